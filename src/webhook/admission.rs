@@ -43,16 +43,18 @@ const LOGGED_UID: usize = 64;
 /// The least time between two lines of one kind. Each request is counted in the metrics all the same.
 const LOG_INTERVAL: Duration = Duration::from_mins(1);
 
-/// Why a Pod is admitted unchanged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why a Pod is admitted unchanged; the text is the warning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 enum InternalError {
-    /// There is no valid configuration yet.
+    #[error("runtime-bootstrapper: no valid configuration loaded, Pod not mutated")]
     ConfigurationNotLoaded,
-    /// The object is not a valid Pod.
+    #[error("runtime-bootstrapper: invalid Pod, Pod not mutated")]
     InvalidPod,
     /// The rules of the webhook configuration send another kind.
+    #[error("runtime-bootstrapper: expected a Pod, object not mutated")]
     UnexpectedResource,
     /// A decision panicked.
+    #[error("runtime-bootstrapper: internal error, Pod not mutated")]
     Panic,
 }
 
@@ -65,17 +67,6 @@ impl InternalError {
             Self::InvalidPod => "InvalidPod",
             Self::UnexpectedResource => "UnexpectedResource",
             Self::Panic => "Panic",
-        }
-    }
-
-    fn warning(self) -> &'static str {
-        match self {
-            Self::ConfigurationNotLoaded => {
-                "runtime-bootstrapper: no valid configuration loaded, Pod not mutated"
-            }
-            Self::InvalidPod => "runtime-bootstrapper: invalid Pod, Pod not mutated",
-            Self::UnexpectedResource => "runtime-bootstrapper: expected a Pod, object not mutated",
-            Self::Panic => "runtime-bootstrapper: internal error, Pod not mutated",
         }
     }
 }

@@ -26,30 +26,29 @@ use std::time::Duration;
 use api::names::{WEBHOOK_CERTIFICATE as SECRET, WEBHOOK_ENTRY as ENTRY};
 use chassis::readiness::Readiness;
 use kube::Client;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
 use serve::TlsHandle;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 pub use self::bundle::Bundle;
-pub use self::metrics::CertificateMetrics;
 
 pub(crate) use self::observed::{LiveEntry, Material, Observed, StoredCertificate, callers_trust};
 pub(crate) use self::server::CertificateServer;
 
-use self::files::watch_files;
 use self::issue::issue;
 
 mod bundle;
-mod files;
 #[cfg(test)]
 pub(crate) mod fixtures;
 mod issue;
-mod metrics;
 mod observed;
 mod plan;
 mod reconcile;
 mod server;
-mod write;
 
 /// The Service that the webhook configuration points to.
 const SERVICE: &str = "rt-bootstrapper-webhook-service";
@@ -154,8 +153,7 @@ impl Certificates {
         let (certificate, entry) = (self.certificate.subscribe(), self.entry.subscribe());
         let observe_certificate = async {
             if let Some(directory) = &self.files {
-                let certificate = self.certificate.clone();
-                watch_files(directory.clone(), certificate, shutdown.clone()).await;
+                self.watch_files(directory, shutdown.clone()).await;
             } else {
                 let synced = readiness.condition("certificate-watch");
                 self.watch_secret(synced).await;
@@ -166,5 +164,50 @@ impl Certificates {
             observe_certificate,
             server.run(certificate, entry, shutdown.clone()),
         );
+    }
+}
+
+/// Metrics of the certificate. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct CertificateMetrics {
+    expiration: Gauge,
+    issued: Family<[(&'static str, &'static str); 1], Counter>,
+    ca_bundle_updates: Counter,
+    deferrals: Family<[(&'static str, &'static str); 1], Counter>,
+}
+
+impl CertificateMetrics {
+    /// Registers `certificate_expiration_timestamp_seconds` (0 without a certificate), `certificates_issued_total{reason}`,
+    /// `ca_bundle_updates_total` and `certificate_activation_deferrals_total{reason}`.
+    #[must_use]
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        registry.register(
+            "certificate_expiration_timestamp_seconds",
+            "Expiration time of the active serving certificate, in seconds since the epoch",
+            metrics.expiration.clone(),
+        );
+        registry.register(
+            "certificates_issued",
+            "Number of issued serving certificates, by reason",
+            metrics.issued.clone(),
+        );
+        registry.register(
+            "ca_bundle_updates",
+            "Number of updates of the caBundle",
+            metrics.ca_bundle_updates.clone(),
+        );
+        registry.register(
+            "certificate_activation_deferrals",
+            "Number of deferred activations of a certificate, by reason",
+            metrics.deferrals.clone(),
+        );
+        metrics
+    }
+
+    /// Creates one series in each family, for the generated reference.
+    pub fn create_series(&self) {
+        drop(self.issued.get_or_create(&[("reason", "")]));
+        drop(self.deferrals.get_or_create(&[("reason", "")]));
     }
 }

@@ -30,7 +30,7 @@ pub(super) struct Answer {
 impl Answer {
     pub(super) fn internal_error(error: InternalError) -> Self {
         Self {
-            warnings: vec![error.warning().to_owned()],
+            warnings: vec![error.to_string()],
             reasons: error.code().to_owned(),
             ..Self::default()
         }

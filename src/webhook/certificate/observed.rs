@@ -1,8 +1,13 @@
-//! The certificate and the webhook entry as they are observed, each by one watch that all tasks of a process share.
+//! The certificate and the webhook entry as they are observed, each by one watch that all tasks of a process share. The
+//! certificate is in a Secret, or in files for installations with an issuer of their own.
 
-use std::sync::Arc;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
+use chassis::files::{FileError, poll, read};
 use chassis::readiness::Condition;
+use chassis::telemetry::error_chain;
 use chassis::watch::watch_object;
 use futures::StreamExt as _;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
@@ -10,7 +15,15 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use serve::pair::{CertificatePair, PairError};
 
+use tokio_util::sync::CancellationToken;
+
 use super::{Bundle, Certificates, ENTRY, SECRET};
+
+/// The kubelet takes about a minute to update a mounted Secret.
+const INTERVAL: Duration = Duration::from_secs(10);
+
+/// The largest file that is read, in bytes: no Secret can be larger.
+const FILE_BYTES: usize = 1 << 20;
 
 /// An object as it was observed last. `Unknown` ends with the first complete list and does not come back.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -63,6 +76,18 @@ impl<T> From<Option<T>> for Observed<T> {
 }
 
 impl Material {
+    fn in_files(directory: &Path) -> Result<Self, FileError> {
+        let file = |name| read(&directory.join(name), FILE_BYTES);
+        Ok(Self {
+            chain: file("tls.crt")?,
+            key: file("tls.key")?,
+            authorities: match file("ca.crt") {
+                Err(FileError::NotFound) => Vec::new(),
+                content => content?,
+            },
+        })
+    }
+
     /// What can be served.
     pub(super) fn pair(&self) -> Result<CertificatePair, PairError> {
         CertificatePair::from_pem(&self.chain, &self.key)
@@ -130,6 +155,34 @@ impl Certificates {
             .await;
     }
 
+    /// Reads `tls.crt`, `tls.key` and `ca.crt` of the directory every 10 s until `cancel`.
+    ///
+    /// `ca.crt` need not exist: then another client writes the `caBundle`. Files that are read during a swap do not match;
+    /// no replica serves them, and they match at the next reading.
+    pub(super) async fn watch_files(&self, directory: &Path, cancel: CancellationToken) {
+        let (directory, certificate) = (directory.to_owned(), self.certificate.clone());
+        let logged = Arc::new(Mutex::new(None));
+        let look = move || {
+            let material = Material::in_files(&directory);
+            let failure = material.as_ref().err().map(|error| error_chain(error));
+            let mut logged = logged.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(error) = &failure
+                && *logged != failure
+            {
+                let directory = directory.display();
+                tracing::warn!(%directory, error, "failed to read certificate files");
+            }
+            *logged = failure;
+            let found = Observed::from(material.ok().map(StoredCertificate::from));
+            certificate.send_if_modified(|known| {
+                let changed = *known != found;
+                *known = found;
+                changed
+            });
+        };
+        poll(INTERVAL, cancel, look).await;
+    }
+
     pub(super) async fn watch_entry(&self, condition: Condition) {
         let api = Api::all(self.client.clone());
         watch_object(api, &self.settings.configuration, condition)
@@ -139,5 +192,7 @@ impl Certificates {
     }
 }
 
+#[cfg(test)]
+mod files_tests;
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,7 @@
 //! How far a namespace is that is not as it should be.
 
 use std::collections::HashMap;
+use std::mem;
 use std::time::Duration;
 
 use chassis::backoff::Backoff;
@@ -37,6 +38,8 @@ pub(super) struct Progress {
     /// The end of the pause after the last write or failure, which no change shortens.
     pub(super) paused_until: Option<Instant>,
     failures: u32,
+    /// The last failure, until a success.
+    failing: Option<&'static str>,
     held: Option<Held>,
 }
 
@@ -120,28 +123,20 @@ impl Progress {
     }
 }
 
-/// The namespaces that fail, and how. A failure is logged once for each namespace until it changes, and so is its
-/// recovery; a missing right is logged once for all namespaces.
-#[derive(Debug, Default)]
-pub(super) struct ErrorLog(HashMap<String, &'static str>);
-
-impl ErrorLog {
-    /// Whether this failure is to be logged.
-    pub(super) fn failed(&mut self, namespace: &str, error: &WriteError) -> bool {
-        let reason = error.reason();
-        let is_logged = self.is_logged_for_all(reason);
-        let before = self.0.insert(namespace.to_owned(), reason);
-        // After a conflict the next event tells what to do, if anything.
-        before != Some(reason) && !is_logged && !matches!(error, WriteError::Changed)
-    }
-
-    /// How it failed, if the recovery is to be logged.
-    pub(super) fn recovered(&mut self, namespace: &str) -> Option<&'static str> {
-        let reason = self.0.remove(namespace)?;
-        (!self.is_logged_for_all(reason)).then_some(reason)
-    }
-
-    fn is_logged_for_all(&self, reason: &str) -> bool {
-        reason == WriteError::FORBIDDEN && self.0.values().any(|it| *it == reason)
-    }
+/// Notes how a namespace fails, or that it does no longer. Gives the reason if that is to be logged: a failure is logged
+/// once for each namespace until it changes, and so is its recovery; a missing right is logged once for all namespaces.
+pub(super) fn note_failure(
+    tracked: &mut HashMap<String, Progress>,
+    namespace: &str,
+    error: Option<&WriteError>,
+) -> Option<&'static str> {
+    let reason = error.map(WriteError::reason);
+    let before = mem::replace(&mut tracked.get_mut(namespace)?.failing, reason);
+    let mut others = tracked.iter().filter(|(name, _)| *name != namespace);
+    let told = reason.or(before)?;
+    let is_told_for_all =
+        told == WriteError::FORBIDDEN && others.any(|(_, it)| it.failing == Some(told));
+    // After a conflict the next event tells what to do, if anything.
+    let is_news = before != reason && !matches!(error, Some(WriteError::Changed));
+    (is_news && !is_told_for_all).then_some(told)
 }

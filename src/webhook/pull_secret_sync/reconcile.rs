@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::PullSecretSync;
-use super::progress::{ErrorLog, Progress};
+use super::progress::{Progress, note_failure};
 use super::secret::SecretView;
 use super::state::{CopyTask, State};
 use super::writer::{WriteError, WriteResult};
@@ -37,7 +37,6 @@ pub(super) struct Reconciler {
     tracked: HashMap<String, Progress>,
     /// Those to decide about, and when.
     queue: BTreeSet<(Instant, String)>,
-    errors: ErrorLog,
 }
 
 impl Reconciler {
@@ -47,7 +46,6 @@ impl Reconciler {
             sync,
             tracked: HashMap::new(),
             queue: BTreeSet::new(),
-            errors: ErrorLog::default(),
         }
     }
 
@@ -153,8 +151,8 @@ impl Reconciler {
 
     fn decide(&mut self, namespace: String, now: Instant) -> Option<CopyTask> {
         let Some(task) = self.state.task_for(&namespace) else {
-            self.tracked.remove(&namespace);
             self.recovered(&namespace);
+            self.tracked.remove(&namespace);
             return None;
         };
         let progress = self.tracked.entry(namespace).or_default();
@@ -187,7 +185,7 @@ impl Reconciler {
             Err(error) => {
                 let reason = [("reason", error.reason())];
                 metrics.errors.get_or_create(&reason).inc();
-                if self.errors.failed(&task.namespace, &error) {
+                if note_failure(&mut self.tracked, &task.namespace, Some(&error)).is_some() {
                     let (namespace, action) = (&task.namespace, task.action.name());
                     let error = error_chain(&error);
                     let text = "pull Secret synchronization failed";
@@ -202,7 +200,7 @@ impl Reconciler {
     }
 
     fn recovered(&mut self, namespace: &str) {
-        if let Some(kind) = self.errors.recovered(namespace) {
+        if let Some(kind) = note_failure(&mut self.tracked, namespace, None) {
             tracing::info!(namespace, kind, "pull Secret synchronization recovered");
         }
     }
