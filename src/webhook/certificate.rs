@@ -32,10 +32,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use serve::TlsHandle;
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
 
-pub use self::bundle::Bundle;
-
+pub(crate) use self::bundle::Bundle;
 pub(crate) use self::observed::{LiveEntry, Material, Observed, StoredCertificate, callers_trust};
 pub(crate) use self::server::CertificateServer;
 
@@ -126,22 +124,20 @@ impl Certificates {
     }
 
     /// The name that an API server verifies: `<service>.<namespace>.svc`.
-    #[must_use]
-    pub fn server_name(&self) -> &str {
+    pub(crate) fn server_name(&self) -> &str {
         self.settings.server_name()
     }
 
     /// What API servers trust: the live `caBundle`, or, while there is no entry, what the `caBundle` will be.
-    #[must_use]
-    pub fn callers_trust(&self) -> Bundle {
+    pub(crate) fn callers_trust(&self) -> Bundle {
         callers_trust(&self.entry.borrow(), &self.certificate.borrow())
     }
 
-    /// Observes certificate and entry, and serves the certificate, until `shutdown`: what every replica does.
+    /// Observes certificate and entry, and serves the certificate: what every replica does. Never ends.
     ///
     /// `tls` is what the TLS server presents. Of the readiness checks, those of the watches are ready once it is known
     /// whether the objects exist, and `certificate` is not ready without a valid certificate.
-    pub async fn run(&self, tls: TlsHandle, readiness: &Readiness, shutdown: CancellationToken) {
+    pub async fn run(&self, tls: TlsHandle, readiness: &Readiness) {
         let server = CertificateServer {
             tls,
             condition: readiness.condition("certificate"),
@@ -153,7 +149,7 @@ impl Certificates {
         let (certificate, entry) = (self.certificate.subscribe(), self.entry.subscribe());
         let observe_certificate = async {
             if let Some(directory) = &self.files {
-                self.watch_files(directory, shutdown.clone()).await;
+                self.watch_files(directory).await;
             } else {
                 let synced = readiness.condition("certificate-watch");
                 self.watch_secret(synced).await;
@@ -162,7 +158,7 @@ impl Certificates {
         tokio::join!(
             self.watch_entry(readiness.condition("webhook-configuration-watch")),
             observe_certificate,
-            server.run(certificate, entry, shutdown.clone()),
+            server.run(certificate, entry),
         );
     }
 }

@@ -76,7 +76,7 @@ async fn compose(arguments: &WebhookArgs) -> anyhow::Result<()> {
     let certificates = parts.certificates();
     tokio::select! {
         () = parts.watches().run() => {}
-        () = certificates.run(tls, &parts.readiness, ended.clone()) => {}
+        () = certificates.run(tls, &parts.readiness) => {}
         () = parts.review_self(&certificates, server.local_addr().port(), ended.clone()) => {}
         () = parts.lead(&certificates, shutdown.token(), &ended) => {}
         () = shutdown.second_signal() => tracing::warn!("second SIGTERM received, exiting"),
@@ -127,8 +127,7 @@ impl Parts<'_> {
     /// Becomes ready with an answer to a review to itself; ends with the process.
     async fn review_self(&self, certificates: &Certificates, port: u16, ended: CancellationToken) {
         let condition = self.readiness.condition("self-review");
-        let trust = || certificates.callers_trust();
-        self_review::until_answered(port, certificates.server_name(), trust, &condition).await;
+        self_review::until_answered(port, certificates, &condition).await;
         ended.cancelled().await;
     }
 

@@ -17,7 +17,7 @@ use serve::pair::{CertificatePair, Validity};
 
 /// CA certificates in order, the one in use first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Bundle(Vec<Authority>);
+pub(crate) struct Bundle(Vec<Authority>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Authority {

@@ -39,8 +39,10 @@ pub(crate) fn pair_for(now: SystemTime, carried: &Bundle, dns_names: &[String]) 
 
 pub(crate) fn secret_of(material: Material) -> StoredCertificate {
     StoredCertificate {
-        uid: Some("uid-1".to_owned()),
-        resource_version: Some("7".to_owned()),
+        identity: kube::api::Preconditions {
+            uid: Some("uid-1".to_owned()),
+            resource_version: Some("7".to_owned()),
+        },
         type_: Some(TLS_TYPE.to_owned()),
         immutable: false,
         material,
@@ -49,7 +51,7 @@ pub(crate) fn secret_of(material: Material) -> StoredCertificate {
 
 pub(crate) fn entry_with(ca_bundle: impl Into<Vec<u8>>) -> LiveEntry {
     LiveEntry {
-        resource_version: Some("41".to_owned()),
+        resource_version: "41".to_owned(),
         index: 0,
         ca_bundle: ca_bundle.into(),
     }

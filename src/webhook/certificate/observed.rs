@@ -13,6 +13,7 @@ use futures::StreamExt as _;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
+use kube::api::Preconditions;
 use serve::pair::{CertificatePair, PairError};
 
 use tokio_util::sync::CancellationToken;
@@ -47,10 +48,9 @@ pub(crate) struct Material {
 }
 
 /// A certificate as it is stored in the Secret or in files. Files have nothing but the material.
-#[derive(Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq)]
 pub(crate) struct StoredCertificate {
-    pub(super) uid: Option<String>,
-    pub(super) resource_version: Option<String>,
+    pub(super) identity: Preconditions,
     /// Type of the Secret, which cannot be changed.
     pub(super) type_: Option<String>,
     pub(super) immutable: bool,
@@ -62,7 +62,7 @@ pub(crate) struct StoredCertificate {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LiveEntry {
     /// Resource version of the webhook configuration.
-    pub(super) resource_version: Option<String>,
+    pub(super) resource_version: String,
     /// Position of the entry in `webhooks`, in that version.
     pub(super) index: usize,
     /// The `caBundle`; empty where it is missing.
@@ -108,8 +108,10 @@ impl StoredCertificate {
         let mut data = secret.data.unwrap_or_default();
         let mut value = |key| data.remove(key).unwrap_or_default().0;
         Self {
-            uid: secret.metadata.uid,
-            resource_version: secret.metadata.resource_version,
+            identity: Preconditions {
+                uid: secret.metadata.uid,
+                resource_version: secret.metadata.resource_version,
+            },
             type_: secret.type_,
             immutable: secret.immutable == Some(true),
             material: Material {
@@ -127,7 +129,7 @@ impl LiveEntry {
         let mut entries = configuration.webhooks.into_iter().flatten().enumerate();
         let (index, entry) = entries.find(|(_, entry)| entry.name == name)?;
         Some(Self {
-            resource_version: configuration.metadata.resource_version,
+            resource_version: configuration.metadata.resource_version.unwrap_or_default(),
             index,
             ca_bundle: entry.client_config.ca_bundle.unwrap_or_default().0,
         })
@@ -155,11 +157,11 @@ impl Certificates {
             .await;
     }
 
-    /// Reads `tls.crt`, `tls.key` and `ca.crt` of the directory every 10 s until `cancel`.
+    /// Reads `tls.crt`, `tls.key` and `ca.crt` of the directory every 10 s. Never ends.
     ///
     /// `ca.crt` need not exist: then another client writes the `caBundle`. Files that are read during a swap do not match;
     /// no replica serves them, and they match at the next reading.
-    pub(super) async fn watch_files(&self, directory: &Path, cancel: CancellationToken) {
+    pub(super) async fn watch_files(&self, directory: &Path) {
         let (directory, certificate) = (directory.to_owned(), self.certificate.clone());
         let logged = Arc::new(Mutex::new(None));
         let look = move || {
@@ -180,7 +182,7 @@ impl Certificates {
                 changed
             });
         };
-        poll(INTERVAL, cancel, look).await;
+        poll(INTERVAL, CancellationToken::new(), look).await;
     }
 
     pub(super) async fn watch_entry(&self, condition: Condition) {

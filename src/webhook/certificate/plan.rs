@@ -6,9 +6,7 @@ use std::time::{Duration, SystemTime};
 use serve::pair::PairError;
 
 use super::issue::CARRIED;
-use super::{
-    Bundle, CertificateSettings, LiveEntry, Material, Observed, StoredCertificate, TLS_TYPE,
-};
+use super::{Bundle, CertificateSettings, LiveEntry, Observed, StoredCertificate, TLS_TYPE};
 
 /// How long the CAs before a change of certificate files stay in the `caBundle`. A kubelet takes minutes to update the
 /// files; a day also outlasts a node with problems.
@@ -60,11 +58,11 @@ pub(super) fn plan(
     match renew_at(stored.map(AsRef::as_ref), now, settings) {
         Ok(renew_at) => Plan {
             // A CA that expires makes the bundle shorter.
-            again: authorities
-                .first_expiry()
-                .into_iter()
-                .chain([renew_at])
-                .min(),
+            again: Some(
+                authorities
+                    .first_expiry()
+                    .map_or(renew_at, |it| it.min(renew_at)),
+            ),
             write: match entry {
                 Observed::Present(live) => publish(&authorities, live),
                 Observed::Unknown | Observed::Absent => None,
@@ -150,9 +148,11 @@ impl FilesPlanner {
         let (Observed::Present(stored), Observed::Present(live)) = (files, entry) else {
             return Plan::default();
         };
-        let Some(authorities) = verifying(&stored.material, settings, now) else {
+        let authorities = Bundle::read(&stored.material.authorities).unexpired(now);
+        let verified = |pair| authorities.verifies(&pair, settings.server_name(), now);
+        if !stored.material.pair().is_ok_and(verified) {
             return Plan::default();
-        };
+        }
         let bundle = self.with_earlier(&authorities, live, now);
         Plan {
             write: publish(&bundle, live),
@@ -180,18 +180,6 @@ impl FilesPlanner {
         let carried = self.carried.unexpired(now);
         Bundle::of(files.certificates().chain(carried.certificates()).cloned())
     }
-}
-
-/// The unexpired CAs of the material; `None` if they do not verify its leaf.
-fn verifying(
-    material: &Material,
-    settings: &CertificateSettings,
-    now: SystemTime,
-) -> Option<Bundle> {
-    let authorities = Bundle::read(&material.authorities).unexpired(now);
-    let pair = material.pair().ok()?;
-    let verified = authorities.verifies(&pair, settings.server_name(), now);
-    verified.then_some(authorities)
 }
 
 fn publish(bundle: &Bundle, live: &Arc<LiveEntry>) -> Option<Write> {

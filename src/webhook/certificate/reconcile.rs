@@ -19,7 +19,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
-use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams};
 use kube::core::Status;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
@@ -77,35 +77,34 @@ impl Certificates {
     /// - `mutatingwebhookconfigurations` named `rt-bootstrapper-mutating-webhook-configuration`: `patch`, and
     ///   deliberately not `create`.
     pub async fn reconcile(self, shutdown: CancellationToken) {
-        shutdown.run_until_cancelled(self.reconcile_forever()).await;
-    }
-
-    async fn reconcile_forever(&self) {
         let (mut certificates, mut entries) =
             (self.certificate.subscribe(), self.entry.subscribe());
         let mut files = FilesPlanner::default();
         let mut retry = RetryPolicy::default();
-        loop {
-            let stored = certificates.borrow_and_update().clone();
-            let live = entries.borrow_and_update().clone();
-            let now = SystemTime::now();
-            let Plan { write, again } = if self.files.is_some() {
-                files.plan(&stored, &live, &self.settings, now)
-            } else {
-                plan(&stored, &live, &self.settings, now)
-            };
-            let Some(write) = write else {
+        let work = async {
+            loop {
+                let stored = certificates.borrow_and_update().clone();
+                let live = entries.borrow_and_update().clone();
+                let now = SystemTime::now();
+                let Plan { write, again } = if self.files.is_some() {
+                    files.plan(&stored, &live, &self.settings, now)
+                } else {
+                    plan(&stored, &live, &self.settings, now)
+                };
+                if let Some(write) = write {
+                    let result = self.write(write, now).await;
+                    sleep(retry.delay_after(&result, Instant::now())).await;
+                    continue;
+                }
                 let wait = again.map(|again| again.duration_since(now).unwrap_or_default());
                 tokio::select! {
                     _ = certificates.changed() => {}
                     _ = entries.changed() => {}
                     () = sleep(wait.unwrap_or(LOOK_AGAIN).min(LOOK_AGAIN)) => {}
                 }
-                continue;
-            };
-            let result = self.write(write, now).await;
-            sleep(retry.delay_after(&result, Instant::now())).await;
-        }
+            }
+        };
+        shutdown.run_until_cancelled(work).await;
     }
 
     async fn write(&self, write: Write, now: SystemTime) -> Result<(), WriteError> {
@@ -117,10 +116,8 @@ impl Certificates {
                 carried,
             } => {
                 let stored = self.issue(replaces.as_deref(), &carried, now).await?;
-                self.metrics
-                    .issued
-                    .get_or_create(&[("reason", reason)])
-                    .inc();
+                let issued = &self.metrics.issued;
+                issued.get_or_create(&[("reason", reason)]).inc();
                 let (namespace, secret) = (&settings.namespace, SECRET);
                 tracing::info!(%namespace, %secret, reason, "serving certificate issued");
                 self.certificate.send_replace(Some(stored).into());
@@ -144,47 +141,43 @@ impl Certificates {
         now: SystemTime,
     ) -> Result<StoredCertificate, WriteError> {
         let material = issue(&self.settings.dns_names, now, carried)?;
-        let mut metadata = json!({ "name": SECRET });
-        match replaces {
+        let secrets = Api::<Secret>::namespaced(self.client.clone(), &self.settings.namespace);
+        let resource_version = match replaces {
             Some(old) if old.immutable || old.type_.as_deref() != Some(TLS_TYPE) => {
-                self.delete(old).await?;
+                let parameters = DeleteParams::default().preconditions(old.identity.clone());
+                match secrets.delete(SECRET, &parameters).await {
+                    Err(kube::Error::Api(status)) if status.code == 404 => {}
+                    deleted => drop(deleted.map_err(WriteError::Secret)?),
+                }
+                None
             }
-            Some(StoredCertificate {
-                resource_version: Some(version),
-                ..
-            }) => metadata["resourceVersion"] = json!(version),
-            _ => {}
-        }
-        let secret = json!({
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": metadata,
-            "type": TLS_TYPE,
-            "data": {
-                "tls.crt": ByteString(material.chain),
-                "tls.key": ByteString(material.key),
-                "ca.crt": ByteString(material.authorities),
+            old => old.and_then(|it| it.identity.resource_version.clone()),
+        };
+        let data = [
+            ("tls.crt", material.chain),
+            ("tls.key", material.key),
+            ("ca.crt", material.authorities),
+        ];
+        let secret = Secret {
+            metadata: ObjectMeta {
+                name: Some(SECRET.to_owned()),
+                resource_version,
+                ..ObjectMeta::default()
             },
-        });
+            type_: Some(TLS_TYPE.to_owned()),
+            data: Some(
+                data.map(|(key, value)| (key.to_owned(), ByteString(value)))
+                    .into(),
+            ),
+            ..Secret::default()
+        };
         let parameters = PatchParams::apply(CA_BUNDLE_MANAGER).force();
-        let written = self
-            .secrets()
+        let written = secrets
             .patch(SECRET, &parameters, &Patch::Apply(secret))
             .await;
-        written
-            .map(StoredCertificate::read)
-            .map_err(WriteError::Secret)
-    }
-
-    async fn delete(&self, secret: &StoredCertificate) -> Result<(), WriteError> {
-        let parameters = DeleteParams::default().preconditions(Preconditions {
-            uid: secret.uid.clone(),
-            resource_version: secret.resource_version.clone(),
-        });
-        match self.secrets().delete(SECRET, &parameters).await {
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            deleted => deleted.map(drop).map_err(WriteError::Secret),
-        }
+        Ok(StoredCertificate::read(
+            written.map_err(WriteError::Secret)?,
+        ))
     }
 
     /// A JSON Patch of one field. It tests version and name of the entry: an entry that was moved or deleted fails the
@@ -195,14 +188,14 @@ impl Certificates {
         seen: &LiveEntry,
     ) -> Result<Option<LiveEntry>, WriteError> {
         let index = seen.index.to_string();
-        let version = seen.resource_version.as_deref();
-        let version = version.map(|version| test(&["metadata", "resourceVersion"], version));
-        let name = test(&["webhooks", &index, "name"], ENTRY);
-        let add = PatchOperation::Add(AddOperation {
-            path: PointerBuf::from_tokens(["webhooks", &index, "clientConfig", "caBundle"]),
-            value: json!(ByteString(bundle.into_bytes())),
-        });
-        let operations = version.into_iter().chain([name, add]).collect();
+        let operations = vec![
+            test(["metadata", "resourceVersion"], &seen.resource_version),
+            test(["webhooks", &index, "name"], ENTRY),
+            PatchOperation::Add(AddOperation {
+                path: PointerBuf::from_tokens(["webhooks", &index, "clientConfig", "caBundle"]),
+                value: json!(ByteString(bundle.into_bytes())),
+            }),
+        ];
         let patch = Patch::Json::<()>(json_patch::Patch(operations));
         let parameters = PatchParams {
             field_manager: Some(CA_BUNDLE_MANAGER.to_owned()),
@@ -213,15 +206,11 @@ impl Certificates {
         let written = written.await.map_err(WriteError::CaBundle)?;
         Ok(LiveEntry::read(written, ENTRY))
     }
-
-    fn secrets(&self) -> Api<Secret> {
-        Api::namespaced(self.client.clone(), &self.settings.namespace)
-    }
 }
 
-fn test(path: &[&str], value: &str) -> PatchOperation {
+fn test<const N: usize>(path: [&str; N], value: &str) -> PatchOperation {
     PatchOperation::Test(TestOperation {
-        path: PointerBuf::from_tokens(path.iter().copied()),
+        path: PointerBuf::from_tokens(path),
         value: json!(value),
     })
 }
@@ -259,20 +248,16 @@ impl RetryPolicy {
     }
 
     fn after_success(&mut self, now: Instant, random: u64) -> Duration {
-        let in_row = self.last.is_some_and(|last| now - last < QUIET);
-        self.recent = if in_row {
-            self.recent.saturating_add(1)
-        } else {
-            1
-        };
-        self.last = Some(now);
+        let last = self.last.replace(now);
+        if last.is_none_or(|last| now - last >= QUIET) {
+            self.recent = 0;
+        }
+        self.recent = self.recent.saturating_add(1);
         let Some(excess) = self.recent.checked_sub(BURST) else {
             return Duration::ZERO;
         };
-        tracing::warn!(
-            writes = self.recent,
-            "caBundle overwritten by another writer"
-        );
+        let writes = self.recent;
+        tracing::warn!(writes, "caBundle overwritten by another writer");
         BACKOFF.delay(excess, random)
     }
 }

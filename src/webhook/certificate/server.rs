@@ -14,7 +14,6 @@ use serve::pair::CertificatePair;
 use serve::{TlsError, TlsHandle, config_builder};
 use tokio::sync::watch;
 use tokio::time::sleep;
-use tokio_util::sync::CancellationToken;
 
 use super::{
     Bundle, CertificateMetrics, CertificateSettings, LOOK_AGAIN, LiveEntry, Observed,
@@ -78,22 +77,18 @@ impl CertificateServer {
         mut self,
         mut certificate: watch::Receiver<Observed<StoredCertificate>>,
         mut entry: watch::Receiver<Observed<LiveEntry>>,
-        shutdown: CancellationToken,
     ) {
-        let serve = async {
-            loop {
-                let stored = certificate.borrow_and_update().clone();
-                let live = entry.borrow_and_update().clone();
-                self.update(&stored, &live, SystemTime::now());
-                tokio::select! {
-                    _ = certificate.changed() => {}
-                    _ = entry.changed() => {}
-                    // The active certificate may expire.
-                    () = sleep(LOOK_AGAIN) => {}
-                }
+        loop {
+            let stored = certificate.borrow_and_update().clone();
+            let live = entry.borrow_and_update().clone();
+            self.update(&stored, &live, SystemTime::now());
+            tokio::select! {
+                _ = certificate.changed() => {}
+                _ = entry.changed() => {}
+                // The active certificate may expire.
+                () = sleep(LOOK_AGAIN) => {}
             }
-        };
-        shutdown.run_until_cancelled(serve).await;
+        }
     }
 
     fn update(

@@ -23,10 +23,7 @@ fn watch_files(directory: &Path) -> (watch::Receiver<Observed<StoredCertificate>
     let files = Some(directory.clone());
     let certificates = Certificates::new(client, "kyma-system", "any", files, metrics);
     let seen = certificates.certificate.subscribe();
-    let watch = async move {
-        let cancel = CancellationToken::new();
-        certificates.watch_files(&directory, cancel).await;
-    };
+    let watch = async move { certificates.watch_files(&directory).await };
     (seen, tokio::spawn(watch))
 }
 

@@ -3,6 +3,7 @@ use std::time::Duration;
 use rstest::rstest;
 
 use super::*;
+use crate::certificate::Material;
 use crate::certificate::fixtures::{
     DAY, after, entry_with, epoch, material, present, secret_of, settings, successor,
 };
@@ -22,8 +23,7 @@ fn decide(
 fn published(action: Option<Write>) -> String {
     match action {
         Some(Write::Publish { bundle, entry }) => {
-            let version = entry.resource_version.as_deref();
-            assert_eq!(version, Some("41"), "the state that was seen");
+            assert_eq!(entry.resource_version, "41", "the state that was seen");
             bundle
         }
         Some(Write::Issue { reason, .. }) => panic!("issues: {reason:?}"),

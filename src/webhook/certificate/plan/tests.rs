@@ -1,6 +1,7 @@
 use rstest::rstest;
 
 use super::*;
+use crate::certificate::Material;
 use crate::certificate::fixtures::{after, epoch, material, pair_for, secret_of, settings};
 
 /// What stands in the Secret that was issued on day 0.

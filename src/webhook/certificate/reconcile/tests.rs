@@ -391,11 +391,7 @@ struct Replica {
 }
 
 impl Replica {
-    fn start(
-        material: &Material,
-        entry: &watch::Sender<Observed<LiveEntry>>,
-        shutdown: &CancellationToken,
-    ) -> Self {
+    fn start(material: &Material, entry: &watch::Sender<Observed<LiveEntry>>) -> Self {
         let readiness = chassis::readiness::Readiness::default();
         let files = watch::Sender::new(stored_in_files(material));
         let server = CertificateServer {
@@ -406,7 +402,7 @@ impl Replica {
             active: None,
             deferred: None,
         };
-        tokio::spawn(server.run(files.subscribe(), entry.subscribe(), shutdown.clone()));
+        tokio::spawn(server.run(files.subscribe(), entry.subscribe()));
         Self { files, readiness }
     }
 
@@ -429,8 +425,8 @@ async fn replicas_with_old_and_new_files_are_both_trusted_while_the_authority_ch
     let entry = reconciler.entry.clone();
     entry.send_replace(live(old.authorities.clone()));
     let shutdown = CancellationToken::new();
-    let first = Replica::start(&old, &entry, &shutdown);
-    let second = Replica::start(&old, &entry, &shutdown);
+    let first = Replica::start(&old, &entry);
+    let second = Replica::start(&old, &entry);
     first.is_trusted().await;
     second.is_trusted().await;
 
