@@ -35,7 +35,7 @@ use self::answer::Answer;
 pub use self::metrics::AdmissionMetrics;
 
 /// How long a review may wait for the watch to bring its Namespace.
-pub const NAMESPACE_WAIT_TIMEOUT: Duration = Duration::from_millis(300);
+const NAMESPACE_WAIT_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// Characters of a uid that are logged; the API server's have 36.
 const LOGGED_UID: usize = 64;
@@ -43,27 +43,18 @@ const LOGGED_UID: usize = 64;
 /// The least time between two lines of one kind. Each request is counted in the metrics all the same.
 const LOG_INTERVAL: Duration = Duration::from_mins(1);
 
-/// The admission endpoint.
-#[derive(Clone)]
-pub struct AdmissionService {
-    /// The snapshots.
-    pub snapshots: SnapshotStore,
-    /// What is counted.
-    pub metrics: AdmissionMetrics,
-    /// Time limit of the wait for an unknown Namespace.
-    pub namespace_wait_timeout: Duration,
-}
-
-/// Why a Pod is admitted unchanged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why a Pod is admitted unchanged; the text is the warning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 enum InternalError {
-    /// There is no valid configuration yet.
+    #[error("runtime-bootstrapper: no valid configuration loaded, Pod not mutated")]
     ConfigurationNotLoaded,
-    /// The object is not a valid Pod.
+    #[error("runtime-bootstrapper: invalid Pod, Pod not mutated")]
     InvalidPod,
     /// The rules of the webhook configuration send another kind.
+    #[error("runtime-bootstrapper: expected a Pod, object not mutated")]
     UnexpectedResource,
     /// A decision panicked.
+    #[error("runtime-bootstrapper: internal error, Pod not mutated")]
     Panic,
 }
 
@@ -78,23 +69,13 @@ impl InternalError {
             Self::Panic => "Panic",
         }
     }
-
-    fn warning(self) -> &'static str {
-        match self {
-            Self::ConfigurationNotLoaded => {
-                "runtime-bootstrapper: no valid configuration loaded, Pod not mutated"
-            }
-            Self::InvalidPod => "runtime-bootstrapper: invalid Pod, Pod not mutated",
-            Self::UnexpectedResource => "runtime-bootstrapper: expected a Pod, object not mutated",
-            Self::Panic => "runtime-bootstrapper: internal error, Pod not mutated",
-        }
-    }
 }
 
 /// The routes of admission.
-pub fn router(service: AdmissionService) -> Router {
+pub fn router(snapshots: SnapshotStore, metrics: AdmissionMetrics) -> Router {
     let endpoint = Endpoint {
-        service,
+        snapshots,
+        metrics,
         malformed: LogLimit::default(),
         internal_errors: <[LogLimit; InternalError::COUNT]>::default(),
     };
@@ -103,9 +84,10 @@ pub fn router(service: AdmissionService) -> Router {
         .with_state(Arc::new(endpoint))
 }
 
-/// The service, and one limit for each line that a request can cause.
+/// What reviews are answered from, and one limit for each line that a request can cause.
 struct Endpoint {
-    service: AdmissionService,
+    snapshots: SnapshotStore,
+    metrics: AdmissionMetrics,
     malformed: LogLimit,
     /// By the error's number.
     internal_errors: [LogLimit; InternalError::COUNT],
@@ -121,7 +103,8 @@ async fn admit(
     };
     let started = Instant::now();
     let response = endpoint.respond(&body).await;
-    endpoint.service.metrics.answered(started.elapsed());
+    let duration = started.elapsed().as_secs_f64();
+    endpoint.metrics.duration.observe(duration);
     response
 }
 
@@ -140,13 +123,13 @@ impl Endpoint {
             Subject::Pod(request) => &*request.namespace,
             Subject::Unreadable(_) | Subject::Foreign => "",
         };
-        let known = self.service.snapshots.namespace(name);
-        if known.is_some() || name.is_empty() || self.service.snapshots.configuration().is_none() {
+        let known = self.snapshots.namespace(name);
+        if known.is_some() || name.is_empty() || self.snapshots.configuration().is_none() {
             return self.answer(&review, known.as_deref());
         }
         let name = name.to_owned();
         drop(review);
-        let known = self.service.await_namespace(&name).await;
+        let known = self.await_namespace(&name).await;
         match review::parse(body) {
             Ok(review) => self.answer(&review, known.as_deref()),
             Err(error) => self.reject(&error, body.len()),
@@ -154,7 +137,7 @@ impl Endpoint {
     }
 
     fn reject(&self, error: &ReviewError, bytes: usize) -> Response {
-        self.service.metrics.malformed();
+        self.metrics.malformed.inc();
         let error = error_chain(error);
         if let Some(suppressed) = self.malformed.permit() {
             tracing::warn!(error, bytes, suppressed, "malformed review rejected");
@@ -164,20 +147,20 @@ impl Endpoint {
 
     fn answer(&self, review: &Review<'_>, namespace: Option<&KnownNamespace>) -> Response {
         let answer = match &review.subject {
-            Subject::Pod(request) => {
-                (self.service.decide(request, namespace)).unwrap_or_else(Answer::internal_error)
-            }
-            Subject::Unreadable(_) => Answer::internal_error(InternalError::InvalidPod),
-            Subject::Foreign => Answer::internal_error(InternalError::UnexpectedResource),
+            Subject::Pod(request) => self.decide(request, namespace),
+            Subject::Unreadable(_) => Err(InternalError::InvalidPod),
+            Subject::Foreign => Err(InternalError::UnexpectedResource),
         };
-        if let Some(error) = answer.error() {
+        let answer = answer.unwrap_or_else(|error| {
             self.report(error, review);
-        }
+            Answer::internal_error(error)
+        });
         answer.into_response(&review.uid)
     }
 
     fn report(&self, internal: InternalError, review: &Review<'_>) {
-        self.service.metrics.internal_error(internal.code());
+        let errors = &self.metrics.internal_errors;
+        errors.get_or_create(&[("reason", internal.code())]).inc();
         let limit = self.internal_errors.get(internal as usize);
         let Some(suppressed) = limit.and_then(LogLimit::permit) else {
             return;
@@ -191,9 +174,7 @@ impl Endpoint {
         let reason = internal.code();
         tracing::error!(reason, uid, error, suppressed, "Pod not mutated");
     }
-}
 
-impl AdmissionService {
     fn decide(
         &self,
         request: &Request<'_>,
@@ -222,9 +203,11 @@ impl AdmissionService {
         let mut changes = self.snapshots.changes();
         let arrival = changes.wait_for(|_| self.snapshots.namespace(name).is_some());
         // Without a result, or with the store gone, the look-up says that it is unknown.
-        let _ = timeout(self.namespace_wait_timeout, arrival).await;
+        let _ = timeout(NAMESPACE_WAIT_TIMEOUT, arrival).await;
         let namespace = self.snapshots.namespace(name);
-        self.metrics.waited_for_namespace(namespace.is_some());
+        let result = namespace.as_ref().map_or("timeout", |_| "found");
+        let waits = &self.metrics.namespace_waits;
+        waits.get_or_create(&[("result", result)]).inc();
         namespace
     }
 }

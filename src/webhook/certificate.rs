@@ -26,33 +26,27 @@ use std::time::Duration;
 use api::names::{WEBHOOK_CERTIFICATE as SECRET, WEBHOOK_ENTRY as ENTRY};
 use chassis::readiness::Readiness;
 use kube::Client;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
 use serve::TlsHandle;
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
 
-pub use self::bundle::Bundle;
-pub use self::metrics::CertificateMetrics;
-
-pub(crate) use self::material::Material;
-pub(crate) use self::observed::{LiveEntry, Observed, StoredCertificate, callers_trust};
+pub(crate) use self::bundle::Bundle;
+pub(crate) use self::observed::{LiveEntry, Material, Observed, StoredCertificate, callers_trust};
 pub(crate) use self::server::CertificateServer;
 
-use self::files::watch_files;
-use self::issue::{IssueError, issue};
-use self::material::{Pair, PairError, Validity};
+use self::issue::issue;
 
 mod bundle;
-mod files;
 #[cfg(test)]
 pub(crate) mod fixtures;
 mod issue;
-mod material;
-mod metrics;
 mod observed;
 mod plan;
 mod reconcile;
 mod server;
-mod write;
 
 /// The Service that the webhook configuration points to.
 const SERVICE: &str = "rt-bootstrapper-webhook-service";
@@ -130,22 +124,20 @@ impl Certificates {
     }
 
     /// The name that an API server verifies: `<service>.<namespace>.svc`.
-    #[must_use]
-    pub fn server_name(&self) -> &str {
+    pub(crate) fn server_name(&self) -> &str {
         self.settings.server_name()
     }
 
     /// What API servers trust: the live `caBundle`, or, while there is no entry, what the `caBundle` will be.
-    #[must_use]
-    pub fn callers_trust(&self) -> Bundle {
+    pub(crate) fn callers_trust(&self) -> Bundle {
         callers_trust(&self.entry.borrow(), &self.certificate.borrow())
     }
 
-    /// Observes certificate and entry, and serves the certificate, until `shutdown`: what every replica does.
+    /// Observes certificate and entry, and serves the certificate: what every replica does. Never ends.
     ///
     /// `tls` is what the TLS server presents. Of the readiness checks, those of the watches are ready once it is known
     /// whether the objects exist, and `certificate` is not ready without a valid certificate.
-    pub async fn run(&self, tls: TlsHandle, readiness: &Readiness, shutdown: CancellationToken) {
+    pub async fn run(&self, tls: TlsHandle, readiness: &Readiness) {
         let server = CertificateServer {
             tls,
             condition: readiness.condition("certificate"),
@@ -157,7 +149,7 @@ impl Certificates {
         let (certificate, entry) = (self.certificate.subscribe(), self.entry.subscribe());
         let observe_certificate = async {
             if let Some(directory) = &self.files {
-                watch_files(directory, &self.certificate).await;
+                self.watch_files(directory).await;
             } else {
                 let synced = readiness.condition("certificate-watch");
                 self.watch_secret(synced).await;
@@ -166,7 +158,52 @@ impl Certificates {
         tokio::join!(
             self.watch_entry(readiness.condition("webhook-configuration-watch")),
             observe_certificate,
-            server.run(certificate, entry, shutdown),
+            server.run(certificate, entry),
         );
+    }
+}
+
+/// Metrics of the certificate. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct CertificateMetrics {
+    expiration: Gauge,
+    issued: Family<[(&'static str, &'static str); 1], Counter>,
+    ca_bundle_updates: Counter,
+    deferrals: Family<[(&'static str, &'static str); 1], Counter>,
+}
+
+impl CertificateMetrics {
+    /// Registers `certificate_expiration_timestamp_seconds` (0 without a certificate), `certificates_issued_total{reason}`,
+    /// `ca_bundle_updates_total` and `certificate_activation_deferrals_total{reason}`.
+    #[must_use]
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        registry.register(
+            "certificate_expiration_timestamp_seconds",
+            "Expiration time of the active serving certificate, in seconds since the epoch",
+            metrics.expiration.clone(),
+        );
+        registry.register(
+            "certificates_issued",
+            "Number of issued serving certificates, by reason",
+            metrics.issued.clone(),
+        );
+        registry.register(
+            "ca_bundle_updates",
+            "Number of updates of the caBundle",
+            metrics.ca_bundle_updates.clone(),
+        );
+        registry.register(
+            "certificate_activation_deferrals",
+            "Number of deferred activations of a certificate, by reason",
+            metrics.deferrals.clone(),
+        );
+        metrics
+    }
+
+    /// Creates one series in each family, for the generated reference.
+    pub fn create_series(&self) {
+        drop(self.issued.get_or_create(&[("reason", "")]));
+        drop(self.deferrals.get_or_create(&[("reason", "")]));
     }
 }

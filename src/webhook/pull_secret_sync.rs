@@ -5,9 +5,8 @@
 //! - Of the copies' bytes only a hash is kept. No value is part of a log line, an error or an Event.
 //!
 //! A change of a watched object or of the active revision only says which namespaces to reconcile; `State::task_for`
-//! decides from the whole state. A namespace that is not as it should be has one task until it is
-//! (`NamespaceTask`): it defers, writes and retries, at most one write a second. At most eight tasks write
-//! at a time, in the order in which they asked.
+//! decides from the whole state. A namespace that is not as it should be is tracked until it is (`Progress`): writes
+//! are deferred and retried, at most one a second. At most eight are in flight, in the order in which namespaces asked.
 //!
 //! A copy that is no longer required is deleted after 10 s: a StatefulSet's next Pod may require it, or a mistyped
 //! configuration may be corrected. Then the unfinished Pods of the namespace are listed once. The copy stays while one
@@ -27,7 +26,7 @@
 //!   themselves get their copy, and no copy is deleted that is merely no longer required;
 //! - `events.events.k8s.io`: create, patch.
 
-mod namespace_task;
+mod progress;
 mod reconcile;
 mod secret;
 mod state;
@@ -46,9 +45,6 @@ use tokio_util::sync::CancellationToken;
 use crate::snapshot::SnapshotStore;
 
 use self::reconcile::Reconciler;
-
-#[cfg(doc)]
-use self::{namespace_task::NamespaceTask, state::State};
 
 /// Synchronizes the copies. Clones do the same, one for each term of leadership.
 #[derive(Clone)]
@@ -71,7 +67,9 @@ impl PullSecretSync {
     /// Failures are retried, counted and logged. Dropping the future stops at once, which leaves at worst a copy that is
     /// deleted and not created again; the next leader does that.
     pub async fn run(self, token: CancellationToken) {
-        Reconciler::new(self, token).run().await;
+        while !token.is_cancelled() {
+            Reconciler::new(self.clone()).run(&token).await;
+        }
     }
 }
 
@@ -117,13 +115,5 @@ impl PullSecretMetrics {
     pub fn create_series(&self) {
         drop(self.writes.get_or_create(&[("action", "")]));
         drop(self.errors.get_or_create(&[("reason", "")]));
-    }
-
-    fn written(&self, action: &'static str) {
-        self.writes.get_or_create(&[("action", action)]).inc();
-    }
-
-    fn failed(&self, reason: &'static str) {
-        self.errors.get_or_create(&[("reason", reason)]).inc();
     }
 }

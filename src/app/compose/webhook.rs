@@ -19,7 +19,7 @@ use kube::runtime::events::{Recorder, Reporter};
 use policy::admission::Settings;
 use serve::{BoundServer, TlsHandle};
 use tokio_util::sync::CancellationToken;
-use webhook::admission::{AdmissionService, NAMESPACE_WAIT_TIMEOUT, router};
+use webhook::admission::router;
 use webhook::certificate::Certificates;
 use webhook::pull_secret_sync::PullSecretSync;
 use webhook::self_review;
@@ -76,7 +76,7 @@ async fn compose(arguments: &WebhookArgs) -> anyhow::Result<()> {
     let certificates = parts.certificates();
     tokio::select! {
         () = parts.watches().run() => {}
-        () = certificates.run(tls, &parts.readiness, ended.clone()) => {}
+        () = certificates.run(tls, &parts.readiness) => {}
         () = parts.review_self(&certificates, server.local_addr().port(), ended.clone()) => {}
         () = parts.lead(&certificates, shutdown.token(), &ended) => {}
         () = shutdown.second_signal() => tracing::warn!("second SIGTERM received, exiting"),
@@ -127,8 +127,7 @@ impl Parts<'_> {
     /// Becomes ready with an answer to a review to itself; ends with the process.
     async fn review_self(&self, certificates: &Certificates, port: u16, ended: CancellationToken) {
         let condition = self.readiness.condition("self-review");
-        let trust = || certificates.callers_trust();
-        self_review::until_answered(port, certificates.server_name(), trust, &condition).await;
+        self_review::until_answered(port, certificates, &condition).await;
         ended.cancelled().await;
     }
 
@@ -141,18 +140,14 @@ impl Parts<'_> {
 
     /// Serves until the drain is over.
     async fn serve(&self, server: BoundServer, shutdown: CancellationToken) -> anyhow::Result<()> {
-        let service = AdmissionService {
-            snapshots: self.snapshots.clone(),
-            metrics: self.meters.admission.clone(),
-            namespace_wait_timeout: NAMESPACE_WAIT_TIMEOUT,
-        };
+        let router = router(self.snapshots.clone(), self.meters.admission.clone());
         let drain = async {
             shutdown.cancelled().await;
             self.readiness.drain();
             std::future::pending::<()>().await;
         };
         tokio::select! {
-            outcome = server.run(router(service), shutdown.clone()) => Ok(outcome?),
+            outcome = server.run(router, shutdown.clone()) => Ok(outcome?),
             () = drain => Ok(()),
         }
     }

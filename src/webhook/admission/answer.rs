@@ -25,15 +25,13 @@ pub(super) struct Answer {
     patch: Patch,
     warnings: Vec<String>,
     reasons: String,
-    error: Option<InternalError>,
 }
 
 impl Answer {
     pub(super) fn internal_error(error: InternalError) -> Self {
         Self {
-            warnings: vec![error.warning().to_owned()],
+            warnings: vec![error.to_string()],
             reasons: error.code().to_owned(),
-            error: Some(error),
             ..Self::default()
         }
     }
@@ -43,12 +41,7 @@ impl Answer {
             warnings: warnings(&decision.findings),
             reasons: reasons(&decision.findings),
             patch: decision.patch,
-            error: None,
         }
-    }
-
-    pub(super) fn error(&self) -> Option<InternalError> {
-        self.error
     }
 
     /// The document, written in one pass: a serializer would look for escapes in the patch, which base64 has not.

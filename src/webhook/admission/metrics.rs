@@ -2,7 +2,6 @@
 
 use std::array;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use api::Feature;
 use policy::admission::review::Operation;
@@ -22,10 +21,10 @@ const BUCKETS: [f64; 12] = [
 pub struct AdmissionMetrics {
     reviews: Table<4, 2>,
     decisions: Table<{ Feature::ALL.len() }, { Code::COUNT }>,
-    internal_errors: Family<[Label; 1], Counter>,
-    malformed: Counter,
-    namespace_waits: Family<[Label; 1], Counter>,
-    duration: Histogram,
+    pub(super) internal_errors: Family<[Label; 1], Counter>,
+    pub(super) malformed: Counter,
+    pub(super) namespace_waits: Family<[Label; 1], Counter>,
+    pub(super) duration: Histogram,
 }
 
 type Label = (&'static str, &'static str);
@@ -138,24 +137,5 @@ impl AdmissionMetrics {
             let counter = (self.decisions).counter(feature as usize, code as usize, labels);
             counter.inc_by(run.len() as u64);
         }
-    }
-
-    pub(super) fn internal_error(&self, reason: &'static str) {
-        let errors = &self.internal_errors;
-        errors.get_or_create(&[("reason", reason)]).inc();
-    }
-
-    pub(super) fn malformed(&self) {
-        self.malformed.inc();
-    }
-
-    pub(super) fn waited_for_namespace(&self, is_found: bool) {
-        let result = if is_found { "found" } else { "timeout" };
-        let waits = &self.namespace_waits;
-        waits.get_or_create(&[("result", result)]).inc();
-    }
-
-    pub(super) fn answered(&self, duration: Duration) {
-        self.duration.observe(duration.as_secs_f64());
     }
 }

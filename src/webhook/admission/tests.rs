@@ -18,7 +18,8 @@ const CONFIG: &str = include_str!("../../policy/admission/tests/example/config.j
 const ALL: &str = "rt-cfg.kyma-project.io/all";
 
 struct Fixture {
-    service: AdmissionService,
+    snapshots: SnapshotStore,
+    admission: AdmissionMetrics,
     metrics: Metrics,
 }
 
@@ -28,12 +29,11 @@ fn fixture() -> Fixture {
         revision: "0".into(),
     };
     let mut metrics = Metrics::new("rt", build);
-    let service = AdmissionService {
+    Fixture {
         snapshots: SnapshotStore::default(),
-        metrics: AdmissionMetrics::register(metrics.registry()),
-        namespace_wait_timeout: Duration::from_millis(300),
-    };
-    Fixture { service, metrics }
+        admission: AdmissionMetrics::register(metrics.registry()),
+        metrics,
+    }
 }
 
 fn configured() -> Fixture {
@@ -43,21 +43,21 @@ fn configured() -> Fixture {
         pull_secret: "registry-credentials".into(),
     };
     let configuration = Configuration::new(&Document::parse(CONFIG).unwrap(), &settings).unwrap();
+    fixture.snapshots.set_configuration(Arc::new(configuration));
     fixture
-        .service
-        .snapshots
-        .set_configuration(Arc::new(configuration));
-    fixture
-        .service
         .snapshots
         .set_namespace("shop", Some(KnownNamespace::default()));
     fixture
 }
 
 impl Fixture {
+    fn router(&self) -> Router {
+        router(self.snapshots.clone(), self.admission.clone())
+    }
+
     async fn post(&self, body: impl Into<Body>) -> (StatusCode, String) {
         let request = HttpRequest::post(WEBHOOK_PATH).body(body.into()).unwrap();
-        let response = router(self.service.clone()).oneshot(request).await.unwrap();
+        let response = self.router().oneshot(request).await.unwrap();
         let status = response.status();
         let body = to_bytes(response.into_body(), usize::MAX).await.unwrap();
         (status, String::from_utf8(body.to_vec()).unwrap())
@@ -221,7 +221,7 @@ async fn a_namespace_that_arrives_in_time_counts() {
     let mut review = review();
     review["request"]["namespace"] = json!("new");
     review["request"]["object"]["metadata"] = json!({});
-    let snapshots = fixture.service.snapshots.clone();
+    let snapshots = fixture.snapshots.clone();
     let arrival = tokio::spawn(async move {
         tokio::task::yield_now().await;
         let view = Namespace {
@@ -243,12 +243,9 @@ async fn a_namespace_that_arrives_in_time_counts() {
 async fn only_post_on_the_one_path_is_served() {
     let fixture = configured();
     let get = HttpRequest::get(WEBHOOK_PATH).body(Body::empty()).unwrap();
-    let response = router(fixture.service.clone()).oneshot(get).await.unwrap();
+    let response = fixture.router().oneshot(get).await.unwrap();
     assert_eq!(response.status(), StatusCode::METHOD_NOT_ALLOWED);
     let other = HttpRequest::post("/validate").body(Body::empty()).unwrap();
-    let response = router(fixture.service.clone())
-        .oneshot(other)
-        .await
-        .unwrap();
+    let response = fixture.router().oneshot(other).await.unwrap();
     assert_eq!(response.status(), StatusCode::NOT_FOUND);
 }

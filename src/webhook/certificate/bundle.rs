@@ -3,21 +3,21 @@
 //! Reading never fails; what is not a certificate is not in the bundle. What is written has one certificate a section and
 //! nothing else, which an API server's strict reader accepts.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use jiff::Timestamp;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use pem::{EncodeConfig, LineEnding, Pem};
 use rustls::RootCertStore;
-use rustls_pki_types::CertificateDer;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier as _;
+use rustls::crypto::aws_lc_rs;
 use rustls_pki_types::pem::PemObject as _;
-
-use super::material::Validity;
-
-/// RFC 7468 §2: lines of 64 characters.
-const LINE: usize = 64;
+use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use serve::pair::{CertificatePair, Validity};
 
 /// CA certificates in order, the one in use first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Bundle(Vec<Authority>);
+pub(crate) struct Bundle(Vec<Authority>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Authority {
@@ -37,7 +37,7 @@ impl Bundle {
     pub(crate) fn of(certificates: impl IntoIterator<Item = CertificateDer<'static>>) -> Self {
         let mut bundle = Self::default();
         for der in certificates {
-            if let Some(validity) = Validity::of(&der)
+            if let Ok(validity) = Validity::of(&der)
                 && bundle.0.iter().all(|known| known.der != der)
             {
                 bundle.0.push(Authority { der, validity });
@@ -56,17 +56,17 @@ impl Bundle {
     }
 
     /// Without those that expired. Go's verifier, and so an API server, looks at a root's dates; rustls does not.
-    pub(crate) fn unexpired(&self, now: Timestamp) -> Self {
+    pub(crate) fn unexpired(&self, now: SystemTime) -> Self {
         self.filtered(|authority| authority.validity.not_after > now)
     }
 
     /// Those that an API server would trust now.
-    pub(crate) fn valid(&self, now: Timestamp) -> Self {
-        self.filtered(|authority| authority.validity.contains(now))
+    pub(crate) fn valid(&self, now: SystemTime) -> Self {
+        self.filtered(|authority| authority.validity.check(now).is_ok())
     }
 
     /// When the first of them expires.
-    pub(crate) fn first_expiry(&self) -> Option<Timestamp> {
+    pub(crate) fn first_expiry(&self) -> Option<SystemTime> {
         self.0
             .iter()
             .map(|authority| authority.validity.not_after)
@@ -86,15 +86,32 @@ impl Bundle {
         self.filtered(|authority| !other.0.contains(authority))
     }
 
-    /// As trust anchors. Their dates are not looked at any more: see [`Bundle::valid`].
-    pub(crate) fn anchors(&self) -> RootCertStore {
-        let mut anchors = RootCertStore::empty();
-        anchors.add_parsable_certificates(self.certificates().cloned());
-        anchors
+    /// Whether an API server that trusts only these and asks for `name` accepts the certificate now.
+    pub(crate) fn verifies(&self, pair: &CertificatePair, name: &str, now: SystemTime) -> bool {
+        let verify = || {
+            let (leaf, intermediates) = pair.chain().split_first()?;
+            let name = ServerName::try_from(name).ok()?;
+            let time = UnixTime::since_unix_epoch(now.duration_since(UNIX_EPOCH).ok()?);
+            let mut anchors = RootCertStore::empty();
+            anchors.add_parsable_certificates(self.valid(now).certificates().cloned());
+            let provider = Arc::new(aws_lc_rs::default_provider());
+            // An empty bundle gives no verifier, and verifies nothing.
+            let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(anchors), provider);
+            let verifier = verifier.build().ok()?;
+            let result = verifier.verify_server_cert(leaf, intermediates, &name, &[], time);
+            result.ok()
+        };
+        verify().is_some()
     }
 
     pub(crate) fn to_pem(&self) -> String {
-        self.certificates().map(|der| section(der)).collect()
+        let config = EncodeConfig::new().set_line_ending(LineEnding::LF);
+        let sections = self
+            .certificates()
+            .map(|der| Pem::new("CERTIFICATE", der.as_ref()));
+        sections
+            .map(|section| pem::encode_config(&section, config))
+            .collect()
     }
 
     fn filtered(&self, keep: impl Fn(&Authority) -> bool) -> Self {
@@ -103,15 +120,7 @@ impl Bundle {
     }
 }
 
-fn section(der: &[u8]) -> String {
-    let mut pem = String::from("-----BEGIN CERTIFICATE-----\n");
-    for line in STANDARD.encode(der).as_bytes().chunks(LINE) {
-        pem.extend(line.iter().copied().map(char::from));
-        pem.push('\n');
-    }
-    pem.push_str("-----END CERTIFICATE-----\n");
-    pem
-}
-
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod verify_tests;

@@ -1,9 +1,7 @@
 //! Certificates, Secrets and entries for tests.
 
 use std::sync::Arc;
-use std::time::Duration;
-
-use jiff::Timestamp;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::{
     Bundle, CertificateSettings, LiveEntry, Material, Observed, StoredCertificate, TLS_TYPE, issue,
@@ -12,11 +10,12 @@ use super::{
 pub(crate) const DAY: Duration = Duration::from_hours(24);
 
 /// The instant at which the pairs of the tests are made: now, so that real handshakes take them.
-pub(crate) fn epoch() -> Timestamp {
-    Timestamp::from_second(Timestamp::now().as_second()).unwrap()
+pub(crate) fn epoch() -> SystemTime {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    UNIX_EPOCH + Duration::from_secs(now.as_secs())
 }
 
-pub(crate) fn after(start: Timestamp, days: u32) -> Timestamp {
+pub(crate) fn after(start: SystemTime, days: u32) -> SystemTime {
     start + DAY * days
 }
 
@@ -25,23 +24,25 @@ pub(crate) fn settings() -> CertificateSettings {
 }
 
 /// A pair of ours.
-pub(crate) fn material(now: Timestamp) -> Material {
+pub(crate) fn material(now: SystemTime) -> Material {
     successor(now, &Bundle::default())
 }
 
 /// A pair of ours that carries earlier CAs.
-pub(crate) fn successor(now: Timestamp, carried: &Bundle) -> Material {
+pub(crate) fn successor(now: SystemTime, carried: &Bundle) -> Material {
     pair_for(now, carried, &settings().dns_names)
 }
 
-pub(crate) fn pair_for(now: Timestamp, carried: &Bundle, dns_names: &[String]) -> Material {
-    issue(dns_names, now, DAY * 90, carried).unwrap()
+pub(crate) fn pair_for(now: SystemTime, carried: &Bundle, dns_names: &[String]) -> Material {
+    issue(dns_names, now, carried).unwrap()
 }
 
 pub(crate) fn secret_of(material: Material) -> StoredCertificate {
     StoredCertificate {
-        uid: Some("uid-1".to_owned()),
-        resource_version: Some("7".to_owned()),
+        identity: kube::api::Preconditions {
+            uid: Some("uid-1".to_owned()),
+            resource_version: Some("7".to_owned()),
+        },
         type_: Some(TLS_TYPE.to_owned()),
         immutable: false,
         material,
@@ -50,7 +51,7 @@ pub(crate) fn secret_of(material: Material) -> StoredCertificate {
 
 pub(crate) fn entry_with(ca_bundle: impl Into<Vec<u8>>) -> LiveEntry {
     LiveEntry {
-        resource_version: Some("41".to_owned()),
+        resource_version: "41".to_owned(),
         index: 0,
         ca_bundle: ca_bundle.into(),
     }

@@ -1,18 +1,33 @@
-//! The certificate and the webhook entry as they are observed, each by one watch that all tasks of a process share.
+//! The certificate and the webhook entry as they are observed, each by one watch that all tasks of a process share. The
+//! certificate is in a Secret, or in files for installations with an issuer of their own.
 
-use std::sync::Arc;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
+use chassis::files::{FileError, poll, read};
 use chassis::readiness::Condition;
+use chassis::telemetry::error_chain;
 use chassis::watch::watch_object;
 use futures::StreamExt as _;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
+use kube::api::Preconditions;
+use serve::pair::{CertificatePair, PairError};
 
-use super::{Bundle, Certificates, ENTRY, Material, SECRET};
+use tokio_util::sync::CancellationToken;
+
+use super::{Bundle, Certificates, ENTRY, SECRET};
+
+/// The kubelet takes about a minute to update a mounted Secret.
+const INTERVAL: Duration = Duration::from_secs(10);
+
+/// The largest file that is read, in bytes: no Secret can be larger.
+const FILE_BYTES: usize = 1 << 20;
 
 /// An object as it was observed last. `Unknown` ends with the first complete list and does not come back.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) enum Observed<T> {
     /// Not observed yet.
     #[default]
@@ -21,11 +36,21 @@ pub(crate) enum Observed<T> {
     Present(Arc<T>),
 }
 
-/// A certificate as it is stored in the Secret or in files. Files have nothing but the material.
+/// The content of a TLS Secret or of three files, unchecked. Key material has no `Debug`.
 #[derive(Clone, Default, PartialEq, Eq)]
+pub(crate) struct Material {
+    /// `tls.crt`: the leaf, then its intermediates, PEM.
+    pub(crate) chain: Vec<u8>,
+    /// `tls.key`: the leaf's key, PEM.
+    pub(crate) key: Vec<u8>,
+    /// `ca.crt`: the CAs that callers should trust, PEM. May be empty with certificate files.
+    pub(crate) authorities: Vec<u8>,
+}
+
+/// A certificate as it is stored in the Secret or in files. Files have nothing but the material.
+#[derive(Clone, Default, PartialEq)]
 pub(crate) struct StoredCertificate {
-    pub(super) uid: Option<String>,
-    pub(super) resource_version: Option<String>,
+    pub(super) identity: Preconditions,
     /// Type of the Secret, which cannot be changed.
     pub(super) type_: Option<String>,
     pub(super) immutable: bool,
@@ -37,7 +62,7 @@ pub(crate) struct StoredCertificate {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LiveEntry {
     /// Resource version of the webhook configuration.
-    pub(super) resource_version: Option<String>,
+    pub(super) resource_version: String,
     /// Position of the entry in `webhooks`, in that version.
     pub(super) index: usize,
     /// The `caBundle`; empty where it is missing.
@@ -47,6 +72,25 @@ pub(crate) struct LiveEntry {
 impl<T> From<Option<T>> for Observed<T> {
     fn from(object: Option<T>) -> Self {
         object.map_or(Self::Absent, |object| Self::Present(Arc::new(object)))
+    }
+}
+
+impl Material {
+    fn in_files(directory: &Path) -> Result<Self, FileError> {
+        let file = |name| read(&directory.join(name), FILE_BYTES);
+        Ok(Self {
+            chain: file("tls.crt")?,
+            key: file("tls.key")?,
+            authorities: match file("ca.crt") {
+                Err(FileError::NotFound) => Vec::new(),
+                content => content?,
+            },
+        })
+    }
+
+    /// What can be served.
+    pub(super) fn pair(&self) -> Result<CertificatePair, PairError> {
+        CertificatePair::from_pem(&self.chain, &self.key)
     }
 }
 
@@ -64,8 +108,10 @@ impl StoredCertificate {
         let mut data = secret.data.unwrap_or_default();
         let mut value = |key| data.remove(key).unwrap_or_default().0;
         Self {
-            uid: secret.metadata.uid,
-            resource_version: secret.metadata.resource_version,
+            identity: Preconditions {
+                uid: secret.metadata.uid,
+                resource_version: secret.metadata.resource_version,
+            },
             type_: secret.type_,
             immutable: secret.immutable == Some(true),
             material: Material {
@@ -83,7 +129,7 @@ impl LiveEntry {
         let mut entries = configuration.webhooks.into_iter().flatten().enumerate();
         let (index, entry) = entries.find(|(_, entry)| entry.name == name)?;
         Some(Self {
-            resource_version: configuration.metadata.resource_version,
+            resource_version: configuration.metadata.resource_version.unwrap_or_default(),
             index,
             ca_bundle: entry.client_config.ca_bundle.unwrap_or_default().0,
         })
@@ -111,6 +157,34 @@ impl Certificates {
             .await;
     }
 
+    /// Reads `tls.crt`, `tls.key` and `ca.crt` of the directory every 10 s. Never ends.
+    ///
+    /// `ca.crt` need not exist: then another client writes the `caBundle`. Files that are read during a swap do not match;
+    /// no replica serves them, and they match at the next reading.
+    pub(super) async fn watch_files(&self, directory: &Path) {
+        let (directory, certificate) = (directory.to_owned(), self.certificate.clone());
+        let logged = Arc::new(Mutex::new(None));
+        let look = move || {
+            let material = Material::in_files(&directory);
+            let failure = material.as_ref().err().map(|error| error_chain(error));
+            let mut logged = logged.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(error) = &failure
+                && *logged != failure
+            {
+                let directory = directory.display();
+                tracing::warn!(%directory, error, "failed to read certificate files");
+            }
+            *logged = failure;
+            let found = Observed::from(material.ok().map(StoredCertificate::from));
+            certificate.send_if_modified(|known| {
+                let changed = *known != found;
+                *known = found;
+                changed
+            });
+        };
+        poll(INTERVAL, CancellationToken::new(), look).await;
+    }
+
     pub(super) async fn watch_entry(&self, condition: Condition) {
         let api = Api::all(self.client.clone());
         watch_object(api, &self.settings.configuration, condition)
@@ -120,5 +194,7 @@ impl Certificates {
     }
 }
 
+#[cfg(test)]
+mod files_tests;
 #[cfg(test)]
 mod tests;

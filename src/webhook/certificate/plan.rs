@@ -1,15 +1,12 @@
 //! What the leader writes next. No IO and no clock.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use jiff::Timestamp;
+use serve::pair::PairError;
 
 use super::issue::CARRIED;
-use super::{
-    Bundle, CertificateSettings, LiveEntry, Material, Observed, Pair, PairError, StoredCertificate,
-    TLS_TYPE,
-};
+use super::{Bundle, CertificateSettings, LiveEntry, Observed, StoredCertificate, TLS_TYPE};
 
 /// How long the CAs before a change of certificate files stay in the `caBundle`. A kubelet takes minutes to update the
 /// files; a day also outlasts a node with problems.
@@ -34,18 +31,11 @@ pub(super) enum Write {
     },
 }
 
-/// The next write, if any, and when to plan again without a change.
+/// The next write, if any, and when to plan again without a change; `None` for never.
+#[derive(Default)]
 pub(super) struct Plan {
     pub(super) write: Option<Write>,
-    pub(super) again: Timestamp,
-}
-
-impl Plan {
-    /// Nothing before a change.
-    const WAIT: Self = Self {
-        write: None,
-        again: Timestamp::MAX,
-    };
+    pub(super) again: Option<SystemTime>,
 }
 
 /// Plans with the Secret. Nothing is written before both objects are known: which CAs must be carried over is read from
@@ -55,10 +45,10 @@ pub(super) fn plan(
     secret: &Observed<StoredCertificate>,
     entry: &Observed<LiveEntry>,
     settings: &CertificateSettings,
-    now: Timestamp,
+    now: SystemTime,
 ) -> Plan {
     let stored = match (secret, entry) {
-        (Observed::Unknown, _) | (_, Observed::Unknown) => return Plan::WAIT,
+        (Observed::Unknown, _) | (_, Observed::Unknown) => return Plan::default(),
         (Observed::Absent, _) => None,
         (Observed::Present(stored), _) => Some(stored),
     };
@@ -68,16 +58,18 @@ pub(super) fn plan(
     match renew_at(stored.map(AsRef::as_ref), now, settings) {
         Ok(renew_at) => Plan {
             // A CA that expires makes the bundle shorter.
-            again: authorities
-                .first_expiry()
-                .map_or(renew_at, |it| it.min(renew_at)),
+            again: Some(
+                authorities
+                    .first_expiry()
+                    .map_or(renew_at, |it| it.min(renew_at)),
+            ),
             write: match entry {
                 Observed::Present(live) => publish(&authorities, live),
                 Observed::Unknown | Observed::Absent => None,
             },
         },
         Err(reason) => Plan {
-            again: now,
+            again: None,
             write: Some(Write::Issue {
                 reason,
                 replaces: stored.cloned(),
@@ -94,33 +86,34 @@ pub(super) fn plan(
     }
 }
 
-/// When the stored certificate is to be renewed.
+/// When the stored certificate is to be renewed: when two thirds of its life are over.
 ///
 /// # Errors
 /// Why it must be issued now, as the label `reason` of `certificates_issued_total`.
 pub(super) fn renew_at(
     stored: Option<&StoredCertificate>,
-    now: Timestamp,
+    now: SystemTime,
     settings: &CertificateSettings,
-) -> Result<Timestamp, &'static str> {
+) -> Result<SystemTime, &'static str> {
     let stored = stored.ok_or("missing")?;
     if stored.type_.as_deref() != Some(TLS_TYPE) {
         return Err("wrong_type");
     }
-    let pair = Pair::read(&stored.material).map_err(|error| match error {
-        PairError::Mismatch => "key_mismatch",
-        PairError::Unusable(_) | PairError::Leaf => "unreadable",
+    let pair = stored.material.pair().map_err(|error| match error {
+        PairError::KeyMismatch => "key_mismatch",
+        _ => "unreadable",
     })?;
     let validity = pair.validity();
-    let renew_at = validity.renew_at();
+    validity.check(now).map_err(|error| match error {
+        PairError::NotYetValid => "not_yet_valid",
+        _ => "expired",
+    })?;
+    let life = validity.not_after.duration_since(validity.not_before);
+    let renew_at = validity.not_after - life.unwrap_or_default() / 3;
     let authorities = Bundle::read(&stored.material.authorities);
-    if now < validity.not_before {
-        Err("not_yet_valid")
-    } else if validity.not_after < now {
-        Err("expired")
-    } else if !pair.covers(&settings.dns_names) {
+    if !pair.covers(&settings.dns_names) {
         Err("other_names")
-    } else if !pair.verified_by(&authorities, settings.server_name(), now) {
+    } else if !authorities.verifies(&pair, settings.server_name(), now) {
         Err("untrusted")
     } else if renew_at <= now {
         Err("near_expiry")
@@ -139,7 +132,8 @@ pub(super) fn renew_at(
 pub(super) struct FilesPlanner {
     files: Option<Bundle>,
     carried: Bundle,
-    until: Timestamp,
+    /// When the earlier CAs are to be removed.
+    until: Option<SystemTime>,
 }
 
 impl FilesPlanner {
@@ -149,18 +143,20 @@ impl FilesPlanner {
         files: &Observed<StoredCertificate>,
         entry: &Observed<LiveEntry>,
         settings: &CertificateSettings,
-        now: Timestamp,
+        now: SystemTime,
     ) -> Plan {
         let (Observed::Present(stored), Observed::Present(live)) = (files, entry) else {
-            return Plan::WAIT;
+            return Plan::default();
         };
-        let Some(authorities) = verifying(&stored.material, settings, now) else {
-            return Plan::WAIT;
-        };
+        let authorities = Bundle::read(&stored.material.authorities).unexpired(now);
+        let verified = |pair| authorities.verifies(&pair, settings.server_name(), now);
+        if !stored.material.pair().is_ok_and(verified) {
+            return Plan::default();
+        }
         let bundle = self.with_earlier(&authorities, live, now);
         Plan {
             write: publish(&bundle, live),
-            again: self.ends(),
+            again: self.until,
         }
     }
 
@@ -170,41 +166,20 @@ impl FilesPlanner {
         &mut self,
         files: &Bundle,
         live: &LiveEntry,
-        now: Timestamp,
+        now: SystemTime,
     ) -> Bundle {
         if self.files.as_ref() != Some(files) {
             let trusted = Bundle::read(&live.ca_bundle).unexpired(now);
             self.carried = trusted.without(files).newest(CARRIED);
-            self.until = now.checked_add(OVERLAP).unwrap_or(Timestamp::MAX);
+            self.until = (!self.carried.is_empty()).then_some(now + OVERLAP);
             self.files = Some(files.clone());
         }
-        if self.until <= now {
-            self.carried = Bundle::default();
+        if self.until.is_some_and(|until| until <= now) {
+            (self.carried, self.until) = Default::default();
         }
         let carried = self.carried.unexpired(now);
         Bundle::of(files.certificates().chain(carried.certificates()).cloned())
     }
-
-    /// When the earlier CAs are to be removed.
-    pub(super) fn ends(&self) -> Timestamp {
-        if self.carried.is_empty() {
-            Timestamp::MAX
-        } else {
-            self.until
-        }
-    }
-}
-
-/// The unexpired CAs of the material; `None` if they do not verify its leaf.
-fn verifying(
-    material: &Material,
-    settings: &CertificateSettings,
-    now: Timestamp,
-) -> Option<Bundle> {
-    let authorities = Bundle::read(&material.authorities).unexpired(now);
-    let pair = Pair::read(material).ok()?;
-    pair.verified_by(&authorities, settings.server_name(), now)
-        .then_some(authorities)
 }
 
 fn publish(bundle: &Bundle, live: &Arc<LiveEntry>) -> Option<Write> {

@@ -2,18 +2,33 @@
 //!
 //! A rotation writes the Secret first, with the earlier CAs in its `ca.crt`, then the `caBundle`. Replicas wait for the
 //! second before they serve what is in the first.
+//!
+//! Each write names the `resourceVersion` that it is based on, where the object exists, so a leader that was paused and
+//! replaced overwrites nothing (an API server refuses an old version of a forced server-side apply too). The webhook
+//! configuration and its entry are never created. What was written is taken as observed: without that the Secret would
+//! seem missing until the watch has its event, and be issued a second time.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use api::names::CA_BUNDLE_MANAGER;
 use chassis::backoff::Backoff;
 use chassis::telemetry::error_chain;
-use jiff::Timestamp;
+use json_patch::jsonptr::PointerBuf;
+use json_patch::{AddOperation, PatchOperation, TestOperation};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams};
+use kube::core::Status;
+use serde_json::json;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::plan::{FilesPlanner, Plan, plan};
-use super::write::WriteError;
-use super::{Certificates, LOOK_AGAIN};
+use super::plan::{FilesPlanner, Plan, Write, plan};
+use super::{
+    Bundle, Certificates, ENTRY, LOOK_AGAIN, LiveEntry, SECRET, StoredCertificate, TLS_TYPE, issue,
+};
 
 /// After a failed write, and between writes that another writer overwrites.
 const BACKOFF: Backoff = Backoff {
@@ -27,6 +42,30 @@ const BURST: u32 = 4;
 /// Without a write for this long, the row ends.
 const QUIET: Duration = Duration::from_mins(1);
 
+/// A write failed. It is planned again from what is then observed.
+#[derive(Debug, thiserror::Error)]
+enum WriteError {
+    #[error("failed to issue a certificate")]
+    Issue(#[from] rcgen::Error),
+    #[error("failed to write the Secret")]
+    Secret(#[source] kube::Error),
+    #[error("failed to write the caBundle")]
+    CaBundle(#[source] kube::Error),
+}
+
+impl WriteError {
+    /// Whether another client wrote the object in between.
+    fn is_conflict(&self) -> bool {
+        match self {
+            Self::Secret(kube::Error::Api(status)) => status.code == 409,
+            Self::CaBundle(kube::Error::Api(status)) => {
+                status.code == 409 || is_failed_test(status)
+            }
+            _ => false,
+        }
+    }
+}
+
 impl Certificates {
     /// Keeps Secret and `caBundle` as they should be, as the leader (`chassis::lease::run_while_leading`), until
     /// `shutdown`. With certificate files no Secret is written, and `ca.crt` is published if it verifies the certificate.
@@ -38,47 +77,155 @@ impl Certificates {
     /// - `mutatingwebhookconfigurations` named `rt-bootstrapper-mutating-webhook-configuration`: `patch`, and
     ///   deliberately not `create`.
     pub async fn reconcile(self, shutdown: CancellationToken) {
-        shutdown.run_until_cancelled(self.reconcile_forever()).await;
-    }
-
-    async fn reconcile_forever(&self) {
         let (mut certificates, mut entries) =
             (self.certificate.subscribe(), self.entry.subscribe());
         let mut files = FilesPlanner::default();
         let mut retry = RetryPolicy::default();
-        loop {
-            let stored = certificates.borrow_and_update().clone();
-            let live = entries.borrow_and_update().clone();
-            let now = Timestamp::now();
-            let Plan { write, again } = if self.files.is_some() {
-                files.plan(&stored, &live, &self.settings, now)
-            } else {
-                plan(&stored, &live, &self.settings, now)
-            };
-            let Some(write) = write else {
+        let work = async {
+            loop {
+                let stored = certificates.borrow_and_update().clone();
+                let live = entries.borrow_and_update().clone();
+                let now = SystemTime::now();
+                let Plan { write, again } = if self.files.is_some() {
+                    files.plan(&stored, &live, &self.settings, now)
+                } else {
+                    plan(&stored, &live, &self.settings, now)
+                };
+                if let Some(write) = write {
+                    let result = self.write(write, now).await;
+                    sleep(retry.delay_after(&result, Instant::now())).await;
+                    continue;
+                }
+                let wait = again.map(|again| again.duration_since(now).unwrap_or_default());
                 tokio::select! {
                     _ = certificates.changed() => {}
                     _ = entries.changed() => {}
-                    () = sleep(until(again, now)) => {}
+                    () = sleep(wait.unwrap_or(LOOK_AGAIN).min(LOOK_AGAIN)) => {}
                 }
-                continue;
-            };
-            let result = self.write(write, now).await;
-            sleep(retry.delay_after(&result, Instant::now())).await;
+            }
+        };
+        shutdown.run_until_cancelled(work).await;
+    }
+
+    async fn write(&self, write: Write, now: SystemTime) -> Result<(), WriteError> {
+        let settings = &self.settings;
+        match write {
+            Write::Issue {
+                reason,
+                replaces,
+                carried,
+            } => {
+                let stored = self.issue(replaces.as_deref(), &carried, now).await?;
+                let issued = &self.metrics.issued;
+                issued.get_or_create(&[("reason", reason)]).inc();
+                let (namespace, secret) = (&settings.namespace, SECRET);
+                tracing::info!(%namespace, %secret, reason, "serving certificate issued");
+                self.certificate.send_replace(Some(stored).into());
+            }
+            Write::Publish { bundle, entry } => {
+                let live = self.publish(bundle, &entry).await?;
+                self.metrics.ca_bundle_updates.inc();
+                let (configuration, entry) = (&settings.configuration, ENTRY);
+                tracing::info!(%configuration, %entry, "caBundle written");
+                self.entry.send_replace(live.into());
+            }
         }
+        Ok(())
+    }
+
+    /// Forced: another writer of these fields wrote something that does not work.
+    async fn issue(
+        &self,
+        replaces: Option<&StoredCertificate>,
+        carried: &Bundle,
+        now: SystemTime,
+    ) -> Result<StoredCertificate, WriteError> {
+        let material = issue(&self.settings.dns_names, now, carried)?;
+        let secrets = Api::<Secret>::namespaced(self.client.clone(), &self.settings.namespace);
+        let resource_version = match replaces {
+            Some(old) if old.immutable || old.type_.as_deref() != Some(TLS_TYPE) => {
+                let parameters = DeleteParams::default().preconditions(old.identity.clone());
+                match secrets.delete(SECRET, &parameters).await {
+                    Err(kube::Error::Api(status)) if status.code == 404 => {}
+                    deleted => drop(deleted.map_err(WriteError::Secret)?),
+                }
+                None
+            }
+            old => old.and_then(|it| it.identity.resource_version.clone()),
+        };
+        let data = [
+            ("tls.crt", material.chain),
+            ("tls.key", material.key),
+            ("ca.crt", material.authorities),
+        ];
+        let secret = Secret {
+            metadata: ObjectMeta {
+                name: Some(SECRET.to_owned()),
+                resource_version,
+                ..ObjectMeta::default()
+            },
+            type_: Some(TLS_TYPE.to_owned()),
+            data: Some(
+                data.map(|(key, value)| (key.to_owned(), ByteString(value)))
+                    .into(),
+            ),
+            ..Secret::default()
+        };
+        let parameters = PatchParams::apply(CA_BUNDLE_MANAGER).force();
+        let written = secrets
+            .patch(SECRET, &parameters, &Patch::Apply(secret))
+            .await;
+        Ok(StoredCertificate::read(
+            written.map_err(WriteError::Secret)?,
+        ))
+    }
+
+    /// A JSON Patch of one field. It tests version and name of the entry: an entry that was moved or deleted fails the
+    /// test (422), a deleted object is not found (404), and fields of other writers are not touched.
+    async fn publish(
+        &self,
+        bundle: String,
+        seen: &LiveEntry,
+    ) -> Result<Option<LiveEntry>, WriteError> {
+        let index = seen.index.to_string();
+        let operations = vec![
+            test(["metadata", "resourceVersion"], &seen.resource_version),
+            test(["webhooks", &index, "name"], ENTRY),
+            PatchOperation::Add(AddOperation {
+                path: PointerBuf::from_tokens(["webhooks", &index, "clientConfig", "caBundle"]),
+                value: json!(ByteString(bundle.into_bytes())),
+            }),
+        ];
+        let patch = Patch::Json::<()>(json_patch::Patch(operations));
+        let parameters = PatchParams {
+            field_manager: Some(CA_BUNDLE_MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
+        let api = Api::<MutatingWebhookConfiguration>::all(self.client.clone());
+        let written = api.patch(&self.settings.configuration, &parameters, &patch);
+        let written = written.await.map_err(WriteError::CaBundle)?;
+        Ok(LiveEntry::read(written, ENTRY))
     }
 }
 
-fn until(then: Timestamp, now: Timestamp) -> Duration {
-    Duration::try_from(now.duration_until(then))
-        .unwrap_or_default()
-        .min(LOOK_AGAIN)
+fn test<const N: usize>(path: [&str; N], value: &str) -> PatchOperation {
+    PatchOperation::Test(TestOperation {
+        path: PointerBuf::from_tokens(path),
+        value: json!(value),
+    })
+}
+
+/// Whether a JSON Patch did not fit the object. An object that the patch makes invalid is refused with the same code,
+/// and with the invalid fields as causes.
+fn is_failed_test(status: &Status) -> bool {
+    let causes = status.details.as_ref().map(|details| &details.causes);
+    status.code == 422 && causes.is_none_or(Vec::is_empty)
 }
 
 /// The pauses after writes: none after the first few, a growing one after failures and while another client overwrites
 /// every write.
 #[derive(Default)]
-pub(super) struct RetryPolicy {
+struct RetryPolicy {
     failures: u32,
     recent: u32,
     last: Option<Instant>,
@@ -101,20 +248,16 @@ impl RetryPolicy {
     }
 
     fn after_success(&mut self, now: Instant, random: u64) -> Duration {
-        let in_row = self.last.is_some_and(|last| now - last < QUIET);
-        self.recent = if in_row {
-            self.recent.saturating_add(1)
-        } else {
-            1
-        };
-        self.last = Some(now);
+        let last = self.last.replace(now);
+        if last.is_none_or(|last| now - last >= QUIET) {
+            self.recent = 0;
+        }
+        self.recent = self.recent.saturating_add(1);
         let Some(excess) = self.recent.checked_sub(BURST) else {
             return Duration::ZERO;
         };
-        tracing::warn!(
-            writes = self.recent,
-            "caBundle overwritten by another writer"
-        );
+        let writes = self.recent;
+        tracing::warn!(writes, "caBundle overwritten by another writer");
         BACKOFF.delay(excess, random)
     }
 }

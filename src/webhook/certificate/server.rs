@@ -3,20 +3,21 @@
 //! The certificate in use is only ever replaced by one that is [`usable`]; it is never removed. A deferral is told at its
 //! begin by the readiness check, one log line and a metric.
 
+use std::error::Error;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use chassis::readiness::Condition;
 use chassis::telemetry::error_chain;
 use jiff::Timestamp;
-use rustls_pki_types::CertificateDer;
-use serve::TlsHandle;
+use serve::pair::CertificatePair;
+use serve::{TlsError, TlsHandle, config_builder};
 use tokio::sync::watch;
 use tokio::time::sleep;
-use tokio_util::sync::CancellationToken;
 
 use super::{
-    Bundle, CertificateMetrics, CertificateSettings, LOOK_AGAIN, LiveEntry, Observed, Pair,
-    StoredCertificate, Validity,
+    Bundle, CertificateMetrics, CertificateSettings, LOOK_AGAIN, LiveEntry, Observed,
+    StoredCertificate,
 };
 
 /// Why a certificate is not activated, or why the active one is not trusted: the label of metrics, and a text.
@@ -45,21 +46,19 @@ impl DeferReason {
 
 /// Whether API servers that ask for `name` accept the certificate. Without a webhook entry none asks.
 pub(super) fn usable(
-    pair: &Pair,
+    pair: &CertificatePair,
     entry: &Observed<LiveEntry>,
     name: &str,
-    now: Timestamp,
+    now: SystemTime,
 ) -> Result<(), DeferReason> {
-    if !pair.validity().contains(now) {
-        return Err(DeferReason::OUTDATED);
-    }
+    let validity = pair.validity();
+    validity.check(now).map_err(|_| DeferReason::OUTDATED)?;
     match entry {
         Observed::Unknown => Err(DeferReason::ENTRY_NOT_READ),
-        Observed::Absent => Ok(()),
-        Observed::Present(live) => pair
-            .verified_by(&Bundle::read(&live.ca_bundle), name, now)
-            .then_some(())
-            .ok_or(DeferReason::UNTRUSTED),
+        Observed::Present(live) if !Bundle::read(&live.ca_bundle).verifies(pair, name, now) => {
+            Err(DeferReason::UNTRUSTED)
+        }
+        Observed::Absent | Observed::Present(_) => Ok(()),
     }
 }
 
@@ -69,7 +68,7 @@ pub(crate) struct CertificateServer {
     pub(crate) condition: Condition,
     pub(crate) metrics: CertificateMetrics,
     pub(crate) settings: Arc<CertificateSettings>,
-    pub(crate) active: Option<(Vec<CertificateDer<'static>>, Validity)>,
+    pub(crate) active: Option<CertificatePair>,
     pub(crate) deferred: Option<DeferReason>,
 }
 
@@ -78,86 +77,89 @@ impl CertificateServer {
         mut self,
         mut certificate: watch::Receiver<Observed<StoredCertificate>>,
         mut entry: watch::Receiver<Observed<LiveEntry>>,
-        shutdown: CancellationToken,
     ) {
-        let serve = async {
-            loop {
-                let stored = certificate.borrow_and_update().clone();
-                let live = entry.borrow_and_update().clone();
-                self.update(&stored, &live, Timestamp::now());
-                tokio::select! {
-                    _ = certificate.changed() => {}
-                    _ = entry.changed() => {}
-                    // The active certificate may expire.
-                    () = sleep(LOOK_AGAIN) => {}
-                }
+        loop {
+            let stored = certificate.borrow_and_update().clone();
+            let live = entry.borrow_and_update().clone();
+            self.update(&stored, &live, SystemTime::now());
+            tokio::select! {
+                _ = certificate.changed() => {}
+                _ = entry.changed() => {}
+                // The active certificate may expire.
+                () = sleep(LOOK_AGAIN) => {}
             }
-        };
-        shutdown.run_until_cancelled(serve).await;
+        }
     }
 
     fn update(
         &mut self,
         certificate: &Observed<StoredCertificate>,
         entry: &Observed<LiveEntry>,
-        now: Timestamp,
+        now: SystemTime,
     ) {
         let mut error = None;
+        let mut unusable = |it: &(dyn Error + 'static)| {
+            error = Some(error_chain(it));
+            DeferReason::UNUSABLE
+        };
         let name = self.settings.server_name();
         let pair = match certificate {
             Observed::Unknown => Err(DeferReason::NOT_READ),
             Observed::Absent => Err(DeferReason::MISSING),
-            Observed::Present(stored) => Pair::read(&stored.material).map_err(|it| {
-                error = Some(error_chain(&it));
-                DeferReason::UNUSABLE
-            }),
+            Observed::Present(stored) => stored.material.pair().map_err(|it| unusable(&it)),
         };
         let pair = pair.and_then(|pair| usable(&pair, entry, name, now).map(|()| pair));
-        let reason = pair.map(|pair| self.activate(pair)).err();
+        let activated = pair.and_then(|pair| self.activate(pair).map_err(|it| unusable(&it)));
+        let reason = activated.err();
         if self.deferred != reason {
             self.deferred = reason;
             self.tell(error.as_deref());
         }
-        let text = reason.map(|it| it.1);
-        match (&self.active, text) {
-            (None, text) => self
-                .condition
-                .not_ready(text.unwrap_or("no active certificate")),
-            (Some((_, validity)), _) if !validity.contains(now) => {
-                let end = validity.not_after;
-                self.condition
-                    .not_ready(format!("active certificate expired at {end}"));
+        let condition = &self.condition;
+        match (&self.active, reason.map(|it| it.1)) {
+            (None, text) => condition.not_ready(text.unwrap_or("no active certificate")),
+            (Some(active), _) if active.validity().check(now).is_err() => {
+                let end = expiration(active);
+                condition.not_ready(format!("active certificate expired at {end}"));
             }
-            (Some(_), None) => self.condition.ready(),
+            (Some(_), None) => condition.ready(),
             (Some(_), Some(text)) => {
-                let text = format!("{text}; the last valid one is still served");
-                self.condition.detail(text);
+                condition.detail(format!("{text}; the last valid one is still served"));
             }
         }
     }
 
-    fn activate(&mut self, pair: Pair) {
-        if matches!(&self.active, Some((chain, _)) if *chain == pair.chain()) {
-            return;
+    fn activate(&mut self, pair: CertificatePair) -> Result<(), TlsError> {
+        if matches!(&self.active, Some(active) if active.chain() == pair.chain()) {
+            return Ok(());
         }
-        let validity = pair.validity();
-        self.active = Some((pair.chain().to_vec(), validity));
-        self.tls.replace(pair.into_config());
-        self.metrics.activated(validity.not_after);
-        tracing::info!(expires = %validity.not_after, "serving certificate activated");
+        let config = config_builder()?.with_no_client_auth();
+        self.tls.replace(config.with_cert_resolver(pair.resolver()));
+        let expires = expiration(&pair);
+        self.metrics.expiration.set(expires.as_second());
+        tracing::info!(%expires, "serving certificate activated");
+        self.active = Some(pair);
+        Ok(())
     }
 
     fn tell(&self, error: Option<&str>) {
         let Some(reason @ DeferReason(label, text)) = self.deferred else {
             return;
         };
-        self.metrics.deferred(label);
+        self.metrics
+            .deferrals
+            .get_or_create(&[("reason", label)])
+            .inc();
         if reason.is_expected() {
             tracing::info!(reason = text, "serving certificate activation deferred");
         } else {
             tracing::warn!(reason = text, error, "serving certificate rejected");
         }
     }
+}
+
+fn expiration(pair: &CertificatePair) -> Timestamp {
+    Timestamp::try_from(pair.validity().not_after).unwrap_or(Timestamp::MAX)
 }
 
 #[cfg(test)]

@@ -1,12 +1,10 @@
-//! The loop that watches, and starts a task for each namespace that is not as it should be.
-//!
-//! All futures belong to one task of the runtime: none outlives it, and the locks are never contended.
+//! The loop that watches, and executes one task at a time for each namespace that is not as it should be.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use chassis::readiness::Readiness;
+use chassis::telemetry::error_chain;
 use chassis::watch::keep_watching;
 use futures::StreamExt as _;
 use futures::stream::{self, BoxStream, FuturesUnordered};
@@ -14,14 +12,16 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::core::PartialObjectMeta;
 use kube::runtime::watcher::{Config, Event};
 use kube::{Api, Resource};
+use prometheus_client::metrics::gauge::Gauge;
 use serde::de::DeserializeOwned;
-use tokio::sync::{Notify, Semaphore};
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::PullSecretSync;
-use super::namespace_task::{ErrorLog, NamespaceTask};
+use super::progress::{Progress, note_failure};
 use super::secret::SecretView;
-use super::state::{Copies, State};
+use super::state::{CopyTask, State};
+use super::writer::{WriteError, WriteResult};
 
 /// Writes in flight: enough for a thousand namespaces within seconds, few beside what an API server allows one client.
 const CONCURRENCY: usize = 8;
@@ -31,100 +31,178 @@ const PAGE: u32 = 500;
 
 /// See the module.
 pub(super) struct Reconciler {
-    pub(super) sync: PullSecretSync,
-    pub(super) token: CancellationToken,
-    /// Permits of writes.
-    pub(super) slots: Semaphore,
-    state: Mutex<State>,
-    pub(super) errors: Mutex<ErrorLog>,
+    sync: PullSecretSync,
+    state: State,
+    /// The namespaces that are not as they should be, or had a write just now.
+    tracked: HashMap<String, Progress>,
+    /// Those to decide about, and when.
+    queue: BTreeSet<(Instant, String)>,
 }
 
 impl Reconciler {
-    pub(super) fn new(sync: PullSecretSync, token: CancellationToken) -> Self {
+    pub(super) fn new(sync: PullSecretSync) -> Self {
         Self {
-            state: Mutex::new(State::new(sync.product_namespace.clone())),
+            state: State::new(sync.product_namespace.clone()),
             sync,
-            token,
-            slots: Semaphore::new(CONCURRENCY),
-            errors: Mutex::default(),
+            tracked: HashMap::new(),
+            queue: BTreeSet::new(),
         }
     }
 
-    pub(super) async fn run(self) {
-        let mut snapshots = self.sync.snapshots.changes();
-        snapshots.mark_changed();
-        let mut name = None;
-        let mut secrets = stream::pending().boxed();
+    /// Runs until the token is canceled or the name of the Secret changes; writes in flight are then completed.
+    pub(super) async fn run(mut self, token: &CancellationToken) {
+        let sync = &self.sync.clone();
+        let mut snapshots = sync.snapshots.changes();
+        self.state.refresh(&sync.snapshots);
+        let name = self.state.secret_name();
+        let mut secrets = name.as_ref().map_or(stream::pending().boxed(), |name| {
+            let config = Config::default().fields(&format!("metadata.name={name}"));
+            self.watch::<SecretView>(config, "pull Secret copies")
+        });
         let mut pods = self.watch::<PartialObjectMeta<Pod>>(Config::default(), "pull Secret Pods");
-        let mut tasks = HashMap::<String, Arc<Notify>>::new();
-        let mut running = FuturesUnordered::new();
+        let mut writes = FuturesUnordered::new();
         loop {
+            let due = self.queue.first().map(|it| it.0);
+            let due = due.filter(|_| writes.len() < CONCURRENCY);
             let changed = tokio::select! {
                 biased;
-                () = self.token.cancelled() => break,
-                Some(namespace) = running.next() => {
-                    tasks.remove(&namespace);
-                    vec![namespace]
+                () = token.cancelled() => break,
+                Some((task, result)) = writes.next() => {
+                    self.executed(task, result);
+                    Vec::new()
                 }
                 Ok(()) = snapshots.changed() => {
-                    let changed = self.state().refresh(&self.sync.snapshots);
-                    if self.rename(&mut name) {
-                        secrets = self.secrets(name.as_deref());
+                    let changed = self.state.refresh(&sync.snapshots);
+                    let new = self.state.secret_name();
+                    if new != name {
+                        if let Some(old) = name {
+                            let left = self.state.copies.count();
+                            let text = "name of the pull Secret changed, copies under the old name are not updated";
+                            tracing::warn!(old, new, left, "{text}");
+                        }
+                        break;
                     }
                     changed
                 }
                 Some(event) = secrets.next() => {
-                    let is_listing = matches!(event, Event::Init | Event::InitApply(_));
-                    let mut state = self.state();
-                    let changed = state.observe_secret(event);
-                    if !is_listing {
-                        self.count(&state.copies);
-                    }
+                    let changed = self.state.observe_secret(event);
+                    self.count();
                     changed
                 }
-                Some(event) = pods.next() => self.state().observe_pod(event),
+                Some(event) = pods.next() => self.state.observe_pod(event),
+                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => Vec::new(),
             };
             for namespace in changed {
-                if let Some(task) = tasks.get(&namespace) {
-                    task.notify_one();
-                } else if self.state().task_for(&namespace).is_some() {
-                    let task = Arc::<Notify>::default();
-                    tasks.insert(namespace.clone(), Arc::clone(&task));
-                    running.push(NamespaceTask::new(&self, namespace, task).run());
+                self.changed(namespace);
+            }
+            while writes.len() < CONCURRENCY
+                && let Some(task) = self.next_task()
+            {
+                writes.push(async move {
+                    let result = sync.execute(&task).await;
+                    (task, result)
+                });
+            }
+        }
+        while let Some((task, result)) = writes.next().await {
+            self.executed(task, result);
+        }
+    }
+
+    /// Decides anew about the namespace: at once, after the pause, or after the write in flight.
+    fn changed(&mut self, namespace: String) {
+        let now = Instant::now();
+        match self.tracked.get(&namespace) {
+            Some(progress) if progress.is_writing => {}
+            Some(progress) => {
+                let due = progress.paused_until.map_or(now, |it| it.max(now));
+                self.enqueue(namespace, due);
+            }
+            None if self.state.task_for(&namespace).is_some() => self.enqueue(namespace, now),
+            None => {}
+        }
+    }
+
+    /// An earlier time stays: the queue is in the order in which namespaces asked.
+    fn enqueue(&mut self, namespace: String, due: Instant) {
+        let progress = self.tracked.entry(namespace.clone()).or_default();
+        if progress.queued.is_some_and(|queued| queued <= due) {
+            return;
+        }
+        if let Some(later) = progress.queued.replace(due) {
+            self.queue.remove(&(later, namespace.clone()));
+        }
+        self.queue.insert((due, namespace));
+    }
+
+    /// The first task that is due.
+    fn next_task(&mut self) -> Option<CopyTask> {
+        let now = Instant::now();
+        while self.queue.first().is_some_and(|(due, _)| *due <= now) {
+            let (_, namespace) = self.queue.pop_first()?;
+            let task = self.decide(namespace, now);
+            self.count();
+            if task.is_some() {
+                return task;
+            }
+        }
+        None
+    }
+
+    fn decide(&mut self, namespace: String, now: Instant) -> Option<CopyTask> {
+        let Some(task) = self.state.task_for(&namespace) else {
+            self.recovered(&namespace);
+            self.tracked.remove(&namespace);
+            return None;
+        };
+        let progress = self.tracked.entry(namespace).or_default();
+        progress.queued = None;
+        let due = progress.due(&task)?;
+        progress.is_writing = due <= now;
+        if progress.is_writing {
+            return Some(task);
+        }
+        self.enqueue(task.namespace, due);
+        None
+    }
+
+    fn executed(&mut self, task: CopyTask, result: Result<WriteResult, WriteError>) {
+        let metrics = &self.sync.metrics;
+        let progress = self.tracked.entry(task.namespace.clone()).or_default();
+        let is_ok = result.is_ok();
+        let paused_until = progress.executed(is_ok);
+        match result {
+            Ok(WriteResult::Written(state)) => {
+                let action = [("action", task.action.name())];
+                metrics.writes.get_or_create(&action).inc();
+                self.state.copies.written(&task.namespace, state);
+                self.count();
+            }
+            Ok(WriteResult::InUse(pod)) => progress.hold(&task.namespace, Some(pod)),
+            Ok(WriteResult::Reported) => progress.hold(&task.namespace, None),
+            // The snapshot will know that the namespace is gone; until then there is nothing to report.
+            Err(WriteError::NamespaceGone) => {}
+            Err(error) => {
+                let reason = [("reason", error.reason())];
+                metrics.errors.get_or_create(&reason).inc();
+                if note_failure(&mut self.tracked, &task.namespace, Some(&error)).is_some() {
+                    let (namespace, action) = (&task.namespace, task.action.name());
+                    let error = error_chain(&error);
+                    let text = "pull Secret synchronization failed";
+                    tracing::warn!(namespace, action, error, "{text}");
                 }
             }
         }
-        while running.next().await.is_some() {}
+        if is_ok {
+            self.recovered(&task.namespace);
+        }
+        self.enqueue(task.namespace, paused_until);
     }
 
-    /// Whether another Secret name is to be watched from now on.
-    fn rename(&self, name: &mut Option<String>) -> bool {
-        let mut state = self.state();
-        let new = state.secret_name();
-        if new == *name {
-            return false;
+    fn recovered(&mut self, namespace: &str) {
+        if let Some(kind) = note_failure(&mut self.tracked, namespace, None) {
+            tracing::info!(namespace, kind, "pull Secret synchronization recovered");
         }
-        if let Some(old) = name {
-            let left = state.copies.count();
-            tracing::warn!(
-                old,
-                new,
-                left,
-                "name of the pull Secret changed, copies under the old name are not updated"
-            );
-        }
-        *name = new;
-        state.copies = Copies::default();
-        true
-    }
-
-    /// The Secrets of that name.
-    fn secrets(&self, name: Option<&str>) -> BoxStream<'static, Event<SecretView>> {
-        let Some(name) = name else {
-            return stream::pending().boxed();
-        };
-        let config = Config::default().fields(&format!("metadata.name={name}"));
-        self.watch(config, "pull Secret copies")
     }
 
     /// A watch that fails logs each change, but does not make the replica unready.
@@ -137,13 +215,12 @@ impl Reconciler {
         keep_watching(api, config.page_size(PAGE), condition).boxed()
     }
 
-    pub(super) fn count(&self, copies: &Copies) {
-        let count = i64::try_from(copies.count()).unwrap_or(i64::MAX);
-        self.sync.metrics.copies.set(count);
-    }
-
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn count(&self) {
+        let metrics = &self.sync.metrics;
+        let conflicts = self.tracked.values().filter(|it| it.is_conflict());
+        let set = |gauge: &Gauge, count| gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
+        set(&metrics.copies, self.state.copies.count());
+        set(&metrics.conflicts, conflicts.count());
     }
 }
 
@@ -151,5 +228,6 @@ impl Drop for Reconciler {
     /// The next leader counts from now on.
     fn drop(&mut self) {
         self.sync.metrics.copies.set(0);
+        self.sync.metrics.conflicts.set(0);
     }
 }

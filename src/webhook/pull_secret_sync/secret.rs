@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use api::names::{DOCKER_CONFIG_KEY, DOCKER_CONFIG_TYPE, PULL_SECRET_COPY_LABEL, SECRET_MANAGER};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use base64_simd::STANDARD;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::Preconditions;
 use kube_derive::Resource;
 use policy::mirror::Observed;
 use serde::{Deserialize, Deserializer};
@@ -30,7 +30,7 @@ impl From<String> for Digest {
     /// it; its digest equals that of no source.
     fn from(text: String) -> Self {
         STANDARD
-            .decode(&text)
+            .decode_to_vec(&text)
             .map_or_else(|_| Self::of(text.as_bytes()), |bytes| Self::of(&bytes))
     }
 }
@@ -64,13 +64,6 @@ fn without_annotations<'de, D: Deserializer<'de>>(from: D) -> Result<ObjectMeta,
     })
 }
 
-/// Preconditions of a deletion, so that another Secret of the same name survives.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Identity {
-    pub(super) uid: Option<String>,
-    pub(super) version: Option<String>,
-}
-
 /// The origin of a Secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
@@ -83,9 +76,10 @@ pub(super) enum Origin {
 }
 
 /// What is kept of a Secret.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct SecretState {
-    pub(super) identity: Identity,
+    /// Preconditions of a deletion, so that another Secret of the same name survives.
+    pub(super) identity: Preconditions,
     /// Held by a finalizer: it can be neither changed nor created again.
     pub(super) terminating: bool,
     pub(super) origin: Origin,
@@ -116,9 +110,9 @@ impl SecretState {
                 _ => Origin::Foreign,
             },
             terminating: metadata.deletion_timestamp.is_some(),
-            identity: Identity {
+            identity: Preconditions {
                 uid: metadata.uid,
-                version: metadata.resource_version,
+                resource_version: metadata.resource_version,
             },
             immutable: immutable == Some(true),
             value: data.get(DOCKER_CONFIG_KEY).copied().filter(|_| shaped),
@@ -144,9 +138,8 @@ impl SecretState {
 
     /// Whether its resource version is lower; false if either is not a number.
     pub(super) fn is_older_than(&self, other: &Self) -> bool {
-        let number = |it: &Self| it.identity.version.as_ref()?.parse::<u128>().ok();
-        number(self)
-            .zip(number(other))
-            .is_some_and(|(this, that)| this < that)
+        let number = |it: &Self| it.identity.resource_version.as_ref()?.parse::<u128>().ok();
+        let numbers = number(self).zip(number(other));
+        numbers.is_some_and(|(this, that)| this < that)
     }
 }

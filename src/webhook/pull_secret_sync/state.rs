@@ -7,6 +7,7 @@ use std::sync::Arc;
 use api::{Feature, FeatureSet, names};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
+use kube::api::Preconditions;
 use kube::core::PartialObjectMeta;
 use kube::runtime::watcher::Event;
 use policy::admission::Annotations;
@@ -14,7 +15,7 @@ use policy::mirror::{Action, Observed, RemovalCause, SourcePresence, need, plan}
 
 use crate::snapshot::{ActiveRevision, KnownNamespace, SecretContent, SnapshotStore};
 
-use super::secret::{Digest, Identity, Origin, SecretState, SecretView};
+use super::secret::{Digest, Origin, SecretState, SecretView};
 
 /// What to do in one namespace.
 #[derive(Clone)]
@@ -28,10 +29,10 @@ pub(super) struct CopyTask {
 #[derive(Clone)]
 pub(super) enum CopyAction {
     Apply(Arc<SecretContent>),
-    Recreate(Identity, Arc<SecretContent>),
-    Remove(Identity, RemovalCause),
-    /// Write an Event about the Secret of another client.
-    Report(Identity),
+    Recreate(Preconditions, Arc<SecretContent>),
+    Remove(Preconditions, RemovalCause),
+    /// Write an Event about the Secret of another client, which has this uid.
+    Report(Option<String>),
 }
 
 impl CopyAction {
@@ -157,21 +158,16 @@ impl State {
         if blocked || !self.copies.is_complete || name == self.product_namespace {
             return None;
         }
-        let by_pod = self
-            .pods
-            .is_complete
-            .then(|| self.pods.opted_in.contains_key(name));
+        let pods = &self.pods;
+        let by_pod = (pods.is_complete).then(|| pods.opted_in.contains_key(name));
         let need = |pods| need(configuration, name, &namespace.view, pods);
         let presence = self.presence();
         let pods_decide = need(true) != need(false);
         if by_pod.is_none() && pods_decide && presence != SourcePresence::Absent {
             return None;
         }
-        let (source, digest) = self
-            .source
-            .as_ref()
-            .map(|(it, digest)| (it, *digest))
-            .unzip();
+        let source = self.source.as_ref();
+        let (source, digest) = source.map(|(it, digest)| (it, *digest)).unzip();
         let observed = found.map_or(Observed::Nothing, |it| it.observed(digest));
         let identity = || found.map(|it| it.identity.clone());
         let action = match plan(need(by_pod == Some(true)), presence, observed) {
@@ -179,7 +175,7 @@ impl State {
             Action::Apply => CopyAction::Apply(Arc::clone(source?)),
             Action::Recreate => CopyAction::Recreate(identity()?, Arc::clone(source?)),
             Action::Remove(cause) => CopyAction::Remove(identity()?, cause),
-            Action::ReportForeign => CopyAction::Report(identity()?),
+            Action::ReportForeign => CopyAction::Report(identity()?.uid),
         };
         Some(CopyTask {
             secret: configuration.pull_secret().name.clone(),
@@ -209,10 +205,8 @@ pub(super) struct Copies {
 impl Copies {
     /// The number of copies, without the Secrets of other clients.
     pub(super) fn count(&self) -> usize {
-        self.found
-            .values()
-            .filter(|it| it.origin != Origin::Foreign)
-            .count()
+        let copies = self.found.values();
+        copies.filter(|it| it.origin != Origin::Foreign).count()
     }
 
     /// Takes the state after a write of our own, `None` after a deletion.

@@ -8,8 +8,7 @@ use std::collections::BTreeMap;
 use api::names::{
     DOCKER_CONFIG_KEY, DOCKER_CONFIG_TYPE, MARKER, PULL_SECRET_COPY_LABEL, SECRET_MANAGER,
 };
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use base64_simd::STANDARD;
 use k8s_openapi::api::core::v1::{LocalObjectReference, ObjectReference, Pod, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use kube::Resource as _;
@@ -22,7 +21,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::PullSecretSync;
-use super::secret::{Digest, Identity, SecretState, SecretView};
+use super::secret::{Digest, SecretState, SecretView};
 use super::state::{CopyAction, CopyTask};
 use crate::snapshot::SecretContent;
 
@@ -38,9 +37,8 @@ const UNFINISHED: &str = "status.phase!=Succeeded,status.phase!=Failed";
 /// The result of a task.
 #[derive(Debug)]
 pub(super) enum WriteResult {
-    /// The copy is as it should be.
-    Written(SecretState),
-    Removed,
+    /// The copy is as it should be, which for `None` is: there is none.
+    Written(Option<SecretState>),
     /// The copy stays: this Pod uses it.
     InUse(String),
     Reported,
@@ -132,9 +130,9 @@ impl PullSecretSync {
                     return Ok(WriteResult::InUse(pod));
                 }
                 self.remove(task, identity).await?;
-                Ok(WriteResult::Removed)
+                Ok(WriteResult::Written(None))
             }
-            CopyAction::Report(identity) => self.report(task, identity.uid.as_deref()).await,
+            CopyAction::Report(uid) => self.report(task, uid.clone()).await,
         }
     }
 
@@ -153,7 +151,7 @@ impl PullSecretSync {
                 "labels": {PULL_SECRET_COPY_LABEL: "true"},
             },
             "type": DOCKER_CONFIG_TYPE,
-            "data": {DOCKER_CONFIG_KEY: STANDARD.encode(&source.docker_config)},
+            "data": {DOCKER_CONFIG_KEY: STANDARD.encode_to_string(&source.docker_config)},
         });
         let parameters = PatchParams::apply(SECRET_MANAGER).force();
         let request = secrets(task).patch(&task.secret, &parameters, &Patch::Apply(copy))?;
@@ -161,17 +159,14 @@ impl PullSecretSync {
         let view: SecretView = serde_json::from_str(&text).map_err(|_| WriteError::Unreadable)?;
         let (_, state) = SecretState::read(view);
         if state.observed(Some(Digest::of(&source.docker_config))) == Observed::Current {
-            Ok(WriteResult::Written(state))
+            Ok(WriteResult::Written(Some(state)))
         } else {
             Err(WriteError::NotTaken)
         }
     }
 
-    async fn remove(&self, task: &CopyTask, identity: &Identity) -> Result<(), WriteError> {
-        let parameters = DeleteParams::default().preconditions(Preconditions {
-            uid: identity.uid.clone(),
-            resource_version: identity.version.clone(),
-        });
+    async fn remove(&self, task: &CopyTask, identity: &Preconditions) -> Result<(), WriteError> {
+        let parameters = DeleteParams::default().preconditions(identity.clone());
         let request = secrets(task).delete(&task.secret, &parameters)?;
         match self.client.request_text(request).await {
             Ok(_) => Ok(()),
@@ -180,13 +175,17 @@ impl PullSecretSync {
         }
     }
 
-    async fn report(&self, task: &CopyTask, uid: Option<&str>) -> Result<WriteResult, WriteError> {
+    async fn report(
+        &self,
+        task: &CopyTask,
+        uid: Option<String>,
+    ) -> Result<WriteResult, WriteError> {
         let secret = ObjectReference {
             api_version: Some("v1".to_owned()),
             kind: Some("Secret".to_owned()),
             namespace: Some(task.namespace.clone()),
             name: Some(task.secret.clone()),
-            uid: uid.map(str::to_owned),
+            uid,
             ..ObjectReference::default()
         };
         let event = Event {

@@ -8,6 +8,8 @@ use serve::{Options, Server, TlsHandle};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use std::sync::Arc;
+
 use super::*;
 use crate::certificate::fixtures::{entry_with, epoch, material, present, settings, successor};
 use crate::certificate::{
@@ -49,7 +51,7 @@ impl Process {
             active: None,
             deferred: None,
         };
-        tokio::spawn(certificates.run(files.subscribe(), entry.subscribe(), stop.clone()));
+        tokio::spawn(certificates.run(files.subscribe(), entry.subscribe()));
         tokio::spawn(server.run(router, stop.clone()));
         Self {
             port,
@@ -70,11 +72,11 @@ impl Process {
         }
     }
 
-    async fn ask(&self, trust: &Bundle) -> Result<(StatusCode, Bytes), ProbeError> {
+    async fn ask(&self, trust: &Bundle) -> Result<(StatusCode, Bytes), BoxError> {
         self.probe().send(trust).await
     }
 
-    async fn ask_as_callers(&self) -> Result<(StatusCode, Bytes), ProbeError> {
+    async fn ask_as_callers(&self) -> Result<(StatusCode, Bytes), BoxError> {
         self.ask(&callers_trust(&self.entry.borrow(), &self.files.borrow()))
             .await
     }
@@ -98,6 +100,11 @@ impl Drop for Process {
     }
 }
 
+/// Whether there was no exchange, because of that.
+fn is_refused(result: &Result<(StatusCode, Bytes), BoxError>, cause: &str) -> bool {
+    matches!(result, Err(error) if error_chain(&**error).contains(cause))
+}
+
 fn echo() -> Router {
     Router::new().route("/mutate--v1-pod", post(async |body: String| body))
 }
@@ -105,10 +112,9 @@ fn echo() -> Router {
 #[tokio::test]
 async fn an_answer_comes_over_the_certificate_that_callers_trust_before_and_after_a_rotation() {
     let process = Process::start(echo()).await;
-    assert!(matches!(
-        process.ask_as_callers().await,
-        Err(ProbeError::NoTrust)
-    ));
+    let untrusted = process.ask_as_callers().await;
+    let no_trust = "caBundle has no valid CA certificate";
+    assert!(is_refused(&untrusted, no_trust), "{untrusted:?}");
     let old = material(epoch());
     process.files.send_replace(stored(old.clone()));
     process.entry.send_replace(Observed::Absent);
@@ -152,19 +158,14 @@ async fn strangers_and_other_names_are_refused() {
 
     let stranger = Bundle::read(&material(epoch()).authorities);
     let refused = process.ask(&stranger).await;
-    assert!(
-        matches!(refused, Err(ProbeError::Handshake(_))),
-        "{refused:?}"
-    );
+    assert!(is_refused(&refused, "UnknownIssuer"), "{refused:?}");
     let probe = Probe {
         server_name: "webhook.default.svc",
         ..process.probe()
     };
     let refused = probe.send(&Bundle::read(&served.authorities)).await;
-    assert!(
-        matches!(refused, Err(ProbeError::Handshake(_))),
-        "{refused:?}"
-    );
+    let not_for_name = "certificate not valid for name";
+    assert!(is_refused(&refused, not_for_name), "{refused:?}");
 }
 
 #[tokio::test]
@@ -184,13 +185,13 @@ async fn a_bad_status_is_an_answer_and_no_answer_is_an_error() {
         ..process.probe()
     };
     let late = probe.send(&trust).await;
-    assert!(matches!(late, Err(ProbeError::Timeout(_))), "{late:?}");
+    assert!(is_refused(&late, "no response within 300ms"), "{late:?}");
     let probe = Probe {
         path: "no path",
         ..probe
     };
     let wrong = probe.send(&trust).await;
-    assert!(matches!(wrong, Err(ProbeError::Request(_))), "{wrong:?}");
+    assert!(is_refused(&wrong, "invalid uri character"), "{wrong:?}");
 }
 
 #[tokio::test]
@@ -208,10 +209,7 @@ async fn nobody_listening_is_named() {
     };
     let trust = Bundle::read(&material(epoch()).authorities);
     let refused = probe.send(&trust).await;
-    assert!(
-        matches!(refused, Err(ProbeError::Connect(..))),
-        "{refused:?}"
-    );
+    assert!(is_refused(&refused, "Connection refused"), "{refused:?}");
 }
 
 #[rstest]

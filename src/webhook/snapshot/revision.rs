@@ -43,26 +43,14 @@ pub(crate) struct Requirements {
     pub(crate) trust_bundle: Option<String>,
 }
 
-/// Name and hash of an object. Hashes are compared and never computed.
+/// What is known of an object. Hashes are compared and never computed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObservedObject {
     /// The object's name; `None` for any.
-    pub(crate) name: Option<String>,
-    pub(crate) hash: ObservedHash,
-}
-
-/// What is known of an object's hash.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum ObservedHash {
-    #[default]
-    Unknown,
-    Absent,
-    /// The API server does not serve the kind.
-    Unserved,
-    /// The object has no hash.
-    None,
-    /// The object has this hash.
-    Hash(String),
+    name: Option<String>,
+    pub(crate) presence: TrustBundlePresence,
+    /// The hash of an object that has one.
+    hash: Option<String>,
 }
 
 /// The latest objects and the active revision.
@@ -94,9 +82,8 @@ impl Revisions {
         let keep = self.is_complete && !is_one;
         let is_starting = !keep && mismatches.iter().any(|(_, text)| *text == NOT_OBSERVED);
         let mismatch = (!is_one && !is_starting).then(|| {
-            let objects = mismatches
-                .iter()
-                .map(|(object, text)| format!("the {object} {text}; "));
+            let objects = mismatches.iter();
+            let objects = objects.map(|(object, text)| format!("the {object} {text}; "));
             let consequence = if keep {
                 "the previous revision stays active"
             } else {
@@ -121,41 +108,34 @@ impl ActiveRevision {
     /// Whether the pull Secret is known not to exist, or the revision has none. One that cannot be used exists.
     pub(crate) fn lacks_pull_secret(&self) -> bool {
         let name = secret_name(self.configuration.as_deref());
-        *self.pull_secret.object.hash_of(name) == ObservedHash::Absent
+        self.pull_secret.object.named(name).presence == TrustBundlePresence::Absent
     }
 }
 
 impl LatestRevision {
     /// The objects that are not of the revision of the configuration, and why; empty if all are.
     pub(super) fn mismatches(&self) -> Vec<(&'static str, &'static str)> {
-        let Requirements {
-            pull_secret,
-            trust_bundle,
-        } = &self.requirements;
+        let required = &self.requirements;
         // A document without a bundle does not wait for one.
-        let trust_bundle = trust_bundle
-            .as_deref()
-            .filter(|_| self.bundle_name().is_some());
+        let bundle = required.trust_bundle.as_ref();
+        let bundle = bundle.filter(|_| self.bundle_name().is_some());
         let objects = [
-            (
-                "pull Secret",
-                pull_secret.as_deref(),
-                self.pull_secret_hash(),
-            ),
-            ("trust bundle", trust_bundle, self.bundle_hash()),
+            ("pull Secret", required.pull_secret.as_ref(), self.secret()),
+            ("trust bundle", bundle, self.bundle()),
         ];
         let mismatches = objects
             .into_iter()
             .filter_map(|(object, required, observed)| {
                 let required = required.filter(|it| *it != REQUIRES_NONE)?;
-                let text = match observed {
-                    ObservedHash::Unknown => NOT_OBSERVED,
-                    ObservedHash::Absent => "is missing",
-                    ObservedHash::Hash(hash) if hash != required => "belongs to another revision",
+                let text = match observed.presence {
+                    TrustBundlePresence::Unknown => NOT_OBSERVED,
+                    TrustBundlePresence::Absent => "is missing",
                     // An API server that does not serve the kind will never have the object.
-                    ObservedHash::Hash(_) | ObservedHash::None | ObservedHash::Unserved => {
+                    TrustBundlePresence::Unserved => return None,
+                    TrustBundlePresence::Present if observed.hash.as_ref()? == required => {
                         return None;
                     }
+                    TrustBundlePresence::Present => "belongs to another revision",
                 };
                 Some((object, text))
             });
@@ -172,10 +152,10 @@ impl LatestRevision {
                 Some(name) if is_none(&self.requirements.pull_secret) => {
                     Arc::new(PullSecretSource::none(ObservedObject::absent(name)))
                 }
-                _ if *self.pull_secret_hash() == ObservedHash::Unknown => Arc::default(),
+                _ if self.secret().presence == TrustBundlePresence::Unknown => Arc::default(),
                 _ => Arc::clone(&self.pull_secret),
             },
-            trust_bundle: match self.bundle_hash().presence() {
+            trust_bundle: match self.bundle().presence {
                 TrustBundlePresence::Unserved => TrustBundlePresence::Unserved,
                 _ if is_none(&self.requirements.trust_bundle) => TrustBundlePresence::Absent,
                 presence => presence,
@@ -183,13 +163,13 @@ impl LatestRevision {
         }
     }
 
-    fn pull_secret_hash(&self) -> &ObservedHash {
+    fn secret(&self) -> &ObservedObject {
         let name = secret_name(self.configuration.as_deref());
-        self.pull_secret.object.hash_of(name)
+        self.pull_secret.object.named(name)
     }
 
-    fn bundle_hash(&self) -> &ObservedHash {
-        self.trust_bundle.hash_of(self.bundle_name())
+    fn bundle(&self) -> &ObservedObject {
+        self.trust_bundle.named(self.bundle_name())
     }
 
     fn bundle_name(&self) -> Option<&str> {
@@ -219,10 +199,10 @@ impl Requirements {
 impl ObservedObject {
     /// An object that exists.
     pub(crate) fn of(metadata: &ObjectMeta) -> Self {
-        let hash = annotation(metadata, CONTENT_HASH);
         Self {
             name: metadata.name.clone(),
-            hash: hash.map_or(ObservedHash::None, ObservedHash::Hash),
+            presence: TrustBundlePresence::Present,
+            hash: annotation(metadata, CONTENT_HASH),
         }
     }
 
@@ -230,27 +210,20 @@ impl ObservedObject {
     pub(crate) fn absent(name: &str) -> Self {
         Self {
             name: Some(name.to_owned()),
-            hash: ObservedHash::Absent,
+            ..TrustBundlePresence::Absent.into()
         }
     }
 
-    /// The hash of the object of that name: an object of another name tells nothing about it.
-    fn hash_of(&self, name: Option<&str>) -> &ObservedHash {
+    /// What it says of the object of that name: nothing, if it is another.
+    fn named(&self, name: Option<&str>) -> &Self {
+        static UNKNOWN: ObservedObject = ObservedObject {
+            name: None,
+            presence: TrustBundlePresence::Unknown,
+            hash: None,
+        };
         match (&self.name, name) {
-            (Some(observed), Some(name)) if observed != name => &ObservedHash::Unknown,
-            _ => &self.hash,
-        }
-    }
-}
-
-impl ObservedHash {
-    /// Whether the object exists.
-    pub(crate) fn presence(&self) -> TrustBundlePresence {
-        match self {
-            Self::Unknown => TrustBundlePresence::Unknown,
-            Self::Absent => TrustBundlePresence::Absent,
-            Self::Unserved => TrustBundlePresence::Unserved,
-            Self::None | Self::Hash(_) => TrustBundlePresence::Present,
+            (Some(observed), Some(name)) if observed != name => &UNKNOWN,
+            _ => self,
         }
     }
 }
@@ -258,13 +231,10 @@ impl ObservedHash {
 /// For what is known without an object.
 impl From<TrustBundlePresence> for ObservedObject {
     fn from(presence: TrustBundlePresence) -> Self {
-        let hash = match presence {
-            TrustBundlePresence::Unknown => ObservedHash::Unknown,
-            TrustBundlePresence::Absent => ObservedHash::Absent,
-            TrustBundlePresence::Unserved => ObservedHash::Unserved,
-            TrustBundlePresence::Present => ObservedHash::None,
-        };
-        Self { name: None, hash }
+        Self {
+            presence,
+            ..Self::default()
+        }
     }
 }
 

@@ -3,7 +3,6 @@
 #![cfg(test)]
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use api::config::Document;
 use axum::Router;
@@ -15,7 +14,7 @@ use futures::future::join_all;
 use policy::admission::{Configuration, Settings};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
-use webhook::admission::{AdmissionMetrics, AdmissionService, router};
+use webhook::admission::{AdmissionMetrics, router};
 use webhook::snapshot::{KnownNamespace, SnapshotStore};
 
 /// The size of a hostile review, in bytes. The server takes 7 MiB.
@@ -50,13 +49,9 @@ fn webhook() -> Router {
         revision: "0".into(),
     };
     let mut metrics = Metrics::new("rt", build);
-    router(AdmissionService {
-        snapshots,
-        metrics: AdmissionMetrics::register(metrics.registry()),
-        namespace_wait_timeout: Duration::from_millis(300),
-    })
-    // As in the server, which bounds bodies itself.
-    .layer(DefaultBodyLimit::disable())
+    router(snapshots, AdmissionMetrics::register(metrics.registry()))
+        // As in the server, which bounds bodies itself.
+        .layer(DefaultBodyLimit::disable())
 }
 
 /// A review with the text `pod`, in which `FILL` is replaced by repetitions of `item`, up to `size` bytes.

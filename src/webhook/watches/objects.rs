@@ -2,22 +2,19 @@
 //! configuration, active or not: a revision becomes active only when its objects were observed.
 
 use std::collections::HashMap;
-use std::fmt::Debug;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use chassis::telemetry::error_chain;
-use chassis::watch::keep_watching;
-use chassis::watch::watch_object;
+use chassis::watch::{keep_watching, watch_object};
 use futures::StreamExt as _;
-use k8s_openapi::api::certificates::{v1, v1beta1};
 use k8s_openapi::api::core::v1::{Namespace as KubeNamespace, Secret};
-use kube::core::PartialObjectMeta;
+use kube::core::{ApiResource, DynamicObject, PartialObjectMeta};
+use kube::error::DiscoveryError;
 use kube::runtime::watcher::{self, Event};
-use kube::{Api, Client, Resource, ResourceExt as _};
+use kube::{Api, Client, ResourceExt as _, discovery};
 use policy::admission::{Annotations, Namespace, TrustBundlePresence};
-use serde::de::DeserializeOwned;
 use tokio::time::sleep;
 
 use super::Watches;
@@ -121,8 +118,17 @@ async fn watch_bundle(watches: &Watches, name: Option<&str>) {
         return std::future::pending().await;
     };
     match served(&watches.client).await {
-        Ok(Some("v1")) => watch_version::<v1::ClusterTrustBundle>(watches, name).await,
-        Ok(Some(_)) => watch_version::<v1beta1::ClusterTrustBundle>(watches, name).await,
+        Ok(Some(kind)) => {
+            let client = watches.client.clone();
+            let api = Api::<PartialObjectMeta<DynamicObject>>::all_with(client, &kind);
+            let bundles = watch_object(api, name, condition);
+            let bundles = bundles.for_each(async |bundle| {
+                let absent = || ObservedObject::absent(name);
+                let bundle = bundle.map_or_else(absent, |it| ObservedObject::of(&it.metadata));
+                set_trust_bundle(watches, bundle);
+            });
+            bundles.await;
+        }
         Ok(None) => {
             condition.detail("API of ClusterTrustBundles not served");
             set_trust_bundle(watches, TrustBundlePresence::Unserved);
@@ -138,46 +144,20 @@ async fn watch_bundle(watches: &Watches, name: Option<&str>) {
     }
 }
 
-/// The version of ClusterTrustBundles that the API server serves.
-pub(super) async fn served(client: &Client) -> Result<Option<&'static str>, kube::Error> {
-    for version in ["v1", "v1beta1"] {
-        let group = format!("certificates.k8s.io/{version}");
-        match client.list_api_group_resources(&group).await {
-            Ok(list)
-                if list
-                    .resources
-                    .iter()
-                    .any(|it| it.name == "clustertrustbundles") =>
-            {
-                return Ok(Some(version));
-            }
-            Ok(_) => {}
-            Err(kube::Error::Api(status)) if status.code == 404 => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(None)
-}
-
-async fn watch_version<K>(watches: &Watches, name: &str)
-where
-    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
-{
-    let api: Api<PartialObjectMeta<K>> = Api::all(watches.client.clone());
-    let condition = watches.readiness.condition("trust-bundle-watch");
-    watch_object(api, name, condition)
-        .for_each(async |bundle| {
-            let absent = || ObservedObject::absent(name);
-            let bundle = bundle.map_or_else(absent, |it| ObservedObject::of(&it.metadata));
-            set_trust_bundle(watches, bundle);
-        })
-        .await;
+/// ClusterTrustBundles in the most stable version that the API server serves, beta at least.
+pub(super) async fn served(client: &Client) -> Result<Option<ApiResource>, kube::Error> {
+    let kinds = match discovery::group(client, "certificates.k8s.io").await {
+        Err(kube::Error::Discovery(DiscoveryError::MissingApiGroup(_))) => return Ok(None),
+        group => group?.resources_by_stability().into_iter().map(|it| it.0),
+    };
+    let mut kinds = kinds.filter(|it| !it.version.contains("alpha"));
+    Ok(kinds.find(|it| it.kind == "ClusterTrustBundle"))
 }
 
 fn set_trust_bundle(watches: &Watches, bundle: impl Into<ObservedObject>) {
     let bundle = bundle.into();
-    let presence = bundle.hash.presence();
-    if watches.snapshots.latest().trust_bundle.hash.presence() != presence {
+    let presence = bundle.presence;
+    if watches.snapshots.latest().trust_bundle.presence != presence {
         tracing::info!(?presence, "ClusterTrustBundle observed");
     }
     watches.snapshots.set_trust_bundle(bundle);

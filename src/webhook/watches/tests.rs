@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use api::names::{CONFIG_KEY, DOCKER_CONFIG_KEY};
 use api::runtimes::{CONTENT_HASH, REQUIRES_PULL_SECRET, REQUIRES_TRUST_BUNDLE};
@@ -11,10 +12,11 @@ use kube::runtime::events::Reporter;
 use policy::admission::{PullSecret, Settings, TrustBundlePresence};
 use rstest::rstest;
 use serde_json::json;
-use testkit::apiserver::{ApiServer, Kind};
+use testkit::apiserver::{ApiServer, Kind, Recorded};
+use testkit::until::until;
 
 use super::configuration::ConfigurationLoader;
-use super::objects::{served, set_pull_secret, trust_bundle_name};
+use super::objects::{served, set_pull_secret, trust_bundle_name, watch_trust_bundle};
 use super::*;
 use crate::snapshot::ObservedObject;
 
@@ -178,7 +180,46 @@ async fn the_served_version_is_discovered(
 ) {
     let server = ApiServer::new();
     server.behave(|it| it.kinds = kinds.into());
-    assert_eq!(served(&server.client()).await.unwrap(), expected);
+    let kind = served(&server.client()).await.unwrap();
+    assert_eq!(kind.map(|it| it.version).as_deref(), expected);
+}
+
+#[rstest]
+#[case::newest(&[&BUNDLES, &BETA_BUNDLES], "v1")]
+#[case::beta(&[&REQUESTS, &BETA_BUNDLES], "v1beta1")]
+#[tokio::test]
+async fn the_bundle_is_watched_by_its_metadata_in_the_version_that_is_served(
+    #[case] kinds: &[&'static Kind],
+    #[case] version: &str,
+) {
+    let server = ApiServer::new();
+    server.behave(|it| it.kinds = kinds.into());
+    let api_version = format!("certificates.k8s.io/{version}");
+    server.put(&json!({
+        "apiVersion": api_version, "kind": "ClusterTrustBundle", "metadata": {"name": BUNDLE},
+    }));
+    let watches = Watches {
+        client: server.client(),
+        ..watches()
+    };
+    let (map, _, _) = versioned("1");
+    ConfigurationLoader::new(&watches).load(Some(&map)).await;
+    let present = || async {
+        let presence = watches.snapshots.latest().trust_bundle.presence;
+        presence == TrustBundlePresence::Present
+    };
+    tokio::select! {
+        () = watch_trust_bundle(&watches) => panic!("the watch ended"),
+        observed = until("the bundle is observed", Duration::from_secs(20), present) => observed.unwrap(),
+    }
+    let requests = server.requests_of("list|watch clustertrustbundles");
+    let path = format!("/apis/{api_version}/");
+    let by_metadata =
+        |it: &Recorded| it.uri.contains(&path) && it.accept.contains("as=PartialObjectMetadata");
+    assert!(
+        !requests.is_empty() && requests.iter().all(by_metadata),
+        "{requests:?}"
+    );
 }
 
 const PULL_SECRET: &str = "registry-credentials";

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ::webhook::admission::{AdmissionMetrics, AdmissionService, NAMESPACE_WAIT_TIMEOUT, router};
+use ::webhook::admission::{AdmissionMetrics, router};
 use ::webhook::snapshot::{KnownNamespace, PullSecretSource, SnapshotStore};
 use anyhow::{Result, ensure};
 use api::config::Document;
@@ -46,15 +46,11 @@ impl StandIn {
         };
         let mut metrics = Metrics::new("rt_bootstrapper", build);
         let snapshots = SnapshotStore::default();
-        let service = AdmissionService {
-            snapshots: snapshots.clone(),
-            metrics: AdmissionMetrics::register(metrics.registry()),
-            namespace_wait_timeout: NAMESPACE_WAIT_TIMEOUT,
-        };
+        let admission = AdmissionMetrics::register(metrics.registry());
         let stand_in = Self {
             server: ApiServer::new(),
+            webhook: router(snapshots.clone(), admission),
             snapshots,
-            webhook: router(service),
             metrics: Arc::new(metrics),
         };
         let auths = json!({ "auths": { "registry.landscape.test:5000": {} } });

@@ -180,7 +180,7 @@ async fn a_fault_that_repeats_is_logged_once_in_a_while_with_its_count(
 ) {
     let (log, _guard) = Log::collect();
     let fixture = configured();
-    let router = router(fixture.service.clone());
+    let router = fixture.router();
     let post = async |times: usize| {
         for _ in 0..times {
             let request = HttpRequest::post(WEBHOOK_PATH).body(Body::from(body.clone()));

@@ -39,7 +39,7 @@ fn an_entry_without_a_bundle_is_there() {
     }
     let entry = LiveEntry::read(configuration, ENTRY).unwrap();
     assert_eq!(entry.ca_bundle, b"");
-    assert_eq!(entry.resource_version.as_deref(), Some("1"));
+    assert_eq!(entry.resource_version, "1");
     assert_eq!(entry.index, 1);
 }
 
@@ -54,8 +54,11 @@ fn a_secret_is_taken_as_it_is() {
     .unwrap();
     let read = StoredCertificate::read(secret);
     assert_eq!(
-        (read.uid.as_deref(), read.resource_version.as_deref()),
-        (Some("u"), Some("9"))
+        read.identity,
+        Preconditions {
+            uid: Some("u".to_owned()),
+            resource_version: Some("9".to_owned()),
+        }
     );
     assert_eq!(read.type_.as_deref(), Some("kubernetes.io/tls"));
     assert!(read.immutable);

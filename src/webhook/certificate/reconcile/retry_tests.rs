@@ -2,7 +2,6 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::certificate::IssueError;
 
 #[test]
 fn repairs_are_made_at_once_and_quarrels_slow_down() {
@@ -29,7 +28,7 @@ fn repairs_are_made_at_once_and_quarrels_slow_down() {
 fn failures_wait_longer_and_longer_until_one_succeeds() {
     let mut retry = RetryPolicy::default();
     let now = Instant::now();
-    let failure = || Err(WriteError::Issue(IssueError::Dates));
+    let failure = || Err(WriteError::Issue(rcgen::Error::CouldNotParseCertificate));
     let mut longest = Duration::ZERO;
     for _ in 0..12 {
         longest = retry.delay_after(&failure(), now);
@@ -49,7 +48,7 @@ fn only_a_conflict_is_nothing_to_worry_about(#[case] code: u16, #[case] expected
         let inner = std::error::Error::source(&error).unwrap().to_string();
         assert!(!error.to_string().contains(&inner) || inner.is_empty());
     }
-    assert!(!WriteError::Issue(IssueError::Dates).is_conflict());
+    assert!(!WriteError::Issue(rcgen::Error::CouldNotParseCertificate).is_conflict());
 }
 
 #[test]

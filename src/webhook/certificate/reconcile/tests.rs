@@ -15,7 +15,7 @@ use super::*;
 use crate::certificate::ENTRY;
 use crate::certificate::fixtures::{entry_with, epoch, material, secret_of, settings};
 use crate::certificate::plan::renew_at;
-use crate::certificate::{Bundle, CertificateServer, Material, Pair};
+use crate::certificate::{Bundle, CertificateServer, Material};
 use crate::certificate::{CertificateMetrics, LiveEntry, Observed, StoredCertificate};
 
 const SECRET: &str = "apply secrets kyma-system/rt-bootstrapper-webhook-cert";
@@ -132,7 +132,7 @@ impl Leader {
 
     fn settled(&self) -> bool {
         let (secret, entry) = (self.secret.borrow(), self.entry.borrow());
-        plan(&secret, &entry, &settings(), Timestamp::now())
+        plan(&secret, &entry, &settings(), SystemTime::now())
             .write
             .is_none()
     }
@@ -199,7 +199,7 @@ async fn the_first_certificate_is_stored_and_then_published() {
         {"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": ByteString(stored.authorities.clone())},
     ]);
     assert_eq!(writes[1].body, expected);
-    let renewal = renew_at(Some(&secret_of(stored)), Timestamp::now(), &settings());
+    let renewal = renew_at(Some(&secret_of(stored)), SystemTime::now(), &settings());
     assert!(renewal.is_ok(), "{renewal:?}");
     leader.end().await;
 }
@@ -248,8 +248,8 @@ async fn a_deleted_secret_is_made_again_with_the_lost_authority_still_trusted() 
     let published = Bundle::read(&bundle_in(&writes[1]));
     let name = settings().server_name().to_owned();
     for material in [&lost, &leader.stored()] {
-        let pair = Pair::read(material).unwrap();
-        assert!(pair.verified_by(&published, &name, Timestamp::now()));
+        let pair = material.pair().unwrap();
+        assert!(published.verifies(&pair, &name, SystemTime::now()));
     }
     leader.end().await;
 }
@@ -391,11 +391,7 @@ struct Replica {
 }
 
 impl Replica {
-    fn start(
-        material: &Material,
-        entry: &watch::Sender<Observed<LiveEntry>>,
-        shutdown: &CancellationToken,
-    ) -> Self {
+    fn start(material: &Material, entry: &watch::Sender<Observed<LiveEntry>>) -> Self {
         let readiness = chassis::readiness::Readiness::default();
         let files = watch::Sender::new(stored_in_files(material));
         let server = CertificateServer {
@@ -406,7 +402,7 @@ impl Replica {
             active: None,
             deferred: None,
         };
-        tokio::spawn(server.run(files.subscribe(), entry.subscribe(), shutdown.clone()));
+        tokio::spawn(server.run(files.subscribe(), entry.subscribe()));
         Self { files, readiness }
     }
 
@@ -429,8 +425,8 @@ async fn replicas_with_old_and_new_files_are_both_trusted_while_the_authority_ch
     let entry = reconciler.entry.clone();
     entry.send_replace(live(old.authorities.clone()));
     let shutdown = CancellationToken::new();
-    let first = Replica::start(&old, &entry, &shutdown);
-    let second = Replica::start(&old, &entry, &shutdown);
+    let first = Replica::start(&old, &entry);
+    let second = Replica::start(&old, &entry);
     first.is_trusted().await;
     second.is_trusted().await;
 
@@ -454,7 +450,7 @@ async fn replicas_with_old_and_new_files_are_both_trusted_while_the_authority_ch
     assert_eq!(writes.len(), 1);
     let published = Bundle::read(&bundle_in(&writes[0]));
     for material in [&old, &new] {
-        let pair = Pair::read(material).unwrap();
-        assert!(pair.verified_by(&published, settings().server_name(), Timestamp::now()));
+        let pair = material.pair().unwrap();
+        assert!(published.verifies(&pair, settings().server_name(), SystemTime::now()));
     }
 }

@@ -35,16 +35,16 @@ impl Replica {
         &mut self,
         source: &Observed<StoredCertificate>,
         entry: &Observed<LiveEntry>,
-        now: Timestamp,
+        now: SystemTime,
     ) {
         self.server.update(source, entry, now);
     }
 
     fn serves(&self, material: &Material) -> bool {
-        let chain = Pair::read(material).unwrap().chain().to_vec();
+        let chain = material.pair().unwrap().chain().to_vec();
         let active = self.server.active.as_ref();
         assert_eq!(self.server.tls.is_empty(), active.is_none());
-        active.is_some_and(|active| active.0 == chain)
+        active.is_some_and(|active| active.chain() == chain)
     }
 
     fn report(&self) -> (bool, String) {
@@ -125,7 +125,8 @@ fn the_last_good_leaf_stays_and_the_trouble_is_told_once() {
 
     let mut registry = prometheus_client::registry::Registry::default();
     let metrics = CertificateMetrics::register(&mut registry);
-    metrics.activated(now);
+    let expiry = now.duration_since(std::time::UNIX_EPOCH).unwrap();
+    metrics.expiration.set(expiry.as_secs().try_into().unwrap());
     replica.server.metrics = metrics;
     for _ in 0..2 {
         replica.look(&sighted(garbage.clone()), &live, now);
@@ -133,7 +134,6 @@ fn the_last_good_leaf_stays_and_the_trouble_is_told_once() {
     let samples = Samples::of(&registry);
     let deferrals = "certificate_activation_deferrals_total{reason=\"unusable\"}";
     assert_eq!(samples.value(deferrals), Some(1.0));
-    let expiry = std::time::Duration::from_secs(now.as_second().try_into().unwrap());
     let shown = samples.value("certificate_expiration_timestamp_seconds");
     assert_eq!(shown, Some(expiry.as_secs_f64()));
 }
@@ -158,7 +158,7 @@ fn a_certificate_is_usable_when_callers_trust_it() {
     let new = successor(now, &Bundle::read(&old.authorities));
     let name = settings().server_name().to_owned();
     let usable = |material: &Material, entry: &Observed<LiveEntry>, now| {
-        usable(&Pair::read(material).unwrap(), entry, &name, now)
+        usable(&material.pair().unwrap(), entry, &name, now)
     };
     let before = present(entry_with(old.authorities.clone()));
     assert_eq!(usable(&old, &before, now), Ok(()));

@@ -1,5 +1,31 @@
-use super::super::namespace_task::ErrorLog;
+use std::collections::HashMap;
+
+use super::super::progress::{Progress, note_failure};
 use super::super::writer::WriteError;
+
+/// Two namespaces that are tracked.
+struct Tracked(HashMap<String, Progress>);
+
+impl Tracked {
+    fn new() -> Self {
+        Self(
+            ["a", "b"]
+                .map(|it| (it.to_owned(), Progress::default()))
+                .into(),
+        )
+    }
+
+    /// Whether it is logged.
+    fn failed(&mut self, namespace: &str, error: &WriteError) -> bool {
+        let logged = note_failure(&mut self.0, namespace, Some(error));
+        assert!(logged.is_none_or(|it| it == error.reason()));
+        logged.is_some()
+    }
+
+    fn recovered(&mut self, namespace: &str) -> Option<&'static str> {
+        note_failure(&mut self.0, namespace, None)
+    }
+}
 
 fn forbidden() -> WriteError {
     WriteError::Forbidden("no".to_owned())
@@ -7,7 +33,7 @@ fn forbidden() -> WriteError {
 
 #[test]
 fn a_namespace_that_fails_is_news_once_and_so_is_its_recovery() {
-    let mut errors = ErrorLog::default();
+    let mut errors = Tracked::new();
     assert!(errors.failed("a", &WriteError::NotTaken));
     assert!(!errors.failed("a", &WriteError::NotTaken));
     assert!(errors.failed("b", &WriteError::NotTaken));
@@ -19,7 +45,7 @@ fn a_namespace_that_fails_is_news_once_and_so_is_its_recovery() {
 
 #[test]
 fn a_missing_right_is_news_once_for_all_namespaces() {
-    let mut errors = ErrorLog::default();
+    let mut errors = Tracked::new();
     assert!(errors.failed("a", &forbidden()));
     assert!(!errors.failed("b", &forbidden()));
     assert_eq!(errors.recovered("a"), None);
@@ -29,5 +55,5 @@ fn a_missing_right_is_news_once_for_all_namespaces() {
 
 #[test]
 fn somebody_elses_change_is_no_news() {
-    assert!(!ErrorLog::default().failed("a", &WriteError::Changed));
+    assert!(!Tracked::new().failed("a", &WriteError::Changed));
 }

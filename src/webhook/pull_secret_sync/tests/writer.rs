@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use chassis::telemetry::error_chain;
+use kube::api::Preconditions;
 use kube::runtime::events::{Recorder, Reporter};
 use kube::{Client, Config};
 use policy::mirror::RemovalCause;
@@ -9,7 +10,6 @@ use serde_json::{Value, json};
 use wiremock::matchers::{body_json, body_partial_json, header, method, path, query_param};
 use wiremock::{Mock, MockServer, ResponseTemplate};
 
-use super::super::secret::Identity;
 use super::super::state::{CopyAction, CopyTask};
 use super::super::writer::{WriteError, WriteResult};
 use super::{NAME, ONE, TWO, TYPE, copy};
@@ -38,10 +38,10 @@ fn source() -> Arc<SecretContent> {
     Arc::new(SecretContent { docker_config })
 }
 
-fn identity() -> Identity {
-    Identity {
+fn identity() -> Preconditions {
+    Preconditions {
         uid: Some("uid-a".to_owned()),
-        version: Some("5".to_owned()),
+        resource_version: Some("5".to_owned()),
     }
 }
 
@@ -97,7 +97,7 @@ async fn a_copy_is_applied_whole_by_our_manager_with_force() {
     let done = writer(&server)
         .execute(&task(CopyAction::Apply(source())))
         .await;
-    let Ok(WriteResult::Written(state)) = done else {
+    let Ok(WriteResult::Written(Some(state))) = done else {
         panic!("{done:?}");
     };
     assert_eq!(state.identity, identity());
@@ -122,14 +122,14 @@ async fn a_removal_names_uid_and_version() {
         .mount(&server)
         .await;
     let done = writer(&server).execute(&removal_task()).await;
-    assert!(matches!(done, Ok(WriteResult::Removed)), "{done:?}");
+    assert!(matches!(done, Ok(WriteResult::Written(None))), "{done:?}");
 }
 
 #[tokio::test]
 async fn what_is_gone_already_is_removed() {
     let server = answering("DELETE", status(404, "NotFound", &json!(null))).await;
     let done = writer(&server).execute(&removal_task()).await;
-    assert!(matches!(done, Ok(WriteResult::Removed)), "{done:?}");
+    assert!(matches!(done, Ok(WriteResult::Written(None))), "{done:?}");
 }
 
 #[tokio::test]
@@ -152,7 +152,10 @@ async fn another_shape_is_removed_and_then_applied() {
     mock.respond_with(copied()).expect(1).mount(&server).await;
     let recreate = task(CopyAction::Recreate(identity(), source()));
     let done = writer(&server).execute(&recreate).await;
-    assert!(matches!(done, Ok(WriteResult::Written(_))), "{done:?}");
+    assert!(
+        matches!(done, Ok(WriteResult::Written(Some(_)))),
+        "{done:?}"
+    );
     let requests = server.received_requests().await.unwrap();
     let methods: Vec<String> = requests.iter().map(|it| it.method.to_string()).collect();
     assert_eq!(methods, ["DELETE", "PATCH"]);
@@ -222,7 +225,7 @@ async fn a_foreign_secret_is_reported_where_it_is() {
         .mount(&server)
         .await;
     let done = writer(&server)
-        .execute(&task(CopyAction::Report(identity())))
+        .execute(&task(CopyAction::Report(identity().uid)))
         .await;
     assert!(matches!(done, Ok(WriteResult::Reported)), "{done:?}");
 }

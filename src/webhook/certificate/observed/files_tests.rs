@@ -1,10 +1,12 @@
 use std::os::unix::fs::symlink;
-use std::path::Path;
 
+use testkit::apiserver::ApiServer;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::*;
+use crate::certificate::CertificateMetrics;
 use crate::certificate::fixtures::{epoch, material};
 
 fn write(directory: &Path, material: &Material) {
@@ -12,6 +14,17 @@ fn write(directory: &Path, material: &Material) {
     std::fs::write(directory.join("tls.crt"), &material.chain).unwrap();
     std::fs::write(directory.join("tls.key"), &material.key).unwrap();
     std::fs::write(directory.join("ca.crt"), &material.authorities).unwrap();
+}
+
+fn watch_files(directory: &Path) -> (watch::Receiver<Observed<StoredCertificate>>, JoinHandle<()>) {
+    let client = ApiServer::new().client();
+    let metrics = CertificateMetrics::default();
+    let directory = directory.to_owned();
+    let files = Some(directory.clone());
+    let certificates = Certificates::new(client, "kyma-system", "any", files, metrics);
+    let seen = certificates.certificate.subscribe();
+    let watch = async move { certificates.watch_files(&directory).await };
+    (seen, tokio::spawn(watch))
 }
 
 async fn changed(cell: &mut watch::Receiver<Observed<StoredCertificate>>) -> Option<Material> {
@@ -34,10 +47,7 @@ async fn a_mounted_secret_is_followed_through_its_swap_of_links() {
     for name in ["tls.crt", "tls.key", "ca.crt"] {
         symlink(format!("..data/{name}"), path(name)).unwrap();
     }
-    let cell = watch::Sender::default();
-    let mut seen = cell.subscribe();
-    let directory = volume.path().to_owned();
-    let watching = tokio::spawn(async move { watch_files(&directory, &cell).await });
+    let (mut seen, watching) = watch_files(volume.path());
     assert!(changed(&mut seen).await == Some(old));
 
     let start = Instant::now();
@@ -64,10 +74,7 @@ async fn a_mounted_secret_is_followed_through_its_swap_of_links() {
 async fn what_did_not_change_is_not_told() {
     let directory = tempfile::tempdir().unwrap();
     write(directory.path(), &material(epoch()));
-    let cell = watch::Sender::default();
-    let mut seen = cell.subscribe();
-    let path = directory.path().to_owned();
-    let watching = tokio::spawn(async move { watch_files(&path, &cell).await });
+    let (mut seen, watching) = watch_files(directory.path());
     changed(&mut seen).await;
     let quiet = tokio::time::timeout(INTERVAL * 5, seen.changed()).await;
     assert!(quiet.is_err());

@@ -1,0 +1,142 @@
+//! How far a namespace is that is not as it should be.
+
+use std::collections::HashMap;
+use std::mem;
+use std::time::Duration;
+
+use chassis::backoff::Backoff;
+use policy::mirror::RemovalCause;
+use tokio::time::Instant;
+
+use super::state::{CopyAction, CopyTask};
+use super::writer::WriteError;
+
+/// The least time between two writes in one namespace.
+const WRITE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// From the end of the need to the deletion.
+const REMOVAL_DELAY: Duration = Duration::from_secs(10);
+
+/// Between two lists of the Pods of a namespace whose copy is no longer required and in use.
+const IN_USE: Backoff = Backoff {
+    base: Duration::from_secs(15),
+    cap: Duration::from_mins(5),
+};
+
+/// After failures.
+const RETRY: Backoff = Backoff {
+    base: Duration::from_secs(1),
+    cap: Duration::from_mins(2),
+};
+
+/// What was done in one namespace, and what is held back.
+#[derive(Default)]
+pub(super) struct Progress {
+    /// When it is decided again, if there is a time for that.
+    pub(super) queued: Option<Instant>,
+    pub(super) is_writing: bool,
+    /// The end of the pause after the last write or failure, which no change shortens.
+    pub(super) paused_until: Option<Instant>,
+    failures: u32,
+    /// The last failure, until a success.
+    failing: Option<&'static str>,
+    held: Option<Held>,
+}
+
+/// A task that is not executed at once.
+struct Held {
+    cause: HeldCause,
+    /// Neither is it executed nor are Pods listed before then; `None` for never.
+    until: Option<Instant>,
+    /// How often a Pod was found to use the copy.
+    found_in_use: u32,
+}
+
+#[derive(PartialEq)]
+enum HeldCause {
+    /// A copy that is to be deleted.
+    Removal(RemovalCause),
+    /// A Secret of another client in the place of a copy, by its uid.
+    Conflict(Option<String>),
+}
+
+impl Progress {
+    /// When to do it: `None` if there is nothing to do before a change. A new cause of a deletion has a delay of its
+    /// own, so a deleted source does not wait for the Pods that the copy was kept for.
+    pub(super) fn due(&mut self, task: &CopyTask) -> Option<Instant> {
+        let now = Instant::now();
+        let (cause, until) = match &task.action {
+            CopyAction::Apply(_) | CopyAction::Recreate(..) => {
+                self.held = None;
+                return Some(now);
+            }
+            CopyAction::Remove(_, cause) => (HeldCause::Removal(*cause), now + REMOVAL_DELAY),
+            CopyAction::Report(uid) => (HeldCause::Conflict(uid.clone()), now),
+        };
+        if let Some(held) = &self.held
+            && held.cause == cause
+        {
+            return held.until;
+        }
+        if let HeldCause::Conflict(_) = cause {
+            let text = "a foreign Secret is in the place of the pull Secret and is left alone";
+            tracing::warn!(namespace = task.namespace, "{text}");
+        }
+        self.held = Some(Held {
+            cause,
+            until: Some(until),
+            found_in_use: 0,
+        });
+        Some(until)
+    }
+
+    /// Whether a Secret of another client is in the place of the copy.
+    pub(super) fn is_conflict(&self) -> bool {
+        matches!(&self.held, Some(held) if matches!(held.cause, HeldCause::Conflict(_)))
+    }
+
+    /// The end of the pause after a task.
+    pub(super) fn executed(&mut self, is_ok: bool) -> Instant {
+        self.is_writing = false;
+        let pause = if is_ok {
+            self.failures = 0;
+            WRITE_INTERVAL
+        } else {
+            self.failures = self.failures.saturating_add(1);
+            RETRY.delay(self.failures - 1, fastrand::u64(..))
+        };
+        *self.paused_until.insert(Instant::now() + pause)
+    }
+
+    /// A Pod uses the copy, or its conflict was reported: what is held back stays so.
+    pub(super) fn hold(&mut self, namespace: &str, user: Option<String>) {
+        let Some(held) = &mut self.held else { return };
+        held.until = user.map(|pod| {
+            if held.found_in_use == 0 {
+                let text = "deletion of pull Secret copy deferred, used by a Pod";
+                tracing::info!(namespace, pod, "{text}");
+            }
+            let pause = IN_USE.delay(held.found_in_use, fastrand::u64(..));
+            held.found_in_use = held.found_in_use.saturating_add(1);
+            Instant::now() + pause
+        });
+    }
+}
+
+/// Notes how a namespace fails, or that it does no longer. Gives the reason if that is to be logged: a failure is logged
+/// once for each namespace until it changes, and so is its recovery; a missing right is logged once for all namespaces.
+pub(super) fn note_failure(
+    tracked: &mut HashMap<String, Progress>,
+    namespace: &str,
+    error: Option<&WriteError>,
+) -> Option<&'static str> {
+    let reason = error.map(WriteError::reason);
+    let before = mem::replace(&mut tracked.get_mut(namespace)?.failing, reason);
+    let mut others = tracked.iter().filter(|(name, _)| *name != namespace);
+    let told = reason.or(before)?;
+    let is_told_for_all =
+        told == WriteError::FORBIDDEN && others.any(|(_, it)| it.failing == Some(told));
+    // After a conflict the next event tells what to do, if anything.
+    let is_news = before != reason && !matches!(error, Some(WriteError::Changed));
+    (is_news && !is_told_for_all).then_some(told)
+}
