@@ -32,4 +32,4 @@ Feature: Heartbeats of watchers
     Given Namespace "shop"
     And Kymas are created continuously in Namespace "shop"
     When the caBundle of the watcher is replaced by another CA
-    Then manager "lifecycle-manager" reports the runtime as unresponsive with reason "HandshakeFailed" within 4 heartbeats
+    Then manager "lifecycle-manager" reports the runtime as unresponsive with reason "HandshakeFailed" within 3 heartbeats

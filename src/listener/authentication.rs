@@ -11,12 +11,13 @@ use std::time::{Duration, SystemTime};
 use futures::FutureExt as _;
 use futures::future::{self, BoxFuture};
 use http::HeaderMap;
+use rustls_pki_types::CertificateDer;
 use tokio::time::timeout;
 use watcher_types::WatchEvent;
 
 use crate::certificate::{ClientCertificate, RuntimeId, TrustAnchors};
 use crate::rejection::Rejection;
-use crate::xfcc::{self, HeaderFingerprint, TrustedHops};
+use crate::xfcc::{self, ForwardedError, TrustedHops};
 
 /// How senders are authenticated.
 #[derive(Clone)]
@@ -69,27 +70,17 @@ impl CertificateCheck {
 
     /// The sender's certificate, if chain, dates and usage hold.
     pub(crate) fn client(&self, headers: &HeaderMap) -> Result<Arc<ClientCertificate>, Rejection> {
-        let (hops, now) = (&self.trusted_hops, (self.clock)());
-        let value = xfcc::only_value(headers)?;
-        let header = HeaderFingerprint::of(value, hops);
         let bundle = self.trust_anchors.bundle();
-        if let Some(client) = bundle.cached(&header, now) {
-            return Ok(client);
-        }
-        let der = xfcc::client_certificate(value, hops)?;
-        let client = ClientCertificate::read(der)?;
-        Ok(bundle.verify(header, client, now)?)
+        Ok(bundle.client(self.forwarded(headers)?, (self.clock)())?)
     }
 
     /// The client that a header names, whether or not its certificate holds.
-    pub(crate) fn claimed(&self, headers: &HeaderMap) -> Option<Arc<ClientCertificate>> {
-        let value = xfcc::only_value(headers).ok()?;
-        let header = HeaderFingerprint::of(value, &self.trusted_hops);
-        let cached = self.trust_anchors.bundle().cached(&header, (self.clock)());
-        cached.or_else(|| {
-            let der = xfcc::client_certificate(value, &self.trusted_hops).ok()?;
-            ClientCertificate::read(der).ok().map(Arc::new)
-        })
+    pub(crate) fn claimed(&self, headers: &HeaderMap) -> Option<ClientCertificate> {
+        ClientCertificate::read(self.forwarded(headers).ok()?).ok()
+    }
+
+    fn forwarded(&self, headers: &HeaderMap) -> Result<CertificateDer<'static>, ForwardedError> {
+        xfcc::client_certificate(xfcc::only_value(headers)?, &self.trusted_hops)
     }
 
     /// The runtime that the sender may send for.

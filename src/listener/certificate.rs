@@ -1,8 +1,8 @@
 //! A client certificate as verifiers see it, and the CAs by which it is checked.
 //!
 //! Invariant: a certificate passes only if its chain ends at a CA that is trusted now, its dates hold, and its usages allow
-//! client authentication, by rustls-webpki. There are no intermediate certificates (the fleet's PKI has one level). Clients that
-//! have passed are cached together with the bundle under which they passed, so a removed CA counts no more from the next
+//! client authentication, by rustls-webpki. There are no intermediate certificates (the fleet's PKI has one level). Certificates
+//! that have passed are cached together with the bundle under which they passed, so a removed CA counts no more from the next
 //! request on; dates are checked at every request.
 
 use std::collections::HashMap;
@@ -10,17 +10,16 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use arc_swap::ArcSwap;
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, TrustAnchor, UnixTime};
+use sha2::{Digest as _, Sha256};
 use webpki::{ALL_VERIFICATION_ALGS, EndEntityCert, KeyUsage, anchor_from_trusted_cert};
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::parse_x509_certificate;
-
-use crate::xfcc::HeaderFingerprint;
 
 /// Longest runtime ID, in bytes; those of Kyma are UUIDs.
 const RUNTIME_ID_BYTES: usize = 128;
@@ -179,7 +178,7 @@ impl TrustAnchors {
         Ok(())
     }
 
-    /// The bundle for one request, whose header is looked up and verified under the same one.
+    /// The bundle for one request, whose certificate is looked up and verified under the same one.
     pub(crate) fn bundle(&self) -> Arc<TrustBundle> {
         self.0.load_full()
     }
@@ -191,26 +190,29 @@ pub(crate) struct TrustBundle {
     cache: Mutex<VerificationCache>,
 }
 
+/// The SHA-256 of a certificate.
+type Fingerprint = [u8; 32];
+
 #[derive(Default)]
 struct VerificationCache {
-    clients: HashMap<HeaderFingerprint, Arc<ClientCertificate>>,
+    clients: HashMap<Fingerprint, Arc<ClientCertificate>>,
     /// The keys of `clients`, in any order.
-    headers: Vec<HeaderFingerprint>,
+    fingerprints: Vec<Fingerprint>,
 }
 
 impl VerificationCache {
-    fn insert(&mut self, header: HeaderFingerprint, client: Arc<ClientCertificate>) {
-        if self.clients.insert(header, client).is_some() {
+    fn insert(&mut self, fingerprint: Fingerprint, client: Arc<ClientCertificate>) {
+        if self.clients.insert(fingerprint, client).is_some() {
             return;
         }
-        if self.headers.len() < CACHED_CLIENTS {
-            self.headers.push(header);
+        if self.fingerprints.len() < CACHED_CLIENTS {
+            self.fingerprints.push(fingerprint);
             return;
         }
         // A hash is as good as a random number.
-        let [a, b, c, d, ..] = header.0;
+        let [a, b, c, d, ..] = fingerprint;
         let at = u32::from_le_bytes([a, b, c, d]) as usize % CACHED_CLIENTS;
-        let evicted = std::mem::replace(&mut self.headers[at], header);
+        let evicted = std::mem::replace(&mut self.fingerprints[at], fingerprint);
         self.clients.remove(&evicted);
     }
 }
@@ -228,35 +230,41 @@ impl TrustBundle {
         Ok(Self { anchors, cache })
     }
 
-    /// The client of a header that was verified before, if its dates hold now.
-    pub(crate) fn cached(
+    /// The client with this certificate, verified or found among those that were, if its dates hold now.
+    pub(crate) fn client(
         &self,
-        header: &HeaderFingerprint,
+        der: CertificateDer<'static>,
         now: SystemTime,
-    ) -> Option<Arc<ClientCertificate>> {
-        let now = i64::try_from(since_1970(now).as_secs()).unwrap_or(i64::MAX);
-        let client = self.cache().clients.get(header).cloned();
+    ) -> Result<Arc<ClientCertificate>, CertificateError> {
+        let fingerprint = Sha256::digest(&der).into();
+        // A clock before 1970 is wrong; no certificate is valid at 1970.
+        let now = now.duration_since(SystemTime::UNIX_EPOCH);
+        let now = UnixTime::since_unix_epoch(now.unwrap_or_default());
+        if let Some(client) = self.cached(&fingerprint, now) {
+            return Ok(client);
+        }
+        let client = ClientCertificate::read(der)?;
+        self.verify(&client, now)?;
+        let client = Arc::new(client);
+        self.cache().insert(fingerprint, Arc::clone(&client));
+        Ok(client)
+    }
+
+    fn cached(&self, fingerprint: &Fingerprint, now: UnixTime) -> Option<Arc<ClientCertificate>> {
+        let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+        let client = self.cache().clients.get(fingerprint).cloned();
         client.filter(|client| (client.dates.0..=client.dates.1).contains(&now))
     }
 
-    /// Verifies a client, and caches it by its header.
-    pub(crate) fn verify(
-        &self,
-        header: HeaderFingerprint,
-        client: ClientCertificate,
-        now: SystemTime,
-    ) -> Result<Arc<ClientCertificate>, CertificateError> {
+    fn verify(&self, client: &ClientCertificate, now: UnixTime) -> Result<(), CertificateError> {
         if !client.may_sign {
             return Err(CertificateError::Usage);
         }
-        let now = UnixTime::since_unix_epoch(since_1970(now));
         let leaf = EndEntityCert::try_from(&client.der).map_err(CertificateError::Chain)?;
         let (algorithms, usage) = (ALL_VERIFICATION_ALGS, KeyUsage::client_auth());
         leaf.verify_for_usage(algorithms, &self.anchors, &[], now, usage, None, None)
-            .map_err(CertificateError::Chain)?;
-        let client = Arc::new(client);
-        self.cache().insert(header, Arc::clone(&client));
-        Ok(client)
+            .map(drop)
+            .map_err(CertificateError::Chain)
     }
 
     fn cache(&self) -> MutexGuard<'_, VerificationCache> {
@@ -270,12 +278,6 @@ impl fmt::Debug for TrustBundle {
             .debug_struct("TrustBundle")
             .finish_non_exhaustive()
     }
-}
-
-/// A clock before 1970 is wrong; no certificate is valid at 1970.
-fn since_1970(now: SystemTime) -> Duration {
-    now.duration_since(SystemTime::UNIX_EPOCH)
-        .unwrap_or_default()
 }
 
 #[cfg(test)]

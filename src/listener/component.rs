@@ -177,7 +177,7 @@ impl Builder<'_> {
                 #[cfg(feature = "tls")]
                 gateway: match options.transport {
                     Transport::Plain => None,
-                    Transport::MutualTls { gateway, .. } => Some(gateway),
+                    Transport::MutualTls { gateway, .. } => Some(crate::tls::Gateway::new(gateway)),
                 },
                 queue: sender,
                 liveness: Liveness::new(options.runtimes, options.heartbeat_interval),

@@ -41,9 +41,9 @@ pub(crate) const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// What the requests of one listener share.
 pub(crate) struct Endpoint {
     pub(crate) authentication: Authentication,
-    /// The name that a TLS peer must have.
+    /// What a TLS peer must be.
     #[cfg(feature = "tls")]
-    pub(crate) gateway: Option<String>,
+    pub(crate) gateway: Option<crate::tls::Gateway>,
     pub(crate) queue: Sender,
     pub(crate) liveness: Liveness,
     #[cfg(feature = "metrics")]
@@ -152,7 +152,7 @@ impl Endpoint {
         }
         #[cfg(feature = "tls")]
         if let Some(gateway) = &self.gateway
-            && !crate::tls::is_gateway(head, gateway)
+            && !gateway.has_sent(head)
         {
             return Err(Rejection::NotTheGateway);
         }
@@ -184,7 +184,7 @@ impl Endpoint {
             if let Some(name) = claimed.as_ref().and_then(|it| it.common_name()) {
                 self.liveness.rejected(name, rejection.text());
             }
-            self.log.write(&rejection, claimed.as_deref(), head);
+            self.log.write(&rejection, claimed.as_ref(), head);
         }
         rejection.response(&self.retry_after)
     }

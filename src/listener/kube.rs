@@ -5,7 +5,7 @@ use std::error::Error as StdError;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ::kube::api::{ApiResource, DynamicObject};
-use ::kube::core::PartialObjectMeta;
+use ::kube::core::{GroupVersionKind, PartialObjectMeta};
 use ::kube::runtime::WatchStreamExt as _;
 use ::kube::runtime::watcher::{self, Event, watcher};
 use ::kube::{Api, Client, ResourceExt as _};
@@ -49,13 +49,7 @@ impl TrustAnchors {
         name: &str,
         key: &str,
     ) -> Result<(Self, BoxFuture<'static, ()>), CaSecretError> {
-        let resource = ApiResource {
-            group: String::new(),
-            version: "v1".to_owned(),
-            api_version: "v1".to_owned(),
-            kind: "Secret".to_owned(),
-            plural: "secrets".to_owned(),
-        };
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Secret"));
         let secrets: Api<DynamicObject> = Api::namespaced_with(client, namespace, &resource);
         let secret = secrets.get(name).await.map_err(CaSecretError::Read)?;
         let mut current = bundle(&secret, key)?;
@@ -104,13 +98,8 @@ impl KymaDomains {
     /// the metadata of Kymas. Until they are listed, a look-up is an error, and senders are asked to retry.
     #[must_use]
     pub fn follow(client: Client, namespace: &str) -> (Self, BoxFuture<'static, ()>) {
-        let resource = ApiResource {
-            group: "operator.kyma-project.io".to_owned(),
-            version: "v1beta2".to_owned(),
-            api_version: "operator.kyma-project.io/v1beta2".to_owned(),
-            kind: "Kyma".to_owned(),
-            plural: "kymas".to_owned(),
-        };
+        let kyma = GroupVersionKind::gvk("operator.kyma-project.io", "v1beta2", "Kyma");
+        let resource = ApiResource::from_gvk(&kyma);
         let api: Api<PartialObjectMeta<DynamicObject>> =
             Api::namespaced_with(client, namespace, &resource);
         let domains = Self::default();
@@ -132,14 +121,12 @@ impl KymaDomains {
             Event::Init => listed.clear(),
             Event::InitApply(kyma) => insert(listed, &kyma),
             Event::InitDone => *kymas = Some(std::mem::take(listed)),
-            Event::Apply(kyma) => {
+            Event::Apply(ref kyma) | Event::Delete(ref kyma) => {
                 let kymas = kymas.get_or_insert_default();
                 kymas.retain(|_, (name, _)| *name != kyma.name_any());
-                insert(kymas, &kyma);
-            }
-            Event::Delete(kyma) => {
-                let kymas = kymas.get_or_insert_default();
-                kymas.retain(|_, (name, _)| *name != kyma.name_any());
+                if let Event::Apply(_) = event {
+                    insert(kymas, kyma);
+                }
             }
         }
     }

@@ -13,7 +13,8 @@ use axum::extract::Request;
 use axum::middleware::{self, Next};
 use http::StatusCode;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
@@ -73,8 +74,8 @@ impl Metrics {
 
     /// Registers all of them.
     pub(crate) fn register(&self, registry: &mut Registry, collected: Collected) {
-        registry.register_collector(Box::new(collected));
         let registry = registry.sub_registry_with_prefix("watcher_listener");
+        registry.register_collector(Box::new(collected));
         let mut counter = |name, help, metric: &Counter| {
             registry.register(name, help, metric.clone());
         };
@@ -166,23 +167,8 @@ impl fmt::Debug for Collected {
     }
 }
 
-/// The gauges of each runtime, then its counters, in the order of [`values`]: name, help, whether it is in seconds.
-#[rustfmt::skip]
-const RUNTIME_METRICS: [(&str, &str, bool); 8] = [
-    ("heartbeat_age", "Time since the last heartbeat of the runtime", true),
-    ("last_review_age", "Time since the last admission review that reached a watcher of the runtime", true),
-    ("watchers_alive", "Number of replicas of the watcher on the runtime that send heartbeats", false),
-    ("certificate_expiration_timestamp", "Earliest expiration of the certificates that the watchers of the runtime present", true),
-    ("spooled_events", "Number of undelivered events on the runtime, from the last heartbeats of its watchers", false),
-    ("oldest_spooled_event_age", "Age of the oldest undelivered event on the runtime, from the last heartbeats of its watchers", true),
-    ("runtime_missing_events", "Number of numbered events of the runtime that did not arrive", false),
-    ("runtime_resyncs_required", "Number of required resyncs of the runtime", false),
-];
-
-/// How many of [`RUNTIME_METRICS`] are gauges.
-const GAUGES: usize = 6;
-
-type Values = [Option<f64>; RUNTIME_METRICS.len()];
+/// The values of one runtime, in the order of [`encode_runtimes`].
+type Values = [Option<f64>; 8];
 
 /// What is reported of one runtime. Values of watchers are those of the live ones: others may be gone, or have thousands of
 /// events by now.
@@ -206,27 +192,32 @@ fn values(runtime: &Runtime, now: Instant) -> Values {
 }
 
 impl Collector for Collected {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let totals = self.liveness.totals();
-        #[rustfmt::skip]
-        let gauges = [
-            ("queued_events", "Number of notifications queued for the operator", (self.queued)()),
-            ("known_runtimes", "Number of runtimes that sent a heartbeat or event, or are expected to", totals.known),
-            ("unresponsive_runtimes", "Number of runtimes without heartbeats or admission reviews", totals.unresponsive),
-        ];
-        for (name, help, value) in gauges {
+        let mut gauge = |name, help, value: usize| {
             let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
-            write(&mut encoder, name, help, &gauge)?;
-        }
-        #[rustfmt::skip]
-        let counters = [
-            ("evicted_runtimes", "Number of runtimes evicted at the limit", totals.evicted),
-            ("missing_events", "Number of numbered events that did not arrive", totals.missing_events),
-            ("resyncs_required", "Number of required resyncs", totals.resyncs_required),
-        ];
-        for (name, help, value) in counters {
-            write(&mut encoder, name, help, &ConstCounter::new(value))?;
-        }
+            let kind = gauge.metric_type();
+            gauge.encode(encoder.encode_descriptor(name, help, None, kind)?)
+        };
+        let help = "Number of notifications queued for the operator";
+        gauge("queued_events", help, (self.queued)())?;
+        let help = "Number of runtimes that sent a heartbeat or event, or are expected to";
+        gauge("known_runtimes", help, totals.known)?;
+        let help = "Number of runtimes without heartbeats or admission reviews";
+        gauge("unresponsive_runtimes", help, totals.unresponsive)?;
+
+        let mut counter = |name, help, value: u64| {
+            let counter = ConstCounter::new(value);
+            let kind = counter.metric_type();
+            counter.encode(encoder.encode_descriptor(name, help, None, kind)?)
+        };
+        let help = "Number of runtimes evicted at the limit";
+        counter("evicted_runtimes", help, totals.evicted)?;
+        let help = "Number of numbered events that did not arrive";
+        counter("missing_events", help, totals.missing_events)?;
+        let help = "Number of required resyncs";
+        counter("resyncs_required", help, totals.resyncs_required)?;
+
         if self.per_runtime {
             let read = |id: &RuntimeId, runtime: &Runtime, now| (id.clone(), values(runtime, now));
             encode_runtimes(&mut encoder, &self.liveness.each(read))?;
@@ -238,38 +229,40 @@ impl Collector for Collected {
 fn encode_runtimes(
     encoder: &mut DescriptorEncoder<'_>,
     runtimes: &[(RuntimeId, Values)],
-) -> Result<(), fmt::Error> {
-    for (at, (name, help, in_seconds)) in RUNTIME_METRICS.iter().enumerate() {
-        let metric_type = if at < GAUGES {
-            ConstGauge::new(0.0).metric_type()
-        } else {
-            ConstCounter::new(0.0).metric_type()
-        };
-        let name = format!("watcher_listener_{name}");
-        let unit = in_seconds.then_some(&Unit::Seconds);
-        let mut metric = encoder.encode_descriptor(&name, help, unit, metric_type)?;
+) -> fmt::Result {
+    let mut places = 0..;
+    let mut next = |name, help, kind: MetricType, unit: Option<&Unit>| -> fmt::Result {
+        let at = places.next().unwrap_or_default();
+        let mut metric = encoder.encode_descriptor(name, help, unit, kind)?;
         for (id, values) in runtimes {
             let Some(value) = values[at] else { continue };
-            let label: Label<&str> = [("runtime_id", id.as_str())];
+            let label = [("runtime_id", id.as_str())];
             let series = metric.encode_family(&label)?;
-            if at < GAUGES {
-                ConstGauge::new(value).encode(series)?;
-            } else {
-                ConstCounter::new(value).encode(series)?;
+            match kind {
+                MetricType::Counter => ConstCounter::new(value).encode(series)?,
+                _ => ConstGauge::new(value).encode(series)?,
             }
         }
-    }
-    Ok(())
-}
-
-fn write(
-    encoder: &mut DescriptorEncoder<'_>,
-    name: &str,
-    help: &str,
-    metric: &impl EncodeMetric,
-) -> Result<(), fmt::Error> {
-    let name = format!("watcher_listener_{name}");
-    metric.encode(encoder.encode_descriptor(&name, help, None, metric.metric_type())?)
+        Ok(())
+    };
+    let (gauge, counter, seconds) = (MetricType::Gauge, MetricType::Counter, Some(&Unit::Seconds));
+    let help = "Time since the last heartbeat of the runtime";
+    next("heartbeat_age", help, gauge, seconds)?;
+    let help = "Time since the last admission review that reached a watcher of the runtime";
+    next("last_review_age", help, gauge, seconds)?;
+    let help = "Number of replicas of the watcher on the runtime that send heartbeats";
+    next("watchers_alive", help, gauge, None)?;
+    let help = "Earliest expiration of the certificates that the watchers of the runtime present";
+    next("certificate_expiration_timestamp", help, gauge, seconds)?;
+    let help =
+        "Number of undelivered events on the runtime, from the last heartbeats of its watchers";
+    next("spooled_events", help, gauge, None)?;
+    let help = "Age of the oldest undelivered event on the runtime, from the last heartbeats of its watchers";
+    next("oldest_spooled_event_age", help, gauge, seconds)?;
+    let help = "Number of numbered events of the runtime that did not arrive";
+    next("runtime_missing_events", help, counter, None)?;
+    let help = "Number of required resyncs of the runtime";
+    next("runtime_resyncs_required", help, counter, None)
 }
 
 #[expect(

@@ -9,11 +9,11 @@ use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use axum::body::Body;
 use axum::extract::ConnectInfo;
-use http::header::{CONTENT_TYPE, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
+use axum::response::{IntoResponse as _, Response};
+use http::header::{RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
 use http::request::Parts;
-use http::{HeaderValue, Response, StatusCode};
+use http::{HeaderValue, StatusCode};
 use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 use watcher_types::EventError;
@@ -97,18 +97,13 @@ impl Rejection {
         )
     }
 
-    pub(crate) fn response(&self, retry_after: &HeaderValue) -> Response<Body> {
+    pub(crate) fn response(&self, retry_after: &HeaderValue) -> Response {
         let status = self.status();
-        let mut response = Response::new(Body::from(self.text() + "\n"));
-        *response.status_mut() = status;
-        let headers = response.headers_mut();
-        let plain = HeaderValue::from_static("text/plain; charset=utf-8");
-        headers.insert(CONTENT_TYPE, plain);
-        headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-        if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS {
-            headers.insert(RETRY_AFTER, retry_after.clone());
-        }
-        response
+        let no_sniff = [(X_CONTENT_TYPE_OPTIONS, "nosniff")];
+        let retried = status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS;
+        let retry_after = retried.then(|| [(RETRY_AFTER, retry_after.clone())]);
+        // Text is sent as text/plain in UTF-8.
+        (status, no_sniff, retry_after, self.text() + "\n").into_response()
     }
 
     /// This error and its cause, for the sender. It is the same for each rejection of the same kind.

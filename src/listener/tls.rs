@@ -6,6 +6,7 @@
 use std::error::Error as StdError;
 use std::sync::Arc;
 
+use arc_swap::ArcSwapOption;
 use http::request::Parts;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
@@ -62,10 +63,34 @@ fn gateway_verifier(
     Ok(WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build()?)
 }
 
-/// Whether the TLS peer is the gateway: one of the leaf's alternative names is `name`.
-pub(crate) fn is_gateway(head: &Parts, name: &str) -> bool {
-    let peer = head.extensions.get::<PeerCertificates>();
-    let leaf = peer.and_then(|PeerCertificates(chain)| chain.first());
-    leaf.and_then(|leaf| ClientCertificate::read(leaf.clone()).ok())
-        .is_some_and(|peer| peer.alternative_names().iter().any(|it| it == name))
+/// The gateway, as the TLS peer of a request.
+pub(crate) struct Gateway {
+    /// One of its alternative names.
+    name: String,
+    /// Its certificate in the last request, so that it is parsed once and not for each request.
+    certificate: ArcSwapOption<CertificateDer<'static>>,
+}
+
+impl Gateway {
+    pub(crate) fn new(name: String) -> Self {
+        let certificate = ArcSwapOption::empty();
+        Self { name, certificate }
+    }
+
+    /// Whether the peer of a request is the gateway. Its chain was verified in the handshake.
+    pub(crate) fn has_sent(&self, head: &Parts) -> bool {
+        let peer = head.extensions.get::<PeerCertificates>();
+        let Some(leaf) = peer.and_then(|PeerCertificates(chain)| chain.first()) else {
+            return false;
+        };
+        if self.certificate.load().as_deref() == Some(leaf) {
+            return true;
+        }
+        let peer = ClientCertificate::read(leaf.clone());
+        let is_gateway = peer.is_ok_and(|it| it.alternative_names().contains(&self.name));
+        if is_gateway {
+            self.certificate.store(Some(Arc::new(leaf.clone())));
+        }
+        is_gateway
+    }
 }

@@ -75,26 +75,6 @@ pub(crate) enum ForwardedError {
     Hash,
 }
 
-/// A hash of a header's value and of how it is read: equal fingerprints, equal results of [`client_certificate`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct HeaderFingerprint(pub(crate) [u8; 32]);
-
-impl HeaderFingerprint {
-    pub(crate) fn of(value: &str, hops: &TrustedHops) -> Self {
-        let (number, gateway) = match hops {
-            TrustedHops::None => (0, ""),
-            TrustedHops::One { gateway } => (1, gateway.as_str()),
-        };
-        let mut hash = Sha256::new();
-        hash.update([number]);
-        // With its length and before the value, so that no value written by a client can run into it.
-        hash.update(gateway.len().to_le_bytes());
-        hash.update(gateway);
-        hash.update(value);
-        Self(hash.finalize().into())
-    }
-}
-
 /// The value of the only header of that name.
 pub(crate) fn only_value(headers: &HeaderMap) -> Result<&str, ForwardedError> {
     let mut values = headers.get_all(XFCC_HEADER).iter();
@@ -129,10 +109,10 @@ pub(crate) fn client_certificate(
         .ok_or(ForwardedError::NoCertificate)?;
     let certificate = only_certificate(&url_decode(encoded)?)?;
     if let Some(hash) = once(client, "Hash")? {
-        let (mut bytes, digest) = ([0; 32], Sha256::digest(&certificate));
-        decode_hex(hash.as_bytes(), &mut bytes)
-            .filter(|()| bytes == *digest)
-            .ok_or(ForwardedError::Hash)?;
+        let digest = format!("{:x}", Sha256::digest(&certificate));
+        if !hash.eq_ignore_ascii_case(&digest) {
+            return Err(ForwardedError::Hash);
+        }
     }
     Ok(certificate)
 }
@@ -149,44 +129,25 @@ fn once<'e>(element: &'e Element<'_>, key: &'e str) -> Result<Option<&'e str>, F
 /// Undoes URL encoding. `+` is a blank, as in the public listener: Envoy writes `%20` for a blank and `%2B` for a plus,
 /// and form encoders write `+` and `%2B`, so both are read correctly.
 fn url_decode(text: &str) -> Result<Vec<u8>, ForwardedError> {
+    let digit = |byte: u8| {
+        let digit = char::from(byte).to_digit(16);
+        let digit = digit.and_then(|it| u8::try_from(it).ok());
+        digit.ok_or(ForwardedError::UrlEncoding)
+    };
     let mut decoded = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some(at) = memchr2(b'%', b'+', rest) {
         decoded.extend_from_slice(&rest[..at]);
-        let mut byte = [b' '];
-        let mut end = at + 1;
-        if rest[at] == b'%' {
-            end = at + 3;
-            let digits = rest.get(at + 1..end);
-            digits
-                .and_then(|digits| decode_hex(digits, &mut byte))
-                .ok_or(ForwardedError::UrlEncoding)?;
-        }
-        decoded.extend(byte);
-        rest = &rest[end..];
+        let (byte, behind) = match &rest[at..] {
+            [b'+', behind @ ..] => (b' ', behind),
+            [_, high, low, behind @ ..] => (digit(*high)? << 4 | digit(*low)?, behind),
+            _ => return Err(ForwardedError::UrlEncoding),
+        };
+        decoded.push(byte);
+        rest = behind;
     }
     decoded.extend_from_slice(rest);
     Ok(decoded)
-}
-
-/// Fills `bytes` from exactly twice as many hexadecimal digits.
-fn decode_hex(digits: &[u8], bytes: &mut [u8]) -> Option<()> {
-    let (pairs, []) = digits.as_chunks::<2>() else {
-        return None;
-    };
-    if pairs.len() != bytes.len() {
-        return None;
-    }
-    let nibble = |digit: u8| match digit {
-        b'0'..=b'9' => Some(digit - b'0'),
-        b'a'..=b'f' => Some(digit - b'a' + 10),
-        b'A'..=b'F' => Some(digit - b'A' + 10),
-        _ => None,
-    };
-    for (byte, [high, low]) in bytes.iter_mut().zip(pairs) {
-        *byte = nibble(*high)? << 4 | nibble(*low)?;
-    }
-    Some(())
 }
 
 /// The content of one PEM block with nothing around it.

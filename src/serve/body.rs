@@ -4,13 +4,12 @@
 //! time and the server's budget, else reading it is an error; the kind of the fault stays visible to the server,
 //! whatever the handler makes of the error.
 
-use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use axum::body::{Body as AxumBody, Bytes};
-use futures::stream;
+use axum::body::{Body as AxumBody, BodyDataStream, Bytes};
+use futures::{StreamExt as _, stream};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::time::{Instant, sleep_until};
 
@@ -29,14 +28,11 @@ pub(crate) enum BodyFault {
     OverBudget,
 }
 
-/// What a body reports to the server that has handed it to a handler: why it ended early, if it did.
-pub(crate) type FaultReport = Arc<OnceLock<BodyFault>>;
-
 /// Why a body was not read to its end.
 enum Broken {
     Fault(BodyFault),
     /// The peer has gone, or what it sent is not valid HTTP.
-    Peer(hyper::Error),
+    Peer(axum::Error),
 }
 
 impl From<Evicted> for Broken {
@@ -45,56 +41,37 @@ impl From<Evicted> for Broken {
     }
 }
 
-/// A request body with the limits of its server, not read yet.
-pub(crate) struct BoundedBody {
-    inner: Incoming,
+/// The body of a request for its handler, within the limits of the server. Nothing is read before the handler asks for it;
+/// then it comes in one piece.
+pub(crate) fn bounded(
+    body: Incoming,
+    limits: &Limits,
+    share: BudgetShare,
+    state: Arc<ConnectionState>,
+) -> AxumBody {
+    if body.is_end_stream() {
+        return AxumBody::empty();
+    }
+    let reader = BodyReader {
+        pieces: AxumBody::new(body).into_data_stream(),
+        limit: limits.body_bytes,
+        deadline: Instant::now() + limits.body,
+        state,
+        ended: false,
+    };
+    AxumBody::from_stream(stream::once(reader.read(share)))
+}
+
+struct BodyReader {
+    pieces: BodyDataStream,
     limit: usize,
     deadline: Instant,
-    share: Option<BudgetShare>,
-    report: FaultReport,
     state: Arc<ConnectionState>,
     ended: bool,
 }
 
-impl BoundedBody {
-    pub(crate) fn new(
-        inner: Incoming,
-        limits: &Limits,
-        share: BudgetShare,
-        state: Arc<ConnectionState>,
-    ) -> Self {
-        Self {
-            inner,
-            limit: limits.body_bytes,
-            deadline: Instant::now() + limits.body,
-            share: Some(share),
-            report: FaultReport::default(),
-            state,
-            ended: false,
-        }
-    }
-
-    /// Whether the peer announces more than is allowed.
-    fn is_announced_too_large(&self) -> bool {
-        usize::try_from(self.inner.size_hint().lower()).map_or(true, |bytes| bytes > self.limit)
-    }
-
-    pub(crate) fn report(&self) -> FaultReport {
-        Arc::clone(&self.report)
-    }
-
-    /// The body for a handler. Nothing is read before the handler asks for it; then it comes in one piece.
-    pub(crate) fn into_body(self) -> AxumBody {
-        if self.inner.is_end_stream() {
-            return AxumBody::empty();
-        }
-        AxumBody::from_stream(stream::once(self.read()))
-    }
-
-    async fn read(mut self) -> Result<Bytes, axum::Error> {
-        let Some(mut share) = self.share.take() else {
-            return Ok(Bytes::new());
-        };
+impl BodyReader {
+    async fn read(mut self, mut share: BudgetShare) -> Result<Bytes, axum::Error> {
         self.state.await_body();
         let deadline = self.deadline;
         let read = tokio::select! {
@@ -108,95 +85,69 @@ impl BoundedBody {
         };
         self.state.handle_body();
         match read {
-            Ok(bytes) => Ok(bytes.held_with(share)),
-            Err(Broken::Peer(error)) => Err(axum::Error::new(error)),
+            Ok(body) => {
+                self.ended = true;
+                Ok(Bytes::from_owner(HeldBody {
+                    body,
+                    _share: share,
+                }))
+            }
+            Err(Broken::Peer(error)) => Err(error),
             Err(Broken::Fault(fault)) => {
-                self.report.get_or_init(|| fault);
+                self.state.fail_body(fault);
                 Err(axum::Error::new(fault))
             }
         }
     }
 
-    async fn collect(&mut self, share: &mut BudgetShare) -> Result<Collected, Broken> {
-        if self.is_announced_too_large() {
+    async fn collect(&mut self, share: &mut BudgetShare) -> Result<Bytes, Broken> {
+        let announced = usize::try_from(self.pieces.size_hint().lower());
+        if announced.map_or(true, |bytes| bytes > self.limit) {
             return Err(Broken::Fault(BodyFault::TooLarge));
         }
         let mut arrived = 0;
-        while let Some(piece) = self.next_piece(share).await? {
-            let first = arrived == 0;
+        loop {
+            let piece = tokio::select! {
+                biased;
+                () = share.evicted() => return Err(Evicted.into()),
+                piece = self.pieces.next() => piece.transpose().map_err(Broken::Peer)?,
+            };
+            let Some(piece) = piece else {
+                return Ok(share.complete().await?.into());
+            };
+            let is_first = arrived == 0;
             arrived += piece.len();
             if arrived > self.limit {
                 return Err(Broken::Fault(BodyFault::TooLarge));
             }
-            if first && self.inner.is_end_stream() {
+            // Most bodies come with one read.
+            if is_first && self.pieces.is_end_stream() {
                 share.count(piece.len()).await?;
-                self.ended = true;
-                return Ok(Collected::AtOnce(piece));
+                return Ok(piece);
             }
             // Copied, so that no piece keeps the whole of the connection's buffer.
             share.append(&piece).await?;
         }
-        let body = share.complete().await?;
-        self.ended = true;
-        Ok(Collected::Pieces(body))
-    }
-
-    async fn next_piece(&mut self, share: &BudgetShare) -> Result<Option<Bytes>, Broken> {
-        loop {
-            let frame = tokio::select! {
-                biased;
-                () = share.evicted() => return Err(Evicted.into()),
-                frame = poll_fn(|context| Pin::new(&mut self.inner).poll_frame(context)) => frame,
-            };
-            match frame.transpose().map_err(Broken::Peer)? {
-                None => return Ok(None),
-                Some(frame) => {
-                    if let Ok(piece) = frame.into_data() {
-                        return Ok(Some(piece));
-                    }
-                    // Trailers are of no use to a handler that gets the body in one piece.
-                }
-            }
-        }
     }
 }
 
-impl Drop for BoundedBody {
+impl Drop for BodyReader {
     fn drop(&mut self) {
-        if !self.ended && !self.inner.is_end_stream() {
+        if !self.ended && !self.pieces.is_end_stream() {
             self.state.leave_unread();
         }
     }
 }
 
-/// A whole body, as it came.
-enum Collected {
-    /// With one read: most bodies.
-    AtOnce(Bytes),
-    Pieces(Vec<u8>),
-}
-
-impl Collected {
-    /// The bytes; `share` is given back when the last reference to them is dropped.
-    fn held_with(self, share: BudgetShare) -> Bytes {
-        Bytes::from_owner(HeldBody {
-            body: self,
-            _share: share,
-        })
-    }
-}
-
+/// A whole body; its share is given back when the last reference to the bytes is dropped.
 struct HeldBody {
-    body: Collected,
+    body: Bytes,
     _share: BudgetShare,
 }
 
 impl AsRef<[u8]> for HeldBody {
     fn as_ref(&self) -> &[u8] {
-        match &self.body {
-            Collected::AtOnce(bytes) => bytes,
-            Collected::Pieces(bytes) => bytes,
-        }
+        &self.body
     }
 }
 

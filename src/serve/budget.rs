@@ -179,17 +179,13 @@ impl BudgetShare {
     }
 
     async fn take(&mut self, blocks: usize, complete: bool) -> Result<(), Evicted> {
-        if self.try_take(blocks, complete) {
-            return Ok(());
-        }
-        self.waiting = true;
         let budget = Arc::clone(&self.budget);
         loop {
-            // Registered before the next try, so that no release is missed in between.
+            // Registered before each try, so that no release is missed in between.
             let mut released = pin!(budget.released.notified());
             released.as_mut().enable();
-            if self.try_take(blocks, complete) {
-                self.waiting = false;
+            self.waiting = !self.try_take(blocks, complete);
+            if !self.waiting {
                 return Ok(());
             }
             tokio::select! {

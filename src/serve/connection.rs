@@ -11,6 +11,7 @@ use std::task::Poll;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use hyper_util::server::graceful::GracefulConnection;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep_until};
@@ -20,7 +21,7 @@ use crate::limiter::ConnectionPermit;
 use crate::metrics::Counter;
 use crate::server::{Shared, Transport};
 use crate::service::RequestService;
-use crate::state::{ClosePhase, ConnectionPhase, ConnectionState};
+use crate::state::{ClosePhase, ConnectionState};
 
 /// hyper takes no smaller buffer.
 const LEAST_BUFFER: usize = 8 * 1024;
@@ -68,7 +69,7 @@ pub(crate) async fn serve(
 }
 
 /// Serves requests on `stream` until it ends.
-async fn serve_requests<S: AsyncRead + AsyncWrite + Unpin>(
+async fn serve_requests<S: AsyncRead + AsyncWrite + Unpin + 'static>(
     service: RequestService,
     permit: ConnectionPermit,
     stream: S,
@@ -89,7 +90,11 @@ async fn serve_requests<S: AsyncRead + AsyncWrite + Unpin>(
 }
 
 /// Polls `connection`, and watches its clock, the end of the server and its eviction.
-async fn drive<C: Graceful>(mut connection: Pin<&mut C>, shared: &Shared, state: &ConnectionState) {
+async fn drive(
+    mut connection: Pin<&mut impl GracefulConnection<Error = hyper::Error>>,
+    shared: &Shared,
+    state: &ConnectionState,
+) {
     let mut close_phase = ClosePhase::Open;
     let mut alarm = pin!(sleep_until(Instant::now() + shared.limits.idle));
     loop {
@@ -106,7 +111,7 @@ async fn drive<C: Graceful>(mut connection: Pin<&mut C>, shared: &Shared, state:
         match wakeup {
             Wakeup::Ended(result) => return conclude(shared, result),
             Wakeup::Stop => close_phase = ClosePhase::Stopping(Instant::now()),
-            Wakeup::Due if state.phase() == ConnectionPhase::Header => {
+            Wakeup::Due if state.header_since().is_some() => {
                 return shared.statistics.add_one(Counter::HeaderTimeouts);
             }
             Wakeup::Due if matches!(close_phase, ClosePhase::Closing(_)) => return,
@@ -146,25 +151,6 @@ fn conclude(shared: &Shared, result: hyper::Result<()>) {
         shared.statistics.add_one(Counter::BadRequests);
     }
     tracing::debug!(%error, "connection aborted");
-}
-
-/// hyper's connection, without its type parameters.
-trait Graceful: Future<Output = hyper::Result<()>> {
-    fn graceful_shutdown(self: Pin<&mut Self>);
-}
-
-impl<I, S, B> Graceful for http1::Connection<I, S>
-where
-    S: hyper::service::HttpService<hyper::body::Incoming, ResBody = B>,
-    S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-    I: hyper::rt::Read + hyper::rt::Write + Unpin,
-    B: hyper::body::Body + 'static,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
-    fn graceful_shutdown(self: Pin<&mut Self>) {
-        // The inherent method, which precedes this trait's.
-        Self::graceful_shutdown(self);
-    }
 }
 
 #[cfg(test)]

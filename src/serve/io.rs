@@ -85,11 +85,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for ConnectionIo<S> {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
-        if let Some(arrived) = buffer
-            .filled()
-            .get(before..)
-            .filter(|arrived| !arrived.is_empty())
-        {
+        let arrived = &buffer.filled()[before..];
+        if !arrived.is_empty() {
             self.permit.received(arrived);
         }
         Poll::Ready(Ok(()))

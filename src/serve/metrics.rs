@@ -98,90 +98,7 @@ mod collector {
     use prometheus_client::metrics::gauge::ConstGauge;
     use prometheus_client::registry::Registry;
 
-    use super::Counter::{
-        Aborted, AcceptErrors, Accepted, BadRequests, BodyBytes, BodyOverBudget, BodyTimeouts,
-        BodyTooLarge, Evicted, HandshakeFailures, HandshakeTimeouts, HeaderTimeouts, Open, Panics,
-        PlainHttp, Rejected, WithoutCertificate,
-    };
     use super::{Counter, Statistics};
-
-    // Name, help text, and what is shown.
-    pub(super) const GAUGES: [(&str, &str, Counter); 2] = [
-        (
-            "server_connections_open",
-            "Number of open connections",
-            Open,
-        ),
-        (
-            "server_request_body_bytes",
-            "Memory of request bodies in flight, in blocks of 16 KiB",
-            BodyBytes,
-        ),
-    ];
-
-    pub(super) const COUNTERS: [(&str, &str, Counter); 6] = [
-        (
-            "server_connections_accepted",
-            "Number of accepted connections",
-            Accepted,
-        ),
-        (
-            "server_connections_evicted",
-            "Number of connections without a complete request that were closed at a limit of connections or of header bytes",
-            Evicted,
-        ),
-        (
-            "server_connections_rejected",
-            "Number of connections that were closed at the limit because all others handled a request",
-            Rejected,
-        ),
-        (
-            "server_connections_aborted",
-            "Number of connections that were closed at the end of the shutdown timeout",
-            Aborted,
-        ),
-        (
-            "server_accept_errors",
-            "Number of connections that could not be accepted",
-            AcceptErrors,
-        ),
-        (
-            "server_handler_panics",
-            "Number of requests whose handler panicked",
-            Panics,
-        ),
-    ];
-
-    /// Values of the label `reason`.
-    type Reasons = &'static [(&'static str, Counter)];
-
-    /// Counters with the label `reason`.
-    pub(super) const BY_REASON: [(&str, &str, Reasons); 3] = [
-        (
-            "server_tls_handshake_errors",
-            "Number of TLS handshakes that failed, by reason",
-            &[
-                ("protocol", HandshakeFailures),
-                ("timeout", HandshakeTimeouts),
-                ("plain_http", PlainHttp),
-                ("no_certificate", WithoutCertificate),
-            ],
-        ),
-        (
-            "server_request_header_errors",
-            "Number of requests without a valid header: rejected with 400 or 431 (invalid), or incomplete at the time limit",
-            &[("invalid", BadRequests), ("timeout", HeaderTimeouts)],
-        ),
-        (
-            "server_request_body_errors",
-            "Number of requests whose body was rejected: with 413 (too_large), 408 (timeout) or 503 (over_budget)",
-            &[
-                ("too_large", BodyTooLarge),
-                ("timeout", BodyTimeouts),
-                ("over_budget", BodyOverBudget),
-            ],
-        ),
-    ];
 
     /// Registers the counters of a server as `server_…`, below the prefix of the registry. They are read at each scrape.
     pub fn register(registry: &mut Registry, statistics: Statistics) {
@@ -193,68 +110,66 @@ mod collector {
 
     impl Collector for ServerCollector {
         fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-            for (name, help, counter) in GAUGES {
+            let mut gauge = |name, help, counter| {
                 let gauge = ConstGauge::new(self.0.get(counter));
-                gauge.encode(encoder.encode_descriptor(
-                    name,
-                    help,
-                    None,
-                    gauge.metric_type(),
-                )?)?;
-            }
-            for (name, help, counter) in COUNTERS {
+                let kind = gauge.metric_type();
+                gauge.encode(encoder.encode_descriptor(name, help, None, kind)?)
+            };
+            let help = "Number of open connections";
+            gauge("server_connections_open", help, Counter::Open)?;
+            let help = "Memory of request bodies in flight, in blocks of 16 KiB";
+            gauge("server_request_body_bytes", help, Counter::BodyBytes)?;
+
+            let mut counter = |name, help, counter| {
                 let value = ConstCounter::new(self.0.get(counter));
-                value.encode(encoder.encode_descriptor(
-                    name,
-                    help,
-                    None,
-                    value.metric_type(),
-                )?)?;
-            }
-            for (name, help, reasons) in BY_REASON {
+                let kind = value.metric_type();
+                value.encode(encoder.encode_descriptor(name, help, None, kind)?)
+            };
+            let help = "Number of accepted connections";
+            counter("server_connections_accepted", help, Counter::Accepted)?;
+            let help = "Number of connections without a complete request that were closed at a limit of connections or of header bytes";
+            counter("server_connections_evicted", help, Counter::Evicted)?;
+            let help = "Number of connections that were closed at the limit because all others handled a request";
+            counter("server_connections_rejected", help, Counter::Rejected)?;
+            let help = "Number of connections that were closed at the end of the shutdown timeout";
+            counter("server_connections_aborted", help, Counter::Aborted)?;
+            let help = "Number of connections that could not be accepted";
+            counter("server_accept_errors", help, Counter::AcceptErrors)?;
+            let help = "Number of requests whose handler panicked";
+            counter("server_handler_panics", help, Counter::Panics)?;
+
+            let mut by_reason = |name, help, reasons: &[(&str, Counter)]| {
                 let kind = ConstCounter::new(0_u64).metric_type();
                 let mut family = encoder.encode_descriptor(name, help, None, kind)?;
-                for (reason, counter) in reasons {
+                reasons.iter().try_for_each(|(reason, counter)| {
                     let value = ConstCounter::new(self.0.get(*counter));
-                    value.encode(family.encode_family(&[("reason", *reason)])?)?;
-                }
-            }
-            Ok(())
+                    value.encode(family.encode_family(&[("reason", *reason)])?)
+                })
+            };
+            let help = "Number of TLS handshakes that failed, by reason";
+            let reasons = [
+                ("protocol", Counter::HandshakeFailures),
+                ("timeout", Counter::HandshakeTimeouts),
+                ("plain_http", Counter::PlainHttp),
+                ("no_certificate", Counter::WithoutCertificate),
+            ];
+            by_reason("server_tls_handshake_errors", help, &reasons)?;
+            let help = "Number of requests without a valid header: rejected with 400 or 431 (invalid), or incomplete at the time limit";
+            let reasons = [
+                ("invalid", Counter::BadRequests),
+                ("timeout", Counter::HeaderTimeouts),
+            ];
+            by_reason("server_request_header_errors", help, &reasons)?;
+            let help = "Number of requests whose body was rejected: with 413 (too_large), 408 (timeout) or 503 (over_budget)";
+            let reasons = [
+                ("too_large", Counter::BodyTooLarge),
+                ("timeout", Counter::BodyTimeouts),
+                ("over_budget", Counter::BodyOverBudget),
+            ];
+            by_reason("server_request_body_errors", help, &reasons)
         }
     }
 }
 
 #[cfg(all(test, feature = "metrics"))]
-mod tests {
-    use prometheus_client::registry::Registry;
-    use testkit::metrics::Samples;
-
-    use super::*;
-
-    /// Each counter but two is a metric: requests have metrics of each component, and probes of the port are no errors.
-    #[test]
-    fn every_counter_of_the_server_is_exposed() {
-        let statistics = Statistics::default();
-        for (value, counter) in statistics.counters.iter().enumerate() {
-            counter.store(value as u64 + 1, Ordering::Relaxed);
-        }
-        let mut registry = Registry::with_prefix("rt");
-        register(&mut registry, statistics.clone());
-        let samples = Samples::of(&registry);
-        let (gauges, counters) = (collector::GAUGES.iter(), collector::COUNTERS.iter());
-        let gauges = gauges.map(|(name, _, counter)| (format!("rt_{name}"), *counter));
-        let counters = counters.map(|(name, _, counter)| (format!("rt_{name}_total"), *counter));
-        let by_reason = collector::BY_REASON.iter().flat_map(|(name, _, reasons)| {
-            reasons.iter().map(move |(reason, counter)| {
-                (format!("rt_{name}_total{{reason=\"{reason}\"}}"), *counter)
-            })
-        });
-        let exposed: Vec<_> = gauges.chain(counters).chain(by_reason).collect();
-        for (series, counter) in &exposed {
-            #[expect(clippy::cast_precision_loss, reason = "small numbers")]
-            let expected = statistics.get(*counter) as f64;
-            assert_eq!(samples.exact(series), Some(expected), "{series}");
-        }
-        assert_eq!(exposed.len(), COUNTERS - 2);
-    }
-}
+mod tests;

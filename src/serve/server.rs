@@ -168,9 +168,6 @@ impl BoundServer {
     /// # Errors
     /// [`Error::ShutdownTimeout`] alone, after the drain. While serving, nothing ends the server.
     pub async fn run(self, router: Router, shutdown: CancellationToken) -> Result<(), Error> {
-        let Self {
-            listener, options, ..
-        } = self;
         let Options {
             transport,
             limits,
@@ -178,26 +175,22 @@ impl BoundServer {
             grace,
             strict_framing,
             statistics,
-        } = options;
-        let limiter = ConnectionLimiter::new(&limits, strict_framing, statistics.clone());
-        let shared = Arc::new(Shared {
-            transport,
-            bodies: BodyBudget::new(limits.bodies_bytes, statistics.clone()),
-            limits,
-            router,
-            statistics,
-            closing: shutdown,
-            stopping: CancellationToken::new(),
-        });
+        } = self.options;
         let mut acceptor = Acceptor {
-            listener,
-            limiter,
-            shared,
+            listener: self.listener,
+            limiter: ConnectionLimiter::new(&limits, strict_framing, statistics.clone()),
+            shared: Arc::new(Shared {
+                transport,
+                bodies: BodyBudget::new(limits.bodies_bytes, statistics.clone()),
+                limits,
+                router,
+                statistics,
+                closing: shutdown.clone(),
+                stopping: CancellationToken::new(),
+            }),
             connections: JoinSet::new(),
         };
-
-        let shared = Arc::clone(&acceptor.shared);
-        acceptor.accept_until(shared.closing.cancelled()).await;
+        acceptor.accept_until(shutdown.cancelled()).await;
         acceptor.accept_until(sleep(linger)).await;
         acceptor.stop(grace).await
     }
@@ -244,37 +237,27 @@ impl Acceptor {
         };
         // Fails only on a socket that is gone, which the handshake will find.
         let _ = tcp.set_nodelay(true);
-        self.connections.spawn(connection::serve(
-            Arc::clone(&self.shared),
-            permit,
-            tcp,
-            peer,
-        ));
+        let shared = Arc::clone(&self.shared);
+        self.connections
+            .spawn(connection::serve(shared, permit, tcp, peer));
     }
 
-    async fn stop(self, grace: Duration) -> Result<(), Error> {
-        let Self {
-            listener,
-            shared,
-            mut connections,
-            ..
-        } = self;
-        drop(listener);
-        shared.stopping.cancel();
+    async fn stop(mut self, grace: Duration) -> Result<(), Error> {
+        drop(self.listener);
+        self.shared.stopping.cancel();
+        let statistics = &self.shared.statistics;
         let all_ended = async {
-            while let Some(ended) = connections.join_next().await {
-                note(&shared.statistics, ended);
+            while let Some(ended) = self.connections.join_next().await {
+                note(statistics, ended);
             }
         };
         if timeout(grace, all_ended).await.is_ok() {
             return Ok(());
         }
-        let aborted = connections.len();
-        shared.statistics.add(Counter::Aborted, aborted as u64);
-        connections.shutdown().await;
-        Err(Error::ShutdownTimeout {
-            connections: aborted,
-        })
+        let connections = self.connections.len();
+        statistics.add(Counter::Aborted, connections as u64);
+        self.connections.shutdown().await;
+        Err(Error::ShutdownTimeout { connections })
     }
 }
 

@@ -10,14 +10,15 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::{ConnectInfo, DefaultBodyLimit};
+use axum::response::IntoResponse as _;
 use futures::FutureExt as _;
-use http::header::{CONNECTION, CONTENT_TYPE};
+use http::header::CONNECTION;
 use http::{HeaderValue, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use tokio::time::Instant;
 use tower::ServiceExt as _;
 
-use crate::body::{BodyFault, BoundedBody, ClosingBody};
+use crate::body::{BodyFault, ClosingBody, bounded};
 use crate::metrics::Counter;
 use crate::server::Shared;
 use crate::state::ConnectionState;
@@ -64,10 +65,7 @@ impl RequestService {
     async fn route(&self, request: Request<Incoming>) -> Result<Response<Body>, Refusal> {
         let limits = &self.shared.limits;
         let share = self.shared.bodies.share();
-        let request =
-            request.map(|body| BoundedBody::new(body, limits, share, Arc::clone(&self.state)));
-        let report = request.body().report();
-        let mut request = request.map(BoundedBody::into_body);
+        let mut request = request.map(|body| bounded(body, limits, share, Arc::clone(&self.state)));
         // axum's extractors would stop at 2 MB; the body is bounded already.
         DefaultBodyLimit::disable().apply(&mut request);
         request.extensions_mut().insert(ConnectInfo(self.peer));
@@ -80,8 +78,8 @@ impl RequestService {
             .catch_unwind()
             .await;
         // The handler has seen an error where the body was cut off, and cannot know what it means on the wire.
-        if let Some(fault) = report.get() {
-            return Err(Refusal::Body(*fault));
+        if let Some(fault) = self.state.body_fault() {
+            return Err(Refusal::Body(fault));
         }
         match answer {
             Ok(Ok(response)) => Ok(response),
@@ -91,10 +89,7 @@ impl RequestService {
     }
 
     fn finish(&self, outcome: Result<Response<Body>, Refusal>) -> Response<ClosingBody> {
-        let mut response = outcome.unwrap_or_else(|refusal| {
-            refusal.count(&self.shared);
-            refusal.response(&self.shared)
-        });
+        let mut response = outcome.unwrap_or_else(|refusal| self.refuse(&refusal));
         if self.ends() {
             let close = HeaderValue::from_static("close");
             response.headers_mut().insert(CONNECTION, close);
@@ -109,47 +104,39 @@ impl RequestService {
             || self.shared.closing.is_cancelled()
             || self.expires.is_some_and(|at| Instant::now() >= at)
     }
-}
 
-impl Refusal {
-    fn count(&self, shared: &Shared) {
-        shared.statistics.add_one(match self {
-            Self::Ambiguous => Counter::BadRequests,
-            Self::Body(BodyFault::TooLarge) => Counter::BodyTooLarge,
-            Self::Body(BodyFault::TooSlow) => Counter::BodyTimeouts,
-            Self::Body(BodyFault::OverBudget) => Counter::BodyOverBudget,
-            Self::Panicked => Counter::Panics,
-        });
-    }
-
-    fn response(&self, shared: &Shared) -> Response<Body> {
-        let limits = &shared.limits;
-        let (status, text) = match self {
-            Self::Ambiguous => (
+    /// Counts the refusal; gives the response.
+    fn refuse(&self, refusal: &Refusal) -> Response<Body> {
+        let limits = &self.shared.limits;
+        let (counter, status, text) = match refusal {
+            Refusal::Ambiguous => (
+                Counter::BadRequests,
                 StatusCode::BAD_REQUEST,
                 "the end of the request is ambiguous\n".to_owned(),
             ),
-            Self::Body(BodyFault::TooLarge) => (
+            Refusal::Body(BodyFault::TooLarge) => (
+                Counter::BodyTooLarge,
                 StatusCode::PAYLOAD_TOO_LARGE,
                 format!("the body is larger than {} bytes\n", limits.body_bytes),
             ),
-            Self::Body(BodyFault::TooSlow) => (
+            Refusal::Body(BodyFault::TooSlow) => (
+                Counter::BodyTimeouts,
                 StatusCode::REQUEST_TIMEOUT,
                 format!("the body did not arrive within {:?}\n", limits.body),
             ),
-            Self::Body(BodyFault::OverBudget) => (
+            Refusal::Body(BodyFault::OverBudget) => (
+                Counter::BodyOverBudget,
                 StatusCode::SERVICE_UNAVAILABLE,
                 "too many bytes of request bodies in flight\n".to_owned(),
             ),
-            Self::Panicked => (
+            Refusal::Panicked => (
+                Counter::Panics,
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "internal error\n".to_owned(),
             ),
         };
-        let mut response = Response::new(Body::from(text));
-        *response.status_mut() = status;
-        let plain = HeaderValue::from_static("text/plain; charset=utf-8");
-        response.headers_mut().insert(CONTENT_TYPE, plain);
-        response
+        self.shared.statistics.add_one(counter);
+        // Strings are sent as text/plain in UTF-8.
+        (status, text).into_response()
     }
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::body::BodyFault;
 use crate::framing::HeaderScanner;
 use crate::limits::Limits;
 
@@ -67,6 +68,8 @@ struct Inner {
     since: Instant,
     served: bool,
     unread: bool,
+    /// Why the body of this request ended early, if it did.
+    body_fault: Option<BodyFault>,
     /// Since when the peer has taken none of the bytes of an answer.
     stalled: Option<Instant>,
     header_bytes: usize,
@@ -81,6 +84,7 @@ impl ConnectionState {
             since: Instant::now(),
             served: false,
             unread: false,
+            body_fault: None,
             stalled: None,
             header_bytes: 0,
             scanner: None,
@@ -91,10 +95,6 @@ impl ConnectionState {
             inner: Mutex::new(inner),
             evicted: CancellationToken::new(),
         }
-    }
-
-    pub(crate) fn phase(&self) -> ConnectionPhase {
-        self.inner().phase
     }
 
     /// Ready to read a request: after the handshake, and after each response.
@@ -130,6 +130,7 @@ impl ConnectionState {
         inner.phase = ConnectionPhase::Handling;
         inner.served = true;
         inner.unread = false;
+        inner.body_fault = None;
         !self.strict_framing || scanner.is_some_and(|it| it.is_unambiguous(method))
     }
 
@@ -143,6 +144,15 @@ impl ConnectionState {
     /// The wait for the body is over: it is complete, or the request is refused.
     pub(crate) fn handle_body(&self) {
         self.inner().phase = ConnectionPhase::Handling;
+    }
+
+    /// The server answers in the handler's place, whatever the handler makes of the fault.
+    pub(crate) fn fail_body(&self, fault: BodyFault) {
+        self.inner().body_fault = Some(fault);
+    }
+
+    pub(crate) fn body_fault(&self) -> Option<BodyFault> {
+        self.inner().body_fault
     }
 
     /// The body of this request will not be read to its end.

@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 use rustls::crypto::aws_lc_rs;
-use rustls::server::WantsServerCert;
 use rustls::{ConfigBuilder, InconsistentKeys, ServerConfig, WantsVerifier};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem};
@@ -20,10 +19,6 @@ use tokio_rustls::server::TlsStream;
 
 use crate::metrics::Counter;
 use crate::server::Shared;
-
-/// TLS 1.3 preferred, 1.2 for older clients; nothing below exists in rustls.
-const VERSIONS: [&rustls::SupportedProtocolVersion; 2] =
-    [&rustls::version::TLS13, &rustls::version::TLS12];
 
 /// The only protocol this server speaks; the API server calls webhooks by HTTP/1.1 anyway.
 const HTTP_1: &[u8] = b"http/1.1";
@@ -88,7 +83,8 @@ pub fn identity_from_pem(cert_pem: &[u8], key_pem: &[u8]) -> Result<Identity, Tl
 /// The provider lacks a cipher suite for a version.
 pub fn config_builder() -> Result<ConfigBuilder<ServerConfig, WantsVerifier>, TlsError> {
     ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-        .with_protocol_versions(&VERSIONS)
+        // TLS 1.3 preferred, 1.2 for older clients; nothing below exists in rustls.
+        .with_safe_default_protocol_versions()
         .map_err(TlsError::Refused)
 }
 
@@ -96,18 +92,12 @@ pub fn config_builder() -> Result<ConfigBuilder<ServerConfig, WantsVerifier>, Tl
 ///
 /// # Errors
 /// Empty chain, unreadable leaf or key, or a key of another certificate.
-pub fn server_config(identity: Identity) -> Result<ServerConfig, TlsError> {
-    with_identity(config_builder()?.with_no_client_auth(), identity)
-}
-
-fn with_identity(
-    builder: ConfigBuilder<ServerConfig, WantsServerCert>,
-    Identity { chain, key }: Identity,
-) -> Result<ServerConfig, TlsError> {
+pub fn server_config(Identity { chain, key }: Identity) -> Result<ServerConfig, TlsError> {
     if chain.is_empty() {
         return Err(TlsError::NoCertificate);
     }
-    let mut config = builder
+    let mut config = config_builder()?
+        .with_no_client_auth()
         .with_single_cert(chain, key)
         .map_err(|error| match error {
             rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => TlsError::KeyMismatch,
@@ -167,50 +157,32 @@ pub(crate) async fn accept(
     shared: &Shared,
     tcp: TcpStream,
 ) -> Option<TlsStream<TcpStream>> {
-    let failed = |counter| {
-        shared.statistics.add_one(counter);
-        None
-    };
-    let Some(config) = tls.current() else {
-        return failed(Counter::WithoutCertificate);
-    };
-    match timeout(shared.limits.handshake, handshake(tcp, config)).await {
-        Ok(Ok(stream)) => Some(stream),
-        Ok(Err(NoTls::PeerLeft)) => failed(Counter::ClosedBeforeHandshake),
-        Ok(Err(NoTls::PlainHttp)) => failed(Counter::PlainHttp),
-        Ok(Err(NoTls::Failed(error))) => {
-            tracing::debug!(%error, "TLS handshake failed");
-            failed(Counter::HandshakeFailures)
-        }
-        Err(_elapsed) => failed(Counter::HandshakeTimeouts),
-    }
+    let handshake = timeout(shared.limits.handshake, handshake(tcp, tls.current()));
+    let stream = handshake.await.unwrap_or(Err(Counter::HandshakeTimeouts));
+    stream.inspect_err(|it| shared.statistics.add_one(*it)).ok()
 }
 
-/// Why there is no TLS session.
-enum NoTls {
-    PeerLeft,
-    PlainHttp,
-    Failed(io::Error),
-}
-
+/// The TLS session; the error says as what its absence counts.
 async fn handshake(
     mut tcp: TcpStream,
-    config: Arc<ServerConfig>,
-) -> Result<TlsStream<TcpStream>, NoTls> {
+    config: Option<Arc<ServerConfig>>,
+) -> Result<TlsStream<TcpStream>, Counter> {
+    let config = config.ok_or(Counter::WithoutCertificate)?;
     let mut first = [0];
     match tcp.peek(&mut first).await {
-        Ok(0) | Err(_) => return Err(NoTls::PeerLeft),
+        Ok(0) | Err(_) => return Err(Counter::ClosedBeforeHandshake),
         Ok(_) if first[0].is_ascii_uppercase() => {
             // A method's first letter; TLS begins with 0x16. Whether the answer arrives does not matter.
             let _ = answer_plain_http(&mut tcp).await;
-            return Err(NoTls::PlainHttp);
+            return Err(Counter::PlainHttp);
         }
         Ok(_) => {}
     }
-    TlsAcceptor::from(config)
-        .accept(tcp)
-        .await
-        .map_err(NoTls::Failed)
+    let accepted = TlsAcceptor::from(config).accept(tcp).await;
+    accepted.map_err(|error| {
+        tracing::debug!(%error, "TLS handshake failed");
+        Counter::HandshakeFailures
+    })
 }
 
 async fn answer_plain_http(tcp: &mut TcpStream) -> io::Result<()> {

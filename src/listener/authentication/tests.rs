@@ -21,7 +21,7 @@ fn accepts(check: &CertificateCheck, header: &str) -> bool {
 }
 
 #[test]
-fn a_header_that_was_believed_is_read_once() {
+fn a_certificate_that_was_believed_is_verified_once() {
     let authority = ca();
     let (check, leaf) = (check(&authority), watcher(&authority));
     let value = HeaderValue::from_str(&element(&leaf)).unwrap();

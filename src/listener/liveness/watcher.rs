@@ -19,8 +19,11 @@ pub(super) struct Watcher {
     pub(super) unheard: bool,
     pub(super) sequences: Sequences,
     pub(super) heartbeat: Option<(Instant, Heartbeat)>,
-    /// Successive heartbeats with new handshake failures and no new review. From [`MISSED`] on only a review resets it.
+    /// Successive heartbeats with new handshake failures and no new review, and the one before them if reviews ended in its
+    /// interval. From [`MISSED`] on only a review resets it.
     pub(super) failing: u32,
+    /// Whether the last heartbeat had new reviews, and whether it had new handshake failures.
+    grew: (bool, bool),
     /// Heartbeats since a review was expected.
     pub(super) heartbeats: u32,
 }
@@ -35,6 +38,7 @@ impl Watcher {
             sequences: Sequences::default(),
             heartbeat: None,
             failing: 0,
+            grew: (false, false),
             heartbeats: 0,
         }
     }
@@ -51,10 +55,15 @@ impl Watcher {
         };
         let reviewed = grew(|it| it.reviews_seen);
         let failed = heartbeat.reviews_seen.is_some() && grew(|it| it.handshake_failures);
+        let before = std::mem::replace(&mut self.grew, (reviewed, failed));
         self.failing = match (reviewed, failed) {
             (false, true) => self.failing.saturating_add(1),
             (false, false) if self.failing >= MISSED => self.failing,
-            _ => 0,
+            // If only failures follow, reviews ended in this interval. A port scanner whose handshakes fail all the time, and
+            // reviews that are rare anyway, do not show that.
+            (true, true) => u32::from(!before.1),
+            (true, false) => u32::from(before.0),
+            (false, false) => 0,
         };
         self.heartbeats = self.heartbeats.saturating_add(1);
         let review = match heartbeat.last_review_age_seconds {

@@ -23,7 +23,8 @@ impl Scraped {
         let liveness = Liveness::new(10, HEARTBEAT_INTERVAL);
         let mut registry = Registry::default();
         let (queue, notifications) = queue(9, 9);
-        registry.register_collector(Box::new(Collected {
+        let prefixed = registry.sub_registry_with_prefix("watcher_listener");
+        prefixed.register_collector(Box::new(Collected {
             liveness: liveness.clone(),
             queued: Box::new(queue.depth()),
             per_runtime,

@@ -12,25 +12,19 @@ use super::super::*;
 use testkit::pki::{Authority, Leaf, today};
 
 use crate::fixture::{ca, trust_anchors, watcher, watcher_with};
-use crate::xfcc::TrustedHops;
 
 fn read(leaf: &Leaf) -> ClientCertificate {
     ClientCertificate::read(leaf.der.clone()).unwrap()
 }
 
-/// A header that says so.
-fn header(text: &str) -> HeaderFingerprint {
-    HeaderFingerprint::of(text, &TrustedHops::None)
-}
-
-fn believes(anchors: &TrustAnchors, client: ClientCertificate, now: SystemTime) -> bool {
-    anchors.bundle().verify(header(""), client, now).is_ok()
+fn believes(anchors: &TrustAnchors, leaf: &Leaf, now: SystemTime) -> bool {
+    anchors.bundle().client(leaf.der.clone(), now).is_ok()
 }
 
 fn holds(change: fn(&mut CertificateParams)) -> bool {
     let authority = ca();
     let leaf = watcher_with(&authority, change);
-    believes(&trust_anchors(&authority), read(&leaf), today())
+    believes(&trust_anchors(&authority), &leaf, today())
 }
 
 #[rstest]
@@ -71,36 +65,38 @@ fn the_dates_are_those_of_the_leaf() {
     let in_three_years = today() + Duration::from_hours(3 * 365 * 24);
     // A trust anchor is believed whatever its dates; the leaf's decide.
     let anchors = trust_anchors(&authority);
-    assert!(believes(&anchors, read(&leaf), in_three_years));
+    assert!(believes(&anchors, &leaf, in_three_years));
     let before_1970 = SystemTime::UNIX_EPOCH - Duration::from_secs(1);
     for now in [SystemTime::UNIX_EPOCH, before_1970] {
-        assert!(!believes(&anchors, read(&leaf), now));
+        assert!(!believes(&anchors, &leaf, now));
     }
 }
 
 #[test]
-fn who_has_passed_is_known_by_the_header_as_long_as_the_dates_hold() {
+fn who_has_passed_is_known_by_the_certificate_as_long_as_the_dates_hold() {
     let (authority, stranger) = (ca(), ca());
     let bundle = TrustBundle::from_pem(authority.pem().as_bytes()).unwrap();
     let day = |date| SystemTime::UNIX_EPOCH + Duration::from_secs(date);
+    let client = |leaf: &Leaf, now| bundle.client(leaf.der.clone(), day(now));
 
     let leaf = watcher(&authority);
     let (begin, end) = read(&leaf).dates;
     let [begin, end] = [begin, end].map(|it| u64::try_from(it).unwrap());
-    assert!(bundle.cached(&header("a"), day(begin)).is_none());
-    assert!(bundle.verify(header("a"), read(&leaf), day(begin)).is_ok());
+    let first = client(&leaf, begin).unwrap();
     for now in [begin, end] {
-        assert!(bundle.cached(&header("a"), day(now)).is_some(), "{now}");
+        assert!(Arc::ptr_eq(&client(&leaf, now).unwrap(), &first), "{now}");
     }
     for now in [begin - 1, end + 1] {
-        assert!(bundle.cached(&header("a"), day(now)).is_none(), "{now}");
-        assert!(bundle.verify(header("a"), read(&leaf), day(now)).is_err());
+        assert!(client(&leaf, now).is_err(), "{now}");
     }
-    assert!(bundle.cached(&header("b"), day(begin)).is_none());
+    let other = client(&watcher(&authority), begin).unwrap();
+    assert!(!Arc::ptr_eq(&other, &first));
 
-    let strange = read(&watcher(&stranger));
-    assert!(bundle.verify(header("b"), strange, day(begin)).is_err());
-    assert!(bundle.cached(&header("b"), day(begin)).is_none());
+    let strange = watcher(&stranger);
+    for _ in 0..2 {
+        assert!(client(&strange, begin).is_err());
+    }
+    assert_eq!(bundle.cache().clients.len(), 2);
 }
 
 /// During a rotation both authorities are believed, afterwards the new one alone.
@@ -110,8 +106,7 @@ fn a_rotation_goes_over_both() {
     let both = format!("{}{}", old.pem(), new.pem());
     let leaves = [watcher(&old), watcher(&new)];
     let anchors = trust_anchors(&old);
-    let held =
-        |anchors: &TrustAnchors| [0, 1].map(|at| believes(anchors, read(&leaves[at]), today()));
+    let held = |anchors: &TrustAnchors| [0, 1].map(|at| believes(anchors, &leaves[at], today()));
     assert_eq!(held(&anchors), [true, false]);
     anchors.clone().replace(both.as_bytes()).unwrap();
     assert_eq!(held(&anchors), [true, true]);
@@ -141,7 +136,7 @@ fn a_bundle_of_no_use_changes_nothing(#[case] bundle: &str) {
     let anchors = trust_anchors(&authority);
     assert!(anchors.replace(bundle.as_bytes()).is_err());
     let leaf = watcher(&authority);
-    assert!(believes(&anchors, read(&leaf), today()));
+    assert!(believes(&anchors, &leaf, today()));
 }
 
 /// A certificate with an invalid signature: one bit was changed after it was signed.
@@ -149,13 +144,12 @@ fn a_bundle_of_no_use_changes_nothing(#[case] bundle: &str) {
 fn no_bit_of_a_certificate_can_be_changed() {
     let authority = ca();
     let (leaf, anchors) = (watcher(&authority), trust_anchors(&authority));
-    assert!(believes(&anchors, read(&leaf), today()));
+    assert!(believes(&anchors, &leaf, today()));
     for at in 0..leaf.der.len() {
         let mut der = leaf.der.to_vec();
         der[at] ^= 1 << (at % 8);
-        if let Ok(client) = ClientCertificate::read(der.into()) {
-            assert!(!believes(&anchors, client, today()), "byte {at}");
-        }
+        let changed = anchors.bundle().client(der.into(), today());
+        assert!(changed.is_err(), "byte {at}");
     }
 }
 
@@ -164,19 +158,20 @@ fn no_bit_of_a_certificate_can_be_changed() {
 fn a_full_cache_replaces_one_client_at_a_time() {
     let client = Arc::new(read(&watcher(&ca())));
     let mut cache = VerificationCache::default();
-    let headers = |numbers: std::ops::Range<usize>| numbers.map(|it| header(&it.to_string()));
-    for header in headers(0..CACHED_CLIENTS).chain(headers(0..10)) {
-        cache.insert(header, Arc::clone(&client));
+    let of = |number: usize| -> Fingerprint { Sha256::digest(number.to_le_bytes()).into() };
+    for number in (0..CACHED_CLIENTS).chain(0..10) {
+        cache.insert(of(number), Arc::clone(&client));
     }
     let held = |cache: &VerificationCache| {
-        assert_eq!(cache.clients.len(), cache.headers.len());
-        let held = headers(0..CACHED_CLIENTS).filter(|it| cache.clients.contains_key(it));
+        assert_eq!(cache.clients.len(), cache.fingerprints.len());
+        let held = (0..CACHED_CLIENTS).filter(|it| cache.clients.contains_key(&of(*it)));
         held.count()
     };
     assert_eq!(held(&cache), CACHED_CLIENTS);
-    for (number, header) in headers(CACHED_CLIENTS..CACHED_CLIENTS + 100).enumerate() {
-        cache.insert(header, Arc::clone(&client));
-        assert!(cache.clients.contains_key(&header));
+    for number in 0..100 {
+        let fingerprint = of(CACHED_CLIENTS + number);
+        cache.insert(fingerprint, Arc::clone(&client));
+        assert!(cache.clients.contains_key(&fingerprint));
         assert_eq!(cache.clients.len(), CACHED_CLIENTS);
         assert!(held(&cache) >= CACHED_CLIENTS - 1 - number);
     }

@@ -9,12 +9,16 @@ impl Listening {
     /// A heartbeat of each of `watchers` with this number of reviews and failed handshakes, and the minute after it.
     async fn round(&self, watchers: &[&str], reviews: u64, failures: u64) {
         for watcher in watchers {
-            let mut heartbeat = beat(watcher, 0, 0);
-            heartbeat.reviews_seen = Some(reviews);
-            heartbeat.handshake_failures = Some(failures);
-            self.send("r", heartbeat);
+            self.send_counts(watcher, reviews, failures);
         }
         self.pass(HEARTBEAT_INTERVAL).await;
+    }
+
+    fn send_counts(&self, watcher: &str, reviews: u64, failures: u64) {
+        let mut heartbeat = beat(watcher, 0, 0);
+        heartbeat.reviews_seen = Some(reviews);
+        heartbeat.handshake_failures = Some(failures);
+        self.send("r", heartbeat);
     }
 
     /// A heartbeat of a release without the new keys.
@@ -59,9 +63,39 @@ async fn first_heartbeat_is_compared_with_the_start_of_the_watcher() {
     assert_eq!(listening.taken(), [unresponsive(FAILED)]);
 }
 
+/// Reviews were frequent until the CA was replaced, which was before the third heartbeat of each watcher.
+#[rstest]
+#[case::failures_in_the_same_interval([&[(5, 0), (9, 0), (11, 3), (11, 9), (11, 14)]; 2])]
+#[case::failures_from_the_next_interval_on([&[(5, 0), (9, 0), (11, 0), (11, 6), (11, 9)]; 2])]
+#[case::a_port_scan_before([&[(5, 0), (9, 1), (11, 1), (11, 6), (11, 9)]; 2])]
+#[case::kept_connections_to_one_watcher_alone([
+    &[(5, 0), (9, 0), (11, 0), (11, 6), (11, 9)],
+    &[(0, 0), (0, 0), (0, 0), (0, 4), (0, 7)],
+])]
+#[tokio::test(start_paused = true)]
+async fn wrong_ca_bundle_within_an_interval_is_noticed_by_the_third_heartbeat_after_it(
+    #[case] watchers: [&[(u64, u64); 5]; 2],
+) {
+    let mut listening = Listening::new();
+    for round in 0..5 {
+        assert_eq!(listening.taken(), [], "after {round} heartbeats");
+        for (name, counts) in ["a", "b"].into_iter().zip(watchers) {
+            let (reviews, failures) = counts[round];
+            listening.send_counts(name, reviews, failures);
+        }
+        listening.pass(HEARTBEAT_INTERVAL).await;
+    }
+    assert_eq!(listening.taken(), [unresponsive(FAILED)]);
+}
+
 #[rstest]
 #[case::one_that_succeeds(&[(0, 1), (0, 2), (1, 3), (1, 4), (1, 5), (2, 6)])]
 #[case::a_port_scan_now_and_then(&[(0, 1), (0, 1), (0, 2), (0, 3), (0, 3), (0, 4), (0, 5), (0, 5)])]
+#[case::a_port_scan_while_reviews_arrive(&[(3, 0), (5, 1), (8, 1), (9, 2), (12, 2), (14, 5), (15, 5)])]
+#[case::a_permanent_scan_while_reviews_arrive(&[(3, 1), (5, 2), (8, 3), (9, 4), (9, 5), (9, 6), (11, 7)])]
+#[case::a_permanent_scan_while_reviews_are_rare(&[(1, 1), (1, 2), (2, 3), (2, 4), (2, 5), (3, 6), (3, 7)])]
+#[case::a_port_scan_of_two_intervals(&[(3, 0), (5, 0), (7, 1), (7, 2), (9, 2)])]
+#[case::one_after_the_last_review(&[(3, 0), (5, 0), (5, 1), (5, 1), (5, 1), (5, 1)])]
 #[tokio::test(start_paused = true)]
 async fn single_failed_handshakes_are_no_reason(#[case] rounds: &[(u64, u64)]) {
     let mut listening = Listening::new();
@@ -84,6 +118,25 @@ async fn one_watcher_whose_handshakes_succeed_is_enough() {
         listening.round(&["a"], 0, round).await;
     }
     assert_eq!(listening.taken(), [unresponsive(FAILED)]);
+}
+
+/// Connections to Pods that end or start are cut, while the API server reviews few changes.
+#[tokio::test(start_paused = true)]
+async fn rollout_is_no_reason() {
+    let mut listening = Listening::new();
+    for (reviews, failures) in [(3, 0), (5, 0), (6, 1)] {
+        listening.round(&["a", "b"], reviews, failures).await;
+    }
+    for ended in ["a", "b"] {
+        let mut last = beat(ended, 0, 0);
+        (last.reviews_seen, last.handshake_failures) = (Some(6), Some(2));
+        last.ending = true;
+        listening.send("r", last);
+    }
+    for (reviews, failures) in [(0, 1), (0, 2), (1, 2), (2, 3)] {
+        listening.round(&["c", "d"], reviews, failures).await;
+    }
+    assert_eq!(listening.taken(), []);
 }
 
 #[tokio::test(start_paused = true)]
