@@ -99,7 +99,8 @@ impl CircuitBreakers {
         known: bool,
         now: Instant,
     ) -> Result<Instant, Option<Instant>> {
-        let held_up = self.no_response.holds_up(manager);
+        let silent = &self.no_response.managers;
+        let held_up = silent.len() >= SHARED_THRESHOLD && silent.contains(manager);
         let mut guards = [
             Some(&mut self.all),
             held_up.then_some(&mut self.no_response.breaker),
@@ -242,12 +243,6 @@ impl CircuitBreakers {
             breaker.open(now, wait.max(asked.unwrap_or_default()));
         }
         breaker.until(now)
-    }
-}
-
-impl NoResponse {
-    fn holds_up(&self, manager: &PathSegment) -> bool {
-        self.managers.len() >= SHARED_THRESHOLD && self.managers.contains(manager)
     }
 }
 
