@@ -108,21 +108,19 @@ impl AdmissionService {
         };
         self.reviews.record();
         let answer = match &verdict.outcome {
-            Outcome::Send(event) => self.tell(manager, event, uri).await,
             Outcome::Silent(silence) => self.pass(silence, &verdict.uid),
+            Outcome::Send(event) => {
+                self.metrics.events.inc();
+                match &self.delivery_mode {
+                    DeliveryMode::Async => self.keep(manager, event),
+                    DeliveryMode::Sync(channel) => {
+                        let patience = sync_delivery::answer_timeout(uri.query());
+                        self.tell_now(channel, manager, event, patience).await
+                    }
+                }
+            }
         };
         answer.into_response(&verdict)
-    }
-
-    async fn tell(&self, manager: &PathSegment, event: &WatchEvent, uri: &Uri) -> Answer {
-        self.metrics.events.inc();
-        match &self.delivery_mode {
-            DeliveryMode::Async => self.keep(manager, event),
-            DeliveryMode::Sync(channel) => {
-                let patience = sync_delivery::answer_timeout(uri.query());
-                self.tell_now(channel, manager, event, patience).await
-            }
-        }
     }
 
     /// Into the outbox; from there it is delivered after the answer.
@@ -193,7 +191,12 @@ impl Watchers {
         body: &[u8],
     ) -> Option<Result<Verdict, ReviewError>> {
         if self.listed.is_empty() {
-            return Some(decide(&any(manager), body));
+            let any = Watcher {
+                manager: manager.clone(),
+                field: Field::Spec,
+                resources: Vec::new(),
+            };
+            return Some(decide(&any, body));
         }
         let mut verdict = None;
         for watcher in self.listed.iter().filter(|it| it.manager == *manager) {
@@ -203,15 +206,6 @@ impl Watchers {
             }
         }
         verdict.map(Ok)
-    }
-}
-
-/// Whatever the API server sends.
-fn any(manager: &PathSegment) -> Watcher {
-    Watcher {
-        manager: manager.clone(),
-        field: Field::Spec,
-        resources: Vec::new(),
     }
 }
 

@@ -3,14 +3,14 @@
 //! ```text
 //! outbox ──take──> Sender ──┬── CircuitBreakers: what may be sent now (all, each manager)
 //!    ^                      └── Channel ──> KcpClient ──> KCP
-//!    └── delivered, failed ──┘     ^
+//!    └──────── settle ───────┘     ^
 //! delivery mode sync ──────────────┘
 //! ```
 //!
-//! An event leaves the outbox by an answer of 2xx, or because KCP has rejected it for long enough, and then its manager is
-//! asked for a resync. Whatever KCP does, the connections, the posts under way and the rate of attempts are bounded, and
-//! thousands of watchers do not come back at the same moment. A failure that concerns one event, one manager or all holds up
-//! just that.
+//! An event stays in the outbox until the circuits let it through. It leaves by an answer of 2xx, or because KCP has rejected
+//! it for long enough, and then its manager is asked for a resync. Whatever KCP does, the connections, the posts under way and
+//! the rate of attempts are bounded, and thousands of watchers do not come back at the same moment. A failure that concerns
+//! one event, one manager or all holds up just that.
 
 use std::time::Duration;
 

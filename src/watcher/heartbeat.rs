@@ -148,14 +148,9 @@ impl Heartbeats {
         let posts = receivers.iter().map(|it| self.post(&it.name, ending));
         let answers = join_all(posts).await;
         for (receiver, answer) in receivers.into_iter().zip(answers) {
-            let Receiver {
-                name,
-                reached,
-                known,
-            } = receiver;
-            let support = self.support.entry(name.clone()).or_default();
-            if support.answered(answer, reached) && known {
-                tracing::info!(manager = %name, "heartbeats not supported by the listener, or no route to it");
+            let support = self.support.entry(receiver.name.clone()).or_default();
+            if support.answered(answer, receiver.reached) && receiver.known {
+                tracing::info!(manager = %receiver.name, "heartbeats not supported by the listener, or no route to it");
             }
         }
     }

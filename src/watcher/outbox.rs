@@ -1,7 +1,7 @@
 //! What KCP is still to be sent: a queue in memory, and a spool on the disk that survives `kill -9`.
 //!
 //! ```text
-//! put ──> queue: the latest of each object, the oldest first ──> take ──> delivered, failed
+//! put ──> queue: the latest of each object, the oldest first ──> take ──> settle
 //!           └──> handoff ──> spool: the thread that owns the files
 //! ```
 //!
@@ -25,6 +25,7 @@ pub use self::types::{
 use self::handoff::Shared;
 pub(crate) use self::queue::managers::{Managers, Receiver};
 use self::queue::{Limits, MonotonicTime};
+use self::record::Kind;
 use self::spool::SpoolThread;
 use self::storage::{OpenSpool, open_local};
 
@@ -153,7 +154,11 @@ impl Outbox {
     pub fn settle(&self, item: &Item, settlement: Settlement, now: Instant) {
         let now = self.monotonic(now);
         self.shared.change(now, |state| match settlement {
-            Settlement::Delivered => state.delivered(item.ticket, now),
+            Settlement::Delivered => {
+                if let Some(key) = state.queue.delivered(item.ticket, now) {
+                    state.handoff.record(Kind::Delivered, &key);
+                }
+            }
             Settlement::Retry(at) => state.queue.failed(item.ticket, self.monotonic(at)),
             Settlement::Drop => state.rejected(item.ticket),
             Settlement::DropAll => state.all_rejected(&item.manager),
@@ -198,7 +203,7 @@ impl Outbox {
         let now = self.monotonic(now);
         let queue = &self.shared.lock().queue;
         let place = queue.managers.place(manager);
-        let oldest = place.and_then(|place| queue.oldest_undelivered(place));
+        let oldest = place.and_then(|place| queue.oldest_of(place, false));
         ManagerReport {
             oldest_age: oldest.map(|since| since.until(now)),
             ..queue.managers.report(manager)
@@ -213,8 +218,12 @@ impl Outbox {
     /// `manager` has acknowledged a heartbeat that carried `mark`. A later loss keeps its mark.
     pub fn resync_told(&self, manager: &PathSegment, mark: ResyncMark, now: Instant) {
         let now = self.monotonic(now);
-        self.shared
-            .change(now, |state| state.resync_told(manager, mark, now));
+        self.shared.change(now, |state| {
+            if state.queue.managers.told(manager, mark, now) {
+                let name = manager.as_str().as_bytes();
+                state.handoff.record(Kind::ResyncTold, name);
+            }
+        });
     }
 
     /// Has the spool do what is due until `cancel`, and once more then: fsync by the policy, and another try of a disk that

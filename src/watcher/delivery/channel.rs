@@ -8,7 +8,6 @@ use chassis::retry_after::retry_after;
 use http::header::USER_AGENT;
 use http::{HeaderMap, HeaderValue, Method, Request};
 use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::body::Incoming;
 use jiff::Timestamp;
 use rustls::ClientConfig;
 use serde::Serialize;
@@ -135,7 +134,9 @@ impl Channel {
         let outbound = self.outbound.borrow().clone().map_err(PostError::Setup)?;
         let answer = self.client(&outbound).send(request).await?;
         let (head, body) = answer.into_parts();
-        read_to_end(body).await;
+        // Makes the connection free for the next; of a body that is too long or does not end it is closed.
+        let rest = Limited::new(body, ANSWER_BYTES).collect();
+        let _ended = timeout(BODY_TIMEOUT, rest).await;
         let retry_after = retry_after(&head.headers, Timestamp::now(), MAX_RETRY_AFTER);
         if head.status.is_success() {
             return Ok(());
@@ -153,10 +154,4 @@ impl Channel {
         let new = || KcpClient::new(tls, self.options.connections, &self.options.timeouts);
         client.get_or_insert_with(new).clone()
     }
-}
-
-/// Makes the connection of an answer free for the next; of one that is too long or does not end the connection is closed.
-async fn read_to_end(body: Incoming) {
-    let rest = Limited::new(body, ANSWER_BYTES).collect();
-    let _ended = timeout(BODY_TIMEOUT, rest).await;
 }

@@ -84,8 +84,8 @@ impl CircuitBreakers {
     /// Forgets the managers that are not registered any more; the registry bounds the others.
     pub(super) fn retain(&mut self, is_registered: impl Fn(&PathSegment) -> bool) {
         self.managers.retain(|manager, _| is_registered(manager));
-        self.no_response.managers.retain(&is_registered);
-        self.rejections.retain(is_registered);
+        self.no_response.managers.retain(|it| is_registered(it));
+        self.rejections.retain(|manager, _| is_registered(manager));
     }
 
     /// Lets a post through; when it is sent, by which its result is known for that of a probe, or of a time before a circuit
@@ -99,32 +99,27 @@ impl CircuitBreakers {
         known: bool,
         now: Instant,
     ) -> Result<Instant, Option<Instant>> {
-        let held_up = self.no_response.holds_up(manager);
-        let breaker = self.managers.get_mut(manager);
-        self.all.ready(now)?;
-        if held_up {
-            self.no_response.breaker.ready(now)?;
-        }
-        if let Some(breaker) = &breaker {
-            breaker.ready(now)?;
+        let silent = &self.no_response.managers;
+        let held_up = silent.len() >= SHARED_THRESHOLD && silent.contains(manager);
+        let mut guards = [
+            Some(&mut self.all),
+            held_up.then_some(&mut self.no_response.breaker),
+            self.managers.get_mut(manager),
+        ];
+        for guard in guards.iter().flatten() {
+            guard.ready(now)?;
         }
         if !known {
             self.unknown.ready(now)?;
             self.unknown.open(now, UNKNOWN_SPACING);
         }
-        self.all.pass();
-        if held_up {
-            self.no_response.breaker.pass();
-        }
-        if let Some(breaker) = breaker {
-            breaker.pass();
-        }
+        guards.iter_mut().flatten().for_each(|guard| guard.pass());
         Ok(now)
     }
 
     /// KCP took what `manager` was sent.
     pub(super) fn succeeded(&mut self, manager: &PathSegment) {
-        self.rejections.taken(manager);
+        self.rejections.remove(manager);
         self.manager_answered(manager);
     }
 
@@ -149,7 +144,7 @@ impl CircuitBreakers {
         error: &PostError,
         (now, random): (Instant, u64),
     ) -> Settlement {
-        let (give_up, scope) = self.rejections.note(item, error, now);
+        let (give_up, scope) = rejections::note(&mut self.rejections, item, error, now);
         let asked = error.retry_after().map(|asked| jittered(asked, random));
         let retry_at = self.retry_at(scope, item, (sent_at, asked), (now, random));
         give_up.unwrap_or(Settlement::Retry(retry_at))
@@ -248,12 +243,6 @@ impl CircuitBreakers {
             breaker.open(now, wait.max(asked.unwrap_or_default()));
         }
         breaker.until(now)
-    }
-}
-
-impl NoResponse {
-    fn holds_up(&self, manager: &PathSegment) -> bool {
-        self.managers.len() >= SHARED_THRESHOLD && self.managers.contains(manager)
     }
 }
 

@@ -43,30 +43,25 @@ pub(super) struct KcpClient {
 
 impl KcpClient {
     pub(super) fn new(config: &Arc<ClientConfig>, connections: usize, timeouts: &Timeouts) -> Self {
-        let Timeouts {
-            connect,
-            handshake,
-            answer,
-            idle,
-        } = *timeouts;
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
-        tcp.set_connect_timeout(Some(connect));
+        tcp.set_connect_timeout(Some(timeouts.connect));
         // Resolving the name is in the limit, too.
-        let tcp = limited(tcp, connect, StepTimeout::Connect);
+        let tcp = limited(tcp, timeouts.connect, StepTimeout::Connect);
         let tls = HttpsConnector::from((tcp, Arc::clone(config)));
+        let until_tls = timeouts.connect + timeouts.handshake;
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(idle)
+            .pool_idle_timeout(timeouts.idle)
             .pool_max_idle_per_host(connections)
             .http1_max_buf_size(HEAD_BYTES)
-            .build(limited(tls, connect + handshake, StepTimeout::Handshake));
+            .build(limited(tls, until_tls, StepTimeout::Handshake));
         Self {
             tls: Arc::clone(config),
             client,
             answered: Arc::default(),
-            answer,
+            answer: timeouts.answer,
         }
     }
 

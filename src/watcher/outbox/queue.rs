@@ -314,11 +314,6 @@ impl Queue {
         keys
     }
 
-    /// Since when the oldest event of a manager waits that is not a follow-up.
-    pub(super) fn oldest_undelivered(&self, of: ManagerId) -> Option<MonotonicTime> {
-        self.oldest_of(of, false)
-    }
-
     /// Since when the oldest that is due at `now` waits, follow-ups included.
     pub(super) fn oldest_due(&self, now: MonotonicTime) -> Option<MonotonicTime> {
         let oldest = self.managers.ids().flat_map(|of| {
@@ -328,7 +323,8 @@ impl Queue {
         oldest.min().filter(|since| *since <= now)
     }
 
-    fn oldest_of(&self, of: ManagerId, follow_up: bool) -> Option<MonotonicTime> {
+    /// Since when the oldest event of a manager waits that is a follow-up, or is none.
+    pub(super) fn oldest_of(&self, of: ManagerId, follow_up: bool) -> Option<MonotonicTime> {
         let first = (of, follow_up, MonotonicTime(0), 0);
         let last = (of, follow_up, MonotonicTime(u64::MAX), u32::MAX);
         let (_, _, since, _) = self.ages.range(first..=last).next()?;

@@ -36,9 +36,8 @@ pub(super) struct Segment {
 /// The segment that is appended to.
 #[derive(Debug)]
 pub(super) struct Active {
-    pub(super) number: u64,
+    pub(super) segment: Segment,
     pub(super) file: Arc<dyn AppendFile>,
-    pub(super) bytes: u64,
     /// Written to since a sync of it began.
     pub(super) dirty: bool,
 }
@@ -51,9 +50,8 @@ pub(super) struct RecoveredSegments {
     /// A number that is higher than any in use.
     pub(super) next: u64,
     pub(super) left: RecoveredState,
-    pub(super) bad_bytes: u64,
-    /// Segments of another version.
-    pub(super) foreign: usize,
+    /// Bytes of no intact record, and segments of another version.
+    pub(super) damage: (u64, usize),
 }
 
 /// What is still to be told.
@@ -188,10 +186,10 @@ fn read_segment(folder: &dyn Storage, number: u64, found: &mut RecoveredSegments
         }
     };
     left.may_be_missing |= contents.may_be_missing();
-    found.bad_bytes += contents.bad_bytes;
+    found.damage.0 += contents.bad_bytes;
     log(&name, &contents);
     if let Some(version) = contents.foreign_version {
-        found.foreign += 1;
+        found.damage.1 += 1;
         quarantine(folder, number, Some(version));
         return;
     }
@@ -240,9 +238,8 @@ pub(super) fn write(
             storage.sync()?;
         }
         Ok(Active {
-            number,
+            segment: Segment { number, bytes },
             file,
-            bytes,
             dirty: snapshot.is_none(),
         })
     });

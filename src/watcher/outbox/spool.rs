@@ -202,8 +202,7 @@ impl Spool {
             let found = segments::read_all(&*storage, &self.options.managers)?;
             (self.segments, self.next) = (found.segments, found.next);
             self.storage = Some(Arc::from(storage));
-            let damage = (found.bad_bytes, found.foreign);
-            self.shared.recover(found.left, damage);
+            self.shared.recover(found.left, found.damage);
         }
         self.replace_all()
     }
@@ -214,12 +213,12 @@ impl Spool {
             return Ok(());
         };
         if let Err(error) = segments::append(&*active.file, frames) {
-            if let Err(error) = active.file.cut(active.bytes) {
+            if let Err(error) = active.file.cut(active.segment.bytes) {
                 tracing::warn!(%error, "failed to cut a torn record off the spool segment");
             }
             return Err(SpoolError::Io("write to a segment", error));
         }
-        active.bytes += frames.len() as u64;
+        active.segment.bytes += frames.len() as u64;
         active.dirty = true;
         if self.options.fsync == FsyncPolicy::Always {
             active.file.sync().map_err(sync_failed)?;
@@ -297,9 +296,9 @@ impl Spool {
                     let synced = unsynced.map_or(Ok(()), |file| file.sync());
                     synced.and_then(|()| storage.sync()).map_err(sync_failed)?;
                     Ok(match segments::write(&*storage, number, Some(&snapshot)) {
-                        Ok(Active { bytes, .. }) => {
+                        Ok(snapshot) => {
                             let mut left = segments::remove(&*storage, segments);
-                            left.push(Segment { number, bytes });
+                            left.push(snapshot.segment);
                             Some((number, left))
                         }
                         Err(error) => {
@@ -375,10 +374,7 @@ impl Spool {
     /// Takes no more records into the segment that is appended to.
     fn close(&mut self) {
         let closed = self.active.take();
-        self.segments.extend(closed.map(|active| Segment {
-            number: active.number,
-            bytes: active.bytes,
-        }));
+        self.segments.extend(closed.map(|active| active.segment));
     }
 
     fn back_off(&mut self, now: MonotonicTime) {
@@ -388,7 +384,11 @@ impl Spool {
 
     fn bytes(&self) -> u64 {
         let closed: u64 = self.segments.iter().map(|segment| segment.bytes).sum();
-        closed + self.active.as_ref().map_or(0, |active| active.bytes)
+        closed
+            + self
+                .active
+                .as_ref()
+                .map_or(0, |active| active.segment.bytes)
     }
 
     fn has_room(&self, frames: &[u8]) -> bool {

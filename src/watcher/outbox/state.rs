@@ -9,7 +9,7 @@ use super::queue::{Limits, MonotonicTime, Queue, Ticket};
 use super::record::{self, Kind};
 use super::segments::RecoveredState;
 use super::spool::segment_bytes;
-use super::{Dropped, Options, ResyncMark, Stored, key};
+use super::{Dropped, Options, Stored, key};
 
 /// Most records that one call writes while other events wait for the lock.
 const FEW: usize = 1_024;
@@ -63,12 +63,6 @@ impl State {
         stored
     }
 
-    pub(super) fn delivered(&mut self, ticket: Ticket, now: MonotonicTime) {
-        if let Some(key) = self.queue.delivered(ticket, now) {
-            self.handoff.record(Kind::Delivered, &key);
-        }
-    }
-
     /// Drops the event that was taken with `ticket`. The mark is on the disk before the event is off it.
     pub(super) fn rejected(&mut self, ticket: Ticket) {
         if let Some((key, manager)) = self.queue.rejected(ticket) {
@@ -97,18 +91,6 @@ impl State {
         }
         for key in keys.iter().take(FEW) {
             self.handoff.record(Kind::Delivered, key);
-        }
-    }
-
-    pub(super) fn resync_told(
-        &mut self,
-        manager: &PathSegment,
-        mark: ResyncMark,
-        now: MonotonicTime,
-    ) {
-        if self.queue.managers.told(manager, mark, now) {
-            self.handoff
-                .record(Kind::ResyncTold, manager.as_str().as_bytes());
         }
     }
 

@@ -27,68 +27,54 @@ const REJECTION_TIMEOUT: Duration = Duration::from_hours(1);
 const DISTINCT: usize = 16;
 
 /// The managers that have done nothing but reject since when.
-#[derive(Default)]
-pub(super) struct Rejections {
-    managers: HashMap<PathSegment, Rejecting>,
-}
+pub(super) type Rejections = HashMap<PathSegment, Rejecting>;
 
-struct Rejecting {
+pub(super) struct Rejecting {
     since: Instant,
     /// Numbers of the events that were rejected for themselves, up to [`DISTINCT`].
     events: HashSet<u64>,
 }
 
-impl Rejections {
-    /// Notes how a post failed; what is given up, and which failure it is: a listener that rejects all events fails itself.
-    pub(super) fn note(
-        &mut self,
-        item: &Item,
-        error: &PostError,
-        now: Instant,
-    ) -> (Option<Settlement>, FailureScope) {
-        let manager = &item.manager;
-        let scope = error.scope();
-        if !error.is_permanent() {
-            if scope == FailureScope::All {
-                self.managers.clear();
-            } else {
-                self.managers.remove(manager);
-            }
-            return (None, scope);
-        }
-        let rejecting = self.managers.entry(manager.clone()).or_insert(Rejecting {
-            since: now,
-            events: HashSet::new(),
-        });
-        if now.saturating_duration_since(rejecting.since) >= REJECTION_TIMEOUT {
-            return (Some(Settlement::DropAll), FailureScope::Manager);
-        }
-        if scope != FailureScope::Event {
-            return (None, scope);
-        }
-        if rejecting.events.len() < DISTINCT {
-            rejecting.events.insert(item.sequence);
-        }
-        let scope = if rejecting.events.len() < DISTINCT {
-            FailureScope::Event
+/// Notes how a post failed; what is given up, and which failure it is: a listener that rejects all events fails itself.
+pub(super) fn note(
+    rejections: &mut Rejections,
+    item: &Item,
+    error: &PostError,
+    now: Instant,
+) -> (Option<Settlement>, FailureScope) {
+    let manager = &item.manager;
+    let scope = error.scope();
+    if !error.is_permanent() {
+        if scope == FailureScope::All {
+            rejections.clear();
         } else {
-            FailureScope::Manager
-        };
-        if item.attempt + 1 < ATTEMPTS {
-            return (None, scope);
+            rejections.remove(manager);
         }
-        if scope == FailureScope::Event {
-            self.managers.remove(manager);
-        }
-        (Some(Settlement::Drop), scope)
+        return (None, scope);
     }
-
-    pub(super) fn taken(&mut self, manager: &PathSegment) {
-        self.managers.remove(manager);
+    let rejecting = rejections.entry(manager.clone()).or_insert(Rejecting {
+        since: now,
+        events: HashSet::new(),
+    });
+    if now.saturating_duration_since(rejecting.since) >= REJECTION_TIMEOUT {
+        return (Some(Settlement::DropAll), FailureScope::Manager);
     }
-
-    /// Forgets the managers that are not registered any more.
-    pub(super) fn retain(&mut self, is_registered: impl Fn(&PathSegment) -> bool) {
-        self.managers.retain(|manager, _| is_registered(manager));
+    if scope != FailureScope::Event {
+        return (None, scope);
     }
+    if rejecting.events.len() < DISTINCT {
+        rejecting.events.insert(item.sequence);
+    }
+    let scope = if rejecting.events.len() < DISTINCT {
+        FailureScope::Event
+    } else {
+        FailureScope::Manager
+    };
+    if item.attempt + 1 < ATTEMPTS {
+        return (None, scope);
+    }
+    if scope == FailureScope::Event {
+        rejections.remove(manager);
+    }
+    (Some(Settlement::Drop), scope)
 }

@@ -337,11 +337,11 @@ mod managers {
         assert_eq!(fixture.counts("a"), (1, 1, 0));
         assert!(fixture.queue.delivered(taken.ticket, seconds(0)).is_none());
         assert_eq!(fixture.counts("a"), (1, 0, 1));
-        assert_eq!(fixture.queue.oldest_undelivered(fixture.manager), None);
+        assert_eq!(fixture.queue.oldest_of(fixture.manager, false), None);
         fixture.put("a", 1);
         assert_eq!(fixture.counts("a"), (1, 1, 0));
         assert_eq!(
-            fixture.queue.oldest_undelivered(fixture.manager),
+            fixture.queue.oldest_of(fixture.manager, false),
             Some(seconds(1))
         );
         let taken = fixture.take_one(1);
