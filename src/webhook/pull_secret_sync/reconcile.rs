@@ -83,14 +83,7 @@ impl Reconciler {
                     }
                     changed
                 }
-                Some(event) = secrets.next() => {
-                    let is_listing = matches!(event, Event::Init | Event::InitApply(_));
-                    let changed = self.state.observe_secret(event);
-                    if !is_listing {
-                        self.count();
-                    }
-                    changed
-                }
+                Some(event) = secrets.next() => self.observe_secret(event),
                 Some(event) = pods.next() => self.state.observe_pod(event),
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => Vec::new(),
             };
@@ -109,6 +102,15 @@ impl Reconciler {
         while let Some((task, result)) = writes.next().await {
             self.executed(task, result);
         }
+    }
+
+    fn observe_secret(&mut self, event: Event<SecretView>) -> Vec<String> {
+        let is_listing = matches!(event, Event::Init | Event::InitApply(_));
+        let changed = self.state.observe_secret(event);
+        if !is_listing {
+            self.count();
+        }
+        changed
     }
 
     /// Decides anew about the namespace: at once, after the pause, or after the write in flight.
