@@ -3,9 +3,8 @@
 
 use std::fmt::{self, Write as _};
 
-use axum::body::Body;
-use axum::http::header::{CONTENT_TYPE, HeaderValue};
-use axum::response::Response;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse as _, Response};
 use base64_simd::STANDARD;
 use policy::admission::{Decision, Finding, Patch, Reason};
 use serde::Serialize;
@@ -69,10 +68,7 @@ impl Answer {
             body.push(b'}');
         }
         body.extend_from_slice(b"}}");
-        let mut response = Response::new(Body::from(body));
-        let json = HeaderValue::from_static("application/json");
-        response.headers_mut().insert(CONTENT_TYPE, json);
-        response
+        ([(CONTENT_TYPE, "application/json")], body).into_response()
     }
 }
 
@@ -90,7 +86,7 @@ fn warnings(findings: &[Finding<'_>]) -> Vec<String> {
             let mut warning = Warning::default();
             // The one error is that the text is cut.
             let _cut = write!(warning, "{}: {}", finding.feature, finding.reason);
-            warning.text
+            warning.0
         })
         .collect()
 }
@@ -98,21 +94,14 @@ fn warnings(findings: &[Finding<'_>]) -> Vec<String> {
 /// A text that ends after [`WARNING_LENGTH`] characters. A reason may repeat a text of the Pod, which is as long as a
 /// body and longer when escaped: what is behind the cut is not written at all.
 #[derive(Default)]
-struct Warning {
-    text: String,
-    length: usize,
-}
+struct Warning(String);
 
 impl fmt::Write for Warning {
     fn write_str(&mut self, part: &str) -> fmt::Result {
-        for character in part.chars() {
-            if self.length == WARNING_LENGTH {
-                return Err(fmt::Error);
-            }
-            self.text.push(character);
-            self.length += 1;
-        }
-        Ok(())
+        let mut characters = part.chars();
+        let room = WARNING_LENGTH.saturating_sub(self.0.chars().count());
+        self.0.extend(characters.by_ref().take(room));
+        characters.next().map_or(Ok(()), |_cut| Err(fmt::Error))
     }
 }
 

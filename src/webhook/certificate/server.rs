@@ -146,10 +146,8 @@ impl CertificateServer {
         let Some(reason @ DeferReason(label, text)) = self.deferred else {
             return;
         };
-        self.metrics
-            .deferrals
-            .get_or_create(&[("reason", label)])
-            .inc();
+        let deferrals = &self.metrics.deferrals;
+        deferrals.get_or_create(&[("reason", label)]).inc();
         if reason.is_expected() {
             tracing::info!(reason = text, "serving certificate activation deferred");
         } else {

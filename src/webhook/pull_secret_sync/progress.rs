@@ -63,8 +63,7 @@ enum HeldCause {
 impl Progress {
     /// When to do it: `None` if there is nothing to do before a change. A new cause of a deletion has a delay of its
     /// own, so a deleted source does not wait for the Pods that the copy was kept for.
-    pub(super) fn due(&mut self, task: &CopyTask) -> Option<Instant> {
-        let now = Instant::now();
+    pub(super) fn due(&mut self, task: &CopyTask, now: Instant) -> Option<Instant> {
         let (cause, until) = match &task.action {
             CopyAction::Apply(_) | CopyAction::Recreate(..) => {
                 self.held = None;

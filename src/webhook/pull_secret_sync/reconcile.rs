@@ -12,7 +12,6 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::core::PartialObjectMeta;
 use kube::runtime::watcher::{Config, Event};
 use kube::{Api, Resource};
-use prometheus_client::metrics::gauge::Gauge;
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -84,11 +83,7 @@ impl Reconciler {
                     }
                     changed
                 }
-                Some(event) = secrets.next() => {
-                    let changed = self.state.observe_secret(event);
-                    self.count();
-                    changed
-                }
+                Some(event) = secrets.next() => self.observe_secret(event),
                 Some(event) = pods.next() => self.state.observe_pod(event),
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => Vec::new(),
             };
@@ -107,6 +102,15 @@ impl Reconciler {
         while let Some((task, result)) = writes.next().await {
             self.executed(task, result);
         }
+    }
+
+    fn observe_secret(&mut self, event: Event<SecretView>) -> Vec<String> {
+        let is_listing = matches!(event, Event::Init | Event::InitApply(_));
+        let changed = self.state.observe_secret(event);
+        if !is_listing {
+            self.count();
+        }
+        changed
     }
 
     /// Decides anew about the namespace: at once, after the pause, or after the write in flight.
@@ -140,29 +144,26 @@ impl Reconciler {
         let now = Instant::now();
         while self.queue.first().is_some_and(|(due, _)| *due <= now) {
             let (_, namespace) = self.queue.pop_first()?;
-            let task = self.decide(namespace, now);
-            self.count();
-            if task.is_some() {
-                return task;
+            let progress = self.tracked.entry(namespace.clone()).or_default();
+            progress.queued = None;
+            let conflicts = &self.sync.metrics.conflicts;
+            conflicts.dec_by(progress.is_conflict().into());
+            let Some(task) = self.state.task_for(&namespace) else {
+                self.recovered(&namespace);
+                self.tracked.remove(&namespace);
+                continue;
+            };
+            let due = progress.due(&task, now);
+            conflicts.inc_by(progress.is_conflict().into());
+            match due {
+                Some(due) if due > now => self.enqueue(namespace, due),
+                Some(_) => {
+                    progress.is_writing = true;
+                    return Some(task);
+                }
+                None => {}
             }
         }
-        None
-    }
-
-    fn decide(&mut self, namespace: String, now: Instant) -> Option<CopyTask> {
-        let Some(task) = self.state.task_for(&namespace) else {
-            self.recovered(&namespace);
-            self.tracked.remove(&namespace);
-            return None;
-        };
-        let progress = self.tracked.entry(namespace).or_default();
-        progress.queued = None;
-        let due = progress.due(&task)?;
-        progress.is_writing = due <= now;
-        if progress.is_writing {
-            return Some(task);
-        }
-        self.enqueue(task.namespace, due);
         None
     }
 
@@ -216,11 +217,8 @@ impl Reconciler {
     }
 
     fn count(&self) {
-        let metrics = &self.sync.metrics;
-        let conflicts = self.tracked.values().filter(|it| it.is_conflict());
-        let set = |gauge: &Gauge, count| gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
-        set(&metrics.copies, self.state.copies.count());
-        set(&metrics.conflicts, conflicts.count());
+        let count = i64::try_from(self.state.copies.count()).unwrap_or(i64::MAX);
+        self.sync.metrics.copies.set(count);
     }
 }
 

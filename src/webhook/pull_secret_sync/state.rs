@@ -128,24 +128,20 @@ impl State {
     /// Finished Pods count as long as they exist: their metadata does not tell.
     pub(super) fn observe_pod(&mut self, event: Event<PartialObjectMeta<Pod>>) -> Vec<String> {
         let pods = &mut self.pods;
-        let changed = match event {
-            Event::Init => {
-                pods.listed.clear();
-                None
-            }
-            Event::InitApply(pod) => {
-                note(&mut pods.listed, &pod, opts_in(&pod));
-                None
-            }
+        match event {
+            Event::Init => pods.listed.clear(),
+            Event::InitApply(pod) => _ = note(&mut pods.listed, &pod, opts_in(&pod)),
             Event::InitDone => {
                 pods.opted_in = mem::take(&mut pods.listed);
                 pods.is_complete = true;
                 return self.namespaces.keys().cloned().collect();
             }
-            Event::Apply(pod) => note(&mut pods.opted_in, &pod, opts_in(&pod)),
-            Event::Delete(pod) => note(&mut pods.opted_in, &pod, false),
-        };
-        changed.into_iter().collect()
+            Event::Apply(pod) => {
+                return Vec::from_iter(note(&mut pods.opted_in, &pod, opts_in(&pod)));
+            }
+            Event::Delete(pod) => return Vec::from_iter(note(&mut pods.opted_in, &pod, false)),
+        }
+        Vec::new()
     }
 
     /// What to do in the namespace; `None` if it is as it should be, is unknown or terminates, or if too little is
