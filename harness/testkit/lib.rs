@@ -1,7 +1,7 @@
 //! What tests of all crates share.
 //!
-//! An API server in memory ([`apiserver`]), certificates ([`pki`]), servers over TLS ([`tls`]), a reader of metrics
-//! ([`metrics`]) and waiting for a condition ([`until`]). It imports no crate of `src`, so that these may use it.
+//! An API server in memory ([`apiserver`]), certificates ([`pki`]), servers over TLS ([`tls`]), readers of logs ([`logs`]) and
+//! metrics ([`metrics`]), and waiting for a condition ([`until`]). It imports no crate of `src`, so that these may use it.
 #![expect(
     clippy::must_use_candidate,
     clippy::return_self_not_must_use,
@@ -13,6 +13,7 @@
 )]
 
 pub mod apiserver;
+pub mod logs;
 pub mod metrics;
 pub mod pki;
 pub mod tls;

@@ -109,8 +109,10 @@ pub(crate) fn client_certificate(
         .ok_or(ForwardedError::NoCertificate)?;
     let certificate = only_certificate(&url_decode(encoded)?)?;
     if let Some(hash) = once(client, "Hash")? {
-        let digest = format!("{:x}", Sha256::digest(&certificate));
-        if !hash.eq_ignore_ascii_case(&digest) {
+        let (pairs, rest) = hash.as_bytes().as_chunks::<2>();
+        let bytes = pairs.iter().map(|pair| hex_byte(*pair));
+        let digest = Sha256::digest(&certificate);
+        if !rest.is_empty() || !bytes.eq(digest.into_iter().map(Some)) {
             return Err(ForwardedError::Hash);
         }
     }
@@ -129,25 +131,26 @@ fn once<'e>(element: &'e Element<'_>, key: &'e str) -> Result<Option<&'e str>, F
 /// Undoes URL encoding. `+` is a blank, as in the public listener: Envoy writes `%20` for a blank and `%2B` for a plus,
 /// and form encoders write `+` and `%2B`, so both are read correctly.
 fn url_decode(text: &str) -> Result<Vec<u8>, ForwardedError> {
-    let digit = |byte: u8| {
-        let digit = char::from(byte).to_digit(16);
-        let digit = digit.and_then(|it| u8::try_from(it).ok());
-        digit.ok_or(ForwardedError::UrlEncoding)
-    };
     let mut decoded = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some(at) = memchr2(b'%', b'+', rest) {
         decoded.extend_from_slice(&rest[..at]);
         let (byte, behind) = match &rest[at..] {
-            [b'+', behind @ ..] => (b' ', behind),
-            [_, high, low, behind @ ..] => (digit(*high)? << 4 | digit(*low)?, behind),
-            _ => return Err(ForwardedError::UrlEncoding),
+            [b'+', behind @ ..] => (Some(b' '), behind),
+            [_, high, low, behind @ ..] => (hex_byte([*high, *low]), behind),
+            _ => (None, rest),
         };
-        decoded.push(byte);
+        decoded.push(byte.ok_or(ForwardedError::UrlEncoding)?);
         rest = behind;
     }
     decoded.extend_from_slice(rest);
     Ok(decoded)
+}
+
+/// The byte of two hexadecimal digits.
+fn hex_byte(digits: [u8; 2]) -> Option<u8> {
+    let [high, low] = digits.map(|digit| char::from(digit).to_digit(16));
+    u8::try_from(high? << 4 | low?).ok()
 }
 
 /// The content of one PEM block with nothing around it.

@@ -1,14 +1,14 @@
 //! What is told, and what is not.
 
 use std::error::Error as _;
-use std::io;
-use std::sync::Arc;
 
 use rstest::rstest;
 
+use testkit::logs::Logs;
 use testkit::pki::expired;
 use testkit::pki::rcgen::{CertificateParams, DnType};
 use tokio::time::advance;
+use tracing::Level;
 
 use super::*;
 use crate::fixture::{
@@ -76,39 +76,9 @@ fn no_text_repeats_its_cause() {
     }
 }
 
-/// What is logged on this thread.
-#[derive(Clone, Default)]
-struct Written(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Written {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Written {
-    fn capture(&self) -> tracing::subscriber::DefaultGuard {
-        let writer = self.clone();
-        let subscriber = tracing_subscriber::fmt()
-            .with_ansi(false)
-            .with_writer(move || writer.clone());
-        tracing::subscriber::set_default(subscriber.finish())
-    }
-
-    fn lines(&self) -> Vec<String> {
-        let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
-        text.lines().map(str::to_owned).collect()
-    }
-}
-
 #[tokio::test]
 async fn rejection_is_logged_with_the_claimed_client_once_for_each_reason() {
-    let written = Written::default();
-    let _guard = written.capture();
+    let written = Logs::of(Level::INFO);
     let authority = ca();
     let listener = Running::trusting(&authority).await;
     let valid = watcher_header(&authority);
@@ -152,8 +122,7 @@ async fn rejection_is_logged_with_the_claimed_client_once_for_each_reason() {
 
 #[tokio::test]
 async fn claimed_name_is_cut_and_escaped() {
-    let written = Written::default();
-    let _guard = written.capture();
+    let written = Logs::of(Level::INFO);
     let authority = ca();
     let listener = Running::trusting(&authority).await;
     let long = |params: &mut CertificateParams| {

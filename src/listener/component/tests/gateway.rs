@@ -88,6 +88,21 @@ async fn another_workload_of_the_mesh_may_not_speak_for_the_gateway() {
     assert_eq!((answer.status, answer.closes()), (403, true));
 }
 
+/// A certificate of the gateway that was seen is not parsed again; it speaks for no other.
+#[tokio::test]
+async fn a_neighbour_is_rejected_beside_the_gateway_and_its_next_certificate() {
+    let mesh = Mesh::new().await;
+    let neighbour = mesh.workload("spiffe://cluster.local/ns/shop/sa/shop");
+    let gateways = [mesh.workload(GATEWAY), mesh.workload(GATEWAY)];
+    for gateway in &gateways {
+        for (leaf, status) in [(gateway, 200), (&neighbour, 403), (gateway, 200)] {
+            let mut client = mesh.connect(mesh.config(leaf)).await.unwrap();
+            let answer = client.ask(&mesh.request()).await.unwrap();
+            assert_eq!(answer.status, status);
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_stranger_does_not_come_through_the_handshake() {
     let mesh = Mesh::new().await;

@@ -1,0 +1,57 @@
+//! What is logged while a test runs on this thread.
+
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tracing::Level;
+use tracing::subscriber::DefaultGuard;
+
+/// The log of this thread, from its creation until it is dropped.
+#[derive(Debug)]
+pub struct Logs {
+    written: Written,
+    _guard: DefaultGuard,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Written(Arc<Mutex<Vec<u8>>>);
+
+impl Written {
+    fn bytes(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl io::Write for Written {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.bytes().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Logs {
+    /// Takes everything from this level up.
+    pub fn of(level: Level) -> Self {
+        let written = Written::default();
+        let writer = written.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_ansi(false)
+            .with_max_level(level)
+            .with_writer(move || writer.clone())
+            .finish();
+        Self {
+            written,
+            _guard: tracing::subscriber::set_default(subscriber),
+        }
+    }
+
+    /// What was logged until now.
+    pub fn lines(&self) -> Vec<String> {
+        let bytes = self.written.bytes();
+        let text = String::from_utf8_lossy(&bytes);
+        text.lines().map(str::to_owned).collect()
+    }
+}
