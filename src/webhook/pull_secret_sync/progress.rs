@@ -132,10 +132,10 @@ pub(super) fn note_failure(
     let reason = error.map(WriteError::reason);
     let before = mem::replace(&mut tracked.get_mut(namespace)?.failing, reason);
     let mut others = tracked.iter().filter(|(name, _)| *name != namespace);
-    let told = reason.or(before)?;
-    let is_told_for_all =
-        told == WriteError::FORBIDDEN && others.any(|(_, it)| it.failing == Some(told));
+    let failure = reason.or(before)?;
+    let is_logged_for_all =
+        failure == WriteError::FORBIDDEN && others.any(|(_, it)| it.failing == Some(failure));
     // After a conflict the next event tells what to do, if anything.
-    let is_news = before != reason && !matches!(error, Some(WriteError::Changed));
-    (is_news && !is_told_for_all).then_some(told)
+    let is_changed = before != reason && !matches!(error, Some(WriteError::Changed));
+    (is_changed && !is_logged_for_all).then_some(failure)
 }
