@@ -54,4 +54,10 @@ impl Logs {
         let text = String::from_utf8_lossy(&bytes);
         text.lines().map(str::to_owned).collect()
     }
+
+    /// How many of the lines are warnings and errors.
+    pub fn alarms(&self) -> usize {
+        let is_alarm = |line: &&String| line.contains(" WARN ") || line.contains("ERROR ");
+        self.lines().iter().filter(is_alarm).count()
+    }
 }

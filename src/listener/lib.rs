@@ -34,5 +34,7 @@ pub use tls::{GatewayTlsError, gateway_tls};
 pub use xfcc::{TrustedHops, XFCC_BYTES, XFCC_HEADER};
 
 #[cfg(feature = "tls")]
-pub use serve::{Identity, TlsHandle, identity_from_pem};
+pub use serve::TlsHandle;
+#[cfg(feature = "tls")]
+pub use serve::pair::CertificatePair;
 pub use watcher_types as wire;

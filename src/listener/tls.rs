@@ -13,7 +13,8 @@ use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
-use serve::{Identity, PeerCertificates};
+use serve::PeerCertificates;
+use serve::pair::CertificatePair;
 
 use crate::certificate::{ClientCertificate, TrustAnchorsError};
 
@@ -25,19 +26,16 @@ pub enum GatewayTlsError {
     TrustAnchors(#[source] TrustAnchorsError),
     /// The TLS library lacks something.
     #[error("failed to set up TLS")]
-    Setup(#[source] serve::TlsError),
-    /// The listener's own certificate or key.
-    #[error("certificate or key of the listener")]
-    Identity(#[source] rustls::Error),
+    Setup(#[source] rustls::Error),
 }
 
-/// A configuration that presents `identity` and demands a client certificate signed by an authority of `gateway_bundle`
+/// A configuration that presents `pair` and demands a client certificate signed by an authority of `gateway_bundle`
 /// (PEM). Hand it to a [`serve::TlsHandle`], and a fresh one at each rotation.
 ///
 /// # Errors
-/// The bundle, the certificate or the key cannot be used.
+/// The bundle cannot be used.
 pub fn gateway_tls(
-    identity: Identity,
+    pair: &CertificatePair,
     gateway_bundle: &[u8],
 ) -> Result<ServerConfig, GatewayTlsError> {
     let verifier = gateway_verifier(gateway_bundle)
@@ -45,8 +43,7 @@ pub fn gateway_tls(
     let mut config = serve::config_builder()
         .map_err(GatewayTlsError::Setup)?
         .with_client_cert_verifier(verifier)
-        .with_single_cert(identity.chain, identity.key)
-        .map_err(GatewayTlsError::Identity)?;
+        .with_cert_resolver(pair.resolver());
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     Ok(config)

@@ -29,7 +29,4 @@ pub use limits::Limits;
 pub use metrics::{Counter, Statistics};
 pub use server::{BoundServer, Error, Options, Server, Transport};
 #[cfg(feature = "tls")]
-pub use tls::{
-    Identity, PeerCertificates, TlsError, TlsHandle, config_builder, identity_from_pem,
-    server_config,
-};
+pub use tls::{PeerCertificates, TlsHandle, config_builder, server_config};

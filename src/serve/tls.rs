@@ -1,4 +1,4 @@
-//! The certificate in use, how one is made from PEM, and the handshake.
+//! The certificate in use, and the handshake.
 //!
 //! Invariant: a handshake sees one finished [`ServerConfig`]; replacing it changes certificate, trust and session
 //! cache in one step. The crypto provider is always named, never the process default.
@@ -8,9 +8,8 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 use rustls::crypto::aws_lc_rs;
-use rustls::{ConfigBuilder, InconsistentKeys, ServerConfig, WantsVerifier};
-use rustls_pki_types::pem::PemObject as _;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem};
+use rustls::{ConfigBuilder, ServerConfig, WantsVerifier};
+use rustls_pki_types::CertificateDer;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -18,6 +17,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use crate::metrics::Counter;
+use crate::pair::CertificatePair;
 use crate::server::Shared;
 
 /// The only protocol this server speaks; the API server calls webhooks by HTTP/1.1 anyway.
@@ -32,79 +32,23 @@ const PLAIN_HTTP_ANSWER: &[u8] =
 #[derive(Clone, Debug)]
 pub struct PeerCertificates(pub Arc<[CertificateDer<'static>]>);
 
-/// Why a certificate and key cannot be served.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum TlsError {
-    /// The certificates are not PEM.
-    #[error("certificates: not valid PEM")]
-    CertificatePem(#[source] pem::Error),
-    /// There is no certificate in the chain.
-    #[error("certificate is missing")]
-    NoCertificate,
-    /// The key is not PEM, or there is none.
-    #[error("private key: not valid PEM")]
-    KeyPem(#[source] pem::Error),
-    /// The key belongs to another certificate.
-    #[error("private key does not match the certificate")]
-    KeyMismatch,
-    /// The TLS library refuses the material.
-    #[error("certificate or key rejected by the TLS library")]
-    Refused(#[source] rustls::Error),
-}
-
-/// A certificate chain, leaf first, and the leaf's private key. Not yet checked against each other.
-#[derive(Debug)]
-pub struct Identity {
-    /// The leaf, then its issuers; the root may be left out.
-    pub chain: Vec<CertificateDer<'static>>,
-    /// The leaf's key: PKCS#8, SEC1 or PKCS#1.
-    pub key: PrivateKeyDer<'static>,
-}
-
-/// Reads what a `kubernetes.io/tls` Secret holds in `tls.crt` and `tls.key`.
-///
-/// # Errors
-/// Either is not PEM, or lacks a certificate or key. Whether the two match is [`server_config`]'s question.
-pub fn identity_from_pem(cert_pem: &[u8], key_pem: &[u8]) -> Result<Identity, TlsError> {
-    let chain = CertificateDer::pem_slice_iter(cert_pem)
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(TlsError::CertificatePem)?;
-    if chain.is_empty() {
-        return Err(TlsError::NoCertificate);
-    }
-    let key = PrivateKeyDer::from_pem_slice(key_pem).map_err(TlsError::KeyPem)?;
-    Ok(Identity { chain, key })
-}
-
 /// Begins a configuration with the provider and the versions of this crate, for callers that verify clients.
 ///
 /// # Errors
 /// The provider lacks a cipher suite for a version.
-pub fn config_builder() -> Result<ConfigBuilder<ServerConfig, WantsVerifier>, TlsError> {
+pub fn config_builder() -> Result<ConfigBuilder<ServerConfig, WantsVerifier>, rustls::Error> {
     ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
         // TLS 1.3 preferred, 1.2 for older clients; nothing below exists in rustls.
         .with_safe_default_protocol_versions()
-        .map_err(TlsError::Refused)
 }
 
-/// A configuration that asks clients for no certificate: TLS 1.2 and 1.3, ALPN `http/1.1`.
+/// A configuration that asks clients for no certificate: TLS 1.2 and 1.3.
 ///
 /// # Errors
-/// Empty chain, unreadable leaf or key, or a key of another certificate.
-pub fn server_config(Identity { chain, key }: Identity) -> Result<ServerConfig, TlsError> {
-    if chain.is_empty() {
-        return Err(TlsError::NoCertificate);
-    }
-    let mut config = config_builder()?
-        .with_no_client_auth()
-        .with_single_cert(chain, key)
-        .map_err(|error| match error {
-            rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => TlsError::KeyMismatch,
-            other => TlsError::Refused(other),
-        })?;
-    config.alpn_protocols = vec![HTTP_1.to_vec()];
-    Ok(config)
+/// As [`config_builder`].
+pub fn server_config(pair: &CertificatePair) -> Result<ServerConfig, rustls::Error> {
+    let builder = config_builder()?.with_no_client_auth();
+    Ok(builder.with_cert_resolver(pair.resolver()))
 }
 
 /// What the server presents to the next handshake. Clones share it.

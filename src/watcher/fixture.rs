@@ -11,7 +11,6 @@ pub(crate) use self::kcp::{Kcp, Received, Reply, ServerTls};
 use crate::certificates::{CertificateOptions, Certificates};
 
 mod kcp;
-pub(crate) mod logs;
 
 /// The common name of certificates: the ID of the runtime.
 pub(crate) const RUNTIME: &str = "0b7c9a6e-runtime-1";

@@ -9,7 +9,8 @@ use axum::routing::post;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Value, json};
-use serve::{Options, Server, TlsHandle, identity_from_pem, server_config};
+use serve::pair::CertificatePair;
+use serve::{Options, Server, TlsHandle, server_config};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -25,8 +26,8 @@ pub(crate) async fn serve(
     let host = this_machine(node)?;
     let made = rcgen::generate_simple_self_signed([host.to_string()])?;
     let (ca_pem, key) = (made.cert.pem(), made.signing_key.serialize_pem());
-    let identity = identity_from_pem(ca_pem.as_bytes(), key.as_bytes())?;
-    let options = Options::tls(TlsHandle::new(server_config(identity)?));
+    let pair = CertificatePair::from_pem(ca_pem.as_bytes(), key.as_bytes())?;
+    let options = Options::tls(TlsHandle::new(server_config(&pair)?));
     let server = Server::bind((host, 0).into(), options).await?;
     let url = format!("https://{}/", server.local_addr());
     let answer = post(move |body: Bytes| async move { add(&body, &container) });

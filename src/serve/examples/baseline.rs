@@ -10,7 +10,8 @@ use axum::Router;
 use axum::body::Bytes;
 use axum::http::header::CONTENT_TYPE;
 use axum::routing::post;
-use rt_bootstrapper_serve::{Options, Server, TlsHandle, identity_from_pem, server_config};
+use rt_bootstrapper_serve::pair::CertificatePair;
+use rt_bootstrapper_serve::{Options, Server, TlsHandle, server_config};
 use tokio_util::sync::CancellationToken;
 
 /// The allocator of the product.
@@ -26,8 +27,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
         return Err("usage: baseline ADDRESS CERTIFICATE KEY".into());
     };
     let address: SocketAddr = address.parse()?;
-    let identity = identity_from_pem(&std::fs::read(certificate)?, &std::fs::read(key)?)?;
-    let tls = TlsHandle::new(server_config(identity)?);
+    let pair = CertificatePair::from_pem(&std::fs::read(certificate)?, &std::fs::read(key)?)?;
+    let tls = TlsHandle::new(server_config(&pair)?);
     let router = Router::new().fallback(post(async |_: Bytes| {
         ([(CONTENT_TYPE, "application/json")], RESPONSE)
     }));

@@ -1,3 +1,4 @@
+use rstest::rstest;
 use testkit::pki::{Authority, Leaf};
 
 use super::*;
@@ -43,4 +44,39 @@ fn a_pair_has_its_chain_its_names_and_the_key_of_its_leaf() {
     assert!(!pair.covers(&["localhost".to_owned(), "other".to_owned()]));
     let mismatch = read(&leaf, &other.key_pem()).err().unwrap();
     assert!(mismatch.is_of_key() && matches!(mismatch, PairError::KeyMismatch));
+}
+
+#[test]
+fn a_chain_keeps_its_order() {
+    let (leaf, issuer) = (leaf(), leaf());
+    let chain = format!("{}{}", leaf.pem, issuer.pem);
+    let pair = CertificatePair::from_pem(chain.as_bytes(), leaf.key_pem().as_bytes()).unwrap();
+    assert_eq!(pair.chain(), [leaf.der, issuer.der]);
+}
+
+/// Well-formed PEM around bytes that are no certificate and no key.
+fn hollow(label: &str) -> String {
+    format!("-----BEGIN {label}-----\nAAAA\n-----END {label}-----\n")
+}
+
+#[rstest]
+#[case::empty_cert(String::new(), leaf().key_pem(), "NoCertificate")]
+#[case::text_for_cert("not a certificate".to_owned(), leaf().key_pem(), "NoCertificate")]
+#[case::cert_without_end("-----BEGIN CERTIFICATE-----\nAAAA\n".to_owned(), leaf().key_pem(), "Pem")]
+#[case::hollow_cert(hollow("CERTIFICATE"), leaf().key_pem(), "Malformed")]
+#[case::empty_key(leaf().pem, String::new(), "NoKey")]
+#[case::key_without_end(leaf().pem, "-----BEGIN PRIVATE KEY-----\nAAAA\n".to_owned(), "KeyPem")]
+#[case::hollow_key(leaf().pem, hollow("PRIVATE KEY"), "Rejected")]
+#[case::swapped(leaf().key_pem(), leaf().pem, "NoCertificate")]
+#[case::key_of_another(leaf().pem, leaf().key_pem(), "KeyMismatch")]
+fn bad_material_is_named(#[case] cert: String, #[case] key: String, #[case] variant: &str) {
+    let pair = CertificatePair::from_pem(cert.as_bytes(), key.as_bytes());
+    let error = pair.err().unwrap();
+    let debug = format!("{error:?}");
+    assert!(debug.starts_with(variant), "{debug}");
+    let inner = std::error::Error::source(&error).map(ToString::to_string);
+    assert!(
+        inner.is_none_or(|inner| !error.to_string().contains(&inner)),
+        "{error} repeats its source"
+    );
 }

@@ -11,7 +11,7 @@ use chassis::readiness::Condition;
 use chassis::telemetry::error_chain;
 use jiff::Timestamp;
 use serve::pair::CertificatePair;
-use serve::{TlsError, TlsHandle, config_builder};
+use serve::{TlsHandle, server_config};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
@@ -129,12 +129,11 @@ impl CertificateServer {
         }
     }
 
-    fn activate(&mut self, pair: CertificatePair) -> Result<(), TlsError> {
+    fn activate(&mut self, pair: CertificatePair) -> Result<(), rustls::Error> {
         if matches!(&self.active, Some(active) if active.chain() == pair.chain()) {
             return Ok(());
         }
-        let config = config_builder()?.with_no_client_auth();
-        self.tls.replace(config.with_cert_resolver(pair.resolver()));
+        self.tls.replace(server_config(&pair)?);
         let expires = expiration(&pair);
         self.metrics.expiration.set(expires.as_second());
         tracing::info!(%expires, "serving certificate activated");

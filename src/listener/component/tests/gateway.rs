@@ -10,12 +10,10 @@ use testkit::tls::RawTlsClient;
 use crate::fixture::{
     EVENT, GATEWAY, Running, ca, check, options, post, watcher, watcher_header, watcher_with,
 };
-use crate::{
-    Authentication, Identity, Options, TlsHandle, Transport, gateway_tls, identity_from_pem,
-};
+use crate::{Authentication, CertificatePair, Options, TlsHandle, Transport, gateway_tls};
 
-fn identity(leaf: &Leaf) -> Identity {
-    identity_from_pem(leaf.pem.as_bytes(), leaf.key_pem().as_bytes()).unwrap()
+fn pair(leaf: &Leaf) -> CertificatePair {
+    CertificatePair::from_pem(leaf.pem.as_bytes(), leaf.key_pem().as_bytes()).unwrap()
 }
 
 struct Mesh {
@@ -31,7 +29,7 @@ impl Mesh {
             params.subject_alt_names = vec![SanType::DnsName("listener".try_into().unwrap())];
         });
         let bundle = authority.pem().as_bytes();
-        let tls = TlsHandle::new(gateway_tls(identity(&own), bundle).unwrap());
+        let tls = TlsHandle::new(gateway_tls(&pair(&own), bundle).unwrap());
         let options = Options {
             transport: Transport::MutualTls {
                 tls,
@@ -134,7 +132,7 @@ async fn no_session_is_resumed() {
 fn material_that_cannot_be_used_is_named() {
     let authority = ca();
     let leaf = watcher(&authority);
-    assert!(gateway_tls(identity(&leaf), b"").is_err());
+    assert!(gateway_tls(&pair(&leaf), b"").is_err());
     let swapped = crate::Identity {
         chain: vec![authority.certificate.der.clone()],
         key: leaf.key_der(),

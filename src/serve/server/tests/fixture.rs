@@ -18,7 +18,8 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Error, Identity, Limits, Options, PeerCertificates, Server, Statistics, TlsHandle};
+use crate::pair::CertificatePair;
+use crate::{Error, Limits, Options, PeerCertificates, Server, Statistics, TlsHandle};
 
 /// The time limit of all waits; no test ends by it when the server is correct.
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -29,11 +30,8 @@ pub(super) const GET: &str = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
 /// A configuration that presents this certificate.
 pub(super) fn presenting(leaf: &Leaf) -> ServerConfig {
-    let identity = Identity {
-        chain: vec![leaf.der.clone()],
-        key: leaf.key_der(),
-    };
-    crate::server_config(identity).unwrap()
+    let pair = CertificatePair::from_pem(leaf.pem.as_bytes(), leaf.key_pem().as_bytes());
+    crate::server_config(&pair.unwrap()).unwrap()
 }
 
 /// A server that runs until the test ends.

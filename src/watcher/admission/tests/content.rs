@@ -5,7 +5,7 @@ use rstest::rstest;
 use tracing::Level;
 
 use super::*;
-use crate::fixture::logs::Logs;
+use testkit::logs::Logs;
 
 /// Longer than anything that is repeated.
 fn canary() -> String {

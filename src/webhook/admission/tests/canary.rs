@@ -1,9 +1,7 @@
 //! What a request contains is neither logged nor answered, and a client cannot fill the log.
 
-use std::io;
-use std::sync::{Mutex, PoisonError};
-
-use tracing::subscriber::DefaultGuard;
+use testkit::logs::Logs;
+use tracing::Level;
 
 use super::*;
 
@@ -13,44 +11,10 @@ const CANARY: &str = "S3cr3t-of-a-customer";
 /// The longest line of the log, in bytes.
 const LINE: usize = 2_000;
 
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        log.extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Log {
-    /// Collects what this thread logs.
-    fn collect() -> (Self, DefaultGuard) {
-        let log = Self::default();
-        let writer = log.clone();
-        let subscriber = tracing_subscriber::fmt()
-            .with_ansi(false)
-            .with_writer(move || writer.clone())
-            .finish();
-        (log, tracing::subscriber::set_default(subscriber))
-    }
-
-    fn lines(&self) -> Vec<String> {
-        let log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let text = String::from_utf8(log.clone()).unwrap();
-        text.lines().map(str::to_owned).collect()
-    }
-
-    fn says_nothing_of_the_request(&self) {
-        for line in self.lines() {
-            assert!(!line.contains(CANARY), "{line}");
-            assert!(line.len() < LINE, "{} bytes", line.len());
-        }
+fn says_nothing_of_the_request(logs: &Logs) {
+    for line in logs.lines() {
+        assert!(!line.contains(CANARY), "{line}");
+        assert!(line.len() < LINE, "{} bytes", line.len());
     }
 }
 
@@ -111,7 +75,7 @@ fn marked(pointer: &str) -> String {
 
 #[tokio::test]
 async fn no_field_of_a_review_is_logged_or_repeated_but_to_its_owner() {
-    let (log, _guard) = Log::collect();
+    let log = Logs::of(Level::INFO);
     let fixture = configured();
     let mut found = Vec::new();
     pointers(&full(), "", &mut found);
@@ -141,7 +105,7 @@ async fn no_field_of_a_review_is_logged_or_repeated_but_to_its_owner() {
         }
     }
     assert!(refusals > 0 && !log.lines().is_empty());
-    log.says_nothing_of_the_request();
+    says_nothing_of_the_request(&log);
 }
 
 #[rstest]
@@ -151,11 +115,11 @@ async fn no_field_of_a_review_is_logged_or_repeated_but_to_its_owner() {
 #[case::pod_is_a_long_text({ let mut it = full(); it["request"]["object"] = json!(CANARY.repeat(100_000)); it })]
 #[tokio::test]
 async fn a_log_line_is_short_however_large_the_request(#[case] review: Value) {
-    let (log, _guard) = Log::collect();
+    let log = Logs::of(Level::INFO);
     let (status, answer) = configured().post(review.to_string()).await;
     assert!(status == StatusCode::OK || answer.len() < LINE);
     assert!(!log.lines().is_empty());
-    log.says_nothing_of_the_request();
+    says_nothing_of_the_request(&log);
 }
 
 #[tokio::test]
@@ -178,7 +142,7 @@ async fn a_fault_that_repeats_is_logged_once_in_a_while_with_its_count(
     #[case] body: String,
     #[case] counted: &str,
 ) {
-    let (log, _guard) = Log::collect();
+    let log = Logs::of(Level::INFO);
     let fixture = configured();
     let router = fixture.router();
     let post = async |times: usize| {

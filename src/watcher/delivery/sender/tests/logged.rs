@@ -3,7 +3,7 @@
 use tracing::Level;
 
 use super::*;
-use crate::fixture::logs::Logs;
+use testkit::logs::Logs;
 
 /// A name in an event is a customer's.
 const CANARY: &str = "S3cr3t-";
