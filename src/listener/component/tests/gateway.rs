@@ -2,6 +2,7 @@
 
 use std::io;
 
+use rstest::rstest;
 use rustls::{ClientConfig, HandshakeKind};
 use testkit::pki::rcgen::SanType;
 use testkit::pki::{Authority, Leaf, client_config};
@@ -128,15 +129,11 @@ async fn no_session_is_resumed() {
     }
 }
 
-#[test]
-fn material_that_cannot_be_used_is_named() {
-    let authority = ca();
-    let leaf = watcher(&authority);
-    assert!(gateway_tls(&pair(&leaf), b"").is_err());
-    let swapped = crate::Identity {
-        chain: vec![authority.certificate.der.clone()],
-        key: leaf.key_der(),
-    };
-    let bundle = authority.pem().as_bytes();
-    assert!(gateway_tls(swapped, bundle).is_err());
+#[rstest]
+#[case::nothing("")]
+#[case::a_key("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n")]
+#[case::no_certificate("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")]
+fn a_bundle_without_a_certificate_is_an_error(#[case] bundle: &str) {
+    let leaf = watcher(&ca());
+    assert!(gateway_tls(&pair(&leaf), bundle.as_bytes()).is_err());
 }
