@@ -66,7 +66,7 @@ fn hollow(label: &str) -> String {
 #[case::hollow_cert(hollow("CERTIFICATE"), leaf().key_pem(), "Malformed")]
 #[case::empty_key(leaf().pem, String::new(), "NoKey")]
 #[case::key_without_end(leaf().pem, "-----BEGIN PRIVATE KEY-----\nAAAA\n".to_owned(), "KeyPem")]
-#[case::hollow_key(leaf().pem, hollow("PRIVATE KEY"), "Rejected")]
+#[case::hollow_key(leaf().pem, hollow("PRIVATE KEY"), "NoKey")]
 #[case::swapped(leaf().key_pem(), leaf().pem, "NoCertificate")]
 #[case::key_of_another(leaf().pem, leaf().key_pem(), "KeyMismatch")]
 fn bad_material_is_named(#[case] cert: String, #[case] key: String, #[case] variant: &str) {
