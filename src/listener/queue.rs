@@ -209,7 +209,7 @@ pub(crate) fn queue(capacity: usize, capacity_per_runtime: usize) -> (Sender, No
 }
 
 impl Sender {
-    /// Queues `notification` if there is room for it. Never waits.
+    /// Queues `notification` if the queue has capacity for it. Never waits.
     pub(crate) fn enqueue(&self, notification: Notification) -> EnqueueResult {
         let (result, waker) = {
             let mut state = locked(&self.0);

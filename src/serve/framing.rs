@@ -54,8 +54,8 @@ impl HeaderScanner {
         if self.skipping {
             return;
         }
-        let room = LINE_START - self.line.len();
-        self.line.extend(part.iter().take(room));
+        let free = LINE_START - self.line.len();
+        self.line.extend(part.iter().take(free));
         self.skipping = self.line.len() == LINE_START;
     }
 

@@ -83,7 +83,7 @@ async fn a_new_connection_stays_while_there_are_idle_ones() {
     let _next = limiter.admit().unwrap();
     assert!(is_evicted(&idle[0]).await && !is_evicted(&idle[1]).await);
     assert!(!is_evicted(&new).await);
-    // An eighth of the places, two, is taken by new ones: the older of them makes room.
+    // An eighth of the places, two, is taken by new ones: the older of them is evicted.
     let _last = limiter.admit().unwrap();
     assert!(is_evicted(&new).await && !is_evicted(&idle[1]).await);
 }

@@ -209,7 +209,7 @@ async fn nothing_is_written_until_something_differs_and_then_once() {
     let material = material(epoch());
     let secret = Some(secret_of(material.clone())).into();
     let leader = Leader::begin(secret, live(material.authorities.clone()));
-    // Observeds that change nothing.
+    // Neither the same entry again nor its absence changes anything.
     leader.writes(0).await;
     leader.entry.send_replace(Observed::Absent);
     leader.writes(0).await;
