@@ -36,7 +36,7 @@ pub(super) const DEBOOTSTRAP: Needed = Needed {
 };
 pub(super) const GO: Needed = Needed {
     program: "go",
-    package: "Go 1.24 or newer (https://go.dev/dl)",
+    package: "Go 1.26 or newer (https://go.dev/dl)",
     why: "it builds Kubernetes and the registry from their modules",
 };
 pub(super) const PIP: Needed = Needed {
