@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -112,7 +113,7 @@ async fn rolled_out(scenario: &mut Scenario, rate: u32, namespace: String) -> Re
     let creating = Stream::spawn(|over| create_pods(client, namespace, rate, over));
     // It waits for the rollout.
     let rolled = change(scenario, &deployment(), restarted()).await;
-    let pods = creating.end().await?;
+    let pods = creating.end().await??;
     rolled?;
     let during = pods.len() > usize::try_from(2 * MARGIN_SECONDS * rate)?;
     ensure!(during, "no Pod was created during the rollout");
@@ -129,17 +130,21 @@ pub(crate) fn all_mutated(scenario: &Scenario) -> Result {
     check(*wrong == json!([]), wrong)
 }
 
-/// Creates Pods at a constant rate, however long each takes, for some seconds before and after `over` is set, so that both
-/// sides of the rollout are seen. Gives what was wrong with each.
+/// Creates Pods at a constant rate for some seconds before and after `over` is set, so that both sides of the rollout are
+/// seen. Gives what was wrong with each.
+///
+/// The rate falls while `IN_FLIGHT` requests are not answered. Without a bound an API server that is slower than the rate
+/// for some seconds collects requests until its calls of the webhook exceed their time limit in the API server itself.
 async fn create_pods(
     client: Client,
     namespace: String,
     rate: u32,
     over: Arc<AtomicBool>,
-) -> Vec<Option<String>> {
+) -> Result<Vec<Option<String>>> {
     #[expect(clippy::disallowed_methods, reason = "a fixed rate, not a wait")]
     let mut ticks = interval(Duration::from_secs(1) / rate);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let in_flight = Arc::new(Semaphore::new(IN_FLIGHT));
     let mut pods = JoinSet::new();
     let mut left = MARGIN_SECONDS * rate;
     while left > 0 {
@@ -150,9 +155,14 @@ async fn create_pods(
         pod["spec"]["schedulingGates"] = json!([{ "name": "harness.test/never" }]);
         pod["metadata"]["namespace"] = json!(namespace);
         let client = client.clone();
-        pods.spawn(async move { not_mutated(client.write(Write::Create, &pod).await) });
+        let permit = Arc::clone(&in_flight).acquire_owned().await?;
+        pods.spawn(async move {
+            let answer = client.write(Write::Create, &pod).await;
+            drop(permit);
+            not_mutated(answer)
+        });
     }
-    pods.join_all().await
+    Ok(pods.join_all().await)
 }
 
 fn not_mutated(answer: Result<Answer>) -> Option<String> {
@@ -202,5 +212,7 @@ fn deployment() -> ObjectRef {
     ObjectRef::new("Deployment", Some(NAMESPACE), DEPLOYMENT)
 }
 
+/// How many Pods are being created at most at a time.
+const IN_FLIGHT: usize = 20;
 /// Seconds of load before a rollout and after it.
 const MARGIN_SECONDS: u32 = 2;
