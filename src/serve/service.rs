@@ -95,7 +95,8 @@ impl RequestService {
             response.headers_mut().insert(CONNECTION, close);
         }
         let bytes = response.size_hint().lower();
-        self.state.answer(usize::try_from(bytes).unwrap_or(usize::MAX));
+        self.state
+            .answer(usize::try_from(bytes).unwrap_or(usize::MAX));
         response.map(|body| ClosingBody::new(body, Arc::clone(&self.state)))
     }
 
