@@ -229,6 +229,7 @@ impl Runtime {
             let watcher = &self.watchers[at];
             self.resync_due |= watcher.has_undelivered();
             if watcher.was_replaced(&self.watchers, silence) {
+                self.resync_due |= watcher.reports_reviews();
                 self.remove(at);
             } else {
                 self.watchers[at].unheard = true;
