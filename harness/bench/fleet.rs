@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use api::names;
-use clusters::control_plane::{Member, Sources};
+use clusters::control_plane::Sources;
 use serde_json::{Value, json};
 use testkit::Place;
 use testkit::apiserver::store::{Common, Store};
@@ -167,15 +167,14 @@ impl Fleet {
         })
     }
 
-    /// All runtimes with their kubeconfigs. With certificates each call creates new ones, which replace those before.
-    pub(crate) fn members(&self) -> anyhow::Result<Vec<Member>> {
+    /// The kubeconfigs of all runtimes. With certificates each call creates new ones, which replace those before.
+    pub(crate) fn kubeconfigs(&self) -> anyhow::Result<Vec<String>> {
         let shared = &self.shared;
-        let member = |(number, runtime): (usize, &Runtime)| {
+        let kubeconfig = |runtime: &Runtime| {
             let (identity, accepted) = (&runtime.identity, &mut runtime.state().accepted);
-            let kubeconfig = identity.kubeconfig(shared.port, shared.certificates, accepted)?;
-            Ok(Member { number, kubeconfig })
+            identity.kubeconfig(shared.port, shared.certificates, accepted)
         };
-        shared.runtimes.iter().enumerate().map(member).collect()
+        shared.runtimes.iter().map(kubeconfig).collect()
     }
 
     /// Changes the conditions of runtimes, from their next connection and request on.

@@ -98,7 +98,5 @@ fn chosen<P: ValueEnum>(named: &[P], quick: Option<P>) -> Vec<P> {
 
 /// The section of docs/benchmarks.md that has the table of a part.
 fn section(bench: &str, part: &impl ValueEnum) -> String {
-    let value = part.to_possible_value();
-    let name = value.map_or_else(String::new, |value| value.get_name().to_owned());
-    format!("{bench} {name}")
+    format!("{bench} {}", clusters::name_of(part))
 }

@@ -181,25 +181,14 @@ pub async fn main<E: Environments>(
         let passed = run(&suite, options, selection, ran, std::io::stdout()).await;
         let environments = Rc::into_inner(environments).context("a scenario still runs")?;
         environments.stop().await?;
-        passed
+        Ok(ExitCode::from(u8::from(!passed?)))
     };
-    match clusters::run::interruptible(Box::pin(whole)).await {
-        Ok(Ok(true)) => ExitCode::SUCCESS,
-        Ok(Ok(false)) => ExitCode::FAILURE,
-        Ok(Err(error)) => {
-            tracing::error!("{error:#}");
-            ExitCode::FAILURE
-        }
-        Err(interrupted) => {
-            tracing::error!("{interrupted}");
-            ExitCode::from(INTERRUPTED)
-        }
-    }
+    let done = clusters::run::interruptible(Box::pin(whole)).await;
+    done.unwrap_or_else(|error| {
+        tracing::error!("{error:#}");
+        ExitCode::FAILURE
+    })
 }
-
-/// 128 and the number of SIGINT, as in shells.
-#[cfg(feature = "clusters")]
-const INTERRUPTED: u8 = 130;
 
 /// Features that were read before.
 struct Parsed(Vec<Feature>);

@@ -19,6 +19,17 @@ pub mod pki;
 pub mod tls;
 pub mod until;
 
+use kube::config::{Config, KubeConfigOptions, Kubeconfig, KubeconfigError};
+
+/// The configuration of a client of the cluster that a kubeconfig names. It retries nothing: every answer is an answer.
+pub async fn client_config(kubeconfig: &str) -> Result<Config, KubeconfigError> {
+    let kubeconfig = Kubeconfig::from_yaml(kubeconfig)?;
+    let options = KubeConfigOptions::default();
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
+    config.default_retry = false;
+    Ok(config)
+}
+
 /// Where an object is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {

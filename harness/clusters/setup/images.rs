@@ -29,32 +29,28 @@ pub(super) async fn choose(before: Option<Setup>) -> anyhow::Result<ProviderChoi
         }
         _ => {}
     }
-    if k3s_is_there().await && may_be_privileged().await {
-        progress::say(&format!("clusters run on {}", k3s_image()));
+    let image = k3s_image();
+    progress::say(&format!(
+        "trying to pull {image}, for up to {} s",
+        PULL.as_secs()
+    ));
+    let pulled = tokio::time::timeout(PULL, pull(&image)).await;
+    // Some machines cannot grant all capabilities; only a try tells.
+    let mut try_it = Command::new(docker::program());
+    try_it.args(["run", "--rm", "--privileged", "--userns=host"]);
+    try_it.args([&image, "--version"]);
+    if matches!(pulled, Ok(Ok(())))
+        && progress::run("try a privileged container", &mut try_it)
+            .await
+            .is_ok()
+    {
+        progress::say(&format!("clusters run on {image}"));
         return Ok(ProviderChoice::K3s);
     }
     progress::say(
         "clusters run on the image that is built here: rancher/k3s cannot be pulled or not run privileged here",
     );
     Ok(ProviderChoice::Kube)
-}
-
-async fn k3s_is_there() -> bool {
-    let (image, seconds) = (k3s_image(), PULL.as_secs());
-    progress::say(&format!("trying to pull {image}, for up to {seconds} s"));
-    let pulled = tokio::time::timeout(PULL, pull(&image)).await;
-    matches!(pulled, Ok(Ok(())))
-}
-
-/// Some machines cannot grant all capabilities; only a try tells.
-async fn may_be_privileged() -> bool {
-    let mut run = Command::new(docker::program());
-    run.args(["run", "--rm", "--privileged", "--userns=host"]);
-    let tried = progress::run(
-        "try a privileged container",
-        run.args([&k3s_image(), "--version"]),
-    );
-    tried.await.is_ok()
 }
 
 const PULL: Duration = Duration::from_mins(1);
