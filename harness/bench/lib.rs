@@ -65,18 +65,14 @@ pub async fn run(command: &BenchCommand) -> anyhow::Result<Outcome> {
         BenchCommand::Fanout(arguments) => {
             let quick = bench.effort.quick.then_some(fanout::Part::Changes);
             for part in chosen(&arguments.parts, quick) {
-                let measured = fanout::measure(&bench, part);
-                report
-                    .add(&bench, &section("fanout", &part), measured)
-                    .await?;
+                let (section, measured) = (section("fanout", &part), fanout::measure(&bench, part));
+                report.add(&bench, &section, measured).await?;
             }
         }
         BenchCommand::Events(arguments) => {
             for part in chosen(&arguments.parts, None) {
-                let measured = events::measure(&bench, part);
-                report
-                    .add(&bench, &section("events", &part), measured)
-                    .await?;
+                let (section, measured) = (section("events", &part), events::measure(&bench, part));
+                report.add(&bench, &section, measured).await?;
             }
         }
         _ => {

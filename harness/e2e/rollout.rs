@@ -20,11 +20,19 @@ use testkit::until::until;
 #[derive(Clone)]
 pub(crate) struct Workload {
     pub(crate) client: Client,
-    pub(crate) namespace: &'static str,
-    pub(crate) name: &'static str,
+    namespace: &'static str,
+    name: &'static str,
 }
 
 impl Workload {
+    pub(crate) fn new(client: Client, namespace: &'static str, name: &'static str) -> Self {
+        Self {
+            client,
+            namespace,
+            name,
+        }
+    }
+
     /// Its Pods, also those that are being deleted.
     pub(crate) async fn pods(&self) -> Result<Vec<Value>> {
         let deployment = self.client.get(&self.path()).await?;

@@ -21,6 +21,8 @@ use cucumber::{Parser as _, World as _, WriterExt as _, parser, runner};
 use futures::{FutureExt as _, StreamExt as _};
 
 use crate::scenario::{Environment, Scenario};
+#[cfg(feature = "clusters")]
+use clusters::setup::Setup;
 
 /// Scenarios that run in environments of one kind.
 #[derive(Debug, Clone, Copy)]
@@ -165,7 +167,7 @@ pub async fn run(
 #[cfg(feature = "clusters")]
 pub async fn main<E: Environments>(
     suite: Suite,
-    start: impl AsyncFnOnce(&Selection, bool) -> Result<E>,
+    start: impl AsyncFnOnce(&Setup, &Selection, bool) -> Result<E>,
 ) -> std::process::ExitCode {
     use std::process::ExitCode;
     let log = tracing_subscriber::fmt().with_writer(std::io::stderr);
@@ -176,7 +178,9 @@ pub async fn main<E: Environments>(
     let whole = async {
         moved?;
         let selection = select(&suite, &options).await?;
-        let environments = Rc::new(start(&selection, options.custom.keep).await?);
+        let setup = Setup::load()?;
+        clusters::progress::say(&format!("clusters run on {}", setup.provider));
+        let environments = Rc::new(start(&setup, &selection, options.custom.keep).await?);
         let ran = Rc::clone(&environments);
         let passed = run(&suite, options, selection, ran, std::io::stdout()).await;
         let environments = Rc::into_inner(environments).context("a scenario still runs")?;

@@ -12,8 +12,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
 use futures::StreamExt as _;
 use http::{HeaderValue, Request, Response};
 use hyper::body::Incoming;
@@ -26,6 +24,7 @@ use listener::{
     CertificateCheck, Event, Listener, Liveness, Notification, RuntimeIdFromCommonName,
     TrustAnchors,
 };
+use pem::{EncodeConfig, LineEnding, Pem};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use rustls::ServerConfig;
 use rustls_pki_types::CertificateDer;
@@ -212,13 +211,8 @@ impl Forwarder {
 /// `subject`).
 pub(super) fn forwarded(client: &CertificateDer<'_>) -> String {
     let hash = Sha256::digest(client);
-    let base64 = BASE64.encode(client).into_bytes();
-    let lines = base64.chunks(64).map(String::from_utf8_lossy);
-    let lines: Vec<_> = lines.collect();
-    let pem = format!(
-        "-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n",
-        lines.join("\n")
-    );
+    let unix = EncodeConfig::new().set_line_ending(LineEnding::LF);
+    let pem = pem::encode_config(&Pem::new("CERTIFICATE", client.as_ref()), unix);
     let certificate = utf8_percent_encode(&pem, ENCODED);
     format!("Hash={hash:x};Cert=\"{certificate}\";Subject=\"CN=bench\"")
 }

@@ -33,10 +33,8 @@ pub struct Admission {
 }
 
 /// Starts the environment, or uses one that an earlier run kept.
-pub async fn start(_: &Selection, keep: bool) -> Result<Arc<Admission>> {
-    let setup = Setup::load()?;
-    progress::say(&format!("clusters run on {}", setup.provider));
-    let fixtures = Arc::new(Fixtures::prepare(&setup, keep).await?);
+pub async fn start(setup: &Setup, _: &Selection, keep: bool) -> Result<Arc<Admission>> {
+    let fixtures = Arc::new(Fixtures::prepare(setup, keep).await?);
     let start = fixtures.cluster(ClusterOptions::new("features"));
     let cluster = progress::show("start the cluster", start).await?;
     let product = fixtures.product.clone();

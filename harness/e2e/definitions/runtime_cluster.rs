@@ -9,7 +9,6 @@ use tokio::sync::Mutex;
 
 use super::component;
 use super::prelude::*;
-use crate::synchronization::inventory::{inventory, with_fields_of};
 use crate::synchronization::pods::{PodStream, Tally};
 use crate::synchronization::runtime_cluster::deployment_path;
 use crate::synchronization::{number, webhook_path};
@@ -48,9 +47,9 @@ async fn applied_once(scenario: &mut Scenario, name: String) -> Result {
 #[then(expr = "no object on runtime {string} has fields of field manager {string}")]
 async fn no_fields(scenario: &mut Scenario, name: String, manager: String) -> Result {
     let env = synchronization(scenario)?;
-    let api = &env.cluster(&name)?.api;
+    let cluster = env.cluster(&name)?;
     eventually("no object has fields of the manager", async || {
-        let objects = with_fields_of(api, &manager).await?;
+        let objects = cluster.with_fields_of(&manager).await?;
         check(objects.is_empty(), format!("{objects:?}"))
     })
     .await
@@ -60,10 +59,10 @@ async fn no_fields(scenario: &mut Scenario, name: String, manager: String) -> Re
 #[given(expr = "the inventory of runtime {string} is recorded")]
 async fn inventory_recorded(scenario: &mut Scenario, name: String) -> Result {
     let env = synchronization(scenario)?;
-    let api = &env.cluster(&name)?.api;
+    let cluster = env.cluster(&name)?;
     let last = Mutex::new(BTreeSet::new());
     eventually("the objects of the cluster are stable", async || {
-        let now = inventory(api).await?;
+        let now = cluster.inventory().await?;
         let before = std::mem::replace(&mut *last.lock().await, now.clone());
         let changed: Vec<_> = before.symmetric_difference(&now).collect();
         ensure!(changed.is_empty(), "{changed:?}");
@@ -81,9 +80,9 @@ async fn inventory_equal(scenario: &mut Scenario, name: String) -> Result {
     let env = synchronization(scenario)?;
     let before = env.state().inventory.clone();
     let before = before.context("no inventory was recorded")?;
-    let api = &env.cluster(&name)?.api;
+    let cluster = env.cluster(&name)?;
     eventually("the inventory is as recorded", async || {
-        let now = inventory(api).await?;
+        let now = cluster.inventory().await?;
         let left: Vec<_> = now.difference(&before).collect();
         let lost: Vec<_> = before.difference(&now).collect();
         check(now == before, format!("left: {left:?}, lost: {lost:?}"))

@@ -4,7 +4,7 @@
 //! direct from its first use on; the second one is empty at the start of each scenario.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
 use api::runtimes::{CONTENT_HASH, KCP_NAMESPACE, MODE_DIRECT};
@@ -24,19 +24,6 @@ use clusters::evidence::Evidence;
 use clusters::images::{self, Image, Role};
 use clusters::progress;
 use clusters::setup::Setup;
-
-/// A change of the pull Secret as a runtime received it.
-#[derive(Debug, Clone)]
-pub struct Rotation {
-    /// Name of the Runtime.
-    pub runtime: String,
-    /// Registry for which the Secret has credentials since.
-    pub host: String,
-    /// Time from the write on KCP until the runtime had the Secret.
-    pub arrived: Duration,
-    /// Time from the write on KCP until every replica of the webhook used it.
-    pub decided: Duration,
-}
 
 /// KCP with the controller, and two runtime clusters.
 pub struct Clusters {
@@ -175,8 +162,8 @@ impl Clusters {
         .await
     }
 
-    /// Changes the pull Secret on KCP and times the synchronization to a runtime in mode direct.
-    pub async fn rotate(&self) -> Result<Rotation> {
+    /// Changes the pull Secret on KCP. Says how long its synchronization to a runtime in mode direct took.
+    pub async fn rotate(&self) -> Result<[String; 3]> {
         let runtime = self.direct(0, None).await?;
         let cluster = self.cluster_of(&runtime)?;
         let source = Source::PullSecret;
@@ -186,12 +173,15 @@ impl Clusters {
         cluster.has(source, &object).await?;
         let arrived = begin.elapsed();
         cluster.uses(source, &object).await?;
-        Ok(Rotation {
-            runtime: runtime.name,
-            host: source.probe(&object)?.1.replace("/x", ""),
-            arrived,
-            decided: begin.elapsed(),
-        })
+        let [arrived, decided] = [arrived, begin.elapsed()].map(|it| it.as_secs_f64());
+        let (runtime, host) = (runtime.name, source.probe(&object)?.1.replace("/x", ""));
+        Ok([
+            format!("the pull Secret on KCP gets credentials for another registry, {host}"),
+            format!("{arrived:.1} s later {runtime} has the same Secret"),
+            format!(
+                "{decided:.1} s later its webhook adds the pull Secret to a Pod with an image of {host}"
+            ),
+        ])
     }
 
     /// Keeps what explains a failure: objects, Events and logs of all three clusters.

@@ -14,7 +14,6 @@ use listener::{
     Authentication, CertificateCheck, Event, Liveness, Notification, Notifications, Options,
     UnresponsiveReason, register_listener_component,
 };
-use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use serde_json::json;
 use testkit::metrics::Samples;
@@ -108,17 +107,9 @@ impl Manager {
 
     /// Metrics of the listener; none while it is stopped.
     pub(crate) fn metrics(&self) -> Samples {
-        Samples::parse(&self.metrics_page())
-    }
-
-    /// The same as text.
-    pub(super) fn metrics_page(&self) -> String {
-        let mut text = String::new();
-        if let Some(running) = locked(&self.running).as_ref() {
-            // Writing to a string cannot fail.
-            let _ = encode(&mut text, &running.registry);
-        }
-        text
+        let running = locked(&self.running);
+        let samples = running.as_ref().map(|it| Samples::of(&it.registry));
+        samples.unwrap_or_default()
     }
 
     /// Events with a body, in the order of arrival.
