@@ -15,7 +15,7 @@ pub(crate) use identity::kubeconfig;
 use std::net::Ipv4Addr;
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use api::names;
@@ -23,7 +23,7 @@ use clusters::control_plane::Sources;
 use serde_json::{Value, json};
 use testkit::Place;
 use testkit::apiserver::store::{Common, Store};
-use testkit::pki;
+use testkit::{locked, pki};
 use tokio::net::TcpListener;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -115,7 +115,7 @@ impl Runtime {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.state)
     }
 
     fn conditions(&self) -> Arc<Conditions> {
@@ -125,7 +125,7 @@ impl Runtime {
 
 impl Shared {
     fn counts(&self) -> MutexGuard<'_, Counts> {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.counts)
     }
 }
 

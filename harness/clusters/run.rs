@@ -90,7 +90,7 @@ impl Run {
         let owner = Owner::this();
         let image = docker::image_id(image).await?.unwrap_or_default();
         let labels = owner.labels(&digest(format!("{image} {shape}").as_bytes()));
-        let kept_name = owner.container_name(name);
+        let kept_name = format!("{}-{name}", owner.prefix());
         let found = owner.own(docker::labelled(KEPT).await?);
         let found = found.into_iter().find(|found| found.name == kept_name);
         let is_same = |it: &Labelled| it.labels.get(KEPT) == labels.get(KEPT);

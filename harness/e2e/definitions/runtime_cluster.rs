@@ -7,7 +7,6 @@ use std::sync::Arc;
 use api::names::MARKER;
 use tokio::sync::Mutex;
 
-use super::component;
 use super::prelude::*;
 use crate::synchronization::pods::{PodStream, Tally};
 use crate::synchronization::runtime_cluster::deployment_path;
@@ -197,7 +196,8 @@ async fn stream(scenario: &mut Scenario, name: String) -> Result {
 async fn every_pod(scenario: &mut Scenario, expected: String) -> Result {
     if scenario.environment_of::<Leased>().is_err() {
         ensure!(expected == "is mutated", "of this suite's Pods: {expected}");
-        return component::all_mutated(scenario);
+        let wrong = scenario.observed.noted("Pods that are not mutated")?;
+        return check(*wrong == json!([]), wrong);
     }
     let env = synchronization(scenario)?;
     let tally = tally(&env).await?;

@@ -25,8 +25,8 @@ use super::control_plane::{ControlPlane, runtime_path};
 use super::runtime_cluster::deployment_path;
 use super::source::{Source, content};
 use crate::client::Client;
+use crate::definitions::PATIENCE;
 use crate::definitions::object::path;
-use crate::definitions::{PATIENCE, locked};
 use crate::scenario::ObjectRef;
 use testkit::until::until;
 
@@ -73,12 +73,12 @@ impl Kim {
 
     /// The runtime to which a Runtime is synchronized from now on.
     pub(crate) fn serve(&self, runtime: &str, destination: Destination) {
-        locked(&self.shared.destinations).insert(runtime.to_owned(), destination);
+        testkit::locked(&self.shared.destinations).insert(runtime.to_owned(), destination);
     }
 
     /// How often it reconciled each Runtime.
     pub(crate) fn counts(&self) -> BTreeMap<String, u64> {
-        locked(&self.shared.counts).clone()
+        testkit::locked(&self.shared.counts).clone()
     }
 }
 
@@ -103,12 +103,14 @@ impl Shared {
         if !until("KIM acknowledges the signal", PATIENCE, acknowledge).await? {
             return Ok(());
         }
-        let destination = locked(&self.destinations).get(name).cloned();
+        let destination = testkit::locked(&self.destinations).get(name).cloned();
         if let Some(destination) = destination {
             let synchronize = || destination.synchronize(&self.kcp);
             until("KIM copies the sources", PATIENCE, synchronize).await?;
         }
-        *locked(&self.counts).entry(name.to_owned()).or_default() += 1;
+        *testkit::locked(&self.counts)
+            .entry(name.to_owned())
+            .or_default() += 1;
         Ok(())
     }
 

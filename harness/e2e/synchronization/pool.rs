@@ -19,7 +19,6 @@ use super::kim::Kim;
 use super::pods::{PodStream, Tally};
 use super::runtime_cluster::RuntimeCluster;
 use crate::client::Client;
-use crate::definitions::locked;
 use crate::definitions::source::keys;
 use crate::fixtures::Fixtures;
 use crate::runner::{Environments, Selection, diagnosed};
@@ -138,7 +137,7 @@ impl Environments for ClustersPool {
 impl Leased {
     /// The state; the guard must not be held across an await.
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        locked(&self.state)
+        testkit::locked(&self.state)
     }
 
     /// The set of clusters, for an action at the end of the scenario.

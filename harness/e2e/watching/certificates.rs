@@ -20,7 +20,7 @@ use tokio_rustls::TlsConnector;
 
 use super::environment::Watching;
 use super::{DOMAIN, LIFECYCLE, RUNTIME};
-use crate::definitions::{PATIENCE, locked, random};
+use crate::definitions::{PATIENCE, random};
 use crate::gateway::{Certificates, HOST, NODE_PORT, leaf};
 
 /// Runtime ID of another runtime of the fleet.
@@ -28,7 +28,7 @@ pub(crate) const OTHER_RUNTIME: &str = "b1b0a9f6-another-runtime";
 
 impl Watching {
     pub(crate) fn authority(&self) -> Arc<Authority> {
-        Arc::clone(&locked(&self.authority))
+        Arc::clone(&testkit::locked(&self.authority))
     }
 
     /// Rotates the CA of both sides without an interruption: first both CAs are trusted, then the new one signs, then the
@@ -39,7 +39,7 @@ impl Watching {
         let both = [old.as_ref(), new.as_ref()];
         self.distribute(&old, &both).await?;
         self.distribute(&new, &both).await?;
-        *locked(&self.authority) = Arc::clone(&new);
+        *testkit::locked(&self.authority) = Arc::clone(&new);
         self.distribute(&new, &[&new]).await
     }
 

@@ -20,7 +20,7 @@ use super::manager::Manager;
 use super::runtime::{REPLICAS, WatchedRuntime};
 use super::{DOMAIN, LIFECYCLE, MANAGERS, PINNED, RUNTIME};
 use crate::client::Client;
-use crate::definitions::{eventually, locked};
+use crate::definitions::eventually;
 use crate::fixtures::this_machine;
 use crate::gateway::{Gateway, publish_host, secret};
 use crate::install::apply;
@@ -57,7 +57,7 @@ impl SkrDomainLookup for Domains {
         &'a self,
         runtime: &'a RuntimeId,
     ) -> BoxFuture<'a, Result<Option<String>, Box<dyn std::error::Error + Send + Sync>>> {
-        let domains = locked(&self.0);
+        let domains = testkit::locked(&self.0);
         futures::future::ready(Ok(domains.get(runtime.as_str()).cloned())).boxed()
     }
 }
@@ -193,7 +193,7 @@ impl Watching {
     }
 
     pub(crate) fn set_domain(&self, domain: &str) {
-        locked(&self.domains.0).insert(RUNTIME.to_owned(), domain.to_owned());
+        testkit::locked(&self.domains.0).insert(RUNTIME.to_owned(), domain.to_owned());
     }
 
     /// Keeps what explains a failure: objects, Events and logs of both clusters, Envoy's among them, and metrics.

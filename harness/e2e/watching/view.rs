@@ -15,7 +15,7 @@ use testkit::metrics::Samples;
 
 use super::environment::Watching;
 use crate::client::Client;
-use crate::definitions::{Stream, locked};
+use crate::definitions::Stream;
 use crate::runner::{Environments, Selection, diagnosed};
 use crate::scenario::{Cluster, Environment};
 
@@ -89,7 +89,7 @@ impl Before {
 
 impl View {
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        locked(&self.state)
+        testkit::locked(&self.state)
     }
 
     /// What all scenarios share, for an action at the end of the scenario.
