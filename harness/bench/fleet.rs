@@ -5,12 +5,10 @@
 //! controller `harness/testkit/tests/fidelity.rs` compares with those of a real API server. [`Conditions`] may change at
 //! any time. Linux only: other systems have one address of loopback.
 
-mod conditions;
 mod identity;
 mod server;
 
-pub(crate) use conditions::{Conditions, Fault};
-pub(crate) use identity::kubeconfig;
+pub(crate) use identity::{Conditions, Fault, kubeconfig};
 
 use std::net::Ipv4Addr;
 use std::ops::Range;

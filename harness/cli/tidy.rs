@@ -45,7 +45,6 @@ pub(crate) fn metadata(manifest: &str) -> Vec<Value> {
     metadata["packages"].as_array().unwrap().clone()
 }
 
-/// Standard output of cargo.
 pub(crate) fn cargo(arguments: &[&str]) -> String {
     output(env!("CARGO"), arguments)
 }

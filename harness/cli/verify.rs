@@ -41,7 +41,6 @@ pub(crate) struct E2eArgs {
     cluster: Option<ProviderChoice>,
 }
 
-/// Sets up and runs one suite.
 pub(crate) async fn run_suite(arguments: E2eArgs) -> anyhow::Result<ExitCode> {
     setup::run(arguments.cluster).await?;
     let mut cargo = tests(arguments.cluster);
@@ -59,7 +58,6 @@ pub(crate) async fn run_suite(arguments: E2eArgs) -> anyhow::Result<ExitCode> {
     Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
 }
 
-/// Sets up and tests.
 pub(crate) async fn run(choice: Option<ProviderChoice>) -> anyhow::Result<ExitCode> {
     let (mut compile, mut compile_suites) = (tests(choice), tests(choice));
     compile.arg("--no-run");

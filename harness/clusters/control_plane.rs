@@ -145,12 +145,8 @@ impl Sources {
 
     /// The objects on the control plane: pull Secret, trust bundle, configuration.
     pub fn objects(&self) -> [Value; 3] {
-        let Self {
-            password,
-            bundle,
-            mirror,
-        } = self;
-        let auth = BASE64.encode(format!("landscape:{password}"));
+        let mirror = &self.mirror;
+        let auth = BASE64.encode(format!("landscape:{}", self.password));
         let docker_config = json!({"auths": {mirror: {"auth": auth}}}).to_string();
         let features: Vec<&str> = api::Feature::ALL.iter().map(|it| it.key()).collect();
         let configuration = json!({
@@ -174,7 +170,7 @@ impl Sources {
             json!({
                 "apiVersion": "certificates.k8s.io/v1beta1", "kind": "ClusterTrustBundle",
                 "metadata": {"name": TRUST_BUNDLE},
-                "spec": {"trustBundle": bundle},
+                "spec": {"trustBundle": self.bundle},
             }),
             json!({
                 "apiVersion": "v1", "kind": "ConfigMap",

@@ -26,7 +26,6 @@ pub(crate) const HOST: &str = "gateway.kcp.svc.cluster.local";
 /// Port of every KCP node that leads to the gateway.
 pub(crate) const NODE_PORT: u16 = 30443;
 
-/// A gateway on a cluster.
 pub(crate) struct Gateway {
     pub(crate) workload: Workload,
 }

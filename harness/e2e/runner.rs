@@ -80,7 +80,10 @@ pub async fn select(suite: &Suite, options: &Options) -> Result<Selection> {
         let of_feature = feature.tags.clone();
         feature.scenarios.retain(|example| {
             let tags = of_feature.iter().chain(&example.tags).cloned().collect();
-            (suite.selects)(&tags) && is_wanted(options, &tags, &example.name)
+            let (by_name, by_tags) = (&options.re_filter, &options.tags_filter);
+            (suite.selects)(&tags)
+                && by_name.as_ref().is_none_or(|it| it.is_match(&example.name))
+                && by_tags.as_ref().is_none_or(|it| it.eval(&tags))
         });
         selection.scenarios += feature.scenarios.len();
         if !feature.scenarios.is_empty() {
@@ -93,12 +96,6 @@ pub async fn select(suite: &Suite, options: &Options) -> Result<Selection> {
         "suite {name}: no scenario matches the command line"
     );
     Ok(selection)
-}
-
-fn is_wanted(options: &Options, tags: &BTreeSet<String>, title: &str) -> bool {
-    let by_name = options.re_filter.as_ref();
-    let by_tags = options.tags_filter.as_ref();
-    by_name.is_none_or(|it| it.is_match(title)) && by_tags.is_none_or(|it| it.eval(tags))
 }
 
 /// Runs what was selected and gives whether all of it passed. Results go to `out` and to a JUnit file.

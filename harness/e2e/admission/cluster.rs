@@ -12,15 +12,14 @@ use serde_json::{Value, json};
 use clusters::cluster::{Cluster, ClusterOptions};
 use clusters::evidence::Evidence;
 use clusters::progress;
-use clusters::registry::Registry;
+use clusters::registry::{HOST, Registry};
 use clusters::setup::Setup;
 
 use super::webhook::{DEPLOYMENT, NAMESPACE, TRUST_BUNDLE, Webhook, sources, usual_configuration};
 use crate::client::{Client, Write};
 use crate::definitions::object::path;
 use crate::definitions::pod::plain;
-use crate::fixtures::Fixtures;
-use crate::install;
+use crate::install::{self, Fixtures};
 use crate::runner::{Environments, Selection, diagnosed};
 use crate::scenario::{Cluster as Which, Environment, ObjectRef};
 
@@ -86,7 +85,7 @@ impl Admission {
 
     async fn install(&self, product: &[Value]) -> Result<()> {
         let identity = &self.registry().identity;
-        let docker_config = serde_json::from_str(&identity.docker_config())?;
+        let docker_config = serde_json::from_str(&identity.docker_config(HOST))?;
         let [configuration, secret, bundle] = sources(docker_config, &identity.ca_pem)?;
         let namespace = json!({ "kind": "Namespace", "metadata": { "name": NAMESPACE } });
         let bundle = self.serves_trust_bundles.then_some(&bundle);

@@ -17,7 +17,7 @@ use super::prelude::*;
 use super::{Stream, controller, watcher};
 use crate::admission::webhook::{DEPLOYMENT, NAMESPACE};
 use crate::client::Answer;
-use crate::fixtures::this_machine;
+use crate::install::this_machine;
 use crate::rollout::restarted;
 use clusters::registry::HOST;
 

@@ -96,16 +96,16 @@ async fn fault(scenario: &mut Scenario, name: String, what: String) -> Result {
     let env = synchronization(scenario)?;
     let number = number(&name)?;
     match what.as_str() {
-        "becomes reachable" => return env.admit(number).await,
+        "becomes reachable" => return env.shut_out(number, false).await,
         "accepts writes again" => return env.accept_writes(number).await,
         _ => {}
     }
     later(scenario, &env, "end all faults", async move |it| {
-        it.admit(number).await?;
+        it.shut_out(number, false).await?;
         it.accept_writes(number).await
     });
     match what.as_str() {
-        "becomes unreachable" => env.shut_out(number).await,
+        "becomes unreachable" => env.shut_out(number, true).await,
         "denies writes to Secrets" => env.deny_secret(number).await,
         _ => env.delay_config_map(number).await,
     }
@@ -177,7 +177,7 @@ async fn deleted_first(scenario: &mut Scenario, name: String) -> Result {
 #[then(expr = "the Pods of the webhook on runtime {string} are not replaced")]
 async fn same_pods(scenario: &mut Scenario, name: String) -> Result {
     let env = synchronization(scenario)?;
-    let before = env.state().pod_uids.get("webhook").cloned();
+    let before = env.state().pod_uids.clone();
     let now = env.cluster(&name)?.webhook_pods().await?;
     equal(&before.context("no Pods were recorded")?, &now)
 }

@@ -17,7 +17,7 @@ use super::runtime_cluster::RuntimeCluster;
 use super::source::Source;
 use crate::client::Client;
 use crate::definitions::eventually;
-use crate::fixtures::Fixtures;
+use crate::install::Fixtures;
 use clusters::cluster::ClusterOptions;
 use clusters::control_plane;
 use clusters::evidence::Evidence;
@@ -91,7 +91,6 @@ impl Clusters {
         self.fixtures.release().await
     }
 
-    /// The cluster of a Runtime.
     pub(crate) fn cluster_of(&self, runtime: &Runtime) -> Result<&RuntimeCluster> {
         let number = runtime.cluster;
         let number = number.with_context(|| format!("Runtime {} has no cluster", runtime.name))?;

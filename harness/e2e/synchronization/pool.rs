@@ -15,12 +15,12 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use super::clusters::Clusters;
 use super::control_plane::Runtime;
 use super::controller::Installation;
-use super::kim::Kim;
+use super::kim::{Kim, Running};
 use super::pods::{PodStream, Tally};
 use super::runtime_cluster::RuntimeCluster;
 use crate::client::Client;
 use crate::definitions::source::keys;
-use crate::fixtures::Fixtures;
+use crate::install::Fixtures;
 use crate::runner::{Environments, Selection, diagnosed};
 use crate::scenario::{Cluster, Environment};
 use clusters::images::{self, Role};
@@ -46,7 +46,7 @@ pub(crate) struct State {
     /// Whether a step of the suite has run.
     pub(crate) is_begun: bool,
     /// The KIM double, if the scenario has one.
-    pub(crate) kim: Option<Arc<Kim>>,
+    pub(crate) kim: Option<(Arc<Kim>, Running)>,
     /// Runtimes by the names in the steps.
     pub(crate) runtimes: BTreeMap<String, Runtime>,
     /// Runtimes of a step that creates many.
@@ -67,8 +67,8 @@ pub(crate) struct State {
     pub(crate) leader: Option<String>,
     /// Inventory of a runtime cluster, as a step recorded it.
     pub(crate) inventory: Option<BTreeSet<String>>,
-    /// UIDs of Pods that must not be replaced, by name.
-    pub(crate) pod_uids: BTreeMap<String, Value>,
+    /// UIDs of the Pods of the webhook, which must not be replaced.
+    pub(crate) pod_uids: Option<Value>,
 }
 
 impl ClustersPool {
@@ -160,7 +160,7 @@ impl Leased {
     pub(crate) fn record_reconciles(&self) {
         let mut state = self.state();
         let kim = state.kim.as_ref();
-        state.reconciles = kim.map(|kim| kim.counts()).unwrap_or_default();
+        state.reconciles = kim.map(|(kim, _)| kim.counts()).unwrap_or_default();
     }
 
     /// Records how often objects were applied on each runtime cluster.
@@ -179,7 +179,8 @@ impl Leased {
     }
 
     pub(crate) fn kim(&self) -> anyhow::Result<Arc<Kim>> {
-        let kim = self.state().kim.clone();
+        let state = self.state();
+        let kim = state.kim.as_ref().map(|(kim, _)| Arc::clone(kim));
         kim.context("the KIM double does not run")
     }
 }

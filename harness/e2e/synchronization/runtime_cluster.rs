@@ -21,7 +21,6 @@ use crate::definitions::{check, eventually};
 use clusters::cluster::Cluster;
 use testkit::metrics::Samples;
 
-/// A runtime cluster as the test sees it.
 pub(crate) struct RuntimeCluster {
     pub(crate) cluster: Cluster,
     pub(crate) api: Client,

@@ -11,6 +11,7 @@ use super::{LIFECYCLE, RUNTIME, kyma};
 use crate::client::Write;
 use crate::definitions::{eventually, random};
 use crate::gateway::NODE_PORT;
+use crate::rollout::filter;
 use crate::scenario::ObjectRef;
 
 impl Watching {
@@ -22,13 +23,7 @@ impl Watching {
             // Before they are forwarded to the Pod of the gateway.
             "packets are dropped" => {
                 let rule = format!("PREROUTING -p tcp --dport {NODE_PORT} -j DROP");
-                let command = if is_injected {
-                    format!("iptables -t mangle -I {rule}")
-                } else {
-                    format!("while iptables -t mangle -D {rule} 2>/dev/null; do :; done")
-                };
-                let output = self.kcp.exec_on_node(&["sh", "-c", &command]).await?;
-                ensure!(output.code == 0, "{command}: {output:?}");
+                filter(&self.kcp, "mangle", &rule, is_injected).await?;
             }
             "the listener is stopped" => {
                 for manager in &self.managers {

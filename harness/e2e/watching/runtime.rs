@@ -19,7 +19,6 @@ use crate::rollout::{Workload, kill};
 use clusters::cluster::Cluster;
 use clusters::evidence::Evidence;
 
-/// A runtime cluster with the watcher.
 pub(crate) struct WatchedRuntime {
     pub(crate) cluster: Cluster,
     pub(crate) watcher: Workload,

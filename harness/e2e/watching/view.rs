@@ -22,7 +22,6 @@ use crate::scenario::{Cluster, Environment};
 /// What all scenarios share, and the state of one.
 pub(crate) struct View {
     watching: Arc<Watching>,
-    /// State before the first step.
     pub(crate) before: Before,
     state: Mutex<State>,
 }
