@@ -8,7 +8,7 @@
 )]
 
 mod demo;
-pub mod verify;
+mod verify;
 
 use std::process::ExitCode;
 
@@ -91,17 +91,11 @@ struct Choice {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    match run::interruptible(Box::pin(dispatch(Command::parse()))).await {
-        Ok(Ok(code)) => code,
-        Ok(Err(error)) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-        Err(interrupted) => {
-            eprintln!("{interrupted}");
-            ExitCode::from(INTERRUPTED)
-        }
-    }
+    let done = run::interruptible(Box::pin(dispatch(Command::parse()))).await;
+    done.unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::FAILURE
+    })
 }
 
 async fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
@@ -188,6 +182,3 @@ async fn up(choice: &Choice, name: &str) -> anyhow::Result<()> {
     registry.stop().await?;
     run.end().await.context("the network of the run")
 }
-
-/// 128 and the number of SIGINT, as shells have it.
-const INTERRUPTED: u8 = 130;

@@ -140,18 +140,15 @@ async fn rates(bench: &Bench, authority: &Authority) -> anyhow::Result<Vec<Row>>
     let certificates: anyhow::Result<Vec<_>> = (0..2 * rounds * events).map(certificate).collect();
     let certificates = certificates?;
     let clients: Vec<String> = certificates.iter().map(forwarded).collect();
-    let warm_clients = clients[..WARM_HEADERS].to_vec();
-    let cold = move |number: u32| {
-        let index = number as usize;
-        let header = format!("{XFCC_HEADER}: {}\r\n", clients[index]);
-        event(&header, index, number)
+    let events_of = |clients: Vec<String>| {
+        move |number: u32| {
+            let index = number as usize % clients.len();
+            let header = format!("{XFCC_HEADER}: {}\r\n", clients[index]);
+            event(&header, index, number)
+        }
     };
-    let warm = move |number: u32| {
-        let index = number as usize % warm_clients.len();
-        let header = format!("{XFCC_HEADER}: {}\r\n", warm_clients[index]);
-        event(&header, index, number)
-    };
-    let mut cold = Side::start(bench, authority, "listener-cold", cold).await?;
+    let warm = events_of(clients[..WARM_HEADERS].to_vec());
+    let mut cold = Side::start(bench, authority, "listener-cold", events_of(clients)).await?;
     let mut warm = Side::start(bench, authority, "listener-warm", warm).await?;
     // Fills the cache of the warm one.
     warm.round(u32::try_from(WARM_HEADERS)?).await?;
