@@ -133,7 +133,7 @@ fn memory(systems: &Systems<'_>) -> anyhow::Result<[Row; 2]> {
         Row::new([name, &ratio, &baseline, &webhook])
     };
     let most = |server: &Server| server.process.memory("VmHWM");
-    let bound = Bound::at_most(systems.idle[1], 20.0, " MiB");
+    let bound = Bound::at_most(systems.idle[1], 12.0, " MiB").target();
     let peak = [most(&systems.baseline)?, most(&systems.webhook)?];
     Ok([
         row("RSS idle, MiB", systems.idle).bound(bound),

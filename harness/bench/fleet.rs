@@ -5,25 +5,23 @@
 //! controller `harness/testkit/tests/fidelity.rs` compares with those of a real API server. [`Conditions`] may change at
 //! any time. Linux only: other systems have one address of loopback.
 
-mod conditions;
 mod identity;
 mod server;
 
-pub(crate) use conditions::{Conditions, Fault};
-pub(crate) use identity::kubeconfig;
+pub(crate) use identity::{Conditions, Fault, kubeconfig};
 
 use std::net::Ipv4Addr;
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use api::names;
-use clusters::control_plane::{Member, Sources};
+use clusters::control_plane::Sources;
 use serde_json::{Value, json};
 use testkit::Place;
 use testkit::apiserver::store::{Common, Store};
-use testkit::pki;
+use testkit::{locked, pki};
 use tokio::net::TcpListener;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -115,7 +113,7 @@ impl Runtime {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.state)
     }
 
     fn conditions(&self) -> Arc<Conditions> {
@@ -125,7 +123,7 @@ impl Runtime {
 
 impl Shared {
     fn counts(&self) -> MutexGuard<'_, Counts> {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.counts)
     }
 }
 
@@ -167,15 +165,14 @@ impl Fleet {
         })
     }
 
-    /// All runtimes with their kubeconfigs. With certificates each call creates new ones, which replace those before.
-    pub(crate) fn members(&self) -> anyhow::Result<Vec<Member>> {
+    /// The kubeconfigs of all runtimes. With certificates each call creates new ones, which replace those before.
+    pub(crate) fn kubeconfigs(&self) -> anyhow::Result<Vec<String>> {
         let shared = &self.shared;
-        let member = |(number, runtime): (usize, &Runtime)| {
+        let kubeconfig = |runtime: &Runtime| {
             let (identity, accepted) = (&runtime.identity, &mut runtime.state().accepted);
-            let kubeconfig = identity.kubeconfig(shared.port, shared.certificates, accepted)?;
-            Ok(Member { number, kubeconfig })
+            identity.kubeconfig(shared.port, shared.certificates, accepted)
         };
-        shared.runtimes.iter().enumerate().map(member).collect()
+        shared.runtimes.iter().map(kubeconfig).collect()
     }
 
     /// Changes the conditions of runtimes, from their next connection and request on.

@@ -65,18 +65,14 @@ pub async fn run(command: &BenchCommand) -> anyhow::Result<Outcome> {
         BenchCommand::Fanout(arguments) => {
             let quick = bench.effort.quick.then_some(fanout::Part::Changes);
             for part in chosen(&arguments.parts, quick) {
-                let measured = fanout::measure(&bench, part);
-                report
-                    .add(&bench, &section("fanout", &part), measured)
-                    .await?;
+                let (section, measured) = (section("fanout", &part), fanout::measure(&bench, part));
+                report.add(&bench, &section, measured).await?;
             }
         }
         BenchCommand::Events(arguments) => {
             for part in chosen(&arguments.parts, None) {
-                let measured = events::measure(&bench, part);
-                report
-                    .add(&bench, &section("events", &part), measured)
-                    .await?;
+                let (section, measured) = (section("events", &part), events::measure(&bench, part));
+                report.add(&bench, &section, measured).await?;
             }
         }
         _ => {
@@ -98,7 +94,5 @@ fn chosen<P: ValueEnum>(named: &[P], quick: Option<P>) -> Vec<P> {
 
 /// The section of docs/benchmarks.md that has the table of a part.
 fn section(bench: &str, part: &impl ValueEnum) -> String {
-    let value = part.to_possible_value();
-    let name = value.map_or_else(String::new, |value| value.get_name().to_owned());
-    format!("{bench} {name}")
+    format!("{bench} {}", clusters::name_of(part))
 }

@@ -9,8 +9,8 @@ use std::fs::{self, File};
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
@@ -110,7 +110,7 @@ impl Account {
     /// CPU time of all threads so far, user and system, in seconds: by the scheduler's account
     /// (`/proc/PID/task/*/schedstat`) of nanoseconds, which is exact for a thread whenever it is not running.
     pub(crate) fn cpu(&self) -> anyhow::Result<f64> {
-        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut threads = testkit::locked(&self.threads);
         for task in fs::read_dir(format!("/proc/{}/task", self.process)).context("has ended")? {
             let task = task?;
             // A thread may end between the two calls.

@@ -21,8 +21,8 @@ use clusters::setup::{self, Setup};
 use clusters::workspace;
 use comparison::{Comparison, Environment};
 use e2e::landscape::Scenario;
-use e2e::synchronization::{Clusters, Rotation};
-use e2e::watching::{Delivery, Watching};
+use e2e::synchronization::Clusters;
+use e2e::watching::Watching;
 
 /// Sets the machine up, runs the demo steps, and removes everything that was started, unless `keep`. It fails when the Pods
 /// are not as the scenario expects; diagnostics are then in `target/harness/evidence/demo`.
@@ -44,8 +44,12 @@ pub(crate) async fn run(choice: Option<ProviderChoice>, keep: bool) -> anyhow::R
     );
     let comparison = comparison?;
     anstream::print!("{}", report::comparison(&comparison));
-    anstream::print!("{}", report::rotation(&rotation?));
-    anstream::print!("{}", report::delivery(&delivery?));
+    let note = "a controller on KCP, the webhook on a runtime";
+    let rotation = report::step("A pull Secret changes on KCP", note, &rotation?);
+    anstream::print!("{rotation}");
+    let note = "a watcher on a runtime, a gateway and a listener on KCP";
+    let delivery = report::step("A change on a runtime is reported to KCP", note, &delivery?);
+    anstream::print!("{delivery}");
     let is_kept = comparison.kept.is_some();
     anstream::println!("{}", report::closing(is_kept, begin.elapsed(), set_up));
     let file = scenario.shown();
@@ -69,14 +73,14 @@ async fn compare(setup: &Setup, scenario: &Scenario, keep: bool) -> anyhow::Resu
     ended(compared, environment.stop().await)
 }
 
-async fn rotate(setup: &Setup, keep: bool) -> anyhow::Result<Rotation> {
+async fn rotate(setup: &Setup, keep: bool) -> anyhow::Result<[String; 3]> {
     let environment = Clusters::start(setup, keep).await?;
     let title = "change the pull Secret on KCP";
     let rotation = progress::show(title, environment.rotate()).await;
     ended(rotation, Box::pin(environment.stop()).await)
 }
 
-async fn watch(setup: &Setup, keep: bool) -> anyhow::Result<Delivery> {
+async fn watch(setup: &Setup, keep: bool) -> anyhow::Result<[String; 4]> {
     let environment = Watching::start(setup, keep).await?;
     let title = "create Kymas on a runtime";
     let delivery = progress::show(title, environment.deliver()).await;

@@ -8,7 +8,7 @@
 )]
 
 mod demo;
-pub mod verify;
+mod verify;
 
 use std::process::ExitCode;
 
@@ -98,17 +98,11 @@ async fn main() -> ExitCode {
     let own = ["bench", "clusters", "e2e", "testkit"].map(|it| (it, LevelFilter::WARN));
     let log = tracing_subscriber::fmt().with_writer(std::io::stderr);
     log.finish().with(Targets::new().with_targets(own)).init();
-    match run::interruptible(Box::pin(dispatch(Command::parse()))).await {
-        Ok(Ok(code)) => code,
-        Ok(Err(error)) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-        Err(interrupted) => {
-            eprintln!("{interrupted}");
-            ExitCode::from(INTERRUPTED)
-        }
-    }
+    let done = run::interruptible(Box::pin(dispatch(Command::parse()))).await;
+    done.unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::FAILURE
+    })
 }
 
 async fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
@@ -195,6 +189,3 @@ async fn up(choice: &Choice, name: &str) -> anyhow::Result<()> {
     registry.stop().await?;
     run.end().await.context("the network of the run")
 }
-
-/// 128 and the number of SIGINT, as shells have it.
-const INTERRUPTED: u8 = 130;

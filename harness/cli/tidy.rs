@@ -13,14 +13,10 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use clusters::workspace::root;
+pub(crate) use e2e::landscape::shown;
 use regex::Regex;
 use serde_json::Value;
-
-/// The repository's root.
-pub(crate) fn root() -> PathBuf {
-    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
-    package.ancestors().nth(2).unwrap().to_owned()
-}
 
 /// Files of the checkout (tracked, and new ones that are not ignored) with this ending.
 pub(crate) fn files(ending: &str) -> Vec<PathBuf> {
@@ -33,12 +29,6 @@ pub(crate) fn files(ending: &str) -> Vec<PathBuf> {
     let files: Vec<PathBuf> = files.filter(|path| path.exists()).collect();
     assert!(!files.is_empty(), "no {ending} file in the checkout");
     files
-}
-
-/// A path relative to the repository's root.
-pub(crate) fn shown(path: &Path) -> String {
-    let path = path.strip_prefix(root()).unwrap_or(path);
-    path.display().to_string()
 }
 
 /// The packages of a workspace.
@@ -55,7 +45,6 @@ pub(crate) fn metadata(manifest: &str) -> Vec<Value> {
     metadata["packages"].as_array().unwrap().clone()
 }
 
-/// Standard output of cargo.
 pub(crate) fn cargo(arguments: &[&str]) -> String {
     output(env!("CARGO"), arguments)
 }

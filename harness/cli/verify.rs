@@ -20,7 +20,7 @@ use clusters::workspace;
 
 /// Which scenarios run.
 #[derive(Debug, clap::Args)]
-pub struct E2eArgs {
+pub(crate) struct E2eArgs {
     /// Suite: a folder of features/ and a cargo test target of the crate e2e.
     #[arg(value_parser = SUITES)]
     suite: String,
@@ -41,11 +41,7 @@ pub struct E2eArgs {
     cluster: Option<ProviderChoice>,
 }
 
-/// Sets up and runs one suite.
-///
-/// # Errors
-/// When the set-up fails or cargo cannot be run.
-pub async fn run_suite(arguments: E2eArgs) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run_suite(arguments: E2eArgs) -> anyhow::Result<ExitCode> {
     setup::run(arguments.cluster).await?;
     let mut cargo = tests(arguments.cluster);
     cargo.args(["--quiet", "--test", &arguments.suite, "--"]);
@@ -62,11 +58,7 @@ pub async fn run_suite(arguments: E2eArgs) -> anyhow::Result<ExitCode> {
     Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
 }
 
-/// Sets up and tests.
-///
-/// # Errors
-/// When the set-up fails or cargo cannot be run.
-pub async fn run(choice: Option<ProviderChoice>) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(choice: Option<ProviderChoice>) -> anyhow::Result<ExitCode> {
     let (mut compile, mut compile_suites) = (tests(choice), tests(choice));
     compile.arg("--no-run");
     compile_suites.arg("--no-run");
@@ -122,7 +114,7 @@ fn tests(choice: Option<ProviderChoice>) -> Command {
     let arguments = "test --workspace --features e2e/clusters --no-fail-fast";
     cargo.current_dir(workspace::root());
     cargo.args(arguments.split(' '));
-    cargo.envs(choice.map(|choice| (setup::CLUSTER, choice.as_str())));
+    cargo.envs(choice.map(|choice| (setup::CLUSTER, clusters::name_of(&choice))));
     // What `cargo run` told this process is not true of the packages that are tested, and build scripts watch it.
     for (name, _) in std::env::vars_os() {
         let leaked = |name: &str| LEAKED.iter().any(|prefix| name.starts_with(prefix));

@@ -1,13 +1,16 @@
-//! A Kubernetes cluster in a k3s-compatible container that the harness starts.
+//! A Kubernetes cluster in a k3s-compatible container that the harness starts, its images, and programs on its node.
 //!
 //! A cluster that was there before is never used: no option, file or variable leads to one.
 //!
 //! A [`Cluster`] that `start` returned is ready (the API server says so, the node is Ready, the default ServiceAccount
 //! exists), and its API is reachable on loopback only. It has no `Drop` that tears down: [`Cluster::stop`] can be awaited
 //! and can fail.
+//!
+//! An image is imported once a node, recognized by its ID, even when its name stays the same. Questions to Pods go through
+//! the container's own `kubectl`, so that the harness needs no WebSocket client, whose features would reach the
+//! product's build.
 
 mod container;
-mod node;
 mod objects;
 mod options;
 pub mod selfcheck;
@@ -23,9 +26,16 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::Api;
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde_json::{Value, json};
+use testcontainers::ImageExt as _;
 use testkit::until::until;
+use tokio::process::Command;
+use tokio::sync::Mutex;
+use tokio::time::timeout;
 
+use self::container::{API_PORT, of_cluster};
+use crate::docker::{self, Output};
+use crate::images::Image;
 use crate::run::Run;
 use crate::workspace;
 
@@ -40,7 +50,8 @@ pub struct Cluster {
     /// The same as a file: `target/harness/clusters/<name>.yaml`.
     pub kubeconfig_path: PathBuf,
     client: kube::Client,
-    kinds: objects::Kinds,
+    /// The kinds that the API server serves, as far as they were asked for.
+    kinds: Mutex<objects::Kinds>,
     node: Container,
 }
 
@@ -51,18 +62,25 @@ impl Cluster {
         provider: &Provider,
         options: &ClusterOptions,
     ) -> anyhow::Result<Self> {
+        // Equal shapes, interchangeable clusters.
+        let (provider_image, shape) = (provider.to_string(), json!(options).to_string());
+        let slot = run.slot(&options.name, (&provider_image, &shape), false);
+        let slot = slot.await?;
+        let request = of_cluster(provider, options, &slot).with_network(run.network());
         // testcontainers' futures are large; callers shall not carry them.
-        let node = Box::pin(node::start(run, provider, options)).await?;
-        let kubeconfig = node.kubeconfig().await?;
+        let node = Box::pin(Container::start(slot, request)).await?;
+        let kubeconfig = kubeconfig(&node).await?;
         let kubeconfig_path = write_kubeconfig(&options.name, &kubeconfig)?;
-        let client = client(&kubeconfig).await?;
+        let mut config = testkit::client_config(&kubeconfig).await?;
+        config.default_retry = true;
+        let client = kube::Client::try_from(config)?;
         Box::pin(ready(&client, options.node)).await?;
         Ok(Self {
             name: options.name.clone(),
-            provider: provider.to_string(),
+            provider: provider_image,
             kubeconfig,
             kubeconfig_path,
-            kinds: objects::Kinds::new(client.clone()),
+            kinds: Mutex::default(),
             client,
             node,
         })
@@ -75,20 +93,74 @@ impl Cluster {
 
     /// Docker's name of the container, if the container stays when the run ends.
     pub fn kept_container(&self) -> Option<&str> {
-        self.node.kept_name()
+        let slot = &self.node.slot;
+        slot.stays.then_some(slot.name.as_str())
     }
 
     /// A client with all rights. It takes no part in the choice of retries and timeouts that the product makes.
     pub fn client(&self) -> kube::Client {
         self.client.clone()
     }
+
+    /// Puts an image into the node, unless it is there.
+    pub async fn load_image(&self, image: &Image) -> anyhow::Result<()> {
+        let (node, name) = (self.node.id(), image.reference.as_str());
+        let marker = format!("/{}.loaded", image.id.trim_start_matches("sha256:"));
+        let found = docker::run(&["exec", node, "test", "-e", &marker]).await?;
+        if found.code == 0 {
+            return Ok(());
+        }
+        let script = "\"$0\" save \"$1\" | \"$0\" exec --interactive \"$2\" ctr --namespace k8s.io images import -";
+        let mut import = Command::new("sh");
+        import.args(["-c", script, docker::program(), name, node]);
+        let ended = timeout(IMPORT_TIME, import.kill_on_drop(true).output()).await;
+        let ended = ended.with_context(|| format!("import {name}"))??;
+        let errors = String::from_utf8_lossy(&ended.stderr);
+        ensure!(ended.status.success(), "import {name}: {errors}");
+        docker::must(&["exec", node, "touch", &marker]).await?;
+        Ok(())
+    }
+
+    /// Runs a program on the node.
+    pub async fn exec_on_node(&self, argv: &[&str]) -> anyhow::Result<Output> {
+        docker::run(&[&["exec", self.node.id()], argv].concat()).await
+    }
+
+    /// What the node's own `kubectl` writes; another exit code than 0 is an error.
+    pub async fn kubectl(&self, args: &[&str]) -> anyhow::Result<String> {
+        let kubectl = ["kubectl", "--kubeconfig", KUBECONFIG];
+        let command = [&["exec", self.node.id()], &kubectl[..], args].concat();
+        Ok(docker::must(&command).await?.stdout)
+    }
+
+    /// The address of the node in the run's network, for other containers.
+    pub async fn node_address(&self) -> anyhow::Result<String> {
+        let address = self.node.inner.get_bridge_ip_address().await;
+        let address = address.with_context(|| format!("address of {}", self.node.slot.name))?;
+        Ok(address.to_string())
+    }
+
+    /// The kubeconfig by the node's address: for other containers, and for clients that shall not pass through Docker's proxy.
+    pub async fn direct_kubeconfig(&self) -> anyhow::Result<Value> {
+        let mut kubeconfig: Value = serde_saphyr::from_str(&self.kubeconfig)?;
+        let entry = kubeconfig.pointer_mut("/clusters/0/cluster");
+        let entry = entry.context("the kubeconfig names no cluster")?;
+        entry["server"] = json!(format!("https://{}:6443", self.node_address().await?));
+        entry["tls-server-name"] = json!(self.name);
+        Ok(kubeconfig)
+    }
 }
 
-async fn client(kubeconfig: &str) -> anyhow::Result<kube::Client> {
-    let kubeconfig = Kubeconfig::from_yaml(kubeconfig)?;
-    let options = KubeConfigOptions::default();
-    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await?;
-    Ok(kube::Client::try_from(config)?)
+/// The kubeconfig with the port that Docker mapped.
+async fn kubeconfig(node: &Container) -> anyhow::Result<String> {
+    let port = node.port(API_PORT).await?;
+    let read = async || {
+        let read = docker::must(&["exec", node.id(), "cat", KUBECONFIG]).await?;
+        ensure!(read.stdout.contains(INSIDE), "no {INSIDE} in it");
+        anyhow::Ok(read.stdout)
+    };
+    let inside = until("the kubeconfig is written", KUBECONFIG_TIMEOUT, read).await?;
+    Ok(inside.replace(INSIDE, &format!("https://127.0.0.1:{port}")))
 }
 
 /// Keeps a kubeconfig where users and other processes find it.
@@ -128,4 +200,8 @@ async fn ready(client: &kube::Client, has_node: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
+const KUBECONFIG: &str = "/etc/rancher/k3s/k3s.yaml";
+const INSIDE: &str = "https://127.0.0.1:6443";
+const KUBECONFIG_TIMEOUT: Duration = Duration::from_mins(1);
+const IMPORT_TIME: Duration = Duration::from_mins(5);
 const READY_TIMEOUT: Duration = Duration::from_mins(2);

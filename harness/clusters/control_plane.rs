@@ -22,15 +22,6 @@ use testkit::apiserver::place;
 use testkit::pki::Authority;
 use testkit::until::until;
 
-/// One runtime, as the control plane knows it.
-#[derive(Debug, Clone)]
-pub struct Member {
-    /// Its number in the fleet.
-    pub number: usize,
-    /// The kubeconfig of its cluster.
-    pub kubeconfig: String,
-}
-
 /// The control plane that is to be filled.
 #[derive(Clone)]
 pub struct ControlPlane {
@@ -64,19 +55,20 @@ impl ControlPlane {
     }
 
     /// Puts runtimes in, with their kubeconfigs; or new kubeconfigs, where they are there.
-    pub async fn fill(&self, members: &[Member]) -> anyhow::Result<()> {
-        let put = stream::iter(members).map(|member| self.put(member));
+    pub async fn fill(&self, kubeconfigs: &[String]) -> anyhow::Result<()> {
+        let put = stream::iter(kubeconfigs.iter().enumerate()).map(|member| self.put(member));
         put.buffer_unordered(AT_ONCE).try_collect().await
     }
 
     /// Puts new kubeconfigs in; nothing else is touched.
-    pub async fn renew(&self, members: &[Member]) -> anyhow::Result<()> {
-        let put = stream::iter(members).map(async |member| self.apply(&kubeconfig(member)).await);
+    pub async fn renew(&self, kubeconfigs: &[String]) -> anyhow::Result<()> {
+        let put = stream::iter(kubeconfigs.iter().enumerate());
+        let put = put.map(async |member| self.apply(&kubeconfig(member)).await);
         put.buffer_unordered(AT_ONCE).try_collect().await
     }
 
-    async fn put(&self, member: &Member) -> anyhow::Result<()> {
-        let mut runtime = runtime(member.number);
+    async fn put(&self, member: (usize, &String)) -> anyhow::Result<()> {
+        let mut runtime = runtime(member.0);
         if let Some(shoot) = runtime["spec"]["shoot"].as_object_mut() {
             shoot.extend(self.shoot.clone());
         }
@@ -153,12 +145,8 @@ impl Sources {
 
     /// The objects on the control plane: pull Secret, trust bundle, configuration.
     pub fn objects(&self) -> [Value; 3] {
-        let Self {
-            password,
-            bundle,
-            mirror,
-        } = self;
-        let auth = BASE64.encode(format!("landscape:{password}"));
+        let mirror = &self.mirror;
+        let auth = BASE64.encode(format!("landscape:{}", self.password));
         let docker_config = json!({"auths": {mirror: {"auth": auth}}}).to_string();
         let features: Vec<&str> = api::Feature::ALL.iter().map(|it| it.key()).collect();
         let configuration = json!({
@@ -182,7 +170,7 @@ impl Sources {
             json!({
                 "apiVersion": "certificates.k8s.io/v1beta1", "kind": "ClusterTrustBundle",
                 "metadata": {"name": TRUST_BUNDLE},
-                "spec": {"trustBundle": bundle},
+                "spec": {"trustBundle": self.bundle},
             }),
             json!({
                 "apiVersion": "v1", "kind": "ConfigMap",
@@ -227,22 +215,22 @@ fn runtime(number: usize) -> Value {
     })
 }
 
-fn kubeconfig(member: &Member) -> Value {
-    let mut labels = labels(member.number);
+fn kubeconfig((number, kubeconfig): (usize, &String)) -> Value {
+    let mut labels = labels(number);
     labels[MANAGED_BY] = json!(INFRASTRUCTURE_MANAGER);
     labels["operator.kyma-project.io/internal"] = json!("true");
-    labels["operator.kyma-project.io/cluster-name"] = json!(runtime_id(member.number));
+    labels["operator.kyma-project.io/cluster-name"] = json!(runtime_id(number));
     json!({
         "apiVersion": "v1", "kind": "Secret",
         "metadata": {
-            "name": kubeconfig_secret(&runtime_id(member.number)),
+            "name": kubeconfig_secret(&runtime_id(number)),
             "namespace": KCP_NAMESPACE,
             "labels": labels,
             "annotations": {
                 "operator.kyma-project.io/last-sync": jiff::Timestamp::now().strftime("%FT%TZ").to_string(),
             },
         },
-        "data": {(KUBECONFIG_KEY): BASE64.encode(&member.kubeconfig)},
+        "data": {(KUBECONFIG_KEY): BASE64.encode(kubeconfig)},
     })
 }
 

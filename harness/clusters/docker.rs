@@ -109,18 +109,15 @@ pub(crate) async fn remove_container(id: &str) -> anyhow::Result<()> {
 
 /// What the `docker` program writes about something; `None` if that is gone, or is being removed at this moment.
 async fn unless_gone(args: &[&str]) -> anyhow::Result<Option<String>> {
-    let Output {
-        code,
-        stdout,
-        stderr,
-    } = run(args).await?;
+    let ended = run(args).await?;
+    let (code, stderr) = (ended.code, ended.stderr);
     let gone = ["No such", "no such", "not found", "already in progress"];
     let is_gone = code != 0 && gone.iter().any(|it| stderr.contains(it));
     ensure!(
         code == 0 || is_gone,
         "docker {args:?} ended with {code}: {stderr}"
     );
-    Ok((!is_gone).then_some(stdout))
+    Ok((!is_gone).then_some(ended.stdout))
 }
 
 /// Runs the `docker` program to its end; what the program in a container returns is the exit code.

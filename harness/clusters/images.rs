@@ -3,23 +3,26 @@
 //! All are built by `docker build` and taken from the daemon. The reference of an image changes when its content changes, so
 //! a node that has the reference has the image; the probe alone has a fixed name, because features name it, and nodes
 //! compare its ID.
+//!
+//! The product's images are the final targets of the root `Dockerfile` with a prebuilt static binary. Images under test hold
+//! a binary of profile `e2e`, which links within seconds after an edit. Benchmarks and the check of the size use profile
+//! `release`, built with the command of the Dockerfile's target `builder`. An explicit `--target` gives both a folder of their
+//! own, apart from the development build.
 
-mod product;
 mod tools;
 
-pub use product::{
-    LARGEST_RELEASE, Profile, Role, binary, build, built, built_binary, product, release_size,
-};
 pub use tools::{PROBE, gateway, operator, private_probe, probe};
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use clap::ValueEnum;
 use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 use tokio::process::Command;
 
 use crate::docker;
+use crate::name_of;
 use crate::progress;
 use crate::workspace;
 
@@ -77,3 +80,89 @@ fn context() -> anyhow::Result<TempDir> {
     std::fs::create_dir_all(&folder)?;
     Ok(tempfile::tempdir_in(folder)?)
 }
+
+/// The target of everything that runs `FROM scratch`.
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// A role of the product that has an image. Its name is its subcommand, and its target in the Dockerfile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Role {
+    /// The admission webhook.
+    Webhook,
+    /// The controller on KCP.
+    Controller,
+    /// The watcher on SKRs.
+    Watcher,
+}
+
+impl Role {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Webhook, Self::Controller, Self::Watcher];
+}
+
+/// The cargo profile of the product's binary, by its name in `Cargo.toml` and of its folder below `target`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Profile {
+    /// Without link-time optimization, incremental: what images under test hold.
+    E2e,
+    /// What is released: for benchmarks and the check of the size.
+    Release,
+}
+
+/// Builds the product's static binary; cargo knows whether there is anything to do.
+pub async fn binary(profile: Profile) -> anyhow::Result<PathBuf> {
+    Ok(build(profile, &["-p", BINARY]).await?.join(BINARY))
+}
+
+/// Builds a static binary as the product's is built, and returns the folder of the profile.
+pub async fn build(profile: Profile, arguments: &[&str]) -> anyhow::Result<PathBuf> {
+    let (name, what) = (name_of(&profile), arguments.join(" "));
+    let flags = "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS";
+    let mut cargo = Command::new("cargo");
+    cargo
+        .current_dir(workspace::root())
+        .args(["build", "--locked", "--profile", &name, "--target", TARGET])
+        .args(arguments)
+        .env(flags, "-C target-feature=+crt-static")
+        // Either would win over the line above.
+        .env_remove("RUSTFLAGS")
+        .env_remove("CARGO_ENCODED_RUSTFLAGS");
+    let title = format!("build {what} statically, profile {name}");
+    progress::run(&title, &mut cargo).await?;
+    Ok(built(profile))
+}
+
+/// Where [`build`] leaves what it builds.
+pub fn built(profile: Profile) -> PathBuf {
+    workspace::target().join(TARGET).join(name_of(&profile))
+}
+
+/// Where [`binary`] leaves the binary. [`product`] leaves one of [`Profile::E2e`].
+pub fn built_binary(profile: Profile) -> PathBuf {
+    built(profile).join(BINARY)
+}
+
+/// Builds the release binary, which is all that an image of the product holds, and returns its size in bytes.
+pub async fn release_size() -> anyhow::Result<u64> {
+    Ok(std::fs::metadata(binary(Profile::Release).await?)?.len())
+}
+
+/// Largest size of the release binary in bytes: an image is pulled on every node that a replica moves to.
+pub const LARGEST_RELEASE: u64 = 16_000_000;
+
+/// The image of a component, built if the daemon lacks it.
+pub async fn product(role: Role) -> anyhow::Result<Image> {
+    let (binary, role) = (binary(Profile::E2e).await?, name_of(&role));
+    let dockerfile = workspace::root().join("Dockerfile");
+    let tag = content_tag([binary.as_path(), &dockerfile])?;
+    let reference = format!("localhost/{BINARY}-{role}:{tag}");
+    if let Some(image) = Image::find(&reference).await? {
+        return Ok(image);
+    }
+    let folder = context()?;
+    std::fs::copy(&binary, folder.path().join(BINARY))?;
+    let options = ["--build-arg", "BINARY=prebuilt", "--target", &role];
+    Image::build(&reference, (&dockerfile, folder.path()), &options).await
+}
+
+const BINARY: &str = "runtime-bootstrapper";

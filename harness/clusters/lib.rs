@@ -24,3 +24,9 @@ pub mod setup;
 pub mod workspace;
 
 pub use docker::{Labelled, Output};
+
+/// The name of a value, as a command line spells it.
+pub fn name_of(value: &impl clap::ValueEnum) -> String {
+    let value = value.to_possible_value();
+    value.map_or_else(String::new, |value| value.get_name().to_owned())
+}

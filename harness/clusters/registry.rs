@@ -80,7 +80,7 @@ impl Registry {
     /// Pushes an image under `name` (`repository:tag`) and returns the reference by which a node pulls it.
     pub async fn push(&self, image: &Image, name: &str) -> anyhow::Result<String> {
         let host = format!("127.0.0.1:{}", self.port);
-        let config = self.identity.docker_config_for(&host);
+        let config = self.identity.docker_config(&host);
         docker::push(&image.reference, &format!("{host}/{name}"), &config).await?;
         Ok(format!("{HOST}/{name}"))
     }
@@ -140,11 +140,7 @@ impl Identity {
     }
 
     /// The content of a Secret of type `kubernetes.io/dockerconfigjson` with user and password.
-    pub fn docker_config(&self) -> String {
-        self.docker_config_for(HOST)
-    }
-
-    fn docker_config_for(&self, host: &str) -> String {
+    pub fn docker_config(&self, host: &str) -> String {
         let auth = BASE64.encode(format!("{}:{}", self.user, self.password));
         serde_json::json!({ "auths": { (host): {
             "username": self.user, "password": self.password, "auth": auth,

@@ -7,12 +7,13 @@ mod id;
 mod kept;
 
 use std::collections::HashMap;
+use std::process::ExitCode;
 
-use anyhow::bail;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::docker::{self, Labelled};
 use crate::images::digest;
+use crate::progress;
 use id::RunId;
 use kept::{KEPT, Owner};
 
@@ -89,7 +90,7 @@ impl Run {
         let owner = Owner::this();
         let image = docker::image_id(image).await?.unwrap_or_default();
         let labels = owner.labels(&digest(format!("{image} {shape}").as_bytes()));
-        let kept_name = owner.container_name(name);
+        let kept_name = format!("{}-{name}", owner.prefix());
         let found = owner.own(docker::labelled(KEPT).await?);
         let found = found.into_iter().find(|found| found.name == kept_name);
         let is_same = |it: &Labelled| it.labels.get(KEPT) == labels.get(KEPT);
@@ -137,17 +138,23 @@ async fn sweep(gone: impl Fn(&RunId) -> bool) -> anyhow::Result<()> {
 /// Runs `work`; SIGINT or SIGTERM ends it early, and what this process made is removed then.
 ///
 /// For the `main` of a program that starts clusters. What was kept on request stays.
-pub async fn interruptible<T>(work: impl Future<Output = T>) -> anyhow::Result<T> {
+pub async fn interruptible(
+    work: impl Future<Output = anyhow::Result<ExitCode>>,
+) -> anyhow::Result<ExitCode> {
     let mut terminate = signal(SignalKind::terminate())?;
     tokio::select! {
-        done = work => return Ok(done),
+        done = work => return done,
         _ = tokio::signal::ctrl_c() => {}
         _ = terminate.recv() => {}
     }
     // What cannot be removed now is swept by the next run.
     let _ = sweep(RunId::is_own).await;
-    bail!("interrupted; what this run made is removed")
+    progress::say("interrupted; what this run made is removed");
+    Ok(ExitCode::from(INTERRUPTED))
 }
+
+/// 128 and the number of SIGINT, as shells have it.
+const INTERRUPTED: u8 = 130;
 
 #[cfg(test)]
 mod tests {

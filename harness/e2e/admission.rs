@@ -2,8 +2,6 @@
 
 #[cfg(feature = "clusters")]
 pub(crate) mod cluster;
-#[cfg(feature = "clusters")]
-pub(crate) mod second;
 pub mod webhook;
 
 #[cfg(feature = "clusters")]

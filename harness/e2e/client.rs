@@ -9,10 +9,9 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow, ensure};
 use http::header::{CONTENT_TYPE, WARNING};
 use http::{Method, Request, StatusCode};
+use kube::Resource as _;
 use kube::api::{ApiResource, DynamicObject};
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::discovery::{ApiCapabilities, Discovery, Scope, verbs};
-use kube::{Config, Resource as _};
 use serde_json::Value;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
@@ -76,11 +75,8 @@ pub(crate) enum Write {
 
 impl Client {
     pub(crate) async fn with(kubeconfig: &str) -> Result<Self> {
-        let kubeconfig = Kubeconfig::from_yaml(kubeconfig)?;
-        let options = KubeConfigOptions::default();
-        let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
         // A replica that is not ready answers 503, which is an answer.
-        config.default_retry = false;
+        let config = testkit::client_config(kubeconfig).await?;
         Ok(Self::new(kube::Client::try_from(config)?))
     }
 

@@ -7,7 +7,6 @@
     reason = "cucumber hands captures over by value"
 )]
 
-mod effect;
 pub(crate) mod object;
 pub(crate) mod observation;
 pub(crate) mod pod;
@@ -31,8 +30,6 @@ pub(crate) mod source;
 mod tls;
 #[cfg(feature = "clusters")]
 mod watcher;
-#[cfg(feature = "clusters")]
-mod workload;
 
 /// What most step definitions need.
 mod prelude {
@@ -68,8 +65,8 @@ mod prelude {
 }
 
 use std::fmt::Display;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -134,11 +131,6 @@ pub(crate) fn check(is_expected: bool, seen: impl Display) -> Result<()> {
 pub(crate) fn equal<T: PartialEq + Display>(expected: &T, seen: &T) -> Result<()> {
     let both = format!("expected {expected}\nseen     {seen}");
     check(expected == seen, both)
-}
-
-/// The value, also when a thread panicked that had it. The guard must not be held across an await.
-pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Sixteen hexadecimal digits, for names and values that no other scenario has.

@@ -5,54 +5,56 @@
 //! `/v2/<manager>/event…` to the Service of the manager's listener. Its configuration is static, in one ConfigMap;
 //! certificates come from one Secret and are reloaded while it runs.
 
-mod objects;
-
-pub(crate) use objects::{Certificates, HOST, leaf, publish_host};
-
 use std::net::SocketAddr;
 
 use anyhow::{Context as _, Result, ensure};
+use api::runtimes::KCP_NAMESPACE;
 use http::Method;
+use serde_json::{Value, json};
 
 use crate::client::Client;
 use crate::definitions::{check, eventually};
 use crate::install::apply;
 use crate::rollout::Workload;
 use clusters::cluster::Cluster;
+use clusters::images::digest;
+use testkit::pki::rcgen::{CertificateParams, Error, SanType};
+use testkit::pki::{Authority, Leaf};
 
+/// Host name of the gateway on a runtime, which is in the gateway's certificate. Port 443.
+pub(crate) const HOST: &str = "gateway.kcp.svc.cluster.local";
 /// Port of every KCP node that leads to the gateway.
 pub(crate) const NODE_PORT: u16 = 30443;
 
-/// A gateway on a cluster.
 pub(crate) struct Gateway {
     pub(crate) workload: Workload,
 }
 
 impl Gateway {
+    pub(crate) fn new(client: Client) -> Self {
+        let workload = Workload::new(client, NAMESPACE, NAME);
+        Self { workload }
+    }
+
     /// Installs it with a route for each manager.
     pub(crate) async fn install(
+        &self,
         cluster: &Cluster,
         image: &str,
         managers: &[&str],
         certificates: &Certificates,
-    ) -> Result<Self> {
-        let client = Client::with(&cluster.kubeconfig).await?;
-        apply(cluster, &objects::objects(image, managers)?).await?;
-        apply(cluster, &[objects::secret(certificates)]).await?;
-        let workload = Workload {
-            client,
-            namespace: NAMESPACE,
-            name: NAME,
-        };
-        workload.is_rolled_out().await?;
+    ) -> Result<()> {
+        apply(cluster, &objects(image, managers)?).await?;
+        apply(cluster, &[certificates.secret(NAMESPACE, SECRET)]).await?;
+        self.workload.is_rolled_out().await?;
         // A kept gateway has the certificates of another run.
-        workload.update_mounts().await?;
-        Ok(Self { workload })
+        self.workload.update_mounts().await
     }
 
-    /// Routes the events of a manager to an address outside of the cluster.
+    /// Routes the events of a manager to its listener, which is outside of the cluster.
     pub(crate) async fn route(cluster: &Cluster, manager: &str, address: SocketAddr) -> Result<()> {
-        let service = objects::events_service(manager, address);
+        let name = format!("{manager}-events");
+        let service = external_service(KCP_NAMESPACE, &name, 8082, address);
         cluster.apply(&service).await.map(drop)
     }
 
@@ -61,7 +63,7 @@ impl Gateway {
         let secret = format!("/api/v1/namespaces/{NAMESPACE}/secrets/{SECRET}");
         let before = self.workload.client.get(&secret).await?;
         let reloads = self.statistic(RELOADS).await?;
-        apply(cluster, &[objects::secret(certificates)]).await?;
+        apply(cluster, &[certificates.secret(NAMESPACE, SECRET)]).await?;
         let now = self.workload.client.get(&secret).await?;
         // The certificate with its key is one reload, the authorities are another.
         let changes = ["/data/tls.crt", "/data/ca.crt"].map(|it| before.at(it) != now.at(it));
@@ -122,6 +124,116 @@ impl Gateway {
     }
 }
 
+/// A certificate, its key and the trusted authorities, all PEM.
+#[derive(Debug, Clone)]
+pub(crate) struct Certificates {
+    pub(crate) trusted: String,
+    pub(crate) certificate: String,
+    key: String,
+}
+
+impl Certificates {
+    /// A new certificate of `signer`, whose holder trusts these authorities.
+    pub(crate) fn issue(
+        signer: &Authority,
+        common_name: &str,
+        names: &[&str],
+        trusted: &[&Authority],
+    ) -> Result<Self, Error> {
+        let leaf = leaf(signer, common_name, names, |_| ())?;
+        Ok(Self {
+            trusted: trusted.iter().map(|it| it.pem()).collect(),
+            key: leaf.key_pem(),
+            certificate: leaf.pem,
+        })
+    }
+
+    /// Content of the Secret.
+    pub(crate) fn files(&self) -> Value {
+        json!({ "ca.crt": self.trusted, "tls.crt": self.certificate, "tls.key": self.key })
+    }
+
+    pub(crate) fn secret(&self, namespace: &str, name: &str) -> Value {
+        secret(namespace, name, &self.files())
+    }
+}
+
+/// A certificate for DNS names, with changed parameters.
+pub(crate) fn leaf(
+    signer: &Authority,
+    common_name: &str,
+    names: &[&str],
+    change: impl FnOnce(&mut CertificateParams),
+) -> Result<Leaf, Error> {
+    let names = names.iter().map(|&it| Ok(SanType::DnsName(it.try_into()?)));
+    let names = names.collect::<Result<_, Error>>()?;
+    signer.leaf_with(common_name, |params| {
+        params.subject_alt_names = names;
+        change(params);
+    })
+}
+
+/// A Secret with these files.
+pub(crate) fn secret(namespace: &str, name: &str, files: &Value) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+        "metadata": { "name": name, "namespace": namespace }, "stringData": files,
+    })
+}
+
+/// All other objects of the gateway, with a route for each manager.
+fn objects(image: &str, managers: &[&str]) -> Result<Vec<Value>> {
+    let documents: Vec<Value> = serde_saphyr::from_multiple(include_str!("gateway/envoy.yaml"))?;
+    let documents = documents.try_into().ok();
+    let [mut envoy, server, authorities]: [Value; 3] = documents.context("three documents")?;
+    for list in [ROUTES, "/static_resources/clusters"] {
+        let list = envoy.pointer_mut(list).context("no list in envoy.yaml")?;
+        let template = list[0].to_string();
+        let filled = managers.iter().map(|it| template.replace("MANAGER", it));
+        let filled = filled.map(|text| serde_json::from_str::<Value>(&text));
+        *list = filled.collect::<Result<_, _>>()?;
+    }
+    let files = json!({
+        "envoy.json": envoy.to_string(),
+        "server.json": server.to_string(),
+        "authorities.json": authorities.to_string(),
+    });
+    let mut objects: Vec<Value> =
+        serde_saphyr::from_multiple(include_str!("gateway/manifests.yaml"))?;
+    let deployment = objects.iter_mut().find(|it| it["kind"] == "Deployment");
+    let template = &mut deployment.context("no Deployment")?["spec"]["template"];
+    template["spec"]["containers"][0]["image"] = json!(image);
+    template["metadata"]["annotations"]["harness.test/configuration"] =
+        json!(digest(files.to_string().as_bytes()));
+    let configuration = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": { "name": NAME, "namespace": NAMESPACE }, "data": files,
+    });
+    let after_namespaces = objects.iter().position(|it| it["kind"] != "Namespace");
+    objects.insert(after_namespaces.unwrap_or_default(), configuration);
+    Ok(objects)
+}
+
+/// Makes [`HOST`] resolvable on a runtime. In production it is in the public DNS. Here it is a Service whose endpoint is the
+/// node of KCP in the container network, so that the watcher is installed as in production.
+pub(crate) async fn publish_host(runtime: &Cluster, kcp: &Cluster) -> Result<()> {
+    let (name, namespace) = HOST.split_once('.').context("HOST has no namespace")?;
+    let namespace = namespace.split('.').next().unwrap_or_default();
+    let address = SocketAddr::new(kcp.node_address().await?.parse()?, NODE_PORT);
+    ensure!(address.is_ipv4(), "{address} is not IPv4");
+    let service = external_service(namespace, name, 443, address);
+    runtime.apply(&service).await.map(drop)
+}
+
+fn external_service(namespace: &str, name: &str, port: u16, address: SocketAddr) -> String {
+    include_str!("gateway/external.yaml")
+        .replace("NAMESPACE", namespace)
+        .replace("SERVICE", name)
+        .replace("SERVED", &port.to_string())
+        .replace("ADDRESS", &address.ip().to_string())
+        .replace("BOUND", &address.port().to_string())
+}
+
 /// Port of Envoy's admin pages.
 const ADMIN_PORT: u16 = 9901;
 /// Runtime key of Envoy: the percentage of requests that are delayed.
@@ -133,3 +245,5 @@ const NAME: &str = "kcp-gateway";
 const SECRET: &str = "kcp-gateway-tls";
 /// Envoy's counter of reloaded Secrets.
 const RELOADS: &str = "ssl_context_update_by_sds";
+const ROUTES: &str = "/static_resources/listeners/0/filter_chains/0/filters/0/typed_config/route_config\
+                      /virtual_hosts/0/routes";

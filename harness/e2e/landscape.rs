@@ -2,20 +2,26 @@
 //!
 //! A scenario file is data alone; where it runs is an argument of [`objects()`]. The error of a bad file names the file and what is
 //! wrong, and the line of what cannot be read.
+//!
+//! Certificate authorities of a landscape are generated on first use and kept below `target`, so that the bundle of a kept
+//! cluster does not change from run to run. Their keys are not kept: nothing is signed with them.
 
 mod model;
-mod objects;
 
 pub use crate::matching::differences;
 pub use model::{Content, Landscape, Workload, schema};
-pub use objects::objects;
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
-use serde_json::{Map, Value};
+use api::names;
+use serde_json::{Map, Value, json};
 
+use self::model::{Authority, Trust};
+use crate::admission::webhook::{config_map, pull_secret, trust_bundle};
+use clusters::evidence::slug;
 use clusters::workspace;
+use testkit::pki;
 
 /// A landscape and the file that it came from.
 #[derive(Debug, Clone)]
@@ -106,6 +112,47 @@ pub fn placed(fields: &Map<String, Value>, registry: &str) -> Value {
 pub fn shown(path: &Path) -> String {
     let path = path.strip_prefix(workspace::root()).unwrap_or(path);
     path.display().to_string()
+}
+
+/// What a cluster needs to be part of a landscape, as KIM would write it: Namespace, ConfigMap, pull Secret and
+/// ClusterTrustBundle, as a stream that can be applied, with host and port of the private
+/// registry and the docker configuration that opens it.
+pub fn objects(landscape: &Landscape, registry: &str, opens: &str) -> anyhow::Result<String> {
+    let namespace = names::SKR_NAMESPACE;
+    let document = placed(&landscape.config, registry);
+    let mut objects = vec![
+        json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } }),
+        config_map(namespace, &format!("{document:#}")),
+    ];
+    if let Some(secret) = &landscape.pull_secret {
+        let mut object = pull_secret(namespace, &serde_json::from_str(opens)?);
+        object["metadata"]["name"] = json!(secret.name);
+        objects.push(object);
+    }
+    if let Some(trust) = &landscape.trust {
+        objects.push(trust_bundle(
+            &trust.name,
+            trust.signer.as_deref(),
+            &trust.pem()?,
+        ));
+    }
+    let texts: Vec<String> = objects.iter().map(Value::to_string).collect();
+    Ok(texts.join("\n---\n"))
+}
+
+impl Trust {
+    /// The certificates of all authorities, PEM.
+    pub fn pem(&self) -> anyhow::Result<String> {
+        certificates(self, &workspace::state().join("authorities"))
+    }
+}
+
+fn certificates(trust: &Trust, folder: &Path) -> anyhow::Result<String> {
+    let certificate = |Authority::Generate(name): &Authority| {
+        let generate = || Ok(pki::Authority::new(name)?.pem().to_owned());
+        workspace::get_or_create(&folder.join(format!("{}.pem", slug(name))), generate)
+    };
+    trust.authorities.iter().map(certificate).collect()
 }
 
 #[cfg(test)]

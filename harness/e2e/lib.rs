@@ -23,8 +23,6 @@ pub mod runner;
 pub mod scenario;
 
 #[cfg(feature = "clusters")]
-mod fixtures;
-#[cfg(feature = "clusters")]
 mod gateway;
 #[cfg(feature = "clusters")]
 pub mod install;

@@ -21,11 +21,19 @@ use testkit::until::until;
 #[derive(Clone)]
 pub(crate) struct Workload {
     pub(crate) client: Client,
-    pub(crate) namespace: &'static str,
-    pub(crate) name: &'static str,
+    namespace: &'static str,
+    name: &'static str,
 }
 
 impl Workload {
+    pub(crate) fn new(client: Client, namespace: &'static str, name: &'static str) -> Self {
+        Self {
+            client,
+            namespace,
+            name,
+        }
+    }
+
     /// Its Pods, also those that are being deleted.
     pub(crate) async fn pods(&self) -> Result<Vec<Value>> {
         let deployment = self.client.get(&self.path()).await?;
@@ -138,9 +146,7 @@ impl Workload {
     }
 
     fn path(&self) -> String {
-        let Self {
-            namespace, name, ..
-        } = self;
+        let (namespace, name) = (self.namespace, self.name);
         format!("/apis/apps/v1/namespaces/{namespace}/deployments/{name}")
     }
 }
@@ -152,6 +158,18 @@ pub(crate) async fn kill(node: &Cluster, file: &str, pattern: &str) -> Result<us
     let killed = node.exec_on_node(&["sh", "-c", &script]).await?;
     ensure!(killed.code == 0, "{killed:?}");
     Ok(killed.stdout.lines().count())
+}
+
+/// Inserts a rule into a table of iptables on a node, or deletes it, also when it is not there.
+pub(crate) async fn filter(node: &Cluster, table: &str, rule: &str, inserts: bool) -> Result<()> {
+    let command = if inserts {
+        format!("iptables -t {table} -I {rule}")
+    } else {
+        format!("while iptables -t {table} -D {rule} 2>/dev/null; do :; done")
+    };
+    let output = node.exec_on_node(&["sh", "-c", &command]).await?;
+    ensure!(output.code == 0, "{command}: {output:?}");
+    Ok(())
 }
 
 /// The change by which `kubectl rollout restart` replaces all Pods of a workload.

@@ -21,6 +21,8 @@ use cucumber::{Parser as _, World as _, WriterExt as _, parser, runner};
 use futures::{FutureExt as _, StreamExt as _};
 
 use crate::scenario::{Environment, Scenario};
+#[cfg(feature = "clusters")]
+use clusters::setup::Setup;
 
 /// Scenarios that run in environments of one kind.
 #[derive(Debug, Clone, Copy)]
@@ -78,7 +80,10 @@ pub async fn select(suite: &Suite, options: &Options) -> Result<Selection> {
         let of_feature = feature.tags.clone();
         feature.scenarios.retain(|example| {
             let tags = of_feature.iter().chain(&example.tags).cloned().collect();
-            (suite.selects)(&tags) && is_wanted(options, &tags, &example.name)
+            let (by_name, by_tags) = (&options.re_filter, &options.tags_filter);
+            (suite.selects)(&tags)
+                && by_name.as_ref().is_none_or(|it| it.is_match(&example.name))
+                && by_tags.as_ref().is_none_or(|it| it.eval(&tags))
         });
         selection.scenarios += feature.scenarios.len();
         if !feature.scenarios.is_empty() {
@@ -91,12 +96,6 @@ pub async fn select(suite: &Suite, options: &Options) -> Result<Selection> {
         "suite {name}: no scenario matches the command line"
     );
     Ok(selection)
-}
-
-fn is_wanted(options: &Options, tags: &BTreeSet<String>, title: &str) -> bool {
-    let by_name = options.re_filter.as_ref();
-    let by_tags = options.tags_filter.as_ref();
-    by_name.is_none_or(|it| it.is_match(title)) && by_tags.is_none_or(|it| it.eval(tags))
 }
 
 /// Runs what was selected and gives whether all of it passed. Results go to `out` and to a JUnit file.
@@ -165,7 +164,7 @@ pub async fn run(
 #[cfg(feature = "clusters")]
 pub async fn main<E: Environments>(
     suite: Suite,
-    start: impl AsyncFnOnce(&Selection, bool) -> Result<E>,
+    start: impl AsyncFnOnce(&Setup, &Selection, bool) -> Result<E>,
 ) -> std::process::ExitCode {
     use std::process::ExitCode;
     let log = tracing_subscriber::fmt().with_writer(std::io::stderr);
@@ -176,30 +175,21 @@ pub async fn main<E: Environments>(
     let whole = async {
         moved?;
         let selection = select(&suite, &options).await?;
-        let environments = Rc::new(start(&selection, options.custom.keep).await?);
+        let setup = Setup::load()?;
+        clusters::progress::say(&format!("clusters run on {}", setup.provider));
+        let environments = Rc::new(start(&setup, &selection, options.custom.keep).await?);
         let ran = Rc::clone(&environments);
         let passed = run(&suite, options, selection, ran, std::io::stdout()).await;
         let environments = Rc::into_inner(environments).context("a scenario still runs")?;
         environments.stop().await?;
-        passed
+        Ok(ExitCode::from(u8::from(!passed?)))
     };
-    match clusters::run::interruptible(Box::pin(whole)).await {
-        Ok(Ok(true)) => ExitCode::SUCCESS,
-        Ok(Ok(false)) => ExitCode::FAILURE,
-        Ok(Err(error)) => {
-            tracing::error!("{error:#}");
-            ExitCode::FAILURE
-        }
-        Err(interrupted) => {
-            tracing::error!("{interrupted}");
-            ExitCode::from(INTERRUPTED)
-        }
-    }
+    let done = clusters::run::interruptible(Box::pin(whole)).await;
+    done.unwrap_or_else(|error| {
+        tracing::error!("{error:#}");
+        ExitCode::FAILURE
+    })
 }
-
-/// 128 and the number of SIGINT, as in shells.
-#[cfg(feature = "clusters")]
-const INTERRUPTED: u8 = 130;
 
 /// Features that were read before.
 struct Parsed(Vec<Feature>);

@@ -8,14 +8,13 @@ mod clusters;
 pub(crate) mod control_plane;
 pub(crate) mod controller;
 mod faults;
-pub(crate) mod inventory;
 pub(crate) mod kim;
 pub(crate) mod pods;
 mod pool;
 pub(crate) mod runtime_cluster;
 pub(crate) mod source;
 
-pub use self::clusters::{Clusters, Rotation};
-pub use pool::{ClustersPool, start};
+pub use self::clusters::Clusters;
+pub use pool::ClustersPool;
 pub(crate) use pool::{Leased, RUNTIMES, number};
 pub(crate) use runtime_cluster::webhook_path;

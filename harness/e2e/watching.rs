@@ -8,12 +8,10 @@ mod certificates;
 mod delivery;
 mod environment;
 pub(crate) mod manager;
-mod operator;
 mod runtime;
 mod view;
 
 pub(crate) use certificates::OTHER_RUNTIME;
-pub use delivery::Delivery;
 pub use environment::Watching;
 pub(crate) use runtime::REPLICAS;
 pub use view::start;

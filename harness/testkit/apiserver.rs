@@ -25,7 +25,7 @@ mod watch;
 mod write;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -37,7 +37,7 @@ pub use kinds::{Handling, Kind};
 pub use rights::Rights;
 pub use service::{Asked, Recorded, Reset};
 
-use crate::Place;
+use crate::{Place, locked};
 use behaviour::Fault;
 use store::Store;
 
@@ -91,7 +91,7 @@ impl ApiServer {
 
     fn state(&self) -> MutexGuard<'_, State> {
         // A closure of a test that panics leaves the state whole.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.state)
     }
 
     /// Changes how the server behaves, from the next request on.

@@ -19,6 +19,24 @@ pub mod pki;
 pub mod tls;
 pub mod until;
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use kube::config::{Config, KubeConfigOptions, Kubeconfig, KubeconfigError};
+
+/// The configuration of a client of the cluster that a kubeconfig names. It retries nothing: every answer is an answer.
+pub async fn client_config(kubeconfig: &str) -> Result<Config, KubeconfigError> {
+    let kubeconfig = Kubeconfig::from_yaml(kubeconfig)?;
+    let options = KubeConfigOptions::default();
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
+    config.default_retry = false;
+    Ok(config)
+}
+
+/// The value, also when a thread panicked that had it. The guard must not be held across an await.
+pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Where an object is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {

@@ -1,10 +1,12 @@
 //! What is logged while a test runs on this thread.
 
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tracing::Level;
 use tracing::subscriber::DefaultGuard;
+
+use crate::locked;
 
 /// The log of this thread, from its creation until it is dropped.
 #[derive(Debug)]
@@ -16,15 +18,9 @@ pub struct Logs {
 #[derive(Clone, Debug, Default)]
 struct Written(Arc<Mutex<Vec<u8>>>);
 
-impl Written {
-    fn bytes(&self) -> MutexGuard<'_, Vec<u8>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl io::Write for Written {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.bytes().write(bytes)
+        locked(&self.0).write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -50,7 +46,7 @@ impl Logs {
 
     /// What was logged until now.
     pub fn lines(&self) -> Vec<String> {
-        let bytes = self.written.bytes();
+        let bytes = locked(&self.written.0);
         let text = String::from_utf8_lossy(&bytes);
         text.lines().map(str::to_owned).collect()
     }

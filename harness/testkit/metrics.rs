@@ -44,6 +44,11 @@ impl Samples {
         Self(text.to_owned())
     }
 
+    /// The exposition itself.
+    pub fn text(&self) -> &str {
+        &self.0
+    }
+
     /// All of them, in their order.
     pub fn iter(&self) -> impl Iterator<Item = Sample> {
         self.named(String::new())

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -12,9 +12,9 @@ use http::{Request, Response};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
-use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto::Builder;
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
@@ -166,13 +166,12 @@ impl TlsServer {
     }
 }
 
-/// Serves a TLS session with the protocol that was negotiated.
+/// Serves a TLS session with the protocol that the client speaks.
 async fn serve<F, A>(stream: TlsStream<TcpStream>, seen: Arc<Seen>, answer: F)
 where
     F: Fn(Request<Incoming>) -> A + Clone + Send + Sync + 'static,
     A: Future<Output = Response<Body>> + Send + 'static,
 {
-    let multiplexed = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let counted = Arc::clone(&seen);
     let service = service_fn(move |request| {
         let (seen, answer) = (Arc::clone(&counted), answer.clone());
@@ -185,25 +184,14 @@ where
             Ok::<_, io::Error>(response)
         }
     });
-    let io = TokioIo::new(stream);
-    if multiplexed {
-        let builder = http2::Builder::new(TokioExecutor::new());
-        let connection = builder.serve_connection(io, service);
-        until_retired(connection, &seen, http2::Connection::graceful_shutdown).await;
-    } else {
-        let connection = http1::Builder::new().serve_connection(io, service);
-        until_retired(connection, &seen, http1::Connection::graceful_shutdown).await;
-    }
-}
-
-/// How a connection ends is the client's affair; what matters was counted.
-async fn until_retired<C: Future>(connection: C, seen: &Seen, retire: fn(Pin<&mut C>)) {
-    let mut connection = pin!(connection);
+    let builder = Builder::new(TokioExecutor::new());
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
     tokio::select! {
         _ = &mut connection => return,
-        () = seen.retire.notified() => retire(connection.as_mut()),
+        () = seen.retire.notified() => connection.as_mut().graceful_shutdown(),
     }
-    connection.await;
+    // How a connection ends is the client's affair; what matters was counted.
+    let _ = connection.await;
 }
 
 /// A complete answer.

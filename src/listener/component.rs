@@ -62,9 +62,11 @@ pub struct Options {
     pub authentication: Option<Authentication>,
     /// How the gateway reaches the listener. Default: plain.
     pub transport: Transport,
-    /// Notifications that wait for the operator; further ones are answered 503. Default 1024.
+    /// Events that wait for the operator, and as many other notifications; further ones are answered 503. Default 1024.
     pub queued_events: usize,
-    /// Events of one runtime among them; further ones of that runtime are answered 429. Default 64.
+    /// Events of one runtime among them; further ones of that runtime are answered 429. Default 64. As the queue fills, the
+    /// limit falls to what is free of its first quarter, and to one event when nothing is. So runtimes that flood the queue
+    /// together cannot keep the first event of another from being accepted, up to three quarters of `queued_events` runtimes.
     pub queued_events_per_runtime: usize,
     /// Runtimes whose liveness is remembered. Default 10 000.
     pub runtimes: usize,

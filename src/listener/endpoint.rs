@@ -169,23 +169,15 @@ impl Endpoint {
             return Response::default();
         };
         #[cfg(feature = "metrics")]
-        if rejection.is_verification() {
-            self.metrics.failed_verification(head.uri.path());
+        self.metrics.rejection(&rejection, head.uri.path());
+        let claimed = match &self.authentication {
+            Authentication::Certificate(check) => check.claimed(&head.headers),
+            Authentication::Disabled { .. } => None,
+        };
+        if let Some(name) = claimed.as_ref().and_then(|it| it.common_name()) {
+            self.liveness.rejected(name, rejection.text());
         }
-        let status = rejection.status();
-        if status.is_server_error() {
-            // It may concern the whole fleet at once; the metrics show it.
-            tracing::debug!(%status, reason = rejection.reason(), "request rejected, to be retried");
-        } else {
-            let claimed = match &self.authentication {
-                Authentication::Certificate(check) => check.claimed(&head.headers),
-                Authentication::Disabled { .. } => None,
-            };
-            if let Some(name) = claimed.as_ref().and_then(|it| it.common_name()) {
-                self.liveness.rejected(name, rejection.text());
-            }
-            self.log.write(&rejection, claimed.as_ref(), head);
-        }
+        self.log.write(&rejection, claimed.as_ref(), head);
         rejection.response(&self.retry_after)
     }
 }

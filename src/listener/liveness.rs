@@ -9,7 +9,7 @@
 //! | `ending`, nothing spooled | the watcher is removed at once, no resync |
 //! | `ending`, events spooled or a resync requested | removed at once, one resync |
 //! | not `ending`, events or follow-ups spooled | one resync: the spool may be gone with its Pod. Also if it requested one |
-//! | not `ending`, nothing spooled, another watcher started meanwhile | it was replaced: removed, no resync |
+//! | not `ending`, nothing spooled, another watcher started meanwhile | it was replaced: removed, one resync: it may have answered reviews since. No resync for an old release |
 //! | not `ending`, nothing spooled, no other one started | it is kept; if a new watcher starts before it is heard again, one resync: it may have seen changes that it could not send |
 //!
 //! Old releases never send `ending`, and count follow-ups as spooled; of those, a watcher that started up to three intervals

@@ -22,9 +22,11 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 use tokio::time::Instant;
 
+use crate::authentication::VerifyError;
 use crate::certificate::RuntimeId;
 use crate::liveness::{Liveness, Runtime};
 use crate::queue::EnqueueResult;
+use crate::rejection::Rejection;
 
 /// From a hand-over in memory to a look-up that a slow API server answers.
 const BUCKETS: [f64; 8] = [0.0005, 0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0];
@@ -92,8 +94,8 @@ impl Metrics {
         let help = "Number of requests whose sender was not verified or not allowed";
         let metric = self.failed_verifications.clone();
         registry.register("failed_verification_requests", help, metric);
-        let help =
-            "Number of events rejected because of a limit of the queue, or because it was closed";
+        let help = "Number of events rejected because of a limit of the queue, because it was closed, or because the \
+            verifier had no result; the last also of heartbeats";
         registry.register("rejected_events", help, self.rejected.clone());
         let help = "Number of requests in flight";
         registry.register("inflight_requests", help, self.in_flight.clone());
@@ -133,10 +135,22 @@ impl Metrics {
         }
     }
 
-    /// A sender on `path` was not verified.
-    pub(crate) fn failed_verification(&self, path: &str) {
-        let label = [("request_uri_label", path.to_owned())];
-        self.failed_verifications.get_or_create(&label).inc();
+    /// A request on `path` was rejected.
+    pub(crate) fn rejection(&self, rejection: &Rejection, path: &str) {
+        match rejection {
+            Rejection::NotTheGateway
+            | Rejection::Forwarded(_)
+            | Rejection::Certificate(_)
+            | Rejection::Verifier(VerifyError::NoRuntimeId | VerifyError::Denied(_)) => {
+                let label = [("request_uri_label", path.to_owned())];
+                self.failed_verifications.get_or_create(&label).inc();
+            }
+            Rejection::Verifier(VerifyError::Unavailable(_)) => {
+                let label = [("reason", "verifier_unavailable")];
+                self.rejected.get_or_create(&label).inc();
+            }
+            _ => {}
+        }
     }
 
     /// An event was offered to the queue.

@@ -1,8 +1,10 @@
 //! The stream of notifications, and the bounded queue behind it, which never makes a request wait.
 //!
 //! Invariant: a notification is accepted exactly if it, or an equal one that is still queued, reaches the operator. The queue
-//! has a bound for each runtime and one for all; runtimes are served in turn, so a flood of one does not delay the
-//! others by more than one notification each. A taken event does not coalesce with a later equal one: the object may have changed.
+//! has a bound for all runtimes and one for each, which falls as the queue fills (a dynamic threshold, as of shared buffers in
+//! switches): runtimes that flood it together take a quarter of it and one place each at most. Runtimes are served in turn, so a
+//! flood of one does not delay the others by more than one notification each. Resyncs and states have places of their own, since
+//! there are at most two for each runtime. A taken event does not coalesce with a later equal one: the object may have changed.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -95,6 +97,11 @@ impl Notification {
         }
     }
 
+    /// Its place in [`State::queued`].
+    fn kind(&self) -> usize {
+        usize::from(self.event().is_none())
+    }
+
     /// Whether `later`, of the same runtime, can take the place of this one. States replace each other.
     fn coalesces_with(&self, later: &Self) -> bool {
         let is_state = |it: &Self| matches!(it, Self::Unresponsive { .. } | Self::Recovered { .. });
@@ -114,6 +121,9 @@ pub(crate) enum EnqueueResult {
     Closed,
 }
 
+/// The kind of events.
+const EVENT: usize = 0;
+
 type Shared = Arc<Mutex<State>>;
 
 fn locked(shared: &Shared) -> MutexGuard<'_, State> {
@@ -123,14 +133,16 @@ fn locked(shared: &Shared) -> MutexGuard<'_, State> {
 /// A queue and its bounds.
 #[derive(Default)]
 struct State {
+    /// For events, and as many again for other notifications.
     capacity: usize,
-    /// Only events are rejected at this bound; other notifications are at most two per runtime.
+    /// For events alone.
     capacity_per_runtime: usize,
     /// What is queued, by runtime; never empty.
     lanes: HashMap<RuntimeId, VecDeque<Notification>>,
     /// The runtimes in `lanes`, in the order in which they are served.
     turns: VecDeque<RuntimeId>,
-    queued: usize,
+    /// Queued events, and queued other notifications.
+    queued: [usize; 2],
     waker: Option<Waker>,
     senders_ended: bool,
     closed: bool,
@@ -143,19 +155,21 @@ impl State {
         }
         let runtime_id = notification.runtime_id();
         let lane = self.lanes.get_mut(runtime_id);
-        if let Some(lane) = lane {
-            if let Some(queued) = lane.iter_mut().find(|it| it.coalesces_with(&notification)) {
-                *queued = notification;
-                return EnqueueResult::Coalesced;
-            }
-            if lane.len() >= self.capacity_per_runtime && notification.event().is_some() {
-                return EnqueueResult::RuntimeLimit;
-            }
+        let mut lane = lane.into_iter().flatten();
+        if let Some(queued) = lane.find(|it| it.coalesces_with(&notification)) {
+            *queued = notification;
+            return EnqueueResult::Coalesced;
         }
-        if self.queued >= self.capacity {
+        let kind = notification.kind();
+        if self.queued[kind] >= self.capacity {
             return EnqueueResult::Full;
         }
-        self.queued += 1;
+        let shared = (self.capacity / 4).saturating_sub(self.queued[kind]);
+        let limit = self.capacity_per_runtime.min(shared).max(1);
+        if kind == EVENT && self.events_of(runtime_id) >= limit {
+            return EnqueueResult::RuntimeLimit;
+        }
+        self.queued[kind] += 1;
         match self.lanes.entry(runtime_id.clone()) {
             Entry::Occupied(mut lane) => lane.get_mut().push_back(notification),
             Entry::Vacant(lane) => {
@@ -170,14 +184,19 @@ impl State {
         let Entry::Occupied(mut lane) = self.lanes.entry(self.turns.pop_front()?) else {
             return None;
         };
-        let taken = lane.get_mut().pop_front();
-        self.queued -= 1;
+        let taken = lane.get_mut().pop_front()?;
+        self.queued[taken.kind()] -= 1;
         if lane.get().is_empty() {
             lane.remove();
         } else {
             self.turns.push_back(lane.key().clone());
         }
-        taken
+        Some(taken)
+    }
+
+    fn events_of(&self, runtime_id: &RuntimeId) -> usize {
+        let lane = self.lanes.get(runtime_id).into_iter().flatten();
+        lane.filter(|it| it.kind() == EVENT).count()
     }
 }
 
@@ -190,7 +209,7 @@ pub struct Notifications(Shared);
 
 impl fmt::Debug for Notifications {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let queued = locked(&self.0).queued;
+        let queued: usize = locked(&self.0).queued.iter().sum();
         formatter
             .debug_struct("Notifications")
             .field("queued", &queued)
@@ -198,7 +217,7 @@ impl fmt::Debug for Notifications {
     }
 }
 
-/// A queue of so many notifications, and of so many events of one runtime.
+/// A queue of so many events, and of so many of one runtime.
 pub(crate) fn queue(capacity: usize, capacity_per_runtime: usize) -> (Sender, Notifications) {
     let shared = Arc::new(Mutex::new(State {
         capacity,
@@ -230,7 +249,7 @@ impl Sender {
     #[cfg(feature = "metrics")]
     pub(crate) fn depth(&self) -> impl Fn() -> usize + Send + Sync + 'static {
         let shared = Arc::clone(&self.0);
-        move || locked(&shared).queued
+        move || locked(&shared).queued.iter().sum()
     }
 }
 

@@ -85,18 +85,6 @@ impl Rejection {
         }
     }
 
-    #[cfg(feature = "metrics")]
-    /// Whether it counts as a failed verification of the sender.
-    pub(crate) fn is_verification(&self) -> bool {
-        matches!(
-            self,
-            Self::NotTheGateway
-                | Self::Forwarded(_)
-                | Self::Certificate(_)
-                | Self::Verifier(VerifyError::NoRuntimeId | VerifyError::Denied(_))
-        )
-    }
-
     pub(crate) fn response(&self, retry_after: &HeaderValue) -> Response {
         let status = self.status();
         let no_sniff = [(X_CONTENT_TYPE_OPTIONS, "nosniff")];
@@ -127,9 +115,10 @@ impl Rejection {
     }
 }
 
-/// The log of rejections: one line for each claimed name and change of the reason, and at most [`LINES`] a minute.
+/// The log of rejections: one line for each claimed name and change of the reason, and at most [`LINES`] a minute. Those with
+/// 503, which may concern the whole fleet, are warnings, and are bounded apart from the others.
 #[derive(Default)]
-pub(crate) struct RejectionLog(Mutex<Logged>);
+pub(crate) struct RejectionLog([Mutex<Logged>; 2]);
 
 #[derive(Default)]
 struct Logged {
@@ -177,21 +166,32 @@ impl RejectionLog {
         let name = claimed.and_then(ClientCertificate::common_name);
         let name = name.unwrap_or_default();
         let name = &name[..name.floor_char_boundary(NAME_BYTES)];
-        let mut logged = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let unavailable = rejection.status().is_server_error();
+        let logged = &self.0[usize::from(unavailable)];
+        let mut logged = logged.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(suppressed) = logged.admit(name, rejection.text(), Instant::now()) else {
             return;
         };
         drop(logged);
         let peer = head.extensions.get::<ConnectInfo<SocketAddr>>();
-        tracing::info!(
-            status = %rejection.status(),
-            reason = rejection.reason(),
-            unverified_common_name = ?name,
-            leaf_sha256 = claimed.map(|claimed| format!("{:x}", Sha256::digest(claimed.der()))),
-            peer = peer.map(|ConnectInfo(address)| tracing::field::display(address)),
-            suppressed,
-            "request rejected"
-        );
+        macro_rules! line {
+            ($level:ident) => {
+                tracing::$level!(
+                    status = %rejection.status(),
+                    reason = rejection.reason(),
+                    unverified_common_name = ?name,
+                    leaf_sha256 = claimed.map(|it| format!("{:x}", Sha256::digest(it.der()))),
+                    peer = peer.map(|ConnectInfo(address)| tracing::field::display(address)),
+                    suppressed,
+                    "request rejected"
+                )
+            };
+        }
+        if unavailable {
+            line!(warn);
+        } else {
+            line!(info);
+        }
     }
 }
 

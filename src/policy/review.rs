@@ -8,8 +8,8 @@ pub(crate) const API_VERSION: &str = "admission.k8s.io/v1";
 /// The kind of a review.
 pub(crate) const KIND: &str = "AdmissionReview";
 
-/// The largest uid that is answered, in bytes. The API server's have 36.
-pub(crate) const MAX_UID_BYTES: usize = 128;
+/// The largest uid that is answered, in bytes, because the answer repeats it. The API server's have 36.
+const MAX_UID_BYTES: usize = 128;
 
 /// Why a body is no AdmissionReview v1. The edges answer HTTP 400 (the public watcher answers 200 with nothing).
 #[derive(Debug, thiserror::Error)]
@@ -74,6 +74,15 @@ impl From<serde_json::Error> for JsonError {
 }
 
 impl ReviewError {
+    /// Checks the length of a review's uid.
+    pub(crate) fn check_uid(uid: &str) -> Result<(), Self> {
+        match uid.len() {
+            0 => Err(Self::NoUid),
+            1..=MAX_UID_BYTES => Ok(()),
+            _ => Err(Self::UidTooLong),
+        }
+    }
+
     pub(crate) fn of_kind(kind: &str, api_version: &str) -> Self {
         Self::Kind {
             kind: shortened(kind),

@@ -56,7 +56,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionIo<S> {
             return progress;
         }
         if self.stalled.is_none() {
-            self.permit.state.stall(true);
+            self.permit.stalled();
         }
         let timeout = self.timeout;
         let alarm = self.stalled.get_or_insert_with(|| Box::pin(sleep(timeout)));
@@ -118,6 +118,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for ConnectionIo<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let progress = Pin::new(&mut self.stream).poll_flush(context);
+        // hyper flushes once it has no bytes of an answer left.
+        if progress.is_ready() {
+            self.permit.state.flushed();
+        }
         self.within_timeout(context, progress)
     }
 

@@ -1,4 +1,4 @@
-//! The connections that are open, and which one is evicted when there are too many, or too many bytes of headers.
+//! The connections that are open, and which one is evicted when there are too many, or too many bytes of headers or answers.
 //!
 //! Invariant: at most `limits.connections` that were not evicted. A connection whose request is handled is never evicted.
 //!
@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::limits::Limits;
 use crate::metrics::{Counter, Statistics};
-use crate::state::{ConnectionState, EvictionClass};
+use crate::state::{ConnectionState, EvictionClass, KeptBytes};
 
 /// At the limit, this share of the connections is for those that have sent no complete request yet: while they are fewer,
 /// an idle one is evicted. Else a client that holds the others with idle connections could evict each new connection by
@@ -23,9 +23,9 @@ const UNFINISHED_SHARE: usize = 8;
 pub(crate) struct ConnectionLimiter {
     connections: usize,
     headers_bytes: usize,
+    answers_bytes: usize,
     strict_framing: bool,
-    /// Bytes of the incomplete headers of all connections.
-    header_bytes: Arc<AtomicUsize>,
+    kept: Arc<KeptBytes>,
     set: Mutex<ConnectionSet>,
     statistics: Statistics,
 }
@@ -49,8 +49,9 @@ impl ConnectionLimiter {
         Arc::new(Self {
             connections: limits.connections,
             headers_bytes: limits.headers_bytes.max(limits.header_bytes),
+            answers_bytes: limits.answers_bytes,
             strict_framing,
-            header_bytes: Arc::default(),
+            kept: Arc::default(),
             set: Mutex::default(),
             statistics,
         })
@@ -68,8 +69,8 @@ impl ConnectionLimiter {
         }
         let number = set.next;
         set.next += 1;
-        let header_bytes = Arc::clone(&self.header_bytes);
-        let state = Arc::new(ConnectionState::new(self.strict_framing, header_bytes));
+        let kept = Arc::clone(&self.kept);
+        let state = Arc::new(ConnectionState::new(self.strict_framing, kept));
         set.states.insert(number, Arc::clone(&state));
         self.statistics.add_one(Counter::Open);
         Some(ConnectionPermit {
@@ -77,6 +78,18 @@ impl ConnectionLimiter {
             number,
             state,
         })
+    }
+
+    /// Evicts the connection of the earliest `since` as long as `kept` is above its limit and there is one.
+    fn bound(
+        &self,
+        kept: &AtomicUsize,
+        limit: usize,
+        since: impl Fn(&ConnectionState) -> Option<Instant>,
+    ) {
+        while kept.load(Ordering::Relaxed) > limit && self.set().evict_oldest(&since) {
+            self.statistics.add_one(Counter::Evicted);
+        }
     }
 
     fn set(&self) -> MutexGuard<'_, ConnectionSet> {
@@ -110,11 +123,11 @@ impl ConnectionSet {
         self.evict(next)
     }
 
-    /// Evicts the connection whose header has been incomplete for longest.
-    fn evict_header(&mut self) -> bool {
-        let headers = self.states.iter();
-        let headers = headers.filter_map(|(&number, state)| Some((state.header_since()?, number)));
-        let oldest = headers.min();
+    /// Evicts the connection of the earliest `since`, if any has one.
+    fn evict_oldest(&mut self, since: impl Fn(&ConnectionState) -> Option<Instant>) -> bool {
+        let states = self.states.iter();
+        let candidates = states.filter_map(|(&number, state)| Some((since(state)?, number)));
+        let oldest = candidates.min();
         self.evict(oldest)
     }
 
@@ -129,12 +142,20 @@ impl ConnectionPermit {
     pub(crate) fn received(&self, bytes: &[u8]) {
         self.state.received(bytes);
         let limiter = &self.limiter;
-        while limiter.header_bytes.load(Ordering::Relaxed) > limiter.headers_bytes {
-            if !limiter.set().evict_header() {
-                return;
-            }
-            limiter.statistics.add_one(Counter::Evicted);
-        }
+        limiter.bound(&limiter.kept.headers, limiter.headers_bytes, |state| {
+            state.header_since()
+        });
+    }
+
+    /// The peer takes none of the bytes of an answer. If too many bytes of answers are kept, the connection that has been
+    /// so for longest is evicted; not this one, which may have the only answer.
+    pub(crate) fn stalled(&self) {
+        self.state.stall(true);
+        let limiter = &self.limiter;
+        limiter.bound(&limiter.kept.answers, limiter.answers_bytes, |state| {
+            let is_other = !std::ptr::eq(state, &*self.state);
+            is_other.then(|| state.stalled_since()).flatten()
+        });
     }
 }
 

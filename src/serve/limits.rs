@@ -35,6 +35,9 @@ pub struct Limits {
     /// [`body`](Self::body); late: the answer is 503 as well. The memory may be twice this: the blocks in which bodies
     /// arrive are kept, and a body is copied out of them when it is complete.
     pub bodies_bytes: usize,
+    /// Bytes of the bodies of all answers that their peers have not taken. When there are more, the connections whose peer
+    /// has taken nothing for longest are closed. Default 8 MiB: more answers than the API server waits for at a time.
+    pub answers_bytes: usize,
     /// How long a peer may take none of the bytes of an answer; then the connection ends. Default 5 s: the API server
     /// reads its answers at once.
     pub answer: Duration,
@@ -68,6 +71,7 @@ impl Default for Limits {
             body: Duration::from_secs(3),
             body_bytes: 7 * 1024 * 1024,
             bodies_bytes: 16 * 1024 * 1024,
+            answers_bytes: 8 * 1024 * 1024,
             answer: Duration::from_secs(5),
             idle: Duration::from_mins(2),
             connections: 1024,

@@ -127,7 +127,7 @@ mod collector {
             };
             let help = "Number of accepted connections";
             counter("server_connections_accepted", help, Counter::Accepted)?;
-            let help = "Number of connections without a complete request that were closed at a limit of connections or of header bytes";
+            let help = "Number of connections without a complete request that were closed at a limit of connections, or of bytes of headers or of answers that are not taken";
             counter("server_connections_evicted", help, Counter::Evicted)?;
             let help = "Number of connections that were closed at the limit because all others handled a request";
             counter("server_connections_rejected", help, Counter::Rejected)?;

@@ -14,7 +14,7 @@ use axum::response::IntoResponse as _;
 use futures::FutureExt as _;
 use http::header::CONNECTION;
 use http::{HeaderValue, Request, Response, StatusCode};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use tokio::time::Instant;
 use tower::ServiceExt as _;
 
@@ -94,6 +94,9 @@ impl RequestService {
             let close = HeaderValue::from_static("close");
             response.headers_mut().insert(CONNECTION, close);
         }
+        let bytes = response.size_hint().lower();
+        self.state
+            .answer(usize::try_from(bytes).unwrap_or(usize::MAX));
         response.map(|body| ClosingBody::new(body, Arc::clone(&self.state)))
     }
 

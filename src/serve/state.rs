@@ -53,11 +53,19 @@ pub(crate) enum EvictionClass {
     Idle(Instant),
 }
 
+/// What the peers of all connections make the server keep, in bytes.
+#[derive(Debug, Default)]
+pub(crate) struct KeptBytes {
+    /// Of incomplete headers.
+    pub(crate) headers: AtomicUsize,
+    /// Of the bodies of answers that were not written whole.
+    pub(crate) answers: AtomicUsize,
+}
+
 #[derive(Debug)]
 pub(crate) struct ConnectionState {
     strict_framing: bool,
-    /// Bytes of the incomplete headers of all connections.
-    all_header_bytes: Arc<AtomicUsize>,
+    all: Arc<KeptBytes>,
     inner: Mutex<Inner>,
     evicted: CancellationToken,
 }
@@ -73,12 +81,13 @@ struct Inner {
     /// Since when the peer has taken none of the bytes of an answer.
     stalled: Option<Instant>,
     header_bytes: usize,
+    answer_bytes: usize,
     scanner: Option<HeaderScanner>,
 }
 
 impl ConnectionState {
     /// `strict_framing`: whether [`begin`](Self::begin) is to judge headers.
-    pub(crate) fn new(strict_framing: bool, all_header_bytes: Arc<AtomicUsize>) -> Self {
+    pub(crate) fn new(strict_framing: bool, all: Arc<KeptBytes>) -> Self {
         let inner = Inner {
             phase: ConnectionPhase::Handshake,
             since: Instant::now(),
@@ -87,11 +96,12 @@ impl ConnectionState {
             body_fault: None,
             stalled: None,
             header_bytes: 0,
+            answer_bytes: 0,
             scanner: None,
         };
         Self {
             strict_framing,
-            all_header_bytes,
+            all,
             inner: Mutex::new(inner),
             evicted: CancellationToken::new(),
         }
@@ -113,8 +123,7 @@ impl ConnectionState {
         }
         if inner.phase == ConnectionPhase::Header && !self.evicted.is_cancelled() {
             inner.header_bytes += bytes.len();
-            self.all_header_bytes
-                .fetch_add(bytes.len(), Ordering::Relaxed);
+            self.all.headers.fetch_add(bytes.len(), Ordering::Relaxed);
             if self.strict_framing {
                 inner.scanner.get_or_insert_default().read(bytes);
             }
@@ -162,6 +171,26 @@ impl ConnectionState {
 
     pub(crate) fn is_unread(&self) -> bool {
         self.inner().unread
+    }
+
+    /// An answer with a body of so many bytes is about to be written.
+    pub(crate) fn answer(&self, bytes: usize) {
+        let mut inner = self.inner();
+        if !self.evicted.is_cancelled() {
+            inner.answer_bytes += bytes;
+            self.all.answers.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// All answers are written.
+    pub(crate) fn flushed(&self) {
+        self.forget_answers(&mut self.inner());
+    }
+
+    /// Since when the peer takes none of the bytes of an answer that is kept for it, if it does not.
+    pub(crate) fn stalled_since(&self) -> Option<Instant> {
+        let inner = self.inner();
+        inner.stalled.filter(|_| inner.answer_bytes > 0)
     }
 
     /// Whether the peer takes none of the bytes of an answer.
@@ -225,7 +254,7 @@ impl ConnectionState {
     /// A newer connection takes this one's place or memory.
     pub(crate) fn evict(&self) {
         self.evicted.cancel();
-        self.forget_header(&mut self.inner());
+        self.forget(&mut self.inner());
     }
 
     pub(crate) async fn evicted(&self) {
@@ -235,7 +264,17 @@ impl ConnectionState {
     /// The header is complete, or is not counted any more.
     fn forget_header(&self, inner: &mut Inner) {
         let bytes = std::mem::take(&mut inner.header_bytes);
-        self.all_header_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.all.headers.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    fn forget_answers(&self, inner: &mut Inner) {
+        let bytes = std::mem::take(&mut inner.answer_bytes);
+        self.all.answers.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    fn forget(&self, inner: &mut Inner) {
+        self.forget_header(inner);
+        self.forget_answers(inner);
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -245,7 +284,7 @@ impl ConnectionState {
 
 impl Drop for ConnectionState {
     fn drop(&mut self) {
-        self.forget_header(&mut self.inner());
+        self.forget(&mut self.inner());
     }
 }
 

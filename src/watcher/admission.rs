@@ -74,7 +74,7 @@ async fn admit(State(service): State<Arc<AdmissionService>>, request: Request) -
         return refusal(StatusCode::BAD_REQUEST, "body not received".to_owned());
     };
     let started = Instant::now();
-    let response = service.answer(&manager, &uri, &body).await;
+    let response = service.answer(&manager, &uri, body).await;
     service.metrics.answered(started.elapsed());
     response
 }
@@ -100,19 +100,21 @@ impl AdmissionService {
         refusal(StatusCode::NOT_FOUND, NOT_CONFIGURED.to_owned())
     }
 
-    async fn answer(&self, manager: &PathSegment, uri: &Uri, body: &[u8]) -> Response {
-        let verdict = match self.watchers.decide(manager, body) {
+    async fn answer(&self, manager: &PathSegment, uri: &Uri, body: Bytes) -> Response {
+        let verdict = match self.watchers.decide(manager, &body) {
             Some(Ok(verdict)) => verdict,
             Some(Err(error)) => return self.reject(&error, body.len()),
             None => return self.not_configured(),
         };
+        // Its memory is not held while the disk or KCP is waited for.
+        drop(body);
         self.reviews.record();
         let answer = match &verdict.outcome {
             Outcome::Silent(silence) => self.pass(silence, &verdict.uid),
             Outcome::Send(event) => {
                 self.metrics.events.inc();
                 match &self.delivery_mode {
-                    DeliveryMode::Async => self.keep(manager, event),
+                    DeliveryMode::Async => self.keep(manager, event).await,
                     DeliveryMode::Sync(channel) => {
                         let patience = sync_delivery::answer_timeout(uri.query());
                         self.tell_now(channel, manager, event, patience).await
@@ -124,8 +126,8 @@ impl AdmissionService {
     }
 
     /// Into the outbox; from there it is delivered after the answer.
-    fn keep(&self, manager: &PathSegment, event: &WatchEvent) -> Answer {
-        let message = match self.put(manager, event) {
+    async fn keep(&self, manager: &PathSegment, event: &WatchEvent) -> Answer {
+        let message = match self.put(manager, event).await {
             Stored::Full => {
                 format!("{FAILED}\nthe outbox is full; KCP is told to look at everything")
             }
@@ -142,8 +144,8 @@ impl AdmissionService {
         }
     }
 
-    fn put(&self, manager: &PathSegment, event: &WatchEvent) -> Stored {
-        let stored = self.outbox.put(manager, event, Instant::now());
+    async fn put(&self, manager: &PathSegment, event: &WatchEvent) -> Stored {
+        let stored = self.outbox.put_forced(manager, event, Instant::now()).await;
         self.metrics.stored(stored.name());
         stored
     }

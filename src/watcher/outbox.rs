@@ -6,8 +6,8 @@
 //! ```
 //!
 //! What was put is delivered after its last change, or its manager is marked to need a resync: over crashes, torn and
-//! damaged files, and for want of room. It may be delivered more than once. [`Outbox::put`] waits for the disk for a bounded
-//! time, and nothing else does; memory and disk are bounded. A disk that fails, or does not answer, costs durability alone:
+//! damaged files, and for want of room. It may be delivered more than once. Only puts wait for the disk, for a bounded
+//! time; memory and disk are bounded. A disk that fails, or does not answer, costs durability alone:
 //! events are delivered from memory, and it is tried again. A spool on an `emptyDir` goes with its Pod.
 
 use std::collections::HashSet;
@@ -100,12 +100,43 @@ impl Outbox {
     }
 
     /// Keeps `event` for `manager` until it is delivered. Blocks until the disk has it, at most for
-    /// [`Options::write_deadline`], and not at all where the disk takes longer than that already; then it is delivered from
-    /// memory, and written when the disk answers.
+    /// [`Options::write_deadline`], and not at all where the disk takes longer than that already, or under
+    /// [`FsyncPolicy::Always`]; then it is delivered from memory, and written when the disk responds.
     pub fn put(&self, manager: &PathSegment, event: &WatchEvent, now: Instant) -> Stored {
-        let stored = self.shared.put(manager, event, self.monotonic(now));
+        match self.enqueue(manager, event, now) {
+            (_, Some(_)) => Stored::MemoryOnly,
+            (stored, None) => stored,
+        }
+    }
+
+    /// As [`Self::put`]. Under [`FsyncPolicy::Always`] waits until the disk has the event, at most for a second; the thread is
+    /// not blocked in that time. A caller that drops the future does not take the event back.
+    pub async fn put_forced(
+        &self,
+        manager: &PathSegment,
+        event: &WatchEvent,
+        now: Instant,
+    ) -> Stored {
+        match self.enqueue(manager, event, now) {
+            (stored, None) => stored,
+            (stored, Some(number))
+                if self.fsync == FsyncPolicy::Always && self.shared.forced(number).await =>
+            {
+                stored
+            }
+            _ => Stored::MemoryOnly,
+        }
+    }
+
+    fn enqueue(
+        &self,
+        manager: &PathSegment,
+        event: &WatchEvent,
+        now: Instant,
+    ) -> (Stored, Option<u64>) {
+        let put = self.shared.put(manager, event, self.monotonic(now));
         self.shared.changed.notify_one();
-        stored
+        put
     }
 
     /// Whether events for `manager` may be kept: no managers are configured, or it is one of them. Takes no lock.

@@ -3,8 +3,8 @@
 //! A Pod is never denied and never fails because of an error of this process: it is admitted unchanged with a warning
 //! and a metric. A request that is not a review gets HTTP 400. Nothing of a request is logged but a malformed review's
 //! kind and version, the position of an error, and 64 characters of the uid; and no client can cause a line with each
-//! of its requests. The one await besides the body is for a Namespace that was not observed yet; it is bounded, and
-//! nothing but the body is held meanwhile: a parsed Pod may take eighty times its text, and many reviews may wait.
+//! of its requests. The one await besides the body is for a Namespace that was not observed yet; it is bounded in
+//! time and in number, and nothing but the body is held meanwhile: a parsed Pod may take eighty times its text.
 
 mod answer;
 mod metrics;
@@ -27,6 +27,7 @@ use axum::routing::post;
 use chassis::telemetry::error_chain;
 use policy::admission::review::{self, JsonError, PodError, Request, Review, ReviewError, Subject};
 use policy::admission::{Context, decide};
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::snapshot::{KnownNamespace, SnapshotStore};
@@ -36,6 +37,14 @@ pub use self::metrics::AdmissionMetrics;
 
 /// How long a review may wait for the watch to bring its Namespace.
 const NAMESPACE_WAIT_TIMEOUT: Duration = Duration::from_millis(300);
+
+/// Reviews that may wait for their Namespace at a time, if each fits into one block: a quarter of the connections. A review
+/// that waits keeps its connection and its body; any client could hold all of them with invented Namespaces, and the API
+/// server would get no answer.
+const NAMESPACE_WAITS: usize = 256;
+/// Bytes of a waiting review that count as one wait, so that all of them hold at most 4 MiB, a quarter of what the server
+/// keeps of bodies.
+const NAMESPACE_WAIT_BLOCK: usize = 16 * 1024;
 
 /// Characters of a uid that are logged; the API server's have 36.
 const LOGGED_UID: usize = 64;
@@ -78,6 +87,7 @@ pub fn router(snapshots: SnapshotStore, metrics: AdmissionMetrics) -> Router {
         metrics,
         malformed: LogLimit::default(),
         internal_errors: <[LogLimit; InternalError::COUNT]>::default(),
+        waits: Semaphore::new(NAMESPACE_WAITS),
     };
     Router::new()
         .route(WEBHOOK_PATH, post(admit))
@@ -91,6 +101,8 @@ struct Endpoint {
     malformed: LogLimit,
     /// By the error's number.
     internal_errors: [LogLimit; InternalError::COUNT],
+    /// What waits for Namespaces, in blocks.
+    waits: Semaphore,
 }
 
 async fn admit(
@@ -129,7 +141,7 @@ impl Endpoint {
         }
         let name = name.to_owned();
         drop(review);
-        let known = self.await_namespace(&name).await;
+        let known = self.await_namespace(&name, body.len()).await;
         match review::parse(body) {
             Ok(review) => self.answer(&review, known.as_deref()),
             Err(error) => self.reject(&error, body.len()),
@@ -198,15 +210,21 @@ impl Endpoint {
         Ok(Answer::decided(decision))
     }
 
-    /// A Namespace that is not known yet; `None` if it does not become known in time.
-    async fn await_namespace(&self, name: &str) -> Option<Arc<KnownNamespace>> {
+    /// The Namespace of a review of so many bytes that is not known yet; `None` if it does not become known in time, or if
+    /// too many reviews wait.
+    async fn await_namespace(&self, name: &str, bytes: usize) -> Option<Arc<KnownNamespace>> {
+        let waits = &self.metrics.namespace_waits;
+        let blocks = u32::try_from(bytes.div_ceil(NAMESPACE_WAIT_BLOCK)).unwrap_or(u32::MAX);
+        let Ok(_permit) = self.waits.try_acquire_many(blocks) else {
+            waits.get_or_create(&[("result", "limit")]).inc();
+            return None;
+        };
         let mut changes = self.snapshots.changes();
         let arrival = changes.wait_for(|_| self.snapshots.namespace(name).is_some());
         // Without a result, or with the store gone, the look-up says that it is unknown.
         let _ = timeout(NAMESPACE_WAIT_TIMEOUT, arrival).await;
         let namespace = self.snapshots.namespace(name);
         let result = namespace.as_ref().map_or("timeout", |_| "found");
-        let waits = &self.metrics.namespace_waits;
         waits.get_or_create(&[("result", result)]).inc();
         namespace
     }

@@ -116,7 +116,7 @@ pub(super) async fn outage(bench: &Bench) -> anyhow::Result<Table> {
     };
     let lost_states = format!("{lost} of {objects} objects, {sent} reviews; spool {spool} KiB");
     let rows = vec![
-        row("RSS idle, MiB", format!("{idle:.1}"), (idle, 15.0, " MiB")),
+        row("RSS idle, MiB", format!("{idle:.1}"), (idle, 12.0, " MiB")),
         row(
             "RSS, MiB, once every object waits, and the most",
             format!("{first:.1}, {most:.1}"),

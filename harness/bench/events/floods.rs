@@ -43,32 +43,21 @@ struct Flood {
 fn floods() -> [Flood; 4] {
     let begin = "POST /validate/kyma HTTP/1.1\r\nHost: a\r\n";
     let body = format!("{begin}Content-Length: 7000000\r\n\r\n");
+    let headers = format!("{begin}A: {:x<15000}", "");
+    let bodies = body.clone() + &"x".repeat(6_999_000);
+    let slow = "10,000 clients that send a byte a second";
     [
-        Flood {
-            name: "1,024 silent connections",
-            clients: 1_024,
-            sent: None,
-            slow: false,
-        },
-        Flood {
-            name: "1,000 headers of 15 kB without end",
-            clients: 1_000,
-            sent: Some(format!("{begin}A: {:x<15000}", "")),
-            slow: false,
-        },
-        Flood {
-            name: "20 bodies of 7 MB without end",
-            clients: 20,
-            sent: Some(body.clone() + &"x".repeat(6_999_000)),
-            slow: false,
-        },
-        Flood {
-            name: "10,000 clients that send a byte a second",
-            clients: 10_000,
-            sent: Some(body),
-            slow: true,
-        },
+        ("1,024 silent connections", 1_024, None),
+        ("1,000 headers of 15 kB without end", 1_000, Some(headers)),
+        ("20 bodies of 7 MB without end", 20, Some(bodies)),
+        (slow, 10_000, Some(body)),
     ]
+    .map(|(name, clients, sent)| Flood {
+        name,
+        clients,
+        sent,
+        slow: name == slow,
+    })
 }
 
 pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Table> {

@@ -8,12 +8,10 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
 use futures::StreamExt as _;
 use http::{HeaderValue, Request, Response};
 use hyper::body::Incoming;
@@ -26,10 +24,12 @@ use listener::{
     CertificateCheck, Event, Listener, Liveness, Notification, RuntimeIdFromCommonName,
     TrustAnchors,
 };
+use pem::{EncodeConfig, LineEnding, Pem};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use rustls::ServerConfig;
 use rustls_pki_types::CertificateDer;
 use sha2::{Digest as _, Sha256};
+use testkit::locked;
 use testkit::pki::Authority;
 use testkit::until::until;
 use tokio::net::{TcpListener, TcpStream};
@@ -212,13 +212,8 @@ impl Forwarder {
 /// `subject`).
 pub(super) fn forwarded(client: &CertificateDer<'_>) -> String {
     let hash = Sha256::digest(client);
-    let base64 = BASE64.encode(client).into_bytes();
-    let lines = base64.chunks(64).map(String::from_utf8_lossy);
-    let lines: Vec<_> = lines.collect();
-    let pem = format!(
-        "-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n",
-        lines.join("\n")
-    );
+    let unix = EncodeConfig::new().set_line_ending(LineEnding::LF);
+    let pem = pem::encode_config(&Pem::new("CERTIFICATE", client.as_ref()), unix);
     let certificate = utf8_percent_encode(&pem, ENCODED);
     format!("Hash={hash:x};Cert=\"{certificate}\";Subject=\"CN=bench\"")
 }
@@ -229,22 +224,18 @@ pub(super) struct ReceivedEvents(Mutex<HashMap<String, [Instant; 2]>>);
 
 impl ReceivedEvents {
     fn record(&self, object: String, now: Instant) {
-        self.objects().entry(object).or_insert([now; 2])[1] = now;
+        locked(&self.0).entry(object).or_insert([now; 2])[1] = now;
     }
 
     pub(super) fn first(&self, object: &str) -> Option<Instant> {
-        Some(self.objects().get(object)?[0])
+        Some(locked(&self.0).get(object)?[0])
     }
 
     /// The times of the first events of all objects with this prefix.
     pub(super) fn first_of(&self, prefix: &str) -> Vec<Instant> {
-        let objects = self.objects();
+        let objects = locked(&self.0);
         let chosen = objects.iter().filter(|(name, _)| name.starts_with(prefix));
         chosen.map(|(_, received)| received[0]).collect()
-    }
-
-    fn objects(&self) -> MutexGuard<'_, HashMap<String, [Instant; 2]>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -273,7 +264,7 @@ impl Expected {
     }
 
     fn unknown(&self, events: &ReceivedEvents) -> usize {
-        let received = events.objects();
+        let received = locked(&events.0);
         let is_known = |object: &String, at: &Instant| {
             received.get(object).is_some_and(|[_, last]| last >= at)
         };

@@ -105,8 +105,8 @@ impl<'a> Testbed<'a> {
             since: Duration::ZERO,
         };
         testbed.control_plane.put_sources(&testbed.sources).await?;
-        let members = testbed.fleet.members()?;
-        testbed.control_plane.fill(&members).await?;
+        let kubeconfigs = testbed.fleet.kubeconfigs()?;
+        testbed.control_plane.fill(&kubeconfigs).await?;
         testbed.since = testbed.fleet.now();
         Ok(testbed)
     }
@@ -140,7 +140,7 @@ impl<'a> Testbed<'a> {
 
     pub(super) async fn rotate(&self) -> anyhow::Result<()> {
         self.fleet.rotate();
-        self.control_plane.renew(&self.fleet.members()?).await
+        self.control_plane.renew(&self.fleet.kubeconfigs()?).await
     }
 
     /// Changes sources on the control plane.

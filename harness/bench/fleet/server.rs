@@ -26,8 +26,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use super::conditions::{Conditions, Fault};
-use super::{Runtime, Shared};
+use super::{Conditions, Fault, Runtime, Shared};
 
 /// Serves until `closing` is canceled.
 pub(super) async fn serve(shared: Arc<Shared>, listener: TcpListener, closing: CancellationToken) {
@@ -185,14 +184,14 @@ impl Session {
         if is_write && injected == Some(Fault::Conflicting) {
             return runtime.store.conflict(call);
         }
-        let answer = runtime.store.respond(call);
-        if answer.changed {
+        let (response, changed) = runtime.store.respond(call);
+        if changed {
             let is_foreign = conditions.identity.is_some() || marks_other(runtime, &asked, call);
             let mut counts = self.shared.counts();
             counts.writes += 1;
             counts.foreign_writes += u64::from(is_foreign);
         }
-        answer.response
+        response
     }
 }
 

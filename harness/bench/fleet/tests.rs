@@ -6,7 +6,6 @@ use clusters::control_plane::runtime_id;
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::BodyExt as _;
 use kube::client::Body;
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use rstest::rstest;
 
@@ -19,13 +18,8 @@ async fn fleet(runtimes: usize, conditions: Conditions) -> Fleet {
 }
 
 async fn config(fleet: &Fleet, number: usize) -> Config {
-    let kubeconfig = &fleet.members().unwrap()[number].kubeconfig;
-    let kubeconfig = Kubeconfig::from_yaml(kubeconfig).unwrap();
-    let options = KubeConfigOptions::default();
-    let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
-    let mut config = config.unwrap();
-    config.default_retry = false;
-    config
+    let kubeconfig = &fleet.kubeconfigs().unwrap()[number];
+    testkit::client_config(kubeconfig).await.unwrap()
 }
 
 async fn client(fleet: &Fleet, number: usize) -> Client {

@@ -119,7 +119,7 @@ impl Environment {
         let namespaces = [WITHOUT, WITH]
             .map(|name| format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {name}}}}}"));
         cluster.delete(&namespaces.join("\n---\n")).await?;
-        let opens = self.registry.identity.docker_config();
+        let opens = self.registry.identity.docker_config(HOST);
         let objects = objects(&scenario.landscape, HOST, &opens)?;
         cluster.apply(&objects).await?;
         for image in &scenario.landscape.registry.images {
@@ -159,7 +159,7 @@ impl Environment {
     ) -> anyhow::Result<(String, Vec<String>)> {
         let document = placed(&scenario.landscape.config, HOST);
         let config = write("config.json", &format!("{document:#}\n"))?;
-        let docker_config = self.registry.identity.docker_config();
+        let docker_config = self.registry.identity.docker_config(HOST);
         let secret = write("pull-secret.json", &docker_config)?;
         let binary = images::built_binary(images::Profile::E2e);
         let mut preview = Command::new(&binary);

@@ -13,8 +13,6 @@ use similar::{ChangeTag, TextDiff};
 use super::comparison::{Comparison, WITH, WITHOUT};
 use super::pod::{PodResult, readable, waiting};
 use e2e::landscape::shown;
-use e2e::synchronization::Rotation;
-use e2e::watching::Delivery;
 
 /// The first step: landscape, diff, table, and how to continue on a kept cluster.
 pub(super) fn comparison(comparison: &Comparison) -> String {
@@ -56,35 +54,11 @@ pub(super) fn comparison(comparison: &Comparison) -> String {
     .concat()
 }
 
-/// The second step.
-pub(super) fn rotation(rotation: &Rotation) -> String {
-    let Rotation { runtime, host, .. } = rotation;
-    let [arrived, decided] = [rotation.arrived, rotation.decided].map(seconds);
-    let note = "a controller on KCP, the webhook on a runtime";
-    heading("A pull Secret changes on KCP", note)
-        + &facts(&[
-            format!("the pull Secret on KCP gets credentials for another registry, {host}"),
-            format!("{arrived} later {runtime} has the same Secret"),
-            format!(
-                "{decided} later its webhook adds the pull Secret to a Pod with an image of {host}"
-            ),
-        ])
-}
-
-/// The third step.
-pub(super) fn delivery(delivery: &Delivery) -> String {
-    let (runtime, manager) = (&delivery.runtime, delivery.manager);
-    let [write, received, second] = [delivery.write, delivery.received, delivery.write_in_outage]
-        .map(|span| format!("{:.0} ms", span.as_secs_f64() * 1_000.0));
-    let after = seconds(delivery.received_after_outage);
-    let note = "a watcher on a runtime, a gateway and a listener on KCP";
-    heading("A change on a runtime is reported to KCP", note)
-        + &facts(&[
-            format!("a Kyma is created on runtime {runtime}; the write took {write}"),
-            format!("within {received} {manager} on KCP received the event"),
-            format!("KCP is unreachable, another Kyma is created; the write took {second}"),
-            format!("{after} after KCP is reachable again {manager} received that event, too"),
-        ])
+/// A further step: what happened, in order.
+pub(super) fn step(title: &str, note: &str, facts: &[String]) -> String {
+    let mark = paint(GREEN, "✓");
+    let lines = facts.iter().map(|fact| format!("  {mark} {fact}\n"));
+    heading(title, note) + &lines.collect::<String>()
 }
 
 /// The last lines: the time, and what was left.
@@ -94,12 +68,8 @@ pub(super) fn closing(is_kept: bool, total: Duration, set_up: Duration) -> Strin
     } else {
         "everything was removed; keep the clusters with: cargo demo --keep"
     };
-    let [total, set_up] = [total, set_up].map(seconds);
+    let [total, set_up] = [total, set_up].map(|it| format!("{:.1} s", it.as_secs_f64()));
     format!("\n  {total} in total, {set_up} of it set-up and builds\n  {left}")
-}
-
-fn seconds(span: Duration) -> String {
-    format!("{:.1} s", span.as_secs_f64())
 }
 
 fn paint(code: u8, text: &str) -> String {
@@ -108,12 +78,6 @@ fn paint(code: u8, text: &str) -> String {
 
 fn heading(title: &str, note: &str) -> String {
     format!("\n  {}  {}\n", paint(BOLD, title), paint(DIM, note))
-}
-
-fn facts(facts: &[String]) -> String {
-    let mark = paint(GREEN, "✓");
-    let lines = facts.iter().map(|fact| format!("  {mark} {fact}\n"));
-    lines.collect()
 }
 
 /// The whole Pod, not only a patch of it: `-` marks what it has without the webhook, `+` what it has with it.
@@ -187,35 +151,24 @@ fn facts_of(title: &str, PodResult { pod, answers }: &PodResult) -> [String; 6] 
 }
 
 fn commands(comparison: &Comparison, container: &str) -> String {
+    let (preview, kubeconfig) = (&comparison.preview, comparison.kubeconfig.display());
     let kubectl = format!("docker exec {container} kubectl");
-    let kubeconfig = comparison.kubeconfig.display();
-    let commands = [
-        (
-            "why the first Pod waits",
-            format!("{kubectl} -n {WITHOUT} describe pod"),
-        ),
-        (
-            "the second Pod",
-            format!("{kubectl} -n {WITH} get pod -o yaml"),
-        ),
-        (
-            "logs of the webhook",
-            format!("{kubectl} -n kyma-system logs {LABEL}"),
-        ),
-        (
-            "the same decisions without a cluster",
-            comparison.preview.clone(),
-        ),
-        (
-            "your own kubectl",
-            format!("export KUBECONFIG={kubeconfig}"),
-        ),
-    ];
-    let commands = commands.map(|(what, command)| {
-        let what = paint(DIM, &format!("# {what}"));
-        format!("\n{what}\n{}\n", paint(CYAN, &command))
+    let commands = format!(
+        "# why the first Pod waits\n{kubectl} -n {WITHOUT} describe pod\n\
+         # the second Pod\n{kubectl} -n {WITH} get pod -o yaml\n\
+         # logs of the webhook\n{kubectl} -n kyma-system logs -l app.kubernetes.io/name=rt-bootstrapper\n\
+         # the same decisions without a cluster\n{preview}\n\
+         # your own kubectl\nexport KUBECONFIG={kubeconfig}"
+    );
+    let commands = commands.lines().map(|line| {
+        let (gap, color) = if line.starts_with('#') {
+            ("\n", DIM)
+        } else {
+            ("", CYAN)
+        };
+        format!("{gap}{}\n", paint(color, line))
     });
-    heading("Next", "the cluster is kept") + &commands.concat()
+    heading("Next", "the cluster is kept") + &commands.collect::<String>()
 }
 
 /// A table of at most 98 columns with a margin of two.
@@ -227,7 +180,6 @@ fn table<R: Into<Row>>(style: TableStyle, rows: impl IntoIterator<Item = R>) -> 
     format!("  {}\n", lines.join("\n  "))
 }
 
-const LABEL: &str = "-l app.kubernetes.io/name=rt-bootstrapper";
 const BOLD: u8 = 1;
 const DIM: u8 = 2;
 const RED: u8 = 31;
@@ -287,26 +239,21 @@ mod tests {
         example.kept = Some("kept-demo".to_owned());
         example.differences.push("spec.x: is absent".to_owned());
         let kept = strip_str(&comparison(&example)).to_string();
-        for (text, expected) in [
-            (
-                &text,
-                "-   - image: replace.me/kyma-project/rt-bootstrapper/pause:e2e",
-            ),
-            (
-                &text,
-                "+   - image: r.test:5000/kyma-project/rt-bootstrapper/pause:e2e",
-            ),
-            (&text, "ErrImagePull: … failed to do"),
-            (&text, "┆ registry-credentials"),
-            (&text, "KYMA_FIPS_MODE_ENABLED=true"),
-            (&text, "applied  alter-img-registry  a long"),
-            (&text, "✓ the Pod is as scenarios/eu-sovereign.yaml expects"),
-            (
-                &kept,
-                "docker exec kept-demo kubectl -n without-webhook describe pod",
-            ),
-            (&kept, "expects:\n    spec.x: is absent"),
-        ] {
+        let shown = [
+            "-   - image: replace.me/kyma-project/rt-bootstrapper/pause:e2e",
+            "+   - image: r.test:5000/kyma-project/rt-bootstrapper/pause:e2e",
+            "ErrImagePull: … failed to do",
+            "┆ registry-credentials",
+            "KYMA_FIPS_MODE_ENABLED=true",
+            "applied  alter-img-registry  a long",
+            "✓ the Pod is as scenarios/eu-sovereign.yaml expects",
+        ];
+        let shown_if_kept = [
+            "docker exec kept-demo kubectl -n without-webhook describe pod",
+            "expects:\n    spec.x: is absent",
+        ];
+        let expected = shown.map(|it| (&text, it)).into_iter();
+        for (text, expected) in expected.chain(shown_if_kept.map(|it| (&kept, it))) {
             assert!(text.contains(expected), "{expected} is not in\n{text}");
         }
     }

@@ -59,8 +59,8 @@ pub(crate) fn request(
 /// A container that is ready, with what is needed to reach and to end it.
 #[derive(Debug)]
 pub(crate) struct Container {
-    inner: ContainerAsync<GenericImage>,
-    slot: Slot,
+    pub(super) inner: ContainerAsync<GenericImage>,
+    pub(super) slot: Slot,
 }
 
 impl Container {
@@ -97,22 +97,11 @@ impl Container {
         self.inner.id()
     }
 
-    pub(super) fn kept_name(&self) -> Option<&str> {
-        self.slot.stays.then_some(self.slot.name.as_str())
-    }
-
     /// The port on loopback that Docker mapped.
     pub(crate) async fn port(&self, port: ContainerPort) -> anyhow::Result<u16> {
         let mapped = || self.inner.get_host_port_ipv4(port);
         let what = format!("port {port} of {} is mapped", self.slot.name);
         Ok(until(&what, PATIENCE, mapped).await?)
-    }
-
-    /// Its address in the network of the run, for other containers.
-    pub(super) async fn address(&self) -> anyhow::Result<String> {
-        let address = self.inner.get_bridge_ip_address().await;
-        let address = address.with_context(|| format!("address of {}", self.slot.name))?;
-        Ok(address.to_string())
     }
 }
 
@@ -226,6 +215,6 @@ mod tests {
         ] {
             assert!(source.contains(expected), "{expected}");
         }
-        assert_eq!(super::super::node::KUBECONFIG, "/etc/rancher/k3s/k3s.yaml");
+        assert_eq!(super::super::KUBECONFIG, "/etc/rancher/k3s/k3s.yaml");
     }
 }

@@ -7,12 +7,11 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use kube::ResourceExt as _;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::discovery::{ApiCapabilities, Scope, pinned_kind};
-use kube::{Client, ResourceExt as _};
 use testkit::until::{TooLate, until};
-use tokio::sync::Mutex;
 
 use super::Cluster;
 use crate::docker;
@@ -21,25 +20,16 @@ use crate::evidence::Evidence;
 /// The field manager of what the harness applied.
 pub const MANAGER: &str = "harness";
 
-/// The kinds that the API server serves, as far as they were asked for.
-pub(super) struct Kinds {
-    client: Client,
-    known: Mutex<HashMap<GroupVersionKind, (ApiResource, ApiCapabilities)>>,
-}
+pub(super) type Kinds = HashMap<GroupVersionKind, (ApiResource, ApiCapabilities)>;
 
-impl Kinds {
-    pub(super) fn new(client: Client) -> Self {
-        let known = Mutex::default();
-        Self { client, known }
-    }
-
+impl Cluster {
     async fn api(
         &self,
         (kind, object): (&GroupVersionKind, &DynamicObject),
         namespace: &str,
         patience: Duration,
     ) -> Result<Api<DynamicObject>, TooLate> {
-        let mut known = self.known.lock().await;
+        let mut known = self.kinds.lock().await;
         if !known.contains_key(kind) {
             let what = format!("the API server serves {kind:?}");
             let found = until(&what, patience, || pinned_kind(&self.client, kind)).await?;
@@ -48,13 +38,11 @@ impl Kinds {
         let (resource, capabilities) = &known[kind];
         let namespace = object.metadata.namespace.as_deref().unwrap_or(namespace);
         Ok(match capabilities.scope {
-            Scope::Namespaced => Api::namespaced_with(self.client.clone(), namespace, resource),
-            Scope::Cluster => Api::all_with(self.client.clone(), resource),
+            Scope::Namespaced => Api::namespaced_with(self.client(), namespace, resource),
+            Scope::Cluster => Api::all_with(self.client(), resource),
         })
     }
-}
 
-impl Cluster {
     /// Applies a YAML stream of objects of any kind; those that name no namespace go to `default`. Gives them as the API
     /// server stored them.
     pub async fn apply(&self, yaml: &str) -> anyhow::Result<Vec<DynamicObject>> {
@@ -70,7 +58,7 @@ impl Cluster {
         let params = PatchParams::apply(MANAGER).force();
         let mut stored = Vec::new();
         for (kind, object) in parse(yaml)? {
-            let api = self.kinds.api((&kind, &object), namespace, KIND_PATIENCE);
+            let api = self.api((&kind, &object), namespace, KIND_PATIENCE);
             let api = api.await?;
             let (name, patch) = (object.name_any(), Patch::Apply(&object));
             let applied = api.patch(&name, &params, &patch).await;
@@ -83,7 +71,7 @@ impl Cluster {
     /// Objects that name no namespace are looked for in `default`.
     pub async fn delete(&self, yaml: &str) -> anyhow::Result<()> {
         for (kind, object) in parse(yaml)?.into_iter().rev() {
-            let api = self.kinds.api((&kind, &object), "default", GONE_PATIENCE);
+            let api = self.api((&kind, &object), "default", GONE_PATIENCE);
             let Ok(api) = api.await else {
                 continue;
             };
@@ -154,9 +142,9 @@ fn label(object: &DynamicObject) -> String {
     )
 }
 
-/// Logs of the node's own parts, in its container.
 /// Pods whose logs are evidence.
 const MOST_LOGS: usize = 100;
+/// Logs of the node's own parts, in its container.
 const NODE_LOGS: &str = "/var/log/kube";
 const KIND_PATIENCE: Duration = Duration::from_secs(15);
 

@@ -46,16 +46,6 @@ pub enum ProviderChoice {
     Kube,
 }
 
-impl ProviderChoice {
-    /// The value as the command line spells it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::K3s => "k3s",
-            Self::Kube => "kube",
-        }
-    }
-}
-
 /// The shape of a cluster.
 #[derive(Debug, Clone, Serialize)]
 pub struct ClusterOptions {
@@ -84,19 +74,15 @@ impl ClusterOptions {
     }
 
     /// Without the API for trust bundles: as on clusters that do not have it yet.
-    pub fn without_trust_bundles(self) -> Self {
-        Self {
-            trust_bundles: false,
-            ..self
-        }
+    pub fn without_trust_bundles(mut self) -> Self {
+        self.trust_bundles = false;
+        self
     }
 
     /// Without a node: Pods are admitted and stay Pending.
-    pub fn without_node(self) -> Self {
-        Self {
-            node: false,
-            ..self
-        }
+    pub fn without_node(mut self) -> Self {
+        self.node = false;
+        self
     }
 
     /// With a registry that the node trusts.
@@ -151,11 +137,6 @@ impl ClusterOptions {
         });
         registry.collect()
     }
-
-    /// Everything that shapes the cluster beside its image: equal shapes, interchangeable clusters.
-    pub(super) fn shape(&self) -> String {
-        serde_json::json!(self).to_string()
-    }
 }
 
 /// What k3s brings along and no suite needs; `native` because overlayfs cannot lie on overlayfs; the kubelet
@@ -188,7 +169,7 @@ mod tests {
         let saved = serde_json::json!({ "kubeconfig": "/root/.kube/config" });
         assert!(serde_json::from_value::<Provider>(saved).is_err());
         for choice in ProviderChoice::value_variants() {
-            let read = ProviderChoice::from_str(choice.as_str(), false);
+            let read = ProviderChoice::from_str(&crate::name_of(choice), false);
             assert_eq!(read, Ok(*choice));
         }
         assert!(ProviderChoice::from_str("/root/.kube/config", false).is_err());

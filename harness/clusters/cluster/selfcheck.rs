@@ -74,7 +74,7 @@ async fn parts(
     let secret = serde_json::json!({
         "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "pull" },
         "type": "kubernetes.io/dockerconfigjson",
-        "stringData": { ".dockerconfigjson": registry.identity.docker_config() },
+        "stringData": { ".dockerconfigjson": registry.identity.docker_config(HOST) },
     });
     cluster.apply(&secret.to_string()).await?;
     let anonymous = pod("anonymous", &image, "Always", "");

@@ -74,13 +74,8 @@ impl RunId {
 
 impl std::fmt::Display for RunId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self {
-            namespace,
-            began,
-            process,
-            started,
-            number,
-        } = self;
+        let (namespace, started) = (&self.namespace, &self.started);
+        let (began, process, number) = (self.began, self.process, self.number);
         write!(f, "{namespace}-{began}-{process}-{started}-{number}")
     }
 }

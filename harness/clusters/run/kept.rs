@@ -35,12 +35,8 @@ impl Owner {
     }
 
     /// Name of the network of what is kept, and what the names of kept containers begin with.
-    fn prefix(&self) -> String {
+    pub(super) fn prefix(&self) -> String {
         format!("kyma-kept-{}", short_hash(&self.0))
-    }
-
-    pub(super) fn container_name(&self, name: &str) -> String {
-        format!("{}-{name}", self.prefix())
     }
 
     pub(super) fn labels(&self, digest: &str) -> HashMap<String, String> {

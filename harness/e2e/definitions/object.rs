@@ -38,12 +38,8 @@ async fn created(scenario: &mut Scenario, object: ObjectRef, how: String, step: 
     let text = match how.trim() {
         "again" => {
             let object = scenario.resolved(&object);
-            put(
-                &scenario.client_of(&object)?,
-                &object,
-                scenario.earlier(&object)?,
-            )
-            .await?;
+            let client = scenario.client_of(&object)?;
+            put(&client, &object, scenario.earlier(&object)?).await?;
             return scenario.environment()?.settle(&object).await;
         }
         "with:" => document(scenario, step)?,

@@ -120,8 +120,7 @@ async fn synchronized(
         return record(scenario).await;
     }
     env.kcp.put_runtime(&runtime, None, wave).await?;
-    let kim = env.state().kim.clone();
-    if let Some(kim) = kim {
+    if let Ok(kim) = env.kim() {
         let api = env.cluster(name)?.api.clone();
         let manifests = Vec::new();
         kim.serve(&runtime.name, Destination { api, manifests });
@@ -264,7 +263,7 @@ async fn installed_by_kim(scenario: &mut Scenario, name: String) -> Result {
         cluster.uses(source, &original).await?;
     }
     let pods = cluster.webhook_pods().await?;
-    env.state().pod_uids.insert("webhook".to_owned(), pods);
+    env.state().pod_uids = Some(pods);
     record(scenario).await
 }
 
@@ -276,21 +275,17 @@ async fn migrated(scenario: &mut Scenario, name: String, mode: String) -> Result
     let path = runtime_path(&runtime.name);
     env.kcp.api.patch(&path, &change).await?;
     if mode == MODE_SIGNAL {
-        is_orphaned(&env, &runtime).await?;
+        let api = &env.cluster_of(&runtime)?.api;
+        let owner = named_config_map(api::names::SKR_NAMESPACE, OWNER_MARKER);
+        eventually("the runtime is orphaned", async || {
+            let left = env.kcp.bootstrapper(&runtime.name).await?;
+            ensure!(left.is_null(), "{}", left["status"]["conditions"]);
+            check(api.find(&owner).await?.is_null(), format!("{owner} exists"))
+        })
+        .await?;
     } else {
         env.is_synchronized(&runtime).await?;
     }
     env.record_reconciles();
     Ok(())
-}
-
-async fn is_orphaned(env: &Leased, runtime: &Runtime) -> Result {
-    let api = &env.cluster_of(runtime)?.api;
-    let owner = named_config_map(api::names::SKR_NAMESPACE, OWNER_MARKER);
-    eventually("the runtime is orphaned", async || {
-        let left = env.kcp.bootstrapper(&runtime.name).await?;
-        ensure!(left.is_null(), "{}", left["status"]["conditions"]);
-        check(api.find(&owner).await?.is_null(), format!("{owner} exists"))
-    })
-    .await
 }

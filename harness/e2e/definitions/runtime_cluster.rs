@@ -7,9 +7,7 @@ use std::sync::Arc;
 use api::names::MARKER;
 use tokio::sync::Mutex;
 
-use super::component;
 use super::prelude::*;
-use crate::synchronization::inventory::{inventory, with_fields_of};
 use crate::synchronization::pods::{PodStream, Tally};
 use crate::synchronization::runtime_cluster::deployment_path;
 use crate::synchronization::{number, webhook_path};
@@ -48,9 +46,9 @@ async fn applied_once(scenario: &mut Scenario, name: String) -> Result {
 #[then(expr = "no object on runtime {string} has fields of field manager {string}")]
 async fn no_fields(scenario: &mut Scenario, name: String, manager: String) -> Result {
     let env = synchronization(scenario)?;
-    let api = &env.cluster(&name)?.api;
+    let cluster = env.cluster(&name)?;
     eventually("no object has fields of the manager", async || {
-        let objects = with_fields_of(api, &manager).await?;
+        let objects = cluster.with_fields_of(&manager).await?;
         check(objects.is_empty(), format!("{objects:?}"))
     })
     .await
@@ -60,10 +58,10 @@ async fn no_fields(scenario: &mut Scenario, name: String, manager: String) -> Re
 #[given(expr = "the inventory of runtime {string} is recorded")]
 async fn inventory_recorded(scenario: &mut Scenario, name: String) -> Result {
     let env = synchronization(scenario)?;
-    let api = &env.cluster(&name)?.api;
+    let cluster = env.cluster(&name)?;
     let last = Mutex::new(BTreeSet::new());
     eventually("the objects of the cluster are stable", async || {
-        let now = inventory(api).await?;
+        let now = cluster.inventory().await?;
         let before = std::mem::replace(&mut *last.lock().await, now.clone());
         let changed: Vec<_> = before.symmetric_difference(&now).collect();
         ensure!(changed.is_empty(), "{changed:?}");
@@ -81,9 +79,9 @@ async fn inventory_equal(scenario: &mut Scenario, name: String) -> Result {
     let env = synchronization(scenario)?;
     let before = env.state().inventory.clone();
     let before = before.context("no inventory was recorded")?;
-    let api = &env.cluster(&name)?.api;
+    let cluster = env.cluster(&name)?;
     eventually("the inventory is as recorded", async || {
-        let now = inventory(api).await?;
+        let now = cluster.inventory().await?;
         let left: Vec<_> = now.difference(&before).collect();
         let lost: Vec<_> = before.difference(&now).collect();
         check(now == before, format!("left: {left:?}, lost: {lost:?}"))
@@ -98,16 +96,16 @@ async fn fault(scenario: &mut Scenario, name: String, what: String) -> Result {
     let env = synchronization(scenario)?;
     let number = number(&name)?;
     match what.as_str() {
-        "becomes reachable" => return env.admit(number).await,
+        "becomes reachable" => return env.shut_out(number, false).await,
         "accepts writes again" => return env.accept_writes(number).await,
         _ => {}
     }
     later(scenario, &env, "end all faults", async move |it| {
-        it.admit(number).await?;
+        it.shut_out(number, false).await?;
         it.accept_writes(number).await
     });
     match what.as_str() {
-        "becomes unreachable" => env.shut_out(number).await,
+        "becomes unreachable" => env.shut_out(number, true).await,
         "denies writes to Secrets" => env.deny_secret(number).await,
         _ => env.delay_config_map(number).await,
     }
@@ -179,7 +177,7 @@ async fn deleted_first(scenario: &mut Scenario, name: String) -> Result {
 #[then(expr = "the Pods of the webhook on runtime {string} are not replaced")]
 async fn same_pods(scenario: &mut Scenario, name: String) -> Result {
     let env = synchronization(scenario)?;
-    let before = env.state().pod_uids.get("webhook").cloned();
+    let before = env.state().pod_uids.clone();
     let now = env.cluster(&name)?.webhook_pods().await?;
     equal(&before.context("no Pods were recorded")?, &now)
 }
@@ -198,7 +196,8 @@ async fn stream(scenario: &mut Scenario, name: String) -> Result {
 async fn every_pod(scenario: &mut Scenario, expected: String) -> Result {
     if scenario.environment_of::<Leased>().is_err() {
         ensure!(expected == "is mutated", "of this suite's Pods: {expected}");
-        return component::all_mutated(scenario);
+        let wrong = scenario.observed.noted("Pods that are not mutated")?;
+        return check(*wrong == json!([]), wrong);
     }
     let env = synchronization(scenario)?;
     let tally = tally(&env).await?;

@@ -1,6 +1,5 @@
 //! The sources on KCP, their copies on runtimes, and the signal by which the KIM double copies them.
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use api::runtimes::{FORCE_RECONCILIATION, KCP_NAMESPACE};
@@ -128,8 +127,7 @@ fn double(scenario: &mut Scenario, state: String, key: String) -> Result {
     } else {
         "labels"
     };
-    let is_running = state == "running";
-    let kim = is_running.then(|| Arc::new(Kim::start(&env.kcp, field)));
+    let kim = (state == "running").then(|| Kim::start(&env.kcp, field));
     env.state().kim = kim;
     Ok(())
 }

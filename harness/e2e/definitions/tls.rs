@@ -7,7 +7,6 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use rustls::{RootCertStore, SupportedProtocolVersion, version};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, ServerName};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
@@ -16,6 +15,7 @@ use super::object::ensure_written;
 use super::prelude::*;
 use crate::admission::webhook::NAMESPACE;
 use testkit::pki::client_config_of;
+use testkit::tls::RawClient;
 use testkit::until::until;
 
 #[when(
@@ -39,13 +39,11 @@ async fn connects(scenario: &mut Scenario, tls: String, alpn: String, plain: Str
 
 /// Sends bytes and keeps what comes back until the other side closes.
 async fn send(scenario: &mut Scenario, bytes: &[u8]) -> Result {
-    let mut stream = connect(scenario).await?;
-    stream.write_all(bytes).await?;
-    let mut answer = Vec::new();
-    let closed = stream.read_to_end(&mut answer);
-    let closed = tokio::time::timeout(PATIENCE, closed).await;
+    let mut client = RawClient::new(connect(scenario).await?);
+    client.patience = PATIENCE;
+    client.send(bytes).await?;
     // A reset closes as well as an end.
-    closed.context("the connection stays open")?.ok();
+    let answer = client.rest().await.context("the connection stays open")?;
     let answer = String::from_utf8_lossy(&answer).into_owned();
     scenario.observed.note("connection", json!(answer));
     Ok(())

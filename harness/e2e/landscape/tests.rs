@@ -68,3 +68,17 @@ fn a_bad_file_is_named(#[case] text: &str, #[case] said: &str) {
     let error = loaded(text).unwrap_err();
     assert!(error.starts_with(said), "{error}");
 }
+
+#[test]
+fn an_authority_is_generated_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let trust = Trust {
+        name: "x".to_owned(),
+        signer: None,
+        authorities: vec![Authority::Generate("Root R1".to_owned())],
+    };
+    let pem = certificates(&trust, folder.path()).unwrap();
+    assert_eq!(certificates(&trust, folder.path()).unwrap(), pem);
+    assert!(pem.starts_with("-----BEGIN CERTIFICATE-----"), "{pem}");
+    assert!(pem.ends_with("-----END CERTIFICATE-----\n"), "{pem}");
+}

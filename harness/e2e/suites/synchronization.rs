@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use e2e::runner::{self, Suite};
-use e2e::synchronization::{self, ClustersPool};
+use e2e::synchronization::ClustersPool;
 
 const SUITE: Suite = Suite {
     name: "synchronization",
@@ -14,5 +14,5 @@ const SUITE: Suite = Suite {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    Box::pin(runner::main(SUITE, synchronization::start)).await
+    Box::pin(runner::main(SUITE, ClustersPool::start)).await
 }

@@ -4,7 +4,7 @@
 //! direct from its first use on; the second one is empty at the start of each scenario.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
 use api::names::SKR_NAMESPACE;
@@ -18,7 +18,7 @@ use super::runtime_cluster::RuntimeCluster;
 use super::source::Source;
 use crate::client::Client;
 use crate::definitions::eventually;
-use crate::fixtures::Fixtures;
+use crate::install::Fixtures;
 use crate::rollout::Workload;
 use clusters::cluster::ClusterOptions;
 use clusters::control_plane;
@@ -26,19 +26,6 @@ use clusters::evidence::Evidence;
 use clusters::images::{self, Image, Role};
 use clusters::progress;
 use clusters::setup::Setup;
-
-/// A change of the pull Secret as a runtime received it.
-#[derive(Debug, Clone)]
-pub struct Rotation {
-    /// Name of the Runtime.
-    pub runtime: String,
-    /// Registry for which the Secret has credentials since.
-    pub host: String,
-    /// Time from the write on KCP until the runtime had the Secret.
-    pub arrived: Duration,
-    /// Time from the write on KCP until every replica of the webhook used it.
-    pub decided: Duration,
-}
 
 /// KCP with the controller, and two runtime clusters.
 pub struct Clusters {
@@ -106,7 +93,6 @@ impl Clusters {
         self.fixtures.release().await
     }
 
-    /// The cluster of a Runtime.
     pub(crate) fn cluster_of(&self, runtime: &Runtime) -> Result<&RuntimeCluster> {
         let number = runtime.cluster;
         let number = number.with_context(|| format!("Runtime {} has no cluster", runtime.name))?;
@@ -177,8 +163,8 @@ impl Clusters {
         .await
     }
 
-    /// Changes the pull Secret on KCP and times the synchronization to a runtime in mode direct.
-    pub async fn rotate(&self) -> Result<Rotation> {
+    /// Changes the pull Secret on KCP. Says how long its synchronization to a runtime in mode direct took.
+    pub async fn rotate(&self) -> Result<[String; 3]> {
         let runtime = self.direct(0, None).await?;
         let cluster = self.cluster_of(&runtime)?;
         let source = Source::PullSecret;
@@ -188,12 +174,15 @@ impl Clusters {
         cluster.has(source, &object).await?;
         let arrived = begin.elapsed();
         cluster.uses(source, &object).await?;
-        Ok(Rotation {
-            runtime: runtime.name,
-            host: source.probe(&object)?.1.replace("/x", ""),
-            arrived,
-            decided: begin.elapsed(),
-        })
+        let [arrived, decided] = [arrived, begin.elapsed()].map(|it| it.as_secs_f64());
+        let (runtime, host) = (runtime.name, source.probe(&object)?.1.replace("/x", ""));
+        Ok([
+            format!("the pull Secret on KCP gets credentials for another registry, {host}"),
+            format!("{arrived:.1} s later {runtime} has the same Secret"),
+            format!(
+                "{decided:.1} s later its webhook adds the pull Secret to a Pod with an image of {host}"
+            ),
+        ])
     }
 
     /// Keeps what explains a failure: objects, Events and logs of all three clusters.
@@ -211,11 +200,8 @@ impl Clusters {
                 let copy = runtime.copy(source).await.map(|it| format!("{it:#}"));
                 evidence.keep_result(&format!("{}/{source:?}.json", runtime.cluster.name), copy);
             }
-            let webhook = Workload {
-                client: runtime.api.clone(),
-                namespace: SKR_NAMESPACE,
-                name: WEBHOOK_DEPLOYMENT,
-            };
+            let client = runtime.api.clone();
+            let webhook = Workload::new(client, SKR_NAMESPACE, WEBHOOK_DEPLOYMENT);
             let folder = &runtime.cluster.name;
             webhook.keep_metrics(METRICS_PORT, evidence, folder).await;
             runtime.cluster.collect_evidence(evidence).await;

@@ -15,7 +15,7 @@ use crate::client::Client;
 use crate::definitions::pod::items;
 use crate::definitions::{check, eventually, object};
 use crate::scenario::ObjectRef;
-use clusters::cluster::Cluster;
+use clusters::cluster::{Cluster, MANAGER};
 
 /// KCP as the test sees it. What does not exist is null.
 pub(crate) struct ControlPlane {
@@ -35,7 +35,7 @@ impl ControlPlane {
         if live["type"] != object["type"] {
             self.api.delete(&path).await?;
         }
-        self.api.apply(HARNESS, &path, object).await
+        self.api.apply(MANAGER, &path, object).await
     }
 
     /// Writes new content to a source.
@@ -56,14 +56,14 @@ impl ControlPlane {
     ) -> Result<()> {
         let object = runtime.object(mode, wave);
         let path = runtime_path(&runtime.name);
-        self.api.apply(HARNESS, &path, &object).await?;
+        self.api.apply(MANAGER, &path, &object).await?;
         let status = json!({
             "apiVersion": object["apiVersion"], "kind": RUNTIME_KIND,
             "metadata": { "name": runtime.name },
             "status": { "state": "Ready", "provisioningCompleted": true },
         });
         let path = format!("{path}/status");
-        self.api.apply(HARNESS, &path, &status).await
+        self.api.apply(MANAGER, &path, &status).await
     }
 
     /// Writes the Secret with the kubeconfig of a Runtime, as KIM does.
@@ -82,7 +82,7 @@ impl ControlPlane {
             "data": { (key): BASE64.encode(text) },
         });
         let path = secret_path(&runtime.id);
-        self.api.apply(HARNESS, &path, &object).await
+        self.api.apply(MANAGER, &path, &object).await
     }
 
     pub(crate) async fn delete_kubeconfig(&self, runtime: &Runtime) -> Result<()> {
@@ -199,6 +199,3 @@ fn secret_path(id: &str) -> String {
     let name = kubeconfig_secret(id);
     format!("/api/v1/namespaces/{KCP_NAMESPACE}/secrets/{name}")
 }
-
-/// Field manager of what scenarios apply.
-const HARNESS: &str = "harness";

@@ -155,11 +155,7 @@ async fn is_up(kcp: &ControlPlane) -> Result<()> {
 }
 
 pub(super) fn workload(kcp: &ControlPlane) -> Workload {
-    Workload {
-        client: kcp.api.clone(),
-        namespace: KCP_NAMESPACE,
-        name: NAME,
-    }
+    Workload::new(kcp.api.clone(), KCP_NAMESPACE, NAME)
 }
 
 /// Its ServiceAccount.

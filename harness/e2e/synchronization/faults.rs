@@ -1,10 +1,10 @@
 //! Faults of a runtime cluster, injected on its node and in its API.
 //!
-//! [`Clusters::admit`] and [`Clusters::accept_writes`] end them, also when there is none.
+//! [`Clusters::shut_out`] and [`Clusters::accept_writes`] end them, also when there is none.
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use http::Method;
 use serde_json::json;
 use tokio::time::timeout;
@@ -13,27 +13,14 @@ use super::clusters::Clusters;
 use super::source::Source;
 use crate::client::Answer;
 use crate::definitions::{check, eventually};
+use crate::rollout::filter;
 
 impl Clusters {
-    /// Rejects connections from KCP; the test uses another address.
-    pub(crate) async fn shut_out(&self, number: usize) -> Result<()> {
+    /// Rejects connections from KCP, or accepts them again; the test uses another address.
+    pub(crate) async fn shut_out(&self, number: usize, is_out: bool) -> Result<()> {
         let address = self.kcp.cluster.node_address().await?;
-        let rule = format!("iptables -I INPUT -s {address} -j REJECT");
-        self.on_node(number, &rule).await
-    }
-
-    /// Accepts connections from KCP again.
-    pub(crate) async fn admit(&self, number: usize) -> Result<()> {
-        let address = self.kcp.cluster.node_address().await?;
-        let rule = format!("while iptables -D INPUT -s {address} -j REJECT; do :; done; true");
-        self.on_node(number, &rule).await
-    }
-
-    async fn on_node(&self, number: usize, command: &str) -> Result<()> {
-        let node = &self.runtimes[number].cluster;
-        let output = node.exec_on_node(&["sh", "-c", command]).await?;
-        ensure!(output.code == 0, "{command}: {output:?}");
-        Ok(())
+        let rule = format!("INPUT -s {address} -j REJECT");
+        filter(&self.runtimes[number].cluster, "filter", &rule, is_out).await
     }
 
     /// Denies writes to the pull Secret by an admission policy, and waits until the policy is active.
@@ -48,9 +35,9 @@ impl Clusters {
 
     /// Delays writes to the ConfigMap by a webhook that does not respond.
     pub(crate) async fn delay_config_map(&self, number: usize) -> Result<()> {
-        let rule = format!("iptables -I {SILENCE}");
-        self.on_node(number, &rule).await?;
-        self.runtimes[number].cluster.apply(SILENT_WEBHOOK).await?;
+        let cluster = &self.runtimes[number].cluster;
+        filter(cluster, "filter", SILENCE, true).await?;
+        cluster.apply(SILENT_WEBHOOK).await?;
         eventually("writes wait", async || {
             let write = self.touch(number, Source::Configuration);
             let written = timeout(Duration::from_secs(1), write).await;
@@ -72,8 +59,7 @@ impl Clusters {
         let cluster = &self.runtimes[number].cluster;
         cluster.delete(DENIAL).await?;
         cluster.delete(SILENT_WEBHOOK).await?;
-        let rule = format!("while iptables -D {SILENCE}; do :; done; true");
-        self.on_node(number, &rule).await
+        filter(cluster, "filter", SILENCE, false).await
     }
 }
 

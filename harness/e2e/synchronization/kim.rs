@@ -25,10 +25,13 @@ use super::control_plane::{ControlPlane, runtime_path};
 use super::runtime_cluster::deployment_path;
 use super::source::{Source, content};
 use crate::client::Client;
+use crate::definitions::PATIENCE;
 use crate::definitions::object::path;
-use crate::definitions::{PATIENCE, locked};
 use crate::scenario::ObjectRef;
 use testkit::until::until;
+
+/// The task of the double.
+pub(crate) type Running = AbortOnDropHandle<()>;
 
 /// A runtime that the double synchronizes.
 #[derive(Clone)]
@@ -38,13 +41,7 @@ pub(crate) struct Destination {
     pub(crate) manifests: Vec<Value>,
 }
 
-/// The running double.
 pub(crate) struct Kim {
-    shared: Arc<Shared>,
-    _task: AbortOnDropHandle<()>,
-}
-
-struct Shared {
     kcp: Client,
     field: &'static str,
     destinations: Mutex<BTreeMap<String, Destination>>,
@@ -52,37 +49,32 @@ struct Shared {
 }
 
 impl Kim {
-    /// Starts it. It reads and removes the key in a field of the metadata; the public manager's are the annotations. From a
+    /// Starts it; it ends with the handle. It reads and removes the key in a field of the metadata; the public manager's are the annotations. From a
     /// Runtime without a destination the key is removed and nothing is written.
-    pub(crate) fn start(kcp: &ControlPlane, field: &'static str) -> Self {
+    pub(crate) fn start(kcp: &ControlPlane, field: &'static str) -> (Arc<Self>, Running) {
         let kind = GroupVersionKind::gvk(RUNTIME_GROUP, RUNTIME_VERSION, RUNTIME_KIND);
         let resource = ApiResource::from_gvk_with_plural(&kind, RUNTIME_PLURAL);
         let runtimes = Api::namespaced_with(kcp.cluster.client(), KCP_NAMESPACE, &resource);
-        let shared = Arc::new(Shared {
+        let kim = Arc::new(Self {
             kcp: kcp.api.clone(),
             field,
             destinations: Mutex::default(),
             counts: Mutex::default(),
         });
-        let task = tokio::spawn(Arc::clone(&shared).run(runtimes));
-        Self {
-            shared,
-            _task: AbortOnDropHandle::new(task),
-        }
+        let task = tokio::spawn(Arc::clone(&kim).run(runtimes));
+        (kim, AbortOnDropHandle::new(task))
     }
 
     /// The runtime to which a Runtime is synchronized from now on.
     pub(crate) fn serve(&self, runtime: &str, destination: Destination) {
-        locked(&self.shared.destinations).insert(runtime.to_owned(), destination);
+        testkit::locked(&self.destinations).insert(runtime.to_owned(), destination);
     }
 
     /// How often it reconciled each Runtime.
     pub(crate) fn counts(&self) -> BTreeMap<String, u64> {
-        locked(&self.shared.counts).clone()
+        testkit::locked(&self.counts).clone()
     }
-}
 
-impl Shared {
     async fn run(self: Arc<Self>, runtimes: Api<DynamicObject>) {
         let changed = watcher(runtimes, watcher::Config::default())
             .default_backoff()
@@ -103,12 +95,14 @@ impl Shared {
         if !until("KIM acknowledges the signal", PATIENCE, acknowledge).await? {
             return Ok(());
         }
-        let destination = locked(&self.destinations).get(name).cloned();
+        let destination = testkit::locked(&self.destinations).get(name).cloned();
         if let Some(destination) = destination {
             let synchronize = || destination.synchronize(&self.kcp);
             until("KIM copies the sources", PATIENCE, synchronize).await?;
         }
-        *locked(&self.counts).entry(name.to_owned()).or_default() += 1;
+        *testkit::locked(&self.counts)
+            .entry(name.to_owned())
+            .or_default() += 1;
         Ok(())
     }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use anyhow::{Context as _, ensure};
 use futures::FutureExt as _;
@@ -16,16 +16,15 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use super::clusters::Clusters;
 use super::control_plane::Runtime;
 use super::controller::Installation;
-use super::kim::Kim;
+use super::kim::{Kim, Running};
 use super::pods::{PodStream, Tally};
 use super::runtime_cluster::RuntimeCluster;
 use crate::client::Client;
 use crate::definitions::source::keys;
-use crate::fixtures::Fixtures;
+use crate::install::Fixtures;
 use crate::runner::{Environments, Selection, diagnosed};
 use crate::scenario::{Cluster, Environment};
 use clusters::images::{self, Role};
-use clusters::progress;
 use clusters::setup::Setup;
 
 /// Sets of clusters that are free, and the way back for those that are in use.
@@ -53,7 +52,7 @@ pub(crate) struct State {
     /// Whether a step of the suite has run.
     pub(crate) is_begun: bool,
     /// The KIM double, if the scenario has one.
-    pub(crate) kim: Option<Arc<Kim>>,
+    pub(crate) kim: Option<(Arc<Kim>, Running)>,
     /// Runtimes by the names in the steps.
     pub(crate) runtimes: BTreeMap<String, Runtime>,
     /// Runtimes of a step that creates many.
@@ -74,33 +73,23 @@ pub(crate) struct State {
     pub(crate) leader: Option<String>,
     /// Inventory of a runtime cluster, as a step recorded it.
     pub(crate) inventory: Option<BTreeSet<String>>,
-    /// UIDs of Pods that must not be replaced, by name.
-    pub(crate) pod_uids: BTreeMap<String, Value>,
-}
-
-/// Starts the sets that the selected scenarios need, or takes those that an earlier run kept.
-///
-/// # Errors
-/// When a cluster or a controller does not become ready.
-pub async fn start(selection: &Selection, keep: bool) -> anyhow::Result<ClustersPool> {
-    let setup = Setup::load()?;
-    progress::say(&format!("clusters run on {}", setup.provider));
-    let size = selection.scenarios.min(ClustersPool::SIZE);
-    ClustersPool::start(&setup, keep, size).await
+    /// UIDs of the Pods of the webhook, which must not be replaced.
+    pub(crate) pod_uids: Option<Value>,
 }
 
 impl ClustersPool {
     /// Number of sets. A third one makes the suite alone faster, and all suites beside each other slower on two cores.
     pub const SIZE: usize = SUFFIXES.len();
 
-    async fn start(setup: &Setup, keep: bool, size: usize) -> anyhow::Result<Self> {
+    /// Starts the sets that the selected scenarios need, or takes those that an earlier run kept.
+    pub async fn start(setup: &Setup, selection: &Selection, keep: bool) -> anyhow::Result<Self> {
         let fixtures = Arc::new(Fixtures::prepare(setup, keep).await?);
         let image = images::product(Role::Controller).await?;
         let start = |suffix| {
             let fixtures = Arc::clone(&fixtures);
             Box::pin(Clusters::with(fixtures, &image, suffix))
         };
-        let suffixes = SUFFIXES.into_iter().take(size);
+        let suffixes = SUFFIXES.into_iter().take(selection.scenarios);
         let started = futures::future::try_join_all(suffixes.map(start)).await?;
         let size = started.len();
         let (returns, free) = unbounded_channel();
@@ -117,20 +106,23 @@ impl ClustersPool {
         })
     }
 
-    /// Takes a free set, with the controller as the scenario's `Given` steps say.
-    async fn lease(&self, given: &[String]) -> anyhow::Result<Arc<Leased>> {
+    /// Waits for a set in which no clean-up failed.
+    async fn take(&self) -> anyhow::Result<Arc<Clusters>> {
         let (free, retired) = &mut *self.free.lock().await;
-        let clusters = loop {
-            let is_left = retired.len() < self.size;
-            ensure!(is_left, "a clean-up failed in each set of clusters");
+        while retired.len() < self.size {
             let (clusters, is_clean) = free.recv().await.context("the pool is closed")?;
             if is_clean {
-                break clusters;
+                return Ok(clusters);
             }
             retired.push(clusters);
-        };
+        }
+        anyhow::bail!("a clean-up failed in each set of clusters")
+    }
+
+    /// Takes a free set, with the controller as the scenario's `Given` steps say.
+    async fn lease(&self, given: &[String]) -> anyhow::Result<Arc<Leased>> {
         let leased = Leased {
-            clusters,
+            clusters: self.take().await?,
             returns: self.returns.clone(),
             is_retired: AtomicBool::new(false),
             state: Mutex::default(),
@@ -165,7 +157,7 @@ impl Environments for ClustersPool {
 impl Leased {
     /// The state; the guard must not be held across an await.
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        testkit::locked(&self.state)
     }
 
     /// The set of clusters, for an action at the end of the scenario.
@@ -187,11 +179,8 @@ impl Leased {
     /// Records how often KIM has reconciled each Runtime.
     pub(crate) fn record_reconciles(&self) {
         let mut state = self.state();
-        state.reconciles = state
-            .kim
-            .as_ref()
-            .map(|kim| kim.counts())
-            .unwrap_or_default();
+        let kim = state.kim.as_ref();
+        state.reconciles = kim.map(|(kim, _)| kim.counts()).unwrap_or_default();
     }
 
     /// Records how often objects were applied on each runtime cluster.
@@ -209,12 +198,10 @@ impl Leased {
         Ok(keys(&live).iter().all(|it| *it == "true"))
     }
 
-    /// The KIM double.
     pub(crate) fn kim(&self) -> anyhow::Result<Arc<Kim>> {
-        self.state()
-            .kim
-            .clone()
-            .context("the KIM double does not run")
+        let state = self.state();
+        let kim = state.kim.as_ref().map(|(kim, _)| Arc::clone(kim));
+        kim.context("the KIM double does not run")
     }
 }
 

@@ -1,6 +1,6 @@
 //! A runtime cluster: copies of the sources, and the webhook.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Result, ensure};
 use api::names::{SKR_NAMESPACE, WEBHOOK_CERTIFICATE, WEBHOOK_CONFIGURATION, WEBHOOK_LEASE};
@@ -8,6 +8,8 @@ use api::runtimes::{
     CONTENT_HASH, OWNER_MARKER, REQUIRES_PULL_SECRET, REQUIRES_TRUST_BUNDLE, WEBHOOK_DEPLOYMENT,
 };
 use http::Method;
+use kube::Resource as _;
+use kube::api::DynamicObject;
 use serde_json::{Value, json};
 
 use super::control_plane::named_config_map;
@@ -19,7 +21,6 @@ use crate::definitions::{check, eventually};
 use clusters::cluster::Cluster;
 use testkit::metrics::Samples;
 
-/// A runtime cluster as the test sees it.
 pub(crate) struct RuntimeCluster {
     pub(crate) cluster: Cluster,
     pub(crate) api: Client,
@@ -160,6 +161,40 @@ impl RuntimeCluster {
         Ok(asked.await?.good()?.at("/status/token").clone())
     }
 
+    /// All objects but those that are [`VOLATILE`], by `group/plural namespace/name`.
+    async fn objects(&self) -> Result<BTreeMap<String, Value>> {
+        let is_volatile = |name: &str| VOLATILE.iter().any(|it| name.starts_with(it));
+        let mut objects = BTreeMap::new();
+        for resource in self.api.listed().await? {
+            let kind = format!("{}/{} ", resource.group, resource.plural);
+            if is_volatile(&kind) {
+                continue;
+            }
+            let path = DynamicObject::url_path(&resource, None);
+            for item in self.api.items(&path).await? {
+                let text = |key: &str| item["metadata"][key].as_str().unwrap_or_default();
+                let name = format!("{kind}{}/{}", text("namespace"), text("name"));
+                objects.insert(name, item);
+            }
+        }
+        objects.retain(|name, _| !is_volatile(name));
+        Ok(objects)
+    }
+
+    /// The names of all objects, of every kind that the API server lists.
+    pub(crate) async fn inventory(&self) -> Result<BTreeSet<String>> {
+        Ok(self.objects().await?.into_keys().collect())
+    }
+
+    /// Objects with fields of a field manager.
+    pub(crate) async fn with_fields_of(&self, manager: &str) -> Result<Vec<String>> {
+        let mut objects = self.objects().await?;
+        objects.retain(|_, object| {
+            items(&object["metadata"]["managedFields"]).any(|entry| entry["manager"] == manager)
+        });
+        Ok(objects.into_keys().collect())
+    }
+
     /// Deletes every object of the product: those of the manifests, and those that controller and webhook wrote.
     pub(crate) async fn clear(&self, manifests: &[Value]) -> Result<()> {
         for object in manifests.iter().rev() {
@@ -197,6 +232,17 @@ pub(crate) fn webhook_path() -> String {
     )
 }
 
+/// Prefixes of the names of objects that the cluster itself creates and deletes, or computes at each list.
+const VOLATILE: [&str; 7] = [
+    "/events ",
+    "events.k8s.io/events ",
+    "/componentstatuses ",
+    // Of kubelets, deleted by age.
+    "certificates.k8s.io/certificatesigningrequests ",
+    "metrics.k8s.io/",
+    "coordination.k8s.io/leases kube-node-lease/",
+    "coordination.k8s.io/leases kube-system/apiserver-",
+];
 const READER: &str = "
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole

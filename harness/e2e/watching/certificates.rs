@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
 use listener::XFCC_HEADER;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::{Certificate, Client, Identity};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
@@ -18,8 +19,8 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::environment::Watching;
-use super::{DOMAIN, LIFECYCLE, RUNTIME, operator};
-use crate::definitions::{PATIENCE, locked, random};
+use super::{DOMAIN, LIFECYCLE, RUNTIME};
+use crate::definitions::{PATIENCE, random};
 use crate::gateway::{Certificates, HOST, NODE_PORT, leaf};
 
 /// Runtime ID of another runtime of the fleet.
@@ -27,7 +28,7 @@ pub(crate) const OTHER_RUNTIME: &str = "b1b0a9f6-another-runtime";
 
 impl Watching {
     pub(crate) fn authority(&self) -> Arc<Authority> {
-        Arc::clone(&locked(&self.authority))
+        Arc::clone(&testkit::locked(&self.authority))
     }
 
     /// Rotates the CA of both sides without an interruption: first both CAs are trusted, then the new one signs, then the
@@ -38,7 +39,7 @@ impl Watching {
         let both = [old.as_ref(), new.as_ref()];
         self.distribute(&old, &both).await?;
         self.distribute(&new, &both).await?;
-        *locked(&self.authority) = Arc::clone(&new);
+        *testkit::locked(&self.authority) = Arc::clone(&new);
         self.distribute(&new, &[&new]).await
     }
 
@@ -51,7 +52,7 @@ impl Watching {
     async fn distribute(&self, signer: &Authority, trusted: &[&Authority]) -> Result<()> {
         let bundle: String = trusted.iter().map(|it| it.pem()).collect();
         self.trusted.replace(bundle.as_bytes())?;
-        operator::trust(&self.kcp, &bundle).await?;
+        self.trust(&bundle).await?;
         self.operator.update_mounts().await?;
         let certificates = gateway_certificates(signer, trusted)?;
         self.gateway.renew(&self.kcp, &certificates).await?;
@@ -102,7 +103,8 @@ impl Watching {
             .build()?;
         let url = format!("https://{HOST}:{NODE_PORT}/v2/{LIFECYCLE}/event");
         // As if a proxy before the gateway had received the certificate of the runtime.
-        let claimed = escaped(&self.runtime.certificate().await?);
+        let claimed = self.runtime.certificate().await?;
+        let claimed = utf8_percent_encode(&claimed, NON_ALPHANUMERIC);
         let header = format!("By=spiffe://x;Subject=\"CN={RUNTIME}\";Cert=\"{claimed}\"");
         let request = client.post(url).header(&XFCC_HEADER, header);
         request.body(event).send().await?.error_for_status()?;
@@ -113,15 +115,6 @@ impl Watching {
         let address = self.kcp.node_address().await?.parse()?;
         Ok(SocketAddr::new(address, NODE_PORT))
     }
-}
-
-/// A PEM text as Envoy writes it into the header.
-fn escaped(text: &str) -> String {
-    let escaped = text.bytes().map(|byte| match byte {
-        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => char::from(byte).to_string(),
-        byte => format!("%{byte:02X}"),
-    });
-    escaped.collect()
 }
 
 /// Reads without a request: the end of the connection, or an alert as an error.

@@ -1,7 +1,7 @@
 //! Faults of KCP, the Kymas that scenarios create without a step's document, and what the demo shows: the delivery of one
 //! event, and of one for a change during an outage of KCP.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Result, bail, ensure};
 use serde_json::{Value, json};
@@ -11,24 +11,8 @@ use super::{LIFECYCLE, RUNTIME, kyma};
 use crate::client::Write;
 use crate::definitions::{eventually, random};
 use crate::gateway::NODE_PORT;
+use crate::rollout::filter;
 use crate::scenario::ObjectRef;
-
-/// Deliveries of the events for two Kymas on a runtime to a manager on KCP.
-#[derive(Debug, Clone)]
-pub struct Delivery {
-    /// Runtime in the client certificate.
-    pub runtime: String,
-    /// The manager.
-    pub manager: &'static str,
-    /// Duration of the write.
-    pub write: Duration,
-    /// Time from the start of the write until the manager had the event.
-    pub received: Duration,
-    /// Duration of a write while KCP was unreachable.
-    pub write_in_outage: Duration,
-    /// Time from the end of the outage until the manager had that event.
-    pub received_after_outage: Duration,
-}
 
 impl Watching {
     /// Injects a fault of KCP, by its name in steps, or ends it, also when there is none.
@@ -39,13 +23,7 @@ impl Watching {
             // Before they are forwarded to the Pod of the gateway.
             "packets are dropped" => {
                 let rule = format!("PREROUTING -p tcp --dport {NODE_PORT} -j DROP");
-                let command = if is_injected {
-                    format!("iptables -t mangle -I {rule}")
-                } else {
-                    format!("while iptables -t mangle -D {rule} 2>/dev/null; do :; done")
-                };
-                let output = self.kcp.exec_on_node(&["sh", "-c", &command]).await?;
-                ensure!(output.code == 0, "{command}: {output:?}");
+                filter(&self.kcp, "mangle", &rule, is_injected).await?;
             }
             "the listener is stopped" => {
                 for manager in &self.managers {
@@ -66,8 +44,8 @@ impl Watching {
         Ok(())
     }
 
-    /// Creates two Kymas, the second one while KCP refuses connections.
-    pub async fn deliver(&self) -> Result<Delivery> {
+    /// Creates two Kymas, the second one while KCP refuses connections. Says what happened and how long it took.
+    pub async fn deliver(&self) -> Result<[String; 4]> {
         let namespace = self.create_namespace("demo").await?;
         let begin = Instant::now();
         let kyma = self.create_kyma(&namespace).await?;
@@ -82,16 +60,18 @@ impl Watching {
         let end = Instant::now();
         self.change_fault(REFUSED, false).await?;
         self.is_received(&namespace, &kyma?).await?;
-        let received_after_outage = end.elapsed();
+        let after = end.elapsed().as_secs_f64();
         self.delete_namespace(&namespace).await?;
-        Ok(Delivery {
-            runtime: RUNTIME.to_owned(),
-            manager: LIFECYCLE,
-            write,
-            received,
-            write_in_outage,
-            received_after_outage,
-        })
+        let [write, received, second] = [write, received, write_in_outage]
+            .map(|span| format!("{:.0} ms", span.as_secs_f64() * 1_000.0));
+        Ok([
+            format!("a Kyma is created on runtime {RUNTIME}; the write took {write}"),
+            format!("within {received} {LIFECYCLE} on KCP received the event"),
+            format!("KCP is unreachable, another Kyma is created; the write took {second}"),
+            format!(
+                "{after:.1} s after KCP is reachable again {LIFECYCLE} received that event, too"
+            ),
+        ])
     }
 
     async fn is_received(&self, namespace: &str, kyma: &str) -> Result<()> {

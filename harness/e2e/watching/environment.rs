@@ -1,26 +1,28 @@
 //! What the scenarios share. [`Watching::start`] returns when a change on the runtime leads to an event on KCP.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use api::runtimes::KCP_NAMESPACE;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use listener::{
     CertificateCheck, RuntimeId, RuntimeIdFromCommonName, RuntimeLiveness, SanPinning,
     SkrDomainLookup, TrustAnchors,
 };
+use serde_json::{Value, json};
 use testkit::pki::Authority;
 
 use super::certificates::{fresh_authority, gateway_certificates, watcher_certificates};
 use super::manager::Manager;
 use super::runtime::{REPLICAS, WatchedRuntime};
-use super::{DOMAIN, LIFECYCLE, MANAGERS, PINNED, RUNTIME, operator};
+use super::{DOMAIN, LIFECYCLE, MANAGERS, PINNED, RUNTIME};
 use crate::client::Client;
 use crate::definitions::eventually;
-use crate::fixtures::this_machine;
-use crate::gateway::{Gateway, publish_host};
+use crate::gateway::{Gateway, publish_host, secret};
+use crate::install::{apply, this_machine};
 use crate::rollout::Workload;
 use clusters::cluster::{Cluster, ClusterOptions};
 use clusters::evidence::Evidence;
@@ -34,7 +36,6 @@ use testkit::until::until;
 pub struct Watching {
     run: Run,
     pub(super) kcp: Cluster,
-    pub(super) kcp_client: Client,
     pub(crate) gateway: Gateway,
     pub(crate) managers: Vec<Manager>,
     pub(crate) operator: Workload,
@@ -55,104 +56,92 @@ impl SkrDomainLookup for Domains {
         &'a self,
         runtime: &'a RuntimeId,
     ) -> BoxFuture<'a, Result<Option<String>, Box<dyn std::error::Error + Send + Sync>>> {
-        let domains = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let domains = testkit::locked(&self.0);
         futures::future::ready(Ok(domains.get(runtime.as_str()).cloned())).boxed()
     }
 }
 
 impl Watching {
     /// Starts everything, or uses what an earlier run kept.
-    ///
-    /// # Errors
-    /// At the first part that does not become ready.
     pub async fn start(setup: &Setup, keep: bool) -> Result<Self> {
         let gateway = images::gateway(setup).await?;
         let watcher = images::product(Role::Watcher).await?;
         let operator = images::operator().await?;
         let run = Run::begin(keep).await?;
-        let start = |name| {
-            let (run, provider) = (&run, &setup.provider);
-            async move { Cluster::start(run, provider, &ClusterOptions::new(name)).await }
+        let start = async |name| {
+            let options = ClusterOptions::new(name);
+            Box::pin(Cluster::start(&run, &setup.provider, &options)).await
         };
-        let names = ["watching-kcp", "watching-skr"];
-        let clusters = futures::future::try_join_all(names.map(|name| Box::pin(start(name))));
-        let clusters = progress::show("start two clusters", clusters).await?;
-        let [kcp, runtime] = <[Cluster; 2]>::try_from(clusters)
-            .ok()
-            .context("two clusters")?;
-        let install = Box::pin(Self::install(
-            (&kcp, [&gateway, &operator]),
-            (&runtime, &watcher),
-        ));
-        let installed = progress::show("install gateway and watcher", install).await;
-        let evidence = || Evidence::of("watching", "installation");
-        let environment = match installed {
-            Ok(installed) => installed(run, kcp, runtime),
-            Err(error) => {
-                let evidence = evidence()?;
-                kcp.collect_evidence(&evidence).await;
-                runtime.collect_evidence(&evidence).await;
-                return Err(error);
-            }
-        };
-        let delivers = Box::pin(environment.delivers());
-        let delivers = progress::show("an event is delivered", delivers).await;
-        if delivers.is_err() {
-            environment.collect(&evidence()?).await;
-        }
-        delivers.map(|()| environment)
-    }
-
-    /// Installs everything, and gives what makes the environment of it. The clusters stay the caller's until then, so that a
-    /// failure leaves evidence of them.
-    async fn install(
-        (kcp, [gateway, operator]): (&Cluster, [&Image; 2]),
-        (runtime, watcher): (&Cluster, &Image),
-    ) -> Result<impl FnOnce(Run, Cluster, Cluster) -> Self + use<>> {
+        let clusters = async { tokio::try_join!(start("watching-kcp"), start("watching-skr")) };
+        let (kcp, runtime) = progress::show("start two clusters", clusters).await?;
         let authority = fresh_authority()?;
         let trusted = TrustAnchors::from_pem(authority.pem().as_bytes())?;
         let domains = Domains::default();
-        let managers = managers(kcp, &trusted, &domains).await?;
+        let client = Client::with(&kcp.kubeconfig).await?;
+        let environment = Self {
+            managers: managers(&kcp, &trusted, &domains).await?,
+            operator: Workload::new(client.clone(), KCP_NAMESPACE, OPERATOR),
+            gateway: Gateway::new(client),
+            runtime: WatchedRuntime::of(runtime).await?,
+            authority: Mutex::new(Arc::new(authority)),
+            run,
+            kcp,
+            trusted,
+            domains,
+        };
+        environment.set_domain(DOMAIN);
+        let install = Box::pin(environment.install(&gateway, &operator, &watcher));
+        let mut installed = progress::show("install gateway and watcher", install).await;
+        if installed.is_ok() {
+            let delivers = Box::pin(environment.delivers());
+            installed = progress::show("an event is delivered", delivers).await;
+        }
+        if installed.is_err() {
+            let evidence = Evidence::of("watching", "installation")?;
+            environment.collect(&evidence).await;
+        }
+        installed.map(|()| environment)
+    }
+
+    async fn install(&self, gateway: &Image, operator: &Image, watcher: &Image) -> Result<()> {
+        let (kcp, runtime, authority) = (&self.kcp, &self.runtime, self.authority());
         kcp.load_image(gateway).await?;
         let certificates = gateway_certificates(&authority, &[&authority])?;
-        let image = &gateway.reference;
-        let routes = [&MANAGERS[..], &[operator::NAME]].concat();
-        let gateway = Gateway::install(kcp, image, &routes, &certificates).await?;
-        let operator = operator::install(kcp, operator, authority.pem()).await?;
-        for manager in &managers {
+        let (image, routes) = (&gateway.reference, [&MANAGERS[..], &[OPERATOR]].concat());
+        let installed = self.gateway.install(kcp, image, &routes, &certificates);
+        installed.await?;
+        self.install_operator(operator, authority.pem()).await?;
+        for manager in &self.managers {
             Gateway::route(kcp, manager.name, manager.address).await?;
         }
-        runtime.load_image(watcher).await?;
-        publish_host(runtime, kcp).await?;
+        runtime.cluster.load_image(watcher).await?;
+        publish_host(&runtime.cluster, kcp).await?;
         let certificates = watcher_certificates(&authority, &[&authority])?;
-        let image = &watcher.reference;
-        let watcher = WatchedRuntime::install(runtime, image, &certificates).await?;
-        operator.is_rolled_out().await?;
+        runtime.install(&watcher.reference, &certificates).await?;
+        self.operator.is_rolled_out().await?;
         // A kept operator has the CA of another run.
-        operator.update_mounts().await?;
-        let kcp_client = Client::with(&kcp.kubeconfig).await?;
-        Ok(move |run, kcp, cluster| {
-            let environment = Self {
-                run,
-                kcp,
-                kcp_client,
-                gateway,
-                managers,
-                operator,
-                runtime: WatchedRuntime { cluster, watcher },
-                authority: Mutex::new(Arc::new(authority)),
-                trusted,
-                domains,
-            };
-            environment.set_domain(DOMAIN);
-            environment
-        })
+        self.operator.update_mounts().await
+    }
+
+    /// Installs the example operator of the listener's crate, as an operator runs it, without waiting for its Pod.
+    async fn install_operator(&self, image: &Image, bundle: &str) -> Result<()> {
+        self.kcp.load_image(image).await?;
+        self.trust(bundle).await?;
+        let mut objects: Vec<Value> = serde_saphyr::from_multiple(include_str!("operator.yaml"))?;
+        let deployment = objects.iter_mut().find(|it| it["kind"] == "Deployment");
+        let template = &mut deployment.context("no Deployment")?["spec"]["template"];
+        template["spec"]["containers"][0]["image"] = json!(image.reference);
+        apply(&self.kcp, &objects).await
+    }
+
+    /// Replaces the CAs that the example operator trusts; it reads them again every five seconds.
+    pub(super) async fn trust(&self, bundle: &str) -> Result<()> {
+        let files = json!({ "ca.crt": bundle });
+        let secret = secret(KCP_NAMESPACE, "example-operator-ca", &files);
+        self.kcp.apply(&secret.to_string()).await.map(drop)
     }
 
     /// Removes everything that is not kept.
-    ///
-    /// # Errors
-    /// When Docker reports an error.
     pub async fn stop(self) -> Result<()> {
         for manager in &self.managers {
             manager.stop().await?;
@@ -203,9 +192,7 @@ impl Watching {
     }
 
     pub(crate) fn set_domain(&self, domain: &str) {
-        let domains = self.domains.0.lock();
-        let mut domains = domains.unwrap_or_else(PoisonError::into_inner);
-        domains.insert(RUNTIME.to_owned(), domain.to_owned());
+        testkit::locked(&self.domains.0).insert(RUNTIME.to_owned(), domain.to_owned());
     }
 
     /// Keeps what explains a failure: objects, Events and logs of both clusters, Envoy's among them, and metrics.
@@ -217,7 +204,7 @@ impl Watching {
         evidence.keep_result("gateway/certs.json", self.gateway.page("certs").await);
         for manager in &self.managers {
             let file = format!("managers/{}.txt", manager.name);
-            evidence.keep(&file, manager.metrics_page());
+            evidence.keep(&file, manager.metrics().text());
         }
     }
 }
@@ -243,3 +230,5 @@ async fn managers(
 
 /// Longest time that one event takes when the watcher was asked.
 const EVENT_LIMIT: Duration = Duration::from_secs(2);
+/// The name of the example operator as a manager, and of its Deployment on KCP.
+const OPERATOR: &str = "example-operator";

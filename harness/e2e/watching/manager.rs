@@ -14,7 +14,6 @@ use listener::{
     Authentication, CertificateCheck, Event, Liveness, Notification, Notifications, Options,
     UnresponsiveReason, register_listener_component,
 };
-use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use serde_json::json;
 use testkit::metrics::Samples;
@@ -23,7 +22,6 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::HEARTBEAT_INTERVAL;
-use crate::definitions::locked;
 
 /// An event that arrived, and when.
 pub(crate) type Received = (Event, SystemTime);
@@ -35,12 +33,6 @@ pub(crate) fn body([group, version, kind]: [&str; 3], namespace: &str, name: &st
         "watchedGvk": { "group": group, "version": version, "kind": kind },
     });
     about.to_string()
-}
-
-fn body_of(event: &Event) -> String {
-    let (watched, gvk) = (&event.watched, &event.watched_gvk);
-    let gvk = [gvk.group.as_str(), &gvk.version, &gvk.kind];
-    body(gvk, &watched.namespace, &watched.name)
 }
 
 pub(crate) struct Manager {
@@ -83,7 +75,7 @@ impl Manager {
     }
 
     pub(super) async fn stop(&self) -> Result<()> {
-        let Some(running) = locked(&self.running).take() else {
+        let Some(running) = testkit::locked(&self.running).take() else {
             return Ok(());
         };
         running.shutdown.cancel();
@@ -101,36 +93,32 @@ impl Manager {
     }
 
     pub(crate) fn liveness(&self) -> Result<Liveness> {
-        let running = locked(&self.running);
+        let running = testkit::locked(&self.running);
         let liveness = running.as_ref().map(|it| it.liveness.clone());
         liveness.context("no listener runs")
     }
 
     /// Metrics of the listener; none while it is stopped.
     pub(crate) fn metrics(&self) -> Samples {
-        Samples::parse(&self.metrics_page())
-    }
-
-    /// The same as text.
-    pub(super) fn metrics_page(&self) -> String {
-        let mut text = String::new();
-        if let Some(running) = locked(&self.running).as_ref() {
-            // Writing to a string cannot fail.
-            let _ = encode(&mut text, &running.registry);
-        }
-        text
+        let running = testkit::locked(&self.running);
+        let samples = running.as_ref().map(|it| Samples::of(&it.registry));
+        samples.unwrap_or_default()
     }
 
     /// Events with a body, in the order of arrival.
-    pub(crate) fn received(&self, body: &str) -> Vec<Received> {
-        let events = locked(&self.events);
-        let about = events.iter().filter(|(event, _)| body_of(event) == body);
-        about.cloned().collect()
+    pub(crate) fn received(&self, about: &str) -> Vec<Received> {
+        let events = testkit::locked(&self.events);
+        let is_about = |(event, _): &&Received| {
+            let (watched, gvk) = (&event.watched, &event.watched_gvk);
+            let gvk = [gvk.group.as_str(), &gvk.version, &gvk.kind];
+            body(gvk, &watched.namespace, &watched.name) == about
+        };
+        events.iter().filter(is_about).cloned().collect()
     }
 
     /// Why the runtime is unresponsive and since when, by the last notification of it.
     pub(crate) fn unresponsive(&self) -> Option<(UnresponsiveReason, Instant)> {
-        let others = locked(&self.others);
+        let others = testkit::locked(&self.others);
         let last = others.iter().rev().find_map(|(it, arrived)| match it {
             Notification::Unresponsive { reason, .. } => Some(Some((*reason, *arrived))),
             Notification::Recovered { .. } => Some(None),
@@ -141,7 +129,7 @@ impl Manager {
 
     /// Names of the objects in a namespace that events were about, with the arrival of the first event.
     pub(crate) fn received_in(&self, namespace: &str) -> BTreeMap<String, SystemTime> {
-        let events = locked(&self.events);
+        let events = testkit::locked(&self.events);
         // Of equal keys, a map keeps the last value.
         let about = events.iter().rev();
         let about = about.filter(|(event, _)| event.watched.namespace == namespace);
@@ -176,7 +164,7 @@ impl Manager {
         let (events, others) = (Arc::clone(&self.events), Arc::clone(&self.others));
         let receiving = receive(notifications, events, others, self.blocked.subscribe());
         tokio::spawn(receiving);
-        *locked(&self.running) = Some(Running {
+        *testkit::locked(&self.running) = Some(Running {
             shutdown,
             serving,
             liveness,
@@ -197,8 +185,10 @@ async fn receive(
             return;
         }
         match notification {
-            Notification::Changed(event) => locked(&events).push((event, SystemTime::now())),
-            other => locked(&others).push((other, Instant::now())),
+            Notification::Changed(event) => {
+                testkit::locked(&events).push((event, SystemTime::now()));
+            }
+            other => testkit::locked(&others).push((other, Instant::now())),
         }
     }
 }

@@ -19,43 +19,35 @@ use crate::rollout::{Workload, kill};
 use clusters::cluster::Cluster;
 use clusters::evidence::Evidence;
 
-/// A runtime cluster with the watcher.
 pub(crate) struct WatchedRuntime {
     pub(crate) cluster: Cluster,
     pub(crate) watcher: Workload,
 }
 
 impl WatchedRuntime {
+    pub(super) async fn of(cluster: Cluster) -> Result<Self> {
+        let client = Client::with(&cluster.kubeconfig).await?;
+        let watcher = Workload::new(client, NAMESPACE, NAME);
+        Ok(Self { cluster, watcher })
+    }
+
     /// Installs the watcher and the kind Kyma.
-    pub(super) async fn install(
-        cluster: &Cluster,
-        image: &str,
-        certificates: &Certificates,
-    ) -> Result<Workload> {
+    pub(super) async fn install(&self, image: &str, certificates: &Certificates) -> Result<()> {
+        let (cluster, watcher) = (&self.cluster, &self.watcher);
         let namespace = json!({ "name": NAMESPACE });
         let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": namespace });
         cluster.apply(&namespace.to_string()).await?;
         cluster.apply(include_str!("kyma.yaml")).await?;
         apply(cluster, &manifests(image, certificates).await?).await?;
-        let watcher = Workload {
-            client: Client::with(&cluster.kubeconfig).await?,
-            namespace: NAMESPACE,
-            name: NAME,
-        };
         watcher.is_rolled_out().await?;
         // A kept watcher has the certificates of another run.
-        watcher.update_mounts().await?;
-        Ok(watcher)
+        watcher.update_mounts().await
     }
 
     /// Replaces the certificates of the watcher and the `caBundle`, and waits until each replica has loaded them.
     pub(super) async fn renew(&self, certificates: &Certificates) -> Result<()> {
         let before = self.certificate_reloads().await?;
-        let secret = json!({
-            "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
-            "metadata": { "name": SECRET, "namespace": NAMESPACE },
-            "stringData": certificates.files(),
-        });
+        let secret = certificates.secret(NAMESPACE, SECRET);
         self.cluster.apply(&secret.to_string()).await?;
         self.trust(&certificates.trusted).await?;
         self.watcher.update_mounts().await?;

@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, Result, ensure};
-use clusters::progress;
 use clusters::setup::Setup;
 use futures::FutureExt as _;
 use futures::future::LocalBoxFuture;
@@ -16,14 +15,13 @@ use testkit::metrics::Samples;
 
 use super::environment::Watching;
 use crate::client::Client;
-use crate::definitions::{Stream, locked};
+use crate::definitions::Stream;
 use crate::runner::{Environments, Selection, diagnosed};
 use crate::scenario::{Cluster, Environment};
 
 /// What all scenarios share, and the state of one.
 pub(crate) struct View {
     watching: Arc<Watching>,
-    /// State before the first step.
     pub(crate) before: Before,
     state: Mutex<State>,
 }
@@ -57,10 +55,8 @@ pub(crate) struct Kymas {
 }
 
 /// Starts the environment, or uses one that an earlier run kept.
-pub async fn start(_: &Selection, keep: bool) -> Result<Arc<Watching>> {
-    let setup = Setup::load()?;
-    progress::say(&format!("clusters run on {}", setup.provider));
-    Ok(Arc::new(Box::pin(Watching::start(&setup, keep)).await?))
+pub async fn start(setup: &Setup, _: &Selection, keep: bool) -> Result<Arc<Watching>> {
+    Ok(Arc::new(Box::pin(Watching::start(setup, keep)).await?))
 }
 
 impl Environments for Arc<Watching> {
@@ -93,7 +89,7 @@ impl Before {
 
 impl View {
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        locked(&self.state)
+        testkit::locked(&self.state)
     }
 
     /// What all scenarios share, for an action at the end of the scenario.
@@ -154,7 +150,7 @@ impl Kymas {
 impl Environment for View {
     fn client(&self, cluster: &Cluster) -> Result<Client> {
         match cluster {
-            Cluster::Kcp => Ok(self.kcp_client.clone()),
+            Cluster::Kcp => Ok(self.gateway.workload.client.clone()),
             Cluster::Runtime(None) => Ok(self.runtime.watcher.client.clone()),
             Cluster::Runtime(Some(name)) => anyhow::bail!("there is one runtime, not {name:?}"),
         }

@@ -4,7 +4,7 @@
 //! of the cache has everything that the result depends on; through it clusters share their states.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
@@ -14,6 +14,7 @@ use super::object::{Digest, State, digest, managers_of, strip};
 use super::request::Target;
 use super::status::Refusal;
 use super::validate;
+use crate::locked;
 
 /// What an apply leads to.
 type Outcome = Result<Arc<State>, Refusal>;
@@ -38,15 +39,14 @@ impl Memo {
             body,
         ]);
         // Entries are inserted whole.
-        let known = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(outcome) = known().get(&key) {
+        if let Some(outcome) = locked(&self.0).get(&key) {
             return outcome.clone();
         }
         let outcome = merged(target, live, body, (manager, force)).map(|state| match live {
             Some(live) if live.digest == state.digest => Arc::clone(live),
             _ => Arc::new(state),
         });
-        let mut known = known();
+        let mut known = locked(&self.0);
         if known.len() >= LARGEST {
             known.clear();
         }

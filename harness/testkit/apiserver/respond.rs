@@ -27,23 +27,8 @@ pub struct Call<'a> {
     pub body: &'a [u8],
 }
 
-/// An answer, and what it did.
-#[derive(Debug)]
-pub struct Answer {
-    /// The answer.
-    pub response: Response<Body>,
-    /// Whether an object changed.
-    pub changed: bool,
-}
-
-impl From<Response<Body>> for Answer {
-    fn from(response: Response<Body>) -> Self {
-        Self {
-            response,
-            changed: false,
-        }
-    }
-}
+/// An answer, and whether an object changed.
+pub type Answer = (Response<Body>, bool);
 
 impl Call<'_> {
     pub(super) fn header(&self, name: http::HeaderName) -> &str {
@@ -96,7 +81,7 @@ impl Store {
     /// Answers a request.
     pub fn respond(self: &Arc<Self>, call: &Call<'_>) -> Answer {
         let answer = self.route(call);
-        answer.unwrap_or_else(|refusal| refused(&refusal).into())
+        answer.unwrap_or_else(|refusal| (refused(&refusal), false))
     }
 
     /// The answer of an optimistic lock that fails, whatever the object.
@@ -115,10 +100,10 @@ impl Store {
             let reads = matches!(*call.method, Method::GET | Method::HEAD);
             let document = kinds::document(&behaviour.kinds, path).filter(|_| reads);
             return match document {
-                Some(document) => Ok(json_response(StatusCode::OK, document.to_string()).into()),
+                Some(document) => Ok((json_response(StatusCode::OK, document.to_string()), false)),
                 None if kinds::has_group(&behaviour.kinds, path) => Err(Refusal::no_such_path()),
                 // A real API server has no `Status` for a group that it does not know.
-                None => Ok(answer(404, "404 page not found\n").into()),
+                None => Ok((answer(404, "404 page not found\n"), false)),
             };
         };
         if target.kind.handling == Handling::Review {
@@ -128,7 +113,10 @@ impl Store {
             let answer = behaviour
                 .rights
                 .review(target.kind.resource, call.object()?);
-            return Ok(json_response(StatusCode::CREATED, answer.to_string()).into());
+            return Ok((
+                json_response(StatusCode::CREATED, answer.to_string()),
+                false,
+            ));
         }
         let query = Query::parse(call.uri, target.kind)?;
         let verb = call.verb(&target, query.watch);
@@ -154,15 +142,15 @@ impl Store {
         let written = match (verb, call.header(CONTENT_TYPE)) {
             ("get", _) => {
                 let object = shown(self.get(target, query)?, partial).to_string();
-                return Ok(json_response(StatusCode::OK, object).into());
+                return Ok((json_response(StatusCode::OK, object), false));
             }
             ("list", _) => {
                 let list = self.list(target, query, partial)?;
-                return Ok(json_response(StatusCode::OK, list).into());
+                return Ok((json_response(StatusCode::OK, list), false));
             }
             ("watch", _) => {
                 let stream = self.watching(target.clone(), query.clone(), partial)?;
-                return Ok(stream.into());
+                return Ok((stream, false));
             }
             ("create", _) => self.create(target, call.object()?, manager)?,
             ("update", _) => self.replace(target, call.object()?, manager)?,
@@ -173,10 +161,7 @@ impl Store {
             (_, other) => return Err(Refusal::unsupported_media_type(other)),
         };
         let object = shown(written.body, partial).to_string();
-        Ok(Answer {
-            response: json_response(written.status, object),
-            changed: written.changed,
-        })
+        Ok((json_response(written.status, object), written.changed))
     }
 
     fn get(&self, target: &Target, query: &Query) -> Result<Value, Refusal> {

@@ -160,8 +160,8 @@ impl ApiServer {
                 }
             }
         }
-        let answer = self.store.respond(&call);
-        let response = self.answered(number, answer.response, answer.changed);
+        let (response, changed) = self.store.respond(&call);
+        let response = self.answered(number, response, changed);
         if answers {
             return Ok(response);
         }

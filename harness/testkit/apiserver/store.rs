@@ -4,7 +4,7 @@
 //! changes nothing moves nothing.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -18,7 +18,7 @@ use super::object::{Key, State, Stored, managers_of, strip};
 use super::place;
 use super::validate;
 use super::watch::Log;
-use crate::Place;
+use crate::{Place, locked};
 
 /// What servers share: a clock, and results of applies that are the same for all.
 #[derive(Debug)]
@@ -105,7 +105,7 @@ impl Store {
 
     pub(super) fn inner(&self) -> MutexGuard<'_, Inner> {
         // Changes are made in one step, so a panic leaves whole objects behind.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.inner)
     }
 
     /// How the cluster behaves.

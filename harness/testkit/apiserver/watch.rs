@@ -9,7 +9,7 @@ use http::Response;
 use http::header::CONTENT_TYPE;
 use serde_json::{Value, json};
 use tokio::sync::watch;
-use tokio::time::{Duration, Instant, sleep_until};
+use tokio::time::{Duration, Instant, timeout_at};
 
 use super::behaviour::Behaviour;
 use super::object::{Key, State, Stored};
@@ -131,15 +131,10 @@ impl Watch {
             if !text.is_empty() {
                 return Some(text);
             }
-            let timeout = async {
-                match self.end {
-                    Some(end) => sleep_until(end).await,
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::select! {
-                told = self.told.changed() => told.ok()?,
-                () = timeout => return None,
+            let told = self.told.changed();
+            match self.end {
+                Some(end) => timeout_at(end, told).await.ok()?.ok()?,
+                None => told.await.ok()?,
             }
         }
     }

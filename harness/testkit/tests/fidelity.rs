@@ -10,8 +10,6 @@
 mod calls;
 #[path = "fidelity/filling.rs"]
 mod filling;
-#[path = "fidelity/watches.rs"]
-mod watches;
 
 use std::collections::BTreeMap;
 
@@ -19,9 +17,13 @@ use calls::{Call, calls};
 use clusters::cluster::{Cluster, ClusterOptions};
 use clusters::run::Run;
 use clusters::setup::Setup;
+use futures::TryStreamExt as _;
 use http_body_util::BodyExt as _;
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Client;
-use kube::config::{Config, KubeConfigOptions, Kubeconfig};
+use kube::api::{
+    Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams,
+};
 use serde_json::{Value, json};
 use testkit::apiserver::ApiServer;
 use testkit::apiserver::kinds::RUNTIMES;
@@ -42,10 +44,10 @@ async fn a_simulated_api_server_answers_as_a_real_one() {
     server.namespace("kyma-system");
     server.namespace("kcp-system");
     let filled = filling::check(&cluster).await;
-    let client = real_client(&cluster.kubeconfig).await;
+    let config = testkit::client_config(&cluster.kubeconfig).await.unwrap();
+    let client = Client::try_from(config).unwrap();
     let (real, simulated) = tokio::join!(answers(client.clone()), answers(server.client()));
-    let (real_events, events) =
-        tokio::join!(watches::events(client), watches::events(server.client()));
+    let (real_events, events) = tokio::join!(events(client), events(server.client()));
     cluster.stop().await.unwrap();
     run.end().await.unwrap();
 
@@ -64,17 +66,6 @@ async fn a_simulated_api_server_answers_as_a_real_one() {
         differences.join("\n")
     );
     assert_eq!(real_events, events);
-}
-
-async fn real_client(kubeconfig: &str) -> Client {
-    let kubeconfig = Kubeconfig::from_yaml(kubeconfig).unwrap();
-    let options = KubeConfigOptions::default();
-    let mut config = Config::from_custom_kubeconfig(kubeconfig, &options)
-        .await
-        .unwrap();
-    // An answer is an answer.
-    config.default_retry = false;
-    Client::try_from(config).unwrap()
 }
 
 /// What is looked at of an answer.
@@ -209,4 +200,42 @@ fn missing(whole: &Value, part: &Value, path: &str) -> Option<String> {
         }),
         (whole, part) => (whole != part).then(|| format!("{path}: real {whole}, simulated {part}")),
     }
+}
+
+/// The events of one object that is created, selected, changed, no longer selected, and deleted.
+async fn events(client: Client) -> Vec<(&'static str, Value)> {
+    let api: Api<ConfigMap> = Api::namespaced(client, "kyma-system");
+    let seen = api.list(&ListParams::default()).await.unwrap();
+    let version = seen.metadata.resource_version.unwrap();
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "watched"}});
+    let object: ConfigMap = serde_json::from_value(object).unwrap();
+    api.create(&PostParams::default(), &object).await.unwrap();
+    let changes = [
+        json!({"metadata": {"labels": {"chosen": "yes"}}}),
+        json!({"data": {"a": "1"}}),
+        json!({"data": {"a": "1"}}),
+        json!({"metadata": {"labels": {"chosen": null}}}),
+        json!({"data": {"a": "2"}}),
+        json!({"metadata": {"labels": {"chosen": "yes"}}}),
+    ];
+    let merge = PatchParams::default();
+    for change in changes.map(Patch::Merge) {
+        api.patch("watched", &merge, &change).await.unwrap();
+    }
+    let options = DeleteParams::default();
+    api.delete("watched", &options).await.unwrap();
+    let params = WatchParams::default().labels("chosen").timeout(3);
+    let stream = api.watch(&params, &version).await.unwrap();
+    let events: Vec<WatchEvent<ConfigMap>> = stream.try_collect().await.unwrap();
+    let shown = |name: &'static str, object: ConfigMap| {
+        (name, json!([object.data, object.metadata.labels]))
+    };
+    let events = events.into_iter().filter_map(|event| match event {
+        WatchEvent::Added(object) => Some(shown("added", object)),
+        WatchEvent::Modified(object) => Some(shown("modified", object)),
+        WatchEvent::Deleted(object) => Some(shown("deleted", object)),
+        WatchEvent::Error(status) => Some(("error", json!(status.code))),
+        WatchEvent::Bookmark(_) => None,
+    });
+    events.collect()
 }

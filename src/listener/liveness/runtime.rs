@@ -85,7 +85,7 @@ impl Runtime {
         self.event = Some(now);
         if let Some((boot_id, sequence)) = number {
             let at = self.watcher(&boot_id, now);
-            self.watchers[at].sequences.arrived(sequence);
+            self.resync_due |= self.watchers[at].sequences.arrived(sequence);
         }
     }
 
@@ -93,7 +93,10 @@ impl Runtime {
         self.heartbeat = Some(now);
         let ending = heartbeat.ending;
         let left = heartbeat.spool_depth > 0 || heartbeat.resync_needed;
+        // Spooled events may be unsent, or be under way.
+        let settled = heartbeat.sequence.saturating_sub(heartbeat.spool_depth);
         let at = self.watcher(&heartbeat.boot_id, now);
+        self.resync_due |= self.watchers[at].sequences.expect(settled);
         let review = self.watchers[at].heartbeat(heartbeat, now);
         self.review = self.review.max(review);
         if let Some(expected) = self.review_expected
@@ -226,6 +229,7 @@ impl Runtime {
             let watcher = &self.watchers[at];
             self.resync_due |= watcher.has_undelivered();
             if watcher.was_replaced(&self.watchers, silence) {
+                self.resync_due |= watcher.reports_reviews();
                 self.remove(at);
             } else {
                 self.watchers[at].unheard = true;

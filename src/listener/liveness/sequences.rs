@@ -3,7 +3,8 @@
 //! A watcher that was cut off delivers in any order, under the numbers of before: what comes late is no loss. Invariant: a
 //! number counts as missing from the moment a higher one (or a heartbeat that vouches for it) is heard, until it
 //! comes. It cannot come any more once two heartbeats have vouched for it, or once it is 131 072 below the highest.
-//! Numbers below the first one heard are not missed: they may have gone to an earlier life of the listener.
+//! Numbers below the first one heard are not missed: they may have gone to an earlier life of the listener. Nor are those that
+//! a leap over more than 131 072 passes over: no watcher makes one, and a single forged number would saturate the sum.
 
 use std::collections::VecDeque;
 
@@ -27,18 +28,20 @@ pub(super) struct Sequences {
 }
 
 impl Sequences {
-    /// `number` has come.
-    pub(super) fn arrived(&mut self, number: u64) {
-        self.advance(number);
+    /// `number` has come. Gives whether numbers were passed over.
+    pub(super) fn arrived(&mut self, number: u64) -> bool {
+        let leapt = self.advance(number);
         if let Some(word) = self.word(number) {
             *word |= 1 << (number % BITS);
         }
         self.trim();
+        leapt
     }
 
-    /// All numbers up to `number` should have come. Those that the last heartbeat vouched for and have not are lost.
-    pub(super) fn expect(&mut self, number: u64) {
-        self.advance(number);
+    /// All numbers up to `number` should have come. Those that the last heartbeat vouched for and have not are lost. Gives
+    /// whether numbers were passed over.
+    pub(super) fn expect(&mut self, number: u64) -> bool {
+        let leapt = self.advance(number);
         let vouched = self.vouched;
         self.drop_words(vouched / BITS);
         if let Some(word) = self.word(vouched) {
@@ -48,6 +51,7 @@ impl Sequences {
         }
         self.vouched = vouched.max(number);
         self.trim();
+        leapt
     }
 
     /// The highest number heard of.
@@ -68,26 +72,31 @@ impl Sequences {
         self.lost
     }
 
-    /// Makes `number` the highest, if it is; what lies too far below it is lost.
-    fn advance(&mut self, number: u64) {
+    /// Makes `number` the highest, if it is; what lies too far below it is lost. Gives whether numbers were passed over.
+    fn advance(&mut self, number: u64) -> bool {
         let last = number / BITS;
+        let mut skipped = 0;
         match self.highest {
             None => {
                 self.first_word = last;
                 self.words.push_back(up_to(number));
             }
             Some(highest) if highest < number => {
-                self.drop_words(last.saturating_sub(WORDS - 1));
+                let first = last.saturating_sub(WORDS - 1);
+                self.drop_words(first);
+                skipped = first.saturating_sub(self.first_word);
+                self.first_word += skipped;
                 // At most `WORDS`.
                 let length = usize::try_from(last + 1 - self.first_word).unwrap_or_default();
                 self.words.resize(length, 0);
             }
-            Some(_) => return,
+            Some(_) => return false,
         }
         self.highest = Some(number);
+        skipped > 0
     }
 
-    /// Forgets all words before `first`, which lies at or below the highest number's; what has not come of them is lost.
+    /// Forgets all words before `first`; what has not come of them is lost.
     fn drop_words(&mut self, first: u64) {
         while self.first_word < first
             && let Some(word) = self.words.pop_front()
@@ -95,9 +104,6 @@ impl Sequences {
             self.first_word += 1;
             self.lost = self.lost.saturating_add(word.count_zeros().into());
         }
-        let skipped = first.saturating_sub(self.first_word);
-        self.lost = self.lost.saturating_add(skipped * BITS);
-        self.first_word += skipped;
     }
 
     /// Forgets the words in front in which nothing is missing, and gives back what a long outage has needed.

@@ -214,6 +214,32 @@ async fn heartbeat_shows_what_did_not_arrive(
     assert_eq!(listening.liveness.totals().missing_events, missing);
 }
 
+/// Heartbeats and headers are written by whoever has a certificate of the runtime.
+#[rstest]
+#[case::of_a_heartbeat(|listening: &Listening| listening.beat("b", u64::MAX, 0))]
+#[case::of_an_event(|listening: &Listening| listening.event("b", u64::MAX))]
+#[tokio::test(start_paused = true)]
+async fn absurd_leap_counts_a_window_and_requires_one_resync(#[case] leap: fn(&Listening)) {
+    let mut listening = Listening::new();
+    listening.beat("b", 1, 0);
+    leap(&listening);
+    for _ in 0..5 {
+        listening.beat("b", u64::MAX, 0);
+        listening.pass(HEARTBEAT_INTERVAL).await;
+    }
+    let runtime_id = id("r");
+    let resync = Notification::ResyncRequired { runtime_id };
+    assert_eq!(listening.taken(), [resync]);
+    let counted = listening.liveness.totals().missing_events;
+    assert!((130_000..132_000).contains(&counted), "{counted}");
+    // What another runtime loses still counts.
+    for sequence in [1, 2, 2] {
+        listening.send("s", beat("b", sequence, 0));
+    }
+    let totals = listening.liveness.totals();
+    assert_eq!(totals.missing_events, counted + 1);
+}
+
 /// After an outage each object of a full spool is tried again under its old number, in any order.
 #[tokio::test(start_paused = true)]
 async fn events_delayed_by_an_outage_are_not_missing_and_lost_ones_are() {

@@ -1,6 +1,7 @@
 //! Bounded in total and for each runtime, without waiting, without loss, in turn.
 
 use futures::{FutureExt as _, StreamExt as _};
+use rstest::rstest;
 
 use super::EnqueueResult::{Accepted, Closed, Coalesced, Full, RuntimeLimit};
 use super::*;
@@ -45,7 +46,7 @@ fn next(notifications: &mut Notifications) -> Option<Notification> {
 
 #[test]
 fn notifications_of_a_runtime_come_in_order() {
-    let (sender, mut notifications) = with(2, 2);
+    let (sender, mut notifications) = with(16, 2);
     assert_eq!(sender.enqueue(event("a")), Accepted);
     assert_eq!(sender.enqueue(event("b")), Accepted);
     assert_eq!(next(&mut notifications), Some(event("a")));
@@ -56,12 +57,16 @@ fn notifications_of_a_runtime_come_in_order() {
 fn full_queue_rejects_at_once_until_there_is_room() {
     let (sender, mut notifications) = with(1, 5);
     assert_eq!(sender.enqueue(event("a")), Accepted);
-    for rejected in [event("b"), resync("r"), of("s", "a")] {
+    assert_eq!(sender.enqueue(resync("r")), Accepted);
+    for rejected in [event("b"), resync("s"), of("s", "a")] {
         assert_eq!(sender.enqueue(rejected), Full);
     }
-    assert_eq!(sender.depth()(), 1);
+    assert_eq!(sender.depth()(), 2);
     assert_eq!(next(&mut notifications), Some(event("a")));
     assert_eq!(sender.enqueue(event("b")), Accepted);
+    assert_eq!(sender.enqueue(resync("s")), Full);
+    assert_eq!(next(&mut notifications), Some(resync("r")));
+    assert_eq!(sender.enqueue(resync("s")), Accepted);
 }
 
 #[test]
@@ -84,6 +89,37 @@ fn flood_of_one_runtime_delays_another_by_one_notification() {
     assert_eq!(sender.depth()(), 0);
     assert!(locked(&notifications.0).lanes.is_empty());
     assert!(locked(&notifications.0).turns.is_empty());
+}
+
+/// Runtimes that are not under the control of their owners any more, together.
+#[rstest]
+fn flood_of_many_runtimes_leaves_room_for_events_and_resyncs_of_others(
+    #[values(1, 16, 100)] flooding: usize,
+    #[values(true, false)] in_turn: bool,
+) {
+    let (sender, notifications) = with(1024, 64);
+    let offer = |place: usize| {
+        let (runtime, name) = if in_turn {
+            (place % flooding, place / flooding)
+        } else {
+            (place / 2_000, place % 2_000)
+        };
+        sender.enqueue(of(&format!("flood-{runtime}"), &name.to_string()))
+    };
+    let results: Vec<_> = (0..2_000 * flooding).map(offer).collect();
+    let accepted = results.iter().filter(|it| **it == Accepted).count();
+    assert!(
+        (64.max(flooding)..=256 + flooding).contains(&accepted),
+        "{accepted}"
+    );
+    for other in 0..500 {
+        let runtime = format!("other-{other}");
+        assert_eq!(sender.enqueue(of(&runtime, "a")), Accepted, "{other}");
+        assert_eq!(sender.enqueue(resync(&runtime)), Accepted, "{other}");
+    }
+    drop(sender);
+    let taken = notifications.count().now_or_never();
+    assert_eq!(taken, Some(accepted + 1_000), "all that was accepted");
 }
 
 #[test]
@@ -159,7 +195,7 @@ async fn each_notification_asks_for_the_object_that_the_operator_names() {
     use k8s_openapi::api::core::v1::ConfigMap;
     use kube::runtime::reflector::ObjectRef;
 
-    let (sender, notifications) = with(9, 9);
+    let (sender, notifications) = with(64, 9);
     sender.enqueue(event("a"));
     sender.enqueue(event("not wanted"));
     sender.enqueue(resync("s"));

@@ -1,19 +1,21 @@
 //! What is told, and what is not.
 
 use std::error::Error as _;
+use std::sync::Arc;
 
 use rstest::rstest;
 
 use testkit::logs::Logs;
-use testkit::pki::expired;
 use testkit::pki::rcgen::{CertificateParams, DnType};
+use testkit::pki::{Authority, expired};
 use tokio::time::advance;
 use tracing::Level;
 
 use super::*;
+use crate::authentication::{Authentication, CertificateCheck, ClientIdentity};
 use crate::fixture::{
-    EVENT, RUNTIME, Running, ca, element, forwarded, hash, post, post_to, watcher_header,
-    watcher_with,
+    EVENT, RUNTIME, Running, ca, check, element, forwarded, hash, options, post, post_to,
+    watcher_header, watcher_with,
 };
 
 fn unavailable() -> Rejection {
@@ -118,6 +120,73 @@ async fn rejection_is_logged_with_the_claimed_client_once_for_each_reason() {
     let [runtime] = listener.liveness.snapshot().try_into().unwrap();
     let last = runtime.last_rejection.unwrap();
     assert!(last.reason.starts_with("body rejected"), "{last:?}");
+}
+
+/// With a verifier that asks an API server that does not answer.
+async fn without_a_verifier(authority: &Authority) -> Running {
+    let verify = |_: ClientIdentity| async { Err(VerifyError::Unavailable("no route".into())) };
+    let check = CertificateCheck {
+        verifier: Arc::new(verify),
+        ..check(authority)
+    };
+    Running::with(options(Authentication::Certificate(check))).await
+}
+
+const HEARTBEAT: &str =
+    r#"{"bootId":"b","sequence":0,"spoolDepth":0,"oldestAgeSeconds":0,"version":"S3cr3t"}"#;
+
+#[tokio::test]
+async fn verifier_that_fails_is_logged_as_a_warning_and_counted() {
+    let written = Logs::of(Level::INFO);
+    let authority = ca();
+    let listener = without_a_verifier(&authority).await;
+    let header = watcher_header(&authority);
+    let event = EVENT.replace("\"n\"", "\"S3cr3t\"");
+    let heartbeat = post_to("/v2/kyma/event/heartbeat", &[&header], HEARTBEAT);
+    for _ in 0..3 {
+        assert_eq!(listener.ask(&post(&[&header], &event)).await.status, 503);
+        assert_eq!(listener.ask(&heartbeat).await.status, 503);
+    }
+    let lines = written.lines();
+    assert_eq!((lines.len(), written.alarms()), (1, 1), "{lines:?}");
+    for part in [RUNTIME, "503", "no route", "peer=127.0.0.1:"] {
+        assert!(lines[0].contains(part), "{part}: {lines:?}");
+    }
+    assert!(!lines[0].contains("S3cr3t"), "{lines:?}");
+    let rejected = r#"watcher_listener_rejected_events_total{server_name="listener",manager="kyma",reason="verifier_unavailable"}"#;
+    assert_eq!(listener.metric(rejected), Some(6.0));
+}
+
+/// Neither hides the other.
+#[tokio::test]
+async fn floods_of_both_kinds_of_rejections_are_logged_within_their_bounds() {
+    let written = Logs::of(Level::INFO);
+    let authority = ca();
+    let listener = without_a_verifier(&authority).await;
+    for number in 0..50 {
+        let name = |params: &mut CertificateParams| {
+            let name = format!("runtime-{number}");
+            params.distinguished_name.push(DnType::CommonName, name);
+        };
+        for (authority, status) in [(&ca(), 401), (&authority, 503)] {
+            let header = forwarded(&element(&watcher_with(authority, name)));
+            assert_eq!(listener.ask(&post(&[&header], EVENT)).await.status, status);
+        }
+    }
+    assert_eq!((written.alarms(), written.lines().len()), (30, 60));
+}
+
+#[tokio::test]
+async fn operator_that_takes_nothing_is_logged_as_a_warning() {
+    let written = Logs::of(Level::INFO);
+    let authority = ca();
+    let mut listener = Running::trusting(&authority).await;
+    listener.notifications = None;
+    let header = watcher_header(&authority);
+    assert_eq!(listener.ask(&post(&[&header], EVENT)).await.status, 503);
+    let lines = written.lines();
+    assert_eq!((lines.len(), written.alarms()), (1, 1), "{lines:?}");
+    assert!(lines[0].contains("queue closed"), "{lines:?}");
 }
 
 #[tokio::test]

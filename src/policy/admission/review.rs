@@ -15,7 +15,7 @@ use super::json;
 pub use super::json::MAX_LIST_ITEMS;
 use super::patch;
 use super::pod::{Pod, Text};
-use crate::review::{API_VERSION, KIND, MAX_UID_BYTES};
+use crate::review::{API_VERSION, KIND};
 pub use crate::review::{JsonError, ReviewError};
 
 /// The largest body, in bytes, about whose errors `serde_json` is asked.
@@ -160,12 +160,7 @@ impl<'a, T> Envelope<'a, T> {
             return Err(ReviewError::of_kind(&self.kind, &self.api_version));
         }
         let request = self.request.ok_or(ReviewError::NoRequest)?;
-        if request.uid.is_empty() {
-            return Err(ReviewError::NoUid);
-        }
-        if request.uid.len() > MAX_UID_BYTES {
-            return Err(ReviewError::UidTooLong);
-        }
+        ReviewError::check_uid(&request.uid)?;
         Ok(Review {
             uid: request.uid.clone(),
             dry_run: request.dry_run.unwrap_or_default(),

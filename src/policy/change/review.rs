@@ -105,9 +105,7 @@ impl<'a> Review<'a> {
         );
         let mut request = envelope.request.ok_or(ReviewError::NoRequest)?;
         let uid = request.uid.take().unwrap_or_default().0;
-        if uid.is_empty() {
-            return Err(ReviewError::NoUid);
-        }
+        ReviewError::check_uid(&uid)?;
         Ok(Self {
             uid,
             api_version,

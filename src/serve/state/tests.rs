@@ -1,9 +1,7 @@
-use std::sync::atomic::AtomicUsize;
-
 use super::*;
 
 fn new() -> ConnectionState {
-    ConnectionState::new(true, Arc::new(AtomicUsize::new(0)))
+    ConnectionState::new(true, Arc::default())
 }
 
 fn waiting() -> ConnectionState {
@@ -28,8 +26,8 @@ fn each_request_is_judged_by_its_own_header() {
 
 #[test]
 fn bytes_of_a_header_are_counted_until_it_is_complete_or_the_connection_ends() {
-    let all = Arc::new(AtomicUsize::new(0));
-    let counted = || all.load(Ordering::Relaxed);
+    let all = Arc::<KeptBytes>::default();
+    let counted = || all.headers.load(Ordering::Relaxed);
     let states = [(); 3].map(|()| ConnectionState::new(false, Arc::clone(&all)));
     for state in &states {
         state.received(b"of the handshake");

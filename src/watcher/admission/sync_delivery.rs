@@ -51,54 +51,57 @@ impl AdmissionService {
         event: &WatchEvent,
         patience: Duration,
     ) -> Answer {
-        let mut undelivered = UndeliveredEvent {
+        let mut pending = PendingEvent {
             service: self,
             manager,
             event,
-            taken: false,
+            settled: false,
         };
         // As the public watcher counts: a final failure once, a success at attempt k as k - 1 failures.
-        let message = match timeout(patience, deliver_now(channel, manager, event)).await {
+        let delivered = timeout(patience, deliver_now(channel, manager, event)).await;
+        pending.settled = true;
+        let (reason, text) = match delivered {
             Ok(Delivery {
                 attempts,
                 result: Ok(()),
             }) => {
-                undelivered.taken = true;
                 self.outbox.took(manager, Instant::now());
                 self.metrics.delivered.inc();
                 (1..attempts).for_each(|_| self.metrics.failed(FAILED_REQUEST));
-                SUCCEEDED.to_owned()
+                return Answer {
+                    message: SUCCEEDED.to_owned(),
+                    warning: None,
+                };
             }
             Ok(Delivery {
                 result: Err(error), ..
-            }) => {
-                self.metrics.failed(error.reason());
-                format!("{FAILED}\n{}", error_chain(&error))
-            }
-            Err(_elapsed) => {
-                self.metrics.failed(FAILED_REQUEST);
-                format!("{FAILED}\nKCP did not answer in time")
-            }
+            }) => (error.reason(), error_chain(&error)),
+            Err(_elapsed) => (FAILED_REQUEST, "KCP did not answer in time".to_owned()),
         };
+        self.metrics.failed(reason);
+        let _ = self.put(manager, event).await;
         Answer {
-            message,
+            message: format!("{FAILED}\n{text}"),
             warning: None,
         }
     }
 }
 
-/// An event on its way; kept for later if it does not arrive.
-struct UndeliveredEvent<'a> {
+/// An event that is being delivered; kept for later if the caller hangs up.
+struct PendingEvent<'a> {
     service: &'a AdmissionService,
     manager: &'a PathSegment,
     event: &'a WatchEvent,
-    taken: bool,
+    settled: bool,
 }
 
-impl Drop for UndeliveredEvent<'_> {
+impl Drop for PendingEvent<'_> {
     fn drop(&mut self) {
-        if !self.taken {
-            let _ = self.service.put(self.manager, self.event);
+        if !self.settled {
+            let AdmissionService {
+                outbox, metrics, ..
+            } = self.service;
+            metrics.stored(outbox.put(self.manager, self.event, Instant::now()).name());
         }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
+use tokio::time::timeout;
 use watcher_types::{PathSegment, WatchEvent};
 
 use super::queue::{Limits, MonotonicTime};
@@ -23,7 +24,7 @@ const SLICE: usize = 2_048;
 /// How long the disk may work before events count as in memory only.
 const STALLED: Duration = Duration::from_secs(1);
 
-/// How long a put waits for the disk where each record is forced to it.
+/// How long [`Shared::forced`] waits for the disk.
 const FORCED: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -163,12 +164,14 @@ impl Handoff {
 #[derive(Debug)]
 pub(super) struct Shared {
     state: Mutex<State>,
-    /// How long a put waits for the disk.
+    /// How long a put blocks its thread for the disk.
     write_deadline: Duration,
     /// There is something to do for the thread.
     work: Condvar,
     /// The thread has done something.
     progress: Condvar,
+    /// As `progress`, for tasks that wait until their records are on the disk.
+    acknowledged: Notify,
     /// Events were put, or found on the disk.
     pub(super) changed: Notify,
 }
@@ -178,11 +181,12 @@ impl Shared {
         Self {
             state: Mutex::new(State::new(options, limits)),
             write_deadline: match options.fsync {
-                FsyncPolicy::Always => FORCED,
+                FsyncPolicy::Always => Duration::ZERO,
                 FsyncPolicy::Never | FsyncPolicy::EachBatch(_) => options.write_deadline,
             },
             work: Condvar::new(),
             progress: Condvar::new(),
+            acknowledged: Notify::new(),
             changed: Notify::new(),
         }
     }
@@ -206,30 +210,29 @@ impl Shared {
         result
     }
 
-    /// Keeps an event, and waits until it is on the disk, for a bounded time.
+    /// Keeps an event, and waits until it is on the disk, for the write deadline. Returns the number of the record that is not
+    /// on the disk by then, for [`Self::forced`].
     pub(super) fn put(
         &self,
         manager: &PathSegment,
         event: &WatchEvent,
         now: MonotonicTime,
-    ) -> Stored {
+    ) -> (Stored, Option<u64>) {
         let mut state = self.lock_at(now);
         let stored = state.put(manager, event, now);
         self.work.notify_one();
+        let number = state.handoff.handed;
         let kept = matches!(stored, Stored::Spooled | Stored::Coalesced);
-        if kept && !self.is_written(state) {
-            return Stored::MemoryOnly;
-        }
-        stored
+        let unwritten = kept && !self.is_written(state, number);
+        (stored, unwritten.then_some(number))
     }
 
-    /// Waits until all that was handed over is written; not at all where the disk takes long already.
-    fn is_written(&self, state: MutexGuard<'_, State>) -> bool {
+    /// Waits until the records up to `number` are written; not at all where the disk takes long already.
+    fn is_written(&self, state: MutexGuard<'_, State>, number: u64) -> bool {
         let handoff = &state.handoff;
         if !handoff.accepting || !handoff.writable {
             return false;
         }
-        let number = handoff.handed;
         let deadline = if handoff.is_busy_for(self.write_deadline) {
             Duration::ZERO
         } else {
@@ -240,6 +243,26 @@ impl Shared {
         let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         state.handoff.is_writable();
         state.handoff.done >= number
+    }
+
+    /// Waits until the records up to `number` are on the disk, for a second at most; whether they are. Blocks no thread.
+    pub(super) async fn forced(&self, number: u64) -> bool {
+        let waiting = async {
+            loop {
+                let acknowledged = self.acknowledged.notified();
+                let waits = |handoff: &mut Handoff| {
+                    handoff.done < number && handoff.accepting && handoff.is_writable()
+                };
+                if !waits(&mut self.lock().handoff) {
+                    return;
+                }
+                acknowledged.await;
+            }
+        };
+        let _elapsed = timeout(FORCED, waiting).await;
+        let handoff = &mut self.lock().handoff;
+        handoff.is_writable();
+        handoff.done >= number
     }
 
     /// Has the thread do what is due at `now`. What to wait for with [`Self::ticked`].
@@ -325,6 +348,7 @@ impl Shared {
         let handoff = &mut self.lock().handoff;
         handoff.done = handoff.done.max(number);
         self.progress.notify_all();
+        self.acknowledged.notify_waiters();
     }
 
     /// A job begins, or has ended.
@@ -364,6 +388,7 @@ impl Shared {
         handoff.refuse();
         handoff.fail(error);
         self.progress.notify_all();
+        self.acknowledged.notify_waiters();
     }
 
     /// Takes over what earlier processes have left.

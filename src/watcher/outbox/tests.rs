@@ -9,6 +9,7 @@ mod killed;
 mod limited;
 mod managers;
 mod model;
+mod probes;
 mod refusal;
 mod stuck;
 

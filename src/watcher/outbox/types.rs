@@ -22,8 +22,8 @@ pub struct Options {
     pub follow_up_delay: Duration,
     /// The only managers that events are kept for. Empty: any manager that is named, at most 32 at a time.
     pub managers: Vec<PathSegment>,
-    /// How long [`put`](super::Outbox::put) waits for the disk; an event that is not written by then counts as in memory
-    /// only. Default 2 ms. Under [`FsyncPolicy::Always`] it is a second.
+    /// How long [`put`](super::Outbox::put) blocks its thread for the disk; an event that is not written by then counts as in
+    /// memory only. Default 2 ms. Not used under [`FsyncPolicy::Always`].
     pub write_deadline: Duration,
 }
 
@@ -52,7 +52,7 @@ pub enum FsyncPolicy {
     /// In batches, after so long, a second at most: the machine's end takes what was put since, or since a sync began that
     /// has not ended. No put waits for a sync.
     EachBatch(Duration),
-    /// Before [`put`](super::Outbox::put) returns: the machine's end takes nothing. Every new object then waits for the disk,
+    /// Before [`put_forced`](super::Outbox::put_forced) returns: the machine's end takes nothing. Every new object then waits for the disk,
     /// milliseconds instead of microseconds, and one for the other: the one policy under which admission is as slow as
     /// the disk.
     Always,

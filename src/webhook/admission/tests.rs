@@ -215,6 +215,39 @@ async fn an_unknown_namespace_is_waited_for_and_then_decided_without() {
     assert!(fixture.shows(r#"rt_admission_namespace_waits_total{result="timeout"} 1"#));
 }
 
+/// Reviews in invented Namespaces, with a value of so many bytes each: how many of them wait, and the others do not.
+#[rstest]
+#[case::small(0, 256)]
+#[case::of_a_mebibyte(1 << 20, 3)]
+#[tokio::test(start_paused = true)]
+async fn reviews_that_wait_for_a_namespace_are_bounded(#[case] bytes: usize, #[case] wait: usize) {
+    let fixture = configured();
+    let router = fixture.router();
+    let started = tokio::time::Instant::now();
+    let asked = (0..wait + 10).map(|number| {
+        let mut review = review();
+        review["request"]["namespace"] = json!(format!("invented-{number}"));
+        review["request"]["object"]["metadata"]["annotations"]["large"] = json!("x".repeat(bytes));
+        let request = HttpRequest::post(WEBHOOK_PATH).body(Body::from(review.to_string()));
+        let router = router.clone();
+        async move {
+            let response = router.oneshot(request.unwrap()).await.unwrap();
+            (response.status(), started.elapsed().as_millis())
+        }
+    });
+    let mut answers = futures::future::join_all(asked).await;
+    answers.sort_by_key(|(_, elapsed)| *elapsed);
+    let (at_once, waited) = answers.split_at(10);
+    assert_eq!(at_once, [(StatusCode::OK, 0); 10]);
+    assert!(waited.iter().all(|answer| *answer == (StatusCode::OK, 300)));
+    assert!(fixture.shows(r#"rt_admission_namespace_waits_total{result="limit"} 10"#));
+    // All of them have ended: there is room again.
+    let mut review = review();
+    review["request"]["namespace"] = json!("invented");
+    fixture.ask(&review).await;
+    assert_eq!(started.elapsed().as_millis(), 600);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_namespace_that_arrives_in_time_counts() {
     let fixture = configured();

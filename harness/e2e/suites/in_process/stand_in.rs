@@ -55,12 +55,10 @@ impl StandIn {
         };
         let auths = json!({ "auths": { "registry.landscape.test:5000": {} } });
         let sources = webhook::sources(auths, Authority::new("trust bundle")?.pem())?;
-        let namespace =
-            json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "default" } });
         let labels = json!({ "app.kubernetes.io/name": "rt-bootstrapper", "control-plane": "controller-manager" });
         let pod = json!({ "name": "webhook", "namespace": NAMESPACE, "labels": labels });
         let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": pod });
-        for object in sources.iter().chain([&namespace, &pod]) {
+        for object in sources.iter().chain([&pod]) {
             stand_in.server.put(object);
         }
         stand_in.show();

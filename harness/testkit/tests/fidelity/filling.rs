@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, ensure};
 use clusters::cluster::Cluster;
-use clusters::control_plane::{ControlPlane, Member, runtime_id};
+use clusters::control_plane::{ControlPlane, runtime_id};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, ObjectList};
 use kube::{Api, ResourceExt};
@@ -13,7 +13,7 @@ const RUNTIME_ID: &str = "kyma-project.io/runtime-id";
 /// Fills twice, renews once, and looks at what is there.
 pub(super) async fn check(cluster: &Cluster) -> anyhow::Result<()> {
     let control_plane = ControlPlane::prepare(cluster.client()).await?;
-    control_plane.fill(&members("first")).await?;
+    control_plane.fill(&kubeconfigs("first")).await?;
     let kind = GroupVersionKind::gvk("infrastructuremanager.kyma-project.io", "v1", "Runtime");
     let resource = ApiResource::from_gvk(&kind);
     let runtimes: Api<DynamicObject> =
@@ -26,8 +26,8 @@ pub(super) async fn check(cluster: &Cluster) -> anyhow::Result<()> {
         let is_ready = runtime.data["status"]["state"] == "Ready";
         ensure!(is_labelled && is_ready, "{runtime:?}");
     }
-    control_plane.fill(&members("first")).await?;
-    control_plane.renew(&members("second")).await?;
+    control_plane.fill(&kubeconfigs("first")).await?;
+    control_plane.renew(&kubeconfigs("second")).await?;
     let again = runtimes.list(&ListParams::default()).await?;
     let versions = |list: &ObjectList<DynamicObject>| -> Vec<_> {
         list.iter().map(ResourceExt::resource_version).collect()
@@ -49,11 +49,8 @@ pub(super) async fn check(cluster: &Cluster) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn members(word: &str) -> Vec<Member> {
-    let kubeconfig = |number| format!("{word} {number}");
-    let member = |number| Member {
-        number,
-        kubeconfig: kubeconfig(number),
-    };
-    (0..COUNT).map(member).collect()
+fn kubeconfigs(word: &str) -> Vec<String> {
+    (0..COUNT)
+        .map(|number| format!("{word} {number}"))
+        .collect()
 }

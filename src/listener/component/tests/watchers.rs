@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use rstest::rstest;
 
-use crate::fixture::{EVENT, RUNTIME, Running, ca, check, options, post, post_to, watcher_header};
+use crate::fixture::{
+    EVENT, RUNTIME, Running, ca, check, element, forwarded, options, post, post_to, watcher_header,
+};
 use crate::{Authentication, Notification, Options, RuntimeId, UnresponsiveReason};
 
 const HEARTBEAT: &str = "/v2/kyma/event/heartbeat";
@@ -110,10 +112,14 @@ async fn requested_resync_is_accepted_with_the_heartbeat_or_the_heartbeat_is_rej
     let header = watcher_header(&authority);
     let body = beat(1, 0).replace('}', r#","resyncNeeded":true}"#);
     let request = post_to(HEARTBEAT, &[&header], &body);
-    assert_eq!(listener.ask(&post(&[&header], EVENT)).await.status, 200);
+    let other = forwarded(&element(&authority.leaf("other").unwrap()));
+    let before = post_to(HEARTBEAT, &[&other], &body);
+    assert_eq!(listener.ask(&before).await.status, 200);
     let full = listener.ask(&request).await;
     assert_eq!((full.status, full.header("retry-after")), (503, Some("5")));
-    assert!(listener.next_event().await.is_some());
+    let runtime_id = RuntimeId::parse("other").unwrap();
+    let resync = Notification::ResyncRequired { runtime_id };
+    assert_eq!(listener.next().await, Some(resync));
     assert_eq!(listener.ask(&request).await.status, 200);
     let runtime_id = RuntimeId::parse(RUNTIME).unwrap();
     let resync = Notification::ResyncRequired { runtime_id };

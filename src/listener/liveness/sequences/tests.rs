@@ -28,10 +28,12 @@ fn after(arrivals: &[u64]) -> Sequences {
 #[case::one_before_the_first(&[5, 4], 0)]
 #[case::a_leap_within_the_window(&[1, 1001], 999)]
 #[case::still_in_time(&[1, 1001, 2], 998)]
-#[case::a_leap_beyond_the_window(&[1, 2 * WINDOW], 2 * WINDOW - 2)]
-#[case::too_late_to_be_counted(&[1, 2 * WINDOW, 2], 2 * WINDOW - 2)]
-#[case::just_in_time(&[1, 2 * WINDOW, WINDOW + 64], 2 * WINDOW - 3)]
-#[case::an_absurd_leap(&[1, u64::MAX], u64::MAX - 2)]
+#[case::a_leap_of_the_window(&[1, WINDOW], WINDOW - 2)]
+#[case::a_leap_beyond_the_window(&[1, 2 * WINDOW], WINDOW - 2)]
+#[case::too_late_to_be_counted(&[1, 2 * WINDOW, 2], WINDOW - 2)]
+#[case::just_in_time(&[1, 2 * WINDOW, WINDOW + 64], WINDOW - 3)]
+#[case::an_absurd_leap(&[1, u64::MAX], WINDOW + 61)]
+#[case::a_leap_after_many_numbers_were_missed(&[1, WINDOW, 9 * WINDOW], 2 * WINDOW - 3)]
 fn gaps_are_missed_until_they_are_filled(#[case] arrivals: &[u64], #[case] missing: u64) {
     assert_eq!(after(arrivals).missing(), missing);
 }

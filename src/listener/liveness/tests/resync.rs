@@ -45,7 +45,7 @@ impl Listening {
 
 #[tokio::test(start_paused = true)]
 async fn rollout_of_a_fleet_requires_no_resync() {
-    const RUNTIMES: usize = 200;
+    const RUNTIMES: usize = 5_000;
     let mut listening = Listening::with(RUNTIMES, HEARTBEAT_INTERVAL, 1024);
     let each = |make: fn(&str) -> Heartbeat, watcher: &str| {
         for number in 0..RUNTIMES {
@@ -63,7 +63,8 @@ async fn rollout_of_a_fleet_requires_no_resync() {
     listening.pass(Duration::from_secs(20)).await;
     each(busy, "d");
     each(|it| last(it, 0), "b");
-    for _ in 0..60 {
+    // The watchers that ended would be judged within three.
+    for _ in 0..5 {
         each(busy, "c");
         each(busy, "d");
         listening.pass(HEARTBEAT_INTERVAL).await;
@@ -75,7 +76,7 @@ async fn rollout_of_a_fleet_requires_no_resync() {
 }
 
 #[rstest]
-#[case::nothing(current("a", 0, 0), 0)]
+#[case::nothing_that_it_reported(current("a", 0, 0), 1)]
 #[case::events(current("a", 2, 0), 1)]
 #[case::follow_ups(current("a", 0, 2), 1)]
 #[case::events_of_an_old_release(beat("a", 9, 2), 1)]
@@ -95,9 +96,10 @@ async fn replaced_watcher_requires_one_resync_if_it_left_something(
             listening.send("r", current(watcher, 0, 0));
             listening.pass(HEARTBEAT_INTERVAL).await;
         }
+        listening.send("r", last(watcher, 0));
     }
     assert_eq!(listening.resyncs(), expected);
-    assert_eq!(listening.only().watchers.len(), 1);
+    assert_eq!(listening.only().watchers, []);
 }
 
 /// Its spool may be gone with its Pod. If it comes back, it delivers what it has.
@@ -141,9 +143,33 @@ async fn watcher_that_is_replaced_while_it_is_not_heard_requires_a_resync(
     listening.beats(make, back).await;
     assert_eq!(listening.resyncs(), expected);
     // Restarts while KCP is reachable.
+    for ended in ["a", "b", "c", "d"] {
+        let mut heartbeat = make(ended);
+        heartbeat.ending = heartbeat.reviews_seen.is_some();
+        listening.send("r", heartbeat);
+    }
     listening.beats(make, &["x", "y"]).await;
-    listening.beats(make, &["z"]).await;
     assert_eq!(listening.resyncs(), 0);
+}
+
+/// What they answered after their last regular heartbeats is not known.
+#[rstest]
+#[case::one_of_two(&["b", "c"])]
+#[case::both(&["c", "d"])]
+#[case::both_by_one(&["c"])]
+#[tokio::test(start_paused = true)]
+async fn killed_replicas_that_are_replaced_in_time_require_one_resync(#[case] after: &[&str]) {
+    let mut listening = Listening::new();
+    let make = |it: &str| current(it, 0, 0);
+    listening.beats(make, &["a", "b"]).await;
+    assert_eq!(listening.resyncs(), 0);
+    for _ in 0..4 {
+        listening.beats(make, after).await;
+    }
+    assert_eq!(listening.resyncs(), 1);
+    let watchers = listening.only().watchers;
+    let boots = watchers.iter().map(|it| it.boot_id.as_str());
+    assert!(boots.eq(after.iter().copied()));
 }
 
 /// Old releases say no last word, and the new Pod of a rolling update starts before the old one ends.

@@ -38,7 +38,8 @@ fn error(body: &[u8]) -> &'static str {
         ReviewError::Kind { .. } => "Kind",
         ReviewError::NoRequest => "NoRequest",
         ReviewError::NoUid => "NoUid",
-        ReviewError::NoReview | ReviewError::UidTooLong => "limits of the webhook",
+        ReviewError::UidTooLong => "UidTooLong",
+        ReviewError::NoReview => "limits of the webhook",
     }
 }
 
@@ -66,8 +67,17 @@ fn error(body: &[u8]) -> &'static str {
 #[case::no_uid("NoUid", r#"{"request":{}}"#)]
 #[case::null_uid("NoUid", &with("/request", "uid", Value::Null))]
 #[case::empty_uid("NoUid", &with("/request", "uid", json!("")))]
+#[case::long_uid("UidTooLong", &with("/request", "uid", json!("u".repeat(129))))]
+#[case::long_uid_in_bytes("UidTooLong", &with("/request", "uid", json!("ü".repeat(65))))]
 fn body_that_is_not_an_admission_review_is_rejected(#[case] expected: &str, #[case] body: &str) {
     assert_eq!(error(body.as_bytes()), expected);
+}
+
+#[test]
+fn uid_of_the_limit_is_accepted() {
+    let uid = "u".repeat(128);
+    let verdict = decide(&public(), with("/request", "uid", json!(uid)).as_bytes());
+    assert_eq!(verdict.unwrap().uid, uid);
 }
 
 #[test]

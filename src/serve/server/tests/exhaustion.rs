@@ -6,7 +6,7 @@ use rstest::rstest;
 
 use testkit::tls::RawTlsClient;
 
-use super::fixture::{GET, Running, TLS_1_3};
+use super::fixture::{GET, LARGE, Running, TLS_1_3};
 use crate::{Counter, Limits};
 
 const BUDGET: usize = 1_000_000;
@@ -130,6 +130,37 @@ async fn a_body_without_a_share_in_its_time_is_503() {
     );
     server.release.notify_one();
     assert_eq!(handled.response().await.unwrap().body, "900000");
+}
+
+/// Three answers that nobody takes are more than the limit: the first gives way, the others can still be read.
+#[tokio::test]
+async fn answers_that_are_not_taken_have_a_bound_in_sum() {
+    const GET_LARGE: &str = "GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let server = Running::with(Limits {
+        answers_bytes: 2 * LARGE,
+        ..Limits::default()
+    })
+    .await;
+    let mut clients = Vec::new();
+    for requests in 1..=3 {
+        let mut client = server.connect().await;
+        client.send(GET_LARGE).await.unwrap();
+        server
+            .until(|seen| seen.get(Counter::Requests) == requests)
+            .await;
+        clients.push(client);
+    }
+    server
+        .until(|seen| seen.get(Counter::Evicted) == 1 && seen.get(Counter::Open) == 2)
+        .await;
+    let mut proper = server.connect().await;
+    assert_eq!(proper.ask(GET).await.unwrap().status, 200);
+    for client in &mut clients[1..] {
+        assert_eq!(client.response().await.unwrap().body.len(), LARGE);
+    }
+    // Taken, they count no more.
+    assert_eq!(proper.ask(GET_LARGE).await.unwrap().body.len(), LARGE);
+    assert_eq!(server.statistics.get(Counter::Evicted), 1);
 }
 
 #[rstest]

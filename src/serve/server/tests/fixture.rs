@@ -24,6 +24,8 @@ use crate::{Error, Limits, Options, PeerCertificates, Server, Statistics, TlsHan
 /// The time limit of all waits; no test ends by it when the server is correct.
 const DEADLINE: Duration = Duration::from_secs(20);
 
+/// Bytes of the answer of `/large`: more than the kernel keeps for a peer that reads nothing.
+pub(super) const LARGE: usize = 10_000_000;
 pub(super) const TLS_1_2: &[&SupportedProtocolVersion] = &[&rustls::version::TLS12];
 pub(super) const TLS_1_3: &[&SupportedProtocolVersion] = &[&rustls::version::TLS13];
 pub(super) const GET: &str = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
@@ -139,6 +141,7 @@ fn router(release: Arc<Notify>) -> Router {
             ),
         )
         .route("/peer", get(peer))
+        .route("/large", get(|| async { vec![b'x'; LARGE] }))
         .route("/hold", post(hold))
         .route("/panic", get(defect))
         .route(

@@ -43,6 +43,7 @@ fn assert_unrepeated(logs: &Logs, answered: &Answered, longest: usize) {
 #[case::json_string(json!(canary()).to_string())]
 #[case::request(envelope("request", canary().into()))]
 #[case::uid(with("uid", json!({ "a": canary() })))]
+#[case::long_uid(with("uid", canary().into()))]
 #[case::operation_of_another_type(with("operation", json!([canary()])))]
 #[case::dry_run(with("dryRun", canary().into()))]
 #[case::resource(with("resource", canary().into()))]
@@ -106,7 +107,8 @@ async fn a_message_with_a_name_is_bounded() {
 async fn of_a_uid_64_characters_are_logged() {
     let logs = Logs::of(Level::DEBUG);
     let mut review = changed("a");
-    review["request"]["uid"] = canary().into();
+    // The longest that is accepted.
+    review["request"]["uid"] = canary()[..128].into();
     review["request"]["operation"] = "PATCH".into();
     fixture().ask(&review).await;
     let lines = logs.lines();

@@ -4,19 +4,27 @@ use rstest::rstest;
 
 use super::*;
 
+/// An API server's uid has 36 bytes.
+fn long_uid() -> String {
+    let mut review = changed("a");
+    review["request"]["uid"] = "u".repeat(1_000_000).into();
+    review.to_string()
+}
+
 #[rstest]
 #[case::empty("", "body: not an AdmissionReview")]
 #[case::no_json("hello", "body: not an AdmissionReview")]
 #[case::cut_off(r#"{"request":{"uid":"#, "body: not an AdmissionReview")]
 #[case::no_request("{}", "request: missing")]
 #[case::no_uid(r#"{"request":{}}"#, "request.uid: missing")]
+#[case::long_uid(long_uid(), "request.uid: exceeds 128 bytes")]
 #[case::another_kind(
     r#"{"kind":"Pod","apiVersion":"v1"}"#,
     "body: expected AdmissionReview of admission.k8s.io/v1, got \"Pod\" of \"v1\""
 )]
 #[tokio::test]
 async fn no_review_is_a_bad_request_with_a_reason(
-    #[case] body: &'static str,
+    #[case] body: impl Into<Body>,
     #[case] reason: &str,
 ) {
     let fixture = fixture();

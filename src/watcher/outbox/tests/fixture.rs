@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
+use tokio::runtime::{Builder, Runtime};
 use watcher_types::{Gvk, NamespacedName};
 
 use super::super::*;
@@ -71,6 +72,14 @@ pub(crate) fn event(number: u32) -> WatchEvent {
     }
 }
 
+/// Puts as admission does it.
+pub(crate) fn put_forced(outbox: &Outbox, to: &str, number: u32, now: Instant) -> Stored {
+    thread_local! {
+        static RUNTIME: Runtime = Builder::new_current_thread().enable_time().build().unwrap();
+    }
+    RUNTIME.with(|it| it.block_on(outbox.put_forced(&manager(to), &event(number), now)))
+}
+
 fn name(item: &Item) -> String {
     format!("{}/{}", item.manager, item.event.watched.name)
 }
@@ -134,7 +143,10 @@ impl Fixture {
     }
 
     pub(crate) fn put(&mut self, to: &str, number: u32) -> Stored {
-        self.outbox.put(&manager(to), &event(number), self.now)
+        match self.settings.fsync {
+            FsyncPolicy::Always => put_forced(&self.outbox, to, number, self.now),
+            _ => self.outbox.put(&manager(to), &event(number), self.now),
+        }
     }
 
     pub(crate) fn pass(&mut self, seconds: u64) {

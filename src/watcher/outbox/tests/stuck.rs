@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 use rstest::rstest;
 
 use super::disk::{Brake, Content, FakeDisk, Operation};
-use super::fixture::{Fixture, Settings, event, manager, settings};
+use super::fixture::{Fixture, Settings, event, manager, put_forced, settings};
 use crate::outbox::queue::MonotonicTime;
 use crate::outbox::{FsyncPolicy, Limits, Options, Stored};
 
 /// So long nothing takes here that is not stuck.
-const STUCK: Duration = Duration::from_secs(10);
+pub(super) const STUCK: Duration = Duration::from_secs(10);
 
 /// Stops every `operation` until the brake is released.
-fn freeze(disk: &FakeDisk, operation: Operation) -> Frozen {
+pub(super) fn freeze(disk: &FakeDisk, operation: Operation) -> Frozen {
     let (asked, asking) = channel();
     let (go, going) = channel();
     let brake = Brake {
@@ -29,7 +29,7 @@ fn freeze(disk: &FakeDisk, operation: Operation) -> Frozen {
     Frozen { disk, asking, go }
 }
 
-struct Frozen {
+pub(super) struct Frozen {
     disk: FakeDisk,
     asking: Receiver<()>,
     go: Sender<()>,
@@ -37,11 +37,11 @@ struct Frozen {
 
 impl Frozen {
     /// Waits until something stands still.
-    fn holds(&self) {
+    pub(super) fn holds(&self) {
         self.asking.recv_timeout(STUCK).unwrap();
     }
 
-    fn thaw(self) {
+    pub(super) fn thaw(self) {
         self.disk.content().brake = None;
         drop(self.go);
     }
@@ -58,7 +58,7 @@ fn at_once<T: Send + 'static>(ask: impl FnOnce() -> T + Send + 'static) -> T {
 }
 
 /// The product's own.
-fn deadline() -> Duration {
+pub(super) fn deadline() -> Duration {
     Options::new(PathBuf::new()).write_deadline
 }
 
@@ -383,7 +383,7 @@ fn a_put_that_forces_each_record_waits_for_its_sync() {
     let frozen = freeze(&fixture.disk, Operation::Sync);
     let (outbox, now) = (fixture.outbox.clone(), fixture.now);
     let (sent, stored) = channel();
-    thread::spawn(move || sent.send(outbox.put(&manager("a"), &event(1), now)));
+    thread::spawn(move || sent.send(put_forced(&outbox, "a", 1, now)));
     frozen.holds();
     assert!(stored.try_recv().is_err());
     frozen.thaw();
