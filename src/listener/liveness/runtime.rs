@@ -34,6 +34,8 @@ pub(crate) struct Runtime {
     review_expected: Option<Instant>,
     /// Since when handshakes fail.
     failed: Option<Instant>,
+    /// Reviews did not arrive, so that changes were not seen, and no resync was required since.
+    unreviewed: bool,
     /// Of which the operator was notified.
     pub(super) unresponsive: Option<UnresponsiveReason>,
     /// A resync is required of which the operator is not notified yet.
@@ -154,11 +156,18 @@ impl Runtime {
             self.require_resync(id, now, queue);
         }
         let unresponsive = self.judge(now);
-        self.failed = match unresponsive {
-            Some(UnresponsiveReason::HandshakeFailed) => self.failed.or(Some(now)),
-            Some(UnresponsiveReason::HeartbeatMissing) => self.failed,
-            Some(UnresponsiveReason::ReviewMissing) | None => None,
-        };
+        match unresponsive {
+            Some(UnresponsiveReason::HeartbeatMissing) => {}
+            Some(reason) => {
+                let fails = reason == UnresponsiveReason::HandshakeFailed;
+                self.failed = fails.then(|| self.failed.unwrap_or(now));
+                self.unreviewed = true;
+            }
+            None => {
+                self.failed = None;
+                self.resync_due |= std::mem::take(&mut self.unreviewed);
+            }
+        }
         if unresponsive == self.unresponsive {
             return;
         }
