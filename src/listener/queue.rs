@@ -63,7 +63,7 @@ pub enum UnresponsiveReason {
     /// No watcher of the runtime has sent a heartbeat for three intervals.
     HeartbeatMissing,
     /// TLS handshakes with every watcher fail and no admission review arrives: the `caBundle` of the webhook configuration
-    /// is probably wrong.
+    /// is probably wrong, or another client, such as a probe, does not trust the watcher's certificate.
     HandshakeFailed,
     /// No admission review arrived for a change announced by [`Liveness::expect_review`](crate::Liveness::expect_review):
     /// the webhook configuration is probably missing.
