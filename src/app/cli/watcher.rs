@@ -102,7 +102,7 @@ pub(crate) struct SpoolArgs {
 pub(crate) enum DeliveryMode {
     /// After the response to the API server, which does not wait for KCP
     Async,
-    /// Before the response to the API server, as in the public watcher
+    /// Before the response to the API server, as in the public watcher; at most 64 responses wait for KCP at a time, each for 10 seconds at most
     Sync,
 }
 
