@@ -42,13 +42,13 @@ use behaviour::Fault;
 use store::Store;
 
 /// See the module. Clones are the same server.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct ApiServer {
     store: Arc<Store>,
     state: Arc<Mutex<State>>,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct State {
     /// By their number.
     requests: BTreeMap<usize, Recorded>,

@@ -45,7 +45,7 @@ impl Default for Behaviour {
     }
 }
 
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub(super) struct Fault {
     pub(super) pattern: String,
     /// How many requests it is still to meet.
@@ -66,7 +66,14 @@ pub(super) enum Effect {
     Before(Arc<dyn Fn(&ApiServer) + Send + Sync>),
 }
 
+impl std::fmt::Debug for Effect {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Effect")
+    }
+}
+
 /// A fault that is being described.
+#[derive(Debug)]
 pub struct FaultBuilder {
     pub(super) server: ApiServer,
     pub(super) pattern: String,
@@ -132,7 +139,7 @@ impl FaultBuilder {
 }
 
 /// A fault that is in place; it stays when the handle is dropped.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct FaultHandle {
     server: ApiServer,
     hits: Arc<AtomicUsize>,
@@ -154,6 +161,7 @@ impl FaultHandle {
 }
 
 /// Requests that wait; dropping it lets them go on.
+#[derive(Debug)]
 pub struct Hold {
     handle: FaultHandle,
     sender: watch::Sender<bool>,
