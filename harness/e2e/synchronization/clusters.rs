@@ -63,12 +63,11 @@ impl Clusters {
             ],
             fixtures,
         };
-        let installed =
-            progress::show("install the controller", Box::pin(clusters.install())).await;
+        let install = Box::pin(clusters.install());
+        let installed = progress::show("install the controller", install).await;
         if installed.is_err() {
-            clusters
-                .collect(&Evidence::of("synchronization", "installation")?)
-                .await;
+            let evidence = Evidence::of("synchronization", "installation")?;
+            clusters.collect(&evidence).await;
         }
         installed.map(|()| clusters)
     }
