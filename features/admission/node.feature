@@ -37,11 +37,12 @@ Feature: A Pod whose image only the landscape's registry has runs on a node
     And Pod "shop/web" with image "replace.me/harness/probe:1"
     When Pod "shop/web" is created
     Then Pod "shop/web" fails with reason "ErrImagePull"
+    And image of container "app" in Pod "shop/web" is "<image>"
 
     Examples:
-      | when                                        | value |
-      | when its Namespace does not opt in          | false |
-      | from the right registry without pull Secret | true  |
+      | when                                        | value | image                                        |
+      | when its Namespace does not opt in          | false | replace.me/harness/probe:1                   |
+      | from the right registry without pull Secret | true  | registry.landscape.test:5000/harness/probe:1 |
 
   @node
   Scenario: An ephemeral container is added to a running Pod without a restart

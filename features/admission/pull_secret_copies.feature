@@ -15,18 +15,22 @@ Feature: The pull Secret is copied to every Namespace that needs it
     Then Secret "shop/registry-credentials" has the data of Secret "kyma-system/registry-credentials"
 
   @cluster
-  Scenario: A Namespace that opts in to another feature gets no copy of the pull Secret
+  Scenario: A Namespace that opts in to another feature gets no copy of the pull Secret until it opts in to this one
     Given Namespace "shop" with annotation "rt-cfg.kyma-project.io/set-fips-mode=true"
     Then Secret "shop/registry-credentials" does not exist
+    When annotation "rt-cfg.kyma-project.io/add-img-pull-secret" of Namespace "shop" is set to "true"
+    Then Secret "shop/registry-credentials" exists
 
   # A dry run has no effect outside of its response.
   @cluster
-  Scenario: A Pod that is created with dry run causes no copy of the pull Secret
+  Scenario: A Pod causes a copy of the pull Secret, but not when it is created with dry run
     Given Namespace "shop"
     And Pod "shop/web" with image "private.me/app:1" and annotation "rt-cfg.kyma-project.io/add-img-pull-secret=true"
     When Pod "shop/web" is created with dry run
     Then Pod "shop/web" has imagePullSecrets "registry-credentials"
     And Secret "shop/registry-credentials" does not exist
+    When Pod "shop/web" is created
+    Then Secret "shop/registry-credentials" exists
 
   @cluster
   Scenario: A copy of the pull Secret is restored when its data is changed

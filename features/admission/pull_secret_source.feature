@@ -2,21 +2,16 @@ Feature: Copies follow the pull Secret in Namespace kyma-system
   Credentials are rotated in one place, and every Namespace that needs them has them a moment later.
 
   @serial @cluster
-  Scenario: An updated pull Secret is copied to every Namespace that needs it
+  Scenario: New data of the pull Secret is copied to every Namespace that needs it, a new label is not
     Given Namespace "shop" with annotation "rt-cfg.kyma-project.io/add-img-pull-secret=true"
     And Secret "shop/registry-credentials" exists
+    When label "touched" of Secret "kyma-system/registry-credentials" is set to "true"
+    Then Secret "shop/registry-credentials" is not modified
     When Secret "kyma-system/registry-credentials" is patched with:
       """
       stringData: {.dockerconfigjson: '{"auths":{"further.test":{"username":"u","password":"p"}}}'}
       """
     Then Secret "shop/registry-credentials" has the data of Secret "kyma-system/registry-credentials"
-
-  @serial @cluster
-  Scenario: A new label of the pull Secret does not change its copies
-    Given Namespace "shop" with annotation "rt-cfg.kyma-project.io/add-img-pull-secret=true"
-    And Secret "shop/registry-credentials" exists
-    When label "touched" of Secret "kyma-system/registry-credentials" is set to "true"
-    Then Secret "shop/registry-credentials" is not modified
 
   @serial @cluster
   Scenario: Copies are deleted with the pull Secret and created with it
@@ -49,11 +44,14 @@ Feature: Copies follow the pull Secret in Namespace kyma-system
     Then Secret "shop/registry-credentials" is deleted
 
   @serial @cluster
-  Scenario: The pull Secret in Namespace kyma-system is never written by the webhook
+  Scenario: The webhook writes copies of the pull Secret, and never the one in Namespace kyma-system
     Given Secret "kyma-system/registry-credentials" exists
+    And Namespace "shop"
     And Pod "kyma-system/web" with image "private.me/app:1" and annotation "rt-cfg.kyma-project.io/add-img-pull-secret=true"
     When Pod "kyma-system/web" is created
-    Then Secret "kyma-system/registry-credentials" is not modified
+    And annotation "rt-cfg.kyma-project.io/add-img-pull-secret" of Namespace "shop" is set to "true"
+    Then Secret "shop/registry-credentials" exists
+    And Secret "kyma-system/registry-credentials" is not modified
 
   @cluster
   Scenario: A Secret of a user with the name of the pull Secret is not modified

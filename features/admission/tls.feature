@@ -17,13 +17,10 @@ Feature: The API server can verify the webhook, and other clients cannot block i
     Then the connection is rejected with "protocol"
 
   @serial @cluster
-  Scenario: The webhook does not write its MutatingWebhookConfiguration when the caBundle is current
+  Scenario: The webhook writes the caBundle, and nothing else, only when another client has overwritten it
     Given MutatingWebhookConfiguration "rt-bootstrapper-mutating-webhook-configuration" exists
     Then MutatingWebhookConfiguration "rt-bootstrapper-mutating-webhook-configuration" is not modified
     And field manager "rt-bootstrapper-webhook" owns only field "caBundle" of MutatingWebhookConfiguration "rt-bootstrapper-mutating-webhook-configuration"
-
-  @serial @cluster
-  Scenario: A caBundle that another client overwrites is restored
     When the caBundle of the webhook is overwritten by another client
     Then MutatingWebhookConfiguration "rt-bootstrapper-mutating-webhook-configuration" is eventually restored
     And the caBundle of the webhook verifies the serving certificate of every replica

@@ -24,9 +24,8 @@ Feature: Outage of KCP
   Scenario: Events are delivered late while KCP answers slowly
     When KCP becomes unreachable: requests are delayed by 5 seconds
     And 10 Kymas are created in Namespace "shop"
-    Then manager "lifecycle-manager" has received no event for the created Kymas
-    And no AdmissionReview was delayed by more than 500ms
-    And manager "lifecycle-manager" receives an event for each of the created Kymas
+    Then no AdmissionReview was delayed by more than 500ms
+    And manager "lifecycle-manager" receives an event for each of the created Kymas after at least 5 seconds
 
   @serial @node
   Scenario: Events are delivered after every watcher was killed during an outage

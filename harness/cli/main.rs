@@ -14,6 +14,9 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand};
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::verify::E2eArgs;
 use bench::BenchCommand;
@@ -91,6 +94,10 @@ struct Choice {
 
 #[tokio::main]
 async fn main() -> ExitCode {
+    // Not those of the product's crates: benchmarks run the listener in this process, under faults.
+    let own = ["bench", "clusters", "e2e", "testkit"].map(|it| (it, LevelFilter::WARN));
+    let log = tracing_subscriber::fmt().with_writer(std::io::stderr);
+    log.finish().with(Targets::new().with_targets(own)).init();
     let done = run::interruptible(Box::pin(dispatch(Command::parse()))).await;
     done.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");

@@ -107,7 +107,7 @@ const DEBOOTSTRAP: Needed = Needed {
 };
 const GO: Needed = Needed {
     program: "go",
-    package: "Go 1.24 or newer (https://go.dev/dl)",
+    package: "Go 1.26 or newer (https://go.dev/dl)",
     why: "it builds Kubernetes and the registry from their modules",
 };
 const PIP: Needed = Needed {

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use crate::client::Client;
 use crate::definitions::{check, random};
 use clusters::cluster::Cluster;
+use clusters::evidence::Evidence;
 use testkit::metrics::Samples;
 use testkit::until::until;
 
@@ -60,6 +61,14 @@ impl Workload {
         }
         ensure!(!metrics.is_empty(), "{} has no replica", self.name);
         Ok(metrics)
+    }
+
+    /// Keeps metrics of each replica in a folder of diagnostics.
+    pub(crate) async fn keep_metrics(&self, port: u16, evidence: &Evidence, folder: &str) {
+        for pod in self.pod_names().await.unwrap_or_default() {
+            let page = self.page(&pod, port, "metrics").await;
+            evidence.keep_result(&format!("{folder}/{pod}-metrics.txt"), page);
+        }
     }
 
     pub(crate) fn pod_path(&self, pod: &str) -> String {

@@ -42,6 +42,9 @@ pub trait Environment: Any + Send + Sync {
         futures::future::ready(Ok(())).boxed_local()
     }
 
+    /// Keeps the environment from being used by another scenario, because a clean-up action failed in it.
+    fn retire(&self) {}
+
     /// Writes what explains a failure into `folder`: objects, Events, product logs, node logs of every cluster. What
     /// cannot be read is noted there.
     fn diagnose<'a>(&'a self, _folder: &'a Path) -> LocalBoxFuture<'a, ()> {
@@ -157,6 +160,9 @@ impl Scenario {
             if let Err(error) = done.map_err(anyhow::Error::from).flatten() {
                 errors.push(format!("{what}: {error:#}"));
             }
+        }
+        if let Some(environment) = self.shared.as_ref().filter(|_| !errors.is_empty()) {
+            environment.retire();
         }
         // Only now: another scenario may wait for the environment. Cucumber keeps a failed scenario for its report.
         self.shared = None;

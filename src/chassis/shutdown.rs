@@ -23,7 +23,7 @@ pub enum ShutdownError {
     },
 }
 
-/// The two stages of an end.
+/// The two steps of a shutdown.
 #[derive(Clone, Debug)]
 pub struct Shutdown {
     first: CancellationToken,
@@ -52,7 +52,7 @@ impl Shutdown {
 
     async fn listen(self, signals: impl Stream<Item = &'static str> + Send) {
         let mut signals = std::pin::pin!(signals);
-        for stage in [&self.first, &self.second] {
+        for step in [&self.first, &self.second] {
             let Some(name) = signals.next().await else {
                 return;
             };
@@ -61,7 +61,7 @@ impl Shutdown {
                 drain = !self.first.is_cancelled(),
                 "SIGTERM received, draining"
             );
-            stage.cancel();
+            step.cancel();
         }
     }
 
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_drain_begun_without_a_signal_leaves_both_stages_to_the_signals() {
+    async fn a_drain_begun_without_a_signal_leaves_both_steps_to_the_signals() {
         let (send, signals) = mpsc::unbounded();
         let shutdown = Shutdown::on(signals);
         shutdown.token().cancel();

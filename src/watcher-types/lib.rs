@@ -107,7 +107,7 @@ pub struct Heartbeat {
     pub oldest_age_seconds: u64,
     /// The watcher's release, at most 64 bytes.
     pub version: String,
-    /// Whether changes were dropped for want of room, so that the receiver should look at all it watches on the runtime.
+    /// Whether changes were dropped because the outbox was full, so that the receiver should look at all it watches on the runtime.
     /// Absent while it is not so.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub resync_needed: bool,

@@ -83,11 +83,12 @@ fn stream(scenario: &mut Scenario, namespace: String) -> Result {
     Ok(())
 }
 
-/// Of one runtime, whose watcher presents the certificate of the connection.
+/// Of one runtime, whose watcher presents the certificate of the connection. A delay is the time from the write of a Kyma to
+/// the arrival of its first event.
 #[then(
-    regex = r#"^manager "([^"]+)" (receives an event for each of|has received no event for) the created Kymas$"#
+    regex = r#"^manager "([^"]+)" (receives an event for each of|has received no event for) the created Kymas(?: after at least (\d+) seconds)?$"#
 )]
-async fn for_kymas(scenario: &mut Scenario, name: String, what: String) -> Result {
+async fn for_kymas(scenario: &mut Scenario, name: String, what: String, delay: String) -> Result {
     let env = scenario.environment_of::<View>()?;
     let kymas = env.created_kymas().await?;
     let manager = env.manager(&name)?;
@@ -95,15 +96,21 @@ async fn for_kymas(scenario: &mut Scenario, name: String, what: String) -> Resul
     if what == "has received no event for" {
         return none_for(SECOND, || received().into_iter().collect::<Vec<_>>()).await;
     }
-    eventually("the manager receives every event", async || {
+    let received = eventually("the manager receives every event", async || {
         let received = received();
         let mut missing = kymas.names.clone();
-        missing.retain(|name| !received.contains(name));
+        missing.retain(|(name, _)| !received.contains_key(name));
         let count = kymas.names.len();
-        let seen = format!("of {count} Kymas not {missing:?}");
-        check(missing.is_empty(), seen)
+        ensure!(missing.is_empty(), "of {count} Kymas not {missing:?}");
+        Ok(received)
     })
-    .await
+    .await?;
+    let least = Duration::from_secs(delay.parse().unwrap_or_default());
+    for (name, written) in &kymas.names {
+        let delay = received[name].duration_since(*written).unwrap_or_default();
+        ensure!(delay >= least, "{name} after {delay:?}");
+    }
+    Ok(())
 }
 
 /// "receives" waits for events; "has received no event" looks at those until now.
@@ -207,23 +214,25 @@ async fn heartbeats(scenario: &mut Scenario, name: String, count: usize) -> Resu
 async fn reports(scenario: &mut Scenario, name: String, least: String, most: String) -> Result {
     let env = scenario.environment_of::<View>()?;
     let unresponsive = !least.is_empty();
-    let found = eventually("the manager reports it", async || {
-        let liveness = env.liveness(&name)?;
+    let (liveness, now, notified) = eventually("the manager reports it", async || {
+        let (liveness, now) = (env.liveness(&name)?, Instant::now());
         ensure!(liveness.silent == unresponsive, "{liveness:?}");
         let notified = env.manager(&name)?.unresponsive();
         ensure!(notified.is_some() == unresponsive, "{notified:?}");
-        Ok(liveness)
+        Ok((liveness, now, notified))
     })
     .await?;
-    if !unresponsive {
+    let Some((_, notified)) = notified else {
         return Ok(());
-    }
+    };
+    // By the arrival of the notification: the test may look later.
     let [least, most] = [least.parse()?, most.parse()?].map(Duration::from_secs);
-    let since = found.since_heartbeat.unwrap_or_default();
-    check((least..=most).contains(&since), format!("after {since:?}"))
+    let since = liveness.since_heartbeat.context("no heartbeat")?;
+    let took = since.saturating_sub(now - notified);
+    check((least..=most).contains(&took), format!("after {took:?}"))
 }
 
-/// By the notification. The heartbeats are those after the step before.
+/// By the arrival of the notification. The heartbeats are those after the step before.
 #[then(
     regex = r#"^manager "([^"]+)" reports the runtime as unresponsive with reason "(\w+)" within (\d+) heartbeats$"#
 )]
@@ -235,13 +244,16 @@ async fn reports_reason(
 ) -> Result {
     let env = scenario.environment_of::<View>()?;
     let begin = Instant::now();
-    eventually("the manager reports it", async || {
-        let notified = env.manager(&name)?.unresponsive().map(|it| it.to_string());
-        check(notified.as_ref() == Some(&reason), format!("{notified:?}"))
+    let arrived = eventually("the manager reports it", async || {
+        let notified = env.manager(&name)?.unresponsive();
+        let (seen, arrived) = notified.context("not reported")?;
+        ensure!(seen.to_string() == reason, "{seen}");
+        Ok(arrived)
     })
     .await?;
     // Heartbeats are spread over the last quarter of their interval, and the listener looks ten times an interval.
-    let (took, most) = (begin.elapsed(), heartbeats * HEARTBEAT_INTERVAL + SECOND);
+    let took = arrived.saturating_duration_since(begin);
+    let most = heartbeats * HEARTBEAT_INTERVAL + SECOND;
     check(took <= most, format!("after {took:?}, not {most:?}"))
 }
 

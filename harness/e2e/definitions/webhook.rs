@@ -190,18 +190,23 @@ async fn counts(scenario: &Scenario) -> Result<[f64; 2]> {
     Ok([calls, webhook.sum(reviews).await?])
 }
 
-/// The metric without its prefix, and its reason if it has one.
-#[then(expr = "metric {string} of component webhook is at least {int}")]
-async fn has_metric(scenario: &mut Scenario, metric: String, least: u32) -> Result {
+/// The metric without its prefix, and its reason if it has one; of each replica, or of one where a single review counts.
+#[then(regex = r#"^metric "(.+)" of component webhook is at least (\d+)( in one replica)?$"#)]
+async fn has_metric(scenario: &mut Scenario, metric: String, least: u32, in_one: String) -> Result {
     let series = match metric.split_once(' ') {
         Some((name, reason)) => format!("rt_bootstrapper_{name}{{reason=\"{reason}\"}}"),
         None => format!("rt_bootstrapper_{metric}"),
     };
-    let probe = async |replica: &Replica| {
-        let sum = replica.metrics().await?.sum(&series);
-        check(sum >= f64::from(least), format!("{series} is {sum}"))
-    };
-    webhook(scenario)?.each("its metric", probe).await
+    let is_enough = |sum| check(sum >= f64::from(least), format!("{series} is {sum}"));
+    let webhook = webhook(scenario)?;
+    if !in_one.is_empty() {
+        return eventually("its metric", async || {
+            is_enough(webhook.sum(&series).await?)
+        })
+        .await;
+    }
+    let probe = async |replica: &Replica| is_enough(replica.metrics().await?.sum(&series));
+    webhook.each("its metric", probe).await
 }
 
 /// A webhook without configuration answers, admits every Pod unchanged and warns.

@@ -8,6 +8,7 @@
 )]
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use cucumber::codegen::{Regex, StepConstructor as _, WorldInventory, inventory};
 use cucumber::feature::Ext as _;
@@ -16,8 +17,6 @@ use e2e::runner::root;
 use e2e::scenario::Scenario;
 use rstest::rstest;
 
-/// Folders whose scenarios use these definitions.
-const FOLDERS: [&str; 3] = ["admission", "synchronization", "watching"];
 /// Largest number of step definitions of all suites together.
 const DEFINITIONS: usize = 120;
 
@@ -55,8 +54,12 @@ fn definitions() -> Vec<Definition> {
 
 /// All features with the examples of their outlines.
 fn features() -> Vec<Feature> {
-    let folders = FOLDERS.map(|it| std::fs::read_dir(root().join("features").join(it)).unwrap());
-    let files = folders.into_iter().flatten().map(|it| it.unwrap().path());
+    let entries = |folder: &Path| std::fs::read_dir(folder).unwrap();
+    let folders = entries(&root().join("features")).map(|it| it.unwrap().path());
+    let folders = folders.filter(|it| it.is_dir());
+    let files = folders
+        .flat_map(|it| entries(&it))
+        .map(|it| it.unwrap().path());
     files
         .map(|path| Feature::parse_path(path, GherkinEnv::default()).unwrap())
         .map(|feature| feature.expand_examples().unwrap())

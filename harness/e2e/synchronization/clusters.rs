@@ -7,17 +7,19 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
-use api::runtimes::{CONTENT_HASH, KCP_NAMESPACE, MODE_DIRECT};
+use api::names::SKR_NAMESPACE;
+use api::runtimes::{CONTENT_HASH, KCP_NAMESPACE, MODE_DIRECT, WEBHOOK_DEPLOYMENT};
 
 use super::control_plane::{
     ControlPlane, Runtime, bootstrappers_path, named_config_map, runtime_path,
 };
-use super::controller::{Controller, Installation, SIGNAL_STATE};
+use super::controller::{self, Controller, Installation, METRICS_PORT, SIGNAL_STATE};
 use super::runtime_cluster::RuntimeCluster;
 use super::source::Source;
 use crate::client::Client;
 use crate::definitions::eventually;
 use crate::install::Fixtures;
+use crate::rollout::Workload;
 use clusters::cluster::ClusterOptions;
 use clusters::control_plane;
 use clusters::evidence::Evidence;
@@ -197,8 +199,14 @@ impl Clusters {
                 let copy = runtime.copy(source).await.map(|it| format!("{it:#}"));
                 evidence.keep_result(&format!("{}/{source:?}.json", runtime.cluster.name), copy);
             }
+            let api = runtime.api.clone();
+            let webhook = Workload::new(api, SKR_NAMESPACE, WEBHOOK_DEPLOYMENT);
+            let folder = &runtime.cluster.name;
+            webhook.keep_metrics(METRICS_PORT, evidence, folder).await;
             runtime.cluster.collect_evidence(evidence).await;
         }
+        let controller = controller::workload(&self.kcp);
+        controller.keep_metrics(METRICS_PORT, evidence, "kcp").await;
         self.kcp.cluster.collect_evidence(evidence).await;
     }
 }

@@ -132,7 +132,7 @@ impl Controller {
 
     /// Sum of a metric over its labels, for each replica.
     pub(crate) async fn metric(kcp: &ControlPlane, name: &str) -> Result<BTreeMap<String, f64>> {
-        let metrics = workload(kcp).metrics(8080).await?.into_iter();
+        let metrics = workload(kcp).metrics(METRICS_PORT).await?.into_iter();
         Ok(metrics.map(|(pod, it)| (pod, it.sum(name))).collect())
     }
 }
@@ -154,7 +154,7 @@ async fn is_up(kcp: &ControlPlane) -> Result<()> {
     )
 }
 
-fn workload(kcp: &ControlPlane) -> Workload {
+pub(super) fn workload(kcp: &ControlPlane) -> Workload {
     Workload::new(kcp.api.clone(), KCP_NAMESPACE, NAME)
 }
 
@@ -166,3 +166,5 @@ pub(crate) const SIGNAL_STATE: &str = "rt-bootstrapper-signal-state";
 pub(crate) const DIRECT_STATE: &str = "rt-bootstrapper-direct-state";
 const NAME: &str = "rt-bootstrapper-controller";
 const REPLICAS: usize = 2;
+/// Port of metrics of controller and webhook.
+pub(super) const METRICS_PORT: u16 = 8080;

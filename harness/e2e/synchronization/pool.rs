@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use futures::FutureExt as _;
 use futures::future::LocalBoxFuture;
 use serde_json::Value;
@@ -28,15 +29,20 @@ use clusters::setup::Setup;
 
 /// Sets of clusters that are free, and the way back for those that are in use.
 pub struct ClustersPool {
-    returns: UnboundedSender<Arc<Clusters>>,
-    free: AsyncMutex<UnboundedReceiver<Arc<Clusters>>>,
+    returns: UnboundedSender<Returned>,
+    /// Those that are returned, and those that no other scenario may use.
+    free: AsyncMutex<(UnboundedReceiver<Returned>, Vec<Arc<Clusters>>)>,
     size: usize,
 }
+
+/// A set, and whether the clean-up of its last scenario succeeded.
+type Returned = (Arc<Clusters>, bool);
 
 /// The environment of one scenario: a set of clusters, which dropping it returns to the pool, and the state of the steps.
 pub(crate) struct Leased {
     clusters: Arc<Clusters>,
-    returns: UnboundedSender<Arc<Clusters>>,
+    returns: UnboundedSender<Returned>,
+    is_retired: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -89,10 +95,10 @@ impl ClustersPool {
         let (returns, free) = unbounded_channel();
         for clusters in started {
             returns
-                .send(Arc::new(clusters))
+                .send((Arc::new(clusters), true))
                 .context("the pool is closed")?;
         }
-        let free = AsyncMutex::new(free);
+        let free = AsyncMutex::new((free, Vec::new()));
         Ok(Self {
             returns,
             free,
@@ -104,10 +110,20 @@ impl ClustersPool {
 impl Environments for ClustersPool {
     /// Takes a free set, with the controller as the scenario's `Given` steps say.
     async fn next(&self, given: Vec<String>) -> anyhow::Result<Arc<dyn Environment>> {
-        let clusters = self.free.lock().await.recv().await;
+        let (free, retired) = &mut *self.free.lock().await;
+        let clusters = loop {
+            let is_left = retired.len() < self.size;
+            ensure!(is_left, "a clean-up failed in each set of clusters");
+            let (clusters, is_clean) = free.recv().await.context("the pool is closed")?;
+            if is_clean {
+                break clusters;
+            }
+            retired.push(clusters);
+        };
         let leased = Leased {
-            clusters: clusters.context("the pool is closed")?,
+            clusters,
             returns: self.returns.clone(),
+            is_retired: AtomicBool::new(false),
             state: Mutex::default(),
         };
         let installation = given.iter().find_map(|step| Installation::of_step(step));
@@ -117,9 +133,10 @@ impl Environments for ClustersPool {
     }
 
     async fn stop(self) -> anyhow::Result<()> {
-        let mut free = self.free.into_inner();
-        for _ in 0..self.size {
-            let clusters = free.try_recv().context("a scenario still uses clusters")?;
+        let (mut free, mut sets) = self.free.into_inner();
+        sets.extend(std::iter::from_fn(|| Some(free.try_recv().ok()?.0)));
+        ensure!(sets.len() == self.size, "a scenario still uses clusters");
+        for clusters in sets {
             let clusters = Arc::into_inner(clusters);
             Box::pin(clusters.context("a scenario still uses clusters")?.stop()).await?;
         }
@@ -193,6 +210,10 @@ impl Environment for Leased {
         }
     }
 
+    fn retire(&self) {
+        self.is_retired.store(true, Ordering::Relaxed);
+    }
+
     fn diagnose<'a>(&'a self, folder: &'a Path) -> LocalBoxFuture<'a, ()> {
         diagnosed(folder, async |evidence| self.collect(&evidence).await).boxed_local()
     }
@@ -212,7 +233,8 @@ impl Drop for Leased {
             pods.abort();
         }
         // Without a receiver the run has ended, which removes the clusters.
-        let _ = self.returns.send(Arc::clone(&self.clusters));
+        let is_clean = !self.is_retired.load(Ordering::Relaxed);
+        let _ = self.returns.send((Arc::clone(&self.clusters), is_clean));
     }
 }
 

@@ -99,6 +99,7 @@ impl Watching {
             .tls_certs_only([Certificate::from_pem(fleet.pem().as_bytes())?])
             .identity(Identity::from_pem(identity.as_bytes())?)
             .resolve(HOST, self.gateway_address().await?)
+            .timeout(PATIENCE)
             .build()?;
         let url = format!("https://{HOST}:{NODE_PORT}/v2/{LIFECYCLE}/event");
         // As if a proxy before the gateway had received the certificate of the runtime.

@@ -77,7 +77,7 @@ impl Watching {
     async fn is_received(&self, namespace: &str, kyma: &str) -> Result<()> {
         let manager = self.manager(LIFECYCLE)?;
         eventually("the manager has the event", async || {
-            ensure!(manager.received_in(namespace).contains(kyma), "not yet");
+            ensure!(manager.received_in(namespace).contains_key(kyma), "not yet");
             Ok(())
         })
         .await

@@ -162,7 +162,7 @@ impl Watching {
         let manager = self.manager(LIFECYCLE)?;
         eventually("an event is delivered", async || {
             let kyma = self.create_kyma(&namespace).await?;
-            let is_received = || async { manager.received_in(&namespace).contains(&kyma) };
+            let is_received = || async { manager.received_in(&namespace).contains_key(&kyma) };
             until("the event is received", EVENT_LIMIT, is_received).await?;
             Ok(())
         })

@@ -3,10 +3,10 @@
 //! It runs in this process, at the address of the container network, where Envoy on KCP reaches it through a Service without
 //! a selector. Received events are kept when a scenario stops the listener.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, Result};
 use futures::StreamExt as _;
@@ -40,8 +40,8 @@ pub(crate) struct Manager {
     pub(super) address: SocketAddr,
     check: CertificateCheck,
     events: Arc<Mutex<Vec<Received>>>,
-    /// Notifications of other kinds.
-    others: Arc<Mutex<Vec<Notification>>>,
+    /// Notifications of other kinds, and when they arrived.
+    others: Arc<Mutex<Vec<(Notification, Instant)>>>,
     /// While true, no event is taken out of the queue of the listener.
     blocked: watch::Sender<bool>,
     running: Mutex<Option<Running>>,
@@ -116,23 +116,26 @@ impl Manager {
         events.iter().filter(is_about).cloned().collect()
     }
 
-    /// Why the runtime is unresponsive, by the last notification of it.
-    pub(crate) fn unresponsive(&self) -> Option<UnresponsiveReason> {
+    /// Why the runtime is unresponsive and since when, by the last notification of it.
+    pub(crate) fn unresponsive(&self) -> Option<(UnresponsiveReason, Instant)> {
         let others = testkit::locked(&self.others);
-        let last = others.iter().rev().find_map(|it| match it {
-            Notification::Unresponsive { reason, .. } => Some(Some(*reason)),
+        let last = others.iter().rev().find_map(|(it, arrived)| match it {
+            Notification::Unresponsive { reason, .. } => Some(Some((*reason, *arrived))),
             Notification::Recovered { .. } => Some(None),
             _ => None,
         });
         last.flatten()
     }
 
-    /// Names of the objects in a namespace that events were about.
-    pub(crate) fn received_in(&self, namespace: &str) -> BTreeSet<String> {
+    /// Names of the objects in a namespace that events were about, with the arrival of the first event.
+    pub(crate) fn received_in(&self, namespace: &str) -> BTreeMap<String, SystemTime> {
         let events = testkit::locked(&self.events);
-        let watched = events.iter().map(|(event, _)| &event.watched);
-        let about = watched.filter(|it| it.namespace == namespace);
-        about.map(|it| it.name.clone()).collect()
+        // Of equal keys, a map keeps the last value.
+        let about = events.iter().rev();
+        let about = about.filter(|(event, _)| event.watched.namespace == namespace);
+        about
+            .map(|(event, arrived)| (event.watched.name.clone(), *arrived))
+            .collect()
     }
 
     async fn listen(&self) -> Result<SocketAddr> {
@@ -174,7 +177,7 @@ impl Manager {
 async fn receive(
     mut notifications: Notifications,
     events: Arc<Mutex<Vec<Received>>>,
-    others: Arc<Mutex<Vec<Notification>>>,
+    others: Arc<Mutex<Vec<(Notification, Instant)>>>,
     mut blocked: watch::Receiver<bool>,
 ) {
     while let Some(notification) = notifications.next().await {
@@ -185,7 +188,7 @@ async fn receive(
             Notification::Changed(event) => {
                 testkit::locked(&events).push((event, SystemTime::now()))
             }
-            other => testkit::locked(&others).push(other),
+            other => testkit::locked(&others).push((other, Instant::now())),
         }
     }
 }

@@ -153,9 +153,9 @@ impl WatchedRuntime {
 
     /// Keeps metrics of each replica, and logs of containers that were restarted.
     pub(super) async fn keep(&self, evidence: &Evidence) {
+        let kept = self.watcher.keep_metrics(METRICS_PORT, evidence, "watcher");
+        kept.await;
         for pod in self.watcher.pod_names().await.unwrap_or_default() {
-            let page = self.watcher.page(&pod, METRICS_PORT, "metrics").await;
-            evidence.keep_result(&format!("watcher/{pod}-metrics.txt"), page);
             let path = format!("{}/log?previous=true", self.watcher.pod_path(&pod));
             let log = self.watcher.client.text(&path).await;
             evidence.keep_result(&format!("watcher/{pod}-previous.log"), log);

@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, Result, ensure};
 use clusters::setup::Setup;
@@ -48,7 +48,8 @@ pub(crate) struct State {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Kymas {
     pub(crate) namespace: String,
-    pub(crate) names: Vec<String>,
+    /// Their names, with the start of the write.
+    pub(crate) names: Vec<(String, SystemTime)>,
     /// Duration of the slowest write.
     pub(crate) slowest: Duration,
 }
@@ -133,10 +134,10 @@ impl Kymas {
     }
 
     pub(crate) async fn add(&mut self, watching: &Watching) -> Result<()> {
-        let begin = Instant::now();
+        let (begin, time) = (Instant::now(), SystemTime::now());
         let name = watching.create_kyma(&self.namespace).await?;
         self.slowest = self.slowest.max(begin.elapsed());
-        self.names.push(name);
+        self.names.push((name, time));
         Ok(())
     }
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::PreviewError;
 use super::error::Place;
 
-/// The largest stored object has 1.5 MiB, so this is room for dozens of them; it keeps a wrong file name
+/// The largest stored object has 1.5 MiB, so dozens of them fit; it keeps a wrong file name
 /// (`/dev/zero`, a disk image) from filling the memory.
 pub(super) const LIMIT: u64 = 64 * 1024 * 1024;
 

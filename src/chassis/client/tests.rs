@@ -261,7 +261,7 @@ async fn a_request_that_nobody_waits_for_is_counted_too() {
 }
 
 /// An API server that answers once sixteen requests are there, and how many connections it had.
-async fn crowded() -> (String, Arc<AtomicUsize>) {
+async fn answers_sixteen_at_once() -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
     let accepted = Arc::<AtomicUsize>::default();
@@ -289,7 +289,7 @@ async fn crowded() -> (String, Arc<AtomicUsize>) {
 
 #[tokio::test]
 async fn calls_made_at_once_leave_their_connections_to_the_next_ones() {
-    let (address, accepted) = crowded().await;
+    let (address, accepted) = answers_sixteen_at_once().await;
     let (_, requests) = metered();
     let kubeconfig = kubeconfig(&format!("server: '{address}'"));
     let client = connect(options(&kubeconfig), &requests).await.unwrap();

@@ -54,7 +54,7 @@ pub enum Reason<'a> {
     PodTerminating,
     /// The field cannot be changed after creation.
     ImmutableField,
-    /// We do not act on this operation.
+    /// This operation is not handled.
     OperationNotHandled,
     /// Pods of this namespace are never sent.
     NamespaceExcluded { namespace: &'a str },

@@ -138,7 +138,7 @@ pub enum Feature {
     SkippedVerification,
     /// `username`, `password`: gone from Kubernetes 1.19.
     Password,
-    /// `as`, `as-uid`, `as-groups`, `as-user-extra`; ignoring it would act with more rights than meant.
+    /// `as`, `as-uid`, `as-groups`, `as-user-extra`; ignoring it would use more permissions than intended.
     Impersonation,
 }
 

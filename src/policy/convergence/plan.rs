@@ -146,7 +146,7 @@ impl Held {
         matches!(self, Self::DeletionPending { .. } | Self::NotFound { .. })
     }
 
-    /// The place among the reasons that one condition has room for; the least comes first.
+    /// The place among the reasons that one condition has; the least comes first.
     pub(super) fn rank(&self) -> u8 {
         match self {
             Self::DeletionPending { .. } => 0,
@@ -312,7 +312,7 @@ fn preflight(context: Context<'_>, observed: &Observed) -> Result<(), Blocked> {
     lacking([&observed.missing_rights, &observed.unread])
 }
 
-/// Each right once, in the order of asking: a condition may have no room for the last ones, and the content's are the
+/// Each right once, in the order of asking: a condition may cut off the last ones, and the content's are the
 /// first.
 fn lacking<const N: usize>(rights: [&[String]; N]) -> Result<(), Blocked> {
     let mut lacking: Vec<String> = Vec::new();

@@ -129,21 +129,21 @@ impl Rollout {
             }
             let last = rollout.waves.len().checked_sub(1);
             let wave = last
-                .filter(|wave| rollout.waves[*wave].order == order && rollout.has_room(*wave))
+                .filter(|wave| rollout.waves[*wave].order == order && rollout.has_capacity(*wave))
                 .unwrap_or_else(|| rollout.open(order));
             rollout.add(name, wave);
         }
         rollout
     }
 
-    /// Takes a member in that came later: into the first open wave of its order that has room, else into a new last one.
+    /// Takes a member in that came later: into the first open wave of its order that has capacity, else into a new last one.
     /// A known member stays where it is.
     pub fn join(&mut self, name: &str, order: u32) {
         if self.members.contains_key(name) {
             return;
         }
         let wave = (self.current..self.waves.len())
-            .find(|wave| self.waves[*wave].order == order && self.has_room(*wave))
+            .find(|wave| self.waves[*wave].order == order && self.has_capacity(*wave))
             .unwrap_or_else(|| self.open(order));
         self.add(name.to_owned(), wave);
         self.proceed();
@@ -326,7 +326,7 @@ impl Rollout {
         }
     }
 
-    fn has_room(&self, wave: usize) -> bool {
+    fn has_capacity(&self, wave: usize) -> bool {
         self.settings
             .size
             .is_none_or(|size| self.waves[wave].counts.all() < size.get())

@@ -49,8 +49,8 @@ pub(super) fn assert_command(command: Option<Vec<String>>, role: &str) {
 /// The image starts the same command by itself.
 pub(super) fn assert_image_starts(role: &str) {
     let dockerfile = include_str!("../../../../Dockerfile");
-    let stage = dockerfile.split(&format!(" AS {role}\n")).nth(1).unwrap();
-    let entry = stage
+    let target = dockerfile.split(&format!(" AS {role}\n")).nth(1).unwrap();
+    let entry = target
         .lines()
         .find(|it| it.starts_with("ENTRYPOINT"))
         .unwrap();

@@ -266,7 +266,7 @@ fn a_file_that_is_no_text_is_named_with_the_line() {
 fn an_oversized_file_is_refused_before_it_is_read() {
     let folder = Folder::new();
     let file = File::create(folder.path().join("m.yaml")).unwrap();
-    // Sparse: it takes no room on the disk.
+    // Sparse: it uses no blocks of the disk.
     file.set_len(1 << 40).unwrap();
     refused(&folder.preview(&["m.yaml"]), "m.yaml: larger than 64 MiB\n");
 }

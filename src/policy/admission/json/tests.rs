@@ -95,8 +95,8 @@ fn written(value: &Value, spaced: bool, escaped: bool) -> String {
     text.chars()
         .map(|letter| match letter {
             'p' | 'x' | 'é' | '😀' => {
-                let mut room = [0; 2];
-                let units = letter.encode_utf16(&mut room).iter();
+                let mut buffer = [0; 2];
+                let units = letter.encode_utf16(&mut buffer).iter();
                 let units: Vec<String> = units.map(|unit| format!("\\u{unit:04x}")).collect();
                 units.concat()
             }

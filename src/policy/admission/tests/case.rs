@@ -1,4 +1,4 @@
-//! What a golden file says, and how it is played.
+//! What a golden file says, and how it is run.
 
 use std::collections::BTreeMap;
 
@@ -82,7 +82,7 @@ pub(super) fn configuration(document: &Value, landscape: Option<&str>) -> Config
 
 impl Case {
     /// Decides, and applies what was decided with `json-patch`.
-    pub(super) fn play(&self, object: &Value) -> Outcome {
+    pub(super) fn run(&self, object: &Value) -> Outcome {
         let given = &self.given;
         let configuration = configuration(&self.config, given.landscape.as_deref());
         let namespace = given

@@ -25,7 +25,7 @@ fn pod_of_the_documented_deployment_is_mutated_as_documented() {
         because: Vec::new(),
         warnings: None,
     };
-    let outcome = case.play(&case.object);
+    let outcome = case.run(&case.object);
     assert_eq!(outcome.pod, expected);
-    assert_eq!(case.play(&outcome.pod).patch, None);
+    assert_eq!(case.run(&outcome.pod).patch, None);
 }

@@ -14,7 +14,7 @@ use super::case::Case;
 fn golden(#[files("admission/tests/golden/*.yaml")] file: PathBuf) {
     let case: Case = serde_saphyr::from_str(&std::fs::read_to_string(&file).unwrap())
         .unwrap_or_else(|error| panic!("{}: {error}", file.display()));
-    let outcome = case.play(&case.object);
+    let outcome = case.run(&case.object);
     let expected = case.gives.as_ref().unwrap_or(&case.object);
     assert_eq!(&outcome.pod, expected, "{}", case.shows);
     assert_eq!(outcome.because, case.because, "{}", case.shows);
@@ -29,7 +29,7 @@ fn golden(#[files("admission/tests/golden/*.yaml")] file: PathBuf) {
     );
     if case.given.operation == "CREATE" {
         assert_eq!(
-            case.play(&outcome.pod).patch,
+            case.run(&outcome.pod).patch,
             None,
             "second pass: {}",
             case.shows

@@ -1,4 +1,4 @@
-//! What a golden file says, and how it is played.
+//! What a golden file says, and how it is run.
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -64,7 +64,7 @@ impl Rules {
 }
 
 impl Case {
-    pub(super) fn play(&self) -> Outcome {
+    pub(super) fn run(&self) -> Outcome {
         let body = review(&self.request, &raw(&self.object), &raw(&self.old_object));
         let verdict = decide(&self.watcher.watcher(), body.as_bytes()).unwrap();
         assert_eq!(verdict.uid, "u-1", "the answer repeats the uid");

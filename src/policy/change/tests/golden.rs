@@ -14,7 +14,7 @@ use super::case::{Case, said};
 fn golden(#[files("change/tests/golden/*.yaml")] file: PathBuf) {
     let case: Case = serde_saphyr::from_str(&std::fs::read_to_string(&file).unwrap())
         .unwrap_or_else(|error| panic!("{}: {error}", file.display()));
-    let said = said(&case.play()).map(|event| serde_json::to_value(event).unwrap());
+    let said = said(&case.run()).map(|event| serde_json::to_value(event).unwrap());
     let expected = match (&case.sends, &case.silent) {
         (Some(event), None) => Ok(event.clone()),
         (None, Some(silence)) => Err(silence.clone()),

@@ -131,12 +131,12 @@ impl Runtime {
     pub(super) fn carry_out(&mut self, plan: &Plan) {
         for step in &plan.steps {
             for action in step {
-                self.act(action);
+                self.apply_action(action);
             }
         }
     }
 
-    pub(super) fn act(&mut self, action: &Action) {
+    pub(super) fn apply_action(&mut self, action: &Action) {
         let target = action.target().clone();
         let verb = match action {
             Action::Apply { .. } => "apply",

@@ -64,9 +64,9 @@ fn a_document_waits_for_a_webhook_that_understands_it() {
 #[case::rights(|it: &mut Runtime| it.observed.missing_rights = vec!["patch secrets".to_owned()], "missing permissions: patch secrets")]
 #[case::unread(|it: &mut Runtime| it.observed.unread = vec!["get secrets".to_owned()], "missing permissions: get secrets")]
 #[case::identity(|it: &mut Runtime| it.observed.cluster = None, "cluster not verified: Namespace kube-system of the cluster has no UID")]
-fn blockades(#[case] trouble: fn(&mut Runtime), #[case] text: &str) {
+fn blockades(#[case] fault: fn(&mut Runtime), #[case] text: &str) {
     let mut runtime = Runtime::new();
-    trouble(&mut runtime);
+    fault(&mut runtime);
     let plan = runtime.plan(&desired(&sources()));
     assert!(plan.is_empty());
     assert_eq!(status::chain(plan.blocked.as_ref().unwrap()), text);

@@ -202,7 +202,7 @@ fn a_document_that_is_held_back_requires_what_is_there() {
     known.advance(&sources(), AT_ONCE);
     let mut runtime = Runtime::converged(&after(&sources(), &known));
     let rotated = runtime.plan(&after(&next(), &known));
-    runtime.act(&rotated.steps[0][0]);
+    runtime.apply_action(&rotated.steps[0][0]);
     assert_eq!(runtime.log, [SECRET]);
     let broken = Sources {
         pull_secret: Reading::Invalid(SourceError::Key("x")),

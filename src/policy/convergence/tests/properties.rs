@@ -57,7 +57,7 @@ fn sources([pull_secret, trust_bundle, configuration]: [Source; 3]) -> Sources {
 
 /// What may happen to a runtime between two passes.
 #[derive(Clone, Copy, Debug)]
-enum Trouble {
+enum Fault {
     Lost(Kind),
     Edited(Kind),
     Frozen,
@@ -66,27 +66,27 @@ enum Trouble {
     InstallerWrites,
 }
 
-fn trouble() -> impl Strategy<Value = Trouble> {
+fn fault() -> impl Strategy<Value = Fault> {
     let kind = || prop::sample::select(Kind::ALL.to_vec());
     prop_oneof![
-        kind().prop_map(Trouble::Lost),
-        kind().prop_map(Trouble::Edited),
-        Just(Trouble::Frozen),
-        Just(Trouble::PodsHang),
-        Just(Trouble::PodsComeUp),
-        Just(Trouble::InstallerWrites),
+        kind().prop_map(Fault::Lost),
+        kind().prop_map(Fault::Edited),
+        Just(Fault::Frozen),
+        Just(Fault::PodsHang),
+        Just(Fault::PodsComeUp),
+        Just(Fault::InstallerWrites),
     ]
 }
 
-fn make(trouble: Trouble, runtime: &mut Runtime) {
+fn make(fault: Fault, runtime: &mut Runtime) {
     let slot = |runtime: &mut Runtime, kind| match kind {
         Kind::PullSecret => runtime.observed.pull_secret.take(),
         Kind::TrustBundle => runtime.observed.trust_bundle.take(),
         Kind::Configuration => runtime.observed.configuration.take(),
     };
-    match trouble {
-        Trouble::Lost(kind) => drop(slot(runtime, kind)),
-        Trouble::Edited(kind) => {
+    match fault {
+        Fault::Lost(kind) => drop(slot(runtime, kind)),
+        Fault::Edited(kind) => {
             let edited = slot(runtime, kind).map(|mut live| {
                 live["data"] = serde_json::json!({ "edited": "x" });
                 live["spec"]["trustBundle"] = "edited".into();
@@ -98,14 +98,14 @@ fn make(trouble: Trouble, runtime: &mut Runtime) {
                 Kind::Configuration => runtime.observed.configuration = edited,
             }
         }
-        Trouble::Frozen => {
+        Fault::Frozen => {
             if let Some(live) = &mut runtime.observed.pull_secret {
                 live["immutable"] = true.into();
             }
         }
-        Trouble::PodsHang => runtime.hang(),
-        Trouble::PodsComeUp => runtime.roll_out(),
-        Trouble::InstallerWrites => {
+        Fault::PodsHang => runtime.hang(),
+        Fault::PodsComeUp => runtime.roll_out(),
+        Fault::InstallerWrites => {
             for manifest in super::samples::manifests("1.7.0") {
                 runtime.installer_applies(&manifest);
             }
@@ -141,14 +141,14 @@ proptest! {
     #[test]
     fn plans(
         history in prop::collection::vec(
-            ([source(), source(), source()], any::<bool>(), prop::collection::vec(trouble(), 0..3)), 1..6,
+            ([source(), source(), source()], any::<bool>(), prop::collection::vec(fault(), 0..3)), 1..6,
         ),
     ) {
         let mut runtime = Runtime::new();
         let mut known = Known::default();
         let mut seen: BTreeSet<Kind> = BTreeSet::new();
-        for (state, waits, troubles) in history {
-            for it in troubles {
+        for (state, waits, faults) in history {
+            for it in faults {
                 make(it, &mut runtime);
             }
             let sources = sources(state);
@@ -200,7 +200,7 @@ proptest! {
     #[test]
     fn interrupted_passes(state in [source(), source(), source()], cuts in prop::collection::vec(0usize..12, 0..5)) {
         let mut runtime = Runtime::new();
-        make(Trouble::InstallerWrites, &mut runtime);
+        make(Fault::InstallerWrites, &mut runtime);
         let mut known = Known::default();
         known.advance(&sources([Source::Content(9); 3]), AT_ONCE);
         let sources = sources(state);
@@ -210,7 +210,7 @@ proptest! {
             let mut plan = runtime.plan(&desired);
             let done: Vec<Action> = plan.steps.iter().flatten().take(cut).cloned().collect();
             for action in &done {
-                runtime.act(action);
+                runtime.apply_action(action);
             }
             plan.stop(&done);
             let content = &plan.content;

@@ -140,7 +140,7 @@ fn members_come_and_go() {
     assert_eq!(
         rollout.progress().waves,
         3,
-        "no room in the wave of its order"
+        "no capacity in the wave of its order"
     );
     rollout.leave("a");
     rollout.leave("d");

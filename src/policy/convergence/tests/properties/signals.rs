@@ -181,7 +181,7 @@ impl Model {
         self.taken.insert(name.to_owned());
     }
 
-    fn play(&mut self, event: &Event) {
+    fn apply(&mut self, event: &Event) {
         let names = self.names();
         match event {
             Event::Sources(state, waits) => self.sources(*state, *waits),
@@ -221,7 +221,7 @@ proptest! {
     ) {
         let mut model = Model::new(keys, obeys_label, takes_both, count);
         for event in &events {
-            model.play(event);
+            model.apply(event);
         }
         // What cannot be used is mended, to what it was.
         model.sources(model.known, false);
