@@ -59,7 +59,10 @@ impl Bench {
 /// Builds what is measured, then runs this command again on the core of the load generator; for a full run as a release
 /// build, since a generator of a development build would be measured itself.
 pub(crate) async fn run_pinned(options: &Options) -> anyhow::Result<Outcome> {
-    let [system, load] = allowed_cores()?;
+    let allowed = rustix::thread::sched_getaffinity(None)?;
+    let mut cores = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core));
+    let two = cores.next().zip(cores.next());
+    let (system, load) = two.context("this process may use one core, two are needed")?;
     let profile = profile(options.effort);
     images::binary(profile).await?;
     images::build(
@@ -96,14 +99,6 @@ pub(crate) async fn run_pinned(options: &Options) -> anyhow::Result<Outcome> {
 
 fn profile(effort: Effort) -> Profile {
     effort.choose(Profile::Release, Profile::E2e)
-}
-
-fn allowed_cores() -> anyhow::Result<[usize; 2]> {
-    let allowed = rustix::thread::sched_getaffinity(None)?;
-    let mut cores = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core));
-    let two = cores.next().zip(cores.next());
-    let (system, load) = two.context("this process may use one core, two are needed")?;
-    Ok([system, load])
 }
 
 /// When, where and on which commit a part is measured, and the load average before that.

@@ -20,7 +20,7 @@ use clusters::progress;
 use clusters::setup::{self, Setup};
 use clusters::workspace;
 use comparison::{Comparison, Environment};
-use e2e::landscape::Scenario;
+use e2e::landscape::{Scenario, shown};
 use e2e::synchronization::Clusters;
 use e2e::watching::Watching;
 
@@ -52,7 +52,7 @@ pub(crate) async fn run(choice: Option<ProviderChoice>, keep: bool) -> anyhow::R
     anstream::print!("{delivery}");
     let is_kept = comparison.kept.is_some();
     anstream::println!("{}", report::closing(is_kept, begin.elapsed(), set_up));
-    let file = scenario.shown();
+    let file = shown(&scenario.file);
     ensure!(
         comparison.differences.is_empty(),
         "the Pod is not as {file} expects"

@@ -33,14 +33,8 @@ pub(crate) fn files(ending: &str) -> Vec<PathBuf> {
 
 /// The packages of a workspace.
 pub(crate) fn metadata(manifest: &str) -> Vec<Value> {
-    let arguments = [
-        "metadata",
-        "--format-version=1",
-        "--no-deps",
-        "--offline",
-        "--manifest-path",
-        manifest,
-    ];
+    let arguments = "metadata --format-version=1 --no-deps --offline --manifest-path";
+    let arguments: Vec<&str> = arguments.split(' ').chain([manifest]).collect();
     let metadata: Value = serde_json::from_str(&cargo(&arguments)).unwrap();
     metadata["packages"].as_array().unwrap().clone()
 }
@@ -51,11 +45,8 @@ pub(crate) fn cargo(arguments: &[&str]) -> String {
 
 fn output(program: &str, arguments: &[&str]) -> String {
     let mut command = Command::new(program);
-    let output = command
-        .args(arguments)
-        .current_dir(root())
-        .output()
-        .unwrap();
+    let output = command.args(arguments).current_dir(root()).output();
+    let output = output.unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{errors}");
     String::from_utf8(output.stdout).unwrap()

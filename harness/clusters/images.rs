@@ -142,12 +142,7 @@ pub fn built_binary(profile: Profile) -> PathBuf {
     built(profile).join(BINARY)
 }
 
-/// Builds the release binary, which is all that an image of the product holds, and returns its size in bytes.
-pub async fn release_size() -> anyhow::Result<u64> {
-    Ok(std::fs::metadata(binary(Profile::Release).await?)?.len())
-}
-
-/// Largest size of the release binary in bytes: an image is pulled on every node that a replica moves to.
+/// Largest size in bytes of the release binary, which is all that an image of the product holds: an image is pulled on every node that a replica moves to.
 pub const LARGEST_RELEASE: u64 = 16_000_000;
 
 /// The image of a component, built if the daemon lacks it.

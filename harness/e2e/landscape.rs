@@ -66,11 +66,6 @@ impl Scenario {
         self.file.with_file_name(&workload.manifest)
     }
 
-    /// The file as people of this checkout know it.
-    pub fn shown(&self) -> String {
-        shown(&self.file)
-    }
-
     /// Whether no part contradicts another one or the files around it.
     fn check(&self) -> anyhow::Result<()> {
         let Landscape { name, config, .. } = &self.landscape;

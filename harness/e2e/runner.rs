@@ -123,7 +123,7 @@ pub async fn run(
             let given = given.map(|step| step.value.clone()).collect();
             async move {
                 match environments.next(given).await {
-                    Ok(environment) => scenario.begin(environment),
+                    Ok(environment) => scenario.shared = Some(environment),
                     Err(error) => fail(format!("no environment: {error:#}")),
                 }
             }

@@ -55,9 +55,11 @@ pub trait Environment: Any + Send + Sync {
 /// One scenario; cucumber's World of all suites.
 #[derive(Default, cucumber::World)]
 pub struct Scenario {
-    environment: Option<Arc<dyn Environment>>,
-    /// The environment that a step started for this scenario alone; steps use it instead of the other one.
-    own_environment: Option<Arc<dyn Environment>>,
+    /// The environment that the runner gives before the first step.
+    pub(crate) shared: Option<Arc<dyn Environment>>,
+    /// The environment that a step started for this scenario alone, which the clean-up stops; steps use it instead of the
+    /// other one.
+    pub(crate) own: Option<Arc<dyn Environment>>,
     /// Name in the feature → name on the cluster.
     names: BTreeMap<String, String>,
     undo: Vec<(String, LocalBoxFuture<'static, Result<()>>)>,
@@ -65,14 +67,8 @@ pub struct Scenario {
 }
 
 impl Scenario {
-    /// Gives the scenario its environment; the runner calls it before the first step.
-    pub(crate) fn begin(&mut self, environment: Arc<dyn Environment>) {
-        self.environment = Some(environment);
-    }
-
     pub(crate) fn environment(&self) -> Result<Arc<dyn Environment>> {
-        let environment = self.own_environment.as_ref().or(self.environment.as_ref());
-        let environment = environment.cloned();
+        let environment = self.own.clone().or_else(|| self.shared.clone());
         environment.context("the scenario has no environment")
     }
 
@@ -82,11 +78,6 @@ impl Scenario {
         let name = std::any::type_name::<E>();
         let found = environment.downcast().ok();
         found.with_context(|| format!("this step needs the environment {name}"))
-    }
-
-    /// Moves the scenario to an environment of its own, which the clean-up stops.
-    pub(crate) fn move_to(&mut self, environment: Arc<dyn Environment>) {
-        self.own_environment = Some(environment);
     }
 
     pub(crate) fn client_of(&self, object: &ObjectRef) -> Result<Client> {
@@ -162,7 +153,7 @@ impl Scenario {
     /// Runs everything that was registered, the newest first, and gives each failure in the order in which it happened.
     pub(crate) async fn end(&mut self) -> Vec<String> {
         // An action stops the scenario's own environment, which has to have no other user then.
-        self.own_environment = None;
+        self.own = None;
         let mut errors = Vec::new();
         while let Some((what, action)) = self.undo.pop() {
             let done = tokio::time::timeout(UNDO_LIMIT, action).await;
@@ -170,11 +161,11 @@ impl Scenario {
                 errors.push(format!("{what}: {error:#}"));
             }
         }
-        if let Some(environment) = self.environment.as_ref().filter(|_| !errors.is_empty()) {
+        if let Some(environment) = self.shared.as_ref().filter(|_| !errors.is_empty()) {
             environment.retire();
         }
         // Only now: another scenario may wait for the environment. Cucumber keeps a failed scenario for its report.
-        self.environment = None;
+        self.shared = None;
         errors
     }
 }
@@ -273,7 +264,7 @@ mod tests {
         let environment = Arc::new(Pooled(Arc::clone(&is_retired)));
         let pool = Arc::downgrade(&environment);
         let mut scenario = Scenario::default();
-        scenario.begin(environment);
+        scenario.shared = Some(environment);
         let in_use = pool.clone();
         scenario.undo("restore the cluster", async move {
             assert_eq!(in_use.strong_count(), 1, "another scenario has it");

@@ -9,11 +9,12 @@
 //! | `ending`, nothing spooled | the watcher is removed at once, no resync |
 //! | `ending`, events spooled or a resync requested | removed at once, one resync |
 //! | not `ending`, events or follow-ups spooled | one resync: the spool may be gone with its Pod. Also if it requested one |
-//! | not `ending`, nothing spooled, another watcher started meanwhile | it was replaced: removed, one resync: it may have answered reviews since. No resync for an old release |
+//! | not `ending`, nothing spooled, another watcher started meanwhile | it was replaced: removed, one resync, since it may have answered reviews after that heartbeat; none for an old release |
 //! | not `ending`, nothing spooled, no other one started | it is kept; if a new watcher starts before it is heard again, one resync: it may have seen changes that it could not send |
 //!
 //! Old releases never send `ending`, and count follow-ups as spooled; of those, a watcher that started up to three intervals
-//! *before* the last heartbeat also counts as the replacement (rolling updates start the new Pod first).
+//! *before* the last heartbeat also counts as the replacement (rolling updates start the new Pod first). A resync is also
+//! required when event numbers leap absurdly, and when reviews arrive again.
 //!
 //! Invariant: memory is bounded by [`Options::runtimes`](crate::Options::runtimes) and four watchers each, of at most 16 KiB;
 //! a runtime causes at most one resync per interval. Nothing is persisted, so operators reconcile everything at start.

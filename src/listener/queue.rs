@@ -20,6 +20,7 @@ use crate::certificate::RuntimeId;
 
 /// An object on a runtime has changed. A hint to read the object, not its content.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct Event {
     /// The runtime.
     pub runtime_id: RuntimeId,
@@ -63,7 +64,7 @@ pub enum UnresponsiveReason {
     /// No watcher of the runtime has sent a heartbeat for three intervals.
     HeartbeatMissing,
     /// TLS handshakes with every watcher fail and no admission review arrives: the `caBundle` of the webhook configuration
-    /// is probably wrong.
+    /// is probably wrong, or another client, such as a probe, does not trust the watcher's certificate.
     HandshakeFailed,
     /// No admission review arrived for a change announced by [`Liveness::expect_review`](crate::Liveness::expect_review):
     /// the webhook configuration is probably missing.
@@ -121,9 +122,6 @@ pub(crate) enum EnqueueResult {
     Closed,
 }
 
-/// The kind of events.
-const EVENT: usize = 0;
-
 type Shared = Arc<Mutex<State>>;
 
 fn locked(shared: &Shared) -> MutexGuard<'_, State> {
@@ -155,10 +153,13 @@ impl State {
         }
         let runtime_id = notification.runtime_id();
         let lane = self.lanes.get_mut(runtime_id);
-        let mut lane = lane.into_iter().flatten();
-        if let Some(queued) = lane.find(|it| it.coalesces_with(&notification)) {
-            *queued = notification;
-            return EnqueueResult::Coalesced;
+        let mut events = 0;
+        for queued in lane.into_iter().flatten() {
+            if queued.coalesces_with(&notification) {
+                *queued = notification;
+                return EnqueueResult::Coalesced;
+            }
+            events += usize::from(queued.event().is_some());
         }
         let kind = notification.kind();
         if self.queued[kind] >= self.capacity {
@@ -166,7 +167,7 @@ impl State {
         }
         let shared = (self.capacity / 4).saturating_sub(self.queued[kind]);
         let limit = self.capacity_per_runtime.min(shared).max(1);
-        if kind == EVENT && self.events_of(runtime_id) >= limit {
+        if notification.event().is_some() && events >= limit {
             return EnqueueResult::RuntimeLimit;
         }
         self.queued[kind] += 1;
@@ -192,11 +193,6 @@ impl State {
             self.turns.push_back(lane.key().clone());
         }
         Some(taken)
-    }
-
-    fn events_of(&self, runtime_id: &RuntimeId) -> usize {
-        let lane = self.lanes.get(runtime_id).into_iter().flatten();
-        lane.filter(|it| it.kind() == EVENT).count()
     }
 }
 

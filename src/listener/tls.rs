@@ -20,6 +20,7 @@ use crate::certificate::{ClientCertificate, TrustAnchorsError};
 
 /// Why the listener cannot speak TLS with this material.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum GatewayTlsError {
     /// The bundle by which the gateway is verified.
     #[error("CA certificates of the gateway")]

@@ -27,6 +27,7 @@ const BLANKS: [char; 2] = [' ', '\t'];
 
 /// How many proxies write into the header before the listener reads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum TrustedHops {
     /// 0: the gateway alone, with `forwardClientCertDetails: SANITIZE_SET`. The header has exactly one element.
     None,

@@ -27,8 +27,11 @@ pub enum Counter {
     ClosedBeforeHandshake,
     /// Peers that spoke HTTP without TLS.
     PlainHttp,
-    /// TLS handshakes that failed.
+    /// TLS handshakes that failed, those of [`CertificateRejections`](Self::CertificateRejections) included.
     HandshakeFailures,
+    /// TLS handshakes that the peer ended with an alert about the certificate of this server, as clients do that do not
+    /// trust it. Other failures, such as those of port scanners, say nothing of the certificate.
+    CertificateRejections,
     /// TLS handshakes not finished in time.
     HandshakeTimeouts,
     /// Requests whose header was read.

@@ -103,7 +103,13 @@ pub(crate) async fn accept(
 ) -> Option<TlsStream<TcpStream>> {
     let handshake = timeout(shared.limits.handshake, handshake(tcp, tls.current()));
     let stream = handshake.await.unwrap_or(Err(Counter::HandshakeTimeouts));
-    stream.inspect_err(|it| shared.statistics.add_one(*it)).ok()
+    let count = |counter: &Counter| {
+        shared.statistics.add_one(*counter);
+        if *counter == Counter::CertificateRejections {
+            shared.statistics.add_one(Counter::HandshakeFailures);
+        }
+    };
+    stream.inspect_err(count).ok()
 }
 
 /// The TLS session; the error says as what its absence counts.
@@ -125,8 +131,30 @@ async fn handshake(
     let accepted = TlsAcceptor::from(config).accept(tcp).await;
     accepted.map_err(|error| {
         tracing::debug!(%error, "TLS handshake failed");
-        Counter::HandshakeFailures
+        if rejects_certificate(&error) {
+            Counter::CertificateRejections
+        } else {
+            Counter::HandshakeFailures
+        }
     })
+}
+
+/// Whether the peer has sent an alert about the certificate. Go's client, and so the API server, sends `bad_certificate` for an
+/// unknown CA, an expired certificate and another name; other clients tell them apart.
+fn rejects_certificate(error: &io::Error) -> bool {
+    use rustls::AlertDescription as Alert;
+    let error = error.get_ref().and_then(|it| it.downcast_ref());
+    matches!(
+        error,
+        Some(rustls::Error::AlertReceived(
+            Alert::BadCertificate
+                | Alert::UnsupportedCertificate
+                | Alert::CertificateRevoked
+                | Alert::CertificateExpired
+                | Alert::CertificateUnknown
+                | Alert::UnknownCA
+        ))
+    )
 }
 
 async fn answer_plain_http(tcp: &mut TcpStream) -> io::Result<()> {

@@ -28,7 +28,7 @@ use crate::outbox::{Outbox, Stored};
 
 use self::answer::{Answer, FAILED, QUEUED, QUEUED_IN_MEMORY, refusal};
 pub use self::log::RequestLog;
-pub use self::sync_delivery::DeliveryMode;
+pub use self::sync_delivery::{DeliveryMode, MAX_SYNC_DELIVERIES};
 
 /// What the path of a review begins with; the manager follows.
 pub const PATH: &str = "/validate/";
@@ -43,7 +43,7 @@ pub struct AdmissionService {
     pub watchers: Watchers,
     /// Where events go.
     pub outbox: Outbox,
-    /// When KCP is told.
+    /// When events are delivered.
     pub delivery_mode: DeliveryMode,
     /// What is counted.
     pub metrics: WatcherMetrics,
@@ -115,9 +115,10 @@ impl AdmissionService {
                 self.metrics.events.inc();
                 match &self.delivery_mode {
                     DeliveryMode::Async => self.keep(manager, event).await,
-                    DeliveryMode::Sync(channel) => {
-                        let patience = sync_delivery::answer_timeout(uri.query());
-                        self.tell_now(channel, manager, event, patience).await
+                    DeliveryMode::Sync(channel, permits) => {
+                        let limit = sync_delivery::answer_timeout(uri.query());
+                        self.deliver((channel, permits), manager, event, limit)
+                            .await
                     }
                 }
             }

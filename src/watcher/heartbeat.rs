@@ -171,8 +171,9 @@ impl Heartbeats {
         let (seen, last_age) = sources.reviews.counts();
         heartbeat.reviews_seen = Some(seen);
         heartbeat.last_review_age_seconds = last_age;
-        // Not those that timed out: a client that connects and is silent says nothing of trust.
-        heartbeat.handshake_failures = Some(sources.connections.get(Counter::HandshakeFailures));
+        // No others: those of a port scanner say nothing of the caBundle.
+        let rejections = sources.connections.get(Counter::CertificateRejections);
+        heartbeat.handshake_failures = Some(rejections);
         heartbeat.certificate_not_after = not_after.and_then(|it| i64::try_from(it.as_secs()).ok());
         heartbeat.bundle_sha256 = certificates.bundle_sha256;
         heartbeat

@@ -76,7 +76,8 @@ impl Environment {
     /// Applies the Deployment without and with the webhook and waits for the outcome of both.
     pub(super) async fn compare(&self, scenario: &Scenario) -> anyhow::Result<Comparison> {
         let workload = scenario.landscape.workloads.first();
-        let workload = workload.with_context(|| format!("{}: no workload", scenario.shown()))?;
+        let workload =
+            workload.with_context(|| format!("{}: no workload", shown(&scenario.file)))?;
         let cluster = &self.cluster;
         let manifest = scenario.manifest(workload)?;
         let preparation = self.prepare(scenario);

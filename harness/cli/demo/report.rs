@@ -16,7 +16,10 @@ use e2e::landscape::shown;
 
 /// The first step: landscape, diff, table, and how to continue on a kept cluster.
 pub(super) fn comparison(comparison: &Comparison) -> String {
-    let (landscape, file) = (&comparison.scenario.landscape, comparison.scenario.shown());
+    let (landscape, file) = (
+        &comparison.scenario.landscape,
+        shown(&comparison.scenario.file),
+    );
     let decisions = comparison.decisions.iter();
     let decisions = decisions.map(|it| it.split_once(": ").unwrap_or((it, "")));
     let decisions = decisions.map(|(feature, reason)| [feature, reason]);

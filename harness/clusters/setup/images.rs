@@ -35,11 +35,11 @@ pub(super) async fn choose(before: Option<Setup>) -> anyhow::Result<ProviderChoi
     ));
     let pulled = tokio::time::timeout(PULL, pull(&image)).await;
     // Some machines cannot grant all capabilities; only a try tells.
-    let mut try_it = Command::new(docker::program());
-    try_it.args(["run", "--rm", "--privileged", "--userns=host"]);
-    try_it.args([&image, "--version"]);
+    let mut privileged = Command::new(docker::program());
+    privileged.args(["run", "--rm", "--privileged", "--userns=host"]);
+    privileged.args([&image, "--version"]);
     if matches!(pulled, Ok(Ok(())))
-        && progress::run("try a privileged container", &mut try_it)
+        && progress::run("try a privileged container", &mut privileged)
             .await
             .is_ok()
     {

@@ -25,7 +25,7 @@ use crate::scenario::{Cluster as Which, Environment, ObjectRef};
 
 /// What the scenarios of admission share.
 pub struct Admission {
-    fixtures: Arc<Fixtures>,
+    pub(crate) fixtures: Arc<Fixtures>,
     pub(crate) cluster: Cluster,
     client: Client,
     serves_trust_bundles: bool,
@@ -98,13 +98,6 @@ impl Admission {
         webhook.configure(usual_configuration()?).await?;
         webhook.knows_pull_secret(&secret).await?;
         webhook.knows_trust_bundle(self.serves_trust_bundles).await
-    }
-
-    /// Installs the product as `manifests` prints it without the flag `--landscape`.
-    pub(crate) async fn install_without_landscape(&self) -> Result<()> {
-        let image = &self.fixtures.webhook.reference;
-        let manifests = install::webhook(image, &[]).await?;
-        install::install(&self.cluster, &manifests).await
     }
 
     /// Removes what is not kept. A scenario's own environment ends like the shared one.

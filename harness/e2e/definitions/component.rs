@@ -18,7 +18,7 @@ use super::prelude::*;
 use super::{Stream, controller, watcher};
 use crate::admission::webhook::{DEPLOYMENT, NAMESPACE};
 use crate::client::Answer;
-use crate::install::this_machine;
+use crate::install::{self, this_machine};
 use crate::rollout::restarted;
 use clusters::registry::HOST;
 
@@ -30,7 +30,7 @@ async fn other_runtime(scenario: &mut Scenario) -> Result {
     let own = Arc::new(Box::pin(shared.without_trust_bundles()).await?);
     let ended = Arc::clone(&own);
     scenario.undo("stop the scenario's own runtime", Admission::stop(ended));
-    scenario.move_to(own);
+    scenario.own = Some(own);
     for pod in webhook(scenario)?.pods().await? {
         let image = &pod["status"]["containerStatuses"][0]["imageID"];
         let pulled = image.as_str().is_some_and(|it| it.starts_with(HOST));
@@ -43,7 +43,8 @@ async fn other_runtime(scenario: &mut Scenario) -> Result {
 async fn without_landscape(scenario: &mut Scenario) -> Result {
     restore_later(scenario, &deployment()).await?;
     let environment = scenario.environment_of::<Admission>()?;
-    environment.install_without_landscape().await
+    let image = &environment.fixtures.webhook.reference;
+    install::install(&environment.cluster, &install::webhook(image, &[]).await?).await
 }
 
 #[given(regex = "^component (webhook|controller|watcher) is (stopped|started|restarted|killed)$")]

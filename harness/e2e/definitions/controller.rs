@@ -86,7 +86,13 @@ async fn kill_leader(env: &Leased) -> Result {
 async fn held(scenario: &mut Scenario, lease: ObjectRef, which: String) -> Result {
     let env = synchronization(scenario)?;
     if which == "exactly one" {
-        return one_leader(&env).await;
+        // The Lease and the metrics of both replicas name the same leader.
+        let holder = Controller::leader(&env.kcp).await?;
+        let metrics = Controller::metric(&env.kcp, "leader_election_master_status").await?;
+        let leaders = metrics.iter().filter(|(_, value)| **value > 0.5);
+        let leaders: Vec<&String> = leaders.map(|(pod, _)| pod).collect();
+        let is_one = leaders == [&holder] && metrics.len() == 2;
+        return check(is_one, format!("held by {holder}, metrics: {metrics:?}"));
     }
     let before = env.state().leader.clone().context("no leader was killed")?;
     expect(scenario, &lease, |seen| {
@@ -95,16 +101,6 @@ async fn held(scenario: &mut Scenario, lease: ObjectRef, which: String) -> Resul
         check(is_another, format!("held by {holder:?}"))
     })
     .await
-}
-
-/// The Lease and the metrics of both replicas name the same leader.
-async fn one_leader(env: &Leased) -> Result {
-    let holder = Controller::leader(&env.kcp).await?;
-    let metrics = Controller::metric(&env.kcp, "leader_election_master_status").await?;
-    let leaders = metrics.iter().filter(|(_, value)| **value > 0.5);
-    let leaders: Vec<&String> = leaders.map(|(pod, _)| pod).collect();
-    let is_one = leaders == [&holder] && metrics.len() == 2;
-    check(is_one, format!("held by {holder}, metrics: {metrics:?}"))
 }
 
 #[then(expr = "metric {string} of controller increases by at least {float}")]

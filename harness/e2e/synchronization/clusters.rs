@@ -65,12 +65,11 @@ impl Clusters {
             ],
             fixtures,
         };
-        let installed =
-            progress::show("install the controller", Box::pin(clusters.install())).await;
+        let install = Box::pin(clusters.install());
+        let installed = progress::show("install the controller", install).await;
         if installed.is_err() {
-            clusters
-                .collect(&Evidence::of("synchronization", "installation")?)
-                .await;
+            let evidence = Evidence::of("synchronization", "installation")?;
+            clusters.collect(&evidence).await;
         }
         installed.map(|()| clusters)
     }
@@ -200,8 +199,8 @@ impl Clusters {
                 let copy = runtime.copy(source).await.map(|it| format!("{it:#}"));
                 evidence.keep_result(&format!("{}/{source:?}.json", runtime.cluster.name), copy);
             }
-            let client = runtime.api.clone();
-            let webhook = Workload::new(client, SKR_NAMESPACE, WEBHOOK_DEPLOYMENT);
+            let api = runtime.api.clone();
+            let webhook = Workload::new(api, SKR_NAMESPACE, WEBHOOK_DEPLOYMENT);
             let folder = &runtime.cluster.name;
             webhook.keep_metrics(METRICS_PORT, evidence, folder).await;
             runtime.cluster.collect_evidence(evidence).await;

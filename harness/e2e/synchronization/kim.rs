@@ -30,7 +30,7 @@ use crate::definitions::object::path;
 use crate::scenario::ObjectRef;
 use testkit::until::until;
 
-/// The task of the double.
+/// Ends the double when it is dropped.
 pub(crate) type Running = AbortOnDropHandle<()>;
 
 /// A runtime that the double synchronizes.
@@ -49,8 +49,8 @@ pub(crate) struct Kim {
 }
 
 impl Kim {
-    /// Starts it; it ends with the handle. It reads and removes the key in a field of the metadata; the public manager's are the annotations. From a
-    /// Runtime without a destination the key is removed and nothing is written.
+    /// Starts it; it ends with the handle. It reads and removes the key in a field of the metadata; the public manager's are the
+    /// annotations. From a Runtime without a destination the key is removed and nothing is written.
     pub(crate) fn start(kcp: &ControlPlane, field: &'static str) -> (Arc<Self>, Running) {
         let kind = GroupVersionKind::gvk(RUNTIME_GROUP, RUNTIME_VERSION, RUNTIME_KIND);
         let resource = ApiResource::from_gvk_with_plural(&kind, RUNTIME_PLURAL);

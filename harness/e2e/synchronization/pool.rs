@@ -118,9 +118,11 @@ impl ClustersPool {
         }
         anyhow::bail!("a clean-up failed in each set of clusters")
     }
+}
 
+impl Environments for ClustersPool {
     /// Takes a free set, with the controller as the scenario's `Given` steps say.
-    async fn lease(&self, given: &[String]) -> anyhow::Result<Arc<Leased>> {
+    async fn next(&self, given: Vec<String>) -> anyhow::Result<Arc<dyn Environment>> {
         let leased = Leased {
             clusters: self.take().await?,
             returns: self.returns.clone(),
@@ -128,18 +130,9 @@ impl ClustersPool {
             state: Mutex::default(),
         };
         let installation = given.iter().find_map(|step| Installation::of_step(step));
-        let installation = installation.unwrap_or_default();
-        leased
-            .controller
-            .install(&leased.kcp, &installation)
-            .await?;
+        let (installation, kcp) = (installation.unwrap_or_default(), &leased.kcp);
+        leased.controller.install(kcp, &installation).await?;
         Ok(Arc::new(leased))
-    }
-}
-
-impl Environments for ClustersPool {
-    async fn next(&self, given: Vec<String>) -> anyhow::Result<Arc<dyn Environment>> {
-        Ok(self.lease(&given).await?)
     }
 
     async fn stop(self) -> anyhow::Result<()> {

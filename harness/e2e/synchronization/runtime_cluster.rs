@@ -104,7 +104,8 @@ impl RuntimeCluster {
     pub(crate) async fn uses(&self, source: Source, original: &Value) -> Result<()> {
         let (feature, image, expected) = source.probe(original)?;
         let draft = opted_in(feature, &image);
-        let webhook = self.webhook();
+        let client = self.api.clone();
+        let webhook = Webhook { client };
         eventually("the webhook uses the content", async || {
             let replicas = webhook.replicas().await?;
             ensure!(!replicas.is_empty(), "no replica");
@@ -133,15 +134,10 @@ impl RuntimeCluster {
         Ok(counted.into())
     }
 
-    fn webhook(&self) -> Webhook {
-        let client = self.api.clone();
-        Webhook { client }
-    }
-
     /// Names and UIDs of the Pods of the webhook.
     pub(crate) async fn webhook_pods(&self) -> Result<Value> {
-        let mut uids = json!({});
-        for pod in self.webhook().pods().await? {
+        let (client, mut uids) = (self.api.clone(), json!({}));
+        for pod in (Webhook { client }).pods().await? {
             let metadata = &pod["metadata"];
             if metadata["deletionTimestamp"].is_null() {
                 uids[metadata["name"].to_string()] = metadata["uid"].clone();

@@ -140,7 +140,6 @@ impl Manager {
 
     async fn listen(&self) -> Result<SocketAddr> {
         let mut options = Options::new(Authentication::Certificate(self.check.clone()));
-        options.queued_events = QUEUE;
         options.queued_events_per_runtime = QUEUE;
         options.runtime_metrics = true;
         options.heartbeat_interval = HEARTBEAT_INTERVAL;

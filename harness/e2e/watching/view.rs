@@ -61,8 +61,16 @@ pub async fn start(setup: &Setup, _: &Selection, keep: bool) -> Result<Arc<Watch
 
 impl Environments for Arc<Watching> {
     async fn next(&self, _: Vec<String>) -> Result<Arc<dyn Environment>> {
+        let managers = self.managers.iter();
+        let before = Before {
+            handshake_errors: self.gateway.handshake_errors().await?,
+            managers: managers.map(|it| (it.name, it.metrics())).collect(),
+            api_server: self.runtime.api_server_metrics().await?,
+            watcher: self.runtime.metrics().await?,
+            restarts: self.runtime.restarts().await?,
+        };
         Ok(Arc::new(View {
-            before: Before::read(self).await?,
+            before,
             watching: Self::clone(self),
             state: Mutex::default(),
         }))
@@ -71,19 +79,6 @@ impl Environments for Arc<Watching> {
     async fn stop(self) -> Result<()> {
         let watching = Self::into_inner(self).context("a scenario still runs")?;
         Box::pin(watching.stop()).await
-    }
-}
-
-impl Before {
-    async fn read(watching: &Watching) -> Result<Self> {
-        let managers = watching.managers.iter();
-        Ok(Self {
-            handshake_errors: watching.gateway.handshake_errors().await?,
-            managers: managers.map(|it| (it.name, it.metrics())).collect(),
-            api_server: watching.runtime.api_server_metrics().await?,
-            watcher: watching.runtime.metrics().await?,
-            restarts: watching.runtime.restarts().await?,
-        })
     }
 }
 

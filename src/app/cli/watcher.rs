@@ -89,7 +89,7 @@ pub(crate) struct SpoolArgs {
     /// Size limit of the spool, at least 256Ki; a quarter of it holds events, the rest is for compaction
     #[arg(long, default_value = "64Mi", value_parser = size)]
     pub(crate) spool_size_limit: u64,
-    /// Sync of the spool to disk, which matters only when the node loses power: never, always, or after a duration such as `1s`
+    /// Sync of the spool to disk, for a loss of power of the node: never, always (each response waits for it, at most 1s), or after a duration such as `1s`
     #[arg(long, default_value = "1s")]
     pub(crate) spool_fsync: Fsync,
     /// Delay of the follow-up event, as in `5s`, which is sent because admission precedes storage; 0 disables it
@@ -102,7 +102,7 @@ pub(crate) struct SpoolArgs {
 pub(crate) enum DeliveryMode {
     /// After the response to the API server, which does not wait for KCP
     Async,
-    /// Before the response to the API server, as in the public watcher
+    /// Before the response to the API server, as in the public watcher; at most 64 responses wait for KCP at a time, each for 10 seconds at most
     Sync,
 }
 

@@ -34,8 +34,8 @@ use crate::cli::watcher::{DeliveryMode, WatcherArgs};
 /// What `-version` says; scripts look for the first words.
 const VERSION: &str = concat!("Runtime Watcher version: ", env!("CARGO_PKG_VERSION"), "\n");
 
-/// Connections to KCP beside the sender's, one of them for heartbeats; the others are idle but for `--delivery-mode=sync`.
-const FURTHER_CONNECTIONS: usize = 56;
+/// Connections to KCP beside the sender's: one for heartbeats, and those of `--delivery-mode=sync`.
+const FURTHER_CONNECTIONS: usize = 1 + admission::MAX_SYNC_DELIVERIES;
 
 /// How often readiness is brought up to date.
 const LOOK: Duration = Duration::from_secs(1);
@@ -183,7 +183,7 @@ impl Parts<'_> {
             outbox: self.outbox.clone(),
             delivery_mode: match self.arguments.delivery_mode {
                 DeliveryMode::Async => admission::DeliveryMode::Async,
-                DeliveryMode::Sync => admission::DeliveryMode::Sync(Arc::clone(channel)),
+                DeliveryMode::Sync => admission::DeliveryMode::sync(Arc::clone(channel)),
             },
             metrics: self.metrics.clone(),
             reviews: self.reviews.clone(),

@@ -189,12 +189,21 @@ async fn kcp_receives_heartbeats_before_a_change_two_events_after_it_and_a_last_
         delivered == Some(2.0)
     };
     until("both counted", PATIENCE, counted).await.unwrap();
+    // A port scanner, and an API server whose caBundle is wrong.
+    running.send_garbage().await;
+    running.reject_certificate().await;
+    let series = r#"watcher_server_tls_handshake_errors_total{reason="protocol"}"#;
+    let both_failed = async || running.samples().await.exact(series) == Some(2.0);
+    until("both handshakes", PATIENCE, both_failed)
+        .await
+        .unwrap();
     running.kill("TERM");
     assert_eq!(running.ended().await.code(), Some(0));
     let last = Heartbeat::parse(kcp.bodies(HEARTBEAT).last().unwrap().as_bytes()).unwrap();
     assert!(last.ending, "{last:?}");
     assert_eq!((last.sequence, last.reviews_seen), (2, Some(1)));
     assert_eq!((last.spool_depth, last.follow_up_depth), (0, 0));
+    assert_eq!(last.handshake_failures, Some(1));
 }
 
 /// Waits until `count` requests for `path` have come.

@@ -32,6 +32,10 @@ pub(crate) struct Runtime {
     review: Option<Instant>,
     /// When a review was expected that was not reported yet.
     review_expected: Option<Instant>,
+    /// Since when handshakes fail.
+    failed: Option<Instant>,
+    /// Reviews did not arrive, so that changes were not seen, and no resync was required since.
+    unreviewed: bool,
     /// Of which the operator was notified.
     pub(super) unresponsive: Option<UnresponsiveReason>,
     /// A resync is required of which the operator is not notified yet.
@@ -99,11 +103,9 @@ impl Runtime {
         self.resync_due |= self.watchers[at].sequences.expect(settled);
         let review = self.watchers[at].heartbeat(heartbeat, now);
         self.review = self.review.max(review);
-        if let Some(expected) = self.review_expected
-            && self.is_reviewed(expected)
-        {
-            self.review_expected = None;
-        }
+        let is_due = |it: &Instant| !self.is_reviewed(*it);
+        let expected = self.review_expected.filter(is_due);
+        (self.failed, self.review_expected) = (self.failed.filter(is_due), expected);
         if ending {
             self.resync_due |= left;
             self.remove(at);
@@ -154,6 +156,18 @@ impl Runtime {
             self.require_resync(id, now, queue);
         }
         let unresponsive = self.judge(now);
+        match unresponsive {
+            Some(UnresponsiveReason::HeartbeatMissing) => {}
+            Some(reason) => {
+                let fails = reason == UnresponsiveReason::HandshakeFailed;
+                self.failed = fails.then(|| self.failed.unwrap_or(now));
+                self.unreviewed = true;
+            }
+            None => {
+                self.failed = None;
+                self.resync_due |= std::mem::take(&mut self.unreviewed);
+            }
+        }
         if unresponsive == self.unresponsive {
             return;
         }
@@ -164,9 +178,6 @@ impl Runtime {
         });
         if matches!(result, EnqueueResult::Accepted | EnqueueResult::Coalesced) {
             self.unresponsive = unresponsive;
-            if unresponsive == Some(UnresponsiveReason::HandshakeFailed) {
-                self.review_expected.get_or_insert(now);
-            }
         }
     }
 
@@ -174,9 +185,10 @@ impl Runtime {
         if self.is_silent(now) {
             return Some(UnresponsiveReason::HeartbeatMissing);
         }
-        // Only a review shows that reviews arrive again; a watcher that has just started does not.
-        let lasting = self.unresponsive.filter(|reason| {
-            *reason != UnresponsiveReason::HeartbeatMissing && self.review_expected.is_some()
+        let lasting = self.unresponsive.filter(|reason| match reason {
+            UnresponsiveReason::HeartbeatMissing => false,
+            UnresponsiveReason::HandshakeFailed => self.failed.is_some(),
+            UnresponsiveReason::ReviewMissing => self.review_expected.is_some(),
         });
         let mut live = self
             .watchers
@@ -189,11 +201,16 @@ impl Runtime {
         // Reviews use kept connections, of which one replica may have none, so it shows one heartbeat later than another that
         // handshakes fail.
         let longest = live.clone().map(|it| it.failing).max();
-        if longest >= Some(MISSED) && live.all(|it| it.failing >= MISSED - 1) {
+        let failing = longest >= Some(MISSED) && live.all(|it| it.failing >= MISSED - 1);
+        // A review shows that reviews arrive again, or a time without failures that nothing tries to send them; a watcher that
+        // has just started does not.
+        let is_calm = reporting.clone().all(|it| it.calm >= MISSED);
+        if failing || self.failed.is_some() && !is_calm {
             return Some(UnresponsiveReason::HandshakeFailed);
         }
+        let missing = UnresponsiveReason::ReviewMissing;
         let missed = self.review_expected.is_some() && reporting.all(|it| it.heartbeats >= MISSED);
-        lasting.or(missed.then_some(UnresponsiveReason::ReviewMissing))
+        (missed || lasting == Some(missing)).then_some(missing)
     }
 
     /// The place of the watcher `boot_id`, heard now.

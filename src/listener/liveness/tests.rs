@@ -327,6 +327,23 @@ async fn number_of_remembered_watchers_is_bounded() {
     assert!(boots.eq(["b96", "b97", "b98", "b99"]));
 }
 
+/// Each leaves as much behind as a watcher can.
+#[tokio::test(start_paused = true)]
+async fn events_with_a_new_boot_id_each_keep_the_memory_bounded() {
+    let listening = Listening::new();
+    for start in 0..1_000 {
+        let boot_id = format!("b{start}");
+        for number in [1, 3, 131_000] {
+            listening.event(&boot_id, number);
+        }
+        assert!(listening.only().watchers.len() <= 4);
+    }
+    let runtime = listening.only();
+    assert_eq!(runtime.missing_events, 1_000 * (131_000 - 3));
+    let resync = listening.liveness.totals().resyncs_required;
+    assert_eq!(resync, 0, "no heartbeat says that they are watchers");
+}
+
 #[tokio::test(start_paused = true)]
 async fn number_of_remembered_runtimes_is_bounded() {
     let listening = Listening::with(2, HEARTBEAT_INTERVAL, 1024);

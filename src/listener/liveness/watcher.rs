@@ -20,8 +20,10 @@ pub(super) struct Watcher {
     pub(super) sequences: Sequences,
     pub(super) heartbeat: Option<(Instant, Heartbeat)>,
     /// Successive heartbeats with new handshake failures and no new review, and the one before them if reviews ended in its
-    /// interval. From [`MISSED`] on only a review resets it.
+    /// interval. From [`MISSED`] on only a review resets it, or [`calm`](Self::calm).
     pub(super) failing: u32,
+    /// Successive heartbeats without new handshake failures.
+    pub(super) calm: u32,
     /// Whether the last heartbeat had new reviews, and whether it had new handshake failures.
     grew: (bool, bool),
     /// Heartbeats since a review was expected.
@@ -38,6 +40,7 @@ impl Watcher {
             sequences: Sequences::default(),
             heartbeat: None,
             failing: 0,
+            calm: 0,
             grew: (false, false),
             heartbeats: 0,
         }
@@ -53,9 +56,14 @@ impl Watcher {
         let reviewed = grew(|it| it.reviews_seen);
         let failed = heartbeat.reviews_seen.is_some() && grew(|it| it.handshake_failures);
         let before = std::mem::replace(&mut self.grew, (reviewed, failed));
+        self.calm = if failed {
+            0
+        } else {
+            self.calm.saturating_add(1)
+        };
         self.failing = match (reviewed, failed) {
             (false, true) => self.failing.saturating_add(1),
-            (false, false) if self.failing >= MISSED => self.failing,
+            (false, false) if self.failing >= MISSED && self.calm < MISSED => self.failing,
             // If only failures follow, reviews ended in this interval. A port scanner whose handshakes fail all the time, and
             // reviews that are rare anyway, do not show that.
             (true, true) => u32::from(!before.1),

@@ -2,15 +2,20 @@
 //! that takes signals when it likes.
 
 mod api_server;
+mod apply;
+mod blocked;
 mod compatibility;
 mod content;
+mod desired;
 mod differs;
+mod held;
 mod identity;
 mod install;
+mod known;
 mod leave;
 mod plan;
 mod properties;
-
+mod samples;
 mod signal;
 mod status;
 mod waves;

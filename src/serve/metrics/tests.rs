@@ -3,8 +3,9 @@ use testkit::metrics::Samples;
 
 use super::*;
 
-/// Each counter but two is a metric: requests have metrics of each component, and probes of the port are no errors.
-const EXPOSED: [(&str, Counter); COUNTERS - 2] = [
+/// Each counter but three is a metric: requests have metrics of each component, probes of the port are no errors, and rejected
+/// certificates are among the failed handshakes.
+const EXPOSED: [(&str, Counter); COUNTERS - 3] = [
     ("connections_open", Counter::Open),
     ("request_body_bytes", Counter::BodyBytes),
     ("connections_accepted_total", Counter::Accepted),

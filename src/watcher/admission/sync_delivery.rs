@@ -1,10 +1,11 @@
-//! When KCP is told: after the answer or, as the public watcher does it, before. An event that KCP did not take by then goes
-//! into the outbox, also when the caller hangs up.
+//! When an event is delivered: after the response or, as in the public watcher, before it. An event that KCP has not accepted by
+//! then is put into the outbox, also when the caller hangs up.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use chassis::telemetry::error_chain;
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use watcher_types::{PathSegment, WatchEvent};
 
@@ -14,42 +15,50 @@ use crate::delivery::Channel;
 use crate::delivery::sync::{Delivery, deliver_now};
 use crate::metrics::FAILED_REQUEST;
 
-/// When KCP is told of an event.
+/// When an event is delivered to KCP.
 #[derive(Clone)]
 pub enum DeliveryMode {
-    /// After the answer, out of the outbox.
+    /// After the response, from the outbox.
     Async,
-    /// Before the answer, in the time that the API server gives.
-    Sync(Arc<Channel>),
+    /// Before the response, while the semaphore has a permit; see [`DeliveryMode::sync`].
+    Sync(Arc<Channel>, Arc<Semaphore>),
 }
 
-/// What the public project gives the API server to wait, if the request does not say.
-const DEFAULT_TIMEOUT: Duration = Duration::from_secs(15);
+impl DeliveryMode {
+    /// Delivers before the response: at most [`MAX_SYNC_DELIVERIES`] events at a time, each for 10 seconds at most.
+    #[must_use]
+    pub fn sync(channel: Arc<Channel>) -> Self {
+        Self::Sync(channel, Arc::new(Semaphore::new(MAX_SYNC_DELIVERIES)))
+    }
+}
 
-/// How much earlier than the API server we give up, so that our answer arrives.
+/// Most reviews that wait for KCP at a time. Each occupies a connection of the API server, so a slow KCP must not hold more.
+pub const MAX_SYNC_DELIVERIES: usize = 64;
+
+/// The longest wait for KCP. An API server may say 30 seconds, and any client may post a review.
+const MAX_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How much earlier than the API server the watcher gives up, so that its response arrives.
 const MARGIN: Duration = Duration::from_millis(500);
 
-/// How long the answer may take: the API server says in the query when it gives up (`?timeout=10s`).
+/// How long a review may wait for KCP: the API server says in the query when it gives up (`?timeout=10s`).
 pub(super) fn answer_timeout(query: Option<&str>) -> Duration {
     let parameters = query.unwrap_or_default().split('&');
     let seconds = parameters
         .filter_map(|it| it.strip_prefix("timeout=")?.strip_suffix('s')?.parse().ok())
         .map(Duration::from_secs)
         .next();
-    seconds
-        .unwrap_or(DEFAULT_TIMEOUT)
-        .min(2 * DEFAULT_TIMEOUT)
-        .saturating_sub(MARGIN)
+    seconds.map_or(MAX_TIMEOUT, |it| it.saturating_sub(MARGIN).min(MAX_TIMEOUT))
 }
 
 impl AdmissionService {
-    /// Tells KCP at once; what it does not take is kept.
-    pub(super) async fn tell_now(
+    /// Delivers an event for at most `limit`, if there is a permit; what KCP does not accept is kept.
+    pub(super) async fn deliver(
         &self,
-        channel: &Channel,
+        (channel, permits): (&Channel, &Semaphore),
         manager: &PathSegment,
         event: &WatchEvent,
-        patience: Duration,
+        limit: Duration,
     ) -> Answer {
         let mut pending = PendingEvent {
             service: self,
@@ -58,7 +67,12 @@ impl AdmissionService {
             settled: false,
         };
         // As the public watcher counts: a final failure once, a success at attempt k as k - 1 failures.
-        let delivered = timeout(patience, deliver_now(channel, manager, event)).await;
+        let delivered = match permits.try_acquire() {
+            Ok(_permit) => timeout(limit, deliver_now(channel, manager, event))
+                .await
+                .map_err(|_elapsed| "KCP did not answer in time"),
+            Err(_) => Err("too many deliveries wait for KCP"),
+        };
         pending.settled = true;
         let (reason, text) = match delivered {
             Ok(Delivery {
@@ -76,7 +90,7 @@ impl AdmissionService {
             Ok(Delivery {
                 result: Err(error), ..
             }) => (error.reason(), error_chain(&error)),
-            Err(_elapsed) => (FAILED_REQUEST, "KCP did not answer in time".to_owned()),
+            Err(text) => (FAILED_REQUEST, text.to_owned()),
         };
         self.metrics.failed(reason);
         let _ = self.put(manager, event).await;

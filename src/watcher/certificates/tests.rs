@@ -242,6 +242,45 @@ fn a_certificate_that_runs_out_in_force_is_good_no_more() {
     assert!(!report.expired);
 }
 
+/// As after a pause of the node's VM. A certificate is not replaced by one that is not valid by the node's clock, and what is
+/// reported of it follows the clock when that is corrected.
+#[test]
+fn a_clock_that_is_ten_minutes_wrong_changes_nothing_that_is_served() {
+    let (now, minute) = (SystemTime::now(), Duration::from_mins(1));
+    let (behind, ahead) = (now - 10 * minute, now + 10 * minute);
+    let of = |from: SystemTime, until: SystemTime| {
+        let validity = move |params: &mut CertificateParams| {
+            (params.not_before, params.not_after) = (from.into(), until.into());
+        };
+        AUTHORITY.leaf_with(RUNTIME, validity).unwrap()
+    };
+    let mut secret = Secret::of(&AUTHORITY, &of(now - 60 * minute, now + 5 * minute));
+    let certificates = secret.load();
+    let first = certificates.report();
+    assert_eq!((first.generation, first.expired), (1, false));
+
+    certificates.poll(ahead);
+    let report = certificates.report();
+    assert_eq!((report.generation, report.expired), (1, true));
+    assert_eq!(report.not_after, first.not_after);
+    assert!(!certificates.tls().is_empty());
+    certificates.poll(now);
+    assert_eq!(certificates.report(), first);
+
+    secret.renew(AUTHORITY.pem(), &of(now - minute, now + 60 * minute));
+    (0..2).for_each(|_| certificates.poll(behind));
+    let report = certificates.report();
+    assert_eq!((report.generation, report.expired), (1, false));
+    assert_eq!(report.not_after, first.not_after);
+    assert_eq!(
+        report.problem.as_deref(),
+        Some("file of TLS_CERT: certificate is not valid yet")
+    );
+    certificates.poll(now);
+    let report = certificates.report();
+    assert_eq!((report.generation, report.problem), (2, None));
+}
+
 fn of_2050(params: &mut CertificateParams) {
     params.not_after = date_time_ymd(2050, 1, 1);
 }

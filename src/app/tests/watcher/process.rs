@@ -151,6 +151,22 @@ impl Running {
         }
     }
 
+    /// Sends no TLS to the admission endpoint, until it closes the connection.
+    pub(crate) async fn send_garbage(&self) {
+        let mut client = RawClient::connect(local(self.webhook)).await.unwrap();
+        client.send([0; 64]).await.unwrap();
+        // A reset, where the server has not read everything.
+        let _ = client.rest().await;
+    }
+
+    /// Connects to the admission endpoint as a client that trusts another CA.
+    pub(crate) async fn reject_certificate(&self) {
+        let other = Authority::new("other").unwrap();
+        let config = client_config(other.roots(), None, &[]).unwrap();
+        let connected = RawTlsClient::connect_tls(local(self.webhook), "localhost", config);
+        assert!(connected.await.is_err());
+    }
+
     /// The answer to a review for the manager `kyma`.
     pub(crate) async fn ask(&self, review: &Value) -> Value {
         let body = review.to_string();

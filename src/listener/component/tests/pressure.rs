@@ -112,11 +112,27 @@ async fn queued_events_is_zero_once_all_events_are_taken() {
     assert_eq!(listener.metric(series), Some(0.0));
 }
 
+/// `Retry-After` has whole seconds.
+#[rstest]
+#[case::less_than_a_second(500, "1")]
+#[case::whole_seconds(7_000, "7")]
+#[case::more(7_001, "8")]
 #[tokio::test]
-async fn without_an_operator_senders_are_asked_to_come_again() {
-    let mut listener = Running::with(narrow(disabled())).await;
+async fn without_an_operator_senders_are_asked_to_come_again(
+    #[case] milliseconds: u64,
+    #[case] expected: &str,
+) {
+    let options = Options {
+        retry_after: Duration::from_millis(milliseconds),
+        ..options(disabled())
+    };
+    let mut listener = Running::with(options).await;
     listener.notifications = None;
-    assert_eq!(listener.ask(&post(&[], EVENT)).await.status, 503);
+    let answer = listener.ask(&post(&[], EVENT)).await;
+    assert_eq!(
+        (answer.status, answer.header("retry-after")),
+        (503, Some(expected))
+    );
 }
 
 /// Answers when it is let.

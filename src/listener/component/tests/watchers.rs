@@ -153,6 +153,21 @@ async fn an_event_that_is_not_numbered_is_an_event(#[case] numbering: &[&str]) {
     assert_eq!(listener.metric(&age), None);
 }
 
+/// Of a later release.
+#[tokio::test]
+async fn unknown_keys_of_a_heartbeat_are_ignored() {
+    let authority = ca();
+    let listener = Running::trusting(&authority).await;
+    let unknown = r#","reviewsSeen":2,"later":{"a":[1,{"b":null}]},"spool_depth":"x"}"#;
+    let body = beat(3, 1).replace('}', unknown);
+    let request = post_to(HEARTBEAT, &[&watcher_header(&authority)], &body);
+    assert_eq!(listener.ask(&request).await.status, 200);
+    let [runtime] = listener.liveness.snapshot().try_into().unwrap();
+    let heartbeat = runtime.watchers[0].heartbeat.as_ref().unwrap();
+    let read = (heartbeat.sequence, heartbeat.spool_depth);
+    assert_eq!((read, heartbeat.reviews_seen), ((3, 1), Some(2)));
+}
+
 #[tokio::test]
 async fn a_heartbeat_needs_an_identity_and_a_form() {
     let authority = ca();

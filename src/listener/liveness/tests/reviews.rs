@@ -27,7 +27,7 @@ impl Listening {
         self.pass(HEARTBEAT_INTERVAL).await;
     }
 
-    /// Takes what is queued, without the resyncs that killed watchers require.
+    /// Takes what is queued, without resyncs.
     fn states(&mut self) -> Vec<Notification> {
         let resync = |it: &Notification| matches!(it, Notification::ResyncRequired { .. });
         let taken = self.taken().into_iter();
@@ -47,15 +47,88 @@ async fn wrong_ca_bundle_is_noticed_within_three_heartbeats_until_a_review_arriv
     assert_eq!(listening.states(), [unresponsive(FAILED)]);
     assert_eq!(listening.only().unresponsive, Some(FAILED));
     assert_eq!(listening.liveness.totals().unresponsive, 1);
-    // A calm night, and a restart: nothing shows that reviews arrive.
-    for _ in 0..10 {
+    // A pause, a restart, and one of two replicas that fails: nothing shows that reviews arrive.
+    for _ in 0..2 {
         listening.round(&["a", "b"], 5, 12).await;
     }
-    for _ in 0..10 {
+    for _ in 0..2 {
         listening.round(&["c"], 0, 0).await;
     }
+    for failures in 2..12 {
+        listening.round(&["c"], 0, failures / 2).await;
+        listening.round(&["d"], 0, 0).await;
+    }
     assert_eq!(listening.states(), []);
-    listening.round(&["c"], 1, 0).await;
+    listening.round(&["d"], 1, 0).await;
+    assert_eq!(listening.states(), [recovered()]);
+}
+
+/// What failed may have been another client without the CA, such as a probe, while the API server had nothing to send.
+#[tokio::test(start_paused = true)]
+async fn failed_handshakes_that_stop_for_three_heartbeats_are_no_reason_any_more() {
+    let mut listening = Listening::new();
+    for (reviews, failures) in [(5, 0), (5, 1), (5, 2), (5, 3)] {
+        listening.round(&["a", "b"], reviews, failures).await;
+    }
+    assert_eq!(listening.taken(), [unresponsive(FAILED)]);
+    for _ in 0..2 {
+        listening.round(&["a", "b"], 5, 3).await;
+    }
+    listening.send_counts("a", 5, 3);
+    listening.pass(Duration::from_secs(6)).await;
+    assert_eq!(listening.taken(), [], "b may have failures");
+    listening.round(&["b"], 5, 3).await;
+    assert_eq!(listening.states(), [recovered()]);
+    assert_eq!(listening.liveness.totals().unresponsive, 0);
+    for failures in [4, 5, 6] {
+        assert_eq!(listening.states(), []);
+        listening.round(&["a", "b"], 5, failures).await;
+    }
+    assert_eq!(listening.states(), [unresponsive(FAILED)], "again");
+}
+
+/// Until then changes were not seen.
+#[rstest]
+#[tokio::test(start_paused = true)]
+async fn recovery_of_reviews_requires_a_resync(
+    #[values(0, 1)] failures: u64,
+    #[values(true, false)] unheard_between: bool,
+) {
+    let mut listening = Listening::new();
+    listening.round(&["a"], 5, 0).await;
+    listening.pass(HEARTBEAT_INTERVAL).await;
+    listening.liveness.expect_review(&id("r"));
+    for round in 1..5 {
+        listening.round(&["a"], 5, failures * round).await;
+    }
+    if unheard_between {
+        listening.pass(HEARTBEAT_INTERVAL * 9).await;
+    }
+    assert_eq!(listening.taken().len(), 1, "the latest state");
+    listening.round(&["a"], 6, 4).await;
+    let runtime_id = id("r");
+    let resync = Notification::ResyncRequired { runtime_id };
+    assert_eq!(listening.taken(), [recovered(), resync]);
+    for _ in 0..9 {
+        listening.round(&["a"], 6, 4).await;
+    }
+    assert_eq!(listening.taken(), []);
+}
+
+/// The operator knows that there was something to send.
+#[tokio::test(start_paused = true)]
+async fn expected_review_is_still_missing_when_failed_handshakes_stop() {
+    let mut listening = Listening::new();
+    for failures in 1..4 {
+        listening.round(&["a"], 0, failures).await;
+    }
+    assert_eq!(listening.taken(), [unresponsive(FAILED)]);
+    listening.liveness.expect_review(&id("r"));
+    for _ in 0..3 {
+        listening.round(&["a"], 0, 3).await;
+    }
+    assert_eq!(listening.taken(), [unresponsive(UNREVIEWED)]);
+    listening.round(&["a"], 1, 3).await;
     assert_eq!(listening.states(), [recovered()]);
 }
 

@@ -1,7 +1,8 @@
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::api_server::{Runtime, desired, installation, manifests, sources};
+use super::api_server::Runtime;
+use super::samples::{desired, installation, manifests, sources};
 use crate::convergence::manifests::{Installation, InstallationError, Phase};
 use crate::convergence::observed::Rollout;
 use crate::convergence::target::Target;

@@ -2,7 +2,8 @@ use api::runtimes::INSTALLER_MANAGER;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::api_server::{Runtime, desired, manifests, sources};
+use super::api_server::Runtime;
+use super::samples::{desired, manifests, sources};
 use crate::convergence::Kind;
 use crate::convergence::identity::Claim;
 use crate::convergence::observed::{Identity, Made, NamespaceState, Observed};

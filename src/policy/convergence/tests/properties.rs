@@ -9,7 +9,8 @@ use api::runtimes::{CONTENT_HASH, REQUIRES_PULL_SECRET, REQUIRES_TRUST_BUNDLE};
 use proptest::prelude::*;
 use serde_json::Value;
 
-use super::api_server::{AT_ONCE, NOT_YET, Runtime, after, bundle, document, secret, source_names};
+use super::api_server::Runtime;
+use super::samples::{AT_ONCE, NOT_YET, after, bundle, document, secret, source_names};
 use crate::convergence::Kind;
 use crate::convergence::identity::Claim;
 use crate::convergence::known::{Absence, Known};
@@ -105,7 +106,7 @@ fn make(fault: Fault, runtime: &mut Runtime) {
         Fault::PodsHang => runtime.hang(),
         Fault::PodsComeUp => runtime.roll_out(),
         Fault::InstallerWrites => {
-            for manifest in super::api_server::manifests("1.7.0") {
+            for manifest in super::samples::manifests("1.7.0") {
                 runtime.installer_applies(&manifest);
             }
         }

@@ -1,7 +1,7 @@
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::api_server::{AT_ONCE, secret, source_names, sources};
+use super::samples::{AT_ONCE, secret, source_names, sources};
 use crate::convergence::Kind;
 use crate::convergence::known::Last;
 use crate::convergence::signal::{

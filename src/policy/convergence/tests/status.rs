@@ -3,7 +3,8 @@ use std::collections::BTreeSet;
 use api::bootstrapper::{Condition, ConditionStatus};
 use rstest::rstest;
 
-use super::api_server::{Runtime, desired, document, manifests, sources};
+use super::api_server::Runtime;
+use super::samples::{desired, document, manifests, sources};
 use crate::convergence::identity::Claim;
 use crate::convergence::observed::NamespaceState;
 use crate::convergence::plan::{Held, Plan, plan, uninstall};

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use rstest::rstest;
-use rustls::SupportedProtocolVersion;
 use rustls::server::WebPkiClientVerifier;
-use testkit::pki::{Authority, client_config, provider};
-use testkit::tls::RawClient;
+use rustls::{ServerConfig, SupportedProtocolVersion};
+use testkit::pki::{Authority, client_config, client_config_of, provider};
+use testkit::tls::{RawClient, RawTlsClient};
 use tokio::net::TcpStream;
 
 use super::fixture::{GET, Running, TLS_1_2, TLS_1_3, presenting};
@@ -114,6 +114,59 @@ async fn garbage_is_a_failed_handshake() {
     server
         .until(|seen| seen.get(Counter::HandshakeFailures) == 1 && seen.get(Counter::Open) == 0)
         .await;
+    assert_eq!(server.statistics.get(Counter::CertificateRejections), 0);
+}
+
+#[rstest]
+#[case::unknown_ca(TLS_1_3, "localhost", false)]
+#[case::unknown_ca_tls_1_2(TLS_1_2, "localhost", false)]
+#[case::another_name(TLS_1_3, "elsewhere", true)]
+#[case::another_name_tls_1_2(TLS_1_2, "elsewhere", true)]
+#[tokio::test]
+async fn a_client_that_rejects_the_certificate_is_counted_apart(
+    #[case] versions: &[&'static SupportedProtocolVersion],
+    #[case] name: &'static str,
+    #[case] is_trusted: bool,
+) {
+    let server = Running::with(Limits::default()).await;
+    let other = Authority::new("other").unwrap();
+    let authority = if is_trusted {
+        &server.authority
+    } else {
+        &other
+    };
+    let config = client_config_of(versions, authority.roots(), None, &[]).unwrap();
+    let connected = RawTlsClient::connect_tls(server.address, name, config).await;
+    assert!(connected.is_err());
+    server
+        .until(|seen| seen.get(Counter::HandshakeFailures) == 1 && seen.get(Counter::Open) == 0)
+        .await;
+    assert_eq!(server.statistics.get(Counter::CertificateRejections), 1);
+}
+
+/// A failure of the protocol, after which the peer sends another alert, or none.
+#[rstest]
+#[case::no_common_version(TLS_1_2, &[])]
+#[case::no_common_protocol(TLS_1_3, &["h2"])]
+#[tokio::test]
+async fn a_failure_of_the_protocol_is_no_rejected_certificate(
+    #[case] versions: &[&'static SupportedProtocolVersion],
+    #[case] offered: &[&str],
+) {
+    let server = Running::with(Limits::default()).await;
+    let leaf = server.authority.leaf("localhost").unwrap();
+    let config = ServerConfig::builder_with_provider(provider())
+        .with_protocol_versions(TLS_1_3)
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![leaf.der.clone()], leaf.key_der());
+    server.tls.replace(config.unwrap());
+    let config = client_config_of(versions, server.authority.roots(), None, offered).unwrap();
+    assert!(server.try_connect(config).await.is_err());
+    server
+        .until(|seen| seen.get(Counter::HandshakeFailures) == 1 && seen.get(Counter::Open) == 0)
+        .await;
+    assert_eq!(server.statistics.get(Counter::CertificateRejections), 0);
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use rstest::rstest;
+use testkit::until::until;
 
 use super::*;
 use crate::certificates::Certificates;
@@ -32,7 +33,7 @@ async fn sync_at(address: Option<SocketAddr>) -> SyncFixture {
         timeouts: Timeouts::default(),
     };
     let channel = Channel::new(options, &certificates);
-    let fixture = with(DeliveryMode::Sync(Arc::new(channel)), Watchers::default());
+    let fixture = with(DeliveryMode::sync(Arc::new(channel)), Watchers::default());
     SyncFixture {
         fixture,
         kcp,
@@ -162,4 +163,37 @@ async fn who_hangs_up_loses_no_event() {
         _ = sync.kcp.requests(1) => {}
     }
     assert_eq!(sync.fixture.bodies(), [event("a")]);
+}
+
+/// Reviews that wait for KCP take connections of the API server; a slow KCP must not take all of them.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_65th_delivery_that_waits_is_answered_at_once_and_its_event_is_kept() {
+    let sync = sync().await;
+    sync.kcp.otherwise(Reply::HANG);
+    let waiting: Vec<_> = (0..64)
+        .map(|number| {
+            let body = changed(&format!("waits-{number}")).to_string();
+            let request = Request::post("/validate/kyma?timeout=30s").body(Body::from(body));
+            let router = router(sync.fixture.service.clone());
+            tokio::spawn(router.oneshot(request.unwrap()))
+        })
+        .collect();
+    let all_wait = async || sync.fixture.metric("watcher_kcp_requests_total") == Some(64.0);
+    until("64 deliveries", Duration::from_secs(20), all_wait)
+        .await
+        .unwrap();
+    let asked = Instant::now();
+    let said = sync.says("/validate/kyma?timeout=30s").await;
+    assert!(asked.elapsed() < Duration::from_secs(2));
+    assert_eq!(said, "kcp request failed\ntoo many deliveries wait for KCP");
+    assert_eq!(sync.failures(), Some(1.0));
+    assert_eq!(sync.fixture.bodies(), [event("a")]);
+
+    // A review whose caller has hung up waits no more.
+    for review in waiting {
+        review.abort();
+        assert!(review.await.unwrap_err().is_cancelled());
+    }
+    sync.kcp.otherwise(Reply::OK);
+    assert_eq!(sync.says("/validate/kyma").await, "kcp request succeeded");
 }
