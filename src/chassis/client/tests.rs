@@ -227,7 +227,7 @@ async fn even_a_watch_must_begin() {
     let silent = tower::service_fn(async |_: Request<Body>| {
         std::future::pending::<Result<Response<Body>, BoxError>>().await
     });
-    let client = over(silent, "default", Deadline::new(TIMEOUT), &requests);
+    let client = over(silent, "default", Deadline::new(SHORT), &requests);
     let began = tokio::time::Instant::now();
     let error = read(&client, "/api/v1/pods?watch=true").await.unwrap_err();
     assert!(DeadlineExceeded::is(&error), "{error:?}");
