@@ -254,8 +254,11 @@ mod tests {
 
         let environment = Arc::new(Pooled);
         let pool = Arc::downgrade(&environment);
-        let mut scenario = Scenario::default();
-        scenario.shared = Some(environment);
+        let shared: Option<Arc<dyn Environment>> = Some(environment);
+        let mut scenario = Scenario {
+            shared,
+            ..Scenario::default()
+        };
         let in_use = pool.clone();
         scenario.undo("restore the cluster", async move {
             anyhow::ensure!(in_use.strong_count() == 1, "another scenario has it");
