@@ -60,7 +60,7 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// A channel that opens connections as they are needed, with the certificates then in force.
+    /// A channel that opens connections as they are needed, with the certificates that are active then.
     #[must_use]
     pub fn new(options: ChannelOptions, certificates: &Certificates) -> Self {
         let mut headers = HeaderMap::with_capacity(2);
@@ -147,7 +147,7 @@ impl Channel {
         })
     }
 
-    /// The client of the certificates in force.
+    /// The client of the active certificates.
     fn client(&self, tls: &Arc<ClientConfig>) -> KcpClient {
         let mut client = self.client.lock().unwrap_or_else(PoisonError::into_inner);
         client.take_if(|client| !Arc::ptr_eq(&client.tls, tls));

@@ -54,7 +54,7 @@ pub(super) struct RecoveredSegments {
     pub(super) damage: (u64, usize),
 }
 
-/// What is still to be told.
+/// What is still to be sent and reported.
 #[derive(Debug, Default)]
 pub(super) struct RecoveredState {
     /// The keys, each with its place in the order of their records.
@@ -63,7 +63,7 @@ pub(super) struct RecoveredState {
     records: u64,
     /// Of managers that were named in this respect, whether they need a resync.
     pub(super) losses: HashMap<PathSegment, bool>,
-    /// An earlier process had lost events of any manager; those that were told since are in `losses`.
+    /// An earlier process had lost events of any manager; those to which a resync was reported since are in `losses`.
     pub(super) everyone: bool,
     /// Something may be missing, of an unknown manager.
     pub(super) may_be_missing: bool,

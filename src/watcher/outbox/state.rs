@@ -94,7 +94,7 @@ impl State {
         }
     }
 
-    /// Takes over what former lives have left.
+    /// Takes over what earlier processes have left.
     pub(super) fn recover(&mut self, mut left: RecoveredState, now: MonotonicTime) {
         self.dropped.manager_not_configured += left.not_configured.len() as u64;
         let (everyone, losses) = (left.everyone, std::mem::take(&mut left.losses));
@@ -196,7 +196,7 @@ impl State {
         first
     }
 
-    /// Takes an object of a former life; whether there was room.
+    /// Takes an object of an earlier process; whether there was room.
     fn recover_key(&mut self, key: &[u8], now: MonotonicTime) -> bool {
         let Some(manager) = key::manager(key) else {
             return false;

@@ -201,12 +201,12 @@ impl Managers {
         self.at(place).lost.replace(mark).is_none()
     }
 
-    /// Events were lost, and nobody knows whose; the managers that `told` names know of it.
-    pub(in crate::outbox) fn mark_all_lost(&mut self, told: impl Fn(&PathSegment) -> bool) {
+    /// Events of unknown managers were lost; to those that `reported` names a resync was reported since.
+    pub(in crate::outbox) fn mark_all_lost(&mut self, reported: impl Fn(&PathSegment) -> bool) {
         self.everyone = true;
         let mark = self.next_loss();
         for manager in &mut self.known {
-            if !told(&manager.name) {
+            if !reported(&manager.name) {
                 manager.lost = Some(mark);
             }
         }
@@ -217,20 +217,20 @@ impl Managers {
         !std::mem::replace(&mut self.everyone, true)
     }
 
-    /// The manager `name` knows of `mark`. Whether that was all there was to know.
-    pub(in crate::outbox) fn told(
+    /// The manager `name` has accepted a request for a resync because of `mark`. Whether no later loss is left to report.
+    pub(in crate::outbox) fn resync_reported(
         &mut self,
         name: &PathSegment,
         mark: ResyncMark,
         now: MonotonicTime,
     ) -> bool {
-        let stranger = self.place(name).is_none();
+        let is_new = self.place(name).is_none();
         let Some(place) = self.register(name, now) else {
             return false;
         };
         let lost = &mut self.at(place).lost;
-        // Who is met only now has just got a mark of its own for the loss that it was told of.
-        let all = *lost == Some(mark) || stranger && mark == ResyncMark::EVERYONE;
+        // A manager that is registered only now has just got a mark of its own for the loss that was reported to it.
+        let all = *lost == Some(mark) || is_new && mark == ResyncMark::EVERYONE;
         all && lost.take().is_some()
     }
 
@@ -238,14 +238,14 @@ impl Managers {
     pub(in crate::outbox) fn losses(&self) -> impl Iterator<Item = (Kind, &str)> {
         let everyone = self.everyone.then_some((Kind::Resync, ""));
         let each = self.known.iter().filter_map(|manager| {
-            let told = self.everyone.then_some(Kind::ResyncTold);
-            let kind = manager.lost.map_or(told, |_| Some(Kind::Resync))?;
+            let reported = self.everyone.then_some(Kind::ResyncTold);
+            let kind = manager.lost.map_or(reported, |_| Some(Kind::Resync))?;
             Some((kind, manager.name.as_str()))
         });
         everyone.into_iter().chain(each)
     }
 
-    /// Whether a manager has lost something and does not know.
+    /// Whether a resync of a manager is not reported yet.
     pub(in crate::outbox) fn any_lost(&self) -> bool {
         self.known.iter().any(|manager| manager.lost.is_some())
             || self.everyone && self.known.is_empty()
