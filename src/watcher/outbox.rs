@@ -236,7 +236,7 @@ impl Outbox {
         self.shared.change(now, |state| {
             if state.queue.managers.resync_reported(manager, mark, now) {
                 let name = manager.as_str().as_bytes();
-                state.handoff.record(Kind::ResyncTold, name);
+                state.handoff.record(Kind::ResyncReported, name);
             }
         });
     }

@@ -39,7 +39,7 @@ pub struct ChannelOptions {
     pub kcp_address: KcpAddress,
     /// `KCP_CONTRACT`: the first segment of the path.
     pub contract: PathSegment,
-    /// Which life of the watcher this is; sent with each event.
+    /// The boot ID of this process; sent with each event.
     pub boot_id: BootId,
     /// Posts at the same time, each on a connection of its own; one more waits. At least the sender's window, and one for
     /// heartbeats.
@@ -84,7 +84,7 @@ impl Channel {
         self.outbound.clone()
     }
 
-    /// Posts an event for `manager`; `sequence` is its number in this life, if it has one.
+    /// Posts an event for `manager`; `sequence` is its number in this process, if it has one.
     ///
     /// # Errors
     /// Whatever is not an answer of 2xx.

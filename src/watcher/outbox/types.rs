@@ -220,5 +220,5 @@ pub struct ResyncMark(pub(super) u64);
 
 impl ResyncMark {
     /// A loss that is reported to a manager for which no event was ever put.
-    pub(super) const EVERYONE: Self = Self(u64::MAX);
+    pub(super) const ALL_MANAGERS: Self = Self(u64::MAX);
 }

@@ -408,7 +408,7 @@ mod managers {
         assert_ne!(managers.report(&segment("new")).resync, None);
         assert!(!managers.resync_reported(
             &segment("new"),
-            ResyncMark::EVERYONE,
+            ResyncMark::ALL_MANAGERS,
             MonotonicTime::default()
         ));
     }
