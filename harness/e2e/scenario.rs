@@ -221,6 +221,7 @@ const UNDO_LIMIT: Duration = Duration::from_mins(3);
 mod tests {
     use std::cell::RefCell;
     use std::rc::Rc;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
 
@@ -242,17 +243,25 @@ mod tests {
         assert!(scenario.end().await.is_empty(), "each action runs once");
     }
 
+    #[rstest::rstest]
     #[tokio::test]
-    async fn the_environment_is_released_after_the_clean_up() {
-        struct Pooled;
+    async fn the_environment_is_released_after_the_clean_up_and_retired_if_that_failed(
+        #[values(true, false)] fails: bool,
+    ) {
+        struct Pooled(Arc<AtomicBool>);
 
         impl Environment for Pooled {
             fn client(&self, _: &Cluster) -> anyhow::Result<Client> {
                 anyhow::bail!("no cluster")
             }
+
+            fn retire(&self) {
+                self.0.store(true, Ordering::Relaxed);
+            }
         }
 
-        let environment = Arc::new(Pooled);
+        let is_retired = Arc::new(AtomicBool::new(false));
+        let environment = Arc::new(Pooled(Arc::clone(&is_retired)));
         let pool = Arc::downgrade(&environment);
         let shared: Option<Arc<dyn Environment>> = Some(environment);
         let mut scenario = Scenario {
@@ -261,10 +270,12 @@ mod tests {
         };
         let in_use = pool.clone();
         scenario.undo("restore the cluster", async move {
-            anyhow::ensure!(in_use.strong_count() == 1, "another scenario has it");
+            assert_eq!(in_use.strong_count(), 1, "another scenario has it");
+            anyhow::ensure!(!fails, "broken");
             Ok(())
         });
-        assert!(scenario.end().await.is_empty());
+        assert_eq!(scenario.end().await.is_empty(), !fails);
         assert_eq!(pool.strong_count(), 0);
+        assert_eq!(is_retired.load(Ordering::Relaxed), fails);
     }
 }

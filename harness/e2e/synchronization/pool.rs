@@ -105,23 +105,26 @@ impl ClustersPool {
             size,
         })
     }
+
+    /// Waits for a set in which no clean-up failed.
+    async fn take(&self) -> anyhow::Result<Arc<Clusters>> {
+        let (free, retired) = &mut *self.free.lock().await;
+        while retired.len() < self.size {
+            let (clusters, is_clean) = free.recv().await.context("the pool is closed")?;
+            if is_clean {
+                return Ok(clusters);
+            }
+            retired.push(clusters);
+        }
+        anyhow::bail!("a clean-up failed in each set of clusters")
+    }
 }
 
 impl Environments for ClustersPool {
     /// Takes a free set, with the controller as the scenario's `Given` steps say.
     async fn next(&self, given: Vec<String>) -> anyhow::Result<Arc<dyn Environment>> {
-        let (free, retired) = &mut *self.free.lock().await;
-        let clusters = loop {
-            let is_left = retired.len() < self.size;
-            ensure!(is_left, "a clean-up failed in each set of clusters");
-            let (clusters, is_clean) = free.recv().await.context("the pool is closed")?;
-            if is_clean {
-                break clusters;
-            }
-            retired.push(clusters);
-        };
         let leased = Leased {
-            clusters,
+            clusters: self.take().await?,
             returns: self.returns.clone(),
             is_retired: AtomicBool::new(false),
             state: Mutex::default(),
