@@ -73,7 +73,12 @@ fn cook(recipe: &[u8]) -> (Vec<u8>, Records) {
     while let [what, length, behind @ ..] = rest {
         let (piece, behind) = behind.split_at(behind.len().min(usize::from(*length)));
         rest = behind;
-        let kinds = [Kind::Put, Kind::Delivered, Kind::Resync, Kind::ResyncTold];
+        let kinds = [
+            Kind::Put,
+            Kind::Delivered,
+            Kind::Resync,
+            Kind::ResyncReported,
+        ];
         if let Some(kind) = kinds.get(usize::from(*what)) {
             // A marker within a payload would make two readings of a record that follows damage.
             let payload: Vec<u8> = piece.iter().map(|byte| byte & 0x7F).collect();

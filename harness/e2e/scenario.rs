@@ -263,8 +263,11 @@ mod tests {
         let is_retired = Arc::new(AtomicBool::new(false));
         let environment = Arc::new(Pooled(Arc::clone(&is_retired)));
         let pool = Arc::downgrade(&environment);
-        let mut scenario = Scenario::default();
-        scenario.shared = Some(environment);
+        let shared: Option<Arc<dyn Environment>> = Some(environment);
+        let mut scenario = Scenario {
+            shared,
+            ..Scenario::default()
+        };
         let in_use = pool.clone();
         scenario.undo("restore the cluster", async move {
             assert_eq!(in_use.strong_count(), 1, "another scenario has it");

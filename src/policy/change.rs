@@ -1,8 +1,8 @@
-//! Admission review → WatchEvent, or the reason for silence.
+//! Admission review → WatchEvent, or the reason why none is sent.
 //!
-//! The watcher lets every proper review pass; [`decide`] says whether KCP is told of it. Invariants: whatever the bytes
+//! The watcher lets every proper review pass; [`decide`] says whether an event of it is sent to KCP. Invariants: whatever the bytes
 //! are, there is an answer and never a panic; and where two values cannot be compared exactly, they count as different,
-//! because an event too many costs one look and an event too few is a change that is never reported. Deliberately absent:
+//! because an event too many costs one reconcile, and an event too few is a change that is never reported. Deliberately absent:
 //! HTTP, the spool, delivery, metrics (all in `watcher`), and which objects are watched by label: that is the API
 //! server's `objectSelector`.
 
@@ -13,7 +13,7 @@ mod number;
 mod object;
 mod registration;
 mod review;
-mod silence;
+mod skip_reason;
 mod watcher;
 
 #[cfg(test)]
@@ -23,7 +23,7 @@ use watcher_types::WatchEvent;
 
 pub use registration::{CONFIGURATION, Endpoint, Registration, RegistrationError, configuration};
 pub use review::ReviewError;
-pub use silence::{Side, Silence};
+pub use skip_reason::{Side, SkipReason};
 pub use watcher::{Field, ResourceRule, Watcher};
 
 use self::aspect::Aspect;
@@ -39,17 +39,17 @@ pub struct Verdict {
     pub api_version: Option<&'static str>,
     /// The review's `kind`, as [`api_version`](Self::api_version).
     pub kind: Option<&'static str>,
-    /// Whether KCP is told.
+    /// Whether an event is sent.
     pub outcome: Outcome,
 }
 
-/// Whether KCP is told of a review.
+/// Whether an event is sent for a review.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is told this.
+    /// This event is sent.
     Send(WatchEvent),
-    /// It is not, because of this.
-    Silent(Silence),
+    /// No event is sent, for this reason.
+    Skip(SkipReason),
 }
 
 /// Decides on the review in `body`.
@@ -66,7 +66,7 @@ pub enum Outcome {
 ///
 /// # Errors
 /// [`ReviewError`] if there is nothing to answer to: no AdmissionReview v1, no request, no uid. A proper review whose
-/// object is missing or unreadable is a [`Silence`].
+/// object is missing or unreadable is a [`SkipReason`].
 pub fn decide(watcher: &Watcher, body: &[u8]) -> Result<Verdict, ReviewError> {
     let review = Review::parse(body)?;
     Ok(Verdict {
@@ -75,15 +75,15 @@ pub fn decide(watcher: &Watcher, body: &[u8]) -> Result<Verdict, ReviewError> {
         kind: review.kind,
         outcome: match event(watcher, &review.request) {
             Ok(event) => Outcome::Send(event),
-            Err(silence) => Outcome::Silent(silence),
+            Err(reason) => Outcome::Skip(reason),
         },
     })
 }
 
-fn event(watcher: &Watcher, request: &Request<'_>) -> Result<WatchEvent, Silence> {
+fn event(watcher: &Watcher, request: &Request<'_>) -> Result<WatchEvent, SkipReason> {
     let operation = request.operation()?;
     if request.is_dry_run() {
-        return Err(Silence::DryRun);
+        return Err(SkipReason::DryRun);
     }
     let side = match operation {
         Operation::Delete => Side::OldObject,
@@ -97,7 +97,7 @@ fn event(watcher: &Watcher, request: &Request<'_>) -> Result<WatchEvent, Silence
     identity::bounded(&event)?;
     watcher.admits(request, &event.watched)?;
     if operation == Operation::Update && !is_changed(watcher, request, &object) {
-        return Err(Silence::NoChange {
+        return Err(SkipReason::NoChange {
             watched: event.watched,
         });
     }

@@ -19,7 +19,7 @@ use axum::body::Bytes;
 use axum::extract::{FromRequest as _, Request, State};
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
-use policy::change::{Field, Outcome, ReviewError, Silence, Verdict, Watcher, decide};
+use policy::change::{Field, Outcome, ReviewError, SkipReason, Verdict, Watcher, decide};
 use watcher_types::{PathSegment, WatchEvent};
 
 use crate::heartbeat::ReviewActivity;
@@ -70,7 +70,7 @@ async fn admit(State(service): State<Arc<AdmissionService>>, request: Request) -
     };
     // Read only now: a request for another path is answered before its body.
     let Ok(body) = Bytes::from_request(request, &()).await else {
-        // Cut off or too large: the server below answers the latter, and for the former nobody listens.
+        // Cut off or too large: the server below answers the latter, and the former has no peer any more.
         return refusal(StatusCode::BAD_REQUEST, "body not received".to_owned());
     };
     let started = Instant::now();
@@ -80,7 +80,7 @@ async fn admit(State(service): State<Arc<AdmissionService>>, request: Request) -
 }
 
 impl AdmissionService {
-    /// The manager that a path names behind [`PATH`]; of one that is not told the answer, before the body is read.
+    /// The manager that a path names behind [`PATH`], or the response if no events are kept for it, before the body is read.
     fn manager(&self, name: &str) -> Result<PathSegment, Box<Response>> {
         if name.is_empty() {
             let text = format!("no manager follows {PATH} in the path");
@@ -110,7 +110,7 @@ impl AdmissionService {
         drop(body);
         self.reviews.record();
         let answer = match &verdict.outcome {
-            Outcome::Silent(silence) => self.pass(silence, &verdict.uid),
+            Outcome::Skip(reason) => self.skip(reason, &verdict.uid),
             Outcome::Send(event) => {
                 self.metrics.events.inc();
                 match &self.delivery_mode {
@@ -130,10 +130,10 @@ impl AdmissionService {
     async fn keep(&self, manager: &PathSegment, event: &WatchEvent) -> Answer {
         let message = match self.put(manager, event).await {
             Stored::Full => {
-                format!("{FAILED}\nthe outbox is full; KCP is told to look at everything")
+                format!("{FAILED}\nthe outbox is full; a resync is pending")
             }
             Stored::TooManyManagers => {
-                format!("{FAILED}\nthere are too many managers; KCP is not told")
+                format!("{FAILED}\nthere are too many managers; no event sent")
             }
             Stored::NotConfigured => format!("{FAILED}\n{NOT_CONFIGURED}"),
             Stored::Spooled | Stored::Coalesced => QUEUED.to_owned(),
@@ -151,15 +151,15 @@ impl AdmissionService {
         stored
     }
 
-    fn pass(&self, silence: &Silence, uid: &str) -> Answer {
-        self.metrics.silent(silence);
-        let fault = silence.is_fault();
+    fn skip(&self, reason: &SkipReason, uid: &str) -> Answer {
+        self.metrics.skipped(reason);
+        let fault = reason.is_fault();
         if fault {
-            self.log.unseen(silence, uid);
+            self.log.unseen(reason, uid);
         }
         Answer {
-            message: silence.to_string(),
-            warning: fault.then(|| format!("kyma watcher: {silence}; KCP is not told")),
+            message: reason.to_string(),
+            warning: fault.then(|| format!("kyma watcher: {reason}; no event sent")),
         }
     }
 
@@ -174,7 +174,7 @@ impl AdmissionService {
 /// Which changes are sent.
 ///
 /// The default is the public watcher's way: every manager that a review's path names, and of what the API server sends
-/// here everything that [`decide`] finds changed. The API server's rules are made of the Watchers, so nobody need say it twice.
+/// here everything that [`decide`] finds changed. The API server's rules are made of the Watchers, so a second list is not needed.
 #[derive(Clone, Debug, Default)]
 pub struct Watchers {
     listed: Vec<Watcher>,
@@ -204,7 +204,7 @@ impl Watchers {
         let mut verdict = None;
         for watcher in self.listed.iter().filter(|it| it.manager == *manager) {
             match decide(watcher, body) {
-                Ok(next) => verdict = Some(telling(verdict, next)),
+                Ok(next) => verdict = Some(more_relevant(verdict, next)),
                 Err(error) => return Some(Err(error)),
             }
         }
@@ -213,12 +213,12 @@ impl Watchers {
 }
 
 /// Of two Watchers' verdicts: the one that sends, then the one that the review concerns more.
-fn telling(one: Option<Verdict>, other: Verdict) -> Verdict {
+fn more_relevant(one: Option<Verdict>, other: Verdict) -> Verdict {
     let rank = |verdict: &Verdict| match &verdict.outcome {
         Outcome::Send(_) => 3,
-        Outcome::Silent(Silence::NotWatched { .. }) => 0,
-        Outcome::Silent(Silence::InvalidSubresource { .. }) => 1,
-        Outcome::Silent(_) => 2,
+        Outcome::Skip(SkipReason::NotWatched { .. }) => 0,
+        Outcome::Skip(SkipReason::InvalidSubresource { .. }) => 1,
+        Outcome::Skip(_) => 2,
     };
     match one {
         Some(one) if rank(&one) >= rank(&other) => one,

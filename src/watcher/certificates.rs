@@ -1,10 +1,10 @@
-//! The watcher's certificates, in use in both directions soon after they are on the disk.
+//! The watcher's certificates, which follow their files.
 //!
-//! One pair of certificate and key serves two ends: API servers see it as the webhook's, KCP as the runtime's. The public
-//! watcher reads it once for the one and per event for the other, so that the two differ until a restart; here both follow
-//! the files within two polls. A bad set never replaces a good one and is logged once; files may be read in the middle of a
-//! change, so a fault counts when it is seen twice. The pair alone is enough to serve: with a broken `CA_CERT`, changes are
-//! still seen and spooled.
+//! One pair of certificate and key has two uses: serving certificate for API servers, and client certificate for KCP. The public
+//! watcher reads it once for the former and per event for the latter, so that the two differ until a restart; here both follow
+//! the files within two polls. Invalid files never replace a valid set, and are logged once; files may be read in the middle of
+//! a change, so a problem counts when it is seen twice. The pair alone is enough to serve: with an invalid `CA_CERT`, reviews
+//! are still answered and events spooled.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -47,22 +47,22 @@ pub struct CertificateOptions {
     pub key: PathBuf,
 }
 
-/// The certificates in force. Clones share them.
+/// The active certificates. Clones share them.
 #[derive(Clone)]
 pub struct Certificates {
     shared: Arc<Shared>,
 }
 
-/// What is in force, for metrics and readiness.
+/// The active certificates and the problems of their files, for metrics and readiness.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CertificateReport {
-    /// How many sets have been put in force, complete ones.
+    /// How many complete sets have become active.
     pub generation: u64,
     /// When the certificate that is shown expires; `None`: there is none to show.
     pub not_after: Option<SystemTime>,
-    /// Whether it has, in force: API servers refuse it, as if there were none to show.
+    /// Whether the served certificate has expired: API servers reject it.
     pub expired: bool,
-    /// SHA-256 of the file of `CA_CERT` that is in force towards KCP, in hexadecimal digits; `None`: none is.
+    /// SHA-256 of the active file of `CA_CERT`, in hexadecimal digits; `None`: there is none.
     pub bundle_sha256: Option<String>,
     /// What is wrong with the files now.
     pub problem: Option<String>,
@@ -92,8 +92,7 @@ struct State {
 }
 
 impl Certificates {
-    /// Reads the files for the first time. Whatever is wrong with them is told and does not stop anybody: they may
-    /// become good.
+    /// Reads the files for the first time. A problem of theirs is reported and is not an error: they may become valid.
     #[must_use]
     pub fn load(options: CertificateOptions) -> Self {
         let certificates = Self {
@@ -114,7 +113,7 @@ impl Certificates {
         self.shared.tls.clone()
     }
 
-    /// What is in force now.
+    /// The active certificates and the problems of their files.
     #[must_use]
     pub fn report(&self) -> CertificateReport {
         self.lock().report.clone()
@@ -221,7 +220,7 @@ impl State {
         }
     }
 
-    /// Tells a fault that has lasted for two polls, or that leaves nothing in force; once.
+    /// Reports a problem that has lasted for two polls, or that leaves no active set; once.
     fn refuse(&mut self, error: &CertificateError) {
         let text = error_chain(error);
         let lasts = self.problem.as_ref() == Some(&text);

@@ -27,7 +27,7 @@ mod error;
 mod sender;
 pub mod sync;
 
-/// The longest wait that KCP can ask for; up to a quarter more is added, so that those who were told the same do not come
+/// The longest wait that KCP can ask for; up to a quarter more is added, so that watchers with the same time do not come
 /// together.
 pub const MAX_RETRY_AFTER: Duration = Duration::from_mins(5);
 
@@ -39,7 +39,7 @@ pub struct Timeouts {
     /// TLS, in addition to what connecting left of its time. Default 5 s.
     pub handshake: Duration,
     /// From sending a request on a connection to the end of the answer's head. Default 15 s: longer than a listener with a full queue
-    /// makes anybody wait.
+    /// lets a request wait.
     pub answer: Duration,
     /// After so long without a request a connection is closed. Default 90 s: heartbeats keep one open, so that an
     /// event finds it.

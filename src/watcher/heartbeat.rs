@@ -1,9 +1,10 @@
-//! A sign of life for each manager, also where nothing happens, so that KCP can tell calm from silence.
+//! Heartbeats to each manager, also where nothing changes, so that KCP can distinguish a runtime without changes from a watcher that
+//! does not run.
 //!
-//! Receivers are the managers that are configured, those that took an event, which KCP knows, and those that lost one; another
-//! name in a review can be anybody's invention. Each is sent a heartbeat at least every interval, and a last one when the
-//! watcher has ended its deliveries. A mark that asks for a resync is taken back only when the very heartbeat that carried it
-//! was accepted. Nothing is retried, for the next heartbeat says more than the last.
+//! Receivers are the managers that are configured, those that accepted an event, and those that lost one; any client can invent
+//! another name. Each is sent a heartbeat at least every interval, and a last one when the watcher has ended its deliveries. A
+//! request for a resync is repeated until a heartbeat with it was accepted. A failed heartbeat is not retried: the next one
+//! says more.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -64,9 +65,9 @@ pub struct HeartbeatSources {
 /// What a heartbeat says of the process, and how often.
 #[derive(Clone, Debug)]
 pub struct HeartbeatOptions {
-    /// The longest time between two. Default for callers: [`HEARTBEAT_INTERVAL`], by which listeners judge silence.
+    /// The longest time between two. Default for callers: [`HEARTBEAT_INTERVAL`], by which listeners judge that a heartbeat is missing.
     pub interval: Duration,
-    /// Which life of the watcher this is.
+    /// The boot ID of this process.
     pub boot_id: BootId,
     /// The watcher's release; its first 64 bytes are sent.
     pub version: String,
@@ -188,7 +189,7 @@ impl Heartbeats {
                 self.metrics.heartbeat("accepted");
                 if let Some(mark) = report.resync {
                     let now = Instant::now().into_std();
-                    outbox.resync_told(manager, mark, now);
+                    outbox.resync_reported(manager, mark, now);
                 }
                 Answer::Accepted
             }
@@ -219,7 +220,7 @@ enum Answer {
 /// Whether a manager takes heartbeats, by what it answered; time is counted in rounds.
 ///
 /// 404 or 405 is the answer of a public listener, which is sent no more until the next start. A gateway whose route to the
-/// manager is not there yet answers 404, too. What tells them apart is an event that was taken: the route leads to a
+/// manager is not there yet answers 404, too. An event that was accepted distinguishes them: the route leads to a
 /// listener. Before that the manager is asked again, less and less often; after it, once more. A manager that has taken a
 /// heartbeat knows them; a 404 is then the gateway's.
 #[derive(Debug, Default)]

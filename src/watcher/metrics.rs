@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use chassis::metrics::create_series;
-use policy::change::Silence;
+use policy::change::SkipReason;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -56,12 +56,12 @@ pub struct WatcherMetrics {
     /// Those that were no AdmissionReview.
     pub(crate) rejected: Counter,
     rejections: Family<Reason, Counter>,
-    /// Events that KCP is to be told of.
+    /// Events that are to be sent to KCP.
     pub(crate) events: Counter,
     failed: Family<ErrorReason, Counter>,
     last_duration: Gauge<f64, AtomicU64>,
     durations: Histogram,
-    silences: Family<Reason, Counter>,
+    skipped: Family<Reason, Counter>,
     stored: Family<ResultLabel, Counter>,
     /// Events that KCP took.
     pub(crate) delivered: Counter,
@@ -91,7 +91,7 @@ impl WatcherMetrics {
         let last_duration = "Duration of the last response in seconds";
         let rejections =
             "Number of requests rejected with 4xx before their body was read, by reason";
-        let silences = "Number of reviews that were skipped, so that no event is sent, by reason";
+        let skipped = "Number of reviews that were skipped, so that no event is sent, by reason";
         let stored = "Number of events given to the outbox, by result";
         let delivered = "Number of events delivered to KCP, follow-up events included";
         let refused = "Number of failed deliveries of events, by reason";
@@ -104,7 +104,7 @@ impl WatcherMetrics {
             last_duration: new(registry, "request_duration", last_duration),
             durations,
             rejections: new(registry, "admission_rejections", rejections),
-            silences: new(registry, "skipped_reviews", silences),
+            skipped: new(registry, "skipped_reviews", skipped),
             stored: new(registry, "enqueued_events", stored),
             delivered: new(registry, "delivered_events", delivered),
             refused: new(registry, "delivery_failures", refused),
@@ -116,7 +116,7 @@ impl WatcherMetrics {
     pub fn create_series(&self) {
         create_series(&self.rejections);
         create_series(&self.failed);
-        create_series(&self.silences);
+        create_series(&self.skipped);
         create_series(&self.stored);
         create_series(&self.refused);
         create_series(&self.heartbeats);
@@ -134,11 +134,11 @@ impl WatcherMetrics {
         self.durations.observe(after.as_secs_f64());
     }
 
-    /// KCP is not told, because of this.
-    pub(crate) fn silent(&self, silence: &Silence) {
-        let reason = silence.code();
-        self.silences.get_or_create(&Reason { reason }).inc();
-        if let Some(error_reason) = error_reason(silence) {
+    /// A review was skipped.
+    pub(crate) fn skipped(&self, skip_reason: &SkipReason) {
+        let reason = skip_reason.code();
+        self.skipped.get_or_create(&Reason { reason }).inc();
+        if let Some(error_reason) = error_reason(skip_reason) {
             self.failed(error_reason);
         }
     }
@@ -174,20 +174,20 @@ fn new<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &
     metric
 }
 
-/// Of the reasons for silence those that somebody should know of. The first is the public watcher's; it sends the
+/// The reasons by which a change may be missed. The first is the public watcher's; it sends the
 /// others, with empty names.
-fn error_reason(silence: &Silence) -> Option<&'static str> {
-    match silence {
-        Silence::InvalidSubresource { .. } => Some("invalid-subresource"),
-        Silence::UnknownOperation => Some("unknown-operation"),
-        Silence::ObjectMissing { .. } => Some("missing-object"),
-        Silence::InvalidObject { .. } => Some("invalid-object"),
-        Silence::NameMissing { .. } => Some("missing-name"),
-        Silence::KindMissing { .. } => Some("missing-kind"),
-        Silence::NameTooLong { .. } => Some("name-too-long"),
-        Silence::NoChange { .. }
-        | Silence::NotWatched { .. }
-        | Silence::ConnectNotSupported { .. }
-        | Silence::DryRun => None,
+fn error_reason(reason: &SkipReason) -> Option<&'static str> {
+    match reason {
+        SkipReason::InvalidSubresource { .. } => Some("invalid-subresource"),
+        SkipReason::UnknownOperation => Some("unknown-operation"),
+        SkipReason::ObjectMissing { .. } => Some("missing-object"),
+        SkipReason::InvalidObject { .. } => Some("invalid-object"),
+        SkipReason::NameMissing { .. } => Some("missing-name"),
+        SkipReason::KindMissing { .. } => Some("missing-kind"),
+        SkipReason::NameTooLong { .. } => Some("name-too-long"),
+        SkipReason::NoChange { .. }
+        | SkipReason::NotWatched { .. }
+        | SkipReason::ConnectNotSupported { .. }
+        | SkipReason::DryRun => None,
     }
 }

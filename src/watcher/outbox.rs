@@ -63,7 +63,7 @@ pub struct Outbox {
 }
 
 impl Outbox {
-    /// Opens the spool, and reads what former lives have left. Blocks for as long as that takes, five seconds at most. Never
+    /// Opens the spool, and reads what earlier processes have left. Blocks for as long as that takes, five seconds at most. Never
     /// fails: see [`Recovered::unusable`].
     #[must_use]
     pub fn open(options: Options, now: Instant) -> (Self, Recovered) {
@@ -103,10 +103,8 @@ impl Outbox {
     /// [`Options::write_deadline`], and not at all where the disk takes longer than that already, or under
     /// [`FsyncPolicy::Always`]; then it is delivered from memory, and written when the disk responds.
     pub fn put(&self, manager: &PathSegment, event: &WatchEvent, now: Instant) -> Stored {
-        match self.enqueue(manager, event, now) {
-            (_, Some(_)) => Stored::MemoryOnly,
-            (stored, None) => stored,
-        }
+        let (stored, unwritten) = self.shared.put(manager, event, self.monotonic(now));
+        unwritten.map_or(stored, |_| Stored::MemoryOnly)
     }
 
     /// As [`Self::put`]. Under [`FsyncPolicy::Always`] waits until the disk has the event, at most for a second; the thread is
@@ -117,26 +115,12 @@ impl Outbox {
         event: &WatchEvent,
         now: Instant,
     ) -> Stored {
-        match self.enqueue(manager, event, now) {
-            (stored, None) => stored,
-            (stored, Some(number))
-                if self.fsync == FsyncPolicy::Always && self.shared.forced(number).await =>
-            {
-                stored
-            }
-            _ => Stored::MemoryOnly,
+        let (stored, unwritten) = self.shared.put(manager, event, self.monotonic(now));
+        let waits = self.fsync == FsyncPolicy::Always;
+        match unwritten {
+            Some(number) if !waits || !self.shared.forced(number).await => Stored::MemoryOnly,
+            _ => stored,
         }
-    }
-
-    fn enqueue(
-        &self,
-        manager: &PathSegment,
-        event: &WatchEvent,
-        now: Instant,
-    ) -> (Stored, Option<u64>) {
-        let put = self.shared.put(manager, event, self.monotonic(now));
-        self.shared.changed.notify_one();
-        put
     }
 
     /// Whether events for `manager` may be kept: no managers are configured, or it is one of them. Takes no lock.
@@ -153,7 +137,7 @@ impl Outbox {
 
     /// Takes the event that is due longest, of the managers that `permit` lets through: it is given their names, and whether
     /// they are configured or have taken an event. None is taken of an object that is under way. `now` may lie ahead, for a
-    /// last round before the end: a confirmation that is delivered too early stays, for the next life.
+    /// last round before the end: a follow-up event that is delivered too early stays, for the next process.
     ///
     /// # Errors
     /// There is none; when to ask again, unless something changes before.
@@ -181,7 +165,7 @@ impl Outbox {
         Ok((item, permit))
     }
 
-    /// Takes an event back, of which KCP was told or not.
+    /// Ends the attempt to deliver an event.
     pub fn settle(&self, item: &Item, settlement: Settlement, now: Instant) {
         let now = self.monotonic(now);
         self.shared.change(now, |state| match settlement {
@@ -247,12 +231,12 @@ impl Outbox {
     }
 
     /// `manager` has acknowledged a heartbeat that carried `mark`. A later loss keeps its mark.
-    pub fn resync_told(&self, manager: &PathSegment, mark: ResyncMark, now: Instant) {
+    pub fn resync_reported(&self, manager: &PathSegment, mark: ResyncMark, now: Instant) {
         let now = self.monotonic(now);
         self.shared.change(now, |state| {
-            if state.queue.managers.told(manager, mark, now) {
+            if state.queue.managers.resync_reported(manager, mark, now) {
                 let name = manager.as_str().as_bytes();
-                state.handoff.record(Kind::ResyncTold, name);
+                state.handoff.record(Kind::ResyncReported, name);
             }
         });
     }

@@ -16,6 +16,7 @@ use listener::{
 };
 use prometheus_client::registry::Registry;
 use serde_json::json;
+use testkit::locked;
 use testkit::metrics::Samples;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -75,7 +76,7 @@ impl Manager {
     }
 
     pub(super) async fn stop(&self) -> Result<()> {
-        let Some(running) = testkit::locked(&self.running).take() else {
+        let Some(running) = locked(&self.running).take() else {
             return Ok(());
         };
         running.shutdown.cancel();
@@ -93,21 +94,21 @@ impl Manager {
     }
 
     pub(crate) fn liveness(&self) -> Result<Liveness> {
-        let running = testkit::locked(&self.running);
+        let running = locked(&self.running);
         let liveness = running.as_ref().map(|it| it.liveness.clone());
         liveness.context("no listener runs")
     }
 
     /// Metrics of the listener; none while it is stopped.
     pub(crate) fn metrics(&self) -> Samples {
-        let running = testkit::locked(&self.running);
+        let running = locked(&self.running);
         let samples = running.as_ref().map(|it| Samples::of(&it.registry));
         samples.unwrap_or_default()
     }
 
     /// Events with a body, in the order of arrival.
     pub(crate) fn received(&self, about: &str) -> Vec<Received> {
-        let events = testkit::locked(&self.events);
+        let events = locked(&self.events);
         let is_about = |(event, _): &&Received| {
             let (watched, gvk) = (&event.watched, &event.watched_gvk);
             let gvk = [gvk.group.as_str(), &gvk.version, &gvk.kind];
@@ -118,7 +119,7 @@ impl Manager {
 
     /// Why the runtime is unresponsive and since when, by the last notification of it.
     pub(crate) fn unresponsive(&self) -> Option<(UnresponsiveReason, Instant)> {
-        let others = testkit::locked(&self.others);
+        let others = locked(&self.others);
         let last = others.iter().rev().find_map(|(it, arrived)| match it {
             Notification::Unresponsive { reason, .. } => Some(Some((*reason, *arrived))),
             Notification::Recovered { .. } => Some(None),
@@ -129,7 +130,7 @@ impl Manager {
 
     /// Names of the objects in a namespace that events were about, with the arrival of the first event.
     pub(crate) fn received_in(&self, namespace: &str) -> BTreeMap<String, SystemTime> {
-        let events = testkit::locked(&self.events);
+        let events = locked(&self.events);
         // Of equal keys, a map keeps the last value.
         let about = events.iter().rev();
         let about = about.filter(|(event, _)| event.watched.namespace == namespace);
@@ -163,7 +164,7 @@ impl Manager {
         let (events, others) = (Arc::clone(&self.events), Arc::clone(&self.others));
         let receiving = receive(notifications, events, others, self.blocked.subscribe());
         tokio::spawn(receiving);
-        *testkit::locked(&self.running) = Some(Running {
+        *locked(&self.running) = Some(Running {
             shutdown,
             serving,
             liveness,
@@ -184,10 +185,8 @@ async fn receive(
             return;
         }
         match notification {
-            Notification::Changed(event) => {
-                testkit::locked(&events).push((event, SystemTime::now()));
-            }
-            other => testkit::locked(&others).push((other, Instant::now())),
+            Notification::Changed(event) => locked(&events).push((event, SystemTime::now())),
+            other => locked(&others).push((other, Instant::now())),
         }
     }
 }

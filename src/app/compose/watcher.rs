@@ -220,7 +220,7 @@ impl Parts<'_> {
         loop {
             looks.tick().await;
             let report = self.certificates.report();
-            // One that has run out serves nobody either.
+            // API servers reject an expired certificate.
             match (tls.is_empty() || report.expired, report.problem) {
                 (true, None) => certificate.not_ready("no valid certificate"),
                 (true, Some(problem)) => certificate.not_ready(problem),
@@ -230,7 +230,7 @@ impl Parts<'_> {
             if self.outbox.is_spool_writable() {
                 spool.ready();
             } else {
-                spool.detail("the disk refuses; events are in memory only");
+                spool.detail("spool not writable, events are in memory only");
             }
         }
     }

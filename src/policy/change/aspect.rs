@@ -5,7 +5,7 @@ use super::object::{Member, Object};
 use super::watcher::{Field, STATUS};
 
 /// Metadata that the API server keeps for itself: it moves with any write, so it never counts. Labels, annotations,
-/// finalizers, owners and the deletion's time are somebody's will, and count where there is no `spec` to look at.
+/// finalizers, owners and the deletion's time are set by clients, and count where there is no `spec` to look at.
 const BOOKKEEPING: [&str; 3] = ["generation", "managedFields", "resourceVersion"];
 
 /// What of an object is looked at.

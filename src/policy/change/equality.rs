@@ -28,16 +28,16 @@ enum Relation<'a> {
 
 /// Whether `one` and `other`, each one JSON value, mean the same.
 pub(super) fn same(one: &str, other: &str) -> bool {
-    let mut patience = AT_LEAST.max(READINGS * (one.len() + other.len()));
+    let mut budget = AT_LEAST.max(READINGS * (one.len() + other.len()));
     let mut open = vec![(one, other)];
     while let Some((one, other)) = open.pop() {
         if one == other {
             continue;
         }
-        let Some(rest) = patience.checked_sub(one.len() + other.len()) else {
+        let Some(rest) = budget.checked_sub(one.len() + other.len()) else {
             return false;
         };
-        patience = rest;
+        budget = rest;
         match relation(one, other) {
             Relation::Same => {}
             Relation::Different => return false,

@@ -8,7 +8,7 @@ use watcher_types::{BODY_BYTES, Gvk, NamespacedName, WatchEvent};
 
 use super::object::Object;
 use super::review::Request;
-use super::silence::{Side, Silence};
+use super::skip_reason::{Side, SkipReason};
 
 /// Longest identity, in bytes: even with each of them escaped (six for one) the event fits a listener's body.
 const LONGEST: usize = BODY_BYTES / 8;
@@ -18,11 +18,11 @@ pub(super) fn watched(
     request: &Request<'_>,
     side: Side,
     object: &Object<'_>,
-) -> Result<NamespacedName, Silence> {
+) -> Result<NamespacedName, SkipReason> {
     let (name, namespace) = match object.present("metadata") {
         None => (Cow::default(), Cow::default()),
         Some(metadata) => {
-            let metadata = Object::open(metadata).ok_or(Silence::InvalidObject {
+            let metadata = Object::open(metadata).ok_or(SkipReason::InvalidObject {
                 side,
                 part: ".metadata",
             })?;
@@ -37,13 +37,17 @@ pub(super) fn watched(
         name: first(&name, request.name()),
     };
     if watched.name.is_empty() {
-        return Err(Silence::NameMissing { side });
+        return Err(SkipReason::NameMissing { side });
     }
     Ok(watched)
 }
 
 /// Group, version and kind.
-pub(super) fn gvk(request: &Request<'_>, side: Side, object: &Object<'_>) -> Result<Gvk, Silence> {
+pub(super) fn gvk(
+    request: &Request<'_>,
+    side: Side,
+    object: &Object<'_>,
+) -> Result<Gvk, SkipReason> {
     let api_version = read(object, "apiVersion", side, ".apiVersion")?;
     let kind = read(object, "kind", side, ".kind")?;
     let own = split(&api_version).filter(|_| !kind.is_empty());
@@ -56,13 +60,13 @@ pub(super) fn gvk(request: &Request<'_>, side: Side, object: &Object<'_>) -> Res
         None => request.gvk(),
     };
     if gvk.version.is_empty() || gvk.kind.is_empty() {
-        return Err(Silence::KindMissing { side });
+        return Err(SkipReason::KindMissing { side });
     }
     Ok(gvk)
 }
 
 /// Refuses what no listener would take, and no API server has stored.
-pub(super) fn bounded(event: &WatchEvent) -> Result<(), Silence> {
+pub(super) fn bounded(event: &WatchEvent) -> Result<(), SkipReason> {
     let NamespacedName { namespace, name } = &event.watched;
     let Gvk {
         group,
@@ -74,7 +78,7 @@ pub(super) fn bounded(event: &WatchEvent) -> Result<(), Silence> {
         .map(|text| text.len())
         .sum();
     if bytes > LONGEST {
-        return Err(Silence::NameTooLong { bytes });
+        return Err(SkipReason::NameTooLong { bytes });
     }
     Ok(())
 }
@@ -90,10 +94,10 @@ fn read<'a>(
     key: &str,
     side: Side,
     part: &'static str,
-) -> Result<Cow<'a, str>, Silence> {
+) -> Result<Cow<'a, str>, SkipReason> {
     object
         .text(key)
-        .map_err(|_| Silence::InvalidObject { side, part })
+        .map_err(|_| SkipReason::InvalidObject { side, part })
 }
 
 fn first(own: &str, asked: &str) -> String {

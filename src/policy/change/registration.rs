@@ -1,8 +1,8 @@
-//! What an API server is told, so that it sends what the Watchers name: one ValidatingWebhookConfiguration, one entry a
+//! What makes an API server send what the Watchers name: one ValidatingWebhookConfiguration, one entry a
 //! Watcher.
 //!
-//! Invariant: the same Watchers in any order give the same object, and no single one of them can make the API server refuse
-//! it: what it would refuse is refused here, by the Watcher's name. Deliberately absent: namespace selectors and match
+//! Invariant: the same Watchers in any order give the same object, and no single one of them can make the API server reject
+//! it: what it would reject is rejected here, with the name of the Watcher. Deliberately absent: namespace selectors and match
 //! conditions; the public object has none, and a condition that fails would skip the review without a word.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,7 +37,7 @@ pub struct Registration {
 pub struct Endpoint<'a> {
     /// The namespace of the Service.
     pub namespace: &'a str,
-    /// The certificates, in PEM, that the watcher's own is verified with; `None` leaves the field to somebody else.
+    /// The certificates, in PEM, that the watcher's own is verified with; `None` leaves the field to another writer.
     pub authorities: Option<&'a [u8]>,
     /// How long a write waits at most for an answer that does not come, in seconds: 1 to 30.
     pub timeout_seconds: u8,
@@ -63,7 +63,7 @@ pub enum RegistrationError {
 /// The ValidatingWebhookConfiguration for `registrations`.
 ///
 /// # Errors
-/// The first Watcher, by name, that the API server would refuse.
+/// The first Watcher, by name, that the API server would reject.
 pub fn configuration(
     registrations: &[Registration],
     endpoint: &Endpoint<'_>,

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use watcher_types::Gvk;
 
 use super::object::{Object, Text};
-use super::silence::{Side, Silence};
+use super::skip_reason::{Side, SkipReason};
 pub use crate::review::ReviewError;
 use crate::review::{API_VERSION, KIND};
 
@@ -117,13 +117,13 @@ impl<'a> Review<'a> {
 
 impl<'a> Request<'a> {
     /// The operation, if it is one that changes an object.
-    pub(super) fn operation(&self) -> Result<Operation, Silence> {
+    pub(super) fn operation(&self) -> Result<Operation, SkipReason> {
         match text_of(self.operation.as_ref()) {
             "CREATE" => Ok(Operation::Create),
             "UPDATE" => Ok(Operation::Update),
             "DELETE" => Ok(Operation::Delete),
-            "CONNECT" => Err(Silence::ConnectNotSupported { gvk: self.gvk() }),
-            _ => Err(Silence::UnknownOperation),
+            "CONNECT" => Err(SkipReason::ConnectNotSupported { gvk: self.gvk() }),
+            _ => Err(SkipReason::UnknownOperation),
         }
     }
 
@@ -132,13 +132,13 @@ impl<'a> Request<'a> {
     }
 
     /// One of the two objects, opened one level deep.
-    pub(super) fn object(&self, side: Side) -> Result<Object<'a>, Silence> {
+    pub(super) fn object(&self, side: Side) -> Result<Object<'a>, SkipReason> {
         let raw = match side {
             Side::Object => self.object,
             Side::OldObject => self.old_object,
         };
-        let raw = raw.ok_or(Silence::ObjectMissing { side })?;
-        Object::open(raw.get()).ok_or(Silence::InvalidObject { side, part: "" })
+        let raw = raw.ok_or(SkipReason::ObjectMissing { side })?;
+        Object::open(raw.get()).ok_or(SkipReason::InvalidObject { side, part: "" })
     }
 
     /// The subresource; empty for the object itself.
@@ -150,7 +150,7 @@ impl<'a> Request<'a> {
         text_of(self.name.as_ref())
     }
 
-    /// The namespace that the object lives in. Of a Namespace the API server gives the name here, though it lives in none.
+    /// The namespace of the object. For a Namespace the API server gives its name here, though it is in no namespace.
     pub(super) fn namespace(&self) -> &str {
         match self.resource() {
             ("", _, "namespaces") => "",
@@ -158,7 +158,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Group, version and plural name of the resource; empty where the request is silent.
+    /// Group, version and plural name of the resource; empty where the request has none.
     pub(super) fn resource(&self) -> (&str, &str, &str) {
         self.resource.as_ref().map_or(("", "", ""), |it| {
             (
@@ -169,7 +169,7 @@ impl<'a> Request<'a> {
         })
     }
 
-    /// The type that the request names; empty where it is silent.
+    /// The type that the request names; empty where it names none.
     pub(super) fn gvk(&self) -> Gvk {
         self.kind.as_ref().map_or_else(Gvk::default, |it| Gvk {
             group: text_of(it.group.as_ref()).to_owned(),

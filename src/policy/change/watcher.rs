@@ -3,7 +3,7 @@
 use watcher_types::{NamespacedName, PathSegment};
 
 use super::review::Request;
-use super::silence::Silence;
+use super::skip_reason::SkipReason;
 
 /// The subresource, and the field, of this name.
 pub(super) const STATUS: &str = "status";
@@ -11,7 +11,7 @@ pub(super) const STATUS: &str = "status";
 /// One Watcher, as far as it concerns what is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Watcher {
-    /// Who is told: the path segment of the review's URL and of the event's.
+    /// Who gets the events: the path segment of the review's URL and of the event's.
     pub manager: PathSegment,
     /// What of the object itself is looked at. With [`Field::Spec`] and no `resources` the decisions are the public
     /// watcher's, which knows no Watcher and goes by the review's subresource.
@@ -79,7 +79,7 @@ impl Watcher {
         &self,
         request: &Request<'_>,
         watched: &NamespacedName,
-    ) -> Result<(), Silence> {
+    ) -> Result<(), SkipReason> {
         let mut named = self
             .resources
             .iter()
@@ -90,12 +90,12 @@ impl Watcher {
         }
         let watched = watched.clone();
         if named.peek().is_none() {
-            return Err(Silence::NotWatched { watched });
+            return Err(SkipReason::NotWatched { watched });
         }
         if named.any(|rule| rule.names_subresource(request, self.field)) {
             return Ok(());
         }
-        Err(Silence::InvalidSubresource { watched })
+        Err(SkipReason::InvalidSubresource { watched })
     }
 }
 

@@ -15,10 +15,10 @@ pub(super) const SUCCEEDED: &str = "kcp request succeeded";
 /// The message where the event is delivered after the answer, and survives the end of the process.
 pub(super) const QUEUED: &str = "event queued for KCP";
 
-/// The message where the event is delivered after the answer, if the process lives.
+/// The message where the event is delivered after the answer, unless the process ends before.
 pub(super) const QUEUED_IN_MEMORY: &str = "event queued in memory only";
 
-/// What the message begins with where KCP could not be told.
+/// What the message begins with where the event was not delivered, or is not kept.
 pub(super) const FAILED: &str = "kcp request failed";
 
 /// The longest message, in characters: names that an API server stores are shorter.
@@ -30,7 +30,7 @@ const WARNING_LENGTH: usize = 120;
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) message: String,
-    /// Shown to whoever made the request.
+    /// Shown to the client that made the request.
     pub(super) warning: Option<String>,
 }
 

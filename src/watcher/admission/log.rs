@@ -5,7 +5,7 @@ use std::error::Error as _;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use policy::change::{ReviewError, Silence};
+use policy::change::{ReviewError, SkipReason};
 
 /// The time between two lines of one kind.
 const PAUSE: Duration = Duration::from_mins(1);
@@ -36,11 +36,11 @@ impl RequestLog {
     }
 
     /// A change may not be seen, because a review does not say what was changed.
-    pub(super) fn unseen(&self, silence: &Silence, uid: &str) {
+    pub(super) fn unseen(&self, skip_reason: &SkipReason, uid: &str) {
         if let Some(skipped) = admit(&self.unseen) {
             let uid: String = uid.chars().take(UID_LENGTH).collect();
             tracing::warn!(
-                reason = silence.code(),
+                reason = skip_reason.code(),
                 uid,
                 skipped,
                 "skipped invalid review, change may be missed"

@@ -39,7 +39,7 @@ pub struct ChannelOptions {
     pub kcp_address: KcpAddress,
     /// `KCP_CONTRACT`: the first segment of the path.
     pub contract: PathSegment,
-    /// Which life of the watcher this is; sent with each event.
+    /// The boot ID of this process; sent with each event.
     pub boot_id: BootId,
     /// Posts at the same time, each on a connection of its own; one more waits. At least the sender's window, and one for
     /// heartbeats.
@@ -60,7 +60,7 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// A channel that opens connections as they are needed, with the certificates then in force.
+    /// A channel that opens connections as they are needed, with the certificates that are active then.
     #[must_use]
     pub fn new(options: ChannelOptions, certificates: &Certificates) -> Self {
         let mut headers = HeaderMap::with_capacity(2);
@@ -84,7 +84,7 @@ impl Channel {
         self.outbound.clone()
     }
 
-    /// Posts an event for `manager`; `sequence` is its number in this life, if it has one.
+    /// Posts an event for `manager`; `sequence` is its number in this process, if it has one.
     ///
     /// # Errors
     /// Whatever is not an answer of 2xx.
@@ -147,7 +147,7 @@ impl Channel {
         })
     }
 
-    /// The client of the certificates in force.
+    /// The client of the active certificates.
     fn client(&self, tls: &Arc<ClientConfig>) -> KcpClient {
         let mut client = self.client.lock().unwrap_or_else(PoisonError::into_inner);
         client.take_if(|client| !Arc::ptr_eq(&client.tls, tls));

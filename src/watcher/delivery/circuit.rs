@@ -75,7 +75,7 @@ impl CircuitBreakers {
         self.all.is_open()
     }
 
-    /// New certificates are in force: failures with the old ones say nothing any more.
+    /// New certificates are active: failures with the old ones mean nothing any more.
     pub(super) fn certificates_renewed(&mut self, now: Instant) {
         self.all = CircuitBreaker::default();
         self.certificates_renewed = Some(now);
@@ -246,7 +246,7 @@ impl CircuitBreakers {
     }
 }
 
-/// At least what was asked for, and up to a quarter more, so that those who were told the same do not come together.
+/// At least what was asked for, and up to a quarter more, so that watchers with the same time do not come together.
 fn jittered(asked: Duration, random: u64) -> Duration {
     spread(asked.min(MAX_RETRY_AFTER) * 5 / 4, random)
 }

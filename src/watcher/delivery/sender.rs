@@ -72,7 +72,7 @@ type Posted = (Item, Instant, Result<(), PostError>);
 /// What is under way.
 struct Window {
     circuit: CircuitBreakers,
-    /// How many managers had been evicted when `pace` was last told.
+    /// How many managers had been evicted when `circuit` was last updated.
     evictions: u64,
     log: DeliveryLog,
     posts: FuturesUnordered<BoxFuture<'static, Posted>>,

@@ -1,4 +1,4 @@
-//! The delivery mode `sync`: KCP is told before the API server is answered, in at most three attempts, as the public watcher does
+//! The delivery mode `sync`: the event is delivered before the API server is answered, in at most three attempts, as the public watcher does
 //! it. Waits are jittered, and the caller bounds the whole by dropping it.
 
 use std::time::Duration;

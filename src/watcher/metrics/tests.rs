@@ -96,14 +96,14 @@ fn the_gauge_of_duration_is_of_the_last_answer_and_ours_of_all() {
 }
 
 #[test]
-fn a_silence_is_a_failure_only_if_a_change_may_have_gone_unseen() {
+fn a_skipped_review_is_a_failure_only_if_a_change_may_be_missed() {
     let (watcher, metrics) = registered();
-    watcher.silent(&Silence::NoChange {
+    watcher.skipped(&SkipReason::NoChange {
         watched: NamespacedName::default(),
     });
-    watcher.silent(&Silence::DryRun);
+    watcher.skipped(&SkipReason::DryRun);
     assert!(!metrics.encode().unwrap().contains("error_reason"));
-    watcher.silent(&Silence::InvalidSubresource {
+    watcher.skipped(&SkipReason::InvalidSubresource {
         watched: NamespacedName::default(),
     });
     assert_shows(

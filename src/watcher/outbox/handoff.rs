@@ -21,11 +21,8 @@ const BACKLOG: usize = 1 << 20;
 /// Slots of the queue that a snapshot copies under one lock: a tenth of a millisecond.
 const SLICE: usize = 2_048;
 
-/// How long the disk may work before events count as in memory only.
+/// How long the disk may work before events count as in memory only, and how long [`Shared::forced`] waits for it.
 const STALLED: Duration = Duration::from_secs(1);
-
-/// How long [`Shared::forced`] waits for the disk.
-const FORCED: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Phase {
@@ -224,6 +221,7 @@ impl Shared {
         let number = state.handoff.handed;
         let kept = matches!(stored, Stored::Spooled | Stored::Coalesced);
         let unwritten = kept && !self.is_written(state, number);
+        self.changed.notify_one();
         (stored, unwritten.then_some(number))
     }
 
@@ -259,7 +257,7 @@ impl Shared {
                 acknowledged.await;
             }
         };
-        let _elapsed = timeout(FORCED, waiting).await;
+        let _elapsed = timeout(STALLED, waiting).await;
         let handoff = &mut self.lock().handoff;
         handoff.is_writable();
         handoff.done >= number

@@ -1,4 +1,4 @@
-//! What is to be told, in memory: the latest of each object, the oldest first.
+//! The events to be sent, in memory: the latest of each object, the oldest first.
 //!
 //! An object of a manager has at most one place here, whatever becomes of it:
 //!
@@ -53,7 +53,7 @@ struct Slot {
     place: Place,
     /// The last change.
     changed: MonotonicTime,
-    /// Since when KCP should know what it is told next.
+    /// When the next event to be sent became due.
     since: MonotonicTime,
     /// Only the follow-up event is to be sent.
     follow_up: bool,
@@ -281,7 +281,7 @@ impl Queue {
     /// What was taken with `ticket` is to be tried again at `retry_at`.
     pub(super) fn failed(&mut self, ticket: Ticket, retry_at: MonotonicTime) {
         if let Some((slot, ..)) = under_way(&mut self.slots, ticket) {
-            // If it has changed meanwhile, that retry tells it, and is no mere confirmation.
+            // If it has changed meanwhile, that retry reports the change, and is not only the follow-up event.
             slot.attempt = slot.attempt.saturating_add(1);
             let since = slot.since;
             self.set_age(ticket.slot, since, false);
@@ -290,7 +290,7 @@ impl Queue {
     }
 
     /// Registers `name` in the place of another manager, whose events are dropped: the place, how many they were, and whether
-    /// a loss is to be told to that manager if it comes back. `None`: no manager can make room.
+    /// a loss is to be reported to that manager if it is registered again. `None`: no manager can make room.
     pub(super) fn evict_for(
         &mut self,
         name: &PathSegment,

@@ -30,13 +30,18 @@ pub(super) enum Kind {
     Delivered,
     /// Events for the manager in the payload were lost; empty: for any manager.
     Resync,
-    /// The manager in the payload knows that.
-    ResyncTold,
+    /// A resync was reported to the manager in the payload.
+    ResyncReported,
 }
 
 impl Kind {
     fn from_code(code: u8) -> Option<Self> {
-        let kinds = [Self::Put, Self::Delivered, Self::Resync, Self::ResyncTold];
+        let kinds = [
+            Self::Put,
+            Self::Delivered,
+            Self::Resync,
+            Self::ResyncReported,
+        ];
         kinds.into_iter().find(|kind| *kind as u8 == code)
     }
 }

@@ -54,7 +54,7 @@ pub(super) struct RecoveredSegments {
     pub(super) damage: (u64, usize),
 }
 
-/// What is still to be told.
+/// What is still to be sent and reported.
 #[derive(Debug, Default)]
 pub(super) struct RecoveredState {
     /// The keys, each with its place in the order of their records.
@@ -63,8 +63,8 @@ pub(super) struct RecoveredState {
     records: u64,
     /// Of managers that were named in this respect, whether they need a resync.
     pub(super) losses: HashMap<PathSegment, bool>,
-    /// An earlier process had lost events of any manager; those that were told since are in `losses`.
-    pub(super) everyone: bool,
+    /// An earlier process had lost events of any manager; those to which a resync was reported since are in `losses`.
+    pub(super) all_lost: bool,
     /// Something may be missing, of an unknown manager.
     pub(super) may_be_missing: bool,
     /// Events of other managers are left out; empty: none are.
@@ -102,11 +102,11 @@ impl RecoveredState {
                 }
             }
             Kind::Resync if payload.is_empty() => {
-                self.everyone = true;
+                self.all_lost = true;
                 self.losses.clear();
             }
             Kind::Resync => self.note(payload, true),
-            Kind::ResyncTold => self.note(payload, false),
+            Kind::ResyncReported => self.note(payload, false),
         }
     }
 
@@ -118,7 +118,7 @@ impl RecoveredState {
         if self.keys.contains_key(payload) {
             return;
         }
-        // The memory of a start is bounded as that of a life.
+        // The memory of a start is bounded as that of a running process.
         let Limits { keys, memory } = Limits::WATCHER;
         if self.keys.len() >= keys || self.key_bytes + payload.len() > memory {
             self.may_be_missing = true;
@@ -136,7 +136,7 @@ impl RecoveredState {
                 self.losses.insert(name, lost);
             }
             // Marking every manager covers this one; a manager that knows of its loss is asked again.
-            Some(_) => self.everyone |= lost,
+            Some(_) => self.all_lost |= lost,
             None => self.may_be_missing = true,
         }
     }

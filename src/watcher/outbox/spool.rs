@@ -37,7 +37,7 @@ const NEGLIGIBLE: u64 = 256 << 10;
 /// How long the end of a process waits for the records that were handed over.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What the disk refused. None of it loses an event of a process that lives on: all of it is tried again.
+/// An error of the disk. None loses an event of a process that keeps running: all are retried.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SpoolError {
     #[error("failed to {0}")]

@@ -75,7 +75,7 @@ impl State {
     }
 
     /// Drops all events of a manager. On the disk they are few, or the next compaction leaves them out: until then they
-    /// would come back with the next life, and be rejected once more.
+    /// would come back with the next process, and be rejected again.
     pub(super) fn all_rejected(&mut self, manager: &PathSegment) {
         let Some(manager) = self.queue.managers.place(manager) else {
             return;
@@ -94,10 +94,10 @@ impl State {
         }
     }
 
-    /// Takes over what former lives have left.
+    /// Takes over what earlier processes have left.
     pub(super) fn recover(&mut self, mut left: RecoveredState, now: MonotonicTime) {
         self.dropped.manager_not_configured += left.not_configured.len() as u64;
-        let (everyone, losses) = (left.everyone, std::mem::take(&mut left.losses));
+        let (all_lost, losses) = (left.all_lost, std::mem::take(&mut left.losses));
         let mut complete = !left.may_be_missing;
         for key in left.into_keys() {
             complete &= self.recover_key(&key, now);
@@ -109,7 +109,7 @@ impl State {
                 None => _ = managers.mark_unregistered_lost(),
             }
         }
-        if everyone {
+        if all_lost {
             for (name, _) in losses.iter().filter(|(_, lost)| !**lost) {
                 let _unless_there_is_room = managers.register(name, now);
             }
@@ -196,7 +196,7 @@ impl State {
         first
     }
 
-    /// Takes an object of a former life; whether there was room.
+    /// Takes an object of an earlier process; whether there was room.
     fn recover_key(&mut self, key: &[u8], now: MonotonicTime) -> bool {
         let Some(manager) = key::manager(key) else {
             return false;

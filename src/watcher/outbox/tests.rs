@@ -140,7 +140,9 @@ fn a_full_outbox_marks_its_manager_until_that_knows() {
         .resync
         .unwrap();
     assert!(fixture.outbox.report(fixture.now).resync_needed);
-    fixture.outbox.resync_told(&manager("b"), mark, fixture.now);
+    fixture
+        .outbox
+        .resync_reported(&manager("b"), mark, fixture.now);
     assert!(!fixture.outbox.report(fixture.now).resync_needed);
     assert!(!fixture.kill().resync);
 }

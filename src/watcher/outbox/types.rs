@@ -1,4 +1,4 @@
-//! What an outbox is told, and what it says of itself.
+//! Options of an outbox, results of its operations, and its reports.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -7,18 +7,18 @@ use watcher_types::{PathSegment, WatchEvent};
 
 use super::queue::Ticket;
 
-/// How an outbox is kept.
+/// Options of an outbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Where the spool's files are. It must exist and be writable, or everything stays in memory.
     pub folder: PathBuf,
     /// Most bytes of the spool's segments together, the time of a compaction included; at least 256 KiB. A quarter of it
-    /// is for what is to be told at one time. What is kept aside for a newer release is not counted.
+    /// is for events to be sent. Segments that are kept aside for a newer release are not counted.
     pub max_bytes: u64,
     /// When records are forced to the disk.
     pub fsync: FsyncPolicy,
-    /// KCP is told a second time so long after an object's last change, because admission precedes storage and KCP may
-    /// have looked too early; not if it was told that late anyway. Zero: never.
+    /// Delay of the follow-up event after the last change of an object: admission precedes storage, so KCP may have read the
+    /// object too early. None is sent if the event itself was delivered that late. Zero: never.
     pub follow_up_delay: Duration,
     /// The only managers that events are kept for. Empty: any manager that is named, at most 32 at a time.
     pub managers: Vec<PathSegment>,
@@ -64,10 +64,10 @@ pub enum FsyncPolicy {
 pub enum Stored {
     /// New, and on the disk.
     Spooled,
-    /// KCP was to be told of this object anyway, and will be, after this change.
+    /// An event of this object was to be sent anyway, and will be, after this change.
     Coalesced,
-    /// In memory only, because the disk refuses or has not answered in time. It is delivered all the same, if the process
-    /// lives.
+    /// In memory only, because the disk fails or has not responded in time. It is delivered all the same, unless the process
+    /// ends before.
     MemoryOnly,
     /// There is no room: nothing is kept but the mark that the manager needs a resync.
     Full,
@@ -94,14 +94,14 @@ impl Stored {
 }
 
 /// An event under way. Each must come back, to [`Outbox::settle`](super::Outbox::settle): until then no other event of
-/// its object is taken. One that does not come back is delivered in the process's next life.
+/// its object is taken. One that does not come back is delivered by the next process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
-    /// Who is told.
+    /// The manager that it is sent to.
     pub manager: PathSegment,
-    /// What.
+    /// The event.
     pub event: WatchEvent,
-    /// Its number in this life, from 1, without gaps **of its manager**: a manager's listener sees only its own events,
+    /// Its number in this process, from 1, without gaps **of its manager**: a manager's listener sees only its own events,
     /// and would miss the others' numbers. Kept when it is tried again.
     pub sequence: u64,
     /// How often it has failed: 0 at its first try.
@@ -126,16 +126,16 @@ pub enum Settlement {
 /// What was found at the start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
-    /// Events of former lives that are still to be delivered.
+    /// Events of earlier processes that are still to be delivered.
     pub items: usize,
-    /// Events of former lives that are dropped, because their managers are not configured, or because there are too many
+    /// Events of earlier processes that are dropped, because their managers are not configured, or because there are too many
     /// managers.
     pub dropped: u64,
     /// Bytes that belong to no intact record.
     pub torn_bytes: u64,
     /// Segments of another release, kept aside under another name.
     pub newer_version: usize,
-    /// Whether something was lost, now or earlier, of which some manager does not know yet.
+    /// Whether events were lost, now or earlier, and a resync is not reported to each of their managers yet.
     pub resync: bool,
     /// Why everything stays in memory for now; `None`: it does not.
     pub unusable: Option<String>,
@@ -144,13 +144,13 @@ pub struct Recovered {
 /// The outbox as it is now, for metrics.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Objects of which KCP is still to be told, events under way and follow-ups included.
+    /// Objects with an event that is still to be sent, events under way and follow-ups included.
     pub depth: usize,
     /// Those of them that are not delivered: all but the objects that only wait for their follow-up event.
     pub undelivered: u64,
     /// How long the oldest event that is due has waited, under way or not; `None`: none is.
     pub oldest_age: Option<Duration>,
-    /// Whether some manager needs a resync, and does not know yet.
+    /// Whether some manager needs a resync that is not reported yet.
     pub resync_needed: bool,
     /// Bytes of the spool's segments.
     pub spool_bytes: u64,
@@ -209,16 +209,16 @@ pub struct ManagerReport {
     pub follow_up_depth: u64,
     /// How long the oldest event of `spool_depth` has waited; `None`: there is none.
     pub oldest_age: Option<Duration>,
-    /// Whether events for it were lost. When a heartbeat that said so was answered 2xx, say it with
-    /// [`Outbox::resync_told`](super::Outbox::resync_told).
+    /// Whether events for it were lost. To be acknowledged with
+    /// [`Outbox::resync_reported`](super::Outbox::resync_reported) when a heartbeat with it was answered 2xx.
     pub resync: Option<ResyncMark>,
 }
 
-/// One loss, or several: what a heartbeat has told, as opposed to what was lost while it was under way.
+/// One loss, or several: those that a heartbeat has reported, as opposed to events that were lost while it was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResyncMark(pub(super) u64);
 
 impl ResyncMark {
-    /// A loss of which a manager is told that no event was ever put for.
-    pub(super) const EVERYONE: Self = Self(u64::MAX);
+    /// A loss that is reported to a manager for which no event was ever put.
+    pub(super) const ALL_MANAGERS: Self = Self(u64::MAX);
 }

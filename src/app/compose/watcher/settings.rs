@@ -1,7 +1,7 @@
-//! From the command line and the environment to what the parts are told.
+//! From the command line and the environment to the settings of the parts.
 //!
 //! The public watcher's words: what is set and empty counts as missing, and of several the first in its order is named; a
-//! bad port is told and the default holds. Its ports end at 2 and 65534, ours do not, and its exit status is 0.
+//! bad port is logged and replaced by the default. Its ports end at 2 and 65534, ours do not, and its exit status is 0.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use watcher_types::{EventError, PathSegment};
 use crate::cli::watcher::{Fsync, KcpArgs, SpoolArgs, WatcherArgs};
 use crate::watchers::{self, WatchersError};
 
-/// What the parts are told.
+/// Settings of the parts.
 #[derive(Debug)]
 pub(super) struct Settings {
     pub(super) webhook: SocketAddr,

@@ -106,6 +106,6 @@ pub(super) fn update(object: &str, old: &str) -> Outcome {
 pub(super) fn said(outcome: &Outcome) -> Result<WatchEvent, String> {
     match outcome {
         Outcome::Send(event) => Ok(event.clone()),
-        Outcome::Silent(silence) => Err(format!("{}: {silence}", silence.code())),
+        Outcome::Skip(silence) => Err(format!("{}: {silence}", silence.code())),
     }
 }

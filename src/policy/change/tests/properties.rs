@@ -143,7 +143,7 @@ fn change_nth(value: &mut Value, mut index: usize) -> bool {
 }
 
 fn is_no_change(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::Silent(Silence::NoChange { .. }))
+    matches!(outcome, Outcome::Skip(SkipReason::NoChange { .. }))
 }
 
 proptest! {

@@ -89,7 +89,7 @@ fn body_that_is_not_utf_8_is_rejected() {
 }
 
 #[test]
-fn an_error_tells_strangers_words_in_part() {
+fn an_error_repeats_64_characters_of_a_review() {
     let body = with("", "kind", json!("x".repeat(10_000)));
     let text = decide(&public(), body.as_bytes()).unwrap_err().to_string();
     assert!(text.len() < 200, "{text}");
@@ -231,10 +231,10 @@ fn change_that_cannot_be_told_is_allowed_with_the_reason(
     let verdict = decide(&public(), review(&request, object, old).as_bytes()).unwrap();
     assert_eq!(verdict.uid, "u-1");
     assert_eq!(said(&verdict.outcome), Err(expected.to_owned()));
-    let Outcome::Silent(silence) = verdict.outcome else {
+    let Outcome::Skip(reason) = verdict.outcome else {
         unreachable!()
     };
-    assert!(silence.is_fault(), "somebody should know of {expected}");
+    assert!(reason.is_fault(), "{expected} is no fault");
 }
 
 #[rstest]
@@ -254,7 +254,7 @@ fn a_name_that_no_listener_would_take_is_not_sent() {
     let outcome = update(&named(&too_long), "null");
     assert!(matches!(
         outcome,
-        Outcome::Silent(Silence::NameTooLong { .. })
+        Outcome::Skip(SkipReason::NameTooLong { .. })
     ));
 }
 
@@ -281,7 +281,10 @@ fn nesting_of_10_000_levels_is_survived() {
         )
     };
     let outcome = update(&object("1"), &object("1"));
-    assert!(matches!(outcome, Outcome::Silent(Silence::NoChange { .. })));
+    assert!(matches!(
+        outcome,
+        Outcome::Skip(SkipReason::NoChange { .. })
+    ));
     assert!(matches!(
         update(&object("1"), &object("2")),
         Outcome::Send(_)
@@ -296,7 +299,7 @@ fn nesting_of_10_000_levels_is_survived() {
     let outcome = decide(&public(), body.as_bytes()).unwrap().outcome;
     assert!(matches!(
         outcome,
-        Outcome::Silent(Silence::InvalidObject { .. })
+        Outcome::Skip(SkipReason::InvalidObject { .. })
     ));
 }
 
@@ -319,26 +322,26 @@ fn of_a_key_that_is_there_twice_the_last_counts(#[case] object: &str, #[case] se
 }
 
 #[test]
-fn every_silence_has_a_code_and_a_text_of_its_own() {
+fn every_skip_reason_has_a_code_and_a_text_of_its_own() {
     let watched = watcher_types::NamespacedName::default();
     let gvk = watcher_types::Gvk::default();
     let side = Side::Object;
     let all = [
-        Silence::NoChange {
+        SkipReason::NoChange {
             watched: watched.clone(),
         },
-        Silence::InvalidSubresource {
+        SkipReason::InvalidSubresource {
             watched: watched.clone(),
         },
-        Silence::NotWatched { watched },
-        Silence::ConnectNotSupported { gvk },
-        Silence::DryRun,
-        Silence::UnknownOperation,
-        Silence::ObjectMissing { side },
-        Silence::InvalidObject { side, part: "" },
-        Silence::NameMissing { side },
-        Silence::KindMissing { side },
-        Silence::NameTooLong { bytes: 1 },
+        SkipReason::NotWatched { watched },
+        SkipReason::ConnectNotSupported { gvk },
+        SkipReason::DryRun,
+        SkipReason::UnknownOperation,
+        SkipReason::ObjectMissing { side },
+        SkipReason::InvalidObject { side, part: "" },
+        SkipReason::NameMissing { side },
+        SkipReason::KindMissing { side },
+        SkipReason::NameTooLong { bytes: 1 },
     ];
     for (index, silence) in all.iter().enumerate() {
         assert!(format!("{silence:?}").starts_with(silence.code()));

@@ -157,7 +157,7 @@ async fn an_event_that_is_in_memory_only_is_said_to_be() {
     );
 }
 
-/// Not even then is anybody's write refused; KCP is told by the heartbeat.
+/// Not even then is a write rejected; the heartbeat requests a resync.
 #[tokio::test]
 async fn a_full_outbox_is_said_and_the_review_is_allowed() {
     let spool = tempfile::tempdir().unwrap();
@@ -178,7 +178,7 @@ async fn a_full_outbox_is_said_and_the_review_is_allowed() {
     }
     assert_eq!(
         message,
-        "kcp request failed\nthe outbox is full; KCP is told to look at everything"
+        "kcp request failed\nthe outbox is full; a resync is pending"
     );
     let series = r#"watcher_enqueued_events_total{result="full"}"#;
     assert_eq!(fixture.metric(series), Some(1.0));

@@ -173,7 +173,7 @@ async fn invented_managers_get_no_heartbeats_and_too_many_of_them_are_told_the_t
     assert_eq!(answered[31], "event queued for KCP");
     assert_eq!(
         answered[32],
-        "kcp request failed\nthere are too many managers; KCP is not told"
+        "kcp request failed\nthere are too many managers; no event sent"
     );
     let series = r#"watcher_enqueued_events_total{result="too_many_managers"}"#;
     assert_eq!(fixture.metric(series), Some(1.0));

@@ -40,7 +40,7 @@ impl CircuitBreaker {
         }
     }
 
-    /// A post that was sent then has ended, and told nothing of the circuit: if it was the probe, the next may pass.
+    /// A post that was sent then has ended without a result for the circuit: if it was the probe, the next may pass.
     pub(super) fn end_probe(&mut self, sent_at: Instant) {
         if let Some(open) = self.open.as_mut().filter(|open| sent_at > open.since) {
             open.probed = false;
@@ -53,7 +53,7 @@ impl CircuitBreaker {
         open.is_some_and(|open| sent_at > open.since)
     }
 
-    /// Whether a post that was sent then tells anything new: it was sent after the circuit opened, or that is closed.
+    /// Whether the result of a post that was sent then is new: it was sent after the circuit opened, or that is closed.
     pub(super) fn is_news(&self, sent_at: Instant) -> bool {
         !self.is_open() || self.is_probe(sent_at)
     }

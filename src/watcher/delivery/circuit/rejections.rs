@@ -1,4 +1,4 @@
-//! When an event that KCP rejects is given up, instead of being tried for as long as the process lives.
+//! When an event that KCP rejects is given up, instead of being retried for as long as the process runs.
 //!
 //! Two things can be wrong. An event can be one that its listener never takes (400, 413, 431 …): it is given up after
 //! [`ATTEMPTS`]. Or nothing is there that takes events of the manager: no route (404), or a listener that rejects whatever

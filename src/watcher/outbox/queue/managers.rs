@@ -1,6 +1,6 @@
 //! The managers that events are sent to, with numbers, counts and losses of each: the one list of them in the watcher.
 //!
-//! Where managers are configured they are registered before anything else, for the life of the process, and no other is.
+//! Where managers are configured they are registered before anything else, until the process ends, and no other is.
 //! Otherwise a review registers its manager, up to [`CAPACITY`] of them; one more evicts another. Any client in the
 //! cluster can invent names, KCP takes events for its own managers only: so managers that have taken an event are evicted
 //! last. Numbers run without gaps for each manager by itself, because its listener sees no other's and would miss them.
@@ -29,8 +29,8 @@ pub(crate) struct Managers {
     /// So many at the beginning of `known` are configured; 0: any manager may register.
     configured: usize,
     known: Vec<Manager>,
-    /// Whoever is not known yet needs a resync, too.
-    everyone: bool,
+    /// Managers that are not registered need a resync, too.
+    all_lost: bool,
     /// Numbers the losses.
     losses: u64,
     evictions: u64,
@@ -58,7 +58,7 @@ struct Manager {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Receiver {
     pub(crate) name: PathSegment,
-    /// Whether it has taken an event in this life, so that KCP knows it.
+    /// Whether it has accepted an event of this process, so that KCP knows it.
     pub(crate) reached: bool,
     /// Whether it is configured or was reached; the name of any other may be a client's invention.
     pub(crate) known: bool,
@@ -114,7 +114,7 @@ impl Managers {
 
     fn add(&mut self, name: &PathSegment, now: MonotonicTime) -> Option<ManagerId> {
         let place = ManagerId::try_from(self.known.len()).ok()?;
-        let lost = self.everyone.then(|| self.next_loss());
+        let lost = self.all_lost.then(|| self.next_loss());
         self.known.push(Manager::new(name.clone(), lost, now));
         Some(place)
     }
@@ -138,7 +138,7 @@ impl Managers {
         name: &PathSegment,
         now: MonotonicTime,
     ) -> bool {
-        let lost = self.everyone.then(|| self.next_loss());
+        let lost = self.all_lost.then(|| self.next_loss());
         let new = Manager::new(name.clone(), lost, now);
         let evicted = std::mem::replace(self.at(place), new);
         self.evictions += 1;
@@ -201,12 +201,12 @@ impl Managers {
         self.at(place).lost.replace(mark).is_none()
     }
 
-    /// Events were lost, and nobody knows whose; the managers that `told` names know of it.
-    pub(in crate::outbox) fn mark_all_lost(&mut self, told: impl Fn(&PathSegment) -> bool) {
-        self.everyone = true;
+    /// Events of unknown managers were lost; to those that `reported` names a resync was reported since.
+    pub(in crate::outbox) fn mark_all_lost(&mut self, reported: impl Fn(&PathSegment) -> bool) {
+        self.all_lost = true;
         let mark = self.next_loss();
         for manager in &mut self.known {
-            if !told(&manager.name) {
+            if !reported(&manager.name) {
                 manager.lost = Some(mark);
             }
         }
@@ -214,48 +214,48 @@ impl Managers {
 
     /// Events of managers that are not here were lost. Whether that is new.
     pub(in crate::outbox) fn mark_unregistered_lost(&mut self) -> bool {
-        !std::mem::replace(&mut self.everyone, true)
+        !std::mem::replace(&mut self.all_lost, true)
     }
 
-    /// The manager `name` knows of `mark`. Whether that was all there was to know.
-    pub(in crate::outbox) fn told(
+    /// The manager `name` has accepted a request for a resync because of `mark`. Whether no later loss is left to report.
+    pub(in crate::outbox) fn resync_reported(
         &mut self,
         name: &PathSegment,
         mark: ResyncMark,
         now: MonotonicTime,
     ) -> bool {
-        let stranger = self.place(name).is_none();
+        let is_new = self.place(name).is_none();
         let Some(place) = self.register(name, now) else {
             return false;
         };
         let lost = &mut self.at(place).lost;
-        // Who is met only now has just got a mark of its own for the loss that it was told of.
-        let all = *lost == Some(mark) || stranger && mark == ResyncMark::EVERYONE;
+        // A manager that is registered only now has just got a mark of its own for the loss that was reported to it.
+        let all = *lost == Some(mark) || is_new && mark == ResyncMark::ALL_MANAGERS;
         all && lost.take().is_some()
     }
 
     /// The losses, in the order in which they are to be spooled.
     pub(in crate::outbox) fn losses(&self) -> impl Iterator<Item = (Kind, &str)> {
-        let everyone = self.everyone.then_some((Kind::Resync, ""));
+        let all_lost = self.all_lost.then_some((Kind::Resync, ""));
         let each = self.known.iter().filter_map(|manager| {
-            let told = self.everyone.then_some(Kind::ResyncTold);
-            let kind = manager.lost.map_or(told, |_| Some(Kind::Resync))?;
+            let reported = self.all_lost.then_some(Kind::ResyncReported);
+            let kind = manager.lost.map_or(reported, |_| Some(Kind::Resync))?;
             Some((kind, manager.name.as_str()))
         });
-        everyone.into_iter().chain(each)
+        all_lost.into_iter().chain(each)
     }
 
-    /// Whether a manager has lost something and does not know.
+    /// Whether a resync of a manager is not reported yet.
     pub(in crate::outbox) fn any_lost(&self) -> bool {
         self.known.iter().any(|manager| manager.lost.is_some())
-            || self.everyone && self.known.is_empty()
+            || self.all_lost && self.known.is_empty()
     }
 
     /// What a heartbeat to `name` says, but for the age of its events.
     pub(in crate::outbox) fn report(&self, name: &PathSegment) -> ManagerReport {
         let Some(manager) = self.get(name) else {
             return ManagerReport {
-                resync: self.everyone.then_some(ResyncMark::EVERYONE),
+                resync: self.all_lost.then_some(ResyncMark::ALL_MANAGERS),
                 ..ManagerReport::default()
             };
         };

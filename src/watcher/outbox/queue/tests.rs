@@ -384,10 +384,10 @@ mod managers {
         assert!(managers.mark_lost(a));
         let told = managers.report(&segment("a")).resync.unwrap();
         assert!(!managers.mark_lost(a));
-        assert!(!managers.told(&segment("a"), told, MonotonicTime::default()));
+        assert!(!managers.resync_reported(&segment("a"), told, MonotonicTime::default()));
         let told = managers.report(&segment("a")).resync.unwrap();
-        assert!(managers.told(&segment("a"), told, MonotonicTime::default()));
-        assert!(!managers.told(&segment("a"), told, MonotonicTime::default()));
+        assert!(managers.resync_reported(&segment("a"), told, MonotonicTime::default()));
+        assert!(!managers.resync_reported(&segment("a"), told, MonotonicTime::default()));
         assert_eq!(
             (managers.report(&segment("a")).resync, managers.any_lost()),
             (None, false)
@@ -400,15 +400,15 @@ mod managers {
         managers.mark_all_lost(|_| false);
         assert!(managers.any_lost());
         let mark = managers.report(&segment("stranger")).resync.unwrap();
-        assert!(managers.told(&segment("stranger"), mark, MonotonicTime::default()));
+        assert!(managers.resync_reported(&segment("stranger"), mark, MonotonicTime::default()));
         assert_eq!(managers.report(&segment("stranger")).resync, None);
         managers
             .register(&segment("new"), MonotonicTime::default())
             .unwrap();
         assert_ne!(managers.report(&segment("new")).resync, None);
-        assert!(!managers.told(
+        assert!(!managers.resync_reported(
             &segment("new"),
-            ResyncMark::EVERYONE,
+            ResyncMark::ALL_MANAGERS,
             MonotonicTime::default()
         ));
     }

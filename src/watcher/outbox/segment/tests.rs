@@ -45,8 +45,12 @@ fn records_come_back_in_their_order(#[case] step: usize) {
     let mut expected = Vec::new();
     for number in 0..2_000_u16 {
         let payload = number.to_le_bytes().repeat(usize::from(number % 97));
-        let kind =
-            [Kind::Put, Kind::Delivered, Kind::Resync, Kind::ResyncTold][usize::from(number % 4)];
+        let kind = [
+            Kind::Put,
+            Kind::Delivered,
+            Kind::Resync,
+            Kind::ResyncReported,
+        ][usize::from(number % 4)];
         write(&mut bytes, kind, &payload);
         expected.push((kind, payload));
     }

@@ -112,7 +112,7 @@ fn damage_is_told_to_every_manager_and_over_restarts_until_it_knows() {
             .unwrap();
         fixture
             .outbox
-            .resync_told(&manager(name), mark, fixture.now);
+            .resync_reported(&manager(name), mark, fixture.now);
         assert_eq!(
             fixture
                 .outbox

@@ -76,7 +76,7 @@ fn a_manager_that_is_configured_anew_is_asked_for_a_resync_if_events_of_unknown_
     let mark = report.resync.unwrap();
     fixture
         .outbox
-        .resync_told(&super::manager("new"), mark, fixture.now);
+        .resync_reported(&super::manager("new"), mark, fixture.now);
     fixture.kill();
     assert!(!fixture.lost("new"));
 }

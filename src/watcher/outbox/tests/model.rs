@@ -164,7 +164,7 @@ impl Run {
                 let manager = manager(MANAGERS[index]);
                 let report = self.fixture.outbox.manager_report(&manager, now);
                 if let Some(mark) = report.resync {
-                    self.fixture.outbox.resync_told(&manager, mark, now);
+                    self.fixture.outbox.resync_reported(&manager, mark, now);
                 }
             }
             Step::Room { more } => {

@@ -7,7 +7,7 @@ use watcher_types::{Gvk, NamespacedName};
 /// Why a review is skipped. The text is the message of the response; the texts of `NoChange` and `InvalidSubresource` are
 /// those of the public watcher, to the letter.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Silence {
+pub enum SkipReason {
     /// The compared fields are unchanged.
     NoChange {
         /// The object.
@@ -70,7 +70,7 @@ pub enum Side {
     OldObject,
 }
 
-impl Silence {
+impl SkipReason {
     /// The code in metrics, logs and reports: the variant's name.
     #[must_use]
     pub fn code(&self) -> &'static str {
@@ -108,7 +108,7 @@ impl Silence {
     }
 }
 
-impl fmt::Display for Silence {
+impl fmt::Display for SkipReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoChange { watched } => {
