@@ -124,8 +124,8 @@ pub struct Heartbeat {
     /// Time since the last of them, in whole seconds; absent if there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_review_age_seconds: Option<u64>,
-    /// TLS handshakes with the watcher that failed since this start. They grow where an API server does not trust the
-    /// watcher's certificate.
+    /// TLS handshakes with the watcher that the client ended with an alert about the certificate, since this start. They grow
+    /// where an API server does not trust the watcher's certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handshake_failures: Option<u64>,
     /// When the certificate that the watcher presents expires, in seconds since the Unix epoch.
