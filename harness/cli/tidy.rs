@@ -54,22 +54,14 @@ fn output(program: &str, arguments: &[&str]) -> String {
 
 const SCENARIO: &[&str] = &["Scenario:", "Scenario Outline:", "Example:"];
 const STEP: &[&str] = &["Given ", "When ", "Then ", "And ", "But "];
-const LINES: usize = 70;
-const SCENARIOS: usize = 8;
 const STEPS: usize = 7;
 const TAGS: &str = "@cluster @contract @node @own-cluster @sample @serial @slow @smoke";
 
 #[test]
-fn features_are_short_described_and_have_known_tags() {
+fn features_are_described_and_have_short_scenarios_and_known_tags() {
     for file in files(".feature") {
         let (text, shown) = (std::fs::read_to_string(&file).unwrap(), shown(&file));
         let lines: Vec<&str> = text.lines().map(str::trim).collect();
-        assert!(lines.len() <= LINES, "{shown} is longer than {LINES} lines");
-        let scenarios = lines.iter().filter(|it| starts(it, SCENARIO)).count();
-        assert!(
-            (1..=SCENARIOS).contains(&scenarios),
-            "{shown}: {scenarios} scenarios"
-        );
         let mut from_title = lines.iter().skip_while(|it| !it.starts_with("Feature:"));
         let is_described = from_title.nth(1).is_some_and(|it| !it.is_empty());
         assert!(is_described, "{shown} has no description under its title");
@@ -129,10 +121,8 @@ fn every_rust_file_is_compiled() {
     let compiled: BTreeSet<PathBuf> = visited.into_iter().map(|(file, _)| file).collect();
     for file in files(".rs") {
         let shown = shown(&file);
-        assert!(
-            compiled.contains(&file),
-            "{shown} is reached from no target"
-        );
+        let is_compiled = compiled.contains(&file);
+        assert!(is_compiled, "{shown} is reached from no target");
     }
 }
 
@@ -142,15 +132,6 @@ fn declared_module(line: &str) -> Option<&str> {
     let visibility = before.trim();
     let name = rest.strip_suffix(';')?;
     (visibility.is_empty() || visibility.starts_with("pub")).then_some(name)
-}
-
-#[test]
-fn file_names_say_what_is_in_the_file() {
-    for file in files(".rs") {
-        let name = file.file_stem().unwrap().to_str().unwrap();
-        let is_vague = matches!(name, "utils" | "util" | "common" | "helpers" | "misc");
-        assert!(!is_vague, "{}", shown(&file));
-    }
 }
 
 /// Metaphors that a Kubernetes engineer has to learn first, without the endings of plural and verb forms.
@@ -201,15 +182,8 @@ fn retired_words(text: &str) -> Vec<String> {
 #[test]
 fn retired_words_are_found_in_text_and_identifiers() {
     let retired = "a room. let stages = 1;\nstruct StageError; fn knock_twice() Rooms; it played";
-    let found = [
-        "1: room",
-        "1: stages",
-        "2: stage",
-        "2: knock",
-        "2: rooms",
-        "2: played",
-    ];
-    assert_eq!(retired_words(retired), found);
+    let found = "1: room, 1: stages, 2: stage, 2: knock, 2: rooms, 2: played";
+    assert_eq!(retired_words(retired).join(", "), found);
     let others = "action activate display contract backdoors, staging";
     assert_eq!(retired_words(others), Vec::<String>::new());
 }

@@ -153,7 +153,7 @@ impl ConnectionPermit {
         self.state.stall(true);
         let limiter = &self.limiter;
         limiter.bound(&limiter.kept.answers, limiter.answers_bytes, |state| {
-            let is_other = !std::ptr::eq(state, &*self.state);
+            let is_other = !std::ptr::eq(state, &raw const *self.state);
             is_other.then(|| state.stalled_since()).flatten()
         });
     }

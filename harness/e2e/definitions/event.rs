@@ -62,7 +62,10 @@ async fn dry_run(scenario: &mut Scenario, object: ObjectRef, how: String, step: 
 #[when(expr = "{int} Kymas are created in Namespace {string}")]
 async fn kymas(scenario: &mut Scenario, count: usize, namespace: String) -> Result {
     let env = scenario.environment_of::<View>()?;
-    let mut kymas = Kymas::new(scenario.resolve(&namespace));
+    let mut kymas = Kymas {
+        namespace: scenario.resolve(&namespace),
+        ..Kymas::default()
+    };
     for _ in 0..count {
         kymas.add(&env).await?;
     }

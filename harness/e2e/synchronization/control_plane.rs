@@ -71,7 +71,6 @@ impl ControlPlane {
         self.put_secret(runtime, KUBECONFIG_KEY, text).await
     }
 
-    /// The same with another key.
     pub(crate) async fn put_secret(&self, runtime: &Runtime, key: &str, text: &str) -> Result<()> {
         let object = json!({
             "apiVersion": "v1", "kind": "Secret",

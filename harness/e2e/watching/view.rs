@@ -117,15 +117,13 @@ impl View {
 }
 
 impl Kymas {
-    pub(crate) fn new(namespace: String) -> Self {
-        let none = Self::default();
-        Self { namespace, ..none }
-    }
-
     /// Creates Kymas one after the other.
     pub(crate) fn stream(watching: Arc<Watching>, namespace: String) -> Stream<Result<Self>> {
         Stream::spawn(async move |over| {
-            let mut kymas = Self::new(namespace);
+            let mut kymas = Self {
+                namespace,
+                ..Self::default()
+            };
             while !over.load(Ordering::Relaxed) {
                 kymas.add(&watching).await?;
             }
