@@ -218,7 +218,7 @@ async fn reports(scenario: &mut Scenario, name: String, least: String, most: Str
     let env = scenario.environment_of::<View>()?;
     let unresponsive = !least.is_empty();
     let (liveness, now, notified) = eventually("the manager reports it", async || {
-        let (liveness, now) = (env.liveness(&name)?, Instant::now());
+        let (now, liveness) = (Instant::now(), env.liveness(&name)?);
         ensure!(liveness.silent == unresponsive, "{liveness:?}");
         let notified = env.manager(&name)?.unresponsive();
         ensure!(notified.is_some() == unresponsive, "{notified:?}");
