@@ -1,7 +1,7 @@
 //! What every cluster of a run gets (the images, the trust in the private registry), and the product in it, installed as a
 //! user would: what `manifests webhook` prints is applied.
 //!
-//! [`Fixtures`] are prepared once a run; a cluster of a scenario's own differs from the shared one in its options only.
+//! `Fixtures` are prepared once a run; a cluster of a scenario's own differs from the shared one in its options only.
 //! [`install`] returns when all replicas are available, [`intercepts`] when the API server really sends Pods to them and they
 //! come back as expected.
 
