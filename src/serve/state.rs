@@ -268,8 +268,11 @@ impl ConnectionState {
     }
 
     fn forget_answers(&self, inner: &mut Inner) {
-        let bytes = std::mem::take(&mut inner.answer_bytes);
-        self.all.answers.fetch_sub(bytes, Ordering::Relaxed);
+        // Called at each flush; the sum is shared by all connections.
+        if inner.answer_bytes > 0 {
+            let bytes = std::mem::take(&mut inner.answer_bytes);
+            self.all.answers.fetch_sub(bytes, Ordering::Relaxed);
+        }
     }
 
     fn forget(&self, inner: &mut Inner) {

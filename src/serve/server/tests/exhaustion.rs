@@ -132,7 +132,7 @@ async fn a_body_without_a_share_in_its_time_is_503() {
     assert_eq!(handled.response().await.unwrap().body, "900000");
 }
 
-/// Three answers that nobody takes are more than the limit: the first gives way, the others can still be read.
+/// Three answers that are not read exceed the limit: the first connection is closed, the other answers can still be read.
 #[tokio::test]
 async fn answers_that_are_not_taken_have_a_bound_in_sum() {
     const GET_LARGE: &str = "GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n";
