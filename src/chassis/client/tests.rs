@@ -25,7 +25,7 @@ use super::*;
 
 /// The time limit of a request that is answered: not reached on a busy machine either.
 const TIMEOUT: Duration = Duration::from_mins(1);
-/// The time limit of a request that nobody answers.
+/// The time limit of a request that is not answered.
 const SHORT: Duration = Duration::from_millis(500);
 
 fn metered() -> (Registry, RequestMetrics) {

@@ -12,6 +12,7 @@ mod model;
 mod probes;
 mod refusal;
 mod stuck;
+mod syncs;
 
 #[test]
 fn what_was_put_is_delivered_then_confirmed_then_gone() {

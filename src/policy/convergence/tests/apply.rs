@@ -95,7 +95,7 @@ fn is_atomic(key: &str) -> bool {
     ["selector", "namespaceSelector", "objectSelector"].contains(&key)
 }
 
-/// Takes out what the manager owned, owns no more, and nobody else does.
+/// Takes out what the manager owned, owns no more, and no other manager owns.
 fn remove(live: &mut Value, before: &Value, now: &Value, others: &[&Value]) {
     let Some(before) = before.as_object() else {
         return;

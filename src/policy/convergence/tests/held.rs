@@ -214,8 +214,8 @@ fn a_document_that_is_held_back_requires_what_is_there() {
 
 /// A document that is not ours, or that requires nothing, has nothing to renew: the webhook takes its parts as they come.
 #[rstest]
-#[case::the_installers(true)]
-#[case::a_strangers(false)]
+#[case::of_the_installer(true)]
+#[case::of_another_client(false)]
 fn a_document_without_requirements_stays(#[case] installer: bool) {
     let mut runtime = Runtime::new();
     let mut theirs = json!({

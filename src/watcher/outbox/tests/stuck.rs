@@ -8,10 +8,9 @@ use std::time::{Duration, Instant};
 
 use rstest::rstest;
 
-use super::disk::{Brake, Content, FakeDisk, Operation};
-use super::fixture::{Fixture, Settings, event, manager, put_forced, settings};
-use crate::outbox::queue::MonotonicTime;
-use crate::outbox::{FsyncPolicy, Limits, Options, Stored};
+use super::disk::{Brake, FakeDisk, Operation};
+use super::fixture::{Fixture, Settings, event, manager, settings};
+use crate::outbox::{Limits, Options, Stored};
 
 /// So long nothing takes here that is not stuck.
 pub(super) const STUCK: Duration = Duration::from_secs(10);
@@ -51,7 +50,7 @@ impl Frozen {
 const AT_ONCE: Duration = Duration::from_secs(2);
 
 /// What `ask` gives, which is not to wait for the disk.
-fn at_once<T: Send + 'static>(ask: impl FnOnce() -> T + Send + 'static) -> T {
+pub(super) fn at_once<T: Send + 'static>(ask: impl FnOnce() -> T + Send + 'static) -> T {
     let (sent, given) = channel();
     thread::spawn(move || sent.send(ask()));
     given.recv_timeout(AT_ONCE).expect("it waits for the disk")
@@ -82,7 +81,7 @@ fn frozen_with(max_bytes: u64) -> (Fixture, Frozen) {
 }
 
 /// Asks until it holds.
-fn until(mut holds: impl FnMut() -> bool) {
+pub(super) fn until(mut holds: impl FnMut() -> bool) {
     let end = Instant::now() + STUCK;
     while !holds() {
         assert!(Instant::now() < end, "never");
@@ -90,12 +89,12 @@ fn until(mut holds: impl FnMut() -> bool) {
     }
 }
 
-fn put(fixture: &Fixture, number: u32) -> Stored {
+pub(super) fn put(fixture: &Fixture, number: u32) -> Stored {
     let (outbox, now) = (fixture.outbox.clone(), fixture.now);
     at_once(move || outbox.put(&manager("a"), &event(number), now))
 }
 
-fn on_disk(fixture: &Fixture) -> bool {
+pub(super) fn on_disk(fixture: &Fixture) -> bool {
     let (outbox, now) = (fixture.outbox.clone(), fixture.now);
     at_once(move || outbox.report(now)).on_disk
 }
@@ -231,227 +230,6 @@ fn the_end_does_not_wait_for_a_frozen_disk() {
     });
     assert!(ended.recv_timeout(STUCK).is_ok());
     drop((disk, frozen));
-}
-
-/// Whatever a compaction waits for, events are put, delivered and reported meanwhile, and a kill at that moment loses none.
-#[rstest]
-fn a_compaction_holds_up_nothing_and_a_kill_in_it_loses_nothing(
-    #[values(
-        Operation::Create,
-        Operation::Append,
-        Operation::Sync,
-        Operation::Rename,
-        Operation::SyncDirectory,
-        Operation::Remove
-    )]
-    operation: Operation,
-    #[values(false, true)] killed: bool,
-) {
-    let mut fixture = Fixture::with(
-        FakeDisk::default(),
-        Settings {
-            // Some of the puts are to be in time on a busy machine, too.
-            write_deadline: Duration::from_millis(200),
-            follow_up_delay: Duration::ZERO,
-            ..settings()
-        },
-    );
-    for number in 1..=3 {
-        let _ = fixture.put("a", number);
-    }
-    fixture.keep_up();
-    let frozen = freeze(&fixture.disk, operation);
-    let shared = Arc::clone(&fixture.outbox.shared);
-    let compacting = thread::spawn(move || shared.compact());
-    frozen.holds();
-    // The thread that appends creates and names the next segment.
-    let stored = match operation {
-        Operation::Create | Operation::Append | Operation::Rename => Stored::MemoryOnly,
-        _ => Stored::Spooled,
-    };
-    assert_eq!(put(&fixture, 4), stored);
-    let (outbox, now) = (fixture.outbox.clone(), fixture.now);
-    at_once(move || {
-        let items = outbox.take(now, 2);
-        for item in &items {
-            outbox.delivered(item, now);
-        }
-    });
-    // Put again after its delivery.
-    assert_eq!(put(&fixture, 1), stored);
-    assert!(on_disk(&fixture));
-    let (outbox, now) = (fixture.outbox.clone(), fixture.now);
-    assert_eq!(at_once(move || outbox.report(now)).depth, 3);
-    if killed {
-        fixture.disk.content().life = Some(0);
-        frozen.thaw();
-        compacting.join().unwrap();
-        fixture.kill();
-        let mut items = fixture.deliver_all();
-        items.sort();
-        // What was not acknowledged, the deliveries among it, may be missing.
-        match stored {
-            Stored::Spooled => assert_eq!(items, ["a/1", "a/3", "a/4"]),
-            _ => assert_eq!(items, ["a/1", "a/2", "a/3"]),
-        }
-    } else {
-        frozen.thaw();
-        compacting.join().unwrap();
-        let recovered = fixture.kill();
-        assert_eq!(
-            (recovered.items, recovered.resync),
-            (3, false),
-            "{recovered:?}"
-        );
-        let mut items = fixture.deliver_all();
-        items.sort();
-        assert_eq!(items, ["a/1", "a/3", "a/4"]);
-    }
-}
-
-/// Syncs once a second.
-fn synced(disk: FakeDisk) -> Fixture {
-    let settings = Settings {
-        fsync: FsyncPolicy::EachBatch(Duration::from_secs(1)),
-        ..settings()
-    };
-    Fixture::with(disk, settings)
-}
-
-/// What was appended during a sync is forced by the next one.
-#[test]
-fn a_sync_holds_up_no_put_and_the_next_one_forces_what_came_meanwhile() {
-    let mut fixture = synced(FakeDisk::default());
-    let _ = fixture.put("a", 0);
-    let frozen = freeze(&fixture.disk, Operation::Sync);
-    let tick = fixture.outbox.shared.tick(MonotonicTime::default());
-    frozen.holds();
-    let mut waits = Vec::new();
-    for number in 1..=100 {
-        let begun = Instant::now();
-        assert_eq!(fixture.put("a", number), Stored::Spooled, "{number}");
-        waits.push(begun.elapsed());
-    }
-    waits.sort();
-    // A busy machine may delay any of them.
-    assert!(waits[95] <= deadline(), "{waits:?}");
-    let shared = &fixture.outbox.shared;
-    assert!(!shared.ticked(tick, Duration::ZERO));
-    let next = shared.tick(MonotonicTime::default());
-    frozen.thaw();
-    assert!(shared.ticked(next, STUCK));
-    let disk = fixture.disk.clone();
-    disk.content().life = Some(0);
-    drop(fixture);
-    disk.content().lose_power(0);
-    let recovered = synced(disk).recovered;
-    assert_eq!((recovered.items, recovered.resync), (101, false));
-}
-
-/// A sync that fails after many appends: everything is written again.
-#[test]
-fn a_sync_that_fails_late_writes_everything_again() {
-    let mut fixture = synced(FakeDisk::default());
-    let _ = fixture.put("a", 0);
-    let frozen = freeze(&fixture.disk, Operation::Sync);
-    let tick = fixture.outbox.shared.tick(MonotonicTime::default());
-    frozen.holds();
-    assert_eq!(fixture.put("a", 1), Stored::Spooled);
-    fixture.disk.content().sync_refusal = Some(std::io::ErrorKind::Other);
-    frozen.thaw();
-    assert!(fixture.outbox.shared.ticked(tick, STUCK));
-    assert!(!on_disk(&fixture));
-    fixture.disk.content().sync_refusal = None;
-    fixture.pass(60);
-    fixture.keep_up();
-    assert!(on_disk(&fixture));
-    assert_eq!(fixture.outbox.report(fixture.now).disk_failures, 1);
-    fixture.disk.content().lose_power(0);
-    assert_eq!(fixture.kill().items, 2);
-}
-
-#[test]
-fn a_put_that_forces_each_record_waits_for_its_sync() {
-    let mut fixture = Fixture::with(
-        FakeDisk::default(),
-        Settings {
-            fsync: FsyncPolicy::Always,
-            ..settings()
-        },
-    );
-    assert_eq!(fixture.put("a", 0), Stored::Spooled);
-    let frozen = freeze(&fixture.disk, Operation::Sync);
-    let (outbox, now) = (fixture.outbox.clone(), fixture.now);
-    let (sent, stored) = channel();
-    thread::spawn(move || sent.send(put_forced(&outbox, "a", 1, now)));
-    frozen.holds();
-    assert!(stored.try_recv().is_err());
-    frozen.thaw();
-    assert_eq!(stored.recv_timeout(STUCK), Ok(Stored::Spooled));
-}
-
-/// The end of the process waits for the sync that runs, and for one of what came since.
-#[test]
-fn the_end_forces_what_came_during_a_sync() {
-    let mut fixture = synced(FakeDisk::default());
-    let _ = fixture.put("a", 0);
-    let frozen = freeze(&fixture.disk, Operation::Sync);
-    fixture.outbox.shared.tick(MonotonicTime::default());
-    frozen.holds();
-    assert_eq!(fixture.put("a", 1), Stored::Spooled);
-    let disk = fixture.disk.clone();
-    frozen.thaw();
-    drop(fixture);
-    disk.content().lose_power(0);
-    assert_eq!(synced(disk).recovered.items, 2);
-}
-
-/// Records that came just before a compaction which fails are in the segments before it.
-#[rstest]
-#[case::create(|disk: &mut Content| disk.create_refusal = Some(std::io::ErrorKind::Other))]
-#[case::sync(|disk: &mut Content| disk.sync_refusal = Some(std::io::ErrorKind::Other))]
-fn a_compaction_that_fails_loses_no_record(#[case] fail: fn(&mut Content)) {
-    let mut fixture = Fixture::with(
-        FakeDisk::default(),
-        Settings {
-            write_deadline: deadline(),
-            ..settings()
-        },
-    );
-    until(|| fixture.put("a", 1) == Stored::Coalesced);
-    let frozen = freeze(&fixture.disk, Operation::Append);
-    assert_eq!(put(&fixture, 2), Stored::MemoryOnly);
-    frozen.holds();
-    let shared = Arc::clone(&fixture.outbox.shared);
-    let compacting = thread::spawn(move || shared.compact());
-    fail(&mut fixture.disk.content());
-    frozen.thaw();
-    compacting.join().unwrap();
-    until(|| fixture.put("a", 3) == Stored::Coalesced);
-    fixture.disk.content().create_refusal = None;
-    let recovered = fixture.kill();
-    assert_eq!((recovered.items, recovered.resync), (3, false));
-}
-
-/// As above, where the directory does not open.
-#[test]
-fn a_directory_that_does_not_open_holds_up_nothing() {
-    let mut fixture = Fixture::new();
-    fixture.disk.content().refusal = Some(std::io::ErrorKind::NotFound);
-    assert_eq!(fixture.put("a", 1), Stored::MemoryOnly);
-    let frozen = freeze(&fixture.disk, Operation::Open);
-    fixture.disk.content().refusal = None;
-    fixture.pass(60);
-    fixture
-        .outbox
-        .shared
-        .tick(fixture.outbox.monotonic(fixture.now));
-    frozen.holds();
-    assert_eq!(put(&fixture, 2), Stored::MemoryOnly);
-    assert!(!on_disk(&fixture));
-    frozen.thaw();
-    until(|| on_disk(&fixture));
-    assert_eq!(fixture.kill().items, 2);
 }
 
 /// The bound of the documentation: one put in a hundred may take longer on a busy machine.
