@@ -18,6 +18,16 @@ async fn calls(remote: &Remote, count: usize) {
     }
 }
 
+/// Waits until the server has no connection and the client has noticed it. A call that the client begins between the
+/// two is sent into a closed connection and fails; its caller retries it.
+async fn until_closed(env: &Env, server: &TlsServer) {
+    until("the server has no connection", || server.open() == 0).await;
+    until("the client has no connection", || {
+        env.count("runtime_connections_open") == 0
+    })
+    .await;
+}
+
 #[rstest]
 #[case::both(BOTH, "h2")]
 #[case::new(H2, "h2")]
@@ -109,10 +119,11 @@ async fn a_server_that_closes_after_each_answer_costs_connections_not_calls() {
 #[tokio::test]
 async fn a_server_that_retires_between_calls(#[values(H1, H2)] alpn: &'static [&'static str]) {
     let server = answering(alpn).await;
-    let remote = Env::new(|_| ()).open(&server);
+    let env = Env::new(|_| ());
+    let remote = env.open(&server);
     calls(&remote, 2).await;
     server.retire_connections();
-    until("all connections are closed", || server.open() == 0).await;
+    until_closed(&env, &server).await;
     calls(&remote, 2).await;
     assert_eq!((server.requests(), server.opened()), (4, 2));
 }
@@ -132,7 +143,8 @@ async fn a_goaway_lets_the_call_under_way_finish() {
     })
     .await
     .unwrap();
-    let remote = Env::new(|_| ()).open(&server);
+    let env = Env::new(|_| ());
+    let remote = env.open(&server);
     let under_way = tokio::spawn({
         let remote = remote.clone();
         async move { remote.list(POD).await }
@@ -141,7 +153,7 @@ async fn a_goaway_lets_the_call_under_way_finish() {
     server.retire_connections();
     go.add_permits(2);
     under_way.await.unwrap().unwrap();
-    until("all connections are closed", || server.open() == 0).await;
+    until_closed(&env, &server).await;
     calls(&remote, 1).await;
     assert_eq!((server.requests(), server.opened()), (2, 2));
 }
@@ -217,11 +229,7 @@ async fn an_idle_connection_is_closed_and_the_next_call_opens_another(
     assert_eq!(env.count("runtime_connections_open"), 1);
 
     pass(idle).await;
-    until("the connection is closed", || server.open() == 0).await;
-    until("its tasks are gone", || {
-        env.count("runtime_connections_open") == 0
-    })
-    .await;
+    until_closed(&env, &server).await;
     calls(&remote, 1).await;
     assert_eq!((server.opened(), server.open()), (2, 1));
 }
@@ -249,11 +257,7 @@ async fn a_connection_goes_with_its_last_remote(#[values(H1, H2)] alpn: &'static
     calls(&clone, 1).await;
     assert_eq!((server.opened(), server.open()), (1, 1));
     drop(clone);
-    until("the connection is closed", || server.open() == 0).await;
-    until("its tasks are gone", || {
-        env.count("runtime_connections_open") == 0
-    })
-    .await;
+    until_closed(&env, &server).await;
 }
 
 #[rstest]
