@@ -318,6 +318,12 @@ impl Loop {
             .kubeconfigs
             .insert(id.clone(), version.clone());
         if before != Some(version) {
+            // What failed was tried with another kubeconfig, or without one.
+            for name in self.conductor.register.by_id(&id) {
+                if let Some(entry) = self.conductor.register.get_mut(&name) {
+                    entry.attempts = 0;
+                }
+            }
             self.wake_all(&id);
         }
     }

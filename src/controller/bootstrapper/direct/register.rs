@@ -64,8 +64,10 @@ pub(super) struct Entry {
     ours: bool,
     /// What was last said about it, which the control plane may not have yet.
     pub(super) status: Said,
-    /// Failures in a row.
+    /// Reconciles in a row that failed, or in a row that found a Deployment on its way.
     pub(super) attempts: u32,
+    /// Whether the last reconcile found a Deployment on its way.
+    pub(super) waits: bool,
     /// Which of the conductor's aims its last pass was for; 0: none.
     pub(super) aim: u64,
     /// Whether the next pass will have to look at everything, as the last one found.

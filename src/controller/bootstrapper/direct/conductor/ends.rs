@@ -127,10 +127,15 @@ impl Conductor {
         match end {
             End::Settled | End::Withheld { look_again: false } => {
                 entry.attempts = 0;
+                entry.waits = false;
                 entry.whole = false;
                 self.queue.set(name, thorough.unwrap_or(now));
             }
             End::Waits | End::Withheld { look_again: true } => {
+                // Failures that are over do not delay what follows them.
+                if !std::mem::replace(&mut entry.waits, true) {
+                    entry.attempts = 0;
+                }
                 let delay = self.settings.soon.delay(entry.attempts, fastrand::u64(..));
                 entry.attempts = entry.attempts.saturating_add(1);
                 entry.whole = true;
@@ -154,6 +159,7 @@ impl Conductor {
             .settings
             .backoff
             .delay(entry.attempts, fastrand::u64(..));
+        entry.waits = false;
         entry.attempts = entry.attempts.saturating_add(1);
         let now = Instant::now();
         if let Some(at_least) = at_least {

@@ -1,5 +1,7 @@
 //! From nothing to everything, and that nothing follows from nothing.
 
+use std::time::Duration;
+
 use serde_json::json;
 use testkit::apiserver::Recorded;
 
@@ -175,4 +177,22 @@ async fn an_image_without_manifests_is_said_and_keeps_what_is_there() {
     })
     .await;
     assert!(clusters[0].find(DEPLOYMENT).is_none());
+}
+
+/// A Runtime exists long before its cluster: the time that it was without a kubeconfig must not delay its installation.
+#[tokio::test]
+async fn failures_before_the_kubeconfig_existed_do_not_delay_the_installation() {
+    let mut env = Env::new();
+    // After a dozen attempts longer than the test waits.
+    env.settings.soon.cap = Duration::from_hours(1);
+    let cluster = env.add("a").await;
+    cluster.stop_rollouts();
+    env.kcp.delete("secrets", "kubeconfig-id-a");
+    env.start();
+    env.until("many attempts", |it| it.passes() > 14).await;
+    env.connect("a", &cluster, "first");
+    env.until("the Deployment", |_| cluster.find(DEPLOYMENT).is_some())
+        .await;
+    cluster.roll_out();
+    env.until_ready("a").await;
 }
