@@ -1,7 +1,8 @@
 //! `cargo verify`: the set-up, then every test of the workspace; `cargo harness e2e SUITE`: the set-up, then one suite.
 //!
-//! The suites on clusters wait more than they compute, so `cargo verify` runs the longest of them beside the shorter ones, one
-//! after the other, and beside all other tests; more at a time would starve each other, and tests that measure time fail then.
+//! The suites on clusters wait more than they compute, so `cargo verify` runs three streams beside each other: the longest suite; two
+//! shorter ones, one after the other; all other tests, and then the last suite. More at a time would starve each other, and tests
+//! that measure time fail then.
 //! The output of the other tests passes through; that of each suite goes to a log file, and is printed whole when all have
 //! ended. Both commands select all packages of the workspace, so that nothing is compiled twice.
 #![expect(clippy::print_stdout, reason = "the output of the suites")]
@@ -73,20 +74,19 @@ pub(crate) async fn run(choice: Option<ProviderChoice>) -> anyhow::Result<ExitCo
     };
     let (setup, _compiled) = tokio::try_join!(set_up, compiled)?;
     progress::say(&format!("clusters run on {}", setup.provider));
-    let [longest, shorter @ ..] = SUITES;
+    let [longest, shorter, short, last] = SUITES;
     let one_by_one = async {
-        let mut statuses = Vec::new();
-        for suite in shorter {
-            statuses.push(log_suite(choice, suite).await);
-        }
-        statuses
+        let first = log_suite(choice, shorter).await;
+        (first, log_suite(choice, short).await)
     };
-    let mut others = tests(choice);
-    let (others, status, statuses) =
-        tokio::join!(others.status(), log_suite(choice, longest), one_by_one);
+    let others_and_last = async {
+        let others = tests(choice).status().await;
+        (others, log_suite(choice, last).await)
+    };
+    let ((others, last), first, (second, third)) =
+        tokio::join!(others_and_last, log_suite(choice, longest), one_by_one);
     let mut passed = others.context("cargo cannot be run")?.success();
-    let statuses = std::iter::once(status).chain(statuses);
-    for (suite, status) in SUITES.into_iter().zip(statuses) {
+    for (suite, status) in SUITES.into_iter().zip([first, second, third, last]) {
         println!("     Running suite {suite}");
         std::io::copy(&mut File::open(log(suite))?, &mut std::io::stdout())?;
         passed &= status?.success();
@@ -126,5 +126,5 @@ fn tests(choice: Option<ProviderChoice>) -> Command {
 }
 
 /// Suites on clusters, the longest first: targets of the crate e2e, which cargo leaves out without its feature `clusters`.
-const SUITES: [&str; 3] = ["synchronization", "admission", "watching"];
+const SUITES: [&str; 4] = ["synchronization", "admission", "watching", "flow"];
 const LEAKED: [&str; 3] = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_"];

@@ -6,7 +6,7 @@
 //! exists), and its API is reachable on loopback only. It has no `Drop` that tears down: [`Cluster::stop`] can be awaited
 //! and can fail.
 //!
-//! An image is imported once a node, recognized by its ID, even when its name stays the same. Questions to Pods go through
+//! An image is imported once a node, recognized by its ID and its name. Questions to Pods go through
 //! the container's own `kubectl`, so that the harness needs no WebSocket client, whose features would reach the
 //! product's build.
 
@@ -35,7 +35,7 @@ use tokio::time::timeout;
 
 use self::container::{API_PORT, of_cluster};
 use crate::docker::{self, Output};
-use crate::images::Image;
+use crate::images::{Image, digest};
 use crate::run::Run;
 use crate::workspace;
 
@@ -105,7 +105,8 @@ impl Cluster {
     /// Puts an image into the node, unless it is there.
     pub async fn load_image(&self, image: &Image) -> anyhow::Result<()> {
         let (node, name) = (self.node.id(), image.reference.as_str());
-        let marker = format!("/{}.loaded", image.id.trim_start_matches("sha256:"));
+        let own = digest(format!("{} {name}", image.id).as_bytes());
+        let marker = format!("/{}.loaded", own.trim_start_matches("sha256:"));
         let found = docker::run(&["exec", node, "test", "-e", &marker]).await?;
         if found.code == 0 {
             return Ok(());

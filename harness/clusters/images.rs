@@ -11,7 +11,7 @@
 
 mod tools;
 
-pub use tools::{PROBE, gateway, operator, private_probe, probe};
+pub use tools::{PROBE, gateway, klm, operator, private_probe, probe};
 
 use std::path::{Path, PathBuf};
 
@@ -42,6 +42,14 @@ impl Image {
             reference: reference.to_owned(),
             id,
         }))
+    }
+
+    /// The same image under another tag: to nodes and installers, another version.
+    pub async fn retagged(&self, suffix: &str) -> anyhow::Result<Self> {
+        let reference = format!("{}-{suffix}", self.reference);
+        docker::must(&["tag", &self.reference, &reference]).await?;
+        let id = self.id.clone();
+        Ok(Self { reference, id })
     }
 
     /// Builds an image of a Dockerfile from a folder, of which nothing else is sent to the daemon.

@@ -45,7 +45,7 @@ impl Registry {
         // Clusters that start simultaneously share a kept registry: the first one creates it, the others find it.
         static LOCK: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
         let _guard = LOCK.lock().await;
-        let identity = Identity::at(&workspace::state().join("registry.json"))?;
+        let identity = Identity::at(&workspace::state().join("registry-identity.json"))?;
         let shape = (image, identity.certificate_pem.as_str());
         let slot = run.slot("registry", shape, true).await?;
         let mut request = request(image, &slot, PORT, "listening on")
@@ -106,7 +106,7 @@ pub struct Identity {
     pub ca_pem: String,
     certificate_pem: String,
     key_pem: String,
-    user: String,
+    users: [String; 2],
     password: String,
 }
 
@@ -126,24 +126,31 @@ impl Identity {
             ca_pem: ca.pem().to_owned(),
             certificate_pem: leaf.pem.clone(),
             key_pem: leaf.key_pem(),
-            user: "landscape".to_owned(),
+            users: ["landscape", "rotated"].map(str::to_owned),
             // The digest of a fresh key is as random as a key, and needs no further source of chance.
             password: digest(leaf.key.serialized_der())["sha256:".len()..][..24].to_owned(),
         })
     }
 
-    /// The file by which the registry knows user and password: the format of `htpasswd -B`.
+    /// The file by which the registry knows its users, who have one password: the format of `htpasswd -B`.
     fn htpasswd(&self) -> anyhow::Result<String> {
         // The least cost: every request is checked.
         let hash = bcrypt::hash(&self.password, 4)?;
-        Ok(format!("{}:{hash}\n", self.user))
+        let lines = self.users.iter().map(|user| format!("{user}:{hash}\n"));
+        Ok(lines.collect())
     }
 
-    /// The content of a Secret of type `kubernetes.io/dockerconfigjson` with user and password.
+    /// The content of a Secret of type `kubernetes.io/dockerconfigjson` with the first user and the password.
     pub fn docker_config(&self, host: &str) -> String {
-        let auth = BASE64.encode(format!("{}:{}", self.user, self.password));
+        self.docker_config_of(0, host)
+    }
+
+    /// The same with another user, by number.
+    pub fn docker_config_of(&self, user: usize, host: &str) -> String {
+        let user = &self.users[user % self.users.len()];
+        let auth = BASE64.encode(format!("{user}:{}", self.password));
         serde_json::json!({ "auths": { (host): {
-            "username": self.user, "password": self.password, "auth": auth,
+            "username": user, "password": self.password, "auth": auth,
         } } })
         .to_string()
     }

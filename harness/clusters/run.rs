@@ -57,6 +57,14 @@ impl Run {
         })
     }
 
+    /// The same run, of which nothing that is started stays.
+    pub fn without_keep(&self) -> Self {
+        Self {
+            keep: false,
+            ..self.clone()
+        }
+    }
+
     /// Removes what is the run's own and is still there: the network, and containers whose handles were lost.
     pub async fn end(self) -> anyhow::Result<()> {
         for found in self.own().await? {

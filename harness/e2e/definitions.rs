@@ -19,6 +19,8 @@ mod controller;
 #[cfg(feature = "clusters")]
 mod event;
 #[cfg(feature = "clusters")]
+mod flow;
+#[cfg(feature = "clusters")]
 mod node;
 #[cfg(feature = "clusters")]
 mod runtime;

@@ -216,10 +216,10 @@ fn objects(image: &str, managers: &[&str]) -> Result<Vec<Value>> {
 
 /// Makes [`HOST`] resolvable on a runtime. In production it is in the public DNS. Here it is a Service whose endpoint is the
 /// node of KCP in the container network, so that the watcher is installed as in production.
-pub(crate) async fn publish_host(runtime: &Cluster, kcp: &Cluster) -> Result<()> {
+pub(crate) async fn publish_host(runtime: &Cluster, kcp_node: &str) -> Result<()> {
     let (name, namespace) = HOST.split_once('.').context("HOST has no namespace")?;
     let namespace = namespace.split('.').next().unwrap_or_default();
-    let address = SocketAddr::new(kcp.node_address().await?.parse()?, NODE_PORT);
+    let address = SocketAddr::new(kcp_node.parse()?, NODE_PORT);
     ensure!(address.is_ipv4(), "{address} is not IPv4");
     let service = external_service(namespace, name, 443, address);
     runtime.apply(&service).await.map(drop)

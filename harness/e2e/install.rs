@@ -55,14 +55,20 @@ pub(crate) async fn apply(cluster: &Cluster, objects: &[Value]) -> Result<()> {
 
 /// The objects that the product's binary prints.
 pub(crate) async fn printed(arguments: &[&str]) -> Result<Vec<Value>> {
+    let text = printed_text(arguments).await?;
+    let mut objects: Vec<Value> = serde_saphyr::from_multiple(&text)?;
+    // A document of comments only.
+    objects.retain(|object| !object.is_null());
+    Ok(objects)
+}
+
+/// What the product's binary prints.
+pub(crate) async fn printed_text(arguments: &[&str]) -> Result<String> {
     let binary = images::built_binary(images::Profile::E2e);
     let output = Command::new(&binary).args(arguments).output().await;
     let output = output.with_context(|| format!("run {}", binary.display()))?;
     ensure!(output.status.success(), "{arguments:?}: {output:?}");
-    let mut objects: Vec<Value> = serde_saphyr::from_multiple(&String::from_utf8(output.stdout)?)?;
-    // A document of comments only.
-    objects.retain(|object| !object.is_null());
-    Ok(objects)
+    Ok(String::from_utf8(output.stdout)?)
 }
 
 /// Waits until a Pod of `template` that would be created in `namespace` comes out as expected.
@@ -136,10 +142,21 @@ impl Fixtures {
         Ok(cluster)
     }
 
-    /// The same, but the product's image has to be pulled.
+    /// The same, but it does not outlast this run where others are kept.
+    pub(crate) async fn transient_cluster(&self, options: ClusterOptions) -> Result<Cluster> {
+        let cluster = self.start(&self.run.without_keep(), options).await?;
+        cluster.load_image(&self.webhook).await?;
+        Ok(cluster)
+    }
+
+    /// The same as [`Self::cluster`], but the product's image has to be pulled.
     pub(crate) async fn cluster_without_product(&self, options: ClusterOptions) -> Result<Cluster> {
+        self.start(&self.run, options).await
+    }
+
+    async fn start(&self, run: &Run, options: ClusterOptions) -> Result<Cluster> {
         let options = options.with_registry(HOST, &self.registry.identity.ca_pem);
-        let cluster = Box::pin(Cluster::start(&self.run, &self.provider, &options)).await?;
+        let cluster = Box::pin(Cluster::start(run, &self.provider, &options)).await?;
         cluster.load_image(&self.probe).await?;
         Ok(cluster)
     }

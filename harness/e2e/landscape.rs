@@ -14,7 +14,6 @@ pub use model::{Content, Landscape, Workload, schema};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
-use api::names;
 use serde_json::{Map, Value, json};
 
 use self::model::{Authority, Trust};
@@ -109,11 +108,15 @@ pub fn shown(path: &Path) -> String {
     path.display().to_string()
 }
 
-/// What a cluster needs to be part of a landscape, as KIM would write it: Namespace, ConfigMap, pull Secret and
-/// ClusterTrustBundle, as a stream that can be applied, with host and port of the private
-/// registry and the docker configuration that opens it.
-pub fn objects(landscape: &Landscape, registry: &str, opens: &str) -> anyhow::Result<String> {
-    let namespace = names::SKR_NAMESPACE;
+/// The objects of a landscape in a namespace: of a runtime, as KIM would write them, or of KCP, where they are the sources. Namespace,
+/// ConfigMap, pull Secret and ClusterTrustBundle, as a stream that can be applied, with host and port of the private registry and the
+/// docker configuration that opens it.
+pub fn objects(
+    landscape: &Landscape,
+    namespace: &str,
+    registry: &str,
+    opens: &str,
+) -> anyhow::Result<String> {
     let document = placed(&landscape.config, registry);
     let mut objects = vec![
         json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } }),

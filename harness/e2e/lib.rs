@@ -23,6 +23,8 @@ pub mod runner;
 pub mod scenario;
 
 #[cfg(feature = "clusters")]
+pub mod flow;
+#[cfg(feature = "clusters")]
 mod gateway;
 #[cfg(feature = "clusters")]
 pub mod install;

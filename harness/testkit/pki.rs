@@ -47,17 +47,30 @@ impl Authority {
         common_name: &str,
         change: impl FnOnce(&mut CertificateParams),
     ) -> Result<Self, rcgen::Error> {
+        Self::signed_with(KeyPair::generate()?, common_name, change)
+    }
+
+    fn signed_with(
+        key: KeyPair,
+        common_name: &str,
+        change: impl FnOnce(&mut CertificateParams),
+    ) -> Result<Self, rcgen::Error> {
         let mut params = params(common_name, &[])?;
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         change(&mut params);
-        let key = KeyPair::generate()?;
         let certificate = params.self_signed(&key)?;
         let own_key = KeyPair::from_pem(&key.serialize_pem())?;
         Ok(Self {
             certificate: Leaf::new(&certificate, own_key),
             issuer: Issuer::new(params, key),
         })
+    }
+
+    /// The one of that common name whose key, PEM, is known. Its certificate is another one, but what it signs is verified by
+    /// every certificate of this name and key.
+    pub fn of_key(common_name: &str, key: &str) -> Result<Self, rcgen::Error> {
+        Self::signed_with(KeyPair::from_pem(key)?, common_name, |_| ())
     }
 
     /// Its certificate, PEM.

@@ -13,6 +13,7 @@ use serde_json::Value;
 use tokio::process::Command;
 
 use super::pod::{self, PodResult};
+use api::names::SKR_NAMESPACE;
 use clusters::cluster::{Cluster, ClusterOptions};
 use clusters::images::{self, Image, Role};
 use clusters::progress;
@@ -121,7 +122,7 @@ impl Environment {
             .map(|name| format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {name}}}}}"));
         cluster.delete(&namespaces.join("\n---\n")).await?;
         let opens = self.registry.identity.docker_config(HOST);
-        let objects = objects(&scenario.landscape, HOST, &opens)?;
+        let objects = objects(&scenario.landscape, SKR_NAMESPACE, HOST, &opens)?;
         cluster.apply(&objects).await?;
         for image in &scenario.landscape.registry.images {
             match image.content {

@@ -20,7 +20,8 @@ const MAY_IMPORT: &str = "
     runtime-bootstrapper: api runtime-watcher-types policy rt-bootstrapper-serve chassis webhook controller watcher
     testkit: clusters*
     clusters: api testkit
-    e2e: api rt-bootstrapper-serve runtime-watcher-listener testkit clusters chassis* policy* webhook*
+    doubles: api runtime-watcher-listener testkit
+    e2e: api rt-bootstrapper-serve runtime-watcher-listener testkit clusters doubles chassis* policy* webhook*
     bench: api runtime-watcher-types rt-bootstrapper-serve runtime-watcher-listener testkit clusters
     harness: api runtime-watcher-listener testkit clusters e2e bench";
 

@@ -73,15 +73,23 @@ pub async fn gateway(setup: &Setup) -> anyhow::Result<Image> {
 
 /// The example operator of the listener's crate, as the tests of the workspace build it.
 pub async fn operator() -> anyhow::Result<Image> {
+    built("--example", "operator", "debug/examples/operator").await
+}
+
+/// The KLM double, as the tests of the workspace build it.
+pub async fn klm() -> anyhow::Result<Image> {
+    built("--bin", "klm-double", "debug/klm-double").await
+}
+
+async fn built(kind: &str, name: &str, file: &str) -> anyhow::Result<Image> {
     let mut cargo = Command::new("cargo");
     cargo
         .current_dir(workspace::root())
         .args(["build", "--locked", "--workspace"])
         // Those of the tests, or all dependencies would be built again.
-        .args(["--features", "e2e/clusters", "--example", "operator"]);
-    progress::run("build the example operator", &mut cargo).await?;
-    let built = workspace::target().join("debug/examples/operator");
-    linked("operator", &built).await
+        .args(["--features", "e2e/clusters", kind, name]);
+    progress::run(&format!("build {name}"), &mut cargo).await?;
+    linked(name, &workspace::target().join(file)).await
 }
 
 /// The image of a program with the libraries that it is linked against, built if the daemon lacks it.

@@ -41,7 +41,7 @@ fn the_demo_shows_the_seeds_deployment_verbatim() {
 #[test]
 fn the_registrys_host_takes_the_place_of_its_name() {
     let scenario = Scenario::first().unwrap();
-    let stream = objects(&scenario.landscape, "r.test:5000", "{}").unwrap();
+    let stream = objects(&scenario.landscape, "kyma-system", "r.test:5000", "{}").unwrap();
     assert!(!stream.contains(model::REGISTRY), "{stream}");
     let objects: Vec<Value> = serde_saphyr::from_multiple(&stream).unwrap();
     let kinds = objects.iter().map(|object| &object["kind"]);

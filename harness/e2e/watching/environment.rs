@@ -115,7 +115,7 @@ impl Watching {
             Gateway::route(kcp, manager.name, manager.address).await?;
         }
         runtime.cluster.load_image(watcher).await?;
-        publish_host(&runtime.cluster, kcp).await?;
+        publish_host(&runtime.cluster, &kcp.node_address().await?).await?;
         let certificates = watcher_certificates(&authority, &[&authority])?;
         runtime.install(&watcher.reference, &certificates).await?;
         self.operator.is_rolled_out().await?;

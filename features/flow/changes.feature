@@ -1,0 +1,53 @@
+Feature: The landscape changes while a Runtime exists
+  The sources, the credentials and the components change or end while a Runtime is provisioned, exists, or goes.
+
+  @serial
+  Scenario Outline: Pods run before and after the credentials of the registry are rotated in mode <mode>
+    Given Runtime "one" in mode <mode> whose Kyma has module "pause" and is Ready
+    When the credentials of the registry on KCP are replaced by those of another user
+    Then Secret "kyma-system/registry-credentials" has the data of Secret "kcp-system/registry-credentials"
+    When Kyma "kyma-system/default" is patched with:
+      """
+      spec: {modules: [{name: pause}, {name: workloads}]}
+      """
+    Then StatefulSet "kyma-system/stateful" matches:
+      """
+      status: {readyReplicas: 1}
+      """
+    And field status.readyReplicas of Deployment "kyma-system/pause-test1" is 1
+
+    Examples:
+      | mode   |
+      | signal |
+      | direct |
+
+  Scenario Outline: No object on KCP names a Runtime that was deprovisioned in mode <mode>
+    Given Runtime "one" in mode <mode> whose Kyma has module "pause" and is Ready
+    When KEB deprovisions Runtime "one"
+    Then no object on KCP names Runtime "one"
+
+    Examples:
+      | mode   |
+      | signal |
+      | direct |
+
+  @serial
+  Scenario: The Kyma becomes Ready when controller and webhook are upgraded on the way
+    When KEB provisions Runtime "one" in mode direct with module "pause"
+    And controller and webhook are upgraded while Runtime "one" is provisioned
+    Then the Kyma of Runtime "one" is Ready within 120 seconds
+    And the webhook on runtime "one" runs the upgraded image
+    And field status.readyReplicas of Deployment "kyma-system/pause-test1" is 1
+
+  @slow
+  Scenario Outline: The Kyma becomes Ready when a component is killed on the way in mode <mode>, with seed <seed>
+    When KEB provisions Runtime "one" in mode <mode> with module "pause"
+    And a random component is killed while Runtime "one" is provisioned, with seed <seed>
+    Then the Kyma of Runtime "one" is Ready within 120 seconds
+
+    Examples:
+      | mode   | seed |
+      | signal | 1    |
+      | direct | 2    |
+      | signal | 3    |
+      | direct | 8    |

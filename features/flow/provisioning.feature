@@ -1,0 +1,44 @@
+# The numbers are those of the twelve documented steps. What a double or a component does between two of them is seen
+# by its result: steps 2, 6 and 8 are watches, and step 10 is the review of the Pod.
+Feature: A Runtime is provisioned and its Kyma becomes Ready
+  KEB creates a Runtime, KIM provisions its cluster, and KLM deploys modules, which run because of the webhook.
+
+  Scenario Outline: The Kyma of a new Runtime becomes Ready within a minute in mode <mode>
+    When KEB provisions Runtime "one" in mode <mode> with module "pause"
+    Then as soon as KEB may create the Kyma, a Pod that opts in is mutated on runtime "one"
+    And the Kyma of Runtime "one" is Ready within 60 seconds
+    And the flow of Runtime "one" went through these steps in order:
+      """
+      1 Runtime created
+      3 kubeconfig published
+      4 webhook installed
+      5 webhook available
+      6 Runtime Ready
+      7 Kyma created
+      9 module applied
+      11 Pod admitted
+      11 Pod runs
+      12 Kyma Ready
+      """
+    And the Pod with label "app=pause-test1" in Namespace "kyma-system" equals file "scenarios/fixtures/pause-test1-pod.yaml"
+
+    Examples:
+      | mode   |
+      | signal |
+      | direct |
+
+  Scenario: Modules with a StatefulSet, a DaemonSet and a Job run in the landscape
+    When KEB provisions Runtime "one" in mode signal with modules "pause, workloads"
+    Then field status.state of Kyma "kcp-system/one" is "Ready"
+    And field status.readyReplicas of StatefulSet "kyma-system/stateful" is 1
+    And field status.numberReady of DaemonSet "kyma-system/daemon" is 1
+    And field status.succeeded of Job "kyma-system/job" is 1
+
+  Scenario: The Kyma is not Ready on a runtime without the webhook
+    When KEB provisions Runtime "one" without a webhook with module "pause"
+    Then the image of the Pods with label "app=pause-test1" on runtime "one" cannot be pulled
+    And field status.state of Kyma "kcp-system/one" is "Processing"
+    When label "rt-bootstrapper.kyma-project.io/mode" of Runtime "one" is set to "direct"
+    Then RuntimeBootstrapper "one" has condition Ready=True
+    When the Pods with label "app=pause-test1" on runtime "one" are deleted
+    Then field status.state of Kyma "kcp-system/one" is "Ready"

@@ -1,0 +1,238 @@
+//! Double of the Kyma Environment Broker; `keb/README.md` says what it implements.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the broker looks at intervals, which are part of its behavior"
+)]
+
+use std::time::Duration;
+
+use anyhow::{Result, bail, ensure};
+use api::bootstrapper;
+use api::runtimes::{
+    KCP_NAMESPACE, MANAGED_BY, MODE, MODE_DIRECT, RUNTIME_GROUP, RUNTIME_ID, RUNTIME_KIND,
+    RUNTIME_VERSION,
+};
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+use crate::objects::reference;
+use crate::{KYMA_GROUP, KYMA_NAME, KYMA_VERSION, Objects, SKR_DOMAIN};
+
+/// Intervals and limits of waiting; the defaults are those of the public broker.
+#[derive(Debug, Clone, Copy)]
+pub struct Waiting {
+    /// Between two looks at a Runtime that is being provisioned.
+    pub provisioning: Duration,
+    /// Between two looks at a Runtime that is being deleted.
+    pub deletion: Duration,
+    /// After which a Runtime that is not Ready is deleted, and one that still exists is an error.
+    pub limit: Duration,
+}
+
+impl Default for Waiting {
+    fn default() -> Self {
+        Self {
+            provisioning: Duration::from_secs(10),
+            deletion: Duration::from_secs(20),
+            limit: Duration::from_hours(1),
+        }
+    }
+}
+
+/// What has to be Ready before the broker creates the Kyma.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gate {
+    /// The state of the Runtime: the public rule.
+    Runtime,
+    /// Condition `Ready` of the RuntimeBootstrapper beside it: for landscapes whose KIM installs no webhook.
+    Bootstrapper,
+}
+
+/// One service instance.
+#[derive(Debug, Clone)]
+pub struct Instance {
+    /// Runtime ID, and name of Runtime and Kyma.
+    pub runtime_id: String,
+    /// Name of the Gardener cluster.
+    pub shoot: String,
+    /// Value of the label that chooses how the controller synchronizes the runtime.
+    pub mode: String,
+    /// Modules of the Kyma.
+    pub modules: Vec<String>,
+}
+
+/// The broker.
+#[derive(Clone)]
+pub struct Keb {
+    kcp: Objects,
+    waiting: Waiting,
+}
+
+impl Keb {
+    /// A broker of a control plane.
+    pub fn new(kcp: Objects, waiting: Waiting) -> Self {
+        Self { kcp, waiting }
+    }
+
+    /// Creates the Runtime, waits until it is Ready, and creates the Kyma, for which it does not wait. A Runtime that is not
+    /// Ready in time is deleted.
+    pub async fn provision(&self, instance: &Instance) -> Result<()> {
+        if self.kcp.find(&instance.runtime()).await?.is_null() {
+            self.kcp.create(&instance.runtime()).await?;
+        }
+        let begin = Instant::now();
+        while !self.is_ready(instance).await? {
+            if begin.elapsed() > self.waiting.limit {
+                self.kcp.delete(&instance.runtime()).await?;
+                let runtime = self.kcp.find(&instance.runtime()).await?;
+                bail!("the Runtime was not Ready in time: {}", runtime["status"]);
+            }
+            sleep(self.waiting.provisioning).await;
+        }
+        self.kcp.create(&instance.kyma()).await
+    }
+
+    /// Deletes the Kyma and, without waiting for its end, the Runtime; waits until that is gone.
+    pub async fn deprovision(&self, instance: &Instance) -> Result<()> {
+        self.kcp.delete(&instance.kyma()).await?;
+        self.kcp.delete(&instance.runtime()).await?;
+        let begin = Instant::now();
+        loop {
+            let runtime = self.kcp.find(&instance.runtime()).await?;
+            if runtime.is_null() {
+                return Ok(());
+            }
+            let is_late = begin.elapsed() > self.waiting.limit;
+            ensure!(!is_late, "the Runtime still exists: {}", runtime["status"]);
+            sleep(self.waiting.deletion).await;
+        }
+    }
+
+    /// Whether the Kyma may be created. A state `Failed` is "not yet", as in the public broker.
+    pub async fn is_ready(&self, instance: &Instance) -> Result<bool> {
+        let runtime = self.kcp.find(&instance.runtime()).await?;
+        if runtime["status"]["state"] != "Ready" {
+            return Ok(false);
+        }
+        if instance.gate() == Gate::Runtime {
+            return Ok(true);
+        }
+        let found = self.kcp.find(&instance.bootstrapper()).await?;
+        let mut conditions = found["status"]["conditions"]
+            .as_array()
+            .into_iter()
+            .flatten();
+        Ok(conditions.any(|it| it["type"] == "Ready" && it["status"] == "True"))
+    }
+}
+
+impl Instance {
+    /// What has to be Ready before the Kyma is created.
+    pub fn gate(&self) -> Gate {
+        if self.mode == MODE_DIRECT {
+            Gate::Bootstrapper
+        } else {
+            Gate::Runtime
+        }
+    }
+
+    /// Annotation `skr-domain` of the Kyma.
+    pub fn domain(&self) -> String {
+        format!("{}.skr.landscape.test", self.shoot)
+    }
+
+    fn bootstrapper(&self) -> Value {
+        let version = format!("{}/{}", bootstrapper::GROUP, bootstrapper::VERSION);
+        let kind = bootstrapper::KIND;
+        reference(&version, kind, KCP_NAMESPACE, &self.runtime_id)
+    }
+
+    fn labels(&self) -> Value {
+        let derived = |digit: &str| format!("{digit}{}", &self.runtime_id[1..]);
+        json!({
+            (RUNTIME_ID): self.runtime_id,
+            "kyma-project.io/instance-id": derived("1"),
+            "kyma-project.io/broker-plan-id": "361c511f-f939-4621-b228-d0fb79a1fe15",
+            "kyma-project.io/broker-plan-name": "aws",
+            "kyma-project.io/global-account-id": derived("2"),
+            "kyma-project.io/subaccount-id": derived("3"),
+            "kyma-project.io/region": "eu-central-1",
+            "kyma-project.io/platform-region": "cf-eu10",
+            "kyma-project.io/shoot-name": self.shoot,
+            "kyma-project.io/provider": "AWS",
+            (KYMA_NAME): self.runtime_id,
+        })
+    }
+
+    /// The Runtime as the broker creates it.
+    pub fn runtime(&self) -> Value {
+        let mut labels = self.labels();
+        labels[MODE] = json!(self.mode);
+        json!({
+            "apiVersion": format!("{RUNTIME_GROUP}/{RUNTIME_VERSION}"), "kind": RUNTIME_KIND,
+            "metadata": {
+                "name": self.runtime_id, "namespace": KCP_NAMESPACE, "labels": labels,
+            },
+            "spec": {
+                "shoot": {
+                    "name": self.shoot, "purpose": "production", "platformRegion": "cf-eu10",
+                    "region": "eu-central-1", "secretBindingName": "aws",
+                    "networking": {
+                        "nodes": "10.250.0.0/16", "pods": "10.96.0.0/13", "services": "10.104.0.0/13",
+                    },
+                    "provider": {
+                        "type": "aws",
+                        "workers": [{ "name": "cpu-worker-0", "machine": { "type": "m6i.large" } }],
+                    },
+                },
+                "security": {
+                    "administrators": ["owner@landscape.test"],
+                    "networking": { "filter": { "egress": { "enabled": false } } },
+                },
+            },
+        })
+    }
+
+    /// The Kyma as the broker creates it.
+    pub fn kyma(&self) -> Value {
+        let mut labels = self.labels();
+        labels[MANAGED_BY] = json!("lifecycle-manager");
+        let modules = self.modules.iter().map(|name| json!({ "name": name }));
+        json!({
+            "apiVersion": format!("{KYMA_GROUP}/{KYMA_VERSION}"), "kind": "Kyma",
+            "metadata": {
+                "name": self.runtime_id, "namespace": KCP_NAMESPACE, "labels": labels,
+                "annotations": { (SKR_DOMAIN): self.domain() },
+            },
+            "spec": { "channel": "regular", "modules": modules.collect::<Value>() },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Instance {
+        pub(crate) fn example() -> Self {
+            Self {
+                runtime_id: "4d7c1c0e-8f0f-4d34-9d0a-1f6b1d6e8a55".to_owned(),
+                shoot: "c-1a2b3c4".to_owned(),
+                mode: "signal".to_owned(),
+                modules: vec!["istio".to_owned()],
+            }
+        }
+    }
+
+    /// The fixture has the shape of the public broker's objects, beside one label of the product.
+    #[test]
+    fn created_objects_have_the_public_shape() {
+        let instance = Instance::example();
+        let mut runtime = instance.runtime();
+        let labels = runtime["metadata"]["labels"].as_object_mut().unwrap();
+        assert_eq!(labels.remove(MODE), Some(json!("signal")));
+        let fixture: Vec<Value> =
+            serde_saphyr::from_multiple(include_str!("keb/fixture.yaml")).unwrap();
+        assert_eq!([runtime, instance.kyma()][..], fixture);
+    }
+}

@@ -1,0 +1,195 @@
+//! What KIM copies to a runtime and installs there.
+
+use anyhow::{Context as _, Result};
+use api::names::{CONFIG_MAP, PULL_SECRET, SKR_NAMESPACE};
+use api::runtimes::{INSTALLER_MANAGER, KCP_NAMESPACE, VERSION_LABEL, WEBHOOK_DEPLOYMENT};
+use serde_json::{Value, json};
+
+use crate::Objects;
+use crate::objects::reference;
+
+/// Names of what KIM copies and installs, as its flags have them.
+#[derive(Debug, Clone)]
+pub struct Bootstrapper {
+    /// ConfigMap on KCP with the manifests, under the key `manifests.yaml`.
+    pub manifests: String,
+    /// Pull Secret on KCP; `None`: not copied.
+    pub pull_secret: Option<String>,
+    /// ClusterTrustBundle on KCP and on runtimes; `None`: not copied.
+    pub trust_bundle: Option<String>,
+}
+
+/// How far a runtime is. Reasons are those of condition `RuntimeBootstrapperReady`.
+pub(super) enum Installation {
+    Configured,
+    Pending(&'static str, String),
+    Failed(&'static str, String),
+}
+
+impl Bootstrapper {
+    /// Copies the sources, then installs or upgrades the webhook.
+    pub(super) async fn reconcile(&self, kcp: &Objects, skr: &Objects) -> Installation {
+        use Installation::{Configured, Failed, Pending};
+        let text = |error: anyhow::Error| format!("{error:#}");
+        if let Err(error) = self.configure(kcp, skr).await {
+            return Pending("RuntimeBootstrapperConfigurationFailed", text(error));
+        }
+        let deployment = reference("apps/v1", "Deployment", SKR_NAMESPACE, WEBHOOK_DEPLOYMENT);
+        let read = async { anyhow::Ok((skr.find(&deployment).await?, self.manifests(kcp).await?)) };
+        let (live, manifests) = match read.await {
+            Ok(read) => read,
+            Err(error) => return Pending("RuntimeBootstrapperStatusUnknown", text(error)),
+        };
+        if live.is_null() {
+            return match install(skr, &manifests).await {
+                Ok(()) => Pending("RuntimeBootstrapperInstallationInProgress", String::new()),
+                Err(error) => Pending("RuntimeBootstrapperInstallationFailed", text(error)),
+            };
+        }
+        let wanted = manifests.iter().find(|it| it["kind"] == "Deployment");
+        let version = |it: &Value| it["metadata"]["labels"][VERSION_LABEL].clone();
+        match status(&live) {
+            Status::Ready if wanted.map(version) == Some(version(&live)) => Configured,
+            Status::Ready => match install(skr, &manifests).await {
+                Ok(()) => Pending("RuntimeBootstrapperUpgradeInProgress", String::new()),
+                Err(error) => Pending("RuntimeBootstrapperUpgradeFailed", text(error)),
+            },
+            Status::Progressing => {
+                Pending("RuntimeBootstrapperInstallationInProgress", String::new())
+            }
+            Status::Failed => {
+                let message = "the Deployment does not progress".to_owned();
+                Failed("RuntimeBootstrapperInstallationFailed", message)
+            }
+        }
+    }
+
+    /// Reads all sources before the first one is written; the ConfigMap must exist, the others where they are named.
+    async fn configure(&self, kcp: &Objects, skr: &Objects) -> Result<()> {
+        let mut pairs = vec![(
+            reference("v1", "ConfigMap", KCP_NAMESPACE, CONFIG_MAP),
+            reference("v1", "ConfigMap", SKR_NAMESPACE, CONFIG_MAP),
+            &["data"][..],
+        )];
+        if let Some(name) = &self.pull_secret {
+            pairs.push((
+                reference("v1", "Secret", KCP_NAMESPACE, name),
+                reference("v1", "Secret", SKR_NAMESPACE, PULL_SECRET),
+                &["data", "type"],
+            ));
+        }
+        if let Some(name) = &self.trust_bundle {
+            let bundle = reference(TRUST_BUNDLES, "ClusterTrustBundle", "", name);
+            pairs.push((bundle.clone(), bundle, &["spec"]));
+        }
+        let mut copies = Vec::new();
+        for (source, mut copy, fields) in pairs {
+            let found = kcp.find(&source).await?;
+            let name = &source["metadata"]["name"];
+            anyhow::ensure!(!found.is_null(), "{} {name} does not exist", source["kind"]);
+            for field in fields {
+                copy[field] = found[field].clone();
+            }
+            copies.push((copy, fields[0]));
+        }
+        for (copy, compared) in copies {
+            if skr.find(&copy).await?[compared] != copy[compared] {
+                skr.apply(INSTALLER_MANAGER, &copy).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The documents of the manifests, cut like the public manager does it: at every `---`, whatever it is part of.
+    async fn manifests(&self, kcp: &Objects) -> Result<Vec<Value>> {
+        let name = &self.manifests;
+        let found = kcp
+            .find(&reference("v1", "ConfigMap", KCP_NAMESPACE, name))
+            .await?;
+        let text = found["data"]["manifests.yaml"].as_str().unwrap_or_default();
+        documents(text).with_context(|| format!("ConfigMap {name}"))
+    }
+}
+
+fn documents(text: &str) -> Result<Vec<Value>> {
+    let pieces = text.split("---").map(|piece| {
+        let document: Option<Value> = serde_saphyr::from_str(piece).context("not YAML")?;
+        Ok(document.filter(|it| it["kind"].is_string()))
+    });
+    pieces.filter_map(Result::transpose).collect()
+}
+
+/// Creates objects that do not exist, by the default field manager; applies the others.
+async fn install(skr: &Objects, manifests: &[Value]) -> Result<()> {
+    for manifest in manifests {
+        let live = skr.find(manifest).await?;
+        if live.is_null() {
+            skr.create(manifest).await?;
+        } else {
+            let mut applied = manifest.clone();
+            applied["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"].clone();
+            skr.apply(INSTALLER_MANAGER, &applied).await?;
+        }
+    }
+    Ok(())
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Status {
+    Ready,
+    Progressing,
+    Failed,
+}
+
+/// As the public manager judges a Deployment: neither the observed generation nor updated replicas count.
+fn status(deployment: &Value) -> Status {
+    let conditions = deployment["status"]["conditions"].as_array();
+    let is_true = |kind: &str| {
+        let mut conditions = conditions.into_iter().flatten();
+        conditions.any(|it| it["type"] == kind && it["status"] == "True")
+    };
+    let wanted = deployment["spec"]["replicas"].as_u64().unwrap_or(1);
+    let ready = deployment["status"]["readyReplicas"].as_u64().unwrap_or(0);
+    if ready >= wanted && is_true("Available") {
+        Status::Ready
+    } else if is_true("Progressing") || deployment["status"] == json!({}) || conditions.is_none() {
+        Status::Progressing
+    } else {
+        Status::Failed
+    }
+}
+
+const TRUST_BUNDLES: &str = "certificates.k8s.io/v1beta1";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn manifests_are_cut_at_every_three_dashes_as_the_public_manager_cuts_them() {
+        let found = documents("kind: A\n---\n# a comment\n---\nkind: B\nmetadata: {name: b}\n");
+        let kinds = found.unwrap();
+        assert_eq!(
+            kinds.iter().map(|it| &it["kind"]).collect::<Vec<_>>(),
+            ["A", "B"]
+        );
+        let broken = "kind: A\ndata: {ca: \"-----BEGIN CERTIFICATE-----\"}\n";
+        assert!(documents(broken).is_err());
+    }
+
+    #[rstest::rstest]
+    #[case::fresh(json!({}), Status::Progressing)]
+    #[case::available(json!({"readyReplicas": 2, "conditions": [
+        {"type": "Available", "status": "True"}]}), Status::Ready)]
+    #[case::one_replica(json!({"readyReplicas": 1, "conditions": [
+        {"type": "Available", "status": "True"}, {"type": "Progressing", "status": "True"}]}), Status::Progressing)]
+    #[case::deadline(json!({"readyReplicas": 1, "conditions": [
+        {"type": "Available", "status": "False"}, {"type": "Progressing", "status": "False"}]}), Status::Failed)]
+    fn a_deployment_is_judged_by_ready_replicas_and_conditions(
+        #[case] status_of: Value,
+        #[case] expected: Status,
+    ) {
+        let deployment = json!({ "spec": { "replicas": 2 }, "status": status_of });
+        assert_eq!(status(&deployment), expected);
+    }
+}

@@ -1,0 +1,176 @@
+//! Double of the Kyma Lifecycle Manager; `klm/README.md` says what it implements.
+
+mod kyma;
+mod module;
+mod watcher;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use api::runtimes::KCP_NAMESPACE;
+use axum::Router;
+use axum::routing::get;
+use futures::StreamExt as _;
+use kube::api::{Api, ApiResource, DynamicObject};
+use kube::core::GroupVersionKind;
+use kube::runtime::controller::{Action, Config, Controller};
+use kube::runtime::reflector::{ObjectRef, store::Writer};
+use kube::runtime::{Predicate as _, WatchStreamExt as _, predicates, watcher as watches};
+use kube::{Client, ResourceExt as _};
+use listener::{CertificateCheck, KymaDomains, Listener, SanPinning, TrustAnchors};
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::registry::Registry;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::{KYMA_GROUP, KYMA_VERSION, Objects};
+
+/// Command line of the manager; the defaults of the intervals are those of the public one.
+#[derive(Debug, Clone, clap::Parser)]
+#[command(name = "klm-double")]
+pub struct Settings {
+    /// Time until a Kyma that is Ready is reconciled again without an event, in seconds
+    #[arg(long, default_value = "300")]
+    pub requeue_success_seconds: u64,
+    /// Time until a Kyma that is not Ready is reconciled again, in seconds
+    #[arg(long, default_value = "5")]
+    pub requeue_busy_seconds: u64,
+    /// Address of the listener
+    #[arg(long, default_value = "0.0.0.0:8082")]
+    pub listen: std::net::SocketAddr,
+    /// Address of /metrics
+    #[arg(long, default_value = "0.0.0.0:8080")]
+    pub metrics: std::net::SocketAddr,
+}
+
+/// Name of the manager in Watchers and in the route of the gateway.
+pub const MANAGER: &str = "lifecycle-manager";
+/// Prefix of the ConfigMaps on KCP with the manifests of a module, under the key `manifest.yaml`.
+pub const MODULE_PREFIX: &str = "klm-module-";
+/// ConfigMap on KCP with the manifests of the watcher without certificates, under the key `manifest.yaml`.
+pub const WATCHER_MANIFESTS: &str = "klm-watcher-manifests";
+/// Secret on KCP with the CA of all watchers: `ca.crt` and `ca.key`.
+pub const CA_SECRET: &str = "klm-watcher-ca";
+/// Common name of that CA.
+pub const CA_NAME: &str = "klm-watcher-selfsigned-ca";
+/// Counter of reconciles, by Kyma.
+pub const RECONCILES: &str = "klm_reconcile";
+
+/// The manager of one control plane.
+struct Klm {
+    kcp: Objects,
+    settings: Settings,
+    reconciles: Family<[(&'static str, String); 1], Counter>,
+}
+
+/// Runs controller, listener and metrics until `shutdown`.
+pub async fn run(settings: Settings, shutdown: CancellationToken) -> Result<()> {
+    let client = Client::try_default().await?;
+    let (anchors, following_ca) =
+        TrustAnchors::follow_secret(client.clone(), KCP_NAMESPACE, CA_SECRET, "ca.crt").await?;
+    let (domains, following_kymas) = KymaDomains::follow(client.clone(), KCP_NAMESPACE);
+    let (listener, notifications) = Listener::builder(settings.listen, MANAGER)
+        .authentication(CertificateCheck::new(anchors, SanPinning::new(domains)))
+        .build()?;
+    // Runtime ID and name of a Kyma are one.
+    let changed = notifications.object_refs(|runtime, _| {
+        tracing::info!(%runtime, "event received from SKR, adding its Kyma to the queue");
+        let name = ObjectRef::new_with(runtime.as_str(), kymas());
+        Some(name.within(KCP_NAMESPACE))
+    });
+    let klm = Arc::new(Klm {
+        kcp: Objects::new(client.clone()),
+        settings: settings.clone(),
+        reconciles: Family::default(),
+    });
+    let mut registry = Registry::default();
+    registry.register(
+        RECONCILES,
+        "Reconciles of each Kyma",
+        klm.reconciles.clone(),
+    );
+    let metrics = TcpListener::bind(settings.metrics).await?;
+    let registry = Arc::new(registry);
+    let page = Router::new().route(
+        "/metrics",
+        get(move || std::future::ready(exposition(&registry))),
+    );
+    let writer = Writer::new(kymas());
+    let reader = writer.as_reader();
+    let api: Api<DynamicObject> = Api::namespaced_with(client, KCP_NAMESPACE, &kymas());
+    let wakes = predicates::generation
+        .combine(predicates::labels)
+        .combine(predicates::annotations);
+    let stream = watches(api, watches::Config::default())
+        .default_backoff()
+        .reflect(writer)
+        .applied_objects()
+        .predicate_filter(wakes, kube::runtime::PredicateConfig::default());
+    let controller = Controller::for_stream_with(stream, reader, kymas())
+        .with_config(Config::default().concurrency(WORKERS))
+        .reconcile_on(changed)
+        .graceful_shutdown_on(shutdown.clone().cancelled_owned())
+        .run(reconcile, after_error, klm)
+        .for_each(|_| async {});
+    tokio::select! {
+        () = controller => {}
+        ended = listener.run(shutdown) => ended.context("the listener")?,
+        served = axum::serve(metrics, page).into_future() => served.context("/metrics")?,
+        () = following_ca => anyhow::bail!("the CA Secret is not watched"),
+        () = following_kymas => anyhow::bail!("Kymas are not watched"),
+    }
+    Ok(())
+}
+
+fn exposition(registry: &Registry) -> String {
+    let mut text = String::new();
+    // Writing to a String does not fail.
+    let _ = encode(&mut text, registry);
+    text
+}
+
+/// An error of a reconcile, which is repeated.
+#[derive(Debug)]
+struct ReconcileError(anyhow::Error);
+
+impl std::fmt::Display for ReconcileError {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{:#}", self.0)
+    }
+}
+
+impl std::error::Error for ReconcileError {}
+
+async fn reconcile(kyma: Arc<DynamicObject>, klm: Arc<Klm>) -> Result<Action, ReconcileError> {
+    let name = kyma.name_any();
+    klm.reconciles
+        .get_or_create(&[("kyma", name.clone())])
+        .inc();
+    let state = klm.reconcile(&name).await.map_err(ReconcileError)?;
+    tracing::info!(kyma = name, ?state, "reconciled");
+    let (success, busy) = (
+        klm.settings.requeue_success_seconds,
+        klm.settings.requeue_busy_seconds,
+    );
+    Ok(match state.as_deref() {
+        None => Action::await_change(),
+        Some("Ready") => Action::requeue(Duration::from_secs(success)),
+        Some(_) => Action::requeue(Duration::from_secs(busy)),
+    })
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "the signature of kube")]
+fn after_error(kyma: Arc<DynamicObject>, error: &ReconcileError, klm: Arc<Klm>) -> Action {
+    tracing::warn!(kyma = kyma.name_any(), %error, "the reconcile is repeated");
+    Action::requeue(Duration::from_secs(klm.settings.requeue_busy_seconds))
+}
+
+fn kymas() -> ApiResource {
+    ApiResource::from_gvk(&GroupVersionKind::gvk(KYMA_GROUP, KYMA_VERSION, "Kyma"))
+}
+
+/// A Kyma is reconciled by one worker at a time, different ones side by side.
+const WORKERS: u16 = 50;

@@ -1,0 +1,158 @@
+//! One reconcile of one Kyma: the order of the public manager.
+
+use anyhow::{Context as _, Result, ensure};
+use api::names::SKR_NAMESPACE;
+use api::runtimes::{KCP_NAMESPACE, KUBECONFIG_KEY, MANAGED_BY};
+use kube::api::{Api, DynamicObject, ListParams};
+use kube::core::GroupVersionKind;
+use serde_json::{Value, json};
+
+use super::{Klm, kymas};
+use crate::objects::{condition, reference, secret_text};
+use crate::{KYMA_GROUP, KYMA_NAME, KYMA_VERSION, Objects, crds};
+
+impl Klm {
+    /// Reconciles a Kyma; gives its state, or `None` where there is nothing left to do.
+    pub(super) async fn reconcile(&self, name: &str) -> Result<Option<String>> {
+        let kyma = self.kcp.find(&kyma(KCP_NAMESPACE, name)).await?;
+        if kyma.is_null() {
+            return Ok(None);
+        }
+        if !kyma["metadata"]["deletionTimestamp"].is_null() {
+            return self.delete(&kyma, name).await.map(|()| None);
+        }
+        let finalizers = kyma["metadata"]["finalizers"].as_array().cloned();
+        if !finalizers.is_some_and(|it| it.contains(&json!(FINALIZER))) {
+            let labels = json!({ (MANAGED_BY): "lifecycle-manager" });
+            let change = json!({ "metadata": { "finalizers": [FINALIZER], "labels": labels } });
+            self.kcp.merge(&kyma, &change).await?;
+        }
+        if kyma["status"]["state"]
+            .as_str()
+            .unwrap_or_default()
+            .is_empty()
+        {
+            let processing = json!({ "status": { "state": "Processing" } });
+            self.kcp.merge(&kyma, &processing).await?;
+            return Ok(Some("Processing".to_owned()));
+        }
+        let skr = self.runtime(name).await?;
+        let namespace = reference("v1", "Namespace", "", SKR_NAMESPACE);
+        skr.apply(FIELD_MANAGER, &namespace).await?;
+        let crd: Value = serde_saphyr::from_str(crds::KYMAS)?;
+        skr.apply(FIELD_MANAGER, &crd).await?;
+        let remote = Self::remote(&skr, &kyma).await?;
+        // Both at once, as the public manager does it: neither waits for the other.
+        let (watcher, modules) = tokio::join!(
+            self.reconcile_watcher(&skr, &kyma, name),
+            self.reconcile_modules(&skr, &kyma, &remote),
+        );
+        let (watcher, modules) = (watcher?, modules?);
+        let earlier = &kyma["status"]["conditions"];
+        let (state, status) = status(earlier, &remote, (watcher, modules));
+        self.kcp.merge(&kyma, &status).await?;
+        skr.merge(&remote, &status).await?;
+        Ok(Some(state.to_owned()))
+    }
+
+    /// The runtime of a Kyma: exactly one Secret must have its name as a label.
+    async fn runtime(&self, name: &str) -> Result<Objects> {
+        let kind = kube::api::ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Secret"));
+        let secrets: Api<DynamicObject> =
+            Api::namespaced_with(self.kcp.client.clone(), KCP_NAMESPACE, &kind);
+        let labelled = ListParams::default().labels(&format!("{KYMA_NAME}={name}"));
+        let found = secrets.list(&labelled).await?.items;
+        ensure!(
+            found.len() == 1,
+            "{} kubeconfig Secrets of {name}",
+            found.len()
+        );
+        let secret = serde_json::to_value(&found[0])?;
+        Objects::of_kubeconfig(&secret_text(&secret, KUBECONFIG_KEY)?).await
+    }
+
+    /// The Kyma on the runtime, created once. From then on its spec is the one that counts.
+    async fn remote(skr: &Objects, kyma: &Value) -> Result<Value> {
+        let mut remote = reference(&version(), "Kyma", SKR_NAMESPACE, "default");
+        let found = skr.find(&remote).await?;
+        if found.is_null() {
+            remote["metadata"]["labels"] = json!({ (WATCHED_BY): "kyma", (MANAGED_BY): "kyma" });
+            remote["spec"] = kyma["spec"].clone();
+            skr.create(&remote).await?;
+            return Ok(remote);
+        }
+        Ok(found)
+    }
+
+    /// Deletes what it made on the runtime, then on KCP. A runtime that is gone does not keep the Kyma.
+    async fn delete(&self, kyma: &Value, name: &str) -> Result<()> {
+        let finalizers = kyma["metadata"]["finalizers"].as_array();
+        if !finalizers.is_some_and(|it| it.contains(&json!(FINALIZER))) {
+            return Ok(());
+        }
+        if kyma["status"]["state"] != "Deleting" {
+            let deleting = json!({ "status": { "state": "Deleting" } });
+            self.kcp.merge(kyma, &deleting).await?;
+        }
+        let deleted = async {
+            let skr = self.runtime(name).await?;
+            self.delete_modules(&skr, kyma).await?;
+            self.delete_watcher(&skr).await?;
+            skr.delete(&reference(&version(), "Kyma", SKR_NAMESPACE, "default"))
+                .await
+        };
+        if let Err(error) = deleted.await {
+            tracing::warn!(kyma = name, "what is left on the runtime: {error:#}");
+        }
+        self.delete_certificate(name).await?;
+        let change = json!({ "metadata": { "finalizers": null } });
+        self.kcp
+            .merge(kyma, &change)
+            .await
+            .context("remove the finalizer")
+    }
+}
+
+/// State and status of a Kyma, by whether the watcher is ready, and its modules.
+fn status(
+    earlier: &Value,
+    remote: &Value,
+    (watcher, modules): (bool, Vec<Value>),
+) -> (&'static str, Value) {
+    let is_ready = modules.iter().all(|it| it["state"] == "Ready");
+    let state = if is_ready && watcher {
+        "Ready"
+    } else {
+        "Processing"
+    };
+    let conditions = [
+        ("CRDsSync", true),
+        ("ModuleCatalog", true),
+        ("Modules", is_ready),
+        ("SKRWebhook", watcher),
+    ];
+    let conditions = conditions.map(|(kind, holds)| {
+        let status = if holds { "True" } else { "False" };
+        condition(earlier, (kind, status), "Ready", "")
+    });
+    let now = jiff::Timestamp::now().strftime("%FT%TZ").to_string();
+    let status = json!({ "status": {
+        "state": state, "activeChannel": remote["spec"]["channel"], "modules": modules,
+        "conditions": conditions,
+        "lastOperation": { "operation": format!("kyma is {state}"), "lastUpdateTime": now },
+    } });
+    (state, status)
+}
+
+pub(super) fn kyma(namespace: &str, name: &str) -> Value {
+    reference(&version(), &kymas().kind, namespace, name)
+}
+
+fn version() -> String {
+    format!("{KYMA_GROUP}/{KYMA_VERSION}")
+}
+
+/// Label by which the Watcher of this manager selects Kymas on runtimes.
+const WATCHED_BY: &str = "operator.kyma-project.io/watched-by";
+const FINALIZER: &str = "operator.kyma-project.io/Kyma";
+pub(super) const FIELD_MANAGER: &str = "lifecycle-manager";

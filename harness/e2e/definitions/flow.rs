@@ -1,0 +1,400 @@
+//! The documented flow: KEB provisions, KIM makes clusters, KLM deploys modules.
+
+use std::collections::BTreeSet;
+
+use api::names::SKR_NAMESPACE;
+use api::runtimes::{MODE_SIGNAL, WEBHOOK_DEPLOYMENT, kubeconfig_secret};
+use jiff::Timestamp;
+
+use super::prelude::*;
+use crate::flow::{Flow, Provisioned, View, reconciles};
+use crate::rollout::kill;
+use kube::Resource as _;
+
+/// Mode of Runtimes that nothing installs a webhook for: neither KIM nor the controller knows it.
+const WITHOUT_WEBHOOK: &str = "none";
+
+#[when(
+    regex = r#"^KEB provisions Runtime "([^"]+)" (?:in mode (signal|direct)|without a webhook) with modules? "([^"]+)"$"#
+)]
+fn provisions(scenario: &mut Scenario, name: String, mode: String, modules: String) -> Result {
+    provision(scenario, &name, &mode, &modules).map(drop)
+}
+
+#[given(
+    regex = r#"^Runtime "([^"]+)" in mode (signal|direct) whose Kyma has modules? "([^"]+)" and is Ready$"#
+)]
+async fn is_provisioned(
+    scenario: &mut Scenario,
+    name: String,
+    mode: String,
+    modules: String,
+) -> Result {
+    let provisioned = provision(scenario, &name, &mode, &modules)?;
+    let env = scenario.environment_of::<View>()?;
+    eventually("the Kyma is Ready", async || {
+        is_ready(&env, &provisioned).await
+    })
+    .await
+}
+
+fn provision(
+    scenario: &mut Scenario,
+    name: &str,
+    mode: &str,
+    modules: &str,
+) -> Result<Provisioned> {
+    let env = scenario.environment_of::<View>()?;
+    let mode = Some(mode).filter(|it| !it.is_empty());
+    let provisioned = env.provision(name, mode.unwrap_or(WITHOUT_WEBHOOK), modules);
+    // Runtime and Kyma have the runtime ID as their name.
+    scenario.alias(name, &provisioned.instance.runtime_id);
+    let (flow, own) = (env.shared(), provisioned.clone());
+    scenario.undo(format!("deprovision Runtime {name}"), async move {
+        own.end();
+        flow.keb.deprovision(&own.instance).await
+    });
+    Ok(provisioned)
+}
+
+async fn is_ready(env: &View, provisioned: &Provisioned) -> Result {
+    provisioned.error()?;
+    let path = kyma_path(&provisioned.instance.runtime_id);
+    let kyma = env.kcp.api.find(&path).await?;
+    check(kyma["status"]["state"] == "Ready", &kyma["status"])
+}
+
+fn kyma_path(name: &str) -> String {
+    format!("/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/kymas/{name}")
+}
+
+/// Measured from the creation of the Runtime; nothing is built meanwhile.
+#[then(regex = r#"^the Kyma of Runtime "([^"]+)" is Ready within (\d+) seconds$"#)]
+async fn ready_within(scenario: &mut Scenario, name: String, seconds: u64) -> Result {
+    let env = scenario.environment_of::<View>()?;
+    let provisioned = env.provisioned(&name)?;
+    let limit = Duration::from_secs(seconds);
+    let what = format!("the Kyma of Runtime {name} is Ready");
+    let left = limit.saturating_sub(provisioned.begin.elapsed());
+    testkit::until::until(&what, left, || is_ready(&env, &provisioned)).await?;
+    let taken = provisioned.begin.elapsed();
+    tracing::info!(?taken, mode = provisioned.instance.mode, "Kyma is Ready");
+    check(taken <= limit, format!("it took {taken:?}"))
+}
+
+/// The times are those that the API servers stored, of one machine.
+#[then(regex = r#"^the flow of Runtime "([^"]+)" went through these steps in order:$"#)]
+async fn in_order(scenario: &mut Scenario, name: String, step: &Step) -> Result {
+    let env = scenario.environment_of::<View>()?;
+    let provisioned = env.provisioned(&name)?;
+    let lines = step.docstring.as_deref().context("the step has no text")?;
+    let mut earlier = (Timestamp::UNIX_EPOCH, String::new());
+    for line in lines.lines().map(str::trim).filter(|it| !it.is_empty()) {
+        let (_, what) = line.split_once(' ').context("a number and a step")?;
+        let time = time_of(&env, &provisioned, what).await?;
+        let (before, earlier_step) = &earlier;
+        ensure!(
+            time >= *before,
+            "{what} at {time}, before {earlier_step:?} at {before}"
+        );
+        earlier = (time, what.to_owned());
+    }
+    Ok(())
+}
+
+async fn time_of(env: &View, provisioned: &Provisioned, what: &str) -> Result<Timestamp> {
+    let id = &provisioned.instance.runtime_id;
+    let skr = &env.shoots.find(&provisioned.instance.shoot)?.api;
+    let kcp = &env.kcp.api;
+    let on_kcp = |path: &str| format!("/apis/{path}/{id}");
+    let runtime = on_kcp("infrastructuremanager.kyma-project.io/v1/namespaces/kcp-system/runtimes");
+    let bootstrapper =
+        on_kcp("operator.kyma-project.io/v1alpha1/namespaces/kcp-system/runtimebootstrappers");
+    let secret = format!(
+        "/api/v1/namespaces/kcp-system/secrets/{}",
+        kubeconfig_secret(id)
+    );
+    let apps = format!("/apis/apps/v1/namespaces/{SKR_NAMESPACE}/deployments");
+    let webhook = format!("{apps}/{WEBHOOK_DEPLOYMENT}");
+    let module = format!("{apps}/pause-test1");
+    let created = "/metadata/creationTimestamp";
+    let is_signal = provisioned.instance.mode == MODE_SIGNAL;
+    let text = match what {
+        "Runtime created" => at(kcp, &runtime, created).await?,
+        "kubeconfig published" => at(kcp, &secret, created).await?,
+        "webhook installed" => at(skr, &webhook, created).await?,
+        "webhook available" => transition(skr, &webhook, "Available").await?,
+        "Runtime Ready" if is_signal => transition(kcp, &runtime, "Configured").await?,
+        "Runtime Ready" => transition(kcp, &bootstrapper, "Ready").await?,
+        "Kyma created" => at(kcp, &kyma_path(id), created).await?,
+        "module applied" => at(skr, &module, created).await?,
+        "Pod admitted" => module_pod(skr).await?["metadata"]["creationTimestamp"].take(),
+        "Pod runs" => {
+            let pod = module_pod(skr).await?;
+            let ready = condition(&pod, "Ready");
+            ready.context("the Pod has no condition Ready")?
+        }
+        "Kyma Ready" => transition(kcp, &kyma_path(id), "Modules").await?,
+        other => bail!("unknown step of the flow: {other}"),
+    };
+    let text = text.as_str().with_context(|| format!("{what}: no time"))?;
+    Ok(text.parse()?)
+}
+
+async fn at(client: &Client, path: &str, pointer: &str) -> Result<Value> {
+    Ok(client.get(path).await?.at(pointer).clone())
+}
+
+async fn transition(client: &Client, path: &str, kind: &str) -> Result<Value> {
+    let object = client.get(path).await?.object;
+    let found = condition(&object, kind);
+    found.with_context(|| format!("condition {kind} is not True: {}", object["status"]))
+}
+
+/// The last transition of a condition that is True.
+fn condition(object: &Value, kind: &str) -> Option<Value> {
+    let mut conditions = items(&object["status"]["conditions"]);
+    let found = conditions.find(|it| it["type"] == kind && it["status"] == "True");
+    found.map(|it| it["lastTransitionTime"].clone())
+}
+
+async fn module_pod(skr: &Client) -> Result<Value> {
+    let pod = skr.items(&pods_path("app=pause-test1")).await?.pop();
+    pod.context("the module has no Pod")
+}
+
+/// From the moment on at which the Runtime is Ready: the first look that finds it so is followed by a Pod at once.
+#[then(
+    regex = r#"^as soon as KEB may create the Kyma, a Pod that opts in is mutated on runtime "([^"]+)"$"#
+)]
+async fn mutated_when_ready(scenario: &mut Scenario, name: String) -> Result {
+    let env = scenario.environment_of::<View>()?;
+    let provisioned = env.provisioned(&name)?;
+    eventually("KEB may create the Kyma", async || {
+        provisioned.error()?;
+        let is_open = env.keb.is_ready(&provisioned.instance).await?;
+        check(is_open, "not yet")
+    })
+    .await?;
+    let shoot = env.shoot(Some(&name))?;
+    let mut pod = crate::admission::webhook::opted_in(api::Feature::FipsMode, "any/image");
+    (pod["kind"], pod["metadata"]["name"]) = (json!("Pod"), json!("first"));
+    let answer = shoot.api.write(Write::DryRun, &pod).await?.good()?;
+    check(
+        answer.object.to_string().contains("KYMA_FIPS_MODE_ENABLED"),
+        &answer.object,
+    )
+}
+
+#[given(regex = r#"^KLM has nothing to do for Runtime "([^"]+)"$"#)]
+async fn idle(scenario: &mut Scenario, name: String) -> Result {
+    let env = scenario.environment_of::<View>()?;
+    let id = env.provisioned(&name)?.instance.runtime_id;
+    let count = eventually("KLM reconciles the Kyma no more", async || {
+        let before = reconciles(&env.klm, &id).await?;
+        consistently("no reconcile", QUIET, async || {
+            equal(&before, &reconciles(&env.klm, &id).await?)
+        })
+        .await?;
+        Ok(before)
+    })
+    .await?;
+    scenario.observed.note("reconciles", json!(count));
+    Ok(())
+}
+
+/// An event and the one that confirms it some seconds later are a reconcile each.
+#[then(
+    regex = r#"^KLM (?:reconciles the Kyma of Runtime "([^"]+)" within (\d+) seconds, and (\d+) times in all|does not reconcile the Kyma of Runtime "([^"]+)")$"#
+)]
+async fn reconciled(
+    scenario: &mut Scenario,
+    name: String,
+    seconds: String,
+    most: String,
+    other: String,
+) -> Result {
+    let env = scenario.environment_of::<View>()?;
+    let before = scenario.observed.noted("reconciles")?.as_u64().unwrap_or(0);
+    let name = if name.is_empty() { other } else { name };
+    let id = env.provisioned(&name)?.instance.runtime_id;
+    let increase = async || anyhow::Ok(reconciles(&env.klm, &id).await?.saturating_sub(before));
+    if let Ok(seconds) = seconds.parse() {
+        let limit = Duration::from_secs(seconds);
+        let is_seen = || async { check(increase().await? > 0, "no reconcile") };
+        testkit::until::until("KLM reconciles the Kyma", limit, is_seen).await?;
+    }
+    let most = most.parse().unwrap_or(0);
+    consistently("no further reconcile", CONFIRMED, async || {
+        let seen = increase().await?;
+        check(seen <= most, format!("{seen} reconciles"))
+    })
+    .await?;
+    equal(&most, &increase().await?)
+}
+
+/// In the Namespace of the product.
+#[then(
+    regex = r#"^the image of the Pods with label "([^"]+)" on runtime "([^"]+)" cannot be pulled$"#
+)]
+async fn not_pulled(scenario: &mut Scenario, label: String, name: String) -> Result {
+    let env = scenario.environment_of::<View>()?;
+    eventually("the image cannot be pulled", async || {
+        let shoot = env.shoot(Some(&name))?;
+        let pods = shoot.api.items(&pods_path(&label)).await?;
+        let waiting = |pod: &Value| {
+            let status = &pod["status"]["containerStatuses"][0]["state"]["waiting"]["reason"];
+            let reason = status.as_str().unwrap_or_default();
+            ["ErrImagePull", "ImagePullBackOff"].contains(&reason)
+        };
+        let all = !pods.is_empty() && pods.iter().all(waiting);
+        check(
+            all,
+            json!(pods.iter().map(|it| &it["status"]).collect::<Vec<_>>()),
+        )
+    })
+    .await
+}
+
+#[when(regex = r#"^the Pods with label "([^"]+)" on runtime "([^"]+)" are deleted$"#)]
+async fn pods_deleted(scenario: &mut Scenario, label: String, name: String) -> Result {
+    let env = scenario.environment_of::<View>()?;
+    let shoot = env.shoot(Some(&name))?;
+    shoot.api.delete(&pods_path(&label)).await
+}
+
+fn pods_path(label: &str) -> String {
+    format!("/api/v1/namespaces/{SKR_NAMESPACE}/pods?labelSelector={label}")
+}
+
+/// In the manifests on KCP.
+#[given(expr = "KIM installs the webhook with image {string}")]
+async fn installs(scenario: &mut Scenario, image: String) -> Result {
+    let env = scenario.environment_of::<View>()?;
+    let flow = env.shared();
+    scenario.undo("restore the manifests of the webhook", async move {
+        flow.put_webhook_manifests(None).await
+    });
+    env.put_webhook_manifests(Some(&image)).await
+}
+
+#[when("the credentials of the registry on KCP are replaced by those of another user")]
+async fn rotated(scenario: &mut Scenario) -> Result {
+    let env = scenario.environment_of::<View>()?;
+    let flow = env.shared();
+    scenario.undo("restore the pull Secret", async move {
+        flow.put_pull_secret(0).await
+    });
+    env.put_pull_secret(1).await
+}
+
+/// As a release: another image of the controller, which installs another image of the webhook.
+#[when(expr = "controller and webhook are upgraded while Runtime {string} is provisioned")]
+async fn upgraded(scenario: &mut Scenario, name: String) -> Result {
+    let env = scenario.environment_of::<View>()?;
+    let flow = env.shared();
+    scenario.undo("install the earlier images", async move {
+        flow.upgrade(false).await
+    });
+    let path = format!("/apis/apps/v1/namespaces/{SKR_NAMESPACE}/deployments/{WEBHOOK_DEPLOYMENT}");
+    eventually("the webhook is installed on the runtime", async || {
+        let shoot = env.shoot(Some(&name))?;
+        shoot.api.get(&path).await.map(drop)
+    })
+    .await?;
+    env.upgrade(true).await
+}
+
+#[then(regex = r#"^the webhook on runtime "([^"]+)" runs the upgraded image$"#)]
+async fn runs_upgraded(scenario: &mut Scenario, name: String) -> Result {
+    let env = scenario.environment_of::<View>()?;
+    let (shoot, image) = (env.shoot(Some(&name))?, &env.upgraded[1].reference);
+    let client = shoot.api.clone();
+    let webhook = crate::admission::webhook::Webhook { client };
+    eventually("all replicas run the upgraded image", async || {
+        let pods = webhook.pods().await?;
+        let images = pods.iter().map(|it| &it["spec"]["containers"][0]["image"]);
+        let images: BTreeSet<String> = images.map(Value::to_string).collect();
+        equal(&json!([json!(image).to_string()]), &json!(images))
+    })
+    .await
+}
+
+#[when(regex = r#"^KEB deprovisions Runtime "([^"]+)"$"#)]
+async fn deprovisions(scenario: &mut Scenario, name: String) -> Result {
+    let env = scenario.environment_of::<View>()?;
+    let provisioned = env.provisioned(&name)?;
+    provisioned.end();
+    let deprovision = env.keb.deprovision(&provisioned.instance);
+    let limit = Duration::from_mins(1);
+    let in_time = tokio::time::timeout(limit, deprovision).await;
+    in_time.context("KEB still waits")?
+}
+
+/// Looks at every object of every kind but Events, whole: an ID in a state ConfigMap would be found too.
+#[then(regex = r#"^no object on KCP names Runtime "([^"]+)"$"#)]
+async fn nothing_left(scenario: &mut Scenario, name: String) -> Result {
+    let env = scenario.environment_of::<View>()?;
+    let id = env.provisioned(&name)?.instance.runtime_id;
+    eventually("nothing of the Runtime is left", async || {
+        let named = naming(&env, &id).await?;
+        check(named.is_empty(), format!("{named:?}"))
+    })
+    .await
+}
+
+async fn naming(flow: &Flow, id: &str) -> Result<BTreeSet<String>> {
+    let client = &flow.kcp.api;
+    let mut named = BTreeSet::new();
+    for kind in client.listed().await?.filter(|it| it.kind != "Event") {
+        let path = kube::api::DynamicObject::url_path(&kind, None);
+        for object in client.items(&path).await? {
+            if object.to_string().contains(id) {
+                let name = object["metadata"]["name"].as_str().unwrap_or_default();
+                named.insert(format!("{} {name}", kind.kind));
+            }
+        }
+    }
+    Ok(named)
+}
+
+/// A component and a moment in the first twenty seconds, both chosen by the seed. A component that does not run yet is
+/// killed as soon as it does.
+#[when(
+    regex = r#"^a random component is killed while Runtime "([^"]+)" is provisioned, with seed (\d+)$"#
+)]
+async fn killed(scenario: &mut Scenario, name: String, seed: u64) -> Result {
+    let env = scenario.environment_of::<View>()?;
+    let mut random = fastrand::Rng::with_seed(seed);
+    let (after, number) = (random.u64(..20_000), random.usize(..COMPONENTS.len()));
+    let (component, pattern) = COMPONENTS[number];
+    let provisioned = env.provisioned(&name)?;
+    let at = provisioned.begin + Duration::from_millis(after);
+    tokio::time::sleep_until(at.into()).await;
+    let on_kcp = ["controller", "KLM with its listener"].contains(&component);
+    let killed = eventually("the component is killed", async || {
+        let killed = if on_kcp {
+            kill(&env.kcp.cluster, "cmdline", pattern).await?
+        } else {
+            let shoot = env.shoot(Some(&name))?;
+            kill(&shoot.cluster, "cmdline", pattern).await?
+        };
+        ensure!(killed > 0, "no process of {component} runs");
+        Ok(killed)
+    })
+    .await?;
+    tracing::info!(seed, component, after, killed, "processes killed");
+    Ok(())
+}
+
+/// Components and the beginnings of their command lines.
+const COMPONENTS: [(&str, &str); 4] = [
+    ("controller", "^/runtime-bootstrapper controller"),
+    ("webhook", "^/runtime-bootstrapper webhook"),
+    ("watcher", "^/runtime-bootstrapper watcher"),
+    ("KLM with its listener", "^/program --requeue"),
+];
+/// Longer than a follow-up event is delayed.
+const QUIET: Duration = Duration::from_secs(8);
+/// Time in which a follow-up event has arrived.
+const CONFIRMED: Duration = Duration::from_secs(12);

@@ -1,0 +1,22 @@
+//! The flow suite: a control plane with KEB, KIM and KLM as doubles, and a cluster for each Runtime that a scenario provisions.
+//!
+//! KCP has the gateway, the controller with both modes, and KLM in a Pod. KEB and two KIMs run in this process: one installs the
+//! webhook and manages the Runtimes in mode signal, the other one knows nothing of it and manages all others. The sources on KCP are those of
+//! a scenario file. Scenarios share all of that and run side by side.
+
+mod environment;
+mod klm;
+mod shoots;
+mod view;
+
+pub use environment::Flow;
+pub(crate) use klm::reconciles;
+pub use view::start;
+pub(crate) use view::{Provisioned, View};
+
+use std::time::Duration;
+
+/// Scenario file whose landscape the suite is.
+const LANDSCAPE: &str = "scenarios/eu-sovereign.yaml";
+/// Intervals of the doubles, instead of ten to thirty seconds.
+const DOUBLES_POLL: Duration = Duration::from_millis(500);

@@ -1,0 +1,224 @@
+//! What the scenarios share. [`Flow::start`] returns when the controller leads and KLM serves.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use api::runtimes::{KCP_NAMESPACE, MODE, MODE_SIGNAL};
+use doubles::keb::{Keb, Waiting};
+use doubles::kim::{Bootstrapper, Garden, Kim, Settings};
+use doubles::{Objects, klm};
+use serde_json::{Value, json};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::klm as klm_pod;
+use super::shoots::Shoots;
+use super::{DOUBLES_POLL, LANDSCAPE};
+use crate::client::Client;
+use crate::gateway::{Certificates, Gateway, HOST as GATEWAY};
+use crate::install::{Fixtures, printed_text};
+use crate::landscape::{self, Scenario};
+use crate::rollout::Workload;
+use crate::synchronization::control_plane::ControlPlane;
+use crate::synchronization::controller::{Controller, Installation};
+use clusters::cluster::ClusterOptions;
+use clusters::evidence::Evidence;
+use clusters::images::{self, Image, Role};
+use clusters::progress;
+use clusters::registry::HOST as REGISTRY;
+use clusters::setup::Setup;
+use clusters::workspace;
+
+/// KCP with everything on it, and the doubles.
+pub struct Flow {
+    fixtures: Arc<Fixtures>,
+    controller: Image,
+    /// The product's images under tags of another version: of the controller, and of the webhook.
+    pub(crate) upgraded: [Image; 2],
+    pub(crate) kcp: ControlPlane,
+    gateway: Gateway,
+    pub(crate) klm: Workload,
+    pub(crate) keb: Keb,
+    pub(crate) shoots: Arc<Shoots>,
+    kims: Vec<AbortOnDropHandle<()>>,
+}
+
+impl Flow {
+    /// Starts everything, or uses what an earlier run kept.
+    pub async fn start(setup: &Setup, keep: bool) -> Result<Self> {
+        let fixtures = Arc::new(Fixtures::prepare(setup, keep).await?);
+        let controller = images::product(Role::Controller).await?;
+        let upgraded = [
+            controller.retagged("upgraded").await?,
+            fixtures.webhook.retagged("upgraded").await?,
+        ];
+        let watcher = images::product(Role::Watcher).await?;
+        let start = Box::pin(fixtures.cluster(ClusterOptions::new("flow-kcp")));
+        let cluster = progress::show("start the cluster of KCP", start).await?;
+        let kcp = ControlPlane {
+            api: Client::with(&cluster.kubeconfig).await?,
+            cluster,
+        };
+        let node = kcp.cluster.node_address().await?;
+        let further = [watcher.clone(), upgraded[1].clone()];
+        let shoots = Arc::new(Shoots::new(Arc::clone(&fixtures), further, node));
+        let waiting = Waiting {
+            provisioning: DOUBLES_POLL,
+            deletion: DOUBLES_POLL,
+            ..Waiting::default()
+        };
+        let mut flow = Self {
+            klm: klm_pod::workload(kcp.api.clone()),
+            keb: Keb::new(Objects::new(kcp.cluster.client()), waiting),
+            gateway: Gateway::new(kcp.api.clone()),
+            kims: Vec::new(),
+            controller,
+            upgraded,
+            fixtures,
+            kcp,
+            shoots,
+        };
+        let install = Box::pin(flow.install(setup, &watcher));
+        let installed = progress::show("install gateway, controller and KLM", install).await;
+        if let Err(error) = installed {
+            let evidence = Evidence::of("flow", "installation")?;
+            flow.collect(&evidence).await;
+            return Err(error);
+        }
+        // Started last: their watches need the CRDs.
+        flow.kims = flow.start_kims();
+        Ok(flow)
+    }
+
+    async fn install(&self, setup: &Setup, watcher: &Image) -> Result<()> {
+        let kcp = &self.kcp;
+        let (gateway, klm) = (images::gateway(setup).await?, images::klm().await?);
+        let namespace = json!({
+            "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": KCP_NAMESPACE },
+        });
+        kcp.cluster.apply(&namespace.to_string()).await?;
+        publish_landscape(&self.fixtures, kcp).await?;
+        let authority = klm_pod::authority(&kcp.api).await?;
+        klm_pod::install(&kcp.cluster, &klm, &watcher.reference, &authority).await?;
+        for image in [&gateway, &self.controller, &self.upgraded[0]] {
+            kcp.cluster.load_image(image).await?;
+        }
+        let certificates = Certificates::issue(&authority, GATEWAY, &[GATEWAY], &[&authority])?;
+        let (image, routes) = (&gateway.reference, [klm::MANAGER]);
+        let installed = self
+            .gateway
+            .install(&kcp.cluster, image, &routes, &certificates);
+        installed.await?;
+        self.upgrade(false).await?;
+        self.klm.is_rolled_out().await
+    }
+
+    fn start_kims(&self) -> Vec<AbortOnDropHandle<()>> {
+        let garden = Garden::new(self.shoots.clone());
+        let installs = Settings {
+            selector: format!("{MODE}={MODE_SIGNAL}"),
+            bootstrapper: Some(Bootstrapper {
+                manifests: WEBHOOK_MANIFESTS.to_owned(),
+                pull_secret: Some(api::names::PULL_SECRET.to_owned()),
+                trust_bundle: Some(crate::admission::webhook::TRUST_BUNDLE.to_owned()),
+            }),
+            bootstrapper_requeue: DOUBLES_POLL,
+            ..Settings::default()
+        };
+        let knows_nothing = Settings {
+            selector: format!("{MODE}!={MODE_SIGNAL}"),
+            ..Settings::default()
+        };
+        let client = || self.kcp.cluster.client();
+        let start = |settings| Kim::start(client(), garden.clone(), settings);
+        [installs, knows_nothing].map(start).into()
+    }
+
+    /// Removes everything that is not kept.
+    pub(super) async fn stop(self) -> Result<()> {
+        self.shoots.stop().await?;
+        self.kcp.cluster.stop().await?;
+        drop((self.shoots, self.kims));
+        self.fixtures.release().await
+    }
+
+    /// Writes the pull Secret on KCP with the credentials of a user of the registry.
+    pub(crate) async fn put_pull_secret(&self, user: usize) -> Result<()> {
+        let opens = self
+            .fixtures
+            .registry
+            .identity
+            .docker_config_of(user, REGISTRY);
+        let object =
+            crate::admission::webhook::pull_secret(KCP_NAMESPACE, &serde_json::from_str(&opens)?);
+        self.kcp.cluster.apply(&object.to_string()).await.map(drop)
+    }
+
+    /// Installs the upgraded controller, which upgrades the webhook on runtimes; or the earlier one again.
+    pub(crate) async fn upgrade(&self, is_upgraded: bool) -> Result<()> {
+        let [controller, webhook] = &self.upgraded;
+        let images = if is_upgraded {
+            [controller, webhook]
+        } else {
+            [&self.controller, &self.fixtures.webhook]
+        };
+        install_controller(&self.kcp, images).await
+    }
+
+    /// Writes the manifests that KIM installs, with the image of the webhook or another one.
+    pub(crate) async fn put_webhook_manifests(&self, image: Option<&str>) -> Result<()> {
+        let image = image.unwrap_or(&self.fixtures.webhook.reference);
+        put_webhook_manifests(&self.kcp, image).await
+    }
+
+    /// Keeps what explains a failure: objects, Events and logs of KCP, Envoy's among them.
+    pub(crate) async fn collect(&self, evidence: &Evidence) {
+        let lists = [
+            ("runtimes", "infrastructuremanager.kyma-project.io/v1"),
+            ("kymas", "operator.kyma-project.io/v1beta2"),
+            ("runtimebootstrappers", "operator.kyma-project.io/v1alpha1"),
+        ];
+        for (plural, version) in lists {
+            let path = format!("/apis/{version}/namespaces/{KCP_NAMESPACE}/{plural}");
+            let list = self.kcp.api.get(&path).await;
+            let file = format!("kcp/{plural}.json");
+            evidence.keep_result(&file, list.map(|it| format!("{:#}", it.object)));
+        }
+        self.kcp.cluster.collect_evidence(evidence).await;
+        evidence.keep_result("gateway/stats.txt", self.gateway.page("stats").await);
+    }
+}
+
+/// Pushes the images of the landscape, and writes on KCP what a landscape owner writes: the sources, and the manifests that
+/// KIM installs.
+async fn publish_landscape(fixtures: &Fixtures, kcp: &ControlPlane) -> Result<()> {
+    let scenario = Scenario::load(&workspace::root().join(LANDSCAPE))?;
+    let landscape = &scenario.landscape;
+    let private = images::private_probe().await?;
+    for image in &landscape.registry.images {
+        fixtures.registry.push(&private, &image.name).await?;
+    }
+    let opens = fixtures.registry.identity.docker_config(REGISTRY);
+    let sources = landscape::objects(landscape, KCP_NAMESPACE, REGISTRY, &opens)?;
+    kcp.cluster.apply(&sources).await?;
+    put_webhook_manifests(kcp, &fixtures.webhook.reference).await
+}
+
+/// Installs a controller, which installs a webhook on runtimes.
+async fn install_controller(kcp: &ControlPlane, images: [&Image; 2]) -> Result<()> {
+    let [controller, webhook] = images.map(|it| it.reference.as_str());
+    let controller = Controller::new(controller, webhook);
+    controller.install(kcp, &Installation::default()).await
+}
+
+async fn put_webhook_manifests(kcp: &ControlPlane, image: &str) -> Result<()> {
+    let text = printed_text(&["manifests", "webhook", "--image", image]).await?;
+    let manifests: Value = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": { "name": WEBHOOK_MANIFESTS, "namespace": KCP_NAMESPACE },
+        "data": { "manifests.yaml": text },
+    });
+    kcp.cluster.apply(&manifests.to_string()).await.map(drop)
+}
+
+/// The public manager's default name of the ConfigMap with the manifests.
+pub(super) const WEBHOOK_MANIFESTS: &str = "runtime-bootstrapper-manifests";

@@ -1,0 +1,108 @@
+//! The clusters of Runtimes, as containers that KIM starts and stops.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use anyhow::{Context as _, Result};
+use doubles::kim::Provider;
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use testkit::locked;
+
+use crate::client::Client;
+use crate::gateway::publish_host;
+use crate::install::Fixtures;
+use clusters::cluster::{Cluster, ClusterOptions};
+use clusters::images::Image;
+
+/// The clusters that exist, by the names of their Shoots.
+pub(crate) struct Shoots {
+    fixtures: Arc<Fixtures>,
+    /// What every node has beside the images of the fixtures.
+    images: [Image; 2],
+    /// Address of the node of KCP, on which the gateway has a port.
+    kcp_node: String,
+    running: Mutex<BTreeMap<String, Arc<Shoot>>>,
+}
+
+pub(crate) struct Shoot {
+    pub(crate) cluster: Cluster,
+    pub(crate) api: Client,
+    kubeconfig: String,
+}
+
+impl Shoots {
+    pub(super) fn new(fixtures: Arc<Fixtures>, images: [Image; 2], kcp_node: String) -> Self {
+        Self {
+            fixtures,
+            images,
+            kcp_node,
+            running: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn find(&self, name: &str) -> Result<Arc<Shoot>> {
+        let found = locked(&self.running).get(name).cloned();
+        found.with_context(|| format!("KIM has not provisioned the cluster of Shoot {name}"))
+    }
+
+    async fn start(&self, name: &str) -> Result<Shoot> {
+        let options = ClusterOptions::new(name);
+        let cluster = Box::pin(self.fixtures.transient_cluster(options)).await?;
+        for image in &self.images {
+            cluster.load_image(image).await?;
+        }
+        publish_host(&cluster, &self.kcp_node).await?;
+        Ok(Shoot {
+            api: Client::with(&cluster.kubeconfig).await?,
+            kubeconfig: cluster.direct_kubeconfig().await?.to_string(),
+            cluster,
+        })
+    }
+
+    /// Stops those that no Runtime led to the end of.
+    pub(super) async fn stop(&self) -> Result<()> {
+        let left = std::mem::take(&mut *locked(&self.running));
+        for (name, shoot) in left {
+            let shoot = Arc::into_inner(shoot);
+            shoot
+                .with_context(|| format!("{name} is used"))?
+                .cluster
+                .stop()
+                .await?;
+        }
+        Ok(())
+    }
+}
+
+impl Provider for Shoots {
+    fn provision<'a>(&'a self, shoot: &'a str) -> BoxFuture<'a, Result<String>> {
+        async move {
+            if let Ok(found) = self.find(shoot) {
+                return Ok(found.kubeconfig.clone());
+            }
+            let started = Box::pin(self.start(shoot)).await?;
+            let kubeconfig = started.kubeconfig.clone();
+            locked(&self.running).insert(shoot.to_owned(), Arc::new(started));
+            Ok(kubeconfig)
+        }
+        .boxed()
+    }
+
+    fn deprovision<'a>(&'a self, shoot: &'a str) -> BoxFuture<'a, Result<()>> {
+        async move {
+            let Some(found) = locked(&self.running).remove(shoot) else {
+                return Ok(());
+            };
+            match Arc::try_unwrap(found) {
+                Ok(found) => found.cluster.stop().await,
+                Err(used) => {
+                    // A step still reads from it; KIM tries again.
+                    locked(&self.running).insert(shoot.to_owned(), used);
+                    anyhow::bail!("cluster {shoot} is in use")
+                }
+            }
+        }
+        .boxed()
+    }
+}
