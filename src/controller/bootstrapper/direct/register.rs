@@ -68,6 +68,8 @@ pub(super) struct Entry {
     pub(super) attempts: u32,
     /// Whether the last reconcile found a Deployment on its way.
     pub(super) waits: bool,
+    /// Reconciles since everything was there last that wrote something and have to be followed by another one.
+    pub(super) steps: u32,
     /// Which of the conductor's aims its last pass was for; 0: none.
     pub(super) aim: u64,
     /// Whether the next pass will have to look at everything, as the last one found.

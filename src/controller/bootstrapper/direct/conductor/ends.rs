@@ -82,7 +82,7 @@ impl Conductor {
         }
         self.left_alone.remove(&name);
         self.say(&name, report);
-        self.schedule(&name, report.end, now);
+        self.schedule(&name, report, now);
         if is_current {
             self.note(&name, report.end, report.wrote);
         }
@@ -119,21 +119,25 @@ impl Conductor {
         }
     }
 
-    fn schedule(&mut self, name: &Name, end: End, now: Instant) {
+    fn schedule(&mut self, name: &Name, report: &Report, now: Instant) {
         let thorough = self.thorough_at.get(name).copied();
         let Some(entry) = self.register.get_mut(name) else {
             return;
         };
-        match end {
+        match report.end {
             End::Settled | End::Withheld { look_again: false } => {
                 entry.attempts = 0;
+                entry.steps = 0;
                 entry.waits = false;
                 entry.whole = false;
                 self.queue.set(name, thorough.unwrap_or(now));
             }
             End::Waits | End::Withheld { look_again: true } => {
-                // Failures that are over do not delay what follows them.
-                if !std::mem::replace(&mut entry.waits, true) {
+                // Neither failures that are over nor steps that were made delay the next step. Another writer that undoes each
+                // of them is not answered this fast for long.
+                let is_first = !std::mem::replace(&mut entry.waits, true);
+                entry.steps = entry.steps.saturating_add(u32::from(report.wrote));
+                if is_first || (report.wrote && entry.steps <= STEPS) {
                     entry.attempts = 0;
                 }
                 let delay = self.settings.soon.delay(entry.attempts, fastrand::u64(..));
@@ -169,6 +173,9 @@ impl Conductor {
         self.queue.set(name, now + delay);
     }
 }
+
+/// Steps of an installation that follow each other without a growing delay: twice as many as one has.
+const STEPS: u32 = 8;
 
 /// What came of something on the control plane.
 pub(super) fn chore(name: &Name, outcome: &kube::Result<()>) -> Done {

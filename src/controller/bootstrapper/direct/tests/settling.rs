@@ -179,6 +179,29 @@ async fn an_image_without_manifests_is_said_and_keeps_what_is_there() {
     assert!(clusters[0].find(DEPLOYMENT).is_none());
 }
 
+/// An installation takes several reconciles, of which each makes the next one possible. A Deployment that was slow does not
+/// delay what follows it.
+#[tokio::test]
+async fn a_step_of_an_installation_follows_the_one_before_without_a_growing_delay() {
+    let mut env = Env::new();
+    // After eight looks without a change the next delay is 2.5 seconds at least.
+    env.settings.soon.cap = Duration::from_hours(1);
+    env.patience = Duration::from_mins(1);
+    let cluster = env.add("a").await;
+    cluster.stop_rollouts();
+    env.start();
+    env.until("the Deployment", |_| cluster.find(DEPLOYMENT).is_some())
+        .await;
+    let passes = env.passes();
+    env.until("eight looks", |it| it.passes() >= passes + 8)
+        .await;
+    cluster.roll_out();
+    env.until("the last step", |_| cluster.find(WEBHOOK).is_some())
+        .await;
+    env.patience = Duration::from_secs(2);
+    env.until_ready("a").await;
+}
+
 /// A Runtime exists long before its cluster: the time that it was without a kubeconfig must not delay its installation.
 #[tokio::test]
 async fn failures_before_the_kubeconfig_existed_do_not_delay_the_installation() {
