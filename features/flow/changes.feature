@@ -50,4 +50,4 @@ Feature: The landscape changes while a Runtime exists
       | signal | 1    |
       | direct | 2    |
       | signal | 3    |
-      | direct | 8    |
+      | direct | 4    |
