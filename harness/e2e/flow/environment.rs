@@ -135,9 +135,14 @@ impl Flow {
 
     /// Removes everything that is not kept.
     pub(super) async fn stop(self) -> Result<()> {
+        // They use the clusters until they have ended.
+        for kim in self.kims {
+            kim.abort();
+            let _ = kim.await;
+        }
         self.shoots.stop().await?;
         self.kcp.cluster.stop().await?;
-        drop((self.shoots, self.kims));
+        drop(self.shoots);
         self.fixtures.release().await
     }
 
