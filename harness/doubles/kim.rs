@@ -24,8 +24,8 @@ use kube::{Client, ResourceExt as _};
 use testkit::locked;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::Objects;
-use runtime::Pass;
+use crate::{Objects, ReconcileError};
+use runtime::RuntimeReconcile;
 
 /// What makes clusters.
 pub trait Provider: Send + Sync {
@@ -104,9 +104,9 @@ impl Kim {
 
     /// Decides like the public state machine which of its paths a Runtime takes.
     async fn reconcile(&self, runtime: &DynamicObject) -> Result<Action> {
-        let mut pass = Pass::new(self, runtime)?;
+        let mut run = RuntimeReconcile::new(self, runtime)?;
         if runtime.metadata.deletion_timestamp.is_some() {
-            return pass.deprovision().await;
+            return run.deprovision().await;
         }
         let annotation = |key| runtime.annotations().get(key).map(String::as_str);
         if annotation(SUSPEND_RECONCILIATION) == Some("true") {
@@ -124,25 +124,13 @@ impl Kim {
             .get(&runtime.name_any())
             .copied();
         let is_applied = applied >= runtime.metadata.generation;
-        let is_quiet = ["Ready", "Failed"].contains(&pass.state());
+        let is_quiet = ["Ready", "Failed"].contains(&run.state());
         if is_quiet && is_applied && !is_signaled {
             return Ok(Action::await_change());
         }
-        pass.provision(is_signaled).await
+        run.provision(is_signaled).await
     }
 }
-
-/// An error of a reconcile, which is repeated.
-#[derive(Debug)]
-struct ReconcileError(anyhow::Error);
-
-impl std::fmt::Display for ReconcileError {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "{:#}", self.0)
-    }
-}
-
-impl std::error::Error for ReconcileError {}
 
 async fn reconcile(runtime: Arc<DynamicObject>, kim: Arc<Kim>) -> Result<Action, ReconcileError> {
     kim.reconcile(&runtime).await.map_err(ReconcileError)

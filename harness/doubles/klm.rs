@@ -26,7 +26,7 @@ use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::{KYMA_GROUP, KYMA_VERSION, Objects};
+use crate::{KYMA_GROUP, KYMA_VERSION, Objects, ReconcileError};
 
 /// Command line of the manager; the defaults of the intervals are those of the public one.
 #[derive(Debug, Clone, clap::Parser)]
@@ -131,18 +131,6 @@ fn exposition(registry: &Registry) -> String {
     let _ = encode(&mut text, registry);
     text
 }
-
-/// An error of a reconcile, which is repeated.
-#[derive(Debug)]
-struct ReconcileError(anyhow::Error);
-
-impl std::fmt::Display for ReconcileError {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "{:#}", self.0)
-    }
-}
-
-impl std::error::Error for ReconcileError {}
 
 async fn reconcile(kyma: Arc<DynamicObject>, klm: Arc<Klm>) -> Result<Action, ReconcileError> {
     let name = kyma.name_any();

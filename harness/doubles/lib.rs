@@ -24,3 +24,15 @@ pub const KYMA_VERSION: &str = "v1beta2";
 pub const KYMA_NAME: &str = "operator.kyma-project.io/kyma-name";
 /// Annotation of Kymas and GardenerClusters: the domain of the runtime.
 pub const SKR_DOMAIN: &str = "skr-domain";
+
+/// An error of a reconcile, which is repeated.
+#[derive(Debug)]
+pub(crate) struct ReconcileError(pub(crate) anyhow::Error);
+
+impl std::fmt::Display for ReconcileError {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{:#}", self.0)
+    }
+}
+
+impl std::error::Error for ReconcileError {}

@@ -20,13 +20,13 @@ use crate::objects::{condition, reference, with_condition};
 use crate::{KYMA_NAME, Objects, SKR_DOMAIN};
 
 /// What one reconcile knows of its Runtime.
-pub(super) struct Pass<'a> {
+pub(super) struct RuntimeReconcile<'a> {
     kim: &'a Kim,
     name: String,
     live: Value,
 }
 
-impl<'a> Pass<'a> {
+impl<'a> RuntimeReconcile<'a> {
     pub(super) fn new(kim: &'a Kim, runtime: &DynamicObject) -> Result<Self> {
         let mut live = serde_json::to_value(runtime)?;
         live["apiVersion"] = json!(format!("{RUNTIME_GROUP}/{RUNTIME_VERSION}"));
