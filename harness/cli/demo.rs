@@ -1,93 +1,114 @@
-//! `cargo demo`: the product on real clusters, in three demo steps: one Deployment without and with the webhook; a pull
-//! Secret that changes on KCP; a change on a runtime that is reported to KCP.
+//! `cargo demo`: the documented flow on real clusters. A Runtime is created on KCP; a cluster appears and gets the webhook; a module's
+//! Pod runs there because of it; a change of the Kyma on the runtime comes back to KCP.
 //!
-//! Everything shown was read from an API server or in a container, and the demo fails when it is not what the scenario
-//! expects. The steps run at the same time, each on clusters of its own, and are printed in order. The landscape is the
-//! first file in `scenarios/`.
+//! The product runs with its default settings. KEB, KIM and KLM are the doubles of the flow suite. Everything shown was read from
+//! an API server, and the demo fails when a step does not come about.
 
-mod comparison;
-mod pod;
 mod report;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use anyhow::ensure;
+use anyhow::{Context as _, Result, ensure};
+use doubles::keb::Instance;
+use jiff::Timestamp;
+use serde_json::Value;
+use testkit::matching::differences;
+use testkit::until::until;
 
 use clusters::cluster::ProviderChoice;
 use clusters::evidence::Evidence;
 use clusters::images::{self, Role};
 use clusters::progress;
-use clusters::setup::{self, Setup};
+use clusters::setup;
 use clusters::workspace;
-use comparison::{Comparison, Environment};
-use e2e::landscape::{Scenario, shown};
-use e2e::synchronization::Clusters;
-use e2e::watching::Watching;
+use e2e::flow::{Flow, STEPS, instance};
+use e2e::landscape;
 
-/// Sets the machine up, runs the demo steps, and removes everything that was started, unless `keep`. It fails when the Pods
-/// are not as the scenario expects; diagnostics are then in `target/harness/evidence/demo`.
-pub(crate) async fn run(choice: Option<ProviderChoice>, keep: bool) -> anyhow::Result<()> {
+/// What the demo has seen.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    /// What each step is, and seconds since the first one.
+    steps: Vec<(&'static str, i64)>,
+    /// Template of the module's Deployment, and its Pod.
+    template: Value,
+    pod: Value,
+    /// What the Pod lacks of what the scenario expects.
+    differences: Vec<String>,
+    /// From the change on the runtime to the reconcile on KCP.
+    reported: Duration,
+}
+
+/// Sets the machine up, shows the flow, and removes everything that was started, unless `keep`. Diagnostics of a failure are in
+/// `target/harness/evidence/demo`.
+pub(crate) async fn run(choice: Option<ProviderChoice>, keep: bool) -> Result<()> {
     let begin = Instant::now();
-    let scenario = Scenario::first()?;
     let setup = setup::run_with_product(choice).await?;
-    // Before the steps, so that none of them builds while another one does.
-    images::probe().await?;
+    // Before anything is measured.
     for role in Role::ALL {
         images::product(role).await?;
     }
-    images::gateway(&setup).await?;
+    let flow = Box::pin(Flow::start(&setup, keep)).await?;
     let set_up = begin.elapsed();
-    let (comparison, rotation, delivery) = tokio::join!(
-        Box::pin(compare(&setup, &scenario, keep)),
-        Box::pin(rotate(&setup, keep)),
-        Box::pin(watch(&setup, keep)),
-    );
-    let comparison = comparison?;
-    anstream::print!("{}", report::comparison(&comparison));
-    let note = "a controller on KCP, the webhook on a runtime";
-    let rotation = report::step("A pull Secret changes on KCP", note, &rotation?);
-    anstream::print!("{rotation}");
-    let note = "a watcher on a runtime, a gateway and a listener on KCP";
-    let delivery = report::step("A change on a runtime is reported to KCP", note, &delivery?);
-    anstream::print!("{delivery}");
-    let is_kept = comparison.kept.is_some();
-    anstream::println!("{}", report::closing(is_kept, begin.elapsed(), set_up));
-    let file = shown(&scenario.file);
-    ensure!(
-        comparison.differences.is_empty(),
-        "the Pod is not as {file} expects"
-    );
+    let own = instance(api::runtimes::MODE_DIRECT, &["pause"]);
+    let seen = Box::pin(show(&flow, &own)).await;
+    if seen.is_err()
+        && let Ok(evidence) = Evidence::in_folder(workspace::state().join("evidence/demo"))
+    {
+        flow.collect(&evidence).await;
+        progress::say(&format!("diagnostics: {}", evidence.folder.display()));
+    }
+    if keep && let Ok(seen) = &seen {
+        let kubeconfigs = [flow.kcp_kubeconfig(), flow.kubeconfig(&own)?];
+        anstream::print!("{}", report::flow(seen, Some(&kubeconfigs)));
+        anstream::print!("{}", report::closing(true, begin.elapsed(), set_up));
+        progress::say("press Ctrl-C to remove the runtime; the control plane is kept");
+        tokio::signal::ctrl_c().await.context("wait for Ctrl-C")?;
+    }
+    let removed = progress::show("KEB deprovisions the Runtime", flow.deprovision(&own)).await;
+    let stopped = Box::pin(flow.stop()).await;
+    let seen = seen?;
+    removed.and(stopped)?;
+    if !keep {
+        anstream::print!("{}", report::flow(&seen, None));
+        anstream::print!("{}", report::closing(false, begin.elapsed(), set_up));
+    }
+    ensure!(seen.differences.is_empty(), "the Pod is not as the scenario expects: {:?}", seen.differences);
     Ok(())
 }
 
-async fn compare(setup: &Setup, scenario: &Scenario, keep: bool) -> anyhow::Result<Comparison> {
-    let environment = Environment::start(setup, keep).await?;
-    let compared = Box::pin(environment.compare(scenario)).await;
-    let folder = workspace::state().join("evidence/demo");
-    if compared.is_err()
-        && let Ok(evidence) = Evidence::in_folder(folder)
-    {
-        environment.cluster.collect_evidence(&evidence).await;
-        progress::say(&format!("diagnostics: {}", evidence.folder.display()));
+async fn show(flow: &Flow, own: &Instance) -> Result<Seen> {
+    let provision = flow.provision(own, LIMIT);
+    progress::show("KEB creates a Runtime; its Kyma becomes Ready", provision).await?;
+    let mut steps = Vec::new();
+    let mut first: Option<Timestamp> = None;
+    for step in STEPS {
+        let time = flow.time_of(own, step).await?;
+        let begin = *first.get_or_insert(time);
+        steps.push((step, time.as_second() - begin.as_second()));
     }
-    ended(compared, environment.stop().await)
+    let (template, pod) = flow.module(own).await?;
+    let scenario = landscape::scenario("eu-sovereign")?;
+    let workload = scenario.landscape.workloads.first().context("the scenario has no workload")?;
+    let expected = Value::Object(workload.expect.pod.clone());
+    let change = async {
+        let before = flow.reconciles(own).await?;
+        flow.edit_kyma(own).await?;
+        let begin = Instant::now();
+        let is_seen = || async {
+            ensure!(flow.reconciles(own).await? > before, "no reconcile");
+            Ok(())
+        };
+        until("KLM reconciles the Kyma", LIMIT, is_seen).await?;
+        anyhow::Ok(begin.elapsed())
+    };
+    let reported = progress::show("the Kyma is changed on the runtime", change).await?;
+    Ok(Seen {
+        steps,
+        differences: differences(&expected, &pod),
+        template,
+        pod,
+        reported,
+    })
 }
 
-async fn rotate(setup: &Setup, keep: bool) -> anyhow::Result<[String; 3]> {
-    let environment = Clusters::start(setup, keep).await?;
-    let title = "change the pull Secret on KCP";
-    let rotation = progress::show(title, environment.rotate()).await;
-    ended(rotation, Box::pin(environment.stop()).await)
-}
-
-async fn watch(setup: &Setup, keep: bool) -> anyhow::Result<[String; 4]> {
-    let environment = Watching::start(setup, keep).await?;
-    let title = "create Kymas on a runtime";
-    let delivery = progress::show(title, environment.deliver()).await;
-    ended(delivery, Box::pin(environment.stop()).await)
-}
-
-/// The result of a step whose clusters were stopped; its error comes before that of the stop.
-fn ended<T>(result: anyhow::Result<T>, stopped: anyhow::Result<()>) -> anyhow::Result<T> {
-    result.and_then(|result| stopped.map(|()| result))
-}
+const LIMIT: Duration = Duration::from_mins(3);

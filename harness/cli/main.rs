@@ -7,6 +7,7 @@
     reason = "output of a command line"
 )]
 
+mod conformance;
 mod demo;
 mod verify;
 
@@ -18,15 +19,15 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
+use crate::conformance::ConformanceArgs;
 use crate::verify::E2eArgs;
 use bench::BenchCommand;
 use clusters::cluster::{Cluster, ClusterOptions, ProviderChoice, selfcheck};
 use clusters::images::{self, Role};
 use clusters::progress;
-use clusters::registry::{HOST, Registry};
+use clusters::registry::{HOST, HOSTS, Registry};
 use clusters::run::{self, Run};
 use clusters::setup::{self, Setup};
-use e2e::landscape;
 
 /// End-to-end tests, demo and benchmarks of runtime-bootstrapper.
 #[derive(Debug, Parser)]
@@ -56,6 +57,8 @@ enum Command {
     /// Measure the product: admission, fan-out, events.
     #[command(subcommand)]
     Bench(BenchCommand),
+    /// Check clusters against a scenario file: local ones that are started for it, or those of kubeconfigs.
+    Conformance(ConformanceArgs),
     /// Landscapes as data (`scenarios/`).
     #[command(subcommand)]
     Landscape(LandscapeCommand),
@@ -98,7 +101,13 @@ async fn main() -> ExitCode {
     let own = ["bench", "clusters", "e2e", "testkit"].map(|it| (it, LevelFilter::WARN));
     let log = tracing_subscriber::fmt().with_writer(std::io::stderr);
     log.finish().with(Targets::new().with_targets(own)).init();
-    let done = run::interruptible(Box::pin(dispatch(Command::parse()))).await;
+    let done = match Command::parse() {
+        // It removes what it made on clusters that are not of this machine, and needs to be asked to.
+        Command::Conformance(arguments) if arguments.is_foreign() => {
+            Box::pin(conformance::run(arguments)).await
+        }
+        command => run::interruptible(Box::pin(dispatch(command))).await,
+    };
     done.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");
         ExitCode::FAILURE
@@ -136,7 +145,8 @@ async fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
             println!("{text}");
             return Ok(code);
         }
-        Command::Landscape(LandscapeCommand::Schema) => print!("{}", landscape::schema()),
+        Command::Landscape(LandscapeCommand::Schema) => print!("{}", ::conformance::schema()),
+        Command::Conformance(arguments) => return Box::pin(conformance::run(arguments)).await,
         Command::E2e(arguments) => return verify::run_suite(arguments).await,
         Command::Verify(choice) => return verify::run(choice.cluster).await,
     }
@@ -178,7 +188,7 @@ async fn up(choice: &Choice, name: &str) -> anyhow::Result<()> {
     let setup = setup::run(choice.cluster).await?;
     let run = Run::begin(true).await?;
     let registry = Registry::start(&run, &setup.registry_image).await?;
-    let options = ClusterOptions::new(name).with_registry(HOST, &registry.identity.ca_pem);
+    let options = ClusterOptions::new(name).with_registry(&HOSTS, &registry.identity.ca_pem);
     let start = Cluster::start(&run, &setup.provider, &options);
     let cluster = progress::show("start the cluster", start).await?;
     println!(

@@ -46,9 +46,13 @@ impl Image {
 
     /// The same image under another tag: to nodes and installers, another version.
     pub async fn retagged(&self, suffix: &str) -> anyhow::Result<Self> {
-        let reference = format!("{}-{suffix}", self.reference);
-        docker::must(&["tag", &self.reference, &reference]).await?;
-        let id = self.id.clone();
+        self.tagged(&format!("{}-{suffix}", self.reference)).await
+    }
+
+    /// The same image under another name.
+    pub async fn tagged(&self, reference: &str) -> anyhow::Result<Self> {
+        docker::must(&["tag", &self.reference, reference]).await?;
+        let (reference, id) = (reference.to_owned(), self.id.clone());
         Ok(Self { reference, id })
     }
 

@@ -24,10 +24,12 @@ use crate::images::{Image, digest};
 use crate::run::Run;
 use crate::workspace;
 
-/// The name by which nodes and the host know the registry.
-const NAME: &str = "registry.landscape.test";
+/// The names by which nodes and the host know the registry: to clients, two registries with the same content.
+const NAMES: [&str; 2] = ["registry.landscape.test", "mirror.landscape.test"];
 /// Host and port of the registry, as image references have them.
 pub const HOST: &str = "registry.landscape.test:5000";
+/// Hosts and ports of the registry by all its names.
+pub const HOSTS: [&str; 2] = [HOST, "mirror.landscape.test:5000"];
 
 /// A running registry.
 #[derive(Debug)]
@@ -45,7 +47,7 @@ impl Registry {
         // Clusters that start simultaneously share a kept registry: the first one creates it, the others find it.
         static LOCK: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
         let _guard = LOCK.lock().await;
-        let identity = Identity::at(&workspace::state().join("registry-identity.json"))?;
+        let identity = Identity::at(&workspace::state().join("registry-of-two-names.json"))?;
         let shape = (image, identity.certificate_pem.as_str());
         let slot = run.slot("registry", shape, true).await?;
         let mut request = request(image, &slot, PORT, "listening on")
@@ -58,9 +60,11 @@ impl Registry {
         let exists = slot.exists;
         let container = Container::start(slot, request).await?;
         if !exists {
-            let alias = format!("--alias={NAME}");
+            let aliases = NAMES.map(|name| format!("--alias={name}"));
+            let aliases = aliases.each_ref().map(String::as_str);
             let network = [run.network(), container.id()];
-            docker::must(&[&["network", "connect", &alias], &network[..]].concat()).await?;
+            let connect = [&["network", "connect"], &aliases[..], &network[..]].concat();
+            docker::must(&connect).await?;
         }
         let registry = Self {
             identity,
@@ -90,9 +94,9 @@ impl Registry {
         let authority = reqwest::Certificate::from_pem(self.identity.ca_pem.as_bytes())?;
         let client = reqwest::Client::builder()
             .tls_certs_only([authority])
-            .resolve(NAME, SocketAddr::from(([127, 0, 0, 1], self.port)))
+            .resolve(NAMES[0], SocketAddr::from(([127, 0, 0, 1], self.port)))
             .build()?;
-        let url = format!("https://{NAME}:{}/v2/", self.port);
+        let url = format!("https://{}:{}/v2/", NAMES[0], self.port);
         let status = client.get(url).send().await?.status();
         ensure!(status == http::StatusCode::UNAUTHORIZED, "{status}");
         Ok(())
@@ -120,8 +124,11 @@ impl Identity {
 
     fn make() -> anyhow::Result<Self> {
         let ca = Authority::new("registry authority of the harness")?;
-        let name = SanType::DnsName(NAME.try_into()?);
-        let leaf = ca.leaf_with(NAME, |params| params.subject_alt_names.push(name))?;
+        let mut names = Vec::new();
+        for name in NAMES {
+            names.push(SanType::DnsName(name.try_into()?));
+        }
+        let leaf = ca.leaf_with(NAMES[0], |params| params.subject_alt_names.extend(names))?;
         Ok(Self {
             ca_pem: ca.pem().to_owned(),
             certificate_pem: leaf.pem.clone(),
@@ -142,17 +149,21 @@ impl Identity {
 
     /// The content of a Secret of type `kubernetes.io/dockerconfigjson` with the first user and the password.
     pub fn docker_config(&self, host: &str) -> String {
-        self.docker_config_of(0, host)
+        self.docker_config_of(0, &[host])
     }
 
-    /// The same with another user, by number.
-    pub fn docker_config_of(&self, user: usize, host: &str) -> String {
+    /// The same with another user, by number, and for each of these hosts.
+    pub fn docker_config_of(&self, user: usize, hosts: &[&str]) -> String {
         let user = &self.users[user % self.users.len()];
         let auth = BASE64.encode(format!("{user}:{}", self.password));
-        serde_json::json!({ "auths": { (host): {
+        let credentials = serde_json::json!({
             "username": user, "password": self.password, "auth": auth,
-        } } })
-        .to_string()
+        });
+        let auths: serde_json::Map<_, _> = hosts
+            .iter()
+            .map(|host| ((*host).to_owned(), credentials.clone()))
+            .collect();
+        serde_json::json!({ "auths": auths }).to_string()
     }
 }
 

@@ -7,16 +7,19 @@
 mod environment;
 mod klm;
 mod shoots;
+mod steps;
 mod view;
 
 pub use environment::Flow;
+pub(crate) use environment::kyma_path;
 pub(crate) use klm::reconciles;
-pub use view::start;
+pub use steps::STEPS;
+pub use view::{instance, start};
 pub(crate) use view::{Provisioned, View};
 
 use std::time::Duration;
 
 /// Scenario file whose landscape the suite is.
-const LANDSCAPE: &str = "scenarios/eu-sovereign.yaml";
+const LANDSCAPE: &str = "eu-sovereign";
 /// Intervals of the doubles, instead of ten to thirty seconds.
 const DOUBLES_POLL: Duration = Duration::from_millis(500);

@@ -20,7 +20,7 @@ use crate::rollout::Workload;
 use crate::synchronization::webhook_path;
 use clusters::cluster::{Cluster, ClusterOptions, Provider};
 use clusters::images::{self, Image, Role};
-use clusters::registry::{HOST, Registry};
+use clusters::registry::{HOSTS, Registry};
 use clusters::run::Run;
 use clusters::setup::Setup;
 use testkit::until::until;
@@ -155,7 +155,7 @@ impl Fixtures {
     }
 
     async fn start(&self, run: &Run, options: ClusterOptions) -> Result<Cluster> {
-        let options = options.with_registry(HOST, &self.registry.identity.ca_pem);
+        let options = options.with_registry(&HOSTS, &self.registry.identity.ca_pem);
         let cluster = Box::pin(Cluster::start(run, &self.provider, &options)).await?;
         cluster.load_image(&self.probe).await?;
         Ok(cluster)

@@ -1,105 +1,28 @@
-//! Landscapes as data: `scenarios/*.yaml` read, checked, and turned into what a cluster needs.
+//! The landscape of a scenario file on local clusters: authorities and credentials that this machine made.
 //!
-//! A scenario file is data alone; where it runs is an argument of [`objects()`]. The error of a bad file names the file and what is
-//! wrong, and the line of what cannot be read.
-//!
-//! Certificate authorities of a landscape are generated on first use and kept below `target`, so that the bundle of a kept
-//! cluster does not change from run to run. Their keys are not kept: nothing is signed with them.
-
-mod model;
-
-pub use crate::matching::differences;
-pub use model::{Content, Landscape, Workload, schema};
+//! Certificate authorities are generated on first use and kept below `target`, so that the bundle of a kept cluster does not
+//! change from run to run. Their keys are not kept: nothing is signed with them.
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, ensure};
-use serde_json::{Map, Value, json};
+use anyhow::{Context as _, Result, ensure};
+use conformance::{Landscape, Scenario, Trust};
+use serde_json::Value;
 
-use self::model::{Authority, Trust};
-use crate::admission::webhook::{config_map, pull_secret, trust_bundle};
 use clusters::evidence::slug;
+use clusters::images;
+use clusters::registry::{HOSTS, Registry};
 use clusters::workspace;
 use testkit::pki;
 
-/// A landscape and the file that it came from.
-#[derive(Debug, Clone)]
-pub struct Scenario {
-    /// The file.
-    pub file: PathBuf,
-    /// What it says.
-    pub landscape: Landscape,
+/// Reads a file of `scenarios/` by its name.
+pub fn scenario(name: &str) -> Result<Scenario> {
+    Scenario::load(&file(name))
 }
 
-impl Scenario {
-    /// Reads and checks a file.
-    pub fn load(file: &Path) -> anyhow::Result<Self> {
-        let text = read(file)?;
-        let options = serde_saphyr::options! { with_snippet: false, strict_booleans: true };
-        let landscape = serde_saphyr::from_str_with_options(&text, options);
-        let landscape: Landscape = landscape.map_err(|error| {
-            let line = error.location().map_or(0, |location| location.line());
-            let (file, shape) = (shown(file), "its shape: scenarios/schema.json");
-            anyhow::Error::new(error).context(format!("{file}:{line}: no landscape ({shape})"))
-        })?;
-        let scenario = Self {
-            file: file.to_owned(),
-            landscape,
-        };
-        scenario.check().with_context(|| shown(file))?;
-        Ok(scenario)
-    }
-
-    /// The first file of `scenarios/`, by name: what the demo shows.
-    pub fn first() -> anyhow::Result<Self> {
-        Self::load(files()?.first().context("scenarios/ has no YAML file")?)
-    }
-
-    /// The text of a workload's manifest.
-    pub fn manifest(&self, workload: &Workload) -> anyhow::Result<String> {
-        read(&self.manifest_file(workload))
-    }
-
-    /// The file of a workload's manifest.
-    pub fn manifest_file(&self, workload: &Workload) -> PathBuf {
-        self.file.with_file_name(&workload.manifest)
-    }
-
-    /// Whether no part contradicts another one or the files around it.
-    fn check(&self) -> anyhow::Result<()> {
-        let Landscape { name, config, .. } = &self.landscape;
-        let stem = self.file.file_stem().unwrap_or_default();
-        ensure!(stem == name.as_str(), "`name` is not the file's: {name}");
-        let document = Value::Object(config.clone()).to_string();
-        api::config::Document::parse(&document).context("`config` is no configuration document")?;
-        for workload in &self.landscape.workloads {
-            let file = self.manifest_file(workload);
-            ensure!(file.is_file(), "{} does not exist", shown(&file));
-        }
-        Ok(())
-    }
-}
-
-/// All files of `scenarios/`, by name.
-fn files() -> anyhow::Result<Vec<PathBuf>> {
-    let folder = workspace::root().join("scenarios");
-    let entries = std::fs::read_dir(&folder).with_context(|| shown(&folder))?;
-    let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-    files.retain(|path| path.extension().is_some_and(|ending| ending == "yaml"));
-    files.sort();
-    Ok(files)
-}
-
-fn read(file: &Path) -> anyhow::Result<String> {
-    std::fs::read_to_string(file).with_context(|| shown(file))
-}
-
-/// Puts the registry's real host wherever `${registry}` stands.
-pub fn placed(fields: &Map<String, Value>, registry: &str) -> Value {
-    let text = Value::Object(fields.clone()).to_string();
-    // The host of a registry needs no escaping in JSON.
-    let text = text.replace(model::REGISTRY, registry);
-    serde_json::from_str(&text).unwrap_or_default()
+/// The file of a scenario.
+pub fn file(name: &str) -> PathBuf {
+    workspace::root().join("scenarios").join(name).with_extension("yaml")
 }
 
 /// A path below the workspace's root, as seen from there.
@@ -108,50 +31,67 @@ pub fn shown(path: &Path) -> String {
     path.display().to_string()
 }
 
-/// The objects of a landscape in a namespace: of a runtime, as KIM would write them, or of KCP, where they are the sources. Namespace,
-/// ConfigMap, pull Secret and ClusterTrustBundle, as a stream that can be applied, with host and port of the private registry and the
-/// docker configuration that opens it.
-pub fn objects(
-    landscape: &Landscape,
-    namespace: &str,
-    registry: &str,
-    opens: &str,
-) -> anyhow::Result<String> {
-    let document = placed(&landscape.config, registry);
-    let mut objects = vec![
-        json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } }),
-        config_map(namespace, &format!("{document:#}")),
-    ];
-    if let Some(secret) = &landscape.pull_secret {
-        let mut object = pull_secret(namespace, &serde_json::from_str(opens)?);
-        object["metadata"]["name"] = json!(secret.name);
-        objects.push(object);
-    }
-    if let Some(trust) = &landscape.trust {
-        objects.push(trust_bundle(
-            &trust.name,
-            trust.signer.as_deref(),
-            &trust.pem()?,
-        ));
-    }
+/// The objects of a landscape in a namespace: of a runtime, as KIM would write them, or of KCP, where they are the sources. A
+/// stream that can be applied.
+pub fn objects(landscape: &Landscape, namespace: &str, registry: &Registry) -> Result<String> {
+    let hosts = landscape.pull_secret.iter().flat_map(|it| &it.registries);
+    let hosts: Vec<&str> = hosts.map(String::as_str).collect();
+    let docker_config = registry.identity.docker_config_of(0, &hosts);
+    let pem = landscape.trust.as_ref().map(pem).transpose()?;
+    let objects = conformance::objects::objects(landscape, namespace, &docker_config, &pem.unwrap_or_default())?;
     let texts: Vec<String> = objects.iter().map(Value::to_string).collect();
     Ok(texts.join("\n---\n"))
 }
 
-impl Trust {
-    /// The certificates of all authorities, PEM.
-    pub fn pem(&self) -> anyhow::Result<String> {
-        certificates(self, &workspace::state().join("authorities"))
-    }
+/// The certificates of all authorities, PEM.
+pub fn pem(trust: &Trust) -> Result<String> {
+    certificates(trust, &workspace::state().join("authorities"))
 }
 
-fn certificates(trust: &Trust, folder: &Path) -> anyhow::Result<String> {
-    let certificate = |Authority::Generate(name): &Authority| {
+fn certificates(trust: &Trust, folder: &Path) -> Result<String> {
+    let certificate = |name: &String| {
         let generate = || Ok(pki::Authority::new(name)?.pem().to_owned());
         workspace::get_or_create(&folder.join(format!("{}.pem", slug(name))), generate)
     };
     trust.authorities.iter().map(certificate).collect()
 }
 
+/// Puts the images of a landscape where local clusters find them: into the registry where this machine serves the host, and
+/// else under their whole name. Gives the latter, which have to be loaded into nodes.
+pub async fn provide_images(landscape: &Landscape, registry: &Registry) -> Result<Vec<images::Image>> {
+    let (probe, private) = (images::probe().await?, images::private_probe().await?);
+    let mut loaded = Vec::new();
+    for (name, place) in &landscape.registries {
+        for image in &place.images {
+            let conformance::Content::Probe = image.content;
+            if HOSTS.contains(&place.host.as_str()) {
+                registry.push(&private, &image.name).await?;
+            } else {
+                let reference = format!("{}/{}", place.host, image.name);
+                ensure!(!reference.contains(' '), "registries.{name}: {reference:?} is no image reference");
+                let tagged = probe.tagged(&reference).await;
+                loaded.push(tagged.with_context(|| format!("image {reference}"))?);
+            }
+        }
+    }
+    Ok(loaded)
+}
+
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_authority_is_generated_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let trust = Trust {
+            name: "x".to_owned(),
+            signer: None,
+            authorities: vec!["Root R1".to_owned()],
+        };
+        let pem = certificates(&trust, folder.path()).unwrap();
+        assert_eq!(certificates(&trust, folder.path()).unwrap(), pem);
+        assert!(pem.starts_with("-----BEGIN CERTIFICATE-----"), "{pem}");
+        assert!(pem.ends_with("-----END CERTIFICATE-----\n"), "{pem}");
+    }
+}

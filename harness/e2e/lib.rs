@@ -18,7 +18,6 @@
 pub mod admission;
 pub mod client;
 mod definitions;
-pub mod matching;
 pub mod runner;
 pub mod scenario;
 
@@ -30,6 +29,8 @@ mod gateway;
 pub mod install;
 #[cfg(feature = "clusters")]
 pub mod landscape;
+#[cfg(feature = "clusters")]
+pub mod local;
 #[cfg(feature = "clusters")]
 mod rollout;
 #[cfg(feature = "clusters")]

@@ -21,7 +21,7 @@ use serde_json::Value;
 
 use crate::client::{Answer, Client, Write};
 use crate::definitions::random;
-use crate::matching::walk;
+use testkit::matching::walk;
 
 /// A cluster of an environment.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

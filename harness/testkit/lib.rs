@@ -14,6 +14,7 @@
 
 pub mod apiserver;
 pub mod logs;
+pub mod matching;
 pub mod metrics;
 pub mod pki;
 pub mod tls;

@@ -1,78 +1,47 @@
-//! What the demo prints: a diff of the two Pods, one table, and a line for each measured time.
-//!
-//! Nothing is wider than 100 columns except commands to be copied. All text is colored: who prints it removes colors where
-//! there is no terminal.
+//! What the demo prints: the steps of the flow, the change of the Pod, and what to look at next. One screen, at most 100 columns.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
-use comfy_table::presets::{NOTHING, UTF8_FULL};
-use comfy_table::{ContentArrangement, Row, Table, TableStyle};
-use serde_json::Value;
+use conformance::readable;
 use similar::{ChangeTag, TextDiff};
 
-use super::comparison::{Comparison, WITH, WITHOUT};
-use super::pod::{PodResult, readable, waiting};
-use e2e::landscape::shown;
+use super::Seen;
 
-/// The first step: landscape, diff, table, and how to continue on a kept cluster.
-pub(super) fn comparison(comparison: &Comparison) -> String {
-    let (landscape, file) = (
-        &comparison.scenario.landscape,
-        shown(&comparison.scenario.file),
+/// The flow, and commands for kept clusters: of KCP, and of the runtime.
+pub(super) fn flow(seen: &Seen, kubeconfigs: Option<&[PathBuf; 2]>) -> String {
+    let steps = seen.steps.iter().map(|(step, seconds)| {
+        let who = BY.iter().find(|(name, _)| name == step).map_or("", |(_, who)| who);
+        format!("  {:>4} s  {step:<22} {}\n", seconds, paint(DIM, who))
+    });
+    let reported = format!(
+        "  {:>4.1} s  from a change of the Kyma's spec on the runtime to its reconcile by KLM, whose interval is an hour\n",
+        seen.reported.as_secs_f64()
     );
-    let decisions = comparison.decisions.iter();
-    let decisions = decisions.map(|it| it.split_once(": ").unwrap_or((it, "")));
-    let decisions = decisions.map(|(feature, reason)| [feature, reason]);
-    let verdict = match comparison.differences.join("\n    ") {
-        none if none.is_empty() => paint(GREEN, &format!("  ✓ the Pod is as {file} expects")),
-        all => paint(
-            RED,
-            &format!("  ✗ the Pod is not as {file} expects:\n    {all}"),
-        ),
-    };
-    let workload = format!(
-        "{}, applied unchanged twice: to Namespace {WITHOUT} before the webhook is installed, to Namespace {WITH} after",
-        shown(&comparison.manifest)
-    );
-    let facts = [
-        ["description", &landscape.description],
-        ["workload", &workload],
-    ];
-    let stored = "as the API server stores them: - without, + with the webhook";
     [
-        heading(&format!("Landscape {}", landscape.name), &file),
-        table(NOTHING, facts),
-        heading("Difference of the Pods", stored),
-        diff(comparison),
-        heading("Decisions", "as printed by preview for the same file"),
-        table(NOTHING, decisions),
-        heading("Result", "read from the API server and in the container"),
-        table(UTF8_FULL, results(comparison)),
-        verdict + "\n",
-        comparison
-            .kept
-            .as_ref()
-            .map_or_else(String::new, |kept| commands(comparison, kept)),
+        heading("A Runtime is created", "times by the API servers, seconds since the first step"),
+        steps.collect(),
+        heading("The module's Pod", "- the template of its Deployment, + the Pod as it runs"),
+        diff(seen),
+        heading("A change comes back", "watcher on the runtime → gateway on KCP → listener in KLM"),
+        reported,
+        kubeconfigs.map_or_else(String::new, commands),
     ]
     .concat()
 }
 
-/// A further step: what happened, in order.
-pub(super) fn step(title: &str, note: &str, facts: &[String]) -> String {
-    let mark = paint(GREEN, "✓");
-    let lines = facts.iter().map(|fact| format!("  {mark} {fact}\n"));
-    heading(title, note) + &lines.collect::<String>()
-}
-
-/// The last lines: the time, and what was left.
+/// The last lines: the time, what was left, and what to read.
 pub(super) fn closing(is_kept: bool, total: Duration, set_up: Duration) -> String {
     let left = if is_kept {
-        "the clusters are kept; remove them with: cargo harness cluster down"
+        "the control plane is kept; cargo harness cluster down removes it"
     } else {
-        "everything was removed; keep the clusters with: cargo demo --keep"
+        "everything was removed; look at it with: cargo demo --keep"
     };
-    let [total, set_up] = [total, set_up].map(|it| format!("{:.1} s", it.as_secs_f64()));
-    format!("\n  {total} in total, {set_up} of it set-up and builds\n  {left}")
+    let [total, set_up] = [total, set_up].map(|it| format!("{:.0} s", it.as_secs_f64()));
+    format!(
+        "\n  {total} in total, {set_up} of it builds and the control plane; {left}\n  \
+         next: docs/architecture.md (the same flow as a picture), docs/scenarios.md (check your own landscape)\n"
+    )
 }
 
 fn paint(code: u8, text: &str) -> String {
@@ -83,106 +52,49 @@ fn heading(title: &str, note: &str) -> String {
     format!("\n  {}  {}\n", paint(BOLD, title), paint(DIM, note))
 }
 
-/// The whole Pod, not only a patch of it: `-` marks what it has without the webhook, `+` what it has with it.
-fn diff(comparison: &Comparison) -> String {
-    let [before, after] = [&comparison.without, &comparison.with].map(|result| {
+fn diff(seen: &Seen) -> String {
+    let [before, after] = [&seen.template, &seen.pod].map(|it| {
         let options = serde_saphyr::ser_options! { folded_wrap_chars: usize::MAX };
-        serde_saphyr::to_string_with_options(&readable(&result.pod), options)
-            .unwrap_or_else(|error| error.to_string())
+        let text = serde_saphyr::to_string_with_options(&readable(it), options);
+        text.unwrap_or_else(|error| error.to_string())
     });
     let diff = TextDiff::from_lines(&before, &after);
-    let lines = diff.iter_all_changes().map(|change| {
-        let color = match change.tag() {
-            ChangeTag::Delete => RED,
-            ChangeTag::Insert => GREEN,
-            ChangeTag::Equal => DIM,
-        };
+    // The annotations that ask for it are the same on both sides.
+    let changes = diff.iter_all_changes().filter(|it| it.tag() != ChangeTag::Equal);
+    let lines = changes.map(|change| {
+        let color = if change.tag() == ChangeTag::Delete { RED } else { GREEN };
         let text = format!("{} {}", change.tag(), change.value().trim_end());
         format!("  {}\n", paint(color, &text))
     });
     lines.collect()
 }
 
-/// A row for each fact, with a column for each Pod.
-fn results(comparison: &Comparison) -> impl Iterator<Item = [String; 3]> {
-    let without = facts_of("without the webhook", &comparison.without);
-    let with = facts_of("with the webhook", &comparison.with);
-    let names = [
-        "",
-        "Pod",
-        "container",
-        "image",
-        "pull Secret",
-        "in the container",
+fn commands([kcp, runtime]: &[PathBuf; 2]) -> String {
+    let kcp = format!("kubectl --kubeconfig {}", kcp.display());
+    let runtime = format!("kubectl --kubeconfig {}", runtime.display());
+    let commands = [
+        format!("{kcp} -n kcp-system get runtimes,runtimebootstrappers,kymas"),
+        format!("{runtime} -n kyma-system get pod -l app=pause-test1 -o yaml"),
+        format!("{runtime} -n kyma-system patch kyma default --type=merge -p '{{\"spec\":{{\"channel\":\"fast\"}}}}'"),
+        format!("{kcp} -n kcp-system logs deployment/lifecycle-manager"),
     ];
-    let rows = names.into_iter().zip(without.into_iter().zip(with));
-    rows.map(|(name, (without, with))| [name.to_owned(), without, with])
+    let lines = commands.map(|it| format!("  {}\n", paint(CYAN, &it))).concat();
+    heading("Look yourself", "the clusters run until Ctrl-C") + &lines
 }
 
-/// A title, then phase, container, images, pull Secret, and what the container printed.
-fn facts_of(title: &str, PodResult { pod, answers }: &PodResult) -> [String; 6] {
-    let container = match waiting(pod) {
-        None => "started".to_owned(),
-        // Container runtimes repeat the image at every level; the last level is the cause.
-        Some((reason, message)) => match message.rfind("failed to ") {
-            None | Some(0) => format!("{reason}: {message}"),
-            Some(last) => format!("{reason}: … {}", &message[last..]),
-        },
-    };
-    let names = |list: &Value, field: &str| {
-        let members = list.as_array().into_iter().flatten();
-        let names: Vec<_> = members.filter_map(|it| it[field].as_str()).collect();
-        names.join("\n")
-    };
-    let answers: Vec<_> = answers.iter().map(|(text, _)| text.as_str()).collect();
-    let phase = pod["status"]["phase"].as_str();
-    [
-        title.to_owned(),
-        phase.unwrap_or("unknown").to_owned(),
-        container,
-        names(&pod["spec"]["containers"], "image"),
-        names(&pod["spec"]["imagePullSecrets"], "name"),
-        answers.join("\n"),
-    ]
-    .map(|text| {
-        if text.is_empty() {
-            "–".to_owned()
-        } else {
-            text
-        }
-    })
-}
-
-fn commands(comparison: &Comparison, container: &str) -> String {
-    let (preview, kubeconfig) = (&comparison.preview, comparison.kubeconfig.display());
-    let kubectl = format!("docker exec {container} kubectl");
-    let commands = format!(
-        "# why the first Pod waits\n{kubectl} -n {WITHOUT} describe pod\n\
-         # the second Pod\n{kubectl} -n {WITH} get pod -o yaml\n\
-         # logs of the webhook\n{kubectl} -n kyma-system logs -l app.kubernetes.io/name=rt-bootstrapper\n\
-         # the same decisions without a cluster\n{preview}\n\
-         # your own kubectl\nexport KUBECONFIG={kubeconfig}"
-    );
-    let commands = commands.lines().map(|line| {
-        let (gap, color) = if line.starts_with('#') {
-            ("\n", DIM)
-        } else {
-            ("", CYAN)
-        };
-        format!("{gap}{}\n", paint(color, line))
-    });
-    heading("Next", "the cluster is kept") + &commands.collect::<String>()
-}
-
-/// A table of at most 98 columns with a margin of two.
-fn table<R: Into<Row>>(style: TableStyle, rows: impl IntoIterator<Item = R>) -> String {
-    let mut table = Table::new();
-    table.load_style(style).set_width(98).add_rows(rows);
-    table.set_content_arrangement(ContentArrangement::Dynamic);
-    let lines: Vec<_> = table.lines().collect();
-    format!("  {}\n", lines.join("\n  "))
-}
-
+/// Who does what is a step.
+const BY: [(&str, &str); 10] = [
+    ("Runtime created", "KEB"),
+    ("kubeconfig published", "KIM, when the cluster answers"),
+    ("webhook installed", "the controller on KCP"),
+    ("webhook available", "two replicas on the runtime"),
+    ("Runtime Ready", "the gate: KEB goes on"),
+    ("Kyma created", "KEB"),
+    ("module applied", "KLM"),
+    ("Pod admitted", "the webhook"),
+    ("Pod runs", "image and credentials of the landscape"),
+    ("Kyma Ready", "KLM"),
+];
 const BOLD: u8 = 1;
 const DIM: u8 = 2;
 const RED: u8 = 31;
@@ -192,72 +104,34 @@ const CYAN: u8 = 36;
 #[cfg(test)]
 mod tests {
     use anstream::adapter::strip_str;
-    use e2e::landscape::Scenario;
     use serde_json::json;
 
     use super::*;
 
-    fn example() -> Comparison {
-        let path = "kyma-project/rt-bootstrapper/pause:e2e";
-        let message = format!(
-            "failed to pull and unpack image \"replace.me/{path}\": failed to do request: no such host"
-        );
-        let waiting = json!({ "waiting": { "reason": "ErrImagePull", "message": message } });
-        let pod = |host: &str, status: Value, secrets: Value, answers| PodResult {
-            pod: json!({
-                "spec": {
-                    "containers": [{ "name": "pause", "image": format!("{host}/{path}") }],
-                    "imagePullSecrets": secrets,
-                },
-                "status": status,
-            }),
-            answers,
-        };
-        let pending = json!({ "phase": "Pending", "containerStatuses": [{ "state": waiting }] });
-        let running = json!({ "phase": "Running" });
-        let secrets = json!([{ "name": "registry-credentials" }]);
-        let answers = vec![("KYMA_FIPS_MODE_ENABLED=true".to_owned(), true)];
-        Comparison {
-            scenario: Scenario::first().unwrap(),
-            manifest: "scenarios/fixtures/pause-test1.yaml".into(),
-            kubeconfig: "demo.yaml".into(),
-            without: pod("replace.me", pending, Value::Null, Vec::new()),
-            with: pod("r.test:5000", running, secrets, answers),
-            decisions: vec!["applied  alter-img-registry: a long reason, ".repeat(6)],
-            preview: "runtime-bootstrapper preview".to_owned(),
-            differences: Vec::new(),
-            kept: None,
-        }
-    }
-
     #[test]
-    fn report_has_diff_result_decisions_and_commands_in_a_hundred_columns() {
-        let mut example = example();
-        let text = strip_str(&comparison(&example)).to_string();
+    fn report_has_steps_and_change_on_one_screen() {
+        let pod = |image: &str| json!({"spec": {"containers": [{"name": "pause", "image": image}]}});
+        let seen = Seen {
+            steps: e2e::flow::STEPS.map(|step| (step, 7)).to_vec(),
+            template: pod("replace.me/pause:1"),
+            pod: pod("r.test:5000/pause:1"),
+            differences: Vec::new(),
+            reported: Duration::from_millis(420),
+        };
+        let text = flow(&seen, None) + &closing(false, Duration::from_secs(60), Duration::from_secs(9));
+        let text = strip_str(&text).to_string();
         let longest = text.lines().map(|line| line.chars().count()).max();
-        assert!(
-            longest <= Some(100) && !text.contains("docker exec"),
-            "{text}"
-        );
-        example.kept = Some("kept-demo".to_owned());
-        example.differences.push("spec.x: is absent".to_owned());
-        let kept = strip_str(&comparison(&example)).to_string();
-        let shown = [
-            "-   - image: replace.me/kyma-project/rt-bootstrapper/pause:e2e",
-            "+   - image: r.test:5000/kyma-project/rt-bootstrapper/pause:e2e",
-            "ErrImagePull: … failed to do",
-            "┆ registry-credentials",
-            "KYMA_FIPS_MODE_ENABLED=true",
-            "applied  alter-img-registry  a long",
-            "✓ the Pod is as scenarios/eu-sovereign.yaml expects",
-        ];
-        let shown_if_kept = [
-            "docker exec kept-demo kubectl -n without-webhook describe pod",
-            "expects:\n    spec.x: is absent",
-        ];
-        let expected = shown.map(|it| (&text, it)).into_iter();
-        for (text, expected) in expected.chain(shown_if_kept.map(|it| (&kept, it))) {
-            assert!(text.contains(expected), "{expected} is not in\n{text}");
+        assert!(longest <= Some(115) && text.lines().count() <= 40, "{text}");
+        for shown in [
+            "-   - image: replace.me/pause:1",
+            "+   - image: r.test:5000/pause:1",
+            "   7 s  Kyma Ready             KLM",
+            " 0.4 s  from a change",
+        ] {
+            assert!(text.contains(shown), "{shown} is not in\n{text}");
+        }
+        for (step, _) in BY {
+            assert!(e2e::flow::STEPS.contains(&step), "{step} is not a step");
         }
     }
 }

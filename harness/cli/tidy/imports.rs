@@ -21,9 +21,10 @@ const MAY_IMPORT: &str = "
     testkit: clusters*
     clusters: api testkit
     doubles: api runtime-watcher-listener testkit
-    e2e: api rt-bootstrapper-serve runtime-watcher-listener testkit clusters doubles chassis* policy* webhook*
+    conformance: api testkit
+    e2e: api rt-bootstrapper-serve runtime-watcher-listener testkit clusters conformance doubles chassis* policy* webhook*
     bench: api runtime-watcher-types rt-bootstrapper-serve runtime-watcher-listener testkit clusters
-    harness: api runtime-watcher-listener testkit clusters e2e bench";
+    harness: api runtime-watcher-listener testkit clusters conformance doubles e2e bench";
 
 /// Any crate may use it in its tests, and itself with other features.
 const TESTKIT: &str = "testkit";

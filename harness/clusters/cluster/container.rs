@@ -172,7 +172,7 @@ mod tests {
         #[case] privileged: bool,
         #[case] capabilities: usize,
     ) {
-        let options = ClusterOptions::new("skr").with_registry("r.test:5000", "PEM");
+        let options = ClusterOptions::new("skr").with_registry(&["r.test:5000"], "PEM");
         let slot = Slot {
             name: "skr".to_owned(),
             labels: HashMap::new(),

@@ -57,8 +57,8 @@ pub struct ClusterOptions {
     pub node: bool,
     /// Whether it serves and projects ClusterTrustBundles.
     trust_bundles: bool,
-    /// The registry that the node trusts: `host:port` and the certificate of its authority, PEM.
-    registry: Option<(String, String)>,
+    /// The registries that the node trusts: `host:port` of each, and the certificate of their authority, PEM.
+    registry: Option<(Vec<String>, String)>,
 }
 
 impl ClusterOptions {
@@ -85,9 +85,10 @@ impl ClusterOptions {
         self
     }
 
-    /// With a registry that the node trusts.
-    pub fn with_registry(self, host: &str, ca_pem: &str) -> Self {
-        let registry = Some((host.to_owned(), ca_pem.to_owned()));
+    /// With registries of one authority that the node trusts.
+    pub fn with_registry(self, hosts: &[&str], ca_pem: &str) -> Self {
+        let hosts = hosts.iter().map(|it| (*it).to_owned()).collect();
+        let registry = Some((hosts, ca_pem.to_owned()));
         Self { registry, ..self }
     }
 
@@ -124,11 +125,12 @@ impl ClusterOptions {
 
     /// The file in which k3s reads of registries, and the certificate that it names.
     pub(super) fn registry_files(&self) -> Vec<(String, String)> {
-        let registry = self.registry.iter().flat_map(|(host, ca_pem)| {
+        let registry = self.registry.iter().flat_map(|(hosts, ca_pem)| {
             let ca_file = "/etc/rancher/k3s/registry.pem";
             let tls = serde_json::json!({"tls": {"ca_file": ca_file}});
+            let configs: BTreeMap<_, _> = hosts.iter().map(|host| (host, &tls)).collect();
             // JSON is YAML.
-            let text = serde_json::json!({"configs": {(host): tls}}).to_string();
+            let text = serde_json::json!({ "configs": configs }).to_string();
             let file = "/etc/rancher/k3s/registries.yaml";
             [
                 (ca_file.to_owned(), ca_pem.clone()),

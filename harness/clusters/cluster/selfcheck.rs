@@ -34,7 +34,7 @@ async fn in_run(setup: &Setup, run: &Run, laps: &mut Laps) -> anyhow::Result<()>
     laps.end("build the probe");
     let registry = Registry::start(run, &setup.registry_image).await?;
     laps.end("start the registry");
-    let options = ClusterOptions::new("check").with_registry(HOST, &registry.identity.ca_pem);
+    let options = ClusterOptions::new("check").with_registry(&[HOST], &registry.identity.ca_pem);
     let start = Cluster::start(run, &setup.provider, &options);
     let cluster = progress::show("start a cluster", start).await?;
     laps.end("start a cluster, node Ready");

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use api::names::SKR_NAMESPACE;
-use api::runtimes::{MODE_SIGNAL, WEBHOOK_DEPLOYMENT, kubeconfig_secret};
+use api::runtimes::WEBHOOK_DEPLOYMENT;
 use jiff::Timestamp;
 
 use super::prelude::*;
-use crate::flow::{Flow, Provisioned, View, reconciles};
+use crate::flow::{Flow, Provisioned, View, kyma_path, reconciles};
 use crate::rollout::kill;
 use kube::Resource as _;
 
@@ -64,10 +64,6 @@ async fn is_ready(env: &View, provisioned: &Provisioned) -> Result {
     check(kyma["status"]["state"] == "Ready", &kyma["status"])
 }
 
-fn kyma_path(name: &str) -> String {
-    format!("/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/kymas/{name}")
-}
-
 /// Measured from the creation of the Runtime; nothing is built meanwhile.
 #[then(regex = r#"^the Kyma of Runtime "([^"]+)" is Ready within (\d+) seconds$"#)]
 async fn ready_within(scenario: &mut Scenario, name: String, seconds: u64) -> Result {
@@ -91,7 +87,7 @@ async fn in_order(scenario: &mut Scenario, name: String, step: &Step) -> Result 
     let mut earlier = (Timestamp::UNIX_EPOCH, String::new());
     for line in lines.lines().map(str::trim).filter(|it| !it.is_empty()) {
         let (_, what) = line.split_once(' ').context("a number and a step")?;
-        let time = time_of(&env, &provisioned, what).await?;
+        let time = env.time_of(&provisioned.instance, what).await?;
         let (before, earlier_step) = &earlier;
         ensure!(
             time >= *before,
@@ -100,67 +96,6 @@ async fn in_order(scenario: &mut Scenario, name: String, step: &Step) -> Result 
         earlier = (time, what.to_owned());
     }
     Ok(())
-}
-
-async fn time_of(env: &View, provisioned: &Provisioned, what: &str) -> Result<Timestamp> {
-    let id = &provisioned.instance.runtime_id;
-    let skr = &env.shoots.find(&provisioned.instance.shoot)?.api;
-    let kcp = &env.kcp.api;
-    let on_kcp = |path: &str| format!("/apis/{path}/{id}");
-    let runtime = on_kcp("infrastructuremanager.kyma-project.io/v1/namespaces/kcp-system/runtimes");
-    let bootstrapper =
-        on_kcp("operator.kyma-project.io/v1alpha1/namespaces/kcp-system/runtimebootstrappers");
-    let secret = format!(
-        "/api/v1/namespaces/kcp-system/secrets/{}",
-        kubeconfig_secret(id)
-    );
-    let apps = format!("/apis/apps/v1/namespaces/{SKR_NAMESPACE}/deployments");
-    let webhook = format!("{apps}/{WEBHOOK_DEPLOYMENT}");
-    let module = format!("{apps}/pause-test1");
-    let created = "/metadata/creationTimestamp";
-    let is_signal = provisioned.instance.mode == MODE_SIGNAL;
-    let text = match what {
-        "Runtime created" => at(kcp, &runtime, created).await?,
-        "kubeconfig published" => at(kcp, &secret, created).await?,
-        "webhook installed" => at(skr, &webhook, created).await?,
-        "webhook available" => transition(skr, &webhook, "Available").await?,
-        "Runtime Ready" if is_signal => transition(kcp, &runtime, "Configured").await?,
-        "Runtime Ready" => transition(kcp, &bootstrapper, "Ready").await?,
-        "Kyma created" => at(kcp, &kyma_path(id), created).await?,
-        "module applied" => at(skr, &module, created).await?,
-        "Pod admitted" => module_pod(skr).await?["metadata"]["creationTimestamp"].take(),
-        "Pod runs" => {
-            let pod = module_pod(skr).await?;
-            let ready = condition(&pod, "Ready");
-            ready.context("the Pod has no condition Ready")?
-        }
-        "Kyma Ready" => transition(kcp, &kyma_path(id), "Modules").await?,
-        other => bail!("unknown step of the flow: {other}"),
-    };
-    let text = text.as_str().with_context(|| format!("{what}: no time"))?;
-    Ok(text.parse()?)
-}
-
-async fn at(client: &Client, path: &str, pointer: &str) -> Result<Value> {
-    Ok(client.get(path).await?.at(pointer).clone())
-}
-
-async fn transition(client: &Client, path: &str, kind: &str) -> Result<Value> {
-    let object = client.get(path).await?.object;
-    let found = condition(&object, kind);
-    found.with_context(|| format!("condition {kind} is not True: {}", object["status"]))
-}
-
-/// The last transition of a condition that is True.
-fn condition(object: &Value, kind: &str) -> Option<Value> {
-    let mut conditions = items(&object["status"]["conditions"]);
-    let found = conditions.find(|it| it["type"] == kind && it["status"] == "True");
-    found.map(|it| it["lastTransitionTime"].clone())
-}
-
-async fn module_pod(skr: &Client) -> Result<Value> {
-    let pod = skr.items(&pods_path("app=pause-test1")).await?.pop();
-    pod.context("the module has no Pod")
 }
 
 /// From the moment on at which the Runtime is Ready: the first look that finds it so is followed by a Pod at once.

@@ -6,7 +6,7 @@ use testkit::until::until;
 use super::observation::expect_within;
 use super::pod::{baseline, comparable};
 use super::prelude::*;
-use crate::matching::walk;
+use testkit::matching::walk;
 
 #[given(regex = r#"^(?:ephemeral container "(.+)" of )?(Pod "[^"]+") is Running$"#)]
 #[then(regex = r#"^(?:ephemeral container "(.+)" of )?(Pod "[^"]+") is Running$"#)]

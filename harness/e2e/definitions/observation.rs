@@ -6,7 +6,7 @@ use testkit::until::until;
 use super::PATIENCE;
 use super::object::{ensure_written, named, read, strip_server_fields};
 use super::prelude::*;
-use crate::matching::differences;
+use testkit::matching::differences;
 
 /// "is deleted" waits and needs an earlier step that saw the object; "does not exist" looks for a while.
 #[given(regex = "^(.+) (exists)$")]

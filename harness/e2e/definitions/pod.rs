@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::prelude::*;
 use crate::admission::webhook::{LANDSCAPE, VOLUME};
-use crate::matching::walk;
+use testkit::matching::walk;
 
 /// Image that every node has.
 const IMAGE: &str = "localhost/probe:1";

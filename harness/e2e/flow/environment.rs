@@ -2,9 +2,13 @@
 
 use std::sync::Arc;
 
-use anyhow::Result;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
 use api::runtimes::{KCP_NAMESPACE, MODE, MODE_SIGNAL};
-use doubles::keb::{Keb, Waiting};
+use conformance::Scenario;
+use doubles::keb::{Instance, Keb, Waiting};
 use doubles::kim::{Bootstrapper, Garden, Kim, Settings};
 use doubles::{Objects, klm};
 use serde_json::{Value, json};
@@ -16,7 +20,7 @@ use super::{DOUBLES_POLL, LANDSCAPE};
 use crate::client::Client;
 use crate::gateway::{Certificates, Gateway, HOST as GATEWAY};
 use crate::install::{Fixtures, printed_text};
-use crate::landscape::{self, Scenario};
+use crate::landscape;
 use crate::rollout::Workload;
 use crate::synchronization::control_plane::ControlPlane;
 use crate::synchronization::controller::{Controller, Installation};
@@ -26,11 +30,12 @@ use clusters::images::{self, Image, Role};
 use clusters::progress;
 use clusters::registry::HOST as REGISTRY;
 use clusters::setup::Setup;
-use clusters::workspace;
+use testkit::until::until;
 
 /// KCP with everything on it, and the doubles.
 pub struct Flow {
     fixtures: Arc<Fixtures>,
+    scenario: Scenario,
     controller: Image,
     /// The product's images under tags of another version: of the controller, and of the webhook.
     pub(crate) upgraded: [Image; 2],
@@ -43,8 +48,14 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// Starts everything, or uses what an earlier run kept.
+    /// Starts everything for the suite's landscape, or uses what an earlier run kept.
     pub async fn start(setup: &Setup, keep: bool) -> Result<Self> {
+        let scenario = landscape::scenario(LANDSCAPE)?;
+        Self::start_with(setup, keep, &scenario).await
+    }
+
+    /// The same for the landscape of a scenario.
+    pub async fn start_with(setup: &Setup, keep: bool, scenario: &Scenario) -> Result<Self> {
         let fixtures = Arc::new(Fixtures::prepare(setup, keep).await?);
         let controller = images::product(Role::Controller).await?;
         let upgraded = [
@@ -59,7 +70,9 @@ impl Flow {
             cluster,
         };
         let node = kcp.cluster.node_address().await?;
-        let further = [watcher.clone(), upgraded[1].clone()];
+        let loaded = landscape::provide_images(&scenario.landscape, &fixtures.registry).await?;
+        let further = [watcher.clone(), upgraded[1].clone()].into_iter();
+        let further = further.chain(loaded).collect();
         let shoots = Arc::new(Shoots::new(Arc::clone(&fixtures), further, node));
         let waiting = Waiting {
             provisioning: DOUBLES_POLL,
@@ -71,6 +84,7 @@ impl Flow {
             keb: Keb::new(Objects::new(kcp.cluster.client()), waiting),
             gateway: Gateway::new(kcp.api.clone()),
             kims: Vec::new(),
+            scenario: scenario.clone(),
             controller,
             upgraded,
             fixtures,
@@ -96,9 +110,14 @@ impl Flow {
             "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": KCP_NAMESPACE },
         });
         kcp.cluster.apply(&namespace.to_string()).await?;
-        publish_landscape(&self.fixtures, kcp).await?;
+        let landscape = &self.scenario.landscape;
+        let sources = landscape::objects(landscape, KCP_NAMESPACE, &self.fixtures.registry)?;
+        kcp.cluster.apply(&sources).await?;
+        self.put_webhook_manifests(None).await?;
         let authority = klm_pod::authority(&kcp.api).await?;
-        klm_pod::install(&kcp.cluster, &klm, &watcher.reference, &authority).await?;
+        let watchers = &landscape.watchers;
+        let watchers = (!watchers.is_empty()).then_some(watchers.as_slice());
+        klm_pod::install(&kcp.cluster, &klm, &watcher.reference, &authority, watchers).await?;
         for image in [&gateway, &self.controller, &self.upgraded[0]] {
             kcp.cluster.load_image(image).await?;
         }
@@ -113,13 +132,14 @@ impl Flow {
     }
 
     fn start_kims(&self) -> Vec<AbortOnDropHandle<()>> {
+        let landscape = &self.scenario.landscape;
         let garden = Garden::new(self.shoots.clone());
         let installs = Settings {
             selector: format!("{MODE}={MODE_SIGNAL}"),
             bootstrapper: Some(Bootstrapper {
                 manifests: WEBHOOK_MANIFESTS.to_owned(),
-                pull_secret: Some(api::names::PULL_SECRET.to_owned()),
-                trust_bundle: Some(crate::admission::webhook::TRUST_BUNDLE.to_owned()),
+                pull_secret: landscape.pull_secret.as_ref().map(|it| it.name.clone()),
+                trust_bundle: landscape.trust.as_ref().map(|it| it.name.clone()),
             }),
             bootstrapper_requeue: DOUBLES_POLL,
             ..Settings::default()
@@ -134,7 +154,7 @@ impl Flow {
     }
 
     /// Removes everything that is not kept.
-    pub(super) async fn stop(self) -> Result<()> {
+    pub async fn stop(self) -> Result<()> {
         // They use the clusters until they have ended.
         for kim in self.kims {
             kim.abort();
@@ -152,7 +172,7 @@ impl Flow {
             .fixtures
             .registry
             .identity
-            .docker_config_of(user, REGISTRY);
+            .docker_config_of(user, &[REGISTRY]);
         let object =
             crate::admission::webhook::pull_secret(KCP_NAMESPACE, &serde_json::from_str(&opens)?);
         self.kcp.cluster.apply(&object.to_string()).await.map(drop)
@@ -166,7 +186,39 @@ impl Flow {
         } else {
             [&self.controller, &self.fixtures.webhook]
         };
-        install_controller(&self.kcp, images).await
+        let [controller, webhook] = images.map(|it| it.reference.as_str());
+        let controller = Controller::new(controller, webhook).with_sources(&self.scenario);
+        controller.install(&self.kcp, &Installation::default()).await
+    }
+
+    /// Lets KEB provision a Runtime, and waits until its Kyma is Ready.
+    pub async fn provision(&self, instance: &Instance, limit: Duration) -> Result<()> {
+        let ready = async {
+            let path = kyma_path(&instance.runtime_id);
+            let is_ready = || async {
+                let kyma = self.kcp.api.find(&path).await?;
+                ensure!(kyma["status"]["state"] == "Ready", "{}", kyma["status"]);
+                anyhow::Ok(())
+            };
+            anyhow::Ok(until("the Kyma is Ready", limit, is_ready).await?)
+        };
+        tokio::try_join!(self.keb.provision(instance), ready)?;
+        Ok(())
+    }
+
+    /// Lets KEB deprovision a Runtime, and waits for its end.
+    pub async fn deprovision(&self, instance: &Instance) -> Result<()> {
+        self.keb.deprovision(instance).await
+    }
+
+    /// Kubeconfig of KCP.
+    pub fn kcp_kubeconfig(&self) -> PathBuf {
+        self.kcp.cluster.kubeconfig_path.clone()
+    }
+
+    /// Kubeconfig of the cluster of a Runtime.
+    pub fn kubeconfig(&self, instance: &Instance) -> Result<PathBuf> {
+        Ok(self.shoots.find(&instance.shoot)?.cluster.kubeconfig_path.clone())
     }
 
     /// Writes the manifests that KIM installs, with the image of the webhook or another one.
@@ -176,7 +228,7 @@ impl Flow {
     }
 
     /// Keeps what explains a failure: objects, Events and logs of KCP, Envoy's among them.
-    pub(crate) async fn collect(&self, evidence: &Evidence) {
+    pub async fn collect(&self, evidence: &Evidence) {
         let lists = [
             ("runtimes", "infrastructuremanager.kyma-project.io/v1"),
             ("kymas", "operator.kyma-project.io/v1beta2"),
@@ -193,26 +245,9 @@ impl Flow {
     }
 }
 
-/// Pushes the images of the landscape, and writes on KCP what a landscape owner writes: the sources, and the manifests that
-/// KIM installs.
-async fn publish_landscape(fixtures: &Fixtures, kcp: &ControlPlane) -> Result<()> {
-    let scenario = Scenario::load(&workspace::root().join(LANDSCAPE))?;
-    let landscape = &scenario.landscape;
-    let private = images::private_probe().await?;
-    for image in &landscape.registry.images {
-        fixtures.registry.push(&private, &image.name).await?;
-    }
-    let opens = fixtures.registry.identity.docker_config(REGISTRY);
-    let sources = landscape::objects(landscape, KCP_NAMESPACE, REGISTRY, &opens)?;
-    kcp.cluster.apply(&sources).await?;
-    put_webhook_manifests(kcp, &fixtures.webhook.reference).await
-}
-
-/// Installs a controller, which installs a webhook on runtimes.
-async fn install_controller(kcp: &ControlPlane, images: [&Image; 2]) -> Result<()> {
-    let [controller, webhook] = images.map(|it| it.reference.as_str());
-    let controller = Controller::new(controller, webhook);
-    controller.install(kcp, &Installation::default()).await
+/// Path of a Kyma on KCP.
+pub(crate) fn kyma_path(name: &str) -> String {
+    format!("/apis/operator.kyma-project.io/v1beta2/namespaces/{KCP_NAMESPACE}/kymas/{name}")
 }
 
 async fn put_webhook_manifests(kcp: &ControlPlane, image: &str) -> Result<()> {

@@ -23,6 +23,7 @@ pub(super) async fn install(
     image: &Image,
     watcher: &str,
     authority: &Authority,
+    watchers: Option<&[conformance::Watcher]>,
 ) -> Result<()> {
     kcp.load_image(image).await?;
     for crd in [crds::KYMAS, crds::RUNTIMES, crds::GARDENER_CLUSTERS] {
@@ -32,7 +33,9 @@ pub(super) async fn install(
     let ca = json!({ "ca.crt": authority.pem(), "ca.key": key });
     let folder = tempfile::tempdir()?;
     let list = folder.path().join("watchers.yaml");
-    std::fs::write(&list, WATCHERS)?;
+    // JSON is YAML.
+    let text = watchers.map(serde_json::to_string).transpose()?;
+    std::fs::write(&list, text.as_deref().unwrap_or(WATCHERS))?;
     let list = list.to_str().context("a path in UTF-8")?;
     let arguments = [
         "manifests",

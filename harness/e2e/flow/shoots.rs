@@ -19,7 +19,7 @@ use clusters::images::Image;
 pub(crate) struct Shoots {
     fixtures: Arc<Fixtures>,
     /// What every node has beside the images of the fixtures.
-    images: [Image; 2],
+    images: Vec<Image>,
     /// Address of the node of KCP, on which the gateway has a port.
     kcp_node: String,
     running: Mutex<BTreeMap<String, Arc<Shoot>>>,
@@ -32,7 +32,7 @@ pub(crate) struct Shoot {
 }
 
 impl Shoots {
-    pub(super) fn new(fixtures: Arc<Fixtures>, images: [Image; 2], kcp_node: String) -> Self {
+    pub(super) fn new(fixtures: Arc<Fixtures>, images: Vec<Image>, kcp_node: String) -> Self {
         Self {
             fixtures,
             images,

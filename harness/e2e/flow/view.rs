@@ -52,6 +52,17 @@ impl Environments for Arc<Flow> {
     }
 }
 
+/// An instance of names of its own.
+pub fn instance(mode: &str, modules: &[&str]) -> Instance {
+    let unique = random();
+    Instance {
+        runtime_id: format!("f10e0000-{}-4000-8000-{}", &unique[..4], &unique[4..]),
+        shoot: format!("flow-{}", &unique[..7]),
+        mode: mode.to_owned(),
+        modules: modules.iter().map(|it| (*it).to_owned()).collect(),
+    }
+}
+
 impl View {
     /// What all scenarios share, for an action at the end of the scenario.
     pub(crate) fn shared(&self) -> Arc<Flow> {
@@ -70,13 +81,8 @@ impl View {
 
     /// Lets KEB provision a Runtime, without waiting for it.
     pub(crate) fn provision(&self, name: &str, mode: &str, modules: &str) -> Provisioned {
-        let unique = random();
-        let instance = Instance {
-            runtime_id: format!("f10e0000-{}-4000-8000-{}", &unique[..4], &unique[4..]),
-            shoot: format!("flow-{}", &unique[..7]),
-            mode: mode.to_owned(),
-            modules: modules.split(", ").map(str::to_owned).collect(),
-        };
+        let modules: Vec<&str> = modules.split(", ").collect();
+        let instance = instance(mode, &modules);
         let (flow, own) = (self.shared(), instance.clone());
         let running = tokio::spawn(async move { flow.keb.provision(&own).await });
         let provisioned = Provisioned {

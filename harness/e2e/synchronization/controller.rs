@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, ensure};
 use api::runtimes::KCP_NAMESPACE;
+use conformance::Scenario;
 use serde_json::Value;
 use tokio::sync::Mutex;
 
@@ -17,6 +18,8 @@ use crate::rollout::{Workload, kill};
 pub(crate) struct Controller {
     image: String,
     webhook_image: String,
+    /// Flags that name the sources.
+    sources: Vec<String>,
     installed: Mutex<Option<Installation>>,
 }
 
@@ -50,8 +53,21 @@ impl Controller {
         Self {
             image: image.to_owned(),
             webhook_image: webhook_image.to_owned(),
+            sources: vec![format!("--kcp-cluster-trust-bundle={TRUST_BUNDLE}")],
             installed: Mutex::new(None),
         }
+    }
+
+    /// The same with the sources that a scenario has.
+    pub(crate) fn with_sources(self, scenario: &Scenario) -> Self {
+        let landscape = &scenario.landscape;
+        let bundle = landscape.trust.as_ref().map(|it| it.name.as_str());
+        let secret = landscape.pull_secret.as_ref().map(|it| it.name.as_str());
+        let sources = vec![
+            format!("--kcp-cluster-trust-bundle={}", bundle.unwrap_or_default()),
+            format!("--kcp-pull-secret-name={}", secret.unwrap_or_default()),
+        ];
+        Self { sources, ..self }
     }
 
     /// The manifests of the webhook, as KIM installs them.
@@ -87,13 +103,13 @@ impl Controller {
     }
 
     async fn manifests(&self, installation: &Installation) -> Result<Vec<Value>> {
-        let bundle = format!("--kcp-cluster-trust-bundle={TRUST_BUNDLE}");
         let webhook = format!("--webhook-image={}", self.webhook_image);
         let mut arguments = vec!["manifests", "controller"];
         if !installation.without_direct {
             arguments.push("--direct");
         }
-        arguments.extend(["--image", &self.image, "--", &bundle]);
+        arguments.extend(["--image", &self.image, "--"]);
+        arguments.extend(self.sources.iter().map(String::as_str));
         let flags = installation.flags.iter().map(String::as_str);
         let names_webhook = flags.clone().any(|it| it.starts_with("--webhook-image="));
         if !installation.without_direct && !names_webhook {

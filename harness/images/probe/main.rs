@@ -13,14 +13,21 @@ use std::net::{TcpListener, TcpStream, ToSocketAddrs as _};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let words: Vec<String> = std::env::args().collect();
+    let mut words: Vec<&str> = words.iter().map(String::as_str).collect();
+    // Called by another name, it does what the program of that name does.
+    let name = words.first().and_then(|it| it.rsplit('/').next());
+    match (name, words.first_mut()) {
+        (Some(name @ ("cat" | "printenv")), Some(first)) => *first = name,
+        (_, Some(_)) => drop(words.remove(0)),
+        (_, None) => {}
+    }
     let done = match words.as_slice() {
         [] => loop {
             std::thread::park();
         },
         ["exit", code] => return code.parse::<u8>().map_or(ExitCode::FAILURE, ExitCode::from),
-        ["env", name] => variable(name),
+        ["env" | "printenv", name] => variable(name),
         ["cat", file] => cat(file),
         ["resolve", name] => resolve(name),
         ["http"] => serve(),

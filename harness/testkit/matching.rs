@@ -49,7 +49,7 @@ fn in_order(path: &str, items: &[Value], actual: &[Value], found: &mut Vec<Strin
 }
 
 /// Changes a value and then everything in it.
-pub(crate) fn walk(value: &mut Value, change: &impl Fn(&mut Value)) {
+pub fn walk(value: &mut Value, change: &impl Fn(&mut Value)) {
     change(value);
     match value {
         Value::Array(items) => items.iter_mut().for_each(|it| walk(it, change)),

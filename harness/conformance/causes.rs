@@ -1,0 +1,244 @@
+//! The likely cause of a failed check and the next command to type, from what the cluster has shown.
+//!
+//! Pure: the checks gather, this file judges. A cause is a guess by the evidence and says so where it has none.
+
+use serde_json::Value;
+
+use api::names;
+use api::runtimes::WEBHOOK_DEPLOYMENT;
+
+/// What the cluster has shown about a workload.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Seen<'a> {
+    /// How `kubectl` reaches the cluster.
+    pub(crate) kubectl: &'a str,
+    /// Manifest of the workload.
+    pub(crate) manifest: &'a str,
+    /// The Pod, if there is one.
+    pub(crate) pod: Option<&'a Value>,
+    /// Messages of the Events of type Warning in its namespace.
+    pub(crate) warnings: &'a [String],
+    /// Mutating webhooks that get Pods.
+    pub(crate) webhooks: &'a Webhooks,
+}
+
+/// The mutating webhook configurations that get new Pods.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Webhooks {
+    /// Whether ours is among them.
+    pub(crate) ours: bool,
+    /// Names of the others.
+    pub(crate) others: Vec<String>,
+}
+
+/// A likely cause and the next command.
+pub(crate) type Cause = (String, String);
+
+impl Webhooks {
+    pub(crate) fn of(configurations: &[Value]) -> Self {
+        let mut found = Self::default();
+        for configuration in configurations.iter().filter(|it| gets_pods(it)) {
+            match configuration["metadata"]["name"].as_str() {
+                Some(names::WEBHOOK_CONFIGURATION) => found.ours = true,
+                name => found.others.extend(name.map(str::to_owned)),
+            }
+        }
+        found
+    }
+}
+
+/// Whether one of its webhooks is asked for new Pods.
+fn gets_pods(configuration: &Value) -> bool {
+    let has = |list: &Value, names: &[&str]| {
+        let mut items = list.as_array().into_iter().flatten().filter_map(Value::as_str);
+        items.any(|it| it == "*" || names.contains(&it))
+    };
+    let mut rules = configuration["webhooks"].as_array().into_iter().flatten();
+    rules.any(|webhook| {
+        let mut rules = webhook["rules"].as_array().into_iter().flatten();
+        rules.any(|rule| {
+            has(&rule["operations"], &["CREATE"])
+                && has(&rule["apiGroups"], &[""])
+                && has(&rule["resources"], &["pods", "*/*"])
+        })
+    })
+}
+
+/// Why a Pod is not as it is expected to be.
+pub(crate) fn of_difference(seen: &Seen<'_>, differences: &[String]) -> Cause {
+    let kubectl = seen.kubectl;
+    let annotation = |pod: &Value| pod["metadata"]["annotations"][names::MARKER] == "true";
+    let is_changed = seen.pod.is_some_and(annotation);
+    let others = &seen.webhooks.others;
+    let logs = format!("{kubectl} -n {} logs deployment/{WEBHOOK_DEPLOYMENT} --tail=50", names::SKR_NAMESPACE);
+    let preview = format!(
+        "{kubectl} -n {} get configmap {} -o yaml | runtime-bootstrapper preview --config /dev/stdin {}",
+        names::SKR_NAMESPACE,
+        names::CONFIG_MAP,
+        seen.manifest
+    );
+    if !seen.webhooks.ours && others.is_empty() {
+        let cause = "no webhook is registered for Pods, so none was asked";
+        return (cause.to_owned(), format!("{kubectl} get mutatingwebhookconfigurations"));
+    }
+    if differences.iter().any(|it| it.contains("clusterTrustBundle") || it.contains("olumes") || it.contains("volumeMounts"))
+        && is_changed
+    {
+        let cause = "the webhook mounts a ClusterTrustBundle only if it exists under the name of the configuration document";
+        return (cause.to_owned(), format!("{kubectl} get clustertrustbundles"));
+    }
+    if is_changed && !others.is_empty() {
+        let cause = format!("the Pod was changed by our webhook, and by another one that gets Pods as well: {others:?}");
+        return (cause, format!("{kubectl} get mutatingwebhookconfigurations {} -o yaml", others.join(" ")));
+    }
+    if is_changed {
+        let cause = "the webhook changed the Pod, but decided otherwise: the document or the annotations do not ask for it";
+        return (cause.to_owned(), preview);
+    }
+    if seen.webhooks.ours {
+        let cause = "the webhook did not change the Pod: it was not reached (the API server then admits the Pod unchanged), or nothing opts in";
+        return (cause.to_owned(), logs);
+    }
+    let cause = format!("none of the webhooks that get Pods made this change: {others:?}");
+    (cause, format!("{kubectl} get mutatingwebhookconfigurations {} -o yaml", others.join(" ")))
+}
+
+/// Why a Pod was changed that must not be.
+pub(crate) fn of_change(seen: &Seen<'_>) -> Cause {
+    let kubectl = seen.kubectl;
+    let is_ours = seen.pod.is_some_and(|pod| pod["metadata"]["annotations"][names::MARKER] == "true");
+    if is_ours {
+        let cause = "the configuration document, the Namespace or the Pod opts in";
+        let next = format!("{kubectl} -n {} get configmap {} -o yaml", names::SKR_NAMESPACE, names::CONFIG_MAP);
+        return (cause.to_owned(), next);
+    }
+    let others = &seen.webhooks.others;
+    let cause = format!("another mutating webhook or the ServiceAccount changed it; webhooks that get Pods: {others:?}");
+    (cause, format!("{kubectl} get mutatingwebhookconfigurations"))
+}
+
+/// Why a workload has no Pod, or its Pod does not run.
+pub(crate) fn of_no_run(seen: &Seen<'_>) -> Cause {
+    let kubectl = seen.kubectl;
+    let warnings = seen.warnings.join("\n");
+    let again = format!("{kubectl} apply -f {} && {kubectl} get events --sort-by=.lastTimestamp", seen.manifest);
+    let pod = seen.pod.unwrap_or(&Value::Null);
+    if let Some((reason, message)) = waiting(pod) {
+        let text = format!("{message} {warnings}").to_lowercase();
+        let has = |words: &[&str]| words.iter().any(|it| text.contains(it));
+        let credentials = format!(
+            "{kubectl} -n {} get secret {} -o jsonpath='{{.type}}'",
+            names::SKR_NAMESPACE,
+            names::PULL_SECRET
+        );
+        let is_pull = reason.contains("Image");
+        let cause = if is_pull && has(&["x509", "certificate"]) {
+            "the node does not trust the certificate of the registry"
+        } else if is_pull && has(&["unauthorized", "401", "403", "denied", "no basic auth", "authorization failed"]) {
+            return ("the registry rejects the credentials, or the Pod has none".to_owned(), credentials);
+        } else if is_pull && has(&["no such host", "dial tcp", "timeout", "refused", "i/o"]) {
+            "the node cannot reach the registry"
+        } else if is_pull && has(&["not found", "manifest unknown", "404"]) {
+            "the registry does not have this image"
+        } else if is_pull {
+            "the node cannot pull the image"
+        } else {
+            "a container cannot be started"
+        };
+        return (format!("{cause} ({reason})"), again);
+    }
+    if warnings.contains("clustertrustbundle") || warnings.contains("ClusterTrustBundle") {
+        let cause = "the node cannot mount the ClusterTrustBundle: it is absent, or its kubelet does not project bundles";
+        return (cause.to_owned(), format!("{kubectl} get clustertrustbundles"));
+    }
+    if let Some(message) = unschedulable(pod) {
+        return (format!("no node takes the Pod: {message}"), format!("{kubectl} describe nodes"));
+    }
+    if seen.pod.is_none() && !warnings.is_empty() {
+        return ("the API server rejects the Pods of the workload".to_owned(), again);
+    }
+    ("not known: the Pod shows no reason".to_owned(), again)
+}
+
+/// Reason and message of the first container that waits.
+pub(crate) fn waiting(pod: &Value) -> Option<(&str, &str)> {
+    let lists = ["initContainerStatuses", "containerStatuses"];
+    let mut containers = lists.iter().flat_map(|it| pod["status"][*it].as_array().into_iter().flatten());
+    let waiting = containers.find_map(|it| {
+        let waiting = &it["state"]["waiting"];
+        // Not a fault: the Pod is on its way.
+        let is_fault = !["", "ContainerCreating", "PodInitializing"].contains(&waiting["reason"].as_str()?);
+        is_fault.then_some(waiting)
+    })?;
+    let text = |key: &str| waiting[key].as_str().unwrap_or_default();
+    Some((text("reason"), text("message")))
+}
+
+fn unschedulable(pod: &Value) -> Option<&str> {
+    let mut conditions = pod["status"]["conditions"].as_array()?.iter();
+    conditions.find(|it| it["reason"] == "Unschedulable")?["message"].as_str()
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+
+    fn ours(others: &[&str]) -> Webhooks {
+        let others = others.iter().map(|it| (*it).to_owned()).collect();
+        Webhooks { ours: true, others }
+    }
+
+    fn changed(is_changed: bool) -> Value {
+        let value = is_changed.then_some("true");
+        json!({"metadata": {"annotations": {(names::MARKER): value}}})
+    }
+
+    #[rstest]
+    #[case::nothing_registered(Webhooks::default(), false, "no webhook is registered")]
+    #[case::not_asked(ours(&[]), false, "was not reached")]
+    #[case::decided_otherwise(ours(&[]), true, "decided otherwise")]
+    #[case::another_webhook(ours(&["mesh"]), true, "another one that gets Pods as well: [\"mesh\"]")]
+    #[case::another_implementation(Webhooks { ours: false, others: vec!["x".to_owned()] }, false, "made this change: [\"x\"]")]
+    fn difference_has_a_likely_cause(#[case] webhooks: Webhooks, #[case] is_changed: bool, #[case] said: &str) {
+        let pod = changed(is_changed);
+        let (kubectl, manifest) = ("kubectl --kubeconfig k", "m.yaml");
+        let seen = Seen { kubectl, manifest, pod: Some(&pod), warnings: &[], webhooks: &webhooks };
+        let (cause, next) = of_difference(&seen, &["spec.containers[0].image: …".to_owned()]);
+        assert!(cause.contains(said), "{cause}");
+        assert!(next.starts_with(kubectl), "{next}");
+    }
+
+    #[rstest]
+    #[case::credentials("ErrImagePull", "failed to authorize: 401 Unauthorized", "rejects the credentials")]
+    #[case::absent("ImagePullBackOff", "x: not found", "does not have this image")]
+    #[case::away("ErrImagePull", "dial tcp: lookup r: no such host", "cannot reach the registry")]
+    #[case::untrusted("ErrImagePull", "tls: x509: unknown authority", "does not trust")]
+    #[case::crash("CrashLoopBackOff", "back-off", "cannot be started")]
+    fn waiting_container_has_a_likely_cause(#[case] reason: &str, #[case] message: &str, #[case] said: &str) {
+        let waiting = json!({"reason": reason, "message": message});
+        let pod = json!({"status": {"containerStatuses": [{"state": {"waiting": waiting}}]}});
+        let webhooks = ours(&[]);
+        let seen = Seen { kubectl: "kubectl", manifest: "m", pod: Some(&pod), warnings: &[], webhooks: &webhooks };
+        let (cause, _) = of_no_run(&seen);
+        assert!(cause.contains(said), "{cause}");
+    }
+
+    #[rstest]
+    #[case::ours(names::WEBHOOK_CONFIGURATION, "pods", "CREATE", Webhooks { ours: true, others: vec![] })]
+    #[case::wildcard("w", "*", "*", Webhooks { ours: false, others: vec!["w".to_owned()] })]
+    #[case::updates_only("w", "pods", "UPDATE", Webhooks::default())]
+    #[case::another_kind("w", "nodes", "CREATE", Webhooks::default())]
+    fn webhooks_that_get_pods_are_found(
+        #[case] name: &str,
+        #[case] resource: &str,
+        #[case] operation: &str,
+        #[case] expected: Webhooks,
+    ) {
+        let rule = json!({"apiGroups": [""], "operations": [operation], "resources": [resource]});
+        let object = json!({"metadata": {"name": name}, "webhooks": [{"rules": [rule]}]});
+        assert_eq!(Webhooks::of(&[object]), expected);
+    }
+}

@@ -1,0 +1,196 @@
+//! A cluster that a run looks at: reached by its kubeconfig alone, through a client that sends only what the list of requests has.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+use http::header::CONTENT_TYPE;
+use http::{Method, Request};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::AttachParams;
+use serde_json::{Value, json};
+use tokio::io::AsyncReadExt as _;
+use tokio::time::timeout;
+
+use crate::requests::{Allowed, guarded};
+
+/// A cluster before its requests are known.
+#[derive(Clone)]
+pub struct Endpoint {
+    /// The runtime's name in the scenario, or `kcp`.
+    pub name: String,
+    /// How `kubectl` reaches it: `kubectl --kubeconfig FILE`.
+    pub kubectl: String,
+    /// A client of its API server.
+    pub client: kube::Client,
+}
+
+impl Endpoint {
+    /// The cluster of a kubeconfig, by its current context. Nothing is sent.
+    ///
+    /// # Errors
+    /// The file is not readable or no kubeconfig.
+    pub async fn of_file(name: &str, file: &Path) -> Result<Self> {
+        let shown = file.display();
+        let text = std::fs::read_to_string(file).with_context(|| format!("kubeconfig {shown}"))?;
+        let config = testkit::client_config(&text).await;
+        let mut config = config.with_context(|| format!("kubeconfig {shown}"))?;
+        config.connect_timeout = Some(CONNECT_TIMEOUT);
+        let client = kube::Client::try_from(config).with_context(|| format!("kubeconfig {shown}"))?;
+        Ok(Self {
+            name: name.to_owned(),
+            kubectl: format!("kubectl --kubeconfig {shown}"),
+            client,
+        })
+    }
+}
+
+/// A cluster and what may be sent to it.
+#[derive(Clone)]
+pub(crate) struct Cluster {
+    pub(crate) name: String,
+    pub(crate) kubectl: String,
+    client: kube::Client,
+}
+
+impl Cluster {
+    pub(crate) fn new(endpoint: &Endpoint, allowed: BTreeSet<Allowed>) -> Self {
+        Self {
+            name: endpoint.name.clone(),
+            kubectl: endpoint.kubectl.clone(),
+            client: guarded(endpoint.client.clone(), allowed),
+        }
+    }
+
+    /// The answer to one request within a time limit. Errors name the request, and never its body.
+    async fn send(&self, method: Method, path: &str, kind: &str, body: &Value) -> Result<Value, Refused> {
+        let bytes = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+        let request = Request::builder().method(method.clone()).uri(path);
+        let request = request.header(CONTENT_TYPE, kind).body(bytes);
+        let request = request.map_err(|error| Refused::other(&error))?;
+        let sent = timeout(TIME_LIMIT, self.client.request::<Value>(request)).await;
+        let cause = match sent {
+            Ok(Ok(answer)) => return Ok(answer),
+            Ok(Err(kube::Error::Api(status))) => {
+                return Err(Refused {
+                    code: Some(status.code),
+                    text: format!("{method} {path}: {} {}", status.code, status.message),
+                });
+            }
+            Ok(Err(error)) => root_cause(&error),
+            Err(_) => format!("no answer within {TIME_LIMIT:?}"),
+        };
+        Err(Refused { code: None, text: format!("{method} {path}: {cause}") })
+    }
+
+    /// An object, or none.
+    pub(crate) async fn find(&self, path: &str) -> Result<Option<Value>> {
+        match self.send(Method::GET, path, JSON, &Value::Null).await {
+            Ok(object) => Ok(Some(object)),
+            Err(refused) if refused.code == Some(404) => Ok(None),
+            Err(refused) => Err(self.error(refused)),
+        }
+    }
+
+    /// The items of a list; none where the kind is not served.
+    pub(crate) async fn list(&self, path: &str) -> Result<Vec<Value>> {
+        let list = self.find(path).await?.unwrap_or_default();
+        Ok(list["items"].as_array().cloned().unwrap_or_default())
+    }
+
+    pub(crate) async fn create(&self, path: &str, object: &Value) -> Result<Value> {
+        let created = self.send(Method::POST, path, JSON, object).await;
+        created.map_err(|refused| self.error(refused))
+    }
+
+    pub(crate) async fn merge(&self, path: &str, patch: &Value) -> Result<Value> {
+        let patched = self.send(Method::PATCH, path, MERGE, patch).await;
+        patched.map_err(|refused| self.error(refused))
+    }
+
+    /// Deletes; what is gone already is no error.
+    pub(crate) async fn delete(&self, path: &str, options: &Value) -> Result<()> {
+        match self.send(Method::DELETE, path, JSON, options).await {
+            Err(refused) if refused.code != Some(404) => Err(self.error(refused)),
+            _ => Ok(()),
+        }
+    }
+
+    /// A page that is not JSON: metrics of a Pod, through the proxy of the API server.
+    pub(crate) async fn text(&self, path: &str) -> Result<String> {
+        let request = Request::get(path).body(Vec::new())?;
+        let answer = timeout(TIME_LIMIT, self.client.request_text(request)).await;
+        let answer = answer.with_context(|| format!("GET {path}: no answer"))?;
+        answer.map_err(|error| anyhow!("{}: GET {path}: {}", self.name, root_cause(&error)))
+    }
+
+    /// Whether the user of the kubeconfig has a right.
+    pub(crate) async fn is_allowed(&self, allowed: &Allowed) -> Result<bool> {
+        let review = json!({
+            "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+            "spec": { "resourceAttributes": allowed.right() },
+        });
+        let answer = self.create(REVIEWS, &review).await?;
+        Ok(answer["status"]["allowed"] == true)
+    }
+
+    /// What a command prints in the first container of a Pod.
+    pub(crate) async fn exec(&self, namespace: &str, pod: &str, command: &[&str]) -> Result<String> {
+        let pods = kube::Api::<Pod>::namespaced(self.client.clone(), namespace);
+        let exchange = async {
+            let mut process = pods.exec(pod, command.to_vec(), &AttachParams::default()).await?;
+            let status = process.take_status();
+            let (mut out, mut err) = (String::new(), String::new());
+            if let (Some(stdout), Some(stderr)) = (process.stdout(), process.stderr()) {
+                let (mut stdout, mut stderr) = (stdout.take(LARGEST), stderr.take(LARGEST));
+                tokio::try_join!(stdout.read_to_string(&mut out), stderr.read_to_string(&mut err))?;
+            }
+            let status = match status {
+                Some(status) => status.await,
+                None => None,
+            };
+            let ended = status.and_then(|it| it.status).unwrap_or_default();
+            ensure!(ended == "Success", "{ended} {}", err.trim());
+            Ok(out)
+        };
+        let printed = timeout(TIME_LIMIT, exchange).await;
+        let printed = printed.map_err(anyhow::Error::from).flatten();
+        printed.with_context(|| format!("{}: run {command:?} in Pod {namespace}/{pod}", self.name))
+    }
+
+    fn error(&self, refused: Refused) -> anyhow::Error {
+        anyhow!("{}: {}", self.name, refused.text)
+    }
+}
+
+/// The innermost cause: the outer ones say only that a request failed.
+fn root_cause(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
+}
+
+/// A request without a success: the API server's answer, or none.
+struct Refused {
+    code: Option<u16>,
+    text: String,
+}
+
+impl Refused {
+    fn other(error: &dyn std::error::Error) -> Self {
+        Self { code: None, text: root_cause(error) }
+    }
+}
+
+/// Where rights are asked for.
+pub(crate) const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+const JSON: &str = "application/json";
+const MERGE: &str = "application/merge-patch+json";
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Of one request.
+const TIME_LIMIT: Duration = Duration::from_secs(15);
+/// Of what a command prints, bytes.
+const LARGEST: u64 = 1 << 20;

@@ -1,0 +1,118 @@
+//! Checks of one change on one runtime: whether the watcher reports it to KCP.
+//!
+//! What arrived is read from the watcher's own metrics, so these checks are not part of `--only contract`. Changes of other objects
+//! at the same time are counted too: a watcher that reports more than expected may have had reason to.
+
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+use testkit::until::until;
+
+use crate::cluster::Cluster;
+use crate::model::{EventCheck, Subresource};
+use crate::report::{Failure, Family, Outcome};
+use crate::run::Context;
+use crate::runtime::counted;
+use crate::workloads::collection;
+
+/// Creates an object, changes it, and looks whether an event is delivered.
+pub(crate) async fn check(
+    context: &Context<'_>,
+    cluster: &Cluster,
+    (index, event): (usize, &EventCheck),
+) -> Result<()> {
+    let title = format!("Change \"{}\" is {}", event.name, if event.reported { "reported to KCP" } else { "not reported to KCP" });
+    if context.options.only_contract {
+        return Ok(());
+    }
+    if let Err(error) = delivered(cluster).await {
+        let reason = format!("the metrics of the watcher cannot be read: {error:#}");
+        context.record(cluster, &title, Family::Metrics, Outcome::NotRun { reason });
+        return Ok(());
+    }
+    let namespace = context.namespaces.of_event(index);
+    context.create_namespace(cluster, &namespace, &crate::model::Namespace::default()).await?;
+    let object = &context.scenario.manifest(&event.manifest)?.object;
+    let path = collection(object, &namespace);
+    cluster.create(&path, object).await?;
+    // The creation is an event as well, with one more that confirms it.
+    let quiet = until("the watcher has nothing to deliver", context.options.patience, || async {
+        let waiting = watcher(cluster, "watcher_outbox_events").await?;
+        ensure!(waiting == 0, "{waiting} events are not delivered");
+        Ok(())
+    });
+    if let Err(error) = quiet.await {
+        context.record(cluster, &title, Family::Metrics, failed(cluster, event, "an empty outbox", &error.to_string()));
+        return Ok(());
+    }
+    let before = (delivered(cluster).await?, asked(cluster).await?);
+    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+    let sub = event.change.subresource.map(|Subresource::Status| "/status").unwrap_or_default();
+    cluster.merge(&format!("{path}/{name}{sub}"), &Value::Object(event.change.patch.clone())).await?;
+    let outcome = outcome(context, cluster, event, before).await;
+    context.record(cluster, &title, Family::Metrics, outcome);
+    Ok(())
+}
+
+async fn outcome(context: &Context<'_>, cluster: &Cluster, event: &EventCheck, before: (u64, u64)) -> Outcome {
+    let (delivered_before, asked_before) = before;
+    let seen = until("the watcher was asked", context.options.patience, || async {
+        let count = if event.reported {
+            delivered(cluster).await? - delivered_before
+        } else {
+            asked(cluster).await? - asked_before
+        };
+        ensure!(count > 0, "not yet");
+        Ok(())
+    });
+    match seen.await {
+        Err(_) if event.reported => return failed(cluster, event, "an event delivered to KCP", "no event"),
+        Err(_) => {
+            // A rule on another subresource: the API server does not even ask.
+            return Outcome::Passed;
+        }
+        Ok(()) if event.reported => return Outcome::Passed,
+        Ok(()) => {}
+    }
+    // It was asked: the event would be in the outbox or delivered by now.
+    let counts = async { Ok::<_, anyhow::Error>((delivered(cluster).await?, watcher(cluster, "watcher_outbox_events").await?)) };
+    match counts.await {
+        Ok((after, 0)) if after == delivered_before => Outcome::Passed,
+        Ok((after, waiting)) => {
+            let found = format!("{} events delivered, {waiting} not delivered yet", after - delivered_before);
+            failed(cluster, event, "no event", &found)
+        }
+        Err(error) => Outcome::NotRun { reason: format!("{error:#}") },
+    }
+}
+
+fn failed(cluster: &Cluster, event: &EventCheck, expected: &str, found: &str) -> Outcome {
+    let cause = if event.reported {
+        "no Watcher selects this change, or KCP cannot be reached: then the outbox is not empty"
+    } else {
+        "a Watcher selects more than intended, or another object changed at the same time"
+    };
+    let change = json!(event.change.patch);
+    Outcome::Failed(Box::new(Failure {
+        expected: expected.to_owned(),
+        found: found.to_owned(),
+        location: format!("{}: {} with {change}", cluster.name, event.manifest),
+        cause: cause.to_owned(),
+        next: format!("{} -n {NAMESPACE} logs -l {PODS} --tail=50", cluster.kubectl),
+    }))
+}
+
+async fn watcher(cluster: &Cluster, series: &str) -> Result<u64> {
+    counted(cluster, NAMESPACE, PODS, PORT, series).await
+}
+
+async fn delivered(cluster: &Cluster) -> Result<u64> {
+    watcher(cluster, "watcher_delivered_events_total").await
+}
+
+async fn asked(cluster: &Cluster) -> Result<u64> {
+    watcher(cluster, "watcher_admission_request_total").await
+}
+
+const NAMESPACE: &str = "kyma-system";
+const PODS: &str = "app=skr-webhook";
+const PORT: u16 = 2112;

@@ -1,0 +1,280 @@
+//! Scenario files: read and checked, with the file, the line and what was expected in each error.
+//!
+//! Everything that a run needs from files is read here, before any request is sent.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use serde_json::{Map, Value};
+
+use crate::model::{EventCheck, Expectation, Landscape, Workload};
+
+/// A landscape, the file that it came from, and the manifests that it names.
+#[derive(Debug, Clone)]
+pub struct Scenario {
+    /// The file.
+    pub file: PathBuf,
+    /// What it says, with the hosts of registries in the place of their names.
+    pub landscape: Landscape,
+    text: String,
+    manifests: BTreeMap<String, Manifest>,
+}
+
+/// A manifest: what makes Pods (or the object of an event), and what has to exist before.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Manifest {
+    /// Its text as it is in the file, with the hosts of registries in the place of their names.
+    pub text: String,
+    /// The object.
+    pub object: Value,
+    /// Other objects of the stream.
+    pub others: Vec<Value>,
+}
+
+impl Scenario {
+    /// Reads and checks a file.
+    ///
+    /// # Errors
+    /// The file or one that it names is not readable, not YAML, or not what the schema or another part of the file expects.
+    pub fn load(file: &Path) -> Result<Self> {
+        let text = read(file)?;
+        let landscape = parse(file, &text)?;
+        let mut scenario = Self {
+            file: file.to_owned(),
+            landscape,
+            text,
+            manifests: BTreeMap::new(),
+        };
+        scenario.check_references()?;
+        scenario.place_registries()?;
+        scenario.read_manifests()?;
+        Ok(scenario)
+    }
+
+    /// The manifest of this name, as the scenario names it.
+    ///
+    /// # Errors
+    /// The scenario does not name it.
+    pub fn manifest(&self, name: &str) -> Result<&Manifest> {
+        let found = self.manifests.get(name);
+        found.with_context(|| format!("{}: no manifest {name}", self.file.display()))
+    }
+
+    /// The file of a manifest.
+    pub fn manifest_file(&self, name: &str) -> PathBuf {
+        self.file.with_file_name(name)
+    }
+
+    /// Names of the runtimes, in order.
+    pub fn runtimes(&self) -> impl Iterator<Item = &str> {
+        self.landscape.runtimes.iter().map(|it| it.name.as_str())
+    }
+
+    /// The first line that has a text, as an error names it: `file:line`.
+    fn place(&self, text: &str) -> String {
+        let line = self.text.lines().position(|line| line.contains(text));
+        let file = self.file.display();
+        line.map_or(file.to_string(), |line| format!("{file}:{}", line + 1))
+    }
+
+    fn fail<T>(&self, at: &str, what: impl std::fmt::Display) -> Result<T> {
+        Err(anyhow!("{}: {what}", self.place(at)))
+    }
+
+    /// What the schema cannot say.
+    fn check_references(&self) -> Result<()> {
+        let Landscape { name, config, .. } = &self.landscape;
+        let stem = self.file.file_stem().unwrap_or_default().to_string_lossy();
+        if stem != name.as_str() {
+            return self.fail("name:", format!("name is {name:?}, expected {stem:?}, the name of the file"));
+        }
+        let document = Value::Object(config.clone()).to_string();
+        if let Err(error) = api::config::Document::parse(&document) {
+            return self.fail("config:", format!("config: {error}"));
+        }
+        let runtimes: BTreeSet<&str> = self.runtimes().collect();
+        if runtimes.is_empty() || runtimes.len() < self.landscape.runtimes.len() {
+            return self.fail("runtimes:", "runtimes: expected at least one, each with a name of its own");
+        }
+        let workloads = self.landscape.workloads.iter().map(|it| &it.runtimes);
+        let events = self.landscape.events.iter().map(|it| &it.runtimes);
+        for named in workloads.chain(events).flatten() {
+            if !runtimes.contains(named.as_str()) {
+                let known: Vec<&str> = self.runtimes().collect();
+                return self.fail(named, format!("runtime {named:?}: expected one of {known:?}"));
+            }
+        }
+        for Workload { expect, manifest, .. } in &self.landscape.workloads {
+            let Expectation { unchanged, pod, .. } = expect;
+            if *unchanged != pod.is_empty() {
+                return self.fail(manifest, format!("{manifest}: expect: either `pod` with fields, or `unchanged: true`"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts the hosts of registries into everything that may name one.
+    fn place_registries(&mut self) -> Result<()> {
+        let mut landscape = self.landscape.clone();
+        landscape.config = self.placed_fields(&landscape.config, "config")?;
+        for host in landscape.pull_secret.iter_mut().flat_map(|it| &mut it.registries) {
+            *host = self.placed(host, "pullSecret.registries")?;
+        }
+        for workload in &mut landscape.workloads {
+            workload.expect.pod = self.placed_fields(&workload.expect.pod, "expect.pod")?;
+        }
+        self.landscape = landscape;
+        Ok(())
+    }
+
+    fn placed_fields(&self, fields: &Map<String, Value>, what: &str) -> Result<Map<String, Value>> {
+        let text = self.placed(&Value::Object(fields.clone()).to_string(), what)?;
+        Ok(serde_json::from_str(&text)?)
+    }
+
+    fn placed(&self, text: &str, what: &str) -> Result<String> {
+        let mut text = text.to_owned();
+        for (name, registry) in &self.landscape.registries {
+            ensure!(
+                is_host(&registry.host),
+                "{}: registries.{name}.host is {:?}, expected HOST or HOST:PORT",
+                self.place("host:"),
+                registry.host
+            );
+            text = text.replace(&format!("${{{name}}}"), &registry.host);
+        }
+        let unknown = text.split_once("${").and_then(|(_, rest)| rest.split_once('}'));
+        if let Some((name, _)) = unknown {
+            let known: Vec<&String> = self.landscape.registries.keys().collect();
+            let at = format!("${{{name}}}");
+            return self.fail(&at, format!("{what}: {at}: expected a name of `registries`: {known:?}"));
+        }
+        Ok(text)
+    }
+
+    fn read_manifests(&mut self) -> Result<()> {
+        let workloads = self.landscape.workloads.iter();
+        let workloads = workloads.map(|it| (it.manifest.clone(), true));
+        let events = self.landscape.events.iter().map(|it| (it.manifest.clone(), false));
+        let named: Vec<(String, bool)> = workloads.chain(events).collect();
+        for (name, is_workload) in named {
+            let manifest = self.read_manifest(&name, is_workload);
+            let manifest = manifest.with_context(|| self.place(&name))?;
+            self.manifests.insert(name, manifest);
+        }
+        Ok(())
+    }
+
+    fn read_manifest(&self, name: &str, is_workload: bool) -> Result<Manifest> {
+        let file = self.manifest_file(name);
+        let expected = "expected a file, seen from the folder of the scenario file";
+        ensure!(file.is_file(), "manifest {name} does not exist: {expected}");
+        let text = self.placed(&read(&file)?, name)?;
+        let documents = serde_saphyr::from_multiple::<Value>(&text);
+        let documents = documents.map_err(|error| yaml_error(&file, "expected a YAML stream", error))?;
+        let mut objects: Vec<Value> = documents.into_iter().filter(|it| !it.is_null()).collect();
+        for object in &mut objects {
+            for key in ["/apiVersion", "/kind", "/metadata/name"] {
+                let is_text = object.pointer(key).is_some_and(Value::is_string);
+                ensure!(is_text, "{}: {key}: expected a string", file.display());
+            }
+            // The namespace of a run takes its place.
+            if let Some(metadata) = object["metadata"].as_object_mut() {
+                metadata.remove("namespace");
+            }
+        }
+        let main = |object: &Value| !is_workload || template_path(object).is_some();
+        let mut found = objects.iter().enumerate().filter(|(_, it)| main(it));
+        let (first, second) = (found.next().map(|(at, _)| at), found.next());
+        let at = first.with_context(|| format!("{}: expected one of {KINDS:?}", file.display()))?;
+        if second.is_some() {
+            bail!("{}: expected one object that makes Pods, found several", file.display());
+        }
+        let object = objects.remove(at);
+        Ok(Manifest { text, object, others: objects })
+    }
+}
+
+impl Workload {
+    /// Its name in reports.
+    pub fn shown(&self) -> &str {
+        let stem = Path::new(&self.manifest).file_stem().and_then(|it| it.to_str());
+        self.name.as_deref().or(stem).unwrap_or(&self.manifest)
+    }
+
+    /// Whether it runs on a runtime.
+    pub fn is_on(&self, runtime: &str) -> bool {
+        self.runtimes.is_empty() || self.runtimes.iter().any(|it| it == runtime)
+    }
+}
+
+impl EventCheck {
+    /// Whether it is made on a runtime.
+    pub fn is_on(&self, runtime: &str) -> bool {
+        self.runtimes.is_empty() || self.runtimes.iter().any(|it| it == runtime)
+    }
+}
+
+/// Where a workload has the template of its Pods, as a JSON pointer; empty for a Pod; none for an object that makes no Pods.
+pub(crate) fn template_path(object: &Value) -> Option<&'static str> {
+    match object["kind"].as_str()? {
+        "Pod" => Some(""),
+        "CronJob" => Some("/spec/jobTemplate/spec/template"),
+        kind if KINDS.contains(&kind) => Some("/spec/template"),
+        _ => None,
+    }
+}
+
+/// The template of the Pods of a workload.
+pub(crate) fn template(object: &Value) -> &Value {
+    let path = template_path(object).unwrap_or_default();
+    object.pointer(path).unwrap_or(&Value::Null)
+}
+
+fn parse(file: &Path, text: &str) -> Result<Landscape> {
+    let options = serde_saphyr::options! { with_snippet: false, strict_booleans: true };
+    let parsed = serde_saphyr::from_str_with_options(text, options);
+    parsed.map_err(|error| yaml_error(file, "expected a scenario (scenarios/schema.json)", error))
+}
+
+fn yaml_error(file: &Path, expected: &str, error: serde_saphyr::Error) -> anyhow::Error {
+    let line = error.location().map_or(0, |location| location.line());
+    let context = format!("{}:{line}: {expected}", file.display());
+    anyhow::Error::new(error).context(context)
+}
+
+/// Reads a file of a bounded size.
+fn read(file: &Path) -> Result<String> {
+    let shown = || file.display().to_string();
+    let length = std::fs::metadata(file).with_context(shown)?.len();
+    ensure!(
+        length <= LARGEST,
+        "{}: {length} bytes, expected at most {LARGEST}",
+        file.display()
+    );
+    std::fs::read_to_string(file).with_context(shown)
+}
+
+/// Host and port, which need no escaping in JSON.
+fn is_host(text: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || ".-:".contains(c);
+    !text.is_empty() && text.chars().all(plain)
+}
+
+/// Largest scenario file and manifest, bytes.
+const LARGEST: u64 = 1 << 20;
+/// Kinds that make Pods.
+pub(crate) const KINDS: [&str; 8] = [
+    "Pod",
+    "Deployment",
+    "ReplicaSet",
+    "StatefulSet",
+    "DaemonSet",
+    "Job",
+    "CronJob",
+    "ReplicationController",
+];
+
+#[cfg(test)]
+mod tests;

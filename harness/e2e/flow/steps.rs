@@ -1,0 +1,118 @@
+//! The steps of the flow for one Runtime: when each happened, by the times that the API servers stored, and what a module's Pod
+//! looks like.
+
+use anyhow::{Context as _, Result, bail, ensure};
+use api::names::SKR_NAMESPACE;
+use api::runtimes::{MODE_SIGNAL, WEBHOOK_DEPLOYMENT, kubeconfig_secret};
+use doubles::keb::Instance;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::klm::reconciles;
+use super::{Flow, kyma_path};
+use crate::client::{Client, Write};
+
+/// The steps in their order, as features name them.
+pub const STEPS: [&str; 10] = [
+    "Runtime created",
+    "kubeconfig published",
+    "webhook installed",
+    "webhook available",
+    "Runtime Ready",
+    "Kyma created",
+    "module applied",
+    "Pod admitted",
+    "Pod runs",
+    "Kyma Ready",
+];
+
+impl Flow {
+    /// When a step happened; an error while it has not.
+    pub async fn time_of(&self, instance: &Instance, step: &str) -> Result<Timestamp> {
+        let id = &instance.runtime_id;
+        let skr = &self.shoots.find(&instance.shoot)?.api;
+        let kcp = &self.kcp.api;
+        let on_kcp = |path: &str| format!("/apis/{path}/{id}");
+        let runtime =
+            on_kcp("infrastructuremanager.kyma-project.io/v1/namespaces/kcp-system/runtimes");
+        let bootstrapper =
+            on_kcp("operator.kyma-project.io/v1alpha1/namespaces/kcp-system/runtimebootstrappers");
+        let secret = kubeconfig_secret(id);
+        let secret = format!("/api/v1/namespaces/kcp-system/secrets/{secret}");
+        let apps = format!("/apis/apps/v1/namespaces/{SKR_NAMESPACE}/deployments");
+        let webhook = format!("{apps}/{WEBHOOK_DEPLOYMENT}");
+        let module = format!("{apps}/pause-test1");
+        let created = "/metadata/creationTimestamp";
+        let is_signal = instance.mode == MODE_SIGNAL;
+        let text = match step {
+            "Runtime created" => at(kcp, &runtime, created).await?,
+            "kubeconfig published" => at(kcp, &secret, created).await?,
+            "webhook installed" => at(skr, &webhook, created).await?,
+            "webhook available" => transition(skr, &webhook, "Available").await?,
+            "Runtime Ready" if is_signal => transition(kcp, &runtime, "Configured").await?,
+            "Runtime Ready" => transition(kcp, &bootstrapper, "Ready").await?,
+            "Kyma created" => at(kcp, &kyma_path(id), created).await?,
+            "module applied" => at(skr, &module, created).await?,
+            "Pod admitted" => module_pod(skr).await?["metadata"]["creationTimestamp"].take(),
+            "Pod runs" => {
+                let pod = module_pod(skr).await?;
+                let ready = condition(&pod, "Ready");
+                ready.context("the Pod has no condition Ready")?
+            }
+            "Kyma Ready" => transition(kcp, &kyma_path(id), "Modules").await?,
+            other => bail!("unknown step of the flow: {other}"),
+        };
+        let text = text.as_str().with_context(|| format!("{step}: no time"))?;
+        Ok(text.parse()?)
+    }
+
+    /// The template of the module's Deployment on the runtime, and its Pod.
+    pub async fn module(&self, instance: &Instance) -> Result<(Value, Value)> {
+        let skr = &self.shoots.find(&instance.shoot)?.api;
+        let path = format!("/apis/apps/v1/namespaces/{SKR_NAMESPACE}/deployments/pause-test1");
+        let template = at(skr, &path, "/spec/template").await?;
+        Ok((template, module_pod(skr).await?))
+    }
+
+    /// Changes the spec of the Kyma on the runtime.
+    pub async fn edit_kyma(&self, instance: &Instance) -> Result<()> {
+        let skr = &self.shoots.find(&instance.shoot)?.api;
+        let patch = json!({
+            "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
+            "metadata": { "name": "default", "namespace": SKR_NAMESPACE },
+            "spec": { "skipMaintenanceWindows": true },
+        });
+        let answer = skr.write(Write::Merge, &patch).await?.good()?;
+        let is_changed = answer.object["spec"]["skipMaintenanceWindows"] == true;
+        ensure!(is_changed, "the spec is not changed: {}", answer.object);
+        Ok(())
+    }
+
+    /// How often KLM has reconciled the Kyma of a Runtime.
+    pub async fn reconciles(&self, instance: &Instance) -> Result<u64> {
+        reconciles(&self.klm, &instance.runtime_id).await
+    }
+}
+
+async fn at(client: &Client, path: &str, pointer: &str) -> Result<Value> {
+    Ok(client.get(path).await?.at(pointer).clone())
+}
+
+async fn transition(client: &Client, path: &str, kind: &str) -> Result<Value> {
+    let object = client.get(path).await?.object;
+    let found = condition(&object, kind);
+    found.with_context(|| format!("condition {kind} is not True: {}", object["status"]))
+}
+
+/// The last transition of a condition that is True.
+fn condition(object: &Value, kind: &str) -> Option<Value> {
+    let mut conditions = object["status"]["conditions"].as_array()?.iter();
+    let found = conditions.find(|it| it["type"] == kind && it["status"] == "True");
+    found.map(|it| it["lastTransitionTime"].clone())
+}
+
+async fn module_pod(skr: &Client) -> Result<Value> {
+    let path = format!("/api/v1/namespaces/{SKR_NAMESPACE}/pods?labelSelector=app=pause-test1");
+    let pod = skr.items(&path).await?.pop();
+    pod.context("the module has no Pod")
+}
