@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
-use conformance::{Check, Endpoint, Installation, KCP, Options, Report, Run, Scenario, Verdict, line};
+use conformance::{
+    Check, Endpoint, Installation, KCP, Options, Report, Run, Scenario, Verdict, line,
+};
 use tokio::signal::unix::{SignalKind, signal};
 
 use clusters::cluster::ProviderChoice;
@@ -98,7 +100,12 @@ pub(crate) async fn run(arguments: ConformanceArgs) -> Result<ExitCode> {
     stopped.map(|()| code)
 }
 
-async fn check(arguments: &ConformanceArgs, scenario: &Scenario, kcp: Option<&Path>, runtimes: &[PathBuf]) -> Result<ExitCode> {
+async fn check(
+    arguments: &ConformanceArgs,
+    scenario: &Scenario,
+    kcp: Option<&Path>,
+    runtimes: &[PathBuf],
+) -> Result<ExitCode> {
     let mut endpoints = Vec::new();
     for (number, file) in runtimes.iter().enumerate() {
         let name = scenario.runtimes().nth(number).unwrap_or("skr");
@@ -139,7 +146,9 @@ async fn check(arguments: &ConformanceArgs, scenario: &Scenario, kcp: Option<&Pa
 }
 
 fn finish(arguments: &ConformanceArgs, report: &Report) -> Result<ExitCode> {
-    let folder = workspace::state().join("conformance").join(&report.scenario);
+    let folder = workspace::state()
+        .join("conformance")
+        .join(&report.scenario);
     let folder = arguments.report.clone().unwrap_or(folder);
     report.write(&folder)?;
     anstream::println!("{}", report.summary());
@@ -158,9 +167,18 @@ async fn installation(arguments: &ConformanceArgs, scenario: &Scenario) -> Resul
         None => Ok(String::new()),
     };
     let landscape = &scenario.landscape;
-    let docker_config = read(&arguments.docker_config, "--docker-config", landscape.pull_secret.is_some())?;
-    let pem = read(&arguments.trust_bundle, "--trust-bundle", landscape.trust.is_some())?;
-    let mut objects = conformance::objects::objects(landscape, api::names::SKR_NAMESPACE, &docker_config, &pem)?;
+    let docker_config = read(
+        &arguments.docker_config,
+        "--docker-config",
+        landscape.pull_secret.is_some(),
+    )?;
+    let pem = read(
+        &arguments.trust_bundle,
+        "--trust-bundle",
+        landscape.trust.is_some(),
+    )?;
+    let mut objects =
+        conformance::objects::objects(landscape, api::names::SKR_NAMESPACE, &docker_config, &pem)?;
     images::binary(Profile::E2e).await?;
     let image = arguments.image.as_deref().unwrap_or_default();
     objects.extend(install::webhook(image, &[]).await?);

@@ -13,7 +13,7 @@ use doubles::keb::Instance;
 use jiff::Timestamp;
 use serde_json::Value;
 use testkit::matching::differences;
-use testkit::until::until;
+use testkit::until::{holds, until};
 
 use clusters::cluster::ProviderChoice;
 use clusters::evidence::Evidence;
@@ -72,7 +72,11 @@ pub(crate) async fn run(choice: Option<ProviderChoice>, keep: bool) -> Result<()
         anstream::print!("{}", report::flow(&seen, None));
         anstream::print!("{}", report::closing(false, begin.elapsed(), set_up));
     }
-    ensure!(seen.differences.is_empty(), "the Pod is not as the scenario expects: {:?}", seen.differences);
+    ensure!(
+        seen.differences.is_empty(),
+        "the Pod is not as the scenario expects: {:?}",
+        seen.differences
+    );
     Ok(())
 }
 
@@ -88,10 +92,25 @@ async fn show(flow: &Flow, own: &Instance) -> Result<Seen> {
     }
     let (template, pod) = flow.module(own).await?;
     let scenario = landscape::scenario("eu-sovereign")?;
-    let workload = scenario.landscape.workloads.first().context("the scenario has no workload")?;
+    let workload = scenario
+        .landscape
+        .workloads
+        .first()
+        .context("the scenario has no workload")?;
     let expected = Value::Object(workload.expect.pod.clone());
     let change = async {
-        let before = flow.reconciles(own).await?;
+        // Events of the installation are confirmed five seconds later, and are not this change.
+        let is_idle = || async {
+            let before = flow.reconciles(own).await?;
+            let is_same = || async {
+                let now = flow.reconciles(own).await?;
+                ensure!(now == before, "{now} reconciles, {before} before");
+                anyhow::Ok(())
+            };
+            holds("KLM has nothing to do", IDLE, is_same).await?;
+            anyhow::Ok(before)
+        };
+        let before = until("KLM has nothing to do", LIMIT, is_idle).await?;
         flow.edit_kyma(own).await?;
         let begin = Instant::now();
         let is_seen = || async {
@@ -111,4 +130,6 @@ async fn show(flow: &Flow, own: &Instance) -> Result<Seen> {
     })
 }
 
+/// Longer than the delay of a follow-up event.
+const IDLE: Duration = Duration::from_secs(8);
 const LIMIT: Duration = Duration::from_mins(3);

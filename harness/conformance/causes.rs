@@ -50,7 +50,11 @@ impl Webhooks {
 /// Whether one of its webhooks is asked for new Pods.
 fn gets_pods(configuration: &Value) -> bool {
     let has = |list: &Value, names: &[&str]| {
-        let mut items = list.as_array().into_iter().flatten().filter_map(Value::as_str);
+        let mut items = list
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str);
         items.any(|it| it == "*" || names.contains(&it))
     };
     let mut rules = configuration["webhooks"].as_array().into_iter().flatten();
@@ -70,7 +74,10 @@ pub(crate) fn of_difference(seen: &Seen<'_>, differences: &[String]) -> Cause {
     let annotation = |pod: &Value| pod["metadata"]["annotations"][names::MARKER] == "true";
     let is_changed = seen.pod.is_some_and(annotation);
     let others = &seen.webhooks.others;
-    let logs = format!("{kubectl} -n {} logs deployment/{WEBHOOK_DEPLOYMENT} --tail=50", names::SKR_NAMESPACE);
+    let logs = format!(
+        "{kubectl} -n {} logs deployment/{WEBHOOK_DEPLOYMENT} --tail=50",
+        names::SKR_NAMESPACE
+    );
     let preview = format!(
         "{kubectl} -n {} get configmap {} -o yaml | runtime-bootstrapper preview --config /dev/stdin {}",
         names::SKR_NAMESPACE,
@@ -79,17 +86,32 @@ pub(crate) fn of_difference(seen: &Seen<'_>, differences: &[String]) -> Cause {
     );
     if !seen.webhooks.ours && others.is_empty() {
         let cause = "no webhook is registered for Pods, so none was asked";
-        return (cause.to_owned(), format!("{kubectl} get mutatingwebhookconfigurations"));
+        return (
+            cause.to_owned(),
+            format!("{kubectl} get mutatingwebhookconfigurations"),
+        );
     }
-    if differences.iter().any(|it| it.contains("clusterTrustBundle") || it.contains("olumes") || it.contains("volumeMounts"))
-        && is_changed
+    if differences.iter().any(|it| {
+        it.contains("clusterTrustBundle") || it.contains("olumes") || it.contains("volumeMounts")
+    }) && is_changed
     {
         let cause = "the webhook mounts a ClusterTrustBundle only if it exists under the name of the configuration document";
-        return (cause.to_owned(), format!("{kubectl} get clustertrustbundles"));
+        return (
+            cause.to_owned(),
+            format!("{kubectl} get clustertrustbundles"),
+        );
     }
     if is_changed && !others.is_empty() {
-        let cause = format!("the Pod was changed by our webhook, and by another one that gets Pods as well: {others:?}");
-        return (cause, format!("{kubectl} get mutatingwebhookconfigurations {} -o yaml", others.join(" ")));
+        let cause = format!(
+            "the Pod was changed by our webhook, and by another one that gets Pods as well: {others:?}"
+        );
+        return (
+            cause,
+            format!(
+                "{kubectl} get mutatingwebhookconfigurations {} -o yaml",
+                others.join(" ")
+            ),
+        );
     }
     if is_changed {
         let cause = "the webhook changed the Pod, but decided otherwise: the document or the annotations do not ask for it";
@@ -100,48 +122,53 @@ pub(crate) fn of_difference(seen: &Seen<'_>, differences: &[String]) -> Cause {
         return (cause.to_owned(), logs);
     }
     let cause = format!("none of the webhooks that get Pods made this change: {others:?}");
-    (cause, format!("{kubectl} get mutatingwebhookconfigurations {} -o yaml", others.join(" ")))
+    (
+        cause,
+        format!(
+            "{kubectl} get mutatingwebhookconfigurations {} -o yaml",
+            others.join(" ")
+        ),
+    )
 }
 
 /// Why a Pod was changed that must not be.
 pub(crate) fn of_change(seen: &Seen<'_>) -> Cause {
     let kubectl = seen.kubectl;
-    let is_ours = seen.pod.is_some_and(|pod| pod["metadata"]["annotations"][names::MARKER] == "true");
+    let is_ours = seen
+        .pod
+        .is_some_and(|pod| pod["metadata"]["annotations"][names::MARKER] == "true");
     if is_ours {
         let cause = "the configuration document, the Namespace or the Pod opts in";
-        let next = format!("{kubectl} -n {} get configmap {} -o yaml", names::SKR_NAMESPACE, names::CONFIG_MAP);
+        let next = format!(
+            "{kubectl} -n {} get configmap {} -o yaml",
+            names::SKR_NAMESPACE,
+            names::CONFIG_MAP
+        );
         return (cause.to_owned(), next);
     }
     let others = &seen.webhooks.others;
-    let cause = format!("another mutating webhook or the ServiceAccount changed it; webhooks that get Pods: {others:?}");
-    (cause, format!("{kubectl} get mutatingwebhookconfigurations"))
+    let cause = format!(
+        "another mutating webhook or the ServiceAccount changed it; webhooks that get Pods: {others:?}"
+    );
+    (
+        cause,
+        format!("{kubectl} get mutatingwebhookconfigurations"),
+    )
 }
 
 /// Why a workload has no Pod, or its Pod does not run.
 pub(crate) fn of_no_run(seen: &Seen<'_>) -> Cause {
     let kubectl = seen.kubectl;
     let warnings = seen.warnings.join("\n");
-    let again = format!("{kubectl} apply -f {} && {kubectl} get events --sort-by=.lastTimestamp", seen.manifest);
+    let again = format!(
+        "{kubectl} apply -f {} && {kubectl} get events --sort-by=.lastTimestamp",
+        seen.manifest
+    );
     let pod = seen.pod.unwrap_or(&Value::Null);
     if let Some((reason, message)) = waiting(pod) {
         let text = format!("{message} {warnings}").to_lowercase();
-        let has = |words: &[&str]| words.iter().any(|it| text.contains(it));
-        let credentials = format!(
-            "{kubectl} -n {} get secret {} -o jsonpath='{{.type}}'",
-            names::SKR_NAMESPACE,
-            names::PULL_SECRET
-        );
-        let is_pull = reason.contains("Image");
-        let cause = if is_pull && has(&["x509", "certificate"]) {
-            "the node does not trust the certificate of the registry"
-        } else if is_pull && has(&["unauthorized", "401", "403", "denied", "no basic auth", "authorization failed"]) {
-            return ("the registry rejects the credentials, or the Pod has none".to_owned(), credentials);
-        } else if is_pull && has(&["no such host", "dial tcp", "timeout", "refused", "i/o"]) {
-            "the node cannot reach the registry"
-        } else if is_pull && has(&["not found", "manifest unknown", "404"]) {
-            "the registry does not have this image"
-        } else if is_pull {
-            "the node cannot pull the image"
+        let cause = if reason.contains("Image") {
+            of_pull(&text)
         } else {
             "a container cannot be started"
         };
@@ -149,25 +176,69 @@ pub(crate) fn of_no_run(seen: &Seen<'_>) -> Cause {
     }
     if warnings.contains("clustertrustbundle") || warnings.contains("ClusterTrustBundle") {
         let cause = "the node cannot mount the ClusterTrustBundle: it is absent, or its kubelet does not project bundles";
-        return (cause.to_owned(), format!("{kubectl} get clustertrustbundles"));
+        return (
+            cause.to_owned(),
+            format!("{kubectl} get clustertrustbundles"),
+        );
     }
     if let Some(message) = unschedulable(pod) {
-        return (format!("no node takes the Pod: {message}"), format!("{kubectl} describe nodes"));
+        return (
+            format!("no node takes the Pod: {message}"),
+            format!("{kubectl} describe nodes"),
+        );
     }
     if seen.pod.is_none() && !warnings.is_empty() {
-        return ("the API server rejects the Pods of the workload".to_owned(), again);
+        return (
+            "the API server rejects the Pods of the workload".to_owned(),
+            again,
+        );
     }
     ("not known: the Pod shows no reason".to_owned(), again)
+}
+
+/// Why an image cannot be pulled, by the words of the container runtime in lower case.
+fn of_pull(text: &str) -> &'static str {
+    let causes = [
+        (
+            &["x509", "certificate"][..],
+            "the node does not trust the certificate of the registry",
+        ),
+        (
+            &[
+                "unauthorized",
+                "401",
+                "403",
+                "denied",
+                "no basic auth",
+                "authoriz",
+            ],
+            "the registry rejects the credentials, or the Pod has none",
+        ),
+        (
+            &["no such host", "dial tcp", "timeout", "refused", "i/o"],
+            "the node cannot reach the registry",
+        ),
+        (
+            &["not found", "manifest unknown", "404"],
+            "the registry does not have this image",
+        ),
+    ];
+    let mut causes = causes.into_iter();
+    let found = causes.find(|(words, _)| words.iter().any(|it| text.contains(it)));
+    found.map_or("the node cannot pull the image", |(_, cause)| cause)
 }
 
 /// Reason and message of the first container that waits.
 pub(crate) fn waiting(pod: &Value) -> Option<(&str, &str)> {
     let lists = ["initContainerStatuses", "containerStatuses"];
-    let mut containers = lists.iter().flat_map(|it| pod["status"][*it].as_array().into_iter().flatten());
+    let mut containers = lists
+        .iter()
+        .flat_map(|it| pod["status"][*it].as_array().into_iter().flatten());
     let waiting = containers.find_map(|it| {
         let waiting = &it["state"]["waiting"];
         // Not a fault: the Pod is on its way.
-        let is_fault = !["", "ContainerCreating", "PodInitializing"].contains(&waiting["reason"].as_str()?);
+        let is_fault =
+            !["", "ContainerCreating", "PodInitializing"].contains(&waiting["reason"].as_str()?);
         is_fault.then_some(waiting)
     })?;
     let text = |key: &str| waiting[key].as_str().unwrap_or_default();
@@ -202,26 +273,54 @@ mod tests {
     #[case::decided_otherwise(ours(&[]), true, "decided otherwise")]
     #[case::another_webhook(ours(&["mesh"]), true, "another one that gets Pods as well: [\"mesh\"]")]
     #[case::another_implementation(Webhooks { ours: false, others: vec!["x".to_owned()] }, false, "made this change: [\"x\"]")]
-    fn difference_has_a_likely_cause(#[case] webhooks: Webhooks, #[case] is_changed: bool, #[case] said: &str) {
+    fn difference_has_a_likely_cause(
+        #[case] webhooks: Webhooks,
+        #[case] is_changed: bool,
+        #[case] said: &str,
+    ) {
         let pod = changed(is_changed);
         let (kubectl, manifest) = ("kubectl --kubeconfig k", "m.yaml");
-        let seen = Seen { kubectl, manifest, pod: Some(&pod), warnings: &[], webhooks: &webhooks };
+        let seen = Seen {
+            kubectl,
+            manifest,
+            pod: Some(&pod),
+            warnings: &[],
+            webhooks: &webhooks,
+        };
         let (cause, next) = of_difference(&seen, &["spec.containers[0].image: …".to_owned()]);
         assert!(cause.contains(said), "{cause}");
         assert!(next.starts_with(kubectl), "{next}");
     }
 
     #[rstest]
-    #[case::credentials("ErrImagePull", "failed to authorize: 401 Unauthorized", "rejects the credentials")]
+    #[case::credentials(
+        "ErrImagePull",
+        "failed to authorize: 401 Unauthorized",
+        "rejects the credentials"
+    )]
     #[case::absent("ImagePullBackOff", "x: not found", "does not have this image")]
-    #[case::away("ErrImagePull", "dial tcp: lookup r: no such host", "cannot reach the registry")]
+    #[case::away(
+        "ErrImagePull",
+        "dial tcp: lookup r: no such host",
+        "cannot reach the registry"
+    )]
     #[case::untrusted("ErrImagePull", "tls: x509: unknown authority", "does not trust")]
     #[case::crash("CrashLoopBackOff", "back-off", "cannot be started")]
-    fn waiting_container_has_a_likely_cause(#[case] reason: &str, #[case] message: &str, #[case] said: &str) {
+    fn waiting_container_has_a_likely_cause(
+        #[case] reason: &str,
+        #[case] message: &str,
+        #[case] said: &str,
+    ) {
         let waiting = json!({"reason": reason, "message": message});
         let pod = json!({"status": {"containerStatuses": [{"state": {"waiting": waiting}}]}});
         let webhooks = ours(&[]);
-        let seen = Seen { kubectl: "kubectl", manifest: "m", pod: Some(&pod), warnings: &[], webhooks: &webhooks };
+        let seen = Seen {
+            kubectl: "kubectl",
+            manifest: "m",
+            pod: Some(&pod),
+            warnings: &[],
+            webhooks: &webhooks,
+        };
         let (cause, _) = of_no_run(&seen);
         assert!(cause.contains(said), "{cause}");
     }

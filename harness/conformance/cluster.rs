@@ -37,7 +37,8 @@ impl Endpoint {
         let config = testkit::client_config(&text).await;
         let mut config = config.with_context(|| format!("kubeconfig {shown}"))?;
         config.connect_timeout = Some(CONNECT_TIMEOUT);
-        let client = kube::Client::try_from(config).with_context(|| format!("kubeconfig {shown}"))?;
+        let client =
+            kube::Client::try_from(config).with_context(|| format!("kubeconfig {shown}"))?;
         Ok(Self {
             name: name.to_owned(),
             kubectl: format!("kubectl --kubeconfig {shown}"),
@@ -64,8 +65,18 @@ impl Cluster {
     }
 
     /// The answer to one request within a time limit. Errors name the request, and never its body.
-    async fn send(&self, method: Method, path: &str, kind: &str, body: &Value) -> Result<Value, Refused> {
-        let bytes = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        kind: &str,
+        body: &Value,
+    ) -> Result<Value, Refused> {
+        let bytes = if body.is_null() {
+            Vec::new()
+        } else {
+            body.to_string().into_bytes()
+        };
         let request = Request::builder().method(method.clone()).uri(path);
         let request = request.header(CONTENT_TYPE, kind).body(bytes);
         let request = request.map_err(|error| Refused::other(&error))?;
@@ -81,7 +92,10 @@ impl Cluster {
             Ok(Err(error)) => root_cause(&error),
             Err(_) => format!("no answer within {TIME_LIMIT:?}"),
         };
-        Err(Refused { code: None, text: format!("{method} {path}: {cause}") })
+        Err(Refused {
+            code: None,
+            text: format!("{method} {path}: {cause}"),
+        })
     }
 
     /// An object, or none.
@@ -89,7 +103,7 @@ impl Cluster {
         match self.send(Method::GET, path, JSON, &Value::Null).await {
             Ok(object) => Ok(Some(object)),
             Err(refused) if refused.code == Some(404) => Ok(None),
-            Err(refused) => Err(self.error(refused)),
+            Err(refused) => Err(self.error(&refused)),
         }
     }
 
@@ -101,18 +115,18 @@ impl Cluster {
 
     pub(crate) async fn create(&self, path: &str, object: &Value) -> Result<Value> {
         let created = self.send(Method::POST, path, JSON, object).await;
-        created.map_err(|refused| self.error(refused))
+        created.map_err(|refused| self.error(&refused))
     }
 
-    pub(crate) async fn merge(&self, path: &str, patch: &Value) -> Result<Value> {
-        let patched = self.send(Method::PATCH, path, MERGE, patch).await;
-        patched.map_err(|refused| self.error(refused))
+    pub(crate) async fn merge(&self, path: &str, change: &Value) -> Result<Value> {
+        let patched = self.send(Method::PATCH, path, MERGE, change).await;
+        patched.map_err(|refused| self.error(&refused))
     }
 
     /// Deletes; what is gone already is no error.
     pub(crate) async fn delete(&self, path: &str, options: &Value) -> Result<()> {
         match self.send(Method::DELETE, path, JSON, options).await {
-            Err(refused) if refused.code != Some(404) => Err(self.error(refused)),
+            Err(refused) if refused.code != Some(404) => Err(self.error(&refused)),
             _ => Ok(()),
         }
     }
@@ -136,15 +150,25 @@ impl Cluster {
     }
 
     /// What a command prints in the first container of a Pod.
-    pub(crate) async fn exec(&self, namespace: &str, pod: &str, command: &[&str]) -> Result<String> {
+    pub(crate) async fn exec(
+        &self,
+        namespace: &str,
+        pod: &str,
+        command: &[&str],
+    ) -> Result<String> {
         let pods = kube::Api::<Pod>::namespaced(self.client.clone(), namespace);
         let exchange = async {
-            let mut process = pods.exec(pod, command.to_vec(), &AttachParams::default()).await?;
+            let mut process = pods
+                .exec(pod, command.to_vec(), &AttachParams::default())
+                .await?;
             let status = process.take_status();
             let (mut out, mut err) = (String::new(), String::new());
             if let (Some(stdout), Some(stderr)) = (process.stdout(), process.stderr()) {
                 let (mut stdout, mut stderr) = (stdout.take(LARGEST), stderr.take(LARGEST));
-                tokio::try_join!(stdout.read_to_string(&mut out), stderr.read_to_string(&mut err))?;
+                tokio::try_join!(
+                    stdout.read_to_string(&mut out),
+                    stderr.read_to_string(&mut err)
+                )?;
             }
             let status = match status {
                 Some(status) => status.await,
@@ -159,7 +183,7 @@ impl Cluster {
         printed.with_context(|| format!("{}: run {command:?} in Pod {namespace}/{pod}", self.name))
     }
 
-    fn error(&self, refused: Refused) -> anyhow::Error {
+    fn error(&self, refused: &Refused) -> anyhow::Error {
         anyhow!("{}: {}", self.name, refused.text)
     }
 }
@@ -181,7 +205,10 @@ struct Refused {
 
 impl Refused {
     fn other(error: &dyn std::error::Error) -> Self {
-        Self { code: None, text: root_cause(error) }
+        Self {
+            code: None,
+            text: root_cause(error),
+        }
     }
 }
 

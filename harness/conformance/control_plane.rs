@@ -14,20 +14,39 @@ use crate::run::Context;
 use crate::runtime::{BUNDLES, configuration};
 
 /// Checks KCP with the runtimes and the UIDs of their clusters.
-pub(crate) async fn check(context: &Context<'_>, kcp: &Cluster, runtimes: &[(Cluster, String)]) -> Result<()> {
+pub(crate) async fn check(
+    context: &Context<'_>,
+    kcp: &Cluster,
+    runtimes: &[(Cluster, String)],
+) -> Result<()> {
     // Differences are in the report; workloads are judged by the configuration of their runtime.
     let _ = configuration(context, kcp, KCP_NAMESPACE).await?;
     for (runtime, uid) in runtimes {
         for (what, on_kcp, on_runtime) in copies(context) {
             let (source, copy) = (kcp.find(&on_kcp).await?, runtime.find(&on_runtime).await?);
-            let outcome = equal(runtime, (&on_kcp, source.as_ref()), (&on_runtime, copy.as_ref()));
+            let outcome = equal(
+                runtime,
+                (&on_kcp, source.as_ref()),
+                (&on_runtime, copy.as_ref()),
+            );
             let title = format!("The {what} on the runtime is that of KCP");
             context.record(runtime, &title, Family::Contract, outcome);
         }
-        if context.scenario.landscape.control_plane.as_ref().is_some_and(|it| it.mode == Mode::Direct) {
+        if context
+            .scenario
+            .landscape
+            .control_plane
+            .as_ref()
+            .is_some_and(|it| it.mode == Mode::Direct)
+        {
             let all = kcp.list(BOOTSTRAPPERS).await?;
             let own = all.iter().find(|it| it["status"]["clusterUID"] == *uid);
-            context.record(runtime, "The RuntimeBootstrapper is Ready", Family::Contract, ready(kcp, uid, own));
+            context.record(
+                runtime,
+                "The RuntimeBootstrapper is Ready",
+                Family::Contract,
+                ready(kcp, uid, own),
+            );
         }
     }
     for path in [RUNTIMES, BOOTSTRAPPERS, KYMAS] {
@@ -57,12 +76,23 @@ fn copies(context: &Context<'_>) -> Vec<(&'static str, String, String)> {
 }
 
 /// Compares contents by their hashes, which is all that a report gets of a Secret.
-fn equal(runtime: &Cluster, (on_kcp, source): (&str, Option<&Value>), (on_runtime, copy): (&str, Option<&Value>)) -> Outcome {
+fn equal(
+    runtime: &Cluster,
+    (on_kcp, source): (&str, Option<&Value>),
+    (on_runtime, copy): (&str, Option<&Value>),
+) -> Outcome {
     let content = |object: &Value| {
-        let data = [&object["data"], &object["type"], &object["spec"]].map(Value::to_string).concat();
+        let data = [&object["data"], &object["type"], &object["spec"]]
+            .map(Value::to_string)
+            .concat();
         format!("{:x}", Sha256::digest(data))[..12].to_owned()
     };
-    let shown = |object: Option<&Value>| object.map_or_else(|| "absent".to_owned(), |it| format!("content with hash {}", content(it)));
+    let shown = |object: Option<&Value>| {
+        object.map_or_else(
+            || "absent".to_owned(),
+            |it| format!("content with hash {}", content(it)),
+        )
+    };
     if source.map(content) == copy.map(content) && source.is_some() {
         return Outcome::Passed;
     }
@@ -76,7 +106,12 @@ fn equal(runtime: &Cluster, (on_kcp, source): (&str, Option<&Value>), (on_runtim
 }
 
 fn ready(kcp: &Cluster, uid: &str, own: Option<&Value>) -> Outcome {
-    let conditions = own.map(|it| it["status"]["conditions"].as_array().cloned().unwrap_or_default());
+    let conditions = own.map(|it| {
+        it["status"]["conditions"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default()
+    });
     let found = match &conditions {
         None => format!("no RuntimeBootstrapper has the cluster UID {uid}"),
         Some(conditions) => {
@@ -86,16 +121,27 @@ fn ready(kcp: &Cluster, uid: &str, own: Option<&Value>) -> Outcome {
             }
             let ready = conditions.iter().find(|it| it["type"] == "Ready");
             let text = |key: &str| ready.and_then(|it| it[key].as_str()).unwrap_or("unknown");
-            format!("Ready is {}, reason {}: {}", text("status"), text("reason"), text("message"))
+            format!(
+                "Ready is {}, reason {}: {}",
+                text("status"),
+                text("reason"),
+                text("message")
+            )
         }
     };
     let name = own.and_then(|it| it["metadata"]["name"].as_str());
     Outcome::Failed(Box::new(Failure {
         expected: "condition Ready is True".to_owned(),
         found,
-        location: format!("RuntimeBootstrapper {KCP_NAMESPACE}/{}", name.unwrap_or("(none)")),
+        location: format!(
+            "RuntimeBootstrapper {KCP_NAMESPACE}/{}",
+            name.unwrap_or("(none)")
+        ),
         cause: "docs/controller.md has a table of reasons and what to do".to_owned(),
-        next: format!("{} -n {KCP_NAMESPACE} get runtimebootstrappers", kcp.kubectl),
+        next: format!(
+            "{} -n {KCP_NAMESPACE} get runtimebootstrappers",
+            kcp.kubectl
+        ),
     }))
 }
 
@@ -109,12 +155,17 @@ fn moments(object: &Value) -> Vec<Moment> {
         what: format!("{kind} {name}: {what}"),
     };
     let mut moments = vec![moment(&object["metadata"]["creationTimestamp"], "created")];
-    let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
+    let conditions = object["status"]["conditions"]
+        .as_array()
+        .into_iter()
+        .flatten();
     let met = conditions.filter(|it| it["status"] == "True");
     moments.extend(met.map(|it| moment(&it["lastTransitionTime"], &text(&it["type"]))));
     moments
 }
 
-pub(crate) const BOOTSTRAPPERS: &str = "/apis/operator.kyma-project.io/v1alpha1/namespaces/kcp-system/runtimebootstrappers";
-const RUNTIMES: &str = "/apis/infrastructuremanager.kyma-project.io/v1/namespaces/kcp-system/runtimes";
+pub(crate) const BOOTSTRAPPERS: &str =
+    "/apis/operator.kyma-project.io/v1alpha1/namespaces/kcp-system/runtimebootstrappers";
+const RUNTIMES: &str =
+    "/apis/infrastructuremanager.kyma-project.io/v1/namespaces/kcp-system/runtimes";
 const KYMAS: &str = "/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/kymas";

@@ -3,9 +3,11 @@
 //! What arrived is read from the watcher's own metrics, so these checks are not part of `--only contract`. Changes of other objects
 //! at the same time are counted too: a watcher that reports more than expected may have had reason to.
 
+use std::time::Duration;
+
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
-use testkit::until::until;
+use testkit::until::{holds, until};
 
 use crate::cluster::Cluster;
 use crate::model::{EventCheck, Subresource};
@@ -20,7 +22,15 @@ pub(crate) async fn check(
     cluster: &Cluster,
     (index, event): (usize, &EventCheck),
 ) -> Result<()> {
-    let title = format!("Change \"{}\" is {}", event.name, if event.reported { "reported to KCP" } else { "not reported to KCP" });
+    let title = format!(
+        "Change \"{}\" is {}",
+        event.name,
+        if event.reported {
+            "reported to KCP"
+        } else {
+            "not reported to KCP"
+        }
+    );
     if context.options.only_contract {
         return Ok(());
     }
@@ -30,32 +40,61 @@ pub(crate) async fn check(
         return Ok(());
     }
     let namespace = context.namespaces.of_event(index);
-    context.create_namespace(cluster, &namespace, &crate::model::Namespace::default()).await?;
+    context
+        .create_namespace(cluster, &namespace, &crate::model::Namespace::default())
+        .await?;
     let object = &context.scenario.manifest(&event.manifest)?.object;
     let path = collection(object, &namespace);
     cluster.create(&path, object).await?;
     // The creation is an event as well, with one more that confirms it.
-    let quiet = until("the watcher has nothing to deliver", context.options.patience, || async {
-        let waiting = watcher(cluster, "watcher_outbox_events").await?;
-        ensure!(waiting == 0, "{waiting} events are not delivered");
-        Ok(())
-    });
-    if let Err(error) = quiet.await {
-        context.record(cluster, &title, Family::Metrics, failed(cluster, event, "an empty outbox", &error.to_string()));
+    if let Err(error) = quiet(context, cluster).await {
+        let outcome = failed(cluster, event, "an empty outbox", &format!("{error:#}"));
+        context.record(cluster, &title, Family::Metrics, outcome);
         return Ok(());
     }
     let before = (delivered(cluster).await?, asked(cluster).await?);
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
-    let sub = event.change.subresource.map(|Subresource::Status| "/status").unwrap_or_default();
-    cluster.merge(&format!("{path}/{name}{sub}"), &Value::Object(event.change.patch.clone())).await?;
+    let sub = event
+        .change
+        .subresource
+        .map(|Subresource::Status| "/status")
+        .unwrap_or_default();
+    cluster
+        .merge(
+            &format!("{path}/{name}{sub}"),
+            &Value::Object(event.change.patch.clone()),
+        )
+        .await?;
     let outcome = outcome(context, cluster, event, before).await;
     context.record(cluster, &title, Family::Metrics, outcome);
     Ok(())
 }
 
-async fn outcome(context: &Context<'_>, cluster: &Cluster, event: &EventCheck, before: (u64, u64)) -> Outcome {
+/// Waits until the watcher has nothing to deliver, for a while.
+async fn quiet(context: &Context<'_>, cluster: &Cluster) -> Result<()> {
+    let is_quiet = || async {
+        let waiting = watcher(cluster, "watcher_outbox_events").await?;
+        ensure!(waiting == 0, "{waiting} events are not delivered");
+        anyhow::Ok(())
+    };
+    let what = "the watcher has nothing to deliver";
+    let stays = || async { anyhow::Ok(holds(what, QUIET, is_quiet).await?) };
+    Ok(until(what, context.options.patience, stays).await?)
+}
+
+async fn outcome(
+    context: &Context<'_>,
+    cluster: &Cluster,
+    event: &EventCheck,
+    before: (u64, u64),
+) -> Outcome {
     let (delivered_before, asked_before) = before;
-    let seen = until("the watcher was asked", context.options.patience, || async {
+    let limit = if event.reported {
+        context.options.patience
+    } else {
+        NOT_ASKED
+    };
+    let seen = until("the watcher was asked", limit, || async {
         let count = if event.reported {
             delivered(cluster).await? - delivered_before
         } else {
@@ -65,7 +104,9 @@ async fn outcome(context: &Context<'_>, cluster: &Cluster, event: &EventCheck, b
         Ok(())
     });
     match seen.await {
-        Err(_) if event.reported => return failed(cluster, event, "an event delivered to KCP", "no event"),
+        Err(_) if event.reported => {
+            return failed(cluster, event, "an event delivered to KCP", "no event");
+        }
         Err(_) => {
             // A rule on another subresource: the API server does not even ask.
             return Outcome::Passed;
@@ -74,14 +115,24 @@ async fn outcome(context: &Context<'_>, cluster: &Cluster, event: &EventCheck, b
         Ok(()) => {}
     }
     // It was asked: the event would be in the outbox or delivered by now.
-    let counts = async { Ok::<_, anyhow::Error>((delivered(cluster).await?, watcher(cluster, "watcher_outbox_events").await?)) };
+    let counts = async {
+        Ok::<_, anyhow::Error>((
+            delivered(cluster).await?,
+            watcher(cluster, "watcher_outbox_events").await?,
+        ))
+    };
     match counts.await {
         Ok((after, 0)) if after == delivered_before => Outcome::Passed,
         Ok((after, waiting)) => {
-            let found = format!("{} events delivered, {waiting} not delivered yet", after - delivered_before);
+            let found = format!(
+                "{} events delivered, {waiting} not delivered yet",
+                after - delivered_before
+            );
             failed(cluster, event, "no event", &found)
         }
-        Err(error) => Outcome::NotRun { reason: format!("{error:#}") },
+        Err(error) => Outcome::NotRun {
+            reason: format!("{error:#}"),
+        },
     }
 }
 
@@ -97,7 +148,10 @@ fn failed(cluster: &Cluster, event: &EventCheck, expected: &str, found: &str) ->
         found: found.to_owned(),
         location: format!("{}: {} with {change}", cluster.name, event.manifest),
         cause: cause.to_owned(),
-        next: format!("{} -n {NAMESPACE} logs -l {PODS} --tail=50", cluster.kubectl),
+        next: format!(
+            "{} -n {NAMESPACE} logs -l {PODS} --tail=50",
+            cluster.kubectl
+        ),
     }))
 }
 
@@ -113,6 +167,10 @@ async fn asked(cluster: &Cluster) -> Result<u64> {
     watcher(cluster, "watcher_admission_request_total").await
 }
 
+/// Time in which a watcher that has nothing to deliver gets nothing new.
+const QUIET: Duration = Duration::from_secs(1);
+/// Time after which the API server has not asked the watcher, because no rule selects the change.
+const NOT_ASKED: Duration = Duration::from_secs(10);
 const NAMESPACE: &str = "kyma-system";
 const PODS: &str = "app=skr-webhook";
 const PORT: u16 = 2112;

@@ -41,19 +41,27 @@ impl Installation {
         for (kind, name) in MADE {
             let made = "what the webhook made";
             for verb in [Verb::Get, Verb::Delete] {
-                allowed.insert(Allowed::new(verb, kind, made).within(names::SKR_NAMESPACE).named(name));
+                allowed.insert(
+                    Allowed::new(verb, kind, made)
+                        .within(names::SKR_NAMESPACE)
+                        .named(name),
+                );
             }
         }
         let copies = "copies of the pull Secret, by their label";
         allowed.insert(Allowed::new(Verb::List, "secrets", copies));
-        allowed.insert(Allowed::new(Verb::Delete, "secrets", copies).within("{namespace}").named("{copy}"));
+        allowed.insert(
+            Allowed::new(Verb::Delete, "secrets", copies)
+                .within("{namespace}")
+                .named("{copy}"),
+        );
         allowed
     }
 
     /// Fails if an object of the installation exists; the product's namespace may.
     pub(crate) async fn is_absent(&self, cluster: &Cluster) -> Result<()> {
         let mut found = Vec::new();
-        let made = MADE.iter().map(|it| made_path(it));
+        let made = MADE.iter().map(made_path);
         let own = self.0.iter().filter(|it| !is_namespace(it)).map(path);
         for path in own.chain(made) {
             if cluster.find(&path).await?.is_some() {
@@ -79,34 +87,57 @@ impl Installation {
             context.installed(cluster, path);
             cluster.create(&collection(object), object).await?;
         }
-        until("the webhook is available", context.options.patience, || async {
-            let deployment = cluster.find(&webhook_deployment()).await?.unwrap_or_default();
-            let available = deployment["status"]["availableReplicas"].as_u64().unwrap_or_default();
-            let wanted = deployment["spec"]["replicas"].as_u64().unwrap_or(1);
-            ensure!(available >= wanted, "{available} of {wanted} replicas");
-            Ok(())
-        })
+        until(
+            "the webhook is available",
+            context.options.patience,
+            || async {
+                let deployment = cluster
+                    .find(&webhook_deployment())
+                    .await?
+                    .unwrap_or_default();
+                let available = deployment["status"]["availableReplicas"]
+                    .as_u64()
+                    .unwrap_or_default();
+                let wanted = deployment["spec"]["replicas"].as_u64().unwrap_or(1);
+                ensure!(available >= wanted, "{available} of {wanted} replicas");
+                Ok(())
+            },
+        )
         .await?;
         Ok(())
     }
 
     /// Deletes what was created, last first, then what the webhook made.
-    pub(crate) async fn uninstall(context: &Context<'_>, cluster: &Cluster, created: &[String]) -> Result<()> {
+    pub(crate) async fn uninstall(
+        context: &Context<'_>,
+        cluster: &Cluster,
+        created: &[String],
+    ) -> Result<()> {
         let delete = async |path: &str| {
-            cluster.delete(path, &json!({ "propagationPolicy": "Foreground" })).await?;
+            cluster
+                .delete(path, &json!({ "propagationPolicy": "Foreground" }))
+                .await?;
             let is_gone = || async { anyhow::Ok(cluster.find(path).await?.is_none()) };
             let what = format!("{path} is gone");
             anyhow::Ok(until(&what, context.options.patience, is_gone).await?)
         };
-        let (namespaces, others): (Vec<&String>, Vec<&String>) =
-            created.iter().partition(|it| it.starts_with("/api/v1/namespaces/") && it.split('/').count() == 5);
+        let (namespaces, others): (Vec<&String>, Vec<&String>) = created
+            .iter()
+            .partition(|it| it.starts_with("/api/v1/namespaces/") && it.split('/').count() == 5);
         for path in others.into_iter().rev() {
             delete(path).await?;
         }
-        let copies = format!("/api/v1/secrets?labelSelector={}%3Dtrue", names::PULL_SECRET_COPY_LABEL);
+        let copies = format!(
+            "/api/v1/secrets?labelSelector={}%3Dtrue",
+            names::PULL_SECRET_COPY_LABEL
+        );
         for copy in cluster.list(&copies).await? {
             let text = |key: &str| copy["metadata"][key].as_str().unwrap_or_default();
-            let path = format!("/api/v1/namespaces/{}/secrets/{}", text("namespace"), text("name"));
+            let path = format!(
+                "/api/v1/namespaces/{}/secrets/{}",
+                text("namespace"),
+                text("name")
+            );
             cluster.delete(&path, &json!({})).await?;
         }
         for made in &MADE {
@@ -129,19 +160,35 @@ fn collection(object: &Value) -> String {
         return crate::workloads::collection(object, namespace);
     }
     let kind = resource(object);
-    let root = if kind.group.is_empty() { "api".to_owned() } else { format!("apis/{}", kind.group) };
+    let root = if kind.group.is_empty() {
+        "api".to_owned()
+    } else {
+        format!("apis/{}", kind.group)
+    };
     format!("/{root}/{}/{}", kind.version, kind.plural)
 }
 
 fn path(object: &Value) -> String {
-    format!("{}/{}", collection(object), object["metadata"]["name"].as_str().unwrap_or_default())
+    format!(
+        "{}/{}",
+        collection(object),
+        object["metadata"]["name"].as_str().unwrap_or_default()
+    )
 }
 
 fn made_path((kind, name): &(&str, &str)) -> String {
     let mut parts = kind.splitn(3, '.');
-    let (plural, version) = (parts.next().unwrap_or_default(), parts.next().unwrap_or("v1"));
-    let root = parts.next().map_or_else(|| "api".to_owned(), |group| format!("apis/{group}"));
-    format!("/{root}/{version}/namespaces/{}/{plural}/{name}", names::SKR_NAMESPACE)
+    let (plural, version) = (
+        parts.next().unwrap_or_default(),
+        parts.next().unwrap_or("v1"),
+    );
+    let root = parts
+        .next()
+        .map_or_else(|| "api".to_owned(), |group| format!("apis/{group}"));
+    format!(
+        "/{root}/{version}/namespaces/{}/{plural}/{name}",
+        names::SKR_NAMESPACE
+    )
 }
 
 /// What the webhook makes itself in its namespace.

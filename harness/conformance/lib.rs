@@ -4,6 +4,11 @@
 //! kubeconfigs, so that it checks the clusters of a landscape owner as it checks local ones.
 //! [`Scenario::load`] reads a file, [`Run`] checks clusters, [`Report`] says what was found.
 
+#![expect(
+    clippy::must_use_candidate,
+    reason = "a value that is not used does no harm"
+)]
+
 mod causes;
 mod cluster;
 mod control_plane;
@@ -20,10 +25,10 @@ mod workloads;
 
 pub use cluster::Endpoint;
 pub use install::Installation;
-pub use model::{
-    Content, ControlPlane, Landscape, Mode, Trust, Watcher, Workload, schema,
+pub use model::{Content, ControlPlane, Landscape, Mode, Trust, Watcher, Workload, schema};
+pub use report::{
+    Check, ClusterReport, Failure, Family, Moment, Outcome, PodReport, Report, Verdict, line,
 };
-pub use report::{Check, ClusterReport, Failure, Family, Moment, Outcome, PodReport, Report, Verdict, line};
 pub use run::{KCP, Options, Run};
 pub use scenario::{Manifest, Scenario};
 pub use workloads::readable;

@@ -12,7 +12,12 @@ use crate::model::Landscape;
 ///
 /// # Errors
 /// The docker configuration is not JSON.
-pub fn objects(landscape: &Landscape, namespace: &str, docker_config: &str, pem: &str) -> Result<Vec<Value>> {
+pub fn objects(
+    landscape: &Landscape,
+    namespace: &str,
+    docker_config: &str,
+    pem: &str,
+) -> Result<Vec<Value>> {
     let document = Value::Object(landscape.config.clone());
     let mut objects = vec![
         json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } }),
@@ -49,9 +54,16 @@ pub fn objects(landscape: &Landscape, namespace: &str, docker_config: &str, pem:
 /// # Errors
 /// The Secret is not of the type, or its content is not a docker configuration. The error has nothing of the content.
 pub(crate) fn hosts(secret: &Value) -> Result<Vec<String>> {
-    let invalid = || anyhow::anyhow!("expected type {} with a docker configuration", api::names::DOCKER_CONFIG_TYPE);
+    let invalid = || {
+        anyhow::anyhow!(
+            "expected type {} with a docker configuration",
+            api::names::DOCKER_CONFIG_TYPE
+        )
+    };
     let encoded = secret["data"][api::names::DOCKER_CONFIG_KEY].as_str();
-    let bytes = BASE64.decode(encoded.ok_or_else(invalid)?).map_err(|_| invalid())?;
+    let bytes = BASE64
+        .decode(encoded.ok_or_else(invalid)?)
+        .map_err(|_| invalid())?;
     let content: Value = serde_json::from_slice(&bytes).map_err(|_| invalid())?;
     let auths = content["auths"].as_object().ok_or_else(invalid)?;
     Ok(auths.keys().cloned().collect())

@@ -161,7 +161,8 @@ impl Report {
 
     /// The checks that passed, failed, and were not run.
     pub fn counts(&self) -> [usize; 3] {
-        let count = |of: fn(&Outcome) -> bool| self.checks.iter().filter(|it| of(&it.outcome)).count();
+        let count =
+            |of: fn(&Outcome) -> bool| self.checks.iter().filter(|it| of(&it.outcome)).count();
         [
             count(|it| *it == Outcome::Passed),
             count(|it| matches!(it, Outcome::Failed(_))),
@@ -180,7 +181,10 @@ impl Report {
     /// A file cannot be written.
     pub fn write(&self, folder: &Path) -> Result<()> {
         let files = [
-            ("report.json", format!("{}\n", serde_json::to_string_pretty(self)?)),
+            (
+                "report.json",
+                format!("{}\n", serde_json::to_string_pretty(self)?),
+            ),
             ("junit.xml", junit::text(self)?),
             ("report.html", html::page(self)),
         ];

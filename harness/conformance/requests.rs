@@ -27,8 +27,6 @@ pub enum Verb {
     Patch,
     /// Delete an object.
     Delete,
-    /// Delete the objects of a kind in a namespace.
-    DeleteCollection,
 }
 
 /// A request that a run may send.
@@ -51,7 +49,7 @@ impl Verb {
             Self::Get | Self::List => Method::GET,
             Self::Create => Method::POST,
             Self::Patch => Method::PATCH,
-            Self::Delete | Self::DeleteCollection => Method::DELETE,
+            Self::Delete => Method::DELETE,
         }
     }
 
@@ -62,7 +60,6 @@ impl Verb {
             Self::Create => "create",
             Self::Patch => "patch",
             Self::Delete => "delete",
-            Self::DeleteCollection => "deletecollection",
         }
     }
 }
@@ -88,7 +85,10 @@ impl Allowed {
     /// The same for an object as a manifest has it.
     pub fn of(verb: Verb, object: &Value, why: &str) -> Self {
         let resource = resource(object);
-        let kind = format!("{}.{}.{}", resource.plural, resource.version, resource.group);
+        let kind = format!(
+            "{}.{}.{}",
+            resource.plural, resource.version, resource.group
+        );
         Self::new(verb, &kind, why)
     }
 
@@ -110,7 +110,10 @@ impl Allowed {
     #[must_use]
     pub fn sub(self, subresource: &str) -> Self {
         let subresource = subresource.to_owned();
-        Self { subresource, ..self }
+        Self {
+            subresource,
+            ..self
+        }
     }
 
     /// The path, without a query.
@@ -170,8 +173,16 @@ impl Allowed {
 
     /// The right in the words of an RBAC rule.
     pub fn shown_right(&self) -> String {
-        let group = if self.group.is_empty() { String::new() } else { format!(".{}", self.group) };
-        let sub = if self.subresource.is_empty() { String::new() } else { format!("/{}", self.subresource) };
+        let group = if self.group.is_empty() {
+            String::new()
+        } else {
+            format!(".{}", self.group)
+        };
+        let sub = if self.subresource.is_empty() {
+            String::new()
+        } else {
+            format!("/{}", self.subresource)
+        };
         let place = if self.namespace.is_empty() {
             "cluster-wide".to_owned()
         } else {
@@ -183,7 +194,13 @@ impl Allowed {
 
 impl fmt::Display for Allowed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:<6} {}  # {}", self.verb.method().as_str(), self.path(), self.why)
+        write!(
+            f,
+            "{:<6} {}  # {}",
+            self.verb.method().as_str(),
+            self.path(),
+            self.why
+        )
     }
 }
 
@@ -201,7 +218,11 @@ pub(crate) struct NotAllowed(String);
 
 impl fmt::Display for NotAllowed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} is not in the list of requests that this run may send (--dry-run)", self.0)
+        write!(
+            f,
+            "{} is not in the list of requests that this run may send (--dry-run)",
+            self.0
+        )
     }
 }
 
@@ -231,14 +252,62 @@ mod tests {
     use super::*;
 
     #[rstest::rstest]
-    #[case::the_same(Verb::Get, "configmaps/a", Method::GET, "/api/v1/namespaces/n/configmaps/a", true)]
-    #[case::another_name(Verb::Get, "configmaps/a", Method::GET, "/api/v1/namespaces/n/configmaps/b", false)]
-    #[case::another_method(Verb::Get, "configmaps/a", Method::DELETE, "/api/v1/namespaces/n/configmaps/a", false)]
-    #[case::a_list(Verb::Get, "configmaps/a", Method::GET, "/api/v1/namespaces/n/configmaps", false)]
-    #[case::a_subresource(Verb::Patch, "pods/a", Method::PATCH, "/api/v1/namespaces/n/pods/a/status", false)]
-    #[case::any_name(Verb::Delete, "pods/{pod}", Method::DELETE, "/api/v1/namespaces/n/pods/x", true)]
-    #[case::no_name(Verb::Delete, "pods/{pod}", Method::DELETE, "/api/v1/namespaces/n/pods", false)]
-    #[case::another_namespace(Verb::Create, "pods/", Method::POST, "/api/v1/namespaces/m/pods", false)]
+    #[case::the_same(
+        Verb::Get,
+        "configmaps/a",
+        Method::GET,
+        "/api/v1/namespaces/n/configmaps/a",
+        true
+    )]
+    #[case::another_name(
+        Verb::Get,
+        "configmaps/a",
+        Method::GET,
+        "/api/v1/namespaces/n/configmaps/b",
+        false
+    )]
+    #[case::another_method(
+        Verb::Get,
+        "configmaps/a",
+        Method::DELETE,
+        "/api/v1/namespaces/n/configmaps/a",
+        false
+    )]
+    #[case::a_list(
+        Verb::Get,
+        "configmaps/a",
+        Method::GET,
+        "/api/v1/namespaces/n/configmaps",
+        false
+    )]
+    #[case::a_subresource(
+        Verb::Patch,
+        "pods/a",
+        Method::PATCH,
+        "/api/v1/namespaces/n/pods/a/status",
+        false
+    )]
+    #[case::any_name(
+        Verb::Delete,
+        "pods/{pod}",
+        Method::DELETE,
+        "/api/v1/namespaces/n/pods/x",
+        true
+    )]
+    #[case::no_name(
+        Verb::Delete,
+        "pods/{pod}",
+        Method::DELETE,
+        "/api/v1/namespaces/n/pods",
+        false
+    )]
+    #[case::another_namespace(
+        Verb::Create,
+        "pods/",
+        Method::POST,
+        "/api/v1/namespaces/m/pods",
+        false
+    )]
     fn request_that_is_not_listed_is_refused(
         #[case] verb: Verb,
         #[case] object: &str,
@@ -257,8 +326,13 @@ mod tests {
         let list = BTreeSet::from([Allowed::new(Verb::List, "namespaces", "")]);
         let client = guarded(server.client(), list);
         let namespaces = kube::Api::<k8s_openapi::api::core::v1::Namespace>::all(client);
-        namespaces.list(&kube::api::ListParams::default()).await.unwrap();
-        let refused = namespaces.delete("default", &kube::api::DeleteParams::default()).await;
+        namespaces
+            .list(&kube::api::ListParams::default())
+            .await
+            .unwrap();
+        let refused = namespaces
+            .delete("default", &kube::api::DeleteParams::default())
+            .await;
         let text = format!("{:?}", refused.unwrap_err());
         assert!(text.contains("DELETE /api/v1/namespaces/default"), "{text}");
         assert_eq!(server.requests_of("delete namespaces").len(), 0);

@@ -2,6 +2,7 @@
 //! that was made is removed, also after an error or an interruption.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -16,8 +17,8 @@ use testkit::until::until;
 use tokio::time::Instant;
 
 use crate::cluster::{Cluster, Endpoint};
-use crate::model::Namespace;
 use crate::install::Installation;
+use crate::model::{Namespace, Subresource};
 use crate::report::{Check, ClusterReport, Family, Moment, Outcome, PodReport, Report, seconds};
 use crate::requests::{Allowed, Verb};
 use crate::runtime::{version, webhook_deployment};
@@ -36,7 +37,10 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { only_contract: false, patience: Duration::from_mins(1) }
+        Self {
+            only_contract: false,
+            patience: Duration::from_mins(1),
+        }
     }
 }
 
@@ -92,7 +96,12 @@ impl<'a> Run<'a> {
     ///
     /// # Errors
     /// The scenario has another number of runtimes.
-    pub fn new(scenario: &'a Scenario, kcp: Option<Endpoint>, runtimes: Vec<Endpoint>, options: Options) -> Result<Self> {
+    pub fn new(
+        scenario: &'a Scenario,
+        kcp: Option<Endpoint>,
+        runtimes: Vec<Endpoint>,
+        options: Options,
+    ) -> Result<Self> {
         let expected: Vec<&str> = scenario.runtimes().collect();
         ensure!(
             expected.len() == runtimes.len(),
@@ -101,20 +110,35 @@ impl<'a> Run<'a> {
             runtimes.len()
         );
         let id = format!("{:08x}", fastrand::u32(..));
-        Ok(Self { scenario, options, kcp, runtimes, namespaces: Namespaces(id), installation: None })
+        Ok(Self {
+            scenario,
+            options,
+            kcp,
+            runtimes,
+            namespaces: Namespaces(id),
+            installation: None,
+        })
     }
 
     /// The same, but the runtimes get this installation for the time of the run.
     #[must_use]
     pub fn with_installation(self, installation: Installation) -> Self {
-        Self { installation: Some(installation), ..self }
+        Self {
+            installation: Some(installation),
+            ..self
+        }
     }
 
     /// Everything that the run may send, by cluster. `{…}` stands for a name that is not known before.
     pub fn requests(&self) -> Vec<(String, Vec<Allowed>)> {
-        let runtimes = self.runtimes.iter().map(|it| (it.name.clone(), self.of_runtime(&it.name)));
+        let runtimes = self
+            .runtimes
+            .iter()
+            .map(|it| (it.name.clone(), self.of_runtime(&it.name)));
         let kcp = self.kcp.iter().map(|it| (it.name.clone(), self.of_kcp()));
-        kcp.chain(runtimes).map(|(name, allowed)| (name, allowed.into_iter().collect())).collect()
+        kcp.chain(runtimes)
+            .map(|(name, allowed)| (name, allowed.into_iter().collect()))
+            .collect()
     }
 
     /// Checks the clusters. `interrupt` ends the run early; what it made is removed then, too.
@@ -122,7 +146,11 @@ impl<'a> Run<'a> {
     /// # Errors
     /// A cluster cannot be reached, is there twice, does not give the rights that are needed, or answered with an error; the run
     /// was interrupted; or something that it made could not be removed.
-    pub async fn run(self, interrupt: impl Future<Output = ()>, said: &(dyn Fn(&Check) + Sync)) -> Result<Report> {
+    pub async fn run(
+        self,
+        interrupt: impl Future<Output = ()>,
+        said: &(dyn Fn(&Check) + Sync),
+    ) -> Result<Report> {
         let context = Context {
             scenario: self.scenario,
             options: self.options,
@@ -145,7 +173,12 @@ impl<'a> Run<'a> {
             (Ok(_), Err(left)) => return Err(left),
             (Err(error), Err(left)) => return Err(error.context(format!("{left:#}"))),
         };
-        let Found { checks, pods, mut timeline, .. } = std::mem::take(&mut *locked(&context.found));
+        let Found {
+            checks,
+            pods,
+            mut timeline,
+            ..
+        } = std::mem::take(&mut *locked(&context.found));
         timeline.sort();
         Ok(Report {
             scenario: self.scenario.landscape.name.clone(),
@@ -162,7 +195,10 @@ impl<'a> Run<'a> {
 
     async fn check(&self, context: &Context<'_>) -> Result<Vec<ClusterReport>> {
         let kcp = self.kcp.iter().map(|it| Cluster::new(it, self.of_kcp()));
-        let runtimes = self.runtimes.iter().map(|it| Cluster::new(it, self.of_runtime(&it.name)));
+        let runtimes = self
+            .runtimes
+            .iter()
+            .map(|it| Cluster::new(it, self.of_runtime(&it.name)));
         let clusters: Vec<Cluster> = kcp.chain(runtimes).collect();
         let identities = identities(&clusters).await?;
         self.rights(&clusters).await?;
@@ -171,13 +207,26 @@ impl<'a> Run<'a> {
             for cluster in clusters.iter().skip(first) {
                 installation.is_absent(cluster).await?;
             }
-            let installed = clusters.iter().skip(first).map(|it| installation.install(context, it));
-            join_all(installed).await.into_iter().collect::<Result<()>>()?;
+            let installed = clusters
+                .iter()
+                .skip(first)
+                .map(|it| installation.install(context, it));
+            join_all(installed)
+                .await
+                .into_iter()
+                .collect::<Result<()>>()?;
         }
         let reports = join_all(clusters.iter().map(about)).await;
         let reports = reports.into_iter().collect::<Result<Vec<_>>>()?;
-        let of_runtimes: Vec<(Cluster, String)> = clusters.iter().cloned().zip(identities).skip(first).collect();
-        let checks = of_runtimes.iter().map(|(cluster, _)| runtime::check(context, cluster));
+        let of_runtimes: Vec<(Cluster, String)> = clusters
+            .iter()
+            .cloned()
+            .zip(identities)
+            .skip(first)
+            .collect();
+        let checks = of_runtimes
+            .iter()
+            .map(|(cluster, _)| runtime::check(context, cluster));
         let checks = async { join_all(checks).await.into_iter().collect::<Result<()>>() };
         let of_kcp = async {
             match clusters.first().filter(|_| self.kcp.is_some()) {
@@ -190,7 +239,12 @@ impl<'a> Run<'a> {
         if self.kcp.is_none() && self.scenario.landscape.control_plane.is_some() {
             let reason = "the option --kcp is missing".to_owned();
             if let Some(cluster) = clusters.first() {
-                context.record(cluster, "The runtimes are as KCP has them", Family::Contract, Outcome::NotRun { reason });
+                context.record(
+                    cluster,
+                    "The runtimes are as KCP has them",
+                    Family::Contract,
+                    Outcome::NotRun { reason },
+                );
             }
         }
         Ok(reports)
@@ -199,23 +253,29 @@ impl<'a> Run<'a> {
     /// Asks each cluster for every right before anything is made.
     async fn rights(&self, clusters: &[Cluster]) -> Result<()> {
         let requests = self.requests();
-        let asked = clusters.iter().zip(&requests).map(|(cluster, (_, allowed))| async move {
-            let mut missing = BTreeSet::new();
-            for allowed in allowed {
-                if !cluster.is_allowed(allowed).await? {
-                    missing.insert(allowed.shown_right());
+        let asked = clusters
+            .iter()
+            .zip(&requests)
+            .map(|(cluster, (_, allowed))| async move {
+                let mut missing = BTreeSet::new();
+                for allowed in allowed {
+                    if !cluster.is_allowed(allowed).await? {
+                        missing.insert(allowed.shown_right());
+                    }
                 }
-            }
-            anyhow::Ok((cluster, missing))
-        });
+                anyhow::Ok((cluster, missing))
+            });
         let mut text = String::new();
         for answer in join_all(asked).await {
             let (cluster, missing) = answer?;
             for right in missing {
-                text.push_str(&format!("\n  {}: {right}", cluster.name));
+                let _ = write!(text, "\n  {}: {right}", cluster.name);
             }
         }
-        ensure!(text.is_empty(), "the users of the kubeconfigs lack rights; nothing was changed:{text}");
+        ensure!(
+            text.is_empty(),
+            "the users of the kubeconfigs lack rights; nothing was changed:{text}"
+        );
         Ok(())
     }
 
@@ -237,16 +297,27 @@ impl<'a> Run<'a> {
         let landscape = &self.scenario.landscape;
         let mut allowed = BTreeSet::from([
             Allowed::new(Verb::Get, "namespaces", "identity of the cluster").named("kube-system"),
-            Allowed::new(Verb::Create, "selfsubjectaccessreviews.v1.authorization.k8s.io", "ask for rights"),
-            Allowed::new(Verb::Get, "configmaps", "the configuration document").within(namespace).named(names::CONFIG_MAP),
+            Allowed::new(
+                Verb::Create,
+                "selfsubjectaccessreviews.v1.authorization.k8s.io",
+                "ask for rights",
+            ),
+            Allowed::new(Verb::Get, "configmaps", "the configuration document")
+                .within(namespace)
+                .named(names::CONFIG_MAP),
         ]);
         if let Some(secret) = &landscape.pull_secret {
             let why = "hosts that it has credentials for, hash of its content";
-            allowed.insert(Allowed::new(Verb::Get, "secrets", why).within(namespace).named(&secret.name));
+            allowed.insert(
+                Allowed::new(Verb::Get, "secrets", why)
+                    .within(namespace)
+                    .named(&secret.name),
+            );
         }
         if let Some(trust) = &landscape.trust {
             let kind = "clustertrustbundles.v1beta1.certificates.k8s.io";
-            allowed.insert(Allowed::new(Verb::Get, kind, "trusted certificates").named(&trust.name));
+            allowed
+                .insert(Allowed::new(Verb::Get, kind, "trusted certificates").named(&trust.name));
         }
         allowed
     }
@@ -260,8 +331,16 @@ impl<'a> Run<'a> {
         let kind = "mutatingwebhookconfigurations.v1.admissionregistration.k8s.io";
         allowed.insert(Allowed::new(Verb::List, kind, "who gets new Pods"));
         let deployment = Allowed::new(Verb::Get, "deployments.v1.apps", "version of the webhook");
-        allowed.insert(deployment.within(names::SKR_NAMESPACE).named(WEBHOOK_DEPLOYMENT));
-        let workloads = landscape.workloads.iter().enumerate().filter(|(_, it)| it.is_on(runtime));
+        allowed.insert(
+            deployment
+                .within(names::SKR_NAMESPACE)
+                .named(WEBHOOK_DEPLOYMENT),
+        );
+        let workloads = landscape
+            .workloads
+            .iter()
+            .enumerate()
+            .filter(|(_, it)| it.is_on(runtime));
         for (index, workload) in workloads {
             let namespace = self.namespaces.of_workload(index);
             self.of_workload(&mut allowed, &namespace, &workload.manifest);
@@ -273,21 +352,39 @@ impl<'a> Run<'a> {
         if self.options.only_contract {
             return allowed;
         }
-        allowed.insert(Allowed::new(Verb::List, "pods", "Pods of the components").within(names::SKR_NAMESPACE));
+        allowed.insert(
+            Allowed::new(Verb::List, "pods", "Pods of the components").within(names::SKR_NAMESPACE),
+        );
         let metrics = Allowed::new(Verb::Get, "pods", "metrics of the components");
-        allowed.insert(metrics.within(names::SKR_NAMESPACE).named("{pod}").sub("proxy"));
-        let events = landscape.events.iter().enumerate().filter(|(_, it)| it.is_on(runtime));
-        for (index, event) in events {
-            let namespace = self.namespaces.of_event(index);
-            of_namespace(&mut allowed, &namespace);
-            if let Ok(manifest) = self.scenario.manifest(&event.manifest) {
-                let name = manifest.object["metadata"]["name"].as_str().unwrap_or_default();
-                allowed.insert(Allowed::of(Verb::Create, &manifest.object, "an object that changes").within(&namespace));
-                let change = Allowed::of(Verb::Patch, &manifest.object, "its change").within(&namespace).named(name);
-                allowed.insert(if event.change.subresource.is_some() { change.sub("status") } else { change });
-            }
-        }
+        allowed.insert(
+            metrics
+                .within(names::SKR_NAMESPACE)
+                .named("{pod}")
+                .sub("proxy"),
+        );
+        self.of_events(&mut allowed, runtime);
         allowed
+    }
+
+    fn of_events(&self, allowed: &mut BTreeSet<Allowed>, runtime: &str) {
+        let events = self.scenario.landscape.events.iter().enumerate();
+        for (index, event) in events.filter(|(_, it)| it.is_on(runtime)) {
+            let namespace = self.namespaces.of_event(index);
+            of_namespace(allowed, &namespace);
+            let Ok(manifest) = self.scenario.manifest(&event.manifest) else {
+                continue;
+            };
+            let object = &manifest.object;
+            let name = object["metadata"]["name"].as_str().unwrap_or_default();
+            let create = Allowed::of(Verb::Create, object, "an object that changes");
+            allowed.insert(create.within(&namespace));
+            let change = Allowed::of(Verb::Patch, object, "its change");
+            let change = change.within(&namespace).named(name);
+            allowed.insert(match event.change.subresource {
+                Some(Subresource::Status) => change.sub("status"),
+                None => change,
+            });
+        }
     }
 
     fn of_workload(&self, allowed: &mut BTreeSet<Allowed>, namespace: &str, manifest: &str) {
@@ -296,9 +393,8 @@ impl<'a> Run<'a> {
             let why = "a dry run, until the API server reaches the webhook";
             allowed.insert(Allowed::new(Verb::Create, "pods", why).within(namespace));
         }
-        for (kind, why) in [("pods", "the Pods of the workload"), ("events", "why a Pod does not run")] {
-            allowed.insert(Allowed::new(Verb::List, kind, why).within(namespace));
-        }
+        let why = "why a Pod does not run";
+        allowed.insert(Allowed::new(Verb::List, "events", why).within(namespace));
         let Ok(manifest) = self.scenario.manifest(manifest) else {
             return;
         };
@@ -308,12 +404,22 @@ impl<'a> Run<'a> {
         }
         if object["kind"] == "DaemonSet" {
             let name = object["metadata"]["name"].as_str().unwrap_or_default();
-            allowed.insert(Allowed::of(Verb::Get, object, "its number of Pods").within(namespace).named(name));
+            allowed.insert(
+                Allowed::of(Verb::Get, object, "its number of Pods")
+                    .within(namespace)
+                    .named(name),
+            );
         }
         if object["kind"] == "CronJob" {
-            allowed.insert(Allowed::of(Verb::Create, &job_of(object), "a Job of the CronJob, now").within(namespace));
+            allowed.insert(
+                Allowed::of(Verb::Create, &job_of(object), "a Job of the CronJob, now")
+                    .within(namespace),
+            );
         }
-        debug_assert!(template_path(object).is_some(), "checked when the file was read");
+        debug_assert!(
+            template_path(object).is_some(),
+            "checked when the file was read"
+        );
     }
 }
 
@@ -322,10 +428,19 @@ fn of_namespace(allowed: &mut BTreeSet<Allowed>, namespace: &str) {
     for verb in [Verb::Create, Verb::Get, Verb::Delete] {
         allowed.insert(Allowed::new(verb, "namespaces", own).named(namespace));
     }
-    let account = Allowed::new(Verb::Get, "serviceaccounts", "wait until Pods can be created");
+    let account = Allowed::new(
+        Verb::Get,
+        "serviceaccounts",
+        "wait until Pods can be created",
+    );
     allowed.insert(account.within(namespace).named("default"));
-    let pods = Allowed::new(Verb::DeleteCollection, "pods", "end Pods of this run");
-    allowed.insert(pods.within(namespace));
+    let end = "end Pods of this run";
+    allowed.insert(Allowed::new(Verb::List, "pods", end).within(namespace));
+    allowed.insert(
+        Allowed::new(Verb::Delete, "pods", end)
+            .within(namespace)
+            .named("{pod}"),
+    );
 }
 
 impl Context<'_> {
@@ -360,27 +475,49 @@ impl Context<'_> {
         let installed = std::mem::take(&mut locked(&self.found).installed);
         let mut by_cluster: BTreeMap<&str, (&Cluster, Vec<String>)> = BTreeMap::new();
         for (cluster, path) in &installed {
-            by_cluster.entry(&cluster.name).or_insert_with(|| (cluster, Vec::new())).1.push(path.clone());
+            by_cluster
+                .entry(&cluster.name)
+                .or_insert_with(|| (cluster, Vec::new()))
+                .1
+                .push(path.clone());
         }
-        let removed = by_cluster.values().map(|(cluster, paths)| Installation::uninstall(self, cluster, paths));
+        let removed = by_cluster
+            .values()
+            .map(|(cluster, paths)| Installation::uninstall(self, cluster, paths));
         let removed = join_all(removed).await.into_iter().collect::<Result<()>>();
         removed.context("the installation could not be removed")
     }
 
     /// Creates a namespace of the run, and waits until Pods can be created there.
-    pub(crate) async fn create_namespace(&self, cluster: &Cluster, name: &str, extra: &Namespace) -> Result<()> {
-        let mut labels: BTreeMap<&str, &str> = extra.labels.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+    pub(crate) async fn create_namespace(
+        &self,
+        cluster: &Cluster,
+        name: &str,
+        extra: &Namespace,
+    ) -> Result<()> {
+        let mut labels: BTreeMap<&str, &str> = extra
+            .labels
+            .iter()
+            .map(|(key, value)| (key.as_str(), value.as_str()))
+            .collect();
         labels.insert(LABEL, &self.namespaces.0);
         let namespace = json!({
             "apiVersion": "v1", "kind": "Namespace",
             "metadata": { "name": name, "labels": labels, "annotations": extra.annotations },
         });
         // Before it is sent: an answer that is lost may have created it.
-        locked(&self.found).made.push((cluster.clone(), name.to_owned()));
+        locked(&self.found)
+            .made
+            .push((cluster.clone(), name.to_owned()));
         cluster.create("/api/v1/namespaces", &namespace).await?;
         let path = format!("/api/v1/namespaces/{name}/serviceaccounts/default");
         let exists = || async { cluster.find(&path).await?.context("not yet") };
-        until("the namespace has its ServiceAccount", self.options.patience, exists).await?;
+        until(
+            "the namespace has its ServiceAccount",
+            self.options.patience,
+            exists,
+        )
+        .await?;
         Ok(())
     }
 
@@ -391,7 +528,15 @@ impl Context<'_> {
             let path = format!("/api/v1/namespaces/{name}");
             cluster.delete(&path, &json!({})).await?;
             // Without it each Pod may take half a minute.
-            cluster.delete(&format!("{path}/pods"), &json!({ "gracePeriodSeconds": 1 })).await?;
+            for pod in cluster.list(&format!("{path}/pods")).await? {
+                let pod = pod["metadata"]["name"].as_str().unwrap_or_default();
+                cluster
+                    .delete(
+                        &format!("{path}/pods/{pod}"),
+                        &json!({ "gracePeriodSeconds": 1 }),
+                    )
+                    .await?;
+            }
             let is_gone = || async { anyhow::Ok(cluster.find(&path).await?.is_none()) };
             until("the namespace is gone", REMOVAL, is_gone).await?;
             anyhow::Ok(())
@@ -399,7 +544,11 @@ impl Context<'_> {
         let mut left = String::new();
         for ((cluster, name), removed) in made.iter().zip(join_all(removed).await) {
             if let Err(error) = removed {
-                left.push_str(&format!("\n  {} delete namespace {name}  # {error:#}", cluster.kubectl));
+                let _ = write!(
+                    left,
+                    "\n  {} delete namespace {name}  # {error:#}",
+                    cluster.kubectl
+                );
             }
         }
         if !left.is_empty() {
@@ -413,8 +562,11 @@ impl Context<'_> {
 async fn identities(clusters: &[Cluster]) -> Result<Vec<String>> {
     let asked = clusters.iter().map(|cluster| async move {
         let namespace = cluster.find("/api/v1/namespaces/kube-system").await?;
-        let uid = namespace.as_ref().and_then(|it| it["metadata"]["uid"].as_str());
-        let uid = uid.with_context(|| format!("{}: the Namespace kube-system has no UID", cluster.name))?;
+        let uid = namespace
+            .as_ref()
+            .and_then(|it| it["metadata"]["uid"].as_str());
+        let uid =
+            uid.with_context(|| format!("{}: the Namespace kube-system has no UID", cluster.name))?;
         anyhow::Ok(uid.to_owned())
     });
     let mut found: BTreeMap<String, &str> = BTreeMap::new();
@@ -424,7 +576,10 @@ async fn identities(clusters: &[Cluster]) -> Result<Vec<String>> {
             Err(error) => errors.push(format!("{error:#}")),
             Ok(uid) => {
                 if let Some(other) = found.insert(uid.clone(), &cluster.name) {
-                    errors.push(format!("{other} and {} are the same cluster (UID {uid}), expected different ones", cluster.name));
+                    errors.push(format!(
+                        "{other} and {} are the same cluster (UID {uid}), expected different ones",
+                        cluster.name
+                    ));
                 }
                 uids.push(uid);
             }
@@ -436,10 +591,17 @@ async fn identities(clusters: &[Cluster]) -> Result<Vec<String>> {
 
 async fn about(cluster: &Cluster) -> Result<ClusterReport> {
     let kubernetes = cluster.find("/version").await?.unwrap_or_default();
-    let deployment = if cluster.name == KCP { None } else { cluster.find(&webhook_deployment()).await? };
+    let deployment = if cluster.name == KCP {
+        None
+    } else {
+        cluster.find(&webhook_deployment()).await?
+    };
     Ok(ClusterReport {
         name: cluster.name.clone(),
-        kubernetes: kubernetes["gitVersion"].as_str().unwrap_or("unknown").to_owned(),
+        kubernetes: kubernetes["gitVersion"]
+            .as_str()
+            .unwrap_or("unknown")
+            .to_owned(),
         webhook: version(deployment.as_ref()),
     })
 }
@@ -450,4 +612,7 @@ pub const KCP: &str = "kcp";
 /// run left.
 pub(crate) const LABEL: &str = "rt-bootstrapper.kyma-project.io/conformance-run";
 /// Longest time that the removal of a namespace may take.
-const REMOVAL: Duration = Duration::from_secs(60);
+const REMOVAL: Duration = Duration::from_mins(1);
+
+#[cfg(test)]
+mod tests;

@@ -24,7 +24,12 @@ use crate::run::Context;
 pub(crate) async fn check(context: &Context<'_>, cluster: &Cluster) -> Result<()> {
     let configurations = cluster.list(WEBHOOKS).await?;
     let webhooks = Webhooks::of(&configurations);
-    context.record(cluster, "A mutating webhook is registered for Pods", Family::Contract, registered(cluster, &webhooks));
+    context.record(
+        cluster,
+        "A mutating webhook is registered for Pods",
+        Family::Contract,
+        registered(cluster, &webhooks),
+    );
     let in_place = configuration(context, cluster, names::SKR_NAMESPACE).await?;
     let reviews = reviews(context, cluster).await;
     let landscape = &context.scenario.landscape;
@@ -34,17 +39,27 @@ pub(crate) async fn check(context: &Context<'_>, cluster: &Cluster) -> Result<()
         let (webhooks, in_place) = (&webhooks, &in_place);
         async move {
             match in_place {
-                Ok(()) => crate::workloads::check(context, cluster, (index, workload), webhooks).await,
+                Ok(()) => {
+                    crate::workloads::check(context, cluster, (index, workload), webhooks).await
+                }
                 Err(reason) => {
                     let title = format!("Pods of {} come out as expected", workload.shown());
                     let reason = reason.clone();
-                    context.record(cluster, &title, Family::Contract, Outcome::NotRun { reason });
+                    context.record(
+                        cluster,
+                        &title,
+                        Family::Contract,
+                        Outcome::NotRun { reason },
+                    );
                     Ok(0)
                 }
             }
         }
     });
-    let created: Vec<Result<usize>> = futures::stream::iter(checks).buffer_unordered(AT_ONCE).collect().await;
+    let created: Vec<Result<usize>> = futures::stream::iter(checks)
+        .buffer_unordered(AT_ONCE)
+        .collect()
+        .await;
     let created = created.into_iter().sum::<Result<usize>>()?;
     if created > 0 && !context.options.only_contract {
         was_asked(context, cluster, reviews, created).await;
@@ -62,11 +77,17 @@ fn registered(cluster: &Cluster, webhooks: &Webhooks) -> Outcome {
         return Outcome::Passed;
     }
     Outcome::Failed(Box::new(Failure {
-        expected: format!("MutatingWebhookConfiguration {}", names::WEBHOOK_CONFIGURATION),
+        expected: format!(
+            "MutatingWebhookConfiguration {}",
+            names::WEBHOOK_CONFIGURATION
+        ),
         found: "no MutatingWebhookConfiguration with a rule for the creation of Pods".to_owned(),
         location: WEBHOOKS.to_owned(),
         cause: "the webhook is not installed on this cluster".to_owned(),
-        next: format!("runtime-bootstrapper manifests webhook --image REGISTRY/webhook:TAG | {} apply -f -", cluster.kubectl),
+        next: format!(
+            "runtime-bootstrapper manifests webhook --image REGISTRY/webhook:TAG | {} apply -f -",
+            cluster.kubectl
+        ),
     }))
 }
 
@@ -77,22 +98,45 @@ pub(crate) async fn configuration(
     namespace: &str,
 ) -> Result<Result<(), String>> {
     let landscape = &context.scenario.landscape;
-    let path = format!("/api/v1/namespaces/{namespace}/configmaps/{}", names::CONFIG_MAP);
+    let path = format!(
+        "/api/v1/namespaces/{namespace}/configmaps/{}",
+        names::CONFIG_MAP
+    );
     let found = cluster.find(&path).await?;
-    let outcome = document(cluster, namespace, &landscape.config.clone().into(), found.as_ref());
+    let outcome = document(
+        cluster,
+        namespace,
+        &landscape.config.clone().into(),
+        found.as_ref(),
+    );
     let title = "The configuration document is that of the scenario";
     context.record(cluster, title, Family::Contract, outcome.clone());
     if let Some(secret) = &landscape.pull_secret {
         let path = format!("/api/v1/namespaces/{namespace}/secrets/{}", secret.name);
         let found = cluster.find(&path).await?;
         let outcome = pull_secret(cluster, landscape, &path, found.as_ref());
-        context.record(cluster, "The pull Secret has credentials for the registries", Family::Contract, outcome);
+        context.record(
+            cluster,
+            "The pull Secret has credentials for the registries",
+            Family::Contract,
+            outcome,
+        );
     }
     if let Some(trust) = &landscape.trust {
         let path = format!("{BUNDLES}/{}", trust.name);
         let found = cluster.find(&path).await?;
-        let outcome = bundle(cluster, &trust.name, trust.signer.as_deref(), found.as_ref());
-        context.record(cluster, "The ClusterTrustBundle exists", Family::Contract, outcome);
+        let outcome = bundle(
+            cluster,
+            &trust.name,
+            trust.signer.as_deref(),
+            found.as_ref(),
+        );
+        context.record(
+            cluster,
+            "The ClusterTrustBundle exists",
+            Family::Contract,
+            outcome,
+        );
     }
     Ok(match outcome {
         Outcome::Passed => Ok(()),
@@ -101,10 +145,22 @@ pub(crate) async fn configuration(
     })
 }
 
-fn document(cluster: &Cluster, namespace: &str, expected: &Value, found: Option<&Value>) -> Outcome {
-    let location = format!("ConfigMap {namespace}/{}, key {}", names::CONFIG_MAP, names::CONFIG_KEY);
+fn document(
+    cluster: &Cluster,
+    namespace: &str,
+    expected: &Value,
+    found: Option<&Value>,
+) -> Outcome {
+    let location = format!(
+        "ConfigMap {namespace}/{}, key {}",
+        names::CONFIG_MAP,
+        names::CONFIG_KEY
+    );
     let kubectl = &cluster.kubectl;
-    let get = format!("{kubectl} -n {namespace} get configmap {} -o yaml", names::CONFIG_MAP);
+    let get = format!(
+        "{kubectl} -n {namespace} get configmap {} -o yaml",
+        names::CONFIG_MAP
+    );
     let failed = |found: String, cause: &str, next: String| {
         Outcome::Failed(Box::new(Failure {
             expected: "a valid configuration document".to_owned(),
@@ -116,7 +172,11 @@ fn document(cluster: &Cluster, namespace: &str, expected: &Value, found: Option<
     };
     let Some(text) = found.and_then(|it| it["data"][names::CONFIG_KEY].as_str()) else {
         let cause = "nobody wrote the configuration: KIM, the controller, or a person";
-        return failed("no such ConfigMap or key".to_owned(), cause, format!("{kubectl} -n {namespace} get configmaps"));
+        return failed(
+            "no such ConfigMap or key".to_owned(),
+            cause,
+            format!("{kubectl} -n {namespace} get configmaps"),
+        );
     };
     if let Err(error) = api::config::Document::parse(text) {
         let cause = "the webhook keeps the last valid document, and is not ready without one";
@@ -128,18 +188,33 @@ fn document(cluster: &Cluster, namespace: &str, expected: &Value, found: Option<
     let more = differences(&found, expected).into_iter();
     all.extend(more.filter_map(|it| {
         let path = it.split_once(": is absent, expected ")?;
-        Some(format!("{}: is {}, and the scenario has no such key", path.0, path.1))
+        Some(format!(
+            "{}: is {}, and the scenario has no such key",
+            path.0, path.1
+        ))
     }));
     if all.is_empty() {
         return Outcome::Passed;
     }
     Outcome::NotRun {
-        reason: format!("{location} is not that of the scenario:\n{}", all.join("\n")),
+        reason: format!(
+            "{location} is not that of the scenario:\n{}",
+            all.join("\n")
+        ),
     }
 }
 
-fn pull_secret(cluster: &Cluster, landscape: &Landscape, path: &str, found: Option<&Value>) -> Outcome {
-    let expected = landscape.pull_secret.as_ref().map(|it| it.registries.clone()).unwrap_or_default();
+fn pull_secret(
+    cluster: &Cluster,
+    landscape: &Landscape,
+    path: &str,
+    found: Option<&Value>,
+) -> Outcome {
+    let expected = landscape
+        .pull_secret
+        .as_ref()
+        .map(|it| it.registries.clone())
+        .unwrap_or_default();
     let found = match found.map(hosts) {
         None => Err("no such Secret".to_owned()),
         Some(Err(error)) => Err(format!("another Secret: {error}")),
@@ -161,10 +236,22 @@ fn pull_secret(cluster: &Cluster, landscape: &Landscape, path: &str, found: Opti
 }
 
 fn bundle(cluster: &Cluster, name: &str, signer: Option<&str>, found: Option<&Value>) -> Outcome {
-    let certificates = |it: &Value| it["spec"]["trustBundle"].as_str().unwrap_or_default().matches("BEGIN CERTIFICATE").count();
+    let certificates = |it: &Value| {
+        it["spec"]["trustBundle"]
+            .as_str()
+            .unwrap_or_default()
+            .matches("BEGIN CERTIFICATE")
+            .count()
+    };
     let found = match found {
-        Some(it) if it["spec"]["signerName"].as_str() == signer && certificates(it) > 0 => return Outcome::Passed,
-        Some(it) => format!("signer {}, {} certificates", it["spec"]["signerName"], certificates(it)),
+        Some(it) if it["spec"]["signerName"].as_str() == signer && certificates(it) > 0 => {
+            return Outcome::Passed;
+        }
+        Some(it) => format!(
+            "signer {}, {} certificates",
+            it["spec"]["signerName"],
+            certificates(it)
+        ),
         None => "no such ClusterTrustBundle, or the cluster does not serve the kind".to_owned(),
     };
     Outcome::Failed(Box::new(Failure {
@@ -181,18 +268,42 @@ async fn reviews(context: &Context<'_>, cluster: &Cluster) -> Option<u64> {
     if context.options.only_contract {
         return None;
     }
-    counted(cluster, names::SKR_NAMESPACE, WEBHOOK_PODS, WEBHOOK_PORT, REVIEWS).await.ok()
+    counted(
+        cluster,
+        names::SKR_NAMESPACE,
+        WEBHOOK_PODS,
+        WEBHOOK_PORT,
+        REVIEWS,
+    )
+    .await
+    .ok()
 }
 
 /// The sum of a counter over the Pods of a component.
-pub(crate) async fn counted(cluster: &Cluster, namespace: &str, selector: &str, port: u16, series: &str) -> Result<u64> {
+pub(crate) async fn counted(
+    cluster: &Cluster,
+    namespace: &str,
+    selector: &str,
+    port: u16,
+    series: &str,
+) -> Result<u64> {
     let pods = format!("/api/v1/namespaces/{namespace}/pods");
     let mut sum = 0;
-    let all = cluster.list(&format!("{pods}?labelSelector={selector}")).await?;
-    anyhow::ensure!(!all.is_empty(), "no Pod with labels {selector} in {namespace}");
-    for pod in all.iter().filter(|it| it["metadata"]["deletionTimestamp"].is_null()) {
+    let all = cluster
+        .list(&format!("{pods}?labelSelector={selector}"))
+        .await?;
+    anyhow::ensure!(
+        !all.is_empty(),
+        "no Pod with labels {selector} in {namespace}"
+    );
+    for pod in all
+        .iter()
+        .filter(|it| it["metadata"]["deletionTimestamp"].is_null())
+    {
         let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-        let page = cluster.text(&format!("{pods}/{name}:{port}/proxy/metrics")).await?;
+        let page = cluster
+            .text(&format!("{pods}/{name}:{port}/proxy/metrics"))
+            .await?;
         sum += Samples::parse(&page).count(series);
     }
     Ok(sum)
@@ -200,22 +311,44 @@ pub(crate) async fn counted(cluster: &Cluster, namespace: &str, selector: &str, 
 
 /// Whether the webhook was asked for every Pod: without it, "unchanged" would say nothing.
 async fn was_asked(context: &Context<'_>, cluster: &Cluster, before: Option<u64>, created: usize) {
-    let after = counted(cluster, names::SKR_NAMESPACE, WEBHOOK_PODS, WEBHOOK_PORT, REVIEWS).await;
+    let after = counted(
+        cluster,
+        names::SKR_NAMESPACE,
+        WEBHOOK_PODS,
+        WEBHOOK_PORT,
+        REVIEWS,
+    )
+    .await;
     let outcome = match (before, after) {
         (Some(before), Ok(after)) if after >= before + created as u64 => Outcome::Passed,
         (Some(before), Ok(after)) => Outcome::Failed(Box::new(Failure {
             expected: format!("at least {created} reviews of new Pods more than {before}"),
             found: format!("{after} reviews"),
-            location: format!("metric {REVIEWS} of the Pods with labels {WEBHOOK_PODS} in {}", names::SKR_NAMESPACE),
-            cause: "the API server did not reach the webhook, or a replica was restarted meanwhile".to_owned(),
-            next: format!("{} -n {} get pods -l {WEBHOOK_PODS}", cluster.kubectl, names::SKR_NAMESPACE),
+            location: format!(
+                "metric {REVIEWS} of the Pods with labels {WEBHOOK_PODS} in {}",
+                names::SKR_NAMESPACE
+            ),
+            cause: "the API server did not reach the webhook, or a replica was restarted meanwhile"
+                .to_owned(),
+            next: format!(
+                "{} -n {} get pods -l {WEBHOOK_PODS}",
+                cluster.kubectl,
+                names::SKR_NAMESPACE
+            ),
         })),
-        (_, Err(error)) => Outcome::NotRun { reason: format!("{error:#}") },
+        (_, Err(error)) => Outcome::NotRun {
+            reason: format!("{error:#}"),
+        },
         (None, Ok(_)) => Outcome::NotRun {
             reason: "the metrics of the webhook could not be read before the workloads".to_owned(),
         },
     };
-    context.record(cluster, "The webhook was asked for every Pod", Family::Metrics, outcome);
+    context.record(
+        cluster,
+        "The webhook was asked for every Pod",
+        Family::Metrics,
+        outcome,
+    );
 }
 
 /// Image and version of the webhook, if the Deployment of our name exists.
@@ -228,17 +361,25 @@ pub(crate) fn version(deployment: Option<&Value>) -> Option<String> {
         .collect();
     let version = deployment["metadata"]["labels"]["app.kubernetes.io/version"].as_str();
     let images: Vec<&str> = images.into_iter().collect();
-    Some(format!("{} (version {})", images.join(", "), version.unwrap_or("unknown")))
+    Some(format!(
+        "{} (version {})",
+        images.join(", "),
+        version.unwrap_or("unknown")
+    ))
 }
 
-pub(crate) const WEBHOOKS: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
+pub(crate) const WEBHOOKS: &str =
+    "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
 pub(crate) const BUNDLES: &str = "/apis/certificates.k8s.io/v1beta1/clustertrustbundles";
 const WEBHOOK_PODS: &str = "app.kubernetes.io/name=rt-bootstrapper";
 const WEBHOOK_PORT: u16 = 8080;
 const REVIEWS: &str = "rt_bootstrapper_admission_reviews_total{operation=\"create\"}";
 /// The path of the webhook's Deployment.
 pub(crate) fn webhook_deployment() -> String {
-    format!("/apis/apps/v1/namespaces/{}/deployments/{WEBHOOK_DEPLOYMENT}", names::SKR_NAMESPACE)
+    format!(
+        "/apis/apps/v1/namespaces/{}/deployments/{WEBHOOK_DEPLOYMENT}",
+        names::SKR_NAMESPACE
+    )
 }
 /// Workloads that are checked at a time on one runtime.
 const AT_ONCE: usize = 4;

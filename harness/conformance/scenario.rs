@@ -87,7 +87,10 @@ impl Scenario {
         let Landscape { name, config, .. } = &self.landscape;
         let stem = self.file.file_stem().unwrap_or_default().to_string_lossy();
         if stem != name.as_str() {
-            return self.fail("name:", format!("name is {name:?}, expected {stem:?}, the name of the file"));
+            return self.fail(
+                "name:",
+                format!("name is {name:?}, expected {stem:?}, the name of the file"),
+            );
         }
         let document = Value::Object(config.clone()).to_string();
         if let Err(error) = api::config::Document::parse(&document) {
@@ -95,20 +98,32 @@ impl Scenario {
         }
         let runtimes: BTreeSet<&str> = self.runtimes().collect();
         if runtimes.is_empty() || runtimes.len() < self.landscape.runtimes.len() {
-            return self.fail("runtimes:", "runtimes: expected at least one, each with a name of its own");
+            return self.fail(
+                "runtimes:",
+                "runtimes: expected at least one, each with a name of its own",
+            );
         }
         let workloads = self.landscape.workloads.iter().map(|it| &it.runtimes);
         let events = self.landscape.events.iter().map(|it| &it.runtimes);
         for named in workloads.chain(events).flatten() {
             if !runtimes.contains(named.as_str()) {
                 let known: Vec<&str> = self.runtimes().collect();
-                return self.fail(named, format!("runtime {named:?}: expected one of {known:?}"));
+                return self.fail(
+                    named,
+                    format!("runtime {named:?}: expected one of {known:?}"),
+                );
             }
         }
-        for Workload { expect, manifest, .. } in &self.landscape.workloads {
+        for Workload {
+            expect, manifest, ..
+        } in &self.landscape.workloads
+        {
             let Expectation { unchanged, pod, .. } = expect;
             if *unchanged != pod.is_empty() {
-                return self.fail(manifest, format!("{manifest}: expect: either `pod` with fields, or `unchanged: true`"));
+                return self.fail(
+                    manifest,
+                    format!("{manifest}: expect: either `pod` with fields, or `unchanged: true`"),
+                );
             }
         }
         Ok(())
@@ -118,7 +133,11 @@ impl Scenario {
     fn place_registries(&mut self) -> Result<()> {
         let mut landscape = self.landscape.clone();
         landscape.config = self.placed_fields(&landscape.config, "config")?;
-        for host in landscape.pull_secret.iter_mut().flat_map(|it| &mut it.registries) {
+        for host in landscape
+            .pull_secret
+            .iter_mut()
+            .flat_map(|it| &mut it.registries)
+        {
             *host = self.placed(host, "pullSecret.registries")?;
         }
         for workload in &mut landscape.workloads {
@@ -144,11 +163,16 @@ impl Scenario {
             );
             text = text.replace(&format!("${{{name}}}"), &registry.host);
         }
-        let unknown = text.split_once("${").and_then(|(_, rest)| rest.split_once('}'));
+        let unknown = text
+            .split_once("${")
+            .and_then(|(_, rest)| rest.split_once('}'));
         if let Some((name, _)) = unknown {
             let known: Vec<&String> = self.landscape.registries.keys().collect();
             let at = format!("${{{name}}}");
-            return self.fail(&at, format!("{what}: {at}: expected a name of `registries`: {known:?}"));
+            return self.fail(
+                &at,
+                format!("{what}: {at}: expected a name of `registries`: {known:?}"),
+            );
         }
         Ok(text)
     }
@@ -156,7 +180,11 @@ impl Scenario {
     fn read_manifests(&mut self) -> Result<()> {
         let workloads = self.landscape.workloads.iter();
         let workloads = workloads.map(|it| (it.manifest.clone(), true));
-        let events = self.landscape.events.iter().map(|it| (it.manifest.clone(), false));
+        let events = self
+            .landscape
+            .events
+            .iter()
+            .map(|it| (it.manifest.clone(), false));
         let named: Vec<(String, bool)> = workloads.chain(events).collect();
         for (name, is_workload) in named {
             let manifest = self.read_manifest(&name, is_workload);
@@ -172,7 +200,8 @@ impl Scenario {
         ensure!(file.is_file(), "manifest {name} does not exist: {expected}");
         let text = self.placed(&read(&file)?, name)?;
         let documents = serde_saphyr::from_multiple::<Value>(&text);
-        let documents = documents.map_err(|error| yaml_error(&file, "expected a YAML stream", error))?;
+        let documents =
+            documents.map_err(|error| yaml_error(&file, "expected a YAML stream", error))?;
         let mut objects: Vec<Value> = documents.into_iter().filter(|it| !it.is_null()).collect();
         for object in &mut objects {
             for key in ["/apiVersion", "/kind", "/metadata/name"] {
@@ -189,17 +218,26 @@ impl Scenario {
         let (first, second) = (found.next().map(|(at, _)| at), found.next());
         let at = first.with_context(|| format!("{}: expected one of {KINDS:?}", file.display()))?;
         if second.is_some() {
-            bail!("{}: expected one object that makes Pods, found several", file.display());
+            bail!(
+                "{}: expected one object that makes Pods, found several",
+                file.display()
+            );
         }
         let object = objects.remove(at);
-        Ok(Manifest { text, object, others: objects })
+        Ok(Manifest {
+            text,
+            object,
+            others: objects,
+        })
     }
 }
 
 impl Workload {
     /// Its name in reports.
     pub fn shown(&self) -> &str {
-        let stem = Path::new(&self.manifest).file_stem().and_then(|it| it.to_str());
+        let stem = Path::new(&self.manifest)
+            .file_stem()
+            .and_then(|it| it.to_str());
         self.name.as_deref().or(stem).unwrap_or(&self.manifest)
     }
 

@@ -8,7 +8,7 @@ use testkit::until::until;
 
 use crate::causes::{Seen, Webhooks, of_change, of_difference, of_no_run, waiting};
 use crate::cluster::Cluster;
-use crate::model::{Expectation, Workload};
+use crate::model::{Expectation, Inside, Workload};
 use crate::report::{Failure, Family, Outcome, PodReport};
 use crate::requests::resource;
 use crate::run::Context;
@@ -35,31 +35,23 @@ pub(crate) async fn check(
 ) -> Result<usize> {
     let manifest = context.scenario.manifest(&workload.manifest)?;
     let namespace = context.namespaces.of_workload(index);
-    context.create_namespace(cluster, &namespace, &workload.namespace).await?;
+    context
+        .create_namespace(cluster, &namespace, &workload.namespace)
+        .await?;
     let created = Created {
         cluster,
         namespace,
         workload,
-        manifest: context.scenario.manifest_file(&workload.manifest).display().to_string(),
+        manifest: context
+            .scenario
+            .manifest_file(&workload.manifest)
+            .display()
+            .to_string(),
         object: &manifest.object,
         webhooks,
     };
-    for other in &manifest.others {
-        cluster.create(&created.path_of(other), other).await?;
-    }
-    if context.is_new && !workload.expect.unchanged {
-        created.is_reached(context).await;
-    }
-    let stored = cluster.create(&created.path_of(&manifest.object), &manifest.object).await?;
+    created.create(context, &manifest.others).await?;
     let name = workload.shown();
-    if template_path(&manifest.object) != Some("") {
-        let title = format!("The template of {name} is stored as it was written");
-        context.record(cluster, &title, Family::Contract, created.template_kept(&stored));
-    }
-    if manifest.object["kind"] == "CronJob" {
-        let job = job_of(&manifest.object);
-        cluster.create(&created.path_of(&job), &job).await?;
-    }
     let title = format!("Pods of {name} come out as expected");
     let pods = match created.pods(context).await {
         Ok(pods) => pods,
@@ -71,29 +63,60 @@ pub(crate) async fn check(
     };
     context.record(cluster, &title, Family::Contract, created.compared(&pods));
     if let Some(pod) = pods.first() {
+        let kind = manifest.object["kind"].as_str().unwrap_or_default();
         context.keep_pod(PodReport {
             cluster: cluster.name.clone(),
             workload: name.to_owned(),
-            kind: manifest.object["kind"].as_str().unwrap_or_default().to_owned(),
+            kind: kind.to_owned(),
             template: readable(template(&manifest.object)),
             pod: readable(pod),
         });
     }
     if workload.expect.runs {
-        let ran = created.run(context, pods.len()).await;
-        let is_running = ran == Outcome::Passed;
-        context.record(cluster, &format!("Pods of {name} run"), Family::Contract, ran);
-        let inside = &workload.expect.inside;
-        if is_running && (!inside.variables.is_empty() || inside.trust.is_some()) {
-            let outcome = created.inside(context).await?;
-            let title = format!("A container of {name} sees variables and certificates");
-            context.record(cluster, &title, Family::Contract, outcome);
-        }
+        created.check_running(context, pods.len()).await?;
     }
     Ok(pods.len())
 }
 
 impl Created<'_> {
+    /// Creates what the workload needs, then the workload, and of a CronJob one Job.
+    async fn create(&self, context: &Context<'_>, others: &[Value]) -> Result<()> {
+        let (cluster, object) = (self.cluster, self.object);
+        for other in others {
+            cluster.create(&self.path_of(other), other).await?;
+        }
+        if context.is_new && !self.workload.expect.unchanged {
+            self.is_reached(context).await;
+        }
+        let stored = cluster.create(&self.path_of(object), object).await?;
+        if template_path(object) != Some("") {
+            let name = self.workload.shown();
+            let title = format!("The template of {name} is stored as it was written");
+            let outcome = self.template_kept(&stored);
+            context.record(cluster, &title, Family::Contract, outcome);
+        }
+        if object["kind"] == "CronJob" {
+            let job = job_of(object);
+            cluster.create(&self.path_of(&job), &job).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether the Pods run, and what is seen inside of the first one.
+    async fn check_running(&self, context: &Context<'_>, count: usize) -> Result<()> {
+        let (cluster, name) = (self.cluster, self.workload.shown());
+        let ran = self.run(context, count).await;
+        let is_running = ran == Outcome::Passed;
+        let title = format!("Pods of {name} run");
+        context.record(cluster, &title, Family::Contract, ran);
+        if is_running && self.workload.expect.inside != Inside::default() {
+            let outcome = self.inside(context).await?;
+            let title = format!("A container of {name} sees variables and certificates");
+            context.record(cluster, &title, Family::Contract, outcome);
+        }
+        Ok(())
+    }
+
     fn path_of(&self, object: &Value) -> String {
         collection(object, &self.namespace)
     }
@@ -117,11 +140,15 @@ impl Created<'_> {
         pod["metadata"]["name"] = json!("would-be");
         let path = format!("/api/v1/namespaces/{}/pods?dryRun=All", self.namespace);
         let expected = Value::Object(self.workload.expect.pod.clone());
-        let reached = until("a Pod would come out as expected", context.options.patience, || async {
-            let found = differences(&expected, &self.cluster.create(&path, &pod).await?);
-            ensure!(found.is_empty(), "{found:?}");
-            Ok(())
-        });
+        let reached = until(
+            "a Pod would come out as expected",
+            context.options.patience,
+            || async {
+                let found = differences(&expected, &self.cluster.create(&path, &pod).await?);
+                ensure!(found.is_empty(), "{found:?}");
+                Ok(())
+            },
+        );
         drop(reached.await);
     }
 
@@ -143,18 +170,28 @@ impl Created<'_> {
             found: found.join("\n"),
             location: self.location("template"),
             cause: format!("a webhook changes {} objects", self.object["kind"]),
-            next: format!("{} get mutatingwebhookconfigurations -o yaml", self.cluster.kubectl),
+            next: format!(
+                "{} get mutatingwebhookconfigurations -o yaml",
+                self.cluster.kubectl
+            ),
         }))
     }
 
     fn location(&self, what: &str) -> String {
         let (name, kind) = (&self.object["metadata"]["name"], &self.object["kind"]);
         let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
-        format!("{}: {what} of {} {}", self.cluster.name, text(kind), text(name))
+        format!(
+            "{}: {what} of {} {}",
+            self.cluster.name,
+            text(kind),
+            text(name)
+        )
     }
 
     async fn listed(&self) -> Result<Vec<Value>> {
-        self.cluster.list(&format!("/api/v1/namespaces/{}/pods", self.namespace)).await
+        self.cluster
+            .list(&format!("/api/v1/namespaces/{}/pods", self.namespace))
+            .await
     }
 
     /// Its Pods, when all exist.
@@ -162,7 +199,11 @@ impl Created<'_> {
         let pods = until("all Pods exist", context.options.patience, || async {
             let expected = self.expected_pods().await?;
             let pods = self.listed().await?;
-            ensure!(pods.len() >= expected && expected > 0, "{} of {expected} Pods", pods.len());
+            ensure!(
+                pods.len() >= expected && expected > 0,
+                "{} of {expected} Pods",
+                pods.len()
+            );
             Ok(pods)
         });
         Ok(pods.await?)
@@ -182,7 +223,11 @@ impl Created<'_> {
                 // A StatefulSet makes its second Pod when the first one is ready.
                 let is_ordered = self.object["kind"] == "StatefulSet";
                 let replicas = count(&spec["replicas"]).unwrap_or(1);
-                if is_ordered { replicas.min(1) } else { replicas }
+                if is_ordered {
+                    replicas.min(1)
+                } else {
+                    replicas
+                }
             }
             _ => 1,
         })
@@ -193,7 +238,9 @@ impl Created<'_> {
         let (cause, next) = of_no_run(&self.seen(None, &warnings));
         Outcome::Failed(Box::new(Failure {
             expected: "Pods".to_owned(),
-            found: format!("{error:#}\n{}", warnings.join("\n")).trim_end().to_owned(),
+            found: format!("{error:#}\n{}", warnings.join("\n"))
+                .trim_end()
+                .to_owned(),
             location: self.location("Pods"),
             cause,
             next,
@@ -202,9 +249,16 @@ impl Created<'_> {
 
     /// Whether every Pod is as expected; the first one that is not is reported.
     fn compared(&self, pods: &[Value]) -> Outcome {
-        let Expectation { unchanged, pod: expected, .. } = &self.workload.expect;
+        let Expectation {
+            unchanged,
+            pod: expected,
+            ..
+        } = &self.workload.expect;
         for pod in pods {
-            let location = self.location(&format!("Pod {}", pod["metadata"]["name"].as_str().unwrap_or_default()));
+            let location = self.location(&format!(
+                "Pod {}",
+                pod["metadata"]["name"].as_str().unwrap_or_default()
+            ));
             if *unchanged {
                 let (written, stored) = (readable(template(self.object)), readable(pod));
                 if written == stored {
@@ -239,7 +293,11 @@ impl Created<'_> {
         let all = until("all containers run", context.options.patience, || async {
             let pods = self.listed().await?;
             let late = pods.iter().find(|it| !runs(it));
-            ensure!(pods.len() >= count && late.is_none(), "{}", late.map(state).unwrap_or_default());
+            ensure!(
+                pods.len() >= count && late.is_none(),
+                "{}",
+                late.map(state).unwrap_or_default()
+            );
             Ok(())
         });
         let Err(error) = all.await else {
@@ -251,7 +309,10 @@ impl Created<'_> {
         let (cause, next) = of_no_run(&self.seen(pod, &warnings));
         Outcome::Failed(Box::new(Failure {
             expected: "every container runs and is ready, or has ended successfully".to_owned(),
-            found: pod.map_or_else(|| error.to_string(), |it| format!("{}\n{}", state(it), warnings.join("\n"))),
+            found: pod.map_or_else(
+                || error.to_string(),
+                |it| format!("{}\n{}", state(it), warnings.join("\n")),
+            ),
             location: self.location("Pods"),
             cause,
             next,
@@ -279,21 +340,38 @@ impl Created<'_> {
         let pods = self.listed().await?;
         let running = pods.iter().find(|it| it["status"]["phase"] == "Running");
         let Some(pod) = running.and_then(|it| it["metadata"]["name"].as_str()) else {
-            return Ok(Outcome::NotRun { reason: "no Pod runs any more".to_owned() });
+            return Ok(Outcome::NotRun {
+                reason: "no Pod runs any more".to_owned(),
+            });
         };
         let inside = &self.workload.expect.inside;
         let mut wrong = Vec::new();
         for (name, value) in &inside.variables {
-            match self.cluster.exec(&self.namespace, pod, &["printenv", name]).await {
+            match self
+                .cluster
+                .exec(&self.namespace, pod, &["printenv", name])
+                .await
+            {
                 Ok(printed) if printed.trim_end() == value => {}
-                Ok(printed) => wrong.push(format!("{name} is {:?}, expected {value:?}", printed.trim_end())),
+                Ok(printed) => wrong.push(format!(
+                    "{name} is {:?}, expected {value:?}",
+                    printed.trim_end()
+                )),
                 Err(error) => wrong.push(format!("{name}: {error:#}")),
             }
         }
         if let (Some(file), Some(trust)) = (&inside.trust, &context.scenario.landscape.trust) {
-            let bundle = self.cluster.find(&format!("{BUNDLES}/{}", trust.name)).await?.unwrap_or_default();
+            let bundle = self
+                .cluster
+                .find(&format!("{BUNDLES}/{}", trust.name))
+                .await?
+                .unwrap_or_default();
             let expected = certificates(bundle["spec"]["trustBundle"].as_str().unwrap_or_default());
-            match self.cluster.exec(&self.namespace, pod, &["cat", file]).await {
+            match self
+                .cluster
+                .exec(&self.namespace, pod, &["cat", file])
+                .await
+            {
                 Ok(printed) if certificates(&printed) == expected => {}
                 Ok(printed) => wrong.push(format!(
                     "{file} has {} certificates, and not exactly the {} of ClusterTrustBundle {}",
@@ -320,8 +398,15 @@ impl Created<'_> {
 /// The path of the objects of a kind in a namespace.
 pub(crate) fn collection(object: &Value, namespace: &str) -> String {
     let kind = resource(object);
-    let root = if kind.group.is_empty() { "api".to_owned() } else { format!("apis/{}", kind.group) };
-    format!("/{root}/{}/namespaces/{namespace}/{}", kind.version, kind.plural)
+    let root = if kind.group.is_empty() {
+        "api".to_owned()
+    } else {
+        format!("apis/{}", kind.group)
+    };
+    format!(
+        "/{root}/{}/namespaces/{namespace}/{}",
+        kind.version, kind.plural
+    )
 }
 
 /// The Job that a CronJob would make next.
@@ -338,7 +423,8 @@ pub(crate) fn job_of(cron_job: &Value) -> Value {
 fn runs(pod: &Value) -> bool {
     let mut conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
     pod["status"]["phase"] == "Succeeded"
-        || (pod["status"]["phase"] == "Running" && conditions.any(|it| it["type"] == "Ready" && it["status"] == "True"))
+        || (pod["status"]["phase"] == "Running"
+            && conditions.any(|it| it["type"] == "Ready" && it["status"] == "True"))
 }
 
 /// Phase of a Pod and what its first waiting container waits for.
@@ -346,7 +432,9 @@ fn state(pod: &Value) -> String {
     let name = pod["metadata"]["name"].as_str().unwrap_or_default();
     let phase = pod["status"]["phase"].as_str().unwrap_or("no phase");
     let (reason, message) = waiting(pod).unwrap_or_default();
-    format!("Pod {name} is {phase} {reason} {message}").trim_end().to_owned()
+    format!("Pod {name} is {phase} {reason} {message}")
+        .trim_end()
+        .to_owned()
 }
 
 /// The certificates of a PEM text, without line breaks; sorted, as the kubelet changes the order of a bundle on purpose.

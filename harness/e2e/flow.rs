@@ -14,8 +14,8 @@ pub use environment::Flow;
 pub(crate) use environment::kyma_path;
 pub(crate) use klm::reconciles;
 pub use steps::STEPS;
-pub use view::{instance, start};
 pub(crate) use view::{Provisioned, View};
+pub use view::{instance, start};
 
 use std::time::Duration;
 

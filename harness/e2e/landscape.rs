@@ -22,7 +22,10 @@ pub fn scenario(name: &str) -> Result<Scenario> {
 
 /// The file of a scenario.
 pub fn file(name: &str) -> PathBuf {
-    workspace::root().join("scenarios").join(name).with_extension("yaml")
+    workspace::root()
+        .join("scenarios")
+        .join(name)
+        .with_extension("yaml")
 }
 
 /// A path below the workspace's root, as seen from there.
@@ -38,7 +41,12 @@ pub fn objects(landscape: &Landscape, namespace: &str, registry: &Registry) -> R
     let hosts: Vec<&str> = hosts.map(String::as_str).collect();
     let docker_config = registry.identity.docker_config_of(0, &hosts);
     let pem = landscape.trust.as_ref().map(pem).transpose()?;
-    let objects = conformance::objects::objects(landscape, namespace, &docker_config, &pem.unwrap_or_default())?;
+    let objects = conformance::objects::objects(
+        landscape,
+        namespace,
+        &docker_config,
+        &pem.unwrap_or_default(),
+    )?;
     let texts: Vec<String> = objects.iter().map(Value::to_string).collect();
     Ok(texts.join("\n---\n"))
 }
@@ -58,7 +66,10 @@ fn certificates(trust: &Trust, folder: &Path) -> Result<String> {
 
 /// Puts the images of a landscape where local clusters find them: into the registry where this machine serves the host, and
 /// else under their whole name. Gives the latter, which have to be loaded into nodes.
-pub async fn provide_images(landscape: &Landscape, registry: &Registry) -> Result<Vec<images::Image>> {
+pub async fn provide_images(
+    landscape: &Landscape,
+    registry: &Registry,
+) -> Result<Vec<images::Image>> {
     let (probe, private) = (images::probe().await?, images::private_probe().await?);
     let mut loaded = Vec::new();
     for (name, place) in &landscape.registries {
@@ -68,7 +79,10 @@ pub async fn provide_images(landscape: &Landscape, registry: &Registry) -> Resul
                 registry.push(&private, &image.name).await?;
             } else {
                 let reference = format!("{}/{}", place.host, image.name);
-                ensure!(!reference.contains(' '), "registries.{name}: {reference:?} is no image reference");
+                ensure!(
+                    !reference.contains(' '),
+                    "registries.{name}: {reference:?} is no image reference"
+                );
                 let tagged = probe.tagged(&reference).await;
                 loaded.push(tagged.with_context(|| format!("image {reference}"))?);
             }

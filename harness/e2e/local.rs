@@ -44,7 +44,7 @@ impl Local {
     pub async fn start(setup: &Setup, keep: bool, scenario: &Scenario) -> Result<Self> {
         match &scenario.landscape.control_plane {
             None => Self::runtimes(setup, keep, scenario).await,
-            Some(control_plane) => Self::flow(setup, keep, scenario, control_plane).await,
+            Some(control_plane) => Box::pin(Self::flow(setup, keep, scenario, control_plane)).await,
         }
     }
 
@@ -54,14 +54,18 @@ impl Local {
         for (number, name) in (1..).zip(scenario.runtimes()) {
             let options = ClusterOptions::new(&format!("conformance-{number}"));
             let start = Box::pin(fixtures.cluster(options));
-            let cluster = progress::show(&format!("start the cluster of runtime {name}"), start).await?;
+            let cluster =
+                progress::show(&format!("start the cluster of runtime {name}"), start).await?;
             let prepare = Box::pin(prepare(&fixtures, &cluster, scenario));
             progress::show("give it the landscape and the webhook", prepare).await?;
             clusters.push(cluster);
         }
         Ok(Self {
             kcp: None,
-            runtimes: clusters.iter().map(|it| it.kubeconfig_path.clone()).collect(),
+            runtimes: clusters
+                .iter()
+                .map(|it| it.kubeconfig_path.clone())
+                .collect(),
             environment: Environment::Runtimes(fixtures, clusters),
         })
     }
@@ -155,7 +159,12 @@ async fn is_current(client: &Client) -> Result<()> {
         anyhow::ensure!(all == updated && *all != Value::Null, "{status}");
         Ok(())
     };
-    Ok(until("only Pods of the last rollout are left", PROVISIONING, is_current).await?)
+    Ok(until(
+        "only Pods of the last rollout are left",
+        PROVISIONING,
+        is_current,
+    )
+    .await?)
 }
 
 /// Longest time from a Runtime to a Kyma that is Ready.

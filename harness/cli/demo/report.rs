@@ -11,19 +11,31 @@ use super::Seen;
 /// The flow, and commands for kept clusters: of KCP, and of the runtime.
 pub(super) fn flow(seen: &Seen, kubeconfigs: Option<&[PathBuf; 2]>) -> String {
     let steps = seen.steps.iter().map(|(step, seconds)| {
-        let who = BY.iter().find(|(name, _)| name == step).map_or("", |(_, who)| who);
+        let who = BY
+            .iter()
+            .find(|(name, _)| name == step)
+            .map_or("", |(_, who)| who);
         format!("  {:>4} s  {step:<22} {}\n", seconds, paint(DIM, who))
     });
     let reported = format!(
-        "  {:>4.1} s  from a change of the Kyma's spec on the runtime to its reconcile by KLM, whose interval is an hour\n",
-        seen.reported.as_secs_f64()
+        "  {:>4} ms  from a change of the Kyma's spec on the runtime to its reconcile by KLM (requeue interval: an hour)\n",
+        seen.reported.as_millis()
     );
     [
-        heading("A Runtime is created", "times by the API servers, seconds since the first step"),
+        heading(
+            "A Runtime is created",
+            "times by the API servers, seconds since the first step",
+        ),
         steps.collect(),
-        heading("The module's Pod", "- the template of its Deployment, + the Pod as it runs"),
+        heading(
+            "The module's Pod",
+            "- the template of its Deployment, + the Pod as it runs",
+        ),
         diff(seen),
-        heading("A change comes back", "watcher on the runtime → gateway on KCP → listener in KLM"),
+        heading(
+            "A change comes back",
+            "watcher on the runtime → gateway on KCP → listener in KLM",
+        ),
         reported,
         kubeconfigs.map_or_else(String::new, commands),
     ]
@@ -60,9 +72,15 @@ fn diff(seen: &Seen) -> String {
     });
     let diff = TextDiff::from_lines(&before, &after);
     // The annotations that ask for it are the same on both sides.
-    let changes = diff.iter_all_changes().filter(|it| it.tag() != ChangeTag::Equal);
+    let changes = diff
+        .iter_all_changes()
+        .filter(|it| it.tag() != ChangeTag::Equal);
     let lines = changes.map(|change| {
-        let color = if change.tag() == ChangeTag::Delete { RED } else { GREEN };
+        let color = if change.tag() == ChangeTag::Delete {
+            RED
+        } else {
+            GREEN
+        };
         let text = format!("{} {}", change.tag(), change.value().trim_end());
         format!("  {}\n", paint(color, &text))
     });
@@ -75,10 +93,14 @@ fn commands([kcp, runtime]: &[PathBuf; 2]) -> String {
     let commands = [
         format!("{kcp} -n kcp-system get runtimes,runtimebootstrappers,kymas"),
         format!("{runtime} -n kyma-system get pod -l app=pause-test1 -o yaml"),
-        format!("{runtime} -n kyma-system patch kyma default --type=merge -p '{{\"spec\":{{\"channel\":\"fast\"}}}}'"),
+        format!(
+            "{runtime} -n kyma-system patch kyma default --type=merge -p '{{\"spec\":{{\"channel\":\"fast\"}}}}'"
+        ),
         format!("{kcp} -n kcp-system logs deployment/lifecycle-manager"),
     ];
-    let lines = commands.map(|it| format!("  {}\n", paint(CYAN, &it))).concat();
+    let lines = commands
+        .map(|it| format!("  {}\n", paint(CYAN, &it)))
+        .concat();
     heading("Look yourself", "the clusters run until Ctrl-C") + &lines
 }
 
@@ -110,7 +132,8 @@ mod tests {
 
     #[test]
     fn report_has_steps_and_change_on_one_screen() {
-        let pod = |image: &str| json!({"spec": {"containers": [{"name": "pause", "image": image}]}});
+        let pod =
+            |image: &str| json!({"spec": {"containers": [{"name": "pause", "image": image}]}});
         let seen = Seen {
             steps: e2e::flow::STEPS.map(|step| (step, 7)).to_vec(),
             template: pod("replace.me/pause:1"),
@@ -118,7 +141,8 @@ mod tests {
             differences: Vec::new(),
             reported: Duration::from_millis(420),
         };
-        let text = flow(&seen, None) + &closing(false, Duration::from_secs(60), Duration::from_secs(9));
+        let text =
+            flow(&seen, None) + &closing(false, Duration::from_mins(1), Duration::from_secs(9));
         let text = strip_str(&text).to_string();
         let longest = text.lines().map(|line| line.chars().count()).max();
         assert!(longest <= Some(115) && text.lines().count() <= 40, "{text}");
@@ -126,7 +150,7 @@ mod tests {
             "-   - image: replace.me/pause:1",
             "+   - image: r.test:5000/pause:1",
             "   7 s  Kyma Ready             KLM",
-            " 0.4 s  from a change",
+            " 420 ms  from a change",
         ] {
             assert!(text.contains(shown), "{shown} is not in\n{text}");
         }

@@ -11,7 +11,10 @@ pub fn line(check: &Check) -> String {
         Outcome::Failed(_) => "FAILED",
         Outcome::NotRun { .. } => "not run",
     };
-    format!("{word:<8} {:>6.1}s  {}: {}", check.at, check.cluster, check.title)
+    format!(
+        "{word:<8} {:>6.1}s  {}: {}",
+        check.at, check.cluster, check.title
+    )
 }
 
 pub(super) fn summary(report: &Report) -> String {
@@ -34,7 +37,11 @@ pub(super) fn summary(report: &Report) -> String {
             }
             Outcome::NotRun { reason } => {
                 let (cluster, title) = (&check.cluster, &check.title);
-                let _ = write!(text, "\nnot run  {cluster}: {title}\n  because   {}\n", indented(reason));
+                let _ = write!(
+                    text,
+                    "\nnot run  {cluster}: {title}\n  because   {}\n",
+                    indented(reason)
+                );
             }
         }
     }

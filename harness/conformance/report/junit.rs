@@ -20,7 +20,11 @@ pub(super) fn text(report: &Report) -> Result<String> {
                     status.set_message(&failure.found);
                     status.set_description(format!(
                         "expected: {}\nfound: {}\nwhere: {}\ncause: {}\nnext: {}",
-                        failure.expected, failure.found, failure.location, failure.cause, failure.next
+                        failure.expected,
+                        failure.found,
+                        failure.location,
+                        failure.cause,
+                        failure.next
                     ));
                     status
                 }

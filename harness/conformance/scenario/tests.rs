@@ -46,9 +46,12 @@ fn every_scenario_can_be_loaded() {
 
 #[test]
 fn first_workload_of_eu_sovereign_is_the_documented_example() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../src/policy/admission/tests/example");
+    let folder =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../src/policy/admission/tests/example");
     let scenario = Scenario::load(&scenarios().join("eu-sovereign.yaml")).unwrap();
-    let manifest = scenario.manifest(&scenario.landscape.workloads[0].manifest).unwrap();
+    let manifest = scenario
+        .manifest(&scenario.landscape.workloads[0].manifest)
+        .unwrap();
     let example = std::fs::read_to_string(folder.join("deployment.yaml")).unwrap();
     assert_eq!(manifest.text, example);
 }
@@ -57,14 +60,26 @@ fn first_workload_of_eu_sovereign_is_the_documented_example() {
 fn host_of_a_registry_takes_the_place_of_its_name() {
     let text = format!("{GOOD}registries: {{r: {{host: 'r.test:5000'}}}}\n");
     let text = text.replace("{overrides: {}}", "{overrides: {a.test: '${r}/x'}}");
-    let text = text.replace("[]", "[{manifest: pod.yaml, expect: {pod: {spec: {nodeName: '${r}'}}}}]");
+    let text = text.replace(
+        "[]",
+        "[{manifest: pod.yaml, expect: {pod: {spec: {nodeName: '${r}'}}}}]",
+    );
     let scenario = loaded(&text, &POD.replace("[]", "[{image: '${r}/a'}]")).unwrap();
     let landscape = &scenario.landscape;
     assert_eq!(landscape.config["overrides"]["a.test"], "r.test:5000/x");
-    assert_eq!(landscape.workloads[0].expect.pod["spec"]["nodeName"], "r.test:5000");
+    assert_eq!(
+        landscape.workloads[0].expect.pod["spec"]["nodeName"],
+        "r.test:5000"
+    );
     let manifest = scenario.manifest("pod.yaml").unwrap();
-    assert_eq!(manifest.object["spec"]["containers"][0]["image"], "r.test:5000/a");
-    assert!(manifest.object["metadata"]["namespace"].is_null(), "the run has its own");
+    assert_eq!(
+        manifest.object["spec"]["containers"][0]["image"],
+        "r.test:5000/a"
+    );
+    assert!(
+        manifest.object["metadata"]["namespace"].is_null(),
+        "the run has its own"
+    );
 }
 
 #[rstest::rstest]

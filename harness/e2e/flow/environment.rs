@@ -188,7 +188,9 @@ impl Flow {
         };
         let [controller, webhook] = images.map(|it| it.reference.as_str());
         let controller = Controller::new(controller, webhook).with_sources(&self.scenario);
-        controller.install(&self.kcp, &Installation::default()).await
+        controller
+            .install(&self.kcp, &Installation::default())
+            .await
     }
 
     /// Lets KEB provision a Runtime, and waits until its Kyma is Ready.
@@ -218,7 +220,12 @@ impl Flow {
 
     /// Kubeconfig of the cluster of a Runtime.
     pub fn kubeconfig(&self, instance: &Instance) -> Result<PathBuf> {
-        Ok(self.shoots.find(&instance.shoot)?.cluster.kubeconfig_path.clone())
+        Ok(self
+            .shoots
+            .find(&instance.shoot)?
+            .cluster
+            .kubeconfig_path
+            .clone())
     }
 
     /// Writes the manifests that KIM installs, with the image of the webhook or another one.

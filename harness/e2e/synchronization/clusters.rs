@@ -4,7 +4,6 @@
 //! direct from its first use on; the second one is empty at the start of each scenario.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
 use api::names::SKR_NAMESPACE;
@@ -23,9 +22,8 @@ use crate::rollout::Workload;
 use clusters::cluster::ClusterOptions;
 use clusters::control_plane;
 use clusters::evidence::Evidence;
-use clusters::images::{self, Image, Role};
+use clusters::images::Image;
 use clusters::progress;
-use clusters::setup::Setup;
 
 /// KCP with the controller, and two runtime clusters.
 pub struct Clusters {
@@ -36,13 +34,6 @@ pub struct Clusters {
 }
 
 impl Clusters {
-    /// Starts the clusters, or takes those that an earlier run kept.
-    pub async fn start(setup: &Setup, keep: bool) -> Result<Self> {
-        let fixtures = Arc::new(Fixtures::prepare(setup, keep).await?);
-        let image = images::product(Role::Controller).await?;
-        Box::pin(Self::with(fixtures, &image, "a")).await
-    }
-
     /// Starts clusters whose names have a suffix.
     pub(crate) async fn with(fixtures: Arc<Fixtures>, image: &Image, suffix: &str) -> Result<Self> {
         let start = |name| {
@@ -160,28 +151,6 @@ impl Clusters {
             Ok(())
         })
         .await
-    }
-
-    /// Changes the pull Secret on KCP. Says how long its synchronization to a runtime in mode direct took.
-    pub async fn rotate(&self) -> Result<[String; 3]> {
-        let runtime = self.direct(0, None).await?;
-        let cluster = self.cluster_of(&runtime)?;
-        let source = Source::PullSecret;
-        let object = source.fresh()?;
-        let begin = Instant::now();
-        self.kcp.write(source, &object).await?;
-        cluster.has(source, &object).await?;
-        let arrived = begin.elapsed();
-        cluster.uses(source, &object).await?;
-        let [arrived, decided] = [arrived, begin.elapsed()].map(|it| it.as_secs_f64());
-        let (runtime, host) = (runtime.name, source.probe(&object)?.1.replace("/x", ""));
-        Ok([
-            format!("the pull Secret on KCP gets credentials for another registry, {host}"),
-            format!("{arrived:.1} s later {runtime} has the same Secret"),
-            format!(
-                "{decided:.1} s later its webhook adds the pull Secret to a Pod with an image of {host}"
-            ),
-        ])
     }
 
     /// Keeps what explains a failure: objects, Events and logs of all three clusters.

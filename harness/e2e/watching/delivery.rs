@@ -1,15 +1,13 @@
 //! Faults of KCP, the Kymas that scenarios create without a step's document, and what the demo shows: the delivery of one
 //! event, and of one for a change during an outage of KCP.
 
-use std::time::Instant;
-
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, bail};
 use serde_json::{Value, json};
 
 use super::environment::Watching;
-use super::{LIFECYCLE, RUNTIME, kyma};
+use super::kyma;
 use crate::client::Write;
-use crate::definitions::{eventually, random};
+use crate::definitions::random;
 use crate::gateway::NODE_PORT;
 use crate::rollout::filter;
 use crate::scenario::ObjectRef;
@@ -42,45 +40,6 @@ impl Watching {
             other => bail!("unknown fault: {other}"),
         }
         Ok(())
-    }
-
-    /// Creates two Kymas, the second one while KCP refuses connections. Says what happened and how long it took.
-    pub async fn deliver(&self) -> Result<[String; 4]> {
-        let namespace = self.create_namespace("demo").await?;
-        let begin = Instant::now();
-        let kyma = self.create_kyma(&namespace).await?;
-        let write = begin.elapsed();
-        self.is_received(&namespace, &kyma).await?;
-        let received = begin.elapsed();
-
-        self.change_fault(REFUSED, true).await?;
-        let begin = Instant::now();
-        let kyma = self.create_kyma(&namespace).await;
-        let write_in_outage = begin.elapsed();
-        let end = Instant::now();
-        self.change_fault(REFUSED, false).await?;
-        self.is_received(&namespace, &kyma?).await?;
-        let after = end.elapsed().as_secs_f64();
-        self.delete_namespace(&namespace).await?;
-        let [write, received, second] = [write, received, write_in_outage]
-            .map(|span| format!("{:.0} ms", span.as_secs_f64() * 1_000.0));
-        Ok([
-            format!("a Kyma is created on runtime {RUNTIME}; the write took {write}"),
-            format!("within {received} {LIFECYCLE} on KCP received the event"),
-            format!("KCP is unreachable, another Kyma is created; the write took {second}"),
-            format!(
-                "{after:.1} s after KCP is reachable again {LIFECYCLE} received that event, too"
-            ),
-        ])
-    }
-
-    async fn is_received(&self, namespace: &str, kyma: &str) -> Result<()> {
-        let manager = self.manager(LIFECYCLE)?;
-        eventually("the manager has the event", async || {
-            ensure!(manager.received_in(namespace).contains_key(kyma), "not yet");
-            Ok(())
-        })
-        .await
     }
 
     /// Creates a Kyma with a random name, which it returns.
