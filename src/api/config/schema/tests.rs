@@ -216,11 +216,13 @@ fn every_document_of_the_repository_is_valid() {
     }
 }
 
-/// Whatever is a JSON object with the required key, in any text; and the key `config` of a scenario.
+/// Whatever is a JSON object with the required key, in any text; and the key `config` of a scenario
+/// (a manifest beside it has several documents and no such key).
 fn documents(path: &Path, text: &str) -> Vec<Value> {
     if path.extension().is_some_and(|it| it == "yaml") {
-        let scenario: Value = serde_saphyr::from_str(text).unwrap();
-        return scenario.get("config").cloned().into_iter().collect();
+        let all: Vec<Value> = serde_saphyr::from_multiple(text).unwrap();
+        let configurations = all.iter().filter_map(|it| it.get("config").cloned());
+        return configurations.collect();
     }
     if path.extension().is_none_or(|it| it != "md" && it != "json") {
         return Vec::new();
