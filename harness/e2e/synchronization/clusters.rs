@@ -1,6 +1,6 @@
 //! What a scenario runs on: KCP with two replicas of the controller, and two runtime clusters.
 //!
-//! [`Clusters::start`] returns when a controller leads and the sources exist. The first runtime cluster stays in mode
+//! The installation ends when a controller leads and the sources exist. The first runtime cluster stays in mode
 //! direct from its first use on; the second one is empty at the start of each scenario.
 
 use std::sync::Arc;
