@@ -2,7 +2,7 @@
 //!
 //! Pure: the checks gather, this file judges. A cause is a guess by the evidence and says so where it has none.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use api::names;
 use api::runtimes::WEBHOOK_DEPLOYMENT;
@@ -167,12 +167,10 @@ pub(crate) fn of_no_run(seen: &Seen<'_>) -> Cause {
     let pod = seen.pod.unwrap_or(&Value::Null);
     if let Some((reason, message)) = waiting(pod) {
         let text = format!("{message} {warnings}").to_lowercase();
-        let cause = if reason.contains("Image") {
-            of_pull(&text)
-        } else {
-            "a container cannot be started"
-        };
-        return (format!("{cause} ({reason})"), again);
+        if reason.contains("Image") {
+            return (format!("{} ({reason})", of_pull(&text)), pull(kubectl, pod));
+        }
+        return (format!("a container cannot be started ({reason})"), again);
     }
     if warnings.contains("clustertrustbundle") || warnings.contains("ClusterTrustBundle") {
         let cause = "the node cannot mount the ClusterTrustBundle: it is absent, or its kubelet does not project bundles";
@@ -228,6 +226,25 @@ fn of_pull(text: &str) -> &'static str {
     found.map_or("the node cannot pull the image", |(_, cause)| cause)
 }
 
+/// A Pod with the same image and pull Secrets, in the namespace that has the landscape's pull Secret.
+fn pull(kubectl: &str, pod: &Value) -> String {
+    let lists = ["initContainerStatuses", "containerStatuses"];
+    let mut containers = lists
+        .iter()
+        .flat_map(|it| pod["status"][*it].as_array().into_iter().flatten());
+    let failing = containers.find(|it| {
+        let reason = it["state"]["waiting"]["reason"].as_str();
+        reason.is_some_and(|it| it.contains("Image"))
+    });
+    let image = failing.and_then(|it| it["image"].as_str());
+    let overrides = json!({ "spec": { "imagePullSecrets": pod["spec"]["imagePullSecrets"] } });
+    format!(
+        "{kubectl} -n {} run pull --rm --attach --restart=Never --image={} --overrides='{overrides}'",
+        names::SKR_NAMESPACE,
+        image.unwrap_or_default()
+    )
+}
+
 /// Reason and message of the first container that waits.
 pub(crate) fn waiting(pod: &Value) -> Option<(&str, &str)> {
     let lists = ["initContainerStatuses", "containerStatuses"];
@@ -252,10 +269,8 @@ fn unschedulable(pod: &Value) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
-    use rstest::rstest;
-    use serde_json::json;
-
     use super::*;
+    use rstest::rstest;
 
     fn ours(others: &[&str]) -> Webhooks {
         let others = others.iter().map(|it| (*it).to_owned()).collect();
@@ -312,7 +327,10 @@ mod tests {
         #[case] said: &str,
     ) {
         let waiting = json!({"reason": reason, "message": message});
-        let pod = json!({"status": {"containerStatuses": [{"state": {"waiting": waiting}}]}});
+        let status = json!({"image": "r.test/a:1", "state": {"waiting": waiting}});
+        let pod = json!({
+            "spec": {"imagePullSecrets": [{"name": "s"}]}, "status": {"containerStatuses": [status]},
+        });
         let webhooks = ours(&[]);
         let seen = Seen {
             kubectl: "kubectl",
@@ -321,8 +339,12 @@ mod tests {
             warnings: &[],
             webhooks: &webhooks,
         };
-        let (cause, _) = of_no_run(&seen);
+        let (cause, next) = of_no_run(&seen);
         assert!(cause.contains(said), "{cause}");
+        let pulls = next.contains(
+            "--image=r.test/a:1 --overrides='{\"spec\":{\"imagePullSecrets\":[{\"name\":\"s\"}]}}'",
+        );
+        assert_eq!(pulls, reason.contains("Image"), "{next}");
     }
 
     #[rstest]

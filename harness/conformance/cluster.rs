@@ -160,7 +160,8 @@ impl Cluster {
         let exchange = async {
             let mut process = pods
                 .exec(pod, command.to_vec(), &AttachParams::default())
-                .await?;
+                .await
+                .map_err(|error| anyhow!("{}", root_cause(&error)))?;
             let status = process.take_status();
             let (mut out, mut err) = (String::new(), String::new());
             if let (Some(stdout), Some(stderr)) = (process.stdout(), process.stderr()) {

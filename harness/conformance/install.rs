@@ -117,7 +117,10 @@ impl Installation {
             cluster
                 .delete(path, &json!({ "propagationPolicy": "Foreground" }))
                 .await?;
-            let is_gone = || async { anyhow::Ok(cluster.find(path).await?.is_none()) };
+            let is_gone = || async {
+                ensure!(cluster.find(path).await?.is_none(), "it still exists");
+                Ok(())
+            };
             let what = format!("{path} is gone");
             anyhow::Ok(until(&what, context.options.patience, is_gone).await?)
         };

@@ -146,11 +146,9 @@ impl Allowed {
     }
 
     fn allows(&self, method: &Method, path: &str) -> bool {
-        // `exec` is a GET that is upgraded, and the API server checks it as a creation.
-        let is_exec = self.subresource == "exec" && method == Method::GET;
         let own = self.path();
         let mut asked = path.split('/');
-        (is_exec || self.verb.method() == *method)
+        self.verb.method() == *method
             && own.split('/').all(|part| {
                 let asked = asked.next();
                 part == asked.unwrap_or_default() || (part.starts_with('{') && asked.is_some())
@@ -171,7 +169,7 @@ impl Allowed {
         })
     }
 
-    /// The right in the words of an RBAC rule.
+    /// The right in the words of an RBAC rule, as a user can be given it.
     pub fn shown_right(&self) -> String {
         let group = if self.group.is_empty() {
             String::new()
@@ -183,12 +181,20 @@ impl Allowed {
         } else {
             format!("/{}", self.subresource)
         };
-        let place = if self.namespace.is_empty() {
-            "cluster-wide".to_owned()
-        } else {
-            format!("in namespace {}", self.namespace)
+        let place = match self.namespace.as_str() {
+            "" => "cluster-wide".to_owned(),
+            // It does not exist yet, and the next run has another name for it.
+            own if own.starts_with(OWN_NAMESPACES) => "in the namespaces of a run".to_owned(),
+            namespace => format!("in namespace {namespace}"),
         };
-        format!("{} {}{sub}{group} {place}", self.verb.word(), self.resource)
+        let name = match self.right()["name"].as_str() {
+            Some("") | None => String::new(),
+            Some(own) if own.starts_with(OWN_NAMESPACES) => String::new(),
+            Some(_) if self.namespace.starts_with(OWN_NAMESPACES) => String::new(),
+            Some(name) => format!(" {name:?}"),
+        };
+        let verb = self.verb.word();
+        format!("{verb} {}{sub}{group}{name} {place}", self.resource)
     }
 }
 
@@ -246,6 +252,9 @@ pub(crate) fn guarded(client: kube::Client, allowed: BTreeSet<Allowed>) -> kube:
     });
     kube::Client::new(service, "default")
 }
+
+/// What the names of the namespaces of a run begin with.
+pub(crate) const OWN_NAMESPACES: &str = "conformance-";
 
 #[cfg(test)]
 mod tests {

@@ -20,7 +20,7 @@ use crate::cluster::{Cluster, Endpoint};
 use crate::install::Installation;
 use crate::model::{Namespace, Subresource};
 use crate::report::{Check, ClusterReport, Family, Moment, Outcome, PodReport, Report, seconds};
-use crate::requests::{Allowed, Verb};
+use crate::requests::{Allowed, OWN_NAMESPACES, Verb};
 use crate::runtime::{version, webhook_deployment};
 use crate::scenario::{Scenario, template_path};
 use crate::workloads::job_of;
@@ -60,11 +60,11 @@ pub(crate) struct Namespaces(String);
 
 impl Namespaces {
     pub(crate) fn of_workload(&self, index: usize) -> String {
-        format!("conformance-{}-{index}", self.0)
+        format!("{OWN_NAMESPACES}{}-{index}", self.0)
     }
 
     pub(crate) fn of_event(&self, index: usize) -> String {
-        format!("conformance-{}-event-{index}", self.0)
+        format!("{OWN_NAMESPACES}{}-event-{index}", self.0)
     }
 }
 
@@ -200,8 +200,8 @@ impl<'a> Run<'a> {
             .iter()
             .map(|it| Cluster::new(it, self.of_runtime(&it.name)));
         let clusters: Vec<Cluster> = kcp.chain(runtimes).collect();
-        let identities = identities(&clusters).await?;
         self.rights(&clusters).await?;
+        let identities = identities(&clusters).await?;
         let first = usize::from(self.kcp.is_some());
         if let Some(installation) = &self.installation {
             for cluster in clusters.iter().skip(first) {
@@ -265,16 +265,22 @@ impl<'a> Run<'a> {
                 }
                 anyhow::Ok((cluster, missing))
             });
-        let mut text = String::new();
+        let (mut text, mut errors) = (String::new(), Vec::new());
         for answer in join_all(asked).await {
-            let (cluster, missing) = answer?;
-            for right in missing {
-                let _ = write!(text, "\n  {}: {right}", cluster.name);
+            match answer {
+                Ok((cluster, missing)) => {
+                    for right in missing {
+                        let _ = write!(text, "\n  {}: {right}", cluster.name);
+                    }
+                }
+                Err(error) => errors.push(format!("{error:#}")),
             }
         }
+        ensure!(errors.is_empty(), "{}", errors.join("\n"));
         ensure!(
             text.is_empty(),
-            "the users of the kubeconfigs lack rights; nothing was changed:{text}"
+            "the users of the kubeconfigs lack rights; nothing was changed. The names of namespaces of a run are new each time, so rights \
+             in them can be given for all namespaces only:{text}"
         );
         Ok(())
     }
@@ -345,8 +351,11 @@ impl<'a> Run<'a> {
             let namespace = self.namespaces.of_workload(index);
             self.of_workload(&mut allowed, &namespace, &workload.manifest);
             if workload.expect.inside != crate::model::Inside::default() {
-                let exec = Allowed::new(Verb::Create, "pods", "look into a container");
-                allowed.insert(exec.within(&namespace).named("{pod}").sub("exec"));
+                // An API server checks it as `get`, as `create` or as both, by its version.
+                for verb in [Verb::Get, Verb::Create] {
+                    let exec = Allowed::new(verb, "pods", "look into a container");
+                    allowed.insert(exec.within(&namespace).named("{pod}").sub("exec"));
+                }
             }
         }
         if self.options.only_contract {
@@ -537,7 +546,10 @@ impl Context<'_> {
                     )
                     .await?;
             }
-            let is_gone = || async { anyhow::Ok(cluster.find(&path).await?.is_none()) };
+            let is_gone = || async {
+                ensure!(cluster.find(&path).await?.is_none(), "it still exists");
+                Ok(())
+            };
             until("the namespace is gone", REMOVAL, is_gone).await?;
             anyhow::Ok(())
         });

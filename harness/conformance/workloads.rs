@@ -386,13 +386,23 @@ impl Created<'_> {
             return Ok(Outcome::Passed);
         }
         Ok(Outcome::Failed(Box::new(Failure {
-            expected: format!("variables {:?}, certificates of the bundle in {:?}", inside.variables, inside.trust),
+            expected: inside_expected(inside),
             found: wrong.join("\n"),
             location: self.location(&format!("first container of Pod {pod}")),
             cause: "the image sets the variable or hides the file itself, lacks printenv or cat, or a bundle changed seconds ago".to_owned(),
             next: format!("{} get clustertrustbundles -o yaml", self.cluster.kubectl),
         })))
     }
+}
+
+fn inside_expected(inside: &Inside) -> String {
+    let variables = inside.variables.iter();
+    let mut texts: Vec<String> = variables
+        .map(|(name, value)| format!("variable {name} is {value:?}"))
+        .collect();
+    let files = inside.trust.iter();
+    texts.extend(files.map(|file| format!("{file} has the certificates of the bundle")));
+    texts.join(", ")
 }
 
 /// The path of the objects of a kind in a namespace.

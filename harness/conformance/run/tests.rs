@@ -269,8 +269,8 @@ async fn missing_rights_are_all_named_before_anything_is_made() {
     let error = run(&scenario, &[&server]).await.unwrap_err().to_string();
     for right in [
         "create namespaces cluster-wide",
-        "create pods in namespace conformance-",
-        "delete pods in",
+        "create pods in the namespaces of a run",
+        "delete pods in the namespaces of a run",
     ] {
         assert!(error.contains(right), "{right}: {error}");
     }
@@ -294,7 +294,7 @@ async fn kubeconfig_that_leads_nowhere_is_an_error_that_names_cluster_and_cause(
         .unwrap_err()
         .to_string();
     assert!(
-        error.starts_with("skr: GET /api/v1/namespaces/kube-system: "),
+        error.starts_with("skr: POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews: "),
         "{error}"
     );
     assert!(error.contains("refused"), "{error}");
@@ -345,6 +345,32 @@ async fn interrupted_run_removes_what_it_made() {
             .clone()
             .any(|it| it.name.starts_with("conformance-"))
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn run_ends_when_its_namespaces_are_gone_and_not_when_their_deletion_begins() {
+    let (scenario, server) = (scenario(SCENARIO), cluster(DOCUMENT));
+    let own = |server: &ApiServer| {
+        let places = server.store().places().into_iter();
+        let mut own = places.filter(|it| it.name.starts_with("conformance-"));
+        own.next().map(|it| it.name)
+    };
+    server.fault("delete namespaces *").before(move |server| {
+        let name = own(server).unwrap();
+        server.edit("namespaces", ("", &name), |it| {
+            it["metadata"]["finalizers"] = json!(["a.test/slow"]);
+        });
+    });
+    server.fault("get namespaces *").before(move |server| {
+        let Some(name) = own(server) else { return };
+        let gets = server.count(&format!("get namespaces {name}"));
+        if gets == 5 {
+            server.remove("namespaces", "", &name);
+        }
+    });
+    let report = run(&scenario, &[&server]).await.unwrap();
+    assert_eq!(report.verdict(), Verdict::Conforms, "{:?}", report.checks);
+    assert_eq!(own(&server), None);
 }
 
 #[tokio::test(start_paused = true)]
