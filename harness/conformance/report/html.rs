@@ -152,6 +152,7 @@ body { font: 16px/1.5 system-ui, sans-serif; color: var(--text); background: var
   padding: 0 1rem; }
 h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 2rem; border-bottom: 1px solid var(--line); }
 .passed { color: var(--passed); } .failed { color: var(--failed); font-weight: 600; } .not-run { color: var(--not-run); }
+p, span, code, td, summary, li { overflow-wrap: anywhere; }
 table { border-collapse: collapse; width: 100%; } th, td { text-align: left; padding: .3rem .6rem; border: 1px solid var(--line); }
 .check { border-left: 3px solid var(--line); padding: .1rem .8rem; margin: .4rem 0; } .check p { margin: .2rem 0; }
 dl { display: grid; grid-template-columns: 8rem 1fr; gap: .2rem .8rem; margin: .3rem 0 .6rem; } dt { font-weight: 600; } dd { margin: 0; }
