@@ -1,8 +1,8 @@
 //! `cargo verify`: the set-up, then every test of the workspace; `cargo harness e2e SUITE`: the set-up, then one suite.
 //!
 //! The suites on clusters wait more than they compute, so `cargo verify` runs three streams beside each other: the longest suite; two
-//! shorter ones, one after the other; all other tests, and then the last suite. More at a time would starve each other, and tests
-//! that measure time fail then.
+//! shorter ones, one after the other; all other tests, and then the last two suites. More at a time would starve each other, and
+//! tests that measure time fail then.
 //! The output of the other tests passes through; that of each suite goes to a log file, and is printed whole when all have
 //! ended. Both commands select all packages of the workspace, so that nothing is compiled twice.
 #![expect(clippy::print_stdout, reason = "the output of the suites")]
@@ -74,24 +74,35 @@ pub(crate) async fn run(choice: Option<ProviderChoice>) -> anyhow::Result<ExitCo
     };
     let (setup, _compiled) = tokio::try_join!(set_up, compiled)?;
     progress::say(&format!("clusters run on {}", setup.provider));
-    let [longest, shorter, short, last] = SUITES;
-    let one_by_one = async {
-        let first = log_suite(choice, shorter).await;
-        (first, log_suite(choice, short).await)
-    };
-    let others_and_last = async {
+    let others = async {
         let others = tests(choice).status().await;
-        (others, log_suite(choice, last).await)
+        let last = log_suites(choice, LAST).await;
+        (others, last)
     };
-    let ((others, last), first, (second, third)) =
-        tokio::join!(others_and_last, log_suite(choice, longest), one_by_one);
+    let (first, second, (others, last)) = tokio::join!(
+        log_suites(choice, LONGEST),
+        log_suites(choice, MIDDLE),
+        others
+    );
     let mut passed = others.context("cargo cannot be run")?.success();
-    for (suite, status) in SUITES.into_iter().zip([first, second, third, last]) {
+    for (suite, status) in first.into_iter().chain(second).chain(last) {
         println!("     Running suite {suite}");
         std::io::copy(&mut File::open(log(suite))?, &mut std::io::stdout())?;
         passed &= status?.success();
     }
     Ok(ExitCode::from(u8::from(!passed)))
+}
+
+/// Runs suites one after the other.
+async fn log_suites(
+    choice: Option<ProviderChoice>,
+    suites: &[&'static str],
+) -> Vec<(&'static str, anyhow::Result<ExitStatus>)> {
+    let mut ended = Vec::new();
+    for suite in suites {
+        ended.push((*suite, log_suite(choice, suite).await));
+    }
+    ended
 }
 
 /// Runs one suite, with its output in its log file.
@@ -110,21 +121,16 @@ fn log(suite: &str) -> PathBuf {
 
 /// Tests of the whole workspace, with their clusters on `choice`; the suites on clusters run where they are named.
 fn tests(choice: Option<ProviderChoice>) -> Command {
-    let mut cargo = Command::new("cargo");
+    let mut cargo = workspace::cargo();
     let arguments = "test --workspace --features e2e/clusters --no-fail-fast";
-    cargo.current_dir(workspace::root());
     cargo.args(arguments.split(' '));
     cargo.envs(choice.map(|choice| (setup::CLUSTER, clusters::name_of(&choice))));
-    // What `cargo run` told this process is not true of the packages that are tested, and build scripts watch it.
-    for (name, _) in std::env::vars_os() {
-        let leaked = |name: &str| LEAKED.iter().any(|prefix| name.starts_with(prefix));
-        if name.to_str().is_some_and(leaked) {
-            cargo.env_remove(name);
-        }
-    }
     cargo
 }
 
-/// Suites on clusters, the longest first: targets of the crate e2e, which cargo leaves out without its feature `clusters`.
-const SUITES: [&str; 4] = ["synchronization", "admission", "watching", "flow"];
-const LEAKED: [&str; 3] = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_"];
+/// Suites on clusters: targets of the crate e2e, which cargo leaves out without its feature `clusters`.
+const SUITES: [&str; 5] = [LONGEST[0], MIDDLE[0], MIDDLE[1], LAST[0], LAST[1]];
+const LONGEST: &[&str] = &["synchronization"];
+const MIDDLE: &[&str] = &["admission", "watching"];
+/// After the tests that are no suite on clusters.
+const LAST: &[&str] = &["flow", "conformance"];

@@ -130,9 +130,8 @@ pub async fn binary(profile: Profile) -> anyhow::Result<PathBuf> {
 pub async fn build(profile: Profile, arguments: &[&str]) -> anyhow::Result<PathBuf> {
     let (name, what) = (name_of(&profile), arguments.join(" "));
     let flags = "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS";
-    let mut cargo = Command::new("cargo");
+    let mut cargo = workspace::cargo();
     cargo
-        .current_dir(workspace::root())
         .args(["build", "--locked", "--profile", &name, "--target", TARGET])
         .args(arguments)
         .env(flags, "-C target-feature=+crt-static")

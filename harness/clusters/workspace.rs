@@ -3,11 +3,26 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use tokio::process::Command;
 
 /// The folder of the root `Cargo.toml`.
 pub fn root() -> &'static Path {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     package.ancestors().nth(2).unwrap_or(package)
+}
+
+/// `cargo` in the workspace. What cargo told this process about a package is not true of the packages that it builds, and build
+/// scripts watch it.
+pub fn cargo() -> Command {
+    let mut cargo = Command::new("cargo");
+    cargo.current_dir(root());
+    for (name, _) in std::env::vars_os() {
+        let leaked = |name: &str| LEAKED.iter().any(|prefix| name.starts_with(prefix));
+        if name.to_str().is_some_and(leaked) {
+            cargo.env_remove(name);
+        }
+    }
+    cargo
 }
 
 /// Cargo's output, and that of the Go builds.
@@ -42,3 +57,5 @@ pub fn get_or_create(
         .with_context(|| file.display().to_string())?;
     Ok(text)
 }
+
+const LEAKED: [&str; 3] = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_"];

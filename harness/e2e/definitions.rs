@@ -15,6 +15,8 @@ mod webhook;
 #[cfg(feature = "clusters")]
 mod component;
 #[cfg(feature = "clusters")]
+mod conformance;
+#[cfg(feature = "clusters")]
 mod controller;
 #[cfg(feature = "clusters")]
 mod event;

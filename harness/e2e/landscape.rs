@@ -37,9 +37,7 @@ pub fn shown(path: &Path) -> String {
 /// The objects of a landscape in a namespace: of a runtime, as KIM would write them, or of KCP, where they are the sources. A
 /// stream that can be applied.
 pub fn objects(landscape: &Landscape, namespace: &str, registry: &Registry) -> Result<String> {
-    let hosts = landscape.pull_secret.iter().flat_map(|it| &it.registries);
-    let hosts: Vec<&str> = hosts.map(String::as_str).collect();
-    let docker_config = registry.identity.docker_config_of(0, &hosts);
+    let docker_config = docker_config(landscape, registry);
     let pem = landscape.trust.as_ref().map(pem).transpose()?;
     let objects = conformance::objects::objects(
         landscape,
@@ -49,6 +47,13 @@ pub fn objects(landscape: &Landscape, namespace: &str, registry: &Registry) -> R
     )?;
     let texts: Vec<String> = objects.iter().map(Value::to_string).collect();
     Ok(texts.join("\n---\n"))
+}
+
+/// The docker configuration of its pull Secret.
+pub fn docker_config(landscape: &Landscape, registry: &Registry) -> String {
+    let hosts = landscape.pull_secret.iter().flat_map(|it| &it.registries);
+    let hosts: Vec<&str> = hosts.map(String::as_str).collect();
+    registry.identity.docker_config_of(0, &hosts)
 }
 
 /// The certificates of all authorities, PEM.

@@ -22,15 +22,21 @@ pub mod runner;
 pub mod scenario;
 
 #[cfg(feature = "clusters")]
+pub mod conformance;
+#[cfg(feature = "clusters")]
 pub mod flow;
 #[cfg(feature = "clusters")]
 mod gateway;
 #[cfg(feature = "clusters")]
 pub mod install;
 #[cfg(feature = "clusters")]
+mod inventory;
+#[cfg(feature = "clusters")]
 pub mod landscape;
 #[cfg(feature = "clusters")]
 pub mod local;
+#[cfg(feature = "clusters")]
+mod other_webhook;
 #[cfg(feature = "clusters")]
 mod rollout;
 #[cfg(feature = "clusters")]

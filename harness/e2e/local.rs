@@ -126,7 +126,11 @@ impl Local {
 }
 
 /// Writes the landscape's configuration, removes that of another landscape, and installs the webhook with it.
-async fn prepare(fixtures: &Fixtures, cluster: &Cluster, scenario: &Scenario) -> Result<()> {
+pub(crate) async fn prepare(
+    fixtures: &Fixtures,
+    cluster: &Cluster,
+    scenario: &Scenario,
+) -> Result<()> {
     let landscape = &scenario.landscape;
     for image in provide_images(landscape, &fixtures.registry).await? {
         cluster.load_image(&image).await?;

@@ -3,22 +3,17 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use axum::body::Bytes;
-use axum::routing::post;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
-use serve::pair::CertificatePair;
-use serve::{Options, Server, TlsHandle, server_config};
+use futures::future::ready;
 use tokio::sync::Semaphore;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
-use tokio_util::sync::CancellationToken;
 
 use super::prelude::*;
 use super::{Stream, controller, watcher};
 use crate::admission::webhook::{DEPLOYMENT, NAMESPACE};
 use crate::client::Answer;
-use crate::install::{self, this_machine};
+use crate::install;
+use crate::other_webhook;
 use crate::rollout::restarted;
 use clusters::registry::HOST;
 
@@ -191,12 +186,15 @@ async fn second_webhook(
     let environment = scenario.environment_of::<Admission>()?;
     let added = json!({ "name": container, "image": image });
     let node = environment.cluster.node_address().await?;
-    let (configuration, task) = serve_second(&node, &namespace, added).await?;
+    let patch = json!([{ "op": "add", "path": "/spec/containers/-", "value": added }]);
+    let (url, task) = other_webhook::serve(&node, move |_| ready(patch.clone())).await?;
     // After the configuration is deleted: one that leads nowhere is in the way of every Pod.
     scenario.undo("stop the other webhook", async move {
         task.abort();
         Ok(())
     });
+    let in_namespace = json!({ "matchLabels": { "kubernetes.io/metadata.name": namespace } });
+    let configuration = other_webhook::registration(&url, &in_namespace);
     let name = format!("zz-{namespace}");
     let object = ObjectRef::new("MutatingWebhookConfiguration", None, &name);
     create(scenario, &object, configuration, Write::Create).await?;
@@ -208,54 +206,6 @@ async fn second_webhook(
         check(answer.object.to_string().contains(&container), "not yet")
     })
     .await
-}
-
-/// Serves a mutating webhook that adds a container to each Pod of one Namespace, as a service mesh does. The API server calls
-/// it after the product's (by its name), on a free port of this machine's address on the way to a cluster's node, with a
-/// certificate of its own authority. Gives the registration for Pods that are
-/// created in one Namespace, and the task that serves.
-async fn serve_second(
-    node: &str,
-    namespace: &str,
-    container: Value,
-) -> Result<(Value, JoinHandle<()>)> {
-    let host = this_machine(node)?;
-    let made = rcgen::generate_simple_self_signed([host.to_string()])?;
-    let (ca_pem, key) = (made.cert.pem(), made.signing_key.serialize_pem());
-    let pair = CertificatePair::from_pem(ca_pem.as_bytes(), key.as_bytes())?;
-    let options = Options::tls(TlsHandle::new(server_config(&pair)?));
-    let server = Server::bind((host, 0).into(), options).await?;
-    let url = format!("https://{}/", server.local_addr());
-    let answer = post(move |body: Bytes| async move { add(&body, &container) });
-    let router = axum::Router::new().route("/", answer);
-    let task = tokio::spawn(async move {
-        if let Err(error) = server.run(router, CancellationToken::new()).await {
-            tracing::error!(%error, "the second webhook ended");
-        }
-    });
-    let registration = json!({
-        "webhooks": [{
-            "name": "adds-a-container.harness.test",
-            "admissionReviewVersions": ["v1"], "sideEffects": "None", "failurePolicy": "Fail",
-            "clientConfig": { "url": url, "caBundle": BASE64.encode(ca_pem) },
-            "rules": [{ "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"] }],
-            "namespaceSelector": { "matchLabels": { "kubernetes.io/metadata.name": namespace } },
-        }],
-    });
-    Ok((registration, task))
-}
-
-fn add(body: &[u8], container: &Value) -> String {
-    let review: Value = serde_json::from_slice(body).unwrap_or_default();
-    let patch = json!([{ "op": "add", "path": "/spec/containers/-", "value": container }]);
-    json!({
-        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
-        "response": {
-            "uid": review["request"]["uid"], "allowed": true,
-            "patchType": "JSONPatch", "patch": BASE64.encode(patch.to_string()),
-        },
-    })
-    .to_string()
 }
 
 fn deployment() -> ObjectRef {

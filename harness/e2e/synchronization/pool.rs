@@ -1,6 +1,6 @@
 //! Several sets of clusters, so that scenarios that each need one alone run side by side.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -71,8 +71,6 @@ pub(crate) struct State {
     pub(crate) tally: Option<Arc<Tally>>,
     /// Holder of the Lease before a kill.
     pub(crate) leader: Option<String>,
-    /// Inventory of a runtime cluster, as a step recorded it.
-    pub(crate) inventory: Option<BTreeSet<String>>,
     /// UIDs of the Pods of the webhook, which must not be replaced.
     pub(crate) pod_uids: Option<Value>,
 }

@@ -1,6 +1,6 @@
 //! A runtime cluster: copies of the sources, and the webhook.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use anyhow::{Result, ensure};
 use api::names::{SKR_NAMESPACE, WEBHOOK_CERTIFICATE, WEBHOOK_CONFIGURATION, WEBHOOK_LEASE};
@@ -8,8 +8,6 @@ use api::runtimes::{
     CONTENT_HASH, OWNER_MARKER, REQUIRES_PULL_SECRET, REQUIRES_TRUST_BUNDLE, WEBHOOK_DEPLOYMENT,
 };
 use http::Method;
-use kube::Resource as _;
-use kube::api::DynamicObject;
 use serde_json::{Value, json};
 
 use super::control_plane::named_config_map;
@@ -18,6 +16,7 @@ use crate::admission::webhook::{Webhook, opted_in};
 use crate::client::Client;
 use crate::definitions::pod::items;
 use crate::definitions::{check, eventually};
+use crate::inventory;
 use clusters::cluster::Cluster;
 use testkit::metrics::Samples;
 
@@ -157,34 +156,9 @@ impl RuntimeCluster {
         Ok(asked.await?.good()?.at("/status/token").clone())
     }
 
-    /// All objects but those that are [`VOLATILE`], by `group/plural namespace/name`.
-    async fn objects(&self) -> Result<BTreeMap<String, Value>> {
-        let is_volatile = |name: &str| VOLATILE.iter().any(|it| name.starts_with(it));
-        let mut objects = BTreeMap::new();
-        for resource in self.api.listed().await? {
-            let kind = format!("{}/{} ", resource.group, resource.plural);
-            if is_volatile(&kind) {
-                continue;
-            }
-            let path = DynamicObject::url_path(&resource, None);
-            for item in self.api.items(&path).await? {
-                let text = |key: &str| item["metadata"][key].as_str().unwrap_or_default();
-                let name = format!("{kind}{}/{}", text("namespace"), text("name"));
-                objects.insert(name, item);
-            }
-        }
-        objects.retain(|name, _| !is_volatile(name));
-        Ok(objects)
-    }
-
-    /// The names of all objects, of every kind that the API server lists.
-    pub(crate) async fn inventory(&self) -> Result<BTreeSet<String>> {
-        Ok(self.objects().await?.into_keys().collect())
-    }
-
     /// Objects with fields of a field manager.
     pub(crate) async fn with_fields_of(&self, manager: &str) -> Result<Vec<String>> {
-        let mut objects = self.objects().await?;
+        let mut objects = inventory::objects(&self.api).await?;
         objects.retain(|_, object| {
             items(&object["metadata"]["managedFields"]).any(|entry| entry["manager"] == manager)
         });
@@ -228,17 +202,6 @@ pub(crate) fn webhook_path() -> String {
     )
 }
 
-/// Prefixes of the names of objects that the cluster itself creates and deletes, or computes at each list.
-const VOLATILE: [&str; 7] = [
-    "/events ",
-    "events.k8s.io/events ",
-    "/componentstatuses ",
-    // Of kubelets, deleted by age.
-    "certificates.k8s.io/certificatesigningrequests ",
-    "metrics.k8s.io/",
-    "coordination.k8s.io/leases kube-node-lease/",
-    "coordination.k8s.io/leases kube-system/apiserver-",
-];
 const READER: &str = "
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole

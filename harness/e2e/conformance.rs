@@ -1,0 +1,100 @@
+//! The conformance suite: `cargo harness conformance` as somebody else runs it, against a runtime with the product and one without.
+//!
+//! The program runs as a process of its own, in an empty folder and with an empty environment. It gets a scenario file and copies of
+//! kubeconfigs, and knows nothing of how the clusters were started.
+
+mod program;
+
+use program::Program;
+pub(crate) use program::{Call, Ended, Interrupt};
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, bail};
+use futures::FutureExt as _;
+use futures::future::LocalBoxFuture;
+
+use crate::client::Client;
+use crate::install::Fixtures;
+use crate::runner::{Environments, Selection, diagnosed};
+use crate::scenario::{Cluster as Which, Environment};
+use clusters::cluster::{Cluster, ClusterOptions};
+use clusters::progress;
+use clusters::setup::Setup;
+
+/// What the scenarios share.
+pub struct Conformance {
+    pub(crate) fixtures: Arc<Fixtures>,
+    pub(crate) program: Program,
+    skr: Cluster,
+    plain: Cluster,
+}
+
+/// Starts the environment, or uses one that an earlier run kept.
+pub async fn start(setup: &Setup, _: &Selection, keep: bool) -> Result<Arc<Conformance>> {
+    let program = Program::build().await?;
+    let fixtures = Arc::new(Box::pin(Fixtures::prepare(setup, keep)).await?);
+    let start = async {
+        let [skr, plain] = [WITH_PRODUCT, WITHOUT_PRODUCT]
+            .map(|name| fixtures.cluster(ClusterOptions::new(&format!("conformance-{name}"))));
+        futures::try_join!(skr, plain)
+    };
+    let (skr, plain) = progress::show("start the clusters", start).await?;
+    Ok(Arc::new(Conformance {
+        fixtures,
+        program,
+        skr,
+        plain,
+    }))
+}
+
+impl Conformance {
+    /// A runtime by its name in the steps.
+    pub(crate) fn runtime(&self, name: &str) -> Result<&Cluster> {
+        match name {
+            WITH_PRODUCT => Ok(&self.skr),
+            WITHOUT_PRODUCT => Ok(&self.plain),
+            _ => bail!("expected runtime {WITH_PRODUCT:?} or {WITHOUT_PRODUCT:?}, found {name:?}"),
+        }
+    }
+}
+
+impl Environments for Arc<Conformance> {
+    async fn next(&self, _: Vec<String>) -> Result<Arc<dyn Environment>> {
+        Ok(Self::clone(self))
+    }
+
+    async fn stop(self) -> Result<()> {
+        let this = Self::into_inner(self).context("a scenario still runs")?;
+        this.skr.stop().await?;
+        this.plain.stop().await?;
+        this.fixtures.release().await
+    }
+}
+
+impl Environment for Conformance {
+    fn client(&self, cluster: &Which) -> Result<Client> {
+        match cluster {
+            Which::Kcp => bail!("the conformance suite has no control plane"),
+            Which::Runtime(name) => {
+                let cluster = self.runtime(name.as_deref().unwrap_or(WITH_PRODUCT))?;
+                Ok(Client::new(cluster.client()))
+            }
+        }
+    }
+
+    fn diagnose<'a>(&'a self, folder: &'a Path) -> LocalBoxFuture<'a, ()> {
+        diagnosed(folder, async |evidence| {
+            for cluster in [&self.skr, &self.plain] {
+                cluster.collect_evidence(&evidence).await;
+            }
+        })
+        .boxed_local()
+    }
+}
+
+/// The runtime that has the product with a landscape of `scenarios/`.
+const WITH_PRODUCT: &str = "skr";
+/// The runtime on which nothing is installed.
+const WITHOUT_PRODUCT: &str = "plain";

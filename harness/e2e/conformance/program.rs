@@ -1,0 +1,152 @@
+//! `cargo harness conformance` as a process that inherits nothing of this one.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use api::runtimes::WEBHOOK_DEPLOYMENT;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use testkit::until::until;
+use tokio::process::{Child, Command};
+use tokio::time::timeout;
+
+use crate::client::Client;
+use crate::runner::root;
+use clusters::{progress, workspace};
+
+/// The built program.
+pub(crate) struct Program(PathBuf);
+
+/// One call of it.
+pub(crate) struct Call<'a> {
+    pub(crate) scenario: &'a str,
+    pub(crate) kubeconfig: &'a str,
+    pub(crate) options: &'a [String],
+    pub(crate) interrupt: Option<(Client, Interrupt)>,
+}
+
+/// When the process gets SIGINT.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Interrupt {
+    /// As soon as a Namespace of the run exists.
+    Namespace,
+    /// As soon as the Deployment of the webhook exists.
+    Deployment,
+}
+
+/// What a process left behind.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Ended {
+    pub(crate) code: i32,
+    /// What it printed, both streams.
+    pub(crate) output: String,
+    /// Its reports by file name.
+    pub(crate) reports: BTreeMap<String, String>,
+}
+
+impl Program {
+    /// Builds it as the README's commands do, so that nothing is compiled twice.
+    pub(super) async fn build() -> Result<Self> {
+        let mut cargo = workspace::cargo();
+        cargo.args(["build", "--package", "harness", "--bin", "harness"]);
+        progress::run("build the program", &mut cargo).await?;
+        Ok(Self(workspace::target().join("debug/harness")))
+    }
+
+    /// Runs it to its end.
+    pub(crate) async fn run(&self, call: Call<'_>) -> Result<Ended> {
+        let folder = tempfile::tempdir()?;
+        let file = |name: &str| folder.path().join(name);
+        std::fs::write(file("kubeconfig"), call.kubeconfig)?;
+        let output = std::fs::File::create(file("output"))?;
+        let mut command = Command::new(&self.0);
+        command.arg("conformance").arg(root().join(call.scenario));
+        command.args(["--skr", "kubeconfig", "--report", "report"]);
+        command.args(call.options).current_dir(folder.path());
+        command.env_clear().stdin(Stdio::null()).kill_on_drop(true);
+        if call.options.iter().any(|it| it == "--install") {
+            // It prints the manifests with the product's binary, which cargo builds.
+            let names = ["PATH", "HOME", "CARGO_HOME", "RUSTUP_HOME"];
+            command.envs(
+                names
+                    .iter()
+                    .filter_map(|it| Some((it, std::env::var_os(it)?))),
+            );
+        }
+        command.stdout(output.try_clone()?).stderr(output);
+        let before = match &call.interrupt {
+            Some((client, interrupt)) => interrupt.objects(client).await?,
+            None => 0,
+        };
+        let mut child = command.spawn().context("the program cannot be run")?;
+        if let Some((client, interrupt)) = call.interrupt {
+            interrupt.send(&client, before, &mut child).await?;
+        }
+        let status = timeout(TIME_LIMIT, child.wait()).await;
+        let output = std::fs::read_to_string(file("output"))?;
+        let status =
+            status.with_context(|| format!("it still runs after {TIME_LIMIT:?}:\n{output}"))??;
+        let mut reports = BTreeMap::new();
+        for entry in std::fs::read_dir(file("report")).into_iter().flatten() {
+            let entry = entry?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            reports.insert(name, std::fs::read_to_string(entry.path())?);
+        }
+        Ok(Ended {
+            code: status
+                .code()
+                .with_context(|| format!("{status}:\n{output}"))?,
+            output,
+            reports,
+        })
+    }
+}
+
+impl Interrupt {
+    /// The objects whose existence is the moment.
+    async fn objects(self, client: &Client) -> Result<usize> {
+        let path = match self {
+            Self::Namespace => format!("/api/v1/namespaces?labelSelector={RUN_LABEL}"),
+            Self::Deployment => {
+                format!(
+                    "/apis/apps/v1/deployments?fieldSelector=metadata.name%3D{WEBHOOK_DEPLOYMENT}"
+                )
+            }
+        };
+        Ok(client.items(&path).await?.len())
+    }
+
+    /// Waits until there are more objects than `before`, and fails if the process has ended by then.
+    async fn send(self, client: &Client, before: usize, child: &mut Child) -> Result<()> {
+        let is_made = async || {
+            let now = self.objects(client).await?;
+            ensure!(now > before, "{now} objects as before");
+            Ok::<_, anyhow::Error>(())
+        };
+        until("the run makes an object", TIME_LIMIT, is_made).await?;
+        if let Some(status) = child.try_wait()? {
+            bail!("it had ended before it could be interrupted: {status}");
+        }
+        let pid = child.id().context("it has no process ID")?.to_string();
+        let sent = Command::new("kill").args(["-INT", &pid]).status().await?;
+        ensure!(sent.success(), "kill -INT {pid}: {sent}");
+        Ok(())
+    }
+}
+
+impl Ended {
+    /// The JSON report.
+    pub(crate) fn report(&self) -> Result<Value> {
+        let text = self.reports.get("report.json");
+        let text = text.with_context(|| format!("no report.json:\n{}", self.output))?;
+        Ok(serde_json::from_str(text)?)
+    }
+}
+
+/// Longest time of a run: twice what a failing check takes.
+const TIME_LIMIT: Duration = Duration::from_mins(4);
+/// Label of the namespaces of a run, as `docs/scenarios.md` has it.
+const RUN_LABEL: &str = "rt-bootstrapper.kyma-project.io/conformance-run";

@@ -1,0 +1,111 @@
+//! A mutating webhook that is not the product's, on a free port of this machine: a service mesh that changes the same Pods, or another
+//! implementation of the registry rewrite.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use axum::body::Bytes;
+use axum::routing::post;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use serde_json::{Value, json};
+use serve::pair::CertificatePair;
+use serve::{Options, Server, TlsHandle, server_config};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::client::Client;
+use crate::install::this_machine;
+
+/// Serves a webhook whose answer is the JSON patch that `decide` gives for the request of a review, with a certificate of its own
+/// authority. Gives what a registration has as `clientConfig`, and the task that serves.
+pub(crate) async fn serve<D: Future<Output = Value> + Send>(
+    node: &str,
+    decide: impl Fn(Value) -> D + Clone + Send + Sync + 'static,
+) -> Result<(Value, JoinHandle<()>)> {
+    let host = this_machine(node)?;
+    let made = rcgen::generate_simple_self_signed([host.to_string()])?;
+    let (ca_pem, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+    let pair = CertificatePair::from_pem(ca_pem.as_bytes(), key.as_bytes())?;
+    let options = Options::tls(TlsHandle::new(server_config(&pair)?));
+    let server = Server::bind((host, 0).into(), options).await?;
+    let url = format!("https://{}/", server.local_addr());
+    let answer = post(move |body: Bytes| async move {
+        let review: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let uid = review["request"]["uid"].clone();
+        let patch = decide(review["request"].clone()).await.to_string();
+        let response = json!({
+            "uid": uid, "allowed": true, "patchType": "JSONPatch", "patch": BASE64.encode(patch),
+        });
+        json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response }).to_string()
+    });
+    let router = axum::Router::new().route("/", answer);
+    let task = tokio::spawn(async move {
+        if let Err(error) = server.run(router, CancellationToken::new()).await {
+            tracing::error!(%error, "the other webhook ended");
+        }
+    });
+    Ok((
+        json!({ "url": url, "caBundle": BASE64.encode(ca_pem) }),
+        task,
+    ))
+}
+
+/// The registration for Pods that are created in the Namespaces of a selector. Names after the product's make it the later one.
+pub(crate) fn registration(client_config: &Value, namespaces: &Value) -> Value {
+    let rule = json!({
+        "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"],
+    });
+    json!({
+        "webhooks": [{
+            "name": "another.harness.test",
+            "admissionReviewVersions": ["v1"], "sideEffects": "None", "failurePolicy": "Fail",
+            "clientConfig": client_config, "rules": [rule], "namespaceSelector": namespaces,
+        }],
+    })
+}
+
+/// Another implementation of the registry rewrite and of nothing else: the patch for a Pod that opts in, itself or by its Namespace.
+pub(crate) async fn rewrite(
+    client: Client,
+    overrides: BTreeMap<String, String>,
+    request: Value,
+) -> Value {
+    let namespace = request["namespace"].as_str().unwrap_or_default();
+    let path = format!("/api/v1/namespaces/{namespace}");
+    let namespace = client.find(&path).await.unwrap_or_default();
+    let pod = &request["object"];
+    let opts_in = |object: &Value| {
+        OPT_IN
+            .iter()
+            .any(|it| object["metadata"]["annotations"][*it] == "true")
+    };
+    let mut operations = Vec::new();
+    for list in ["initContainers", "containers"] {
+        let containers = pod["spec"][list].as_array().into_iter().flatten();
+        for (index, container) in containers.enumerate() {
+            let image = container["image"]
+                .as_str()
+                .and_then(|it| it.split_once('/'));
+            let Some((to, rest)) =
+                image.and_then(|(host, rest)| Some((overrides.get(host)?, rest)))
+            else {
+                continue;
+            };
+            operations.push(json!({
+                "op": "replace", "path": format!("/spec/{list}/{index}/image"), "value": format!("{to}/{rest}"),
+            }));
+        }
+    }
+    json!(if opts_in(pod) || opts_in(&namespace) {
+        operations
+    } else {
+        Vec::new()
+    })
+}
+
+/// The annotations of the contract, as `docs/webhook.md` has them.
+const OPT_IN: [&str; 2] = [
+    "rt-cfg.kyma-project.io/alter-img-registry",
+    "rt-cfg.kyma-project.io/all",
+];
