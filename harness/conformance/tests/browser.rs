@@ -135,7 +135,7 @@ async fn show(page: &Page, scheme: &str, width: i64) {
 
 const HOSTILE: &str = "<script>document.title = 'ran'</script><img src='https://a.test/x.png'>";
 /// What a reader sees of the page. The contrast of a text to its background is that of WCAG 2, of which level AA wants 4.5.
-const LOOK: &str = r#"(() => {
+const LOOK: &str = r"(() => {
   const channels = (color) => color.match(/[\d.]+/g).map(Number);
   const luminance = (color) => {
     const [r, g, b] = channels(color).slice(0, 3).map((it) => it / 255)
@@ -166,4 +166,4 @@ const LOOK: &str = r#"(() => {
     wide: Math.max(0, document.documentElement.scrollWidth - innerWidth),
     background: getComputedStyle(document.body).backgroundColor, text: document.body.textContent,
   };
-})()"#;
+})()";
