@@ -160,7 +160,7 @@ impl<'a> Run<'a> {
             said,
             found: Mutex::default(),
         };
-        let started = Timestamp::now().to_string();
+        let started = Timestamp::now().strftime("%FT%TZ").to_string();
         let checked = tokio::select! {
             checked = self.check(&context) => checked,
             () = interrupt => Err(anyhow::anyhow!("interrupted")),

@@ -210,11 +210,9 @@ fn pull_secret(
     path: &str,
     found: Option<&Value>,
 ) -> Outcome {
-    let expected = landscape
-        .pull_secret
-        .as_ref()
-        .map(|it| it.registries.clone())
-        .unwrap_or_default();
+    let secret = landscape.pull_secret.as_ref();
+    let expected = secret.map(|it| it.registries.clone()).unwrap_or_default();
+    let name = secret.map(|it| it.name.as_str()).unwrap_or_default();
     let found = match found.map(hosts) {
         None => Err("no such Secret".to_owned()),
         Some(Err(error)) => Err(format!("another Secret: {error}")),
@@ -231,7 +229,10 @@ fn pull_secret(
         found: found.unwrap_or_else(|it| it),
         location: path.to_owned(),
         cause: cause.to_owned(),
-        next: format!("{} get --raw {path} -o name", cluster.kubectl).replace("--raw ", "--raw="),
+        next: format!(
+            "{} get secrets --all-namespaces --field-selector metadata.name={name}",
+            cluster.kubectl
+        ),
     }))
 }
 

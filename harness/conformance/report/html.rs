@@ -27,9 +27,9 @@ pub(super) fn page(report: &Report) -> String {
                     h1 { (report.scenario) " " span class=(class) { (word) } }
                     p { (report.description) }
                     p.counts {
-                        span.passed { (passed) " passed" } " "
-                        span.failed { (failed) " failed" } " "
-                        span.not-run { (not_run) " not run" }
+                        (count(passed, "passed", "passed")) " "
+                        (count(failed, "failed", "failed")) " "
+                        (count(not_run, "not-run", "not run"))
                         " in " (report.seconds) " s, " (report.started) ", checked by version " (report.version)
                     }
                 }
@@ -46,6 +46,11 @@ pub(super) fn page(report: &Report) -> String {
         }
     };
     page.into_string()
+}
+
+/// A number has the color of what it counts where there is any.
+fn count(number: usize, class: &str, word: &str) -> Markup {
+    html! { span class=[(number > 0).then_some(class)] { (number) " " (word) } }
 }
 
 fn clusters(report: &Report) -> Markup {
@@ -154,7 +159,7 @@ h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 2rem; border-botto
 .passed { color: var(--passed); } .failed { color: var(--failed); font-weight: 600; } .not-run { color: var(--not-run); }
 p, span, code, td, summary, li { overflow-wrap: anywhere; }
 table { border-collapse: collapse; width: 100%; } th, td { text-align: left; padding: .3rem .6rem; border: 1px solid var(--line); }
-.check { border-left: 3px solid var(--line); padding: .1rem .8rem; margin: .4rem 0; } .check p { margin: .2rem 0; }
+.check { border-left: 3px solid var(--line); padding: 0 .8rem; margin: .15rem 0; } .check p { margin: 0; }
 dl { display: grid; grid-template-columns: 8rem 1fr; gap: .2rem .8rem; margin: .3rem 0 .6rem; } dt { font-weight: 600; } dd { margin: 0; }
 pre { margin: 0; white-space: pre-wrap; overflow-wrap: anywhere; font: 13px/1.45 ui-monospace, monospace; background: var(--soft);
   padding: .3rem .5rem; border-radius: 4px; }

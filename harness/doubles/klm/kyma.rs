@@ -73,11 +73,9 @@ impl Klm {
 
     /// The Kyma on the runtime, created once. From then on its spec is the one that counts.
     async fn remote(skr: &Objects, kyma: &Value) -> Result<Value> {
-        let mut remote = reference(&version(), "Kyma", SKR_NAMESPACE, "default");
+        let remote = described_remote(kyma);
         let found = skr.find(&remote).await?;
         if found.is_null() {
-            remote["metadata"]["labels"] = json!({ (WATCHED_BY): "kyma", (MANAGED_BY): "kyma" });
-            remote["spec"] = kyma["spec"].clone();
             skr.create(&remote).await?;
             return Ok(remote);
         }
@@ -113,6 +111,23 @@ impl Klm {
     }
 }
 
+/// The Kyma on the runtime as it is created.
+fn described_remote(kyma: &Value) -> Value {
+    let mut remote = reference(&version(), "Kyma", SKR_NAMESPACE, "default");
+    let metadata = &mut remote["metadata"];
+    metadata["labels"] = json!({ (WATCHED_BY): "kyma", (MANAGED_BY): "kyma" });
+    for key in COPIED_LABELS {
+        let value = &kyma["metadata"]["labels"][key];
+        if !value.is_null() {
+            metadata["labels"][key] = value.clone();
+        }
+    }
+    let name = kyma["metadata"]["name"].as_str().unwrap_or_default();
+    metadata["annotations"] = json!({ (REMOTE_OWNED_BY): format!("{KCP_NAMESPACE}/{name}") });
+    remote["spec"] = kyma["spec"].clone();
+    remote
+}
+
 /// State and status of a Kyma, by whether the watcher is ready, and its modules.
 fn status(
     earlier: &Value,
@@ -135,11 +150,12 @@ fn status(
         let status = if holds { "True" } else { "False" };
         condition(earlier, (kind, status), "Ready", "")
     });
+    let operation = format!("kyma is {}", state.to_lowercase());
     let now = jiff::Timestamp::now().strftime("%FT%TZ").to_string();
     let status = json!({ "status": {
         "state": state, "activeChannel": remote["spec"]["channel"], "modules": modules,
         "conditions": conditions,
-        "lastOperation": { "operation": format!("kyma is {state}"), "lastUpdateTime": now },
+        "lastOperation": { "operation": operation, "lastUpdateTime": now },
     } });
     (state, status)
 }
@@ -154,5 +170,54 @@ fn version() -> String {
 
 /// Label by which the Watcher of this manager selects Kymas on runtimes.
 const WATCHED_BY: &str = "operator.kyma-project.io/watched-by";
+/// Labels of a Kyma on KCP that the one on the runtime gets.
+const COPIED_LABELS: [&str; 3] = [
+    "kyma-project.io/runtime-id",
+    "kyma-project.io/global-account-id",
+    "kyma-project.io/subaccount-id",
+];
+const REMOTE_OWNED_BY: &str = "deprecated-operator.kyma-project.io/owned-by";
 const FINALIZER: &str = "operator.kyma-project.io/Kyma";
 pub(super) const FIELD_MANAGER: &str = "lifecycle-manager";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keb::Instance;
+    use crate::klm::module::owned;
+
+    /// The fixture has the shape of what the public manager writes on a runtime.
+    #[test]
+    fn written_objects_have_the_public_shape() {
+        let kyma = Instance::example().kyma();
+        let remote = described_remote(&kyma);
+        let modules = vec![json!({ "name": "istio", "state": "Ready" })];
+        let (state, mut status) = status(&Value::Null, &remote, (true, modules));
+        assert_eq!(state, "Ready");
+        let conditions = status["status"]["conditions"].as_array_mut().unwrap();
+        let times = conditions
+            .iter_mut()
+            .map(|it| &mut it["lastTransitionTime"]);
+        for time in times.collect::<Vec<_>>() {
+            assert!(time.as_str().is_some_and(is_time), "{time}");
+            *time = json!(TIME);
+        }
+        let time = &mut status["status"]["lastOperation"]["lastUpdateTime"];
+        assert!(time.as_str().is_some_and(is_time), "{time}");
+        *time = json!(TIME);
+        let mut kyma_on_runtime = remote;
+        kyma_on_runtime["status"] = status["status"].clone();
+        let module =
+            json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "of-a-module"} });
+        let module = owned(module, "4d7c1c0e-8f0f-4d34-9d0a-1f6b1d6e8a55-istio");
+        let fixture: Vec<Value> =
+            serde_saphyr::from_multiple(include_str!("fixture.yaml")).unwrap();
+        assert_eq!([kyma_on_runtime, module][..], fixture);
+    }
+
+    fn is_time(text: &str) -> bool {
+        text.parse::<jiff::Timestamp>().is_ok()
+    }
+
+    const TIME: &str = "2026-01-01T00:00:00Z";
+}

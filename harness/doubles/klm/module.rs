@@ -53,21 +53,8 @@ impl Klm {
         let mut is_ready = true;
         let kyma = kyma["metadata"]["name"].as_str().unwrap_or_default();
         let manifest = format!("{kyma}-{name}");
-        for mut object in self.manifest(name).await? {
-            let metadata = &mut object["metadata"];
-            for (field, key, value) in [
-                ("labels", MANAGED_BY, "kyma"),
-                ("labels", "app.kubernetes.io/component", &manifest),
-                ("labels", "app.kubernetes.io/part-of", "Kyma"),
-                (
-                    "annotations",
-                    OWNED_BY,
-                    &format!("{KCP_NAMESPACE}/{manifest}"),
-                ),
-            ] {
-                metadata[field][key] = json!(value);
-            }
-            let live = skr.apply(APPLIER, &object).await?;
+        for object in self.manifest(name).await? {
+            let live = skr.apply(APPLIER, &owned(object, &manifest)).await?;
             is_ready &= is_rolled_out(&live);
         }
         Ok(if is_ready { "Ready" } else { "Processing" })
@@ -107,6 +94,24 @@ impl Klm {
         }
         Ok(())
     }
+}
+
+/// An object of a module with the labels and the annotation by which it belongs to a Manifest on KCP.
+pub(super) fn owned(mut object: Value, manifest: &str) -> Value {
+    let metadata = &mut object["metadata"];
+    for (field, key, value) in [
+        ("labels", MANAGED_BY, "kyma"),
+        ("labels", "app.kubernetes.io/component", manifest),
+        ("labels", "app.kubernetes.io/part-of", "Kyma"),
+        (
+            "annotations",
+            OWNED_BY,
+            &format!("{KCP_NAMESPACE}/{manifest}"),
+        ),
+    ] {
+        metadata[field][key] = json!(value);
+    }
+    object
 }
 
 /// Whether the Pods of a workload do their work; other kinds need nothing.
