@@ -32,12 +32,17 @@ Feature: The landscape changes while a Runtime exists
       | direct |
 
   @serial
-  Scenario: The Kyma becomes Ready when controller and webhook are upgraded on the way
-    When KEB provisions Runtime "one" in mode direct with module "pause"
+  Scenario Outline: The Kyma becomes Ready when controller and webhook are upgraded on the way in mode <mode>
+    When KEB provisions Runtime "one" in mode <mode> with module "pause"
     And controller and webhook are upgraded while Runtime "one" is provisioned
     Then the Kyma of Runtime "one" is Ready within 120 seconds
     And the webhook on runtime "one" runs the upgraded image
     And field status.readyReplicas of Deployment "kyma-system/pause-test1" is 1
+
+    Examples:
+      | mode   |
+      | signal |
+      | direct |
 
   @slow
   Scenario Outline: The Kyma becomes Ready when a component is killed on the way in mode <mode>, with seed <seed>

@@ -20,6 +20,7 @@ use crate::landscape::{objects, provide_images};
 use api::names::SKR_NAMESPACE;
 use api::runtimes::WEBHOOK_DEPLOYMENT;
 use clusters::cluster::{Cluster, ClusterOptions};
+use clusters::evidence::Evidence;
 use clusters::images::digest;
 use clusters::progress;
 use clusters::setup::Setup;
@@ -88,6 +89,11 @@ impl Local {
             futures::future::try_join_all(all).await
         };
         let provisioned = progress::show("KEB provisions the runtimes", provision).await;
+        if provisioned.is_err() {
+            let evidence = Evidence::of("conformance", "provision the runtimes")?;
+            flow.collect(&evidence).await;
+            tracing::warn!(folder = %evidence.folder.display(), "diagnostics written");
+        }
         let mut runtimes = Vec::new();
         for instance in &instances {
             if let Ok(path) = flow.kubeconfig(instance) {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use api::runtimes::{KCP_NAMESPACE, MODE, MODE_SIGNAL};
+use api::runtimes::{KCP_NAMESPACE, MODE, MODE_SIGNAL, VERSION_LABEL};
 use conformance::Scenario;
 use doubles::keb::{Instance, Keb, Waiting};
 use doubles::kim::{Bootstrapper, Garden, Kim, Settings};
@@ -178,7 +178,8 @@ impl Flow {
         self.kcp.cluster.apply(&object.to_string()).await.map(drop)
     }
 
-    /// Installs the upgraded controller, which upgrades the webhook on runtimes; or the earlier one again.
+    /// Releases the upgraded images, or the earlier ones again: in the manifests by which KIM upgrades the webhook, and as the
+    /// controller, which upgrades it in mode direct.
     pub(crate) async fn upgrade(&self, is_upgraded: bool) -> Result<()> {
         let [controller, webhook] = &self.upgraded;
         let images = if is_upgraded {
@@ -187,6 +188,8 @@ impl Flow {
             [&self.controller, &self.fixtures.webhook]
         };
         let [controller, webhook] = images.map(|it| it.reference.as_str());
+        let version = is_upgraded.then_some("upgraded");
+        put_webhook_manifests(&self.kcp, webhook, version).await?;
         let controller = Controller::new(controller, webhook).with_sources(&self.scenario);
         controller
             .install(&self.kcp, &Installation::default())
@@ -231,7 +234,7 @@ impl Flow {
     /// Writes the manifests that KIM installs, with the image of the webhook or another one.
     pub(crate) async fn put_webhook_manifests(&self, image: Option<&str>) -> Result<()> {
         let image = image.unwrap_or(&self.fixtures.webhook.reference);
-        put_webhook_manifests(&self.kcp, image).await
+        put_webhook_manifests(&self.kcp, image, None).await
     }
 
     /// Keeps what explains a failure: objects, Events and logs of KCP, Envoy's among them.
@@ -257,8 +260,21 @@ pub(crate) fn kyma_path(name: &str) -> String {
     format!("/apis/operator.kyma-project.io/v1beta2/namespaces/{KCP_NAMESPACE}/kymas/{name}")
 }
 
-async fn put_webhook_manifests(kcp: &ControlPlane, image: &str) -> Result<()> {
-    let text = printed_text(&["manifests", "webhook", "--image", image]).await?;
+/// KIM sees by the label of a release's version that there is something to upgrade; without a version it is the printed one.
+async fn put_webhook_manifests(
+    kcp: &ControlPlane,
+    image: &str,
+    version: Option<&str>,
+) -> Result<()> {
+    let mut text = printed_text(&["manifests", "webhook", "--image", image]).await?;
+    if let Some(version) = version {
+        let printed = format!("{VERSION_LABEL}: {:?}", env!("CARGO_PKG_VERSION"));
+        ensure!(
+            text.contains(&printed),
+            "the manifests have no label {printed}"
+        );
+        text = text.replace(&printed, &format!("{VERSION_LABEL}: {version}"));
+    }
     let manifests: Value = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": { "name": WEBHOOK_MANIFESTS, "namespace": KCP_NAMESPACE },
