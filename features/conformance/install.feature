@@ -18,7 +18,7 @@ Feature: Conformance of a runtime without the product
     Given the inventory of runtime "plain" is recorded
     When the conformance of runtime "plain" to "scenarios/eu-sovereign.yaml" is checked with "--install"
     Then the check of conformance ends with exit code 0
-    And the check of conformance shows no content of a Secret of runtime "skr"
+    And the check of conformance shows no content of a Secret of runtime "plain"
     And the inventory of runtime "plain" equals the recorded one
 
   Scenario: SIGINT ends an installation, which is removed
