@@ -35,8 +35,9 @@ use crate::snapshot::{KnownNamespace, SnapshotStore};
 use self::answer::Answer;
 pub use self::metrics::AdmissionMetrics;
 
-/// How long a review may wait for the watch to bring its Namespace.
-const NAMESPACE_WAIT_TIMEOUT: Duration = Duration::from_millis(300);
+/// How long a review may wait for the watch to bring its Namespace: a third of what the API server waits for the answer. A loaded
+/// machine has taken more than 300 ms to deliver an event, and a Pod that is decided without its Namespace is missed.
+const NAMESPACE_WAIT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Reviews that may wait for their Namespace at a time, if each fits into one block: a quarter of the connections. A review
 /// that waits keeps its connection and its body; any client could hold all of them with invented Namespaces, and the API
