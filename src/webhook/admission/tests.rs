@@ -239,7 +239,11 @@ async fn reviews_that_wait_for_a_namespace_are_bounded(#[case] bytes: usize, #[c
     answers.sort_by_key(|(_, elapsed)| *elapsed);
     let (at_once, waited) = answers.split_at(10);
     assert_eq!(at_once, [(StatusCode::OK, 0); 10]);
-    assert!(waited.iter().all(|answer| *answer == (StatusCode::OK, 1000)));
+    assert!(
+        waited
+            .iter()
+            .all(|answer| *answer == (StatusCode::OK, 1000))
+    );
     assert!(fixture.shows(r#"rt_admission_namespace_waits_total{result="limit"} 10"#));
     // All of them have ended: there is room again.
     let mut review = review();
