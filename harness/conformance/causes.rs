@@ -226,17 +226,9 @@ fn of_pull(text: &str) -> &'static str {
     found.map_or("the node cannot pull the image", |(_, cause)| cause)
 }
 
-/// A Pod with the same image and pull Secrets, in the namespace that has the landscape's pull Secret.
+/// A Pod with the image of the container that waits and the same pull Secrets, in the namespace that has the landscape's pull Secret.
 fn pull(kubectl: &str, pod: &Value) -> String {
-    let lists = ["initContainerStatuses", "containerStatuses"];
-    let mut containers = lists
-        .iter()
-        .flat_map(|it| pod["status"][*it].as_array().into_iter().flatten());
-    let failing = containers.find(|it| {
-        let reason = it["state"]["waiting"]["reason"].as_str();
-        reason.is_some_and(|it| it.contains("Image"))
-    });
-    let image = failing.and_then(|it| it["image"].as_str());
+    let image = waiting_container(pod).and_then(|it| it["image"].as_str());
     let overrides = json!({ "spec": { "imagePullSecrets": pod["spec"]["imagePullSecrets"] } });
     format!(
         "{kubectl} -n {} run pull --rm --attach --restart=Never --image={} --overrides='{overrides}'",
@@ -247,19 +239,23 @@ fn pull(kubectl: &str, pod: &Value) -> String {
 
 /// Reason and message of the first container that waits.
 pub(crate) fn waiting(pod: &Value) -> Option<(&str, &str)> {
+    let waiting = &waiting_container(pod)?["state"]["waiting"];
+    let text = |key: &str| waiting[key].as_str().unwrap_or_default();
+    Some((text("reason"), text("message")))
+}
+
+/// Status of the first container that waits because of a fault.
+fn waiting_container(pod: &Value) -> Option<&Value> {
     let lists = ["initContainerStatuses", "containerStatuses"];
     let mut containers = lists
         .iter()
         .flat_map(|it| pod["status"][*it].as_array().into_iter().flatten());
-    let waiting = containers.find_map(|it| {
-        let waiting = &it["state"]["waiting"];
+    containers.find(|it| {
+        let reason = it["state"]["waiting"]["reason"].as_str();
         // Not a fault: the Pod is on its way.
-        let is_fault =
-            !["", "ContainerCreating", "PodInitializing"].contains(&waiting["reason"].as_str()?);
-        is_fault.then_some(waiting)
-    })?;
-    let text = |key: &str| waiting[key].as_str().unwrap_or_default();
-    Some((text("reason"), text("message")))
+        let on_its_way = ["", "ContainerCreating", "PodInitializing"];
+        reason.is_some_and(|it| !on_its_way.contains(&it))
+    })
 }
 
 fn unschedulable(pod: &Value) -> Option<&str> {

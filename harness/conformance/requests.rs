@@ -187,11 +187,15 @@ impl Allowed {
             own if own.starts_with(OWN_NAMESPACES) => "in the namespaces of a run".to_owned(),
             namespace => format!("in namespace {namespace}"),
         };
-        let name = match self.right()["name"].as_str() {
-            Some("") | None => String::new(),
-            Some(own) if own.starts_with(OWN_NAMESPACES) => String::new(),
-            Some(_) if self.namespace.starts_with(OWN_NAMESPACES) => String::new(),
-            Some(name) => format!(" {name:?}"),
+        let right = self.right();
+        let name = right["name"].as_str().unwrap_or_default();
+        let is_own = [name, &self.namespace]
+            .iter()
+            .any(|it| it.starts_with(OWN_NAMESPACES));
+        let name = if name.is_empty() || is_own {
+            String::new()
+        } else {
+            format!(" {name:?}")
         };
         let verb = self.verb.word();
         format!("{verb} {}{sub}{group}{name} {place}", self.resource)

@@ -187,14 +187,14 @@ async fn second_webhook(
     let added = json!({ "name": container, "image": image });
     let node = environment.cluster.node_address().await?;
     let patch = json!([{ "op": "add", "path": "/spec/containers/-", "value": added }]);
-    let (url, task) = other_webhook::serve(&node, move |_| ready(patch.clone())).await?;
+    let (config, task) = other_webhook::serve(&node, move |_| ready(patch.clone())).await?;
     // After the configuration is deleted: one that leads nowhere is in the way of every Pod.
     scenario.undo("stop the other webhook", async move {
         task.abort();
         Ok(())
     });
     let in_namespace = json!({ "matchLabels": { "kubernetes.io/metadata.name": namespace } });
-    let configuration = other_webhook::registration(&url, &in_namespace);
+    let configuration = other_webhook::registration(&config, &in_namespace);
     let name = format!("zz-{namespace}");
     let object = ObjectRef::new("MutatingWebhookConfiguration", None, &name);
     create(scenario, &object, configuration, Write::Create).await?;
