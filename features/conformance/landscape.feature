@@ -65,7 +65,7 @@ Feature: Conformance of a landscape
       cause: "mounts a ClusterTrustBundle only if it exists"
       next: "kubectl --kubeconfig kubeconfig get clustertrustbundles"
       """
-    And conformance check "Pods of an image that nobody pushed run" failed with:
+    And conformance check "Pods of an image that the registry lacks run" failed with:
       """
       location: "skr: Pods of Pod missing"
       cause: "the registry does not have this image"

@@ -1,6 +1,6 @@
 //! The shape of a scenario file.
 //!
-//! Invariant: an unknown key is an error, so that a typing mistake is not an expectation that nobody checks.
+//! Invariant: an unknown key is an error, so that a misspelt key is not an expectation that is never checked.
 //! `scenarios/schema.json` is made from these types; their documentation is the schema's.
 
 use std::collections::BTreeMap;

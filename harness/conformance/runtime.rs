@@ -171,7 +171,7 @@ fn document(
         }))
     };
     let Some(text) = found.and_then(|it| it["data"][names::CONFIG_KEY].as_str()) else {
-        let cause = "nobody wrote the configuration: KIM, the controller, or a person";
+        let cause = "the configuration was not written by KIM, the controller or a person";
         return failed(
             "no such ConfigMap or key".to_owned(),
             cause,
@@ -222,7 +222,7 @@ fn pull_secret(
     let cause = if found.is_ok() {
         "the Secret has no credentials for a registry that the document rewrites to"
     } else {
-        "nobody wrote the Secret, or something else took its name"
+        "the Secret was not written, or another object has its name"
     };
     Outcome::Failed(Box::new(Failure {
         expected: format!("credentials for {expected:?}"),
@@ -259,7 +259,7 @@ fn bundle(cluster: &Cluster, name: &str, signer: Option<&str>, found: Option<&Va
         expected: format!("signer {}, at least one certificate", json!(signer)),
         found,
         location: format!("ClusterTrustBundle {name}"),
-        cause: "nobody wrote the bundle, or its name is not that of the document".to_owned(),
+        cause: "the bundle was not written, or its name is not that of the document".to_owned(),
         next: format!("{} get clustertrustbundles", cluster.kubectl),
     }))
 }

@@ -1,4 +1,4 @@
-//! The conformance suite: `cargo harness conformance` as somebody else runs it, against a runtime with the product and one without.
+//! The conformance suite: `cargo harness conformance` as a landscape owner runs it, against a runtime with the product and one without.
 //!
 //! The program runs as a process of its own, in an empty folder and with an empty environment. It gets a scenario file and copies of
 //! kubeconfigs, and knows nothing of how the clusters were started.
