@@ -16,6 +16,7 @@ mod fields;
 pub mod identity;
 pub mod known;
 pub mod kubeconfig;
+mod lane;
 pub mod manifests;
 pub mod observed;
 pub mod plan;
@@ -29,6 +30,7 @@ pub mod waves;
 mod tests;
 
 pub use content::{Hash, Salt};
+pub use lane::{Lane, Lanes};
 
 /// One of the three objects that are kept in step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -150,6 +150,26 @@ impl CallError {
         }
     }
 
+    /// Whether any other call would fail now too: the API server is not reached, or asks to be left alone. A write that times
+    /// out does not say that, as an admission webhook of the cluster may have delayed it.
+    #[must_use]
+    pub fn concerns_all_calls(&self) -> bool {
+        match self {
+            Self::Unreachable(_)
+            | Self::AddressRefused
+            | Self::TimedOut(Phase::Connecting, _)
+            | Self::Tls(_)
+            | Self::Throttled { .. } => true,
+            Self::Server { retry_after, .. } => retry_after.is_some(),
+            Self::TimedOut(Phase::Answering, _)
+            | Self::Conflict { .. }
+            | Self::Refused { .. }
+            | Self::Oversized
+            | Self::NotJson
+            | Self::InvalidPath => false,
+        }
+    }
+
     /// How long the API server asks to stay away; at most [`super::MAX_RETRY_AFTER`].
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {

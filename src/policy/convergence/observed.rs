@@ -6,6 +6,7 @@ use std::fmt;
 use api::names::{DOCKER_CONFIG_TYPE, PULL_SECRET_COPY_LABEL, SKR_NAMESPACE};
 use serde_json::Value;
 
+use super::lane::{Lane, Lanes};
 use super::target::Target;
 
 /// The state of the product's namespace.
@@ -31,10 +32,11 @@ pub struct Observed {
     pub namespace: NamespaceState,
     /// The best version in which ClusterTrustBundles are served (`v1` before `v1beta1` before `v1alpha1`), if at all.
     pub trust_bundles: Option<String>,
-    /// Rights that we lack, each as `verb resource.group`; empty if they suffice.
-    pub missing_rights: Vec<String>,
-    /// The same, of objects that we were not let read: whether they are there is not known.
-    pub unread: Vec<String>,
+    /// Rights that are missing in each lane, each as `verb resource.group`; empty if they suffice. What all lanes write is
+    /// in every one.
+    pub missing_rights: Lanes<Vec<String>>,
+    /// The same, of objects that may not be read: whether they exist is not known.
+    pub unread: Lanes<Vec<String>>,
     /// The pull Secret.
     pub pull_secret: Option<Value>,
     /// The ClusterTrustBundle.
@@ -48,6 +50,14 @@ pub struct Observed {
     /// The other objects of the installation that are there; `None` if this pass did not look at them, in which case
     /// nothing is decided about them.
     pub installed: Option<BTreeMap<Target, Value>>,
+}
+
+impl Observed {
+    /// All rights that are missing in a lane.
+    #[must_use]
+    pub fn lacking_in(&self, lane: Lane) -> Vec<String> {
+        [&**self.missing_rights.get(lane), self.unread.get(lane)].concat()
+    }
 }
 
 /// What the webhook made while it ran, of which no manifest tells.

@@ -18,7 +18,7 @@ use super::identity::{Claim, Owner, Refusal, guard};
 use super::manifests::Installation;
 use super::observed::{Names, NamespaceState, Observed, Rollout, annotation};
 use super::target::Target;
-use super::{Kind, fields};
+use super::{Kind, Lane, Lanes, fields};
 
 mod content;
 mod install;
@@ -56,12 +56,19 @@ pub enum Action {
     },
 }
 
+/// Actions that may be applied at once.
+pub type Step = Vec<Action>;
+
 /// What to do about a runtime, and what is to be said about it.
+///
+/// Within a list of steps a step begins only if the one before succeeded as a whole.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
-    /// Steps in order: a step begins only if the one before succeeded as a whole. Actions within a step may go at once.
-    pub steps: Vec<Vec<Action>>,
-    /// Why nothing may be written; then there are no steps.
+    /// Steps before those of any lane: the marker of ownership, or everything that is done about a runtime that is left.
+    pub common: Vec<Step>,
+    /// What to do in each lane. Neither lane waits for the other, whatever fails there.
+    pub lanes: Lanes<LanePlan>,
+    /// Why nothing may be written in any lane; then there are no steps.
     pub blocked: Option<Blocked>,
     /// What keeps a part of the content from this runtime.
     pub held: Vec<Held>,
@@ -78,7 +85,16 @@ pub struct Plan {
     pub unfinished: bool,
 }
 
-/// Why nothing may be written to a runtime.
+/// What to do in one lane.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LanePlan {
+    /// The steps in order.
+    pub steps: Vec<Step>,
+    /// Why nothing may be written in this lane; then there are no steps.
+    pub blocked: Option<Blocked>,
+}
+
+/// Why nothing may be written to a runtime, or in one lane of it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Blocked {
     /// It may be the wrong cluster.
@@ -201,26 +217,11 @@ pub struct Context<'a> {
     pub claim: Claim<'a>,
 }
 
-/// Works out what to do about a runtime that is kept in step.
+/// Works out what to do about a runtime that is synchronized.
 ///
-/// Once it gave no blockade, [`Observed::cluster`] is the UID to remember.
+/// Once it is not blocked, [`Observed::cluster`] is the UID to remember.
 #[must_use]
 pub fn plan(context: Context<'_>, desired: &Desired, observed: &Observed) -> Plan {
-    with_installation(context, desired, observed, |install| install)
-}
-
-/// The same without the installation's writes: what is wanted of the content does not wait for it.
-#[must_use]
-pub fn content(context: Context<'_>, desired: &Desired, observed: &Observed) -> Plan {
-    with_installation(context, desired, observed, |_| install::Install::default())
-}
-
-fn with_installation(
-    context: Context<'_>,
-    desired: &Desired,
-    observed: &Observed,
-    choose: impl FnOnce(install::Install) -> install::Install,
-) -> Plan {
     if let Err(blocked) = preflight(context, observed) {
         return Plan {
             blocked: Some(blocked),
@@ -230,26 +231,56 @@ fn with_installation(
     let mut plan = Plan::default();
     install::mark(context, observed, &mut plan);
     let changes = content::decide(context, desired, observed, &mut plan);
+    let install = install::decide(context, observed, &mut plan);
     plan.writes_content = !changes.is_empty();
-    let install = choose(install::decide(context, observed, &mut plan));
-    plan.steps
-        .push([changes.transfers, install.transfers].concat());
-    plan.steps.push([changes.clears, install.clears].concat());
-    plan.steps
-        .push([changes.parts, install.foundation].concat());
-    plan.steps.push(changes.document);
-    plan.steps.push(install.pods);
-    plan.steps.push(install.webhooks);
-    plan.steps.push(changes.removals);
-    plan.steps.retain(|step| !step.is_empty());
+    plan.lanes = Lanes {
+        configuration: LanePlan::new(
+            changes.steps(),
+            lacking(&observed.lacking_in(Lane::Configuration)),
+        ),
+        webhook: LanePlan::new(
+            install.steps(),
+            lacking(&observed.lacking_in(Lane::Webhook)),
+        ),
+    };
+    if plan.lanes.configuration.blocked.is_some() {
+        plan.writes_content = false;
+        plan.content = plan.found.clone();
+    }
+    if plan.lanes.webhook.blocked.is_some() {
+        plan.installation.stuck = None;
+    }
     plan
+}
+
+impl LanePlan {
+    fn new(mut steps: Vec<Step>, blocked: Result<(), Blocked>) -> Self {
+        steps.retain(|step| !step.is_empty() && blocked.is_ok());
+        Self {
+            steps,
+            blocked: blocked.err(),
+        }
+    }
 }
 
 impl Plan {
     /// Whether there is nothing to do.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.steps.is_empty()
+        self.steps().next().is_none()
+    }
+
+    /// All steps: the common ones, then those of each lane in the order of [`Lane::ALL`].
+    pub fn steps(&self) -> impl Iterator<Item = &Step> {
+        let lanes = self.lanes.iter().flat_map(|it| &it.steps);
+        self.common.iter().chain(lanes)
+    }
+
+    /// Leaves the steps of the webhook lane to another reconcile.
+    #[must_use]
+    pub fn without_webhook(mut self) -> Self {
+        self.lanes.webhook.steps.clear();
+        self
     }
 
     /// Whether a runtime that is left is left: there is nothing to do, and nothing to wait for.
@@ -261,7 +292,8 @@ impl Plan {
     /// Whether the pass should be repeated soon although all of it succeeded: the Deployment is on its way.
     #[must_use]
     pub fn waits(&self) -> bool {
-        self.blocked.is_none() && self.installation.rollout != Rollout::Available
+        let is_blocked = self.blocked.is_some() || self.lanes.webhook.blocked.is_some();
+        !is_blocked && self.installation.rollout != Rollout::Available
     }
 }
 
@@ -309,16 +341,19 @@ fn preflight(context: Context<'_>, observed: &Observed) -> Result<(), Blocked> {
             ));
         }
     }
-    lacking([&observed.missing_rights, &observed.unread])
+    let lacks = |lane| !observed.lacking_in(lane).is_empty();
+    if Lane::ALL.into_iter().all(lacks) {
+        return lacking(&Lane::ALL.map(|lane| observed.lacking_in(lane)).concat());
+    }
+    Ok(())
 }
 
-/// Each right once, in the order of asking: a condition may cut off the last ones, and the content's are the
-/// first.
-fn lacking<const N: usize>(rights: [&[String]; N]) -> Result<(), Blocked> {
+/// Each right once, in the order of asking: a condition may cut off the last ones.
+fn lacking(rights: &[String]) -> Result<(), Blocked> {
     let mut lacking: Vec<String> = Vec::new();
-    for right in rights.concat() {
-        if !lacking.contains(&right) {
-            lacking.push(right);
+    for right in rights {
+        if !lacking.contains(right) {
+            lacking.push(right.clone());
         }
     }
     if lacking.is_empty() {
@@ -357,6 +392,10 @@ fn take_over(target: &Target, live: &Value) -> Option<Action> {
 
 /// What runs on the runtime, as far as documents are concerned.
 fn running(observed: &Observed) -> Running {
+    // A Deployment that may not be read may be there.
+    if !observed.unread.webhook.is_empty() && observed.deployment.is_none() {
+        return Running::Foreign;
+    }
     let Some(live) = &observed.deployment else {
         return Running::Nothing;
     };

@@ -8,6 +8,7 @@ use api::bootstrapper::{
     REACHABLE, READY,
 };
 
+use super::lane::{Lane, Lanes};
 use super::observed::Rollout;
 use super::plan::{Blocked, Held, Installed, Plan};
 use super::target::Target;
@@ -29,8 +30,8 @@ pub struct Outcome<'a> {
     pub purpose: Purpose,
     /// Why the plan was not applied; `None` if it was.
     pub withheld: Option<Withheld>,
-    /// The failed write; `None` if none failed.
-    pub failure: Option<&'a Failure>,
+    /// The failed write of each lane; `None` if none failed.
+    pub failures: Lanes<Option<&'a Failure>>,
 }
 
 /// The goal of a reconcile.
@@ -156,7 +157,7 @@ fn unreachable() -> Verdict {
 
 /// `None` if the reconcile observed a part of the installation only and no fault in it: the previous condition remains.
 fn installed(outcome: Outcome<'_>) -> Option<Verdict> {
-    let plan = match before_all(outcome) {
+    let plan = match before_all(outcome, Lane::Webhook) {
         Ok(plan) => plan,
         Err(verdict) => return Some(verdict),
     };
@@ -172,7 +173,7 @@ fn installed(outcome: Outcome<'_>) -> Option<Verdict> {
         return Some(no(Reason::ImmutableField, text));
     }
     let done = *complete == Some(true) && *rollout == Rollout::Available;
-    if let Some(failure) = outcome.failure.filter(|it| !is_content(&it.target)) {
+    if let Some(failure) = outcome.failures.webhook {
         return Some(failed(failure));
     }
     match (rollout, outcome.withheld) {
@@ -194,11 +195,11 @@ fn installed(outcome: Outcome<'_>) -> Option<Verdict> {
 }
 
 fn synchronized(outcome: Outcome<'_>) -> Verdict {
-    let plan = match before_all(outcome) {
+    let plan = match before_all(outcome, Lane::Configuration) {
         Ok(plan) => plan,
         Err(verdict) => return verdict,
     };
-    if let Some(failure) = outcome.failure.filter(|it| is_content(&it.target)) {
+    if let Some(failure) = outcome.failures.configuration {
         return failed(failure);
     }
     match (
@@ -207,10 +208,6 @@ fn synchronized(outcome: Outcome<'_>) -> Verdict {
     ) {
         (Some(withheld), _) if plan.writes_content => deferred(withheld),
         (_, Some(held)) => no(held.into(), all(&plan.held)),
-        // A step before those of the configuration failed, so none of them was tried.
-        (None, None) if plan.writes_content && outcome.failure.is_some() => outcome
-            .failure
-            .map_or_else(|| yes(Reason::Synchronized), failed),
         _ => yes(Reason::Synchronized),
     }
 }
@@ -224,11 +221,12 @@ fn all(held: &[Held]) -> String {
 }
 
 /// The plan, or the condition that follows without it: unreachable, blocked, or being deleted.
-fn before_all(outcome: Outcome<'_>) -> Result<&Plan, Verdict> {
+fn before_all(outcome: Outcome<'_>, lane: Lane) -> Result<&Plan, Verdict> {
     let (None, Some(plan)) = (outcome.unreached, outcome.plan) else {
         return Err(unreachable());
     };
-    match &plan.blocked {
+    let blocked = plan.blocked.as_ref();
+    match blocked.or(plan.lanes.get(lane).blocked.as_ref()) {
         Some(Blocked::Identity(refusal)) => {
             let message = "the identity of the cluster is not verified";
             return Err(unknown(refusal.into(), message));
@@ -238,7 +236,9 @@ fn before_all(outcome: Outcome<'_>) -> Result<&Plan, Verdict> {
     }
     match outcome.purpose {
         Purpose::Keep => Ok(plan),
-        _ if outcome.failure.is_some() => Err(outcome.failure.map_or_else(unreachable, failed)),
+        _ if outcome.failures.get(lane).is_some() => {
+            Err(outcome.failures.get(lane).map_or_else(unreachable, failed))
+        }
         purpose => Err(departure(purpose, plan)
             .map_or_else(unreachable, |(reason, text)| no(reason, text.to_owned()))),
     }
@@ -334,11 +334,6 @@ fn failed(failure: &Failure) -> Verdict {
         Reason::ApplyFailed,
         format!("{} {}: {}", target.kind(), target.name(), failure.message),
     )
-}
-
-/// Whether a failed write concerns the configuration; all other objects belong to the installation.
-fn is_content(target: &Target) -> bool {
-    matches!(target.kind(), "Secret" | "ClusterTrustBundle" | "ConfigMap")
 }
 
 /// The message within the API's bound; the text of another system may be longer.

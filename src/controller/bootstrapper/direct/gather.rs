@@ -11,6 +11,7 @@ use futures::future::{join_all, try_join_all};
 use policy::convergence::manifests::{Installation, Phase};
 use policy::convergence::observed::{Identity, Made, Names, NamespaceState, Observed};
 use policy::convergence::target::Target;
+use policy::convergence::{Lane, Lanes};
 use serde_json::Value;
 
 use super::rights;
@@ -81,14 +82,28 @@ impl Gather<'_> {
             self.trust_bundle(),
             self.missing(),
         )?;
-        let mut unread = Vec::from_iter(unlisted);
-        let mut objects = reads.into_iter().map(|read| match read {
-            Read::There(object) => object,
-            Read::Forbidden(right) => {
-                unread.push(right);
-                None
-            }
-        });
+        let mut unread = Lanes {
+            configuration: Vec::from_iter(unlisted),
+            webhook: Vec::new(),
+        };
+        let lanes: [&[Lane]; 4] = [
+            &Lane::ALL,
+            &[Lane::Configuration],
+            &[Lane::Configuration],
+            &[Lane::Webhook],
+        ];
+        let mut objects = reads
+            .into_iter()
+            .zip(lanes)
+            .map(|(read, lanes)| match read {
+                Read::There(object) => object,
+                Read::Forbidden(right) => {
+                    for lane in lanes {
+                        unread.get_mut(*lane).push(right.clone());
+                    }
+                    None
+                }
+            });
         let (marker, pull_secret) = (objects.next().flatten(), objects.next().flatten());
         let (configuration, deployment) = (objects.next().flatten(), objects.next().flatten());
         drop(objects);
@@ -124,7 +139,7 @@ impl Gather<'_> {
         for (target, read) in try_join_all(reads).await? {
             match read {
                 Read::There(found) => installed.extend(found.map(|it| (target.clone(), it))),
-                Read::Forbidden(right) => observed.unread.push(right),
+                Read::Forbidden(right) => observed.unread.webhook.push(right),
             }
         }
         observed.installed = Some(installed);
@@ -145,15 +160,15 @@ impl Gather<'_> {
                     let found = found.map(|it| Identity::of(target, &it));
                     made.others.extend(found);
                 }
-                Read::Forbidden(right) => observed.unread.push(right),
+                Read::Forbidden(right) => observed.unread.webhook.push(right),
             }
         }
         match self.copies().await? {
             Some(copies) => made.copies = copies,
-            None => observed.unread.push(everywhere("list")),
+            None => observed.unread.webhook.push(everywhere("list")),
         }
         if !made.copies.is_empty() && !self.may_delete_copies().await? {
-            observed.unread.push(everywhere("delete"));
+            observed.unread.webhook.push(everywhere("delete"));
         }
         observed.made = Some(made);
         Ok(())
@@ -276,31 +291,33 @@ impl Gather<'_> {
     }
 
     /// The rights that we lack. Who cannot even ask about them is told by the writes.
-    async fn missing(&self) -> Result<Vec<String>, CallError> {
+    async fn missing(&self) -> Result<Lanes<Vec<String>>, CallError> {
         let Names {
             namespace,
             pull_secret,
             trust_bundle,
             configuration,
         } = self.names;
-        let mut targets = vec![
-            Target::config_map(namespace, OWNER_MARKER),
-            Target::config_map(namespace, configuration),
-        ];
+        let marker = Target::config_map(namespace, OWNER_MARKER);
+        let mut targets = vec![Target::config_map(namespace, configuration)];
         targets.extend(pull_secret.as_ref().map(|it| Target::secret(namespace, it)));
         targets.extend(
             trust_bundle
                 .as_ref()
                 .map(|it| Target::trust_bundle(TRUST_BUNDLE_VERSIONS[0], it)),
         );
-        let manifests = self.installation.manifests().iter().map(|it| &it.target);
         let question = rights::question(namespace);
         let rules = match self.remote.post(rights::PATH, &question).await {
-            Err(CallError::Refused { .. }) => Value::Null,
+            Err(CallError::Refused { .. }) => return Ok(Lanes::default()),
             answer => answer?,
         };
         // At once, as the list is long and the other answers may be awaited still.
-        Ok(rights::missing(rules, targets.iter().chain(manifests)))
+        let rules = rights::Rules::read(rules);
+        let manifests = self.installation.manifests().iter().map(|it| &it.target);
+        Ok(Lanes {
+            configuration: rules.missing([&marker].into_iter().chain(&targets)),
+            webhook: rules.missing([&marker].into_iter().chain(manifests)),
+        })
     }
 }
 

@@ -10,15 +10,17 @@ use std::sync::Arc;
 
 use api::bootstrapper::{DeletionPolicy, RuntimeBootstrapper, RuntimeBootstrapperStatus};
 use kube::{Resource as _, ResourceExt as _};
+use policy::convergence::Lanes;
 use policy::convergence::desired::Desired;
 use policy::convergence::manifests::Installation;
 use policy::convergence::observed::{Names, Rollout};
 use policy::convergence::plan::Plan;
 use policy::convergence::signal::Standing;
-use policy::convergence::status::{Failure, Outcome, Purpose, Unreached, Withheld};
+use policy::convergence::status::{Outcome, Purpose, Unreached, Withheld};
 use tokio::time::{Duration, Instant};
 
 use super::access::{Door, unreached};
+use super::apply::WriteFailure;
 use super::claims::Claims;
 use super::lifecycle::Lifecycle;
 use super::metrics::DirectMetrics;
@@ -108,19 +110,13 @@ pub(super) enum End {
     Gone,
 }
 
-/// What kept a plan from being carried out.
-struct WriteFailure {
-    failure: Failure,
-    /// Whether the same write may succeed later without any change.
-    is_transient: bool,
-}
-
 /// What was found out on the runtime.
 #[derive(Default)]
 struct Findings {
     unreached: Option<Unreached>,
     plan: Option<Plan>,
-    failure: Option<WriteFailure>,
+    /// The writes that failed.
+    failures: Lanes<Option<WriteFailure>>,
     /// Whether it was tried to write something.
     wrote: bool,
     retry_after: Option<Duration>,
@@ -155,7 +151,10 @@ pub(super) async fn pass(common: &Common, assignment: Assignment) -> kube::Resul
         plan: findings.plan.as_ref(),
         purpose,
         withheld: assignment.withheld,
-        failure: findings.failure.as_ref().map(|it| &it.failure),
+        failures: findings
+            .failures
+            .as_ref()
+            .map(|it| it.as_ref().map(|it| &it.failure)),
     };
     Ok(Report {
         status: status(&given, outcome),
@@ -185,10 +184,15 @@ fn end(assignment: &Assignment, purpose: Purpose, findings: &Findings) -> End {
     let Some(plan) = findings.plan.as_ref().filter(|it| it.blocked.is_none()) else {
         return End::Unreached { retry_after };
     };
-    match &findings.failure {
-        Some(failed) if failed.is_transient => return End::Interrupted { retry_after },
-        Some(_) => return End::Failed { retry_after },
-        None => {}
+    let failures = || findings.failures.iter().flatten();
+    if failures().any(|it| !it.is_transient) {
+        return End::Failed { retry_after };
+    }
+    if failures().next().is_some() {
+        return End::Interrupted { retry_after };
+    }
+    if plan.lanes.iter().any(|it| it.blocked.is_some()) {
+        return End::Unreached { retry_after };
     }
     let installed = &plan.installation;
     // What was just installed is looked at once more before it counts.

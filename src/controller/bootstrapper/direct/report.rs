@@ -27,7 +27,9 @@ pub(super) fn status(given: &Given<'_>, outcome: Outcome<'_>) -> RuntimeBootstra
     let previous = given.previous;
     let seen = outcome.plan.filter(|plan| plan.blocked.is_none());
     let arrived = seen.filter(|plan| {
-        outcome.withheld.is_none() && !is_as_before(plan, outcome, previous.configuration.as_ref())
+        outcome.withheld.is_none()
+            && plan.lanes.configuration.blocked.is_none()
+            && !is_as_before(plan, outcome, previous.configuration.as_ref())
     });
     RuntimeBootstrapperStatus {
         observed_generation: given.generation,
@@ -49,10 +51,12 @@ pub(super) fn status(given: &Given<'_>, outcome: Outcome<'_>) -> RuntimeBootstra
                 ))
             },
         ),
-        webhook: seen.map_or_else(
-            || previous.webhook.clone(),
-            |plan| Some(webhook(plan, given.installation, previous)),
-        ),
+        webhook: seen
+            .filter(|plan| plan.lanes.webhook.blocked.is_none())
+            .map_or_else(
+                || previous.webhook.clone(),
+                |plan| Some(webhook(plan, given.installation, previous)),
+            ),
     }
 }
 
@@ -79,7 +83,7 @@ fn content(
 
 /// Whether a plan was stopped before it changed any of the three objects.
 fn is_as_before(plan: &Plan, outcome: Outcome<'_>, previous: Option<&ConfigurationStatus>) -> bool {
-    if outcome.failure.is_none() {
+    if outcome.failures.configuration.is_none() {
         return false;
     }
     let said =

@@ -36,12 +36,13 @@ pub(super) fn question(namespace: &str) -> Value {
 
 #[derive(Deserialize)]
 struct Review {
-    status: Status,
+    status: Rules,
 }
 
+/// What a kubeconfig may do, as its API server says.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Status {
+pub(super) struct Rules {
     #[serde(default)]
     incomplete: bool,
     #[serde(default)]
@@ -75,31 +76,36 @@ impl Rule {
     }
 }
 
-/// Each right that is lacking, as `verb plural.group`, once.
-pub(super) fn missing<'t>(
-    answer: Value,
-    targets: impl IntoIterator<Item = &'t Target>,
-) -> Vec<String> {
-    let Ok(Review { status }) = serde_json::from_value(answer) else {
-        return Vec::new();
-    };
-    if status.incomplete {
-        return Vec::new();
+impl Rules {
+    /// Reads the answer to a [`question`]; one that is no review is taken for an incomplete one.
+    pub(super) fn read(answer: Value) -> Self {
+        let review = serde_json::from_value(answer);
+        review.map_or_else(
+            |_| Self {
+                incomplete: true,
+                resource_rules: Vec::new(),
+            },
+            |Review { status }| status,
+        )
     }
-    let mut missing = Vec::new();
-    for target in targets {
-        for verb in VERBS {
-            let allowed = status
-                .resource_rules
-                .iter()
-                .any(|rule| rule.allows(verb, target));
-            let right = name(verb, target);
-            if !allowed && !missing.contains(&right) {
-                missing.push(right);
+
+    /// Each right to the targets that is missing, as `verb plural.group`, once.
+    pub(super) fn missing<'t>(&self, targets: impl IntoIterator<Item = &'t Target>) -> Vec<String> {
+        let mut missing = Vec::new();
+        if self.incomplete {
+            return missing;
+        }
+        for target in targets {
+            for verb in VERBS {
+                let is_allowed = self.resource_rules.iter().any(|it| it.allows(verb, target));
+                let right = name(verb, target);
+                if !is_allowed && !missing.contains(&right) {
+                    missing.push(right);
+                }
             }
         }
+        missing
     }
-    missing
 }
 
 /// A right in words.
@@ -122,7 +128,7 @@ mod tests {
             Target::secret("kyma-system", "registry-credentials"),
             Target::trust_bundle("v1beta1", "b"),
         ];
-        missing(answer, &targets)
+        Rules::read(answer).missing(&targets)
     }
 
     #[rstest]
@@ -151,6 +157,6 @@ mod tests {
     fn an_incomplete_or_strange_review_speaks_against_nobody() {
         assert_eq!(lacking(&json!([]), true), [""; 0]);
         let targets = [Target::secret("a", "b")];
-        assert_eq!(missing(json!("no review"), &targets), [""; 0]);
+        assert_eq!(Rules::read(json!("no review")).missing(&targets), [""; 0]);
     }
 }

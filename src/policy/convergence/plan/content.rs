@@ -7,7 +7,8 @@ use serde_json::Value;
 
 use super::renewal::renewed;
 use super::{
-    Action, Arc, Content, Context, Held, Plan, annotation, delete, is_ours, running, take_over,
+    Action, Arc, Content, Context, Held, Plan, Step, annotation, delete, is_ours, running,
+    take_over,
 };
 use crate::convergence::Kind;
 use crate::convergence::compatibility::judge;
@@ -27,6 +28,17 @@ pub(super) struct Changes {
 }
 
 impl Changes {
+    /// What a document requires is there before it, and what no document requires any more goes after it.
+    pub(super) fn steps(self) -> Vec<Step> {
+        vec![
+            self.transfers,
+            self.clears,
+            self.parts,
+            self.document,
+            self.removals,
+        ]
+    }
+
     /// Whether the content of no object changes; ownership alone is none.
     pub(super) fn is_empty(&self) -> bool {
         self.parts.is_empty() && self.document.is_empty() && self.removals.is_empty()
@@ -91,7 +103,7 @@ impl Plan {
             let changes = !matches!(action, Action::Transfer { .. });
             changes && kind_of(action.target()).is_some() && !done.contains(action)
         };
-        self.writes_content = self.steps.iter().flatten().any(is_open);
+        self.writes_content = self.lanes.configuration.steps.iter().flatten().any(is_open);
         if !self.writes_content {
             return;
         }

@@ -3,7 +3,7 @@
 use api::runtimes::{OWNER_CONTROL_PLANE, OWNER_MARKER, OWNER_RUNTIME_ID};
 use serde_json::{Value, json};
 
-use super::{Action, Arc, Context, Installed, Plan, delete, take_over};
+use super::{Action, Arc, Context, Installed, Plan, Step as PlanStep, delete, take_over};
 use crate::convergence::differs::contained;
 use crate::convergence::manifests::{Phase, Step, live, settled, step, version_label};
 use crate::convergence::observed::{Observed, Rollout, number, replicas};
@@ -17,6 +17,19 @@ pub(super) struct Install {
     pub(super) foundation: Vec<Action>,
     pub(super) pods: Vec<Action>,
     pub(super) webhooks: Vec<Action>,
+}
+
+impl Install {
+    /// What Pods need is there before them, and the webhook is registered once they serve.
+    pub(super) fn steps(self) -> Vec<PlanStep> {
+        vec![
+            self.transfers,
+            self.clears,
+            self.foundation,
+            self.pods,
+            self.webhooks,
+        ]
+    }
 }
 
 /// Marks the runtime as ours, before anything else is written.
@@ -38,7 +51,7 @@ pub(super) fn mark(context: Context<'_>, observed: &Observed, plan: &mut Plan) {
     {
         return;
     }
-    plan.steps.push(vec![Action::Apply {
+    plan.common.push(vec![Action::Apply {
         target: Target::config_map(namespace, OWNER_MARKER),
         object: Arc::new(wanted),
     }]);

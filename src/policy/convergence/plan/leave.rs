@@ -126,9 +126,16 @@ fn leave(context: Context<'_>, observed: &Observed, mut steps: Vec<Vec<Action>>)
         observed.marker.as_ref(),
     );
     // What may not be read may be there: it would be left behind, and something else be taken first.
-    let readable = identity
-        .map_err(Blocked::Identity)
-        .and_then(|_| lacking([&observed.unread]));
+    let readable = identity.map_err(Blocked::Identity).and_then(|_| {
+        lacking(
+            &observed
+                .unread
+                .iter()
+                .flatten()
+                .cloned()
+                .collect::<Vec<_>>(),
+        )
+    });
     if let Err(blocked) = readable {
         return Plan {
             blocked: Some(blocked),
@@ -144,7 +151,7 @@ fn leave(context: Context<'_>, observed: &Observed, mut steps: Vec<Vec<Action>>)
     }
     steps.retain(|step| !step.is_empty());
     Plan {
-        steps,
+        common: steps,
         ..Plan::default()
     }
 }

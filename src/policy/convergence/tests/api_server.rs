@@ -125,11 +125,11 @@ impl Runtime {
             self.carry_out(&plan);
             self.roll_out();
         }
-        panic!("no convergence: {:?}", self.plan(desired).steps);
+        panic!("no convergence: {:?}", self.plan(desired));
     }
 
     pub(super) fn carry_out(&mut self, plan: &Plan) {
-        for step in &plan.steps {
+        for step in plan.steps() {
             for action in step {
                 self.apply_action(action);
             }

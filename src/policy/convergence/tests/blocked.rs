@@ -11,7 +11,7 @@ use crate::convergence::identity::Claim;
 use crate::convergence::observed::NamespaceState;
 use crate::convergence::plan::{Blocked, Held, plan};
 use crate::convergence::sources::{Reading, Sources};
-use crate::convergence::{Kind, status};
+use crate::convergence::{Kind, Lane, Lanes, status};
 
 /// A webhook that is too old keeps what it has.
 #[test]
@@ -61,8 +61,8 @@ fn a_document_waits_for_a_webhook_that_understands_it() {
 #[rstest]
 #[case::no_namespace(|it: &mut Runtime| it.observed.namespace = NamespaceState::Missing, "Namespace kyma-system not found")]
 #[case::terminating(|it: &mut Runtime| it.observed.namespace = NamespaceState::Terminating, "Namespace kyma-system is being deleted")]
-#[case::rights(|it: &mut Runtime| it.observed.missing_rights = vec!["patch secrets".to_owned()], "missing permissions: patch secrets")]
-#[case::unread(|it: &mut Runtime| it.observed.unread = vec!["get secrets".to_owned()], "missing permissions: get secrets")]
+#[case::rights(|it: &mut Runtime| it.observed.missing_rights = Lanes::both(vec!["patch secrets".to_owned()]), "missing permissions: patch secrets")]
+#[case::unread(|it: &mut Runtime| it.observed.unread = Lanes::both(vec!["get secrets".to_owned()]), "missing permissions: get secrets")]
 #[case::identity(|it: &mut Runtime| it.observed.cluster = None, "cluster not verified: Namespace kube-system of the cluster has no UID")]
 fn blockades(#[case] fault: fn(&mut Runtime), #[case] text: &str) {
     let mut runtime = Runtime::new();
@@ -71,6 +71,57 @@ fn blockades(#[case] fault: fn(&mut Runtime), #[case] text: &str) {
     assert!(plan.is_empty());
     assert_eq!(status::chain(plan.blocked.as_ref().unwrap()), text);
     assert!(!plan.waits());
+}
+
+/// What is missing in one lane keeps nothing of the other one away.
+#[rstest]
+#[case::of_the_configuration(
+    Lane::Configuration,
+    |it: &str| it.starts_with("apply Secret") || it.starts_with("apply ClusterTrustBundle") || it == "apply ConfigMap/rt-bootstrapper-config"
+)]
+#[case::of_the_webhook(
+    Lane::Webhook,
+    |it: &str| it.contains("ServiceAccount") || it.contains("Deployment") || it.contains("WebhookConfiguration")
+)]
+fn a_missing_permission_blocks_its_lane_alone(
+    #[case] lane: Lane,
+    #[case] is_of_the_lane: fn(&str) -> bool,
+    #[values(false, true)] unread: bool,
+) {
+    let mut runtime = Runtime::new();
+    let observed = &mut runtime.observed;
+    let rights = if unread {
+        &mut observed.unread
+    } else {
+        &mut observed.missing_rights
+    };
+    *rights.get_mut(lane) = vec!["get x".to_owned()];
+    let plan = runtime.plan(&desired(&sources()));
+    assert_eq!(plan.blocked, None);
+    assert_eq!(
+        plan.lanes.get(lane).blocked,
+        Some(Blocked::Rights(vec!["get x".to_owned()]))
+    );
+    runtime.carry_out(&plan);
+    assert!(runtime.log.len() >= 3, "{:?}", runtime.log);
+    assert!(
+        !runtime.log.iter().any(|it| is_of_the_lane(it)),
+        "{:?}",
+        runtime.log
+    );
+}
+
+/// A Deployment that may not be read may run a webhook that does not understand the document.
+#[test]
+fn a_document_with_new_keys_waits_while_the_deployment_may_not_be_read() {
+    let mut runtime = Runtime::converged(&desired(&sources()));
+    runtime.observed.deployment = None;
+    runtime.observed.unread.webhook = vec!["get deployments.apps".to_owned()];
+    let next = desired(&Sources {
+        configuration: document(r#","fipsVariables":["X"]"#),
+        ..sources()
+    });
+    assert!(matches!(*runtime.plan(&next).held, [Held::TooOld(_)]));
 }
 
 #[test]

@@ -55,7 +55,7 @@ fn missing_source_changes_nothing_on_a_runtime_before_it_is_deleted(
     let before = desired(&sources());
     let runtime = Runtime::converged(&before);
     let plan = runtime.plan(&missing(kind));
-    assert!(plan.is_empty(), "{:?}", plan.steps);
+    assert!(plan.is_empty(), "{:?}", plan);
     assert_eq!(
         plan.content.version,
         before.version.map(|it| it.to_string())
@@ -202,7 +202,7 @@ fn a_document_that_is_held_back_requires_what_is_there() {
     known.advance(&sources(), AT_ONCE);
     let mut runtime = Runtime::converged(&after(&sources(), &known));
     let rotated = runtime.plan(&after(&next(), &known));
-    runtime.apply_action(&rotated.steps[0][0]);
+    runtime.apply_action(&rotated.lanes.configuration.steps[0][0]);
     assert_eq!(runtime.log, [SECRET]);
     let broken = Sources {
         pull_secret: Reading::Invalid(SourceError::Key("x")),

@@ -7,8 +7,8 @@ use crate::convergence::manifests::{Installation, InstallationError, Phase};
 use crate::convergence::observed::Rollout;
 use crate::convergence::target::Target;
 
-/// First the marker, then what the Pods need in the documents' order, the document before the Pods that read it, and
-/// the webhook configuration once every Pod is available.
+/// First the marker, then the configuration, what the Pods need in the order of the manifests, the Deployment, and the
+/// webhook configuration once every Pod is available.
 #[test]
 fn a_first_installation() {
     let desired = desired(&sources());
@@ -22,10 +22,10 @@ fn a_first_installation() {
             "apply ConfigMap/rt-bootstrapper-owner",
             "apply Secret/registry-credentials",
             "apply ClusterTrustBundle/landscape",
+            "apply ConfigMap/rt-bootstrapper-config",
             "apply ServiceAccount/manager",
             "apply ClusterRole/manager-role",
             "apply Service/webhook-service",
-            "apply ConfigMap/rt-bootstrapper-config",
             "apply Deployment/rt-bootstrapper-controller-manager",
         ]
     );
@@ -195,7 +195,7 @@ fn upgrades() {
     documents[3]["spec"]["replicas"] = json!(3);
     runtime.installation = Installation::new(documents).unwrap();
     assert_eq!(
-        runtime.plan(&desired).steps.len(),
+        runtime.plan(&desired).steps().count(),
         1,
         "the label alone does not decide"
     );

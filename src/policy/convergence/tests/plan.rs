@@ -21,7 +21,7 @@ fn nothing_differs_nothing_is_done() {
     let desired = desired(&sources());
     let runtime = Runtime::converged(&desired);
     let plan = runtime.plan(&desired);
-    assert_eq!(plan.steps, Vec::<Vec<_>>::new());
+    assert!(plan.is_empty(), "{plan:?}");
     assert!(!plan.waits());
     assert_eq!(
         plan.content.version,
@@ -157,8 +157,7 @@ fn the_bundle_goes_over_in_the_version_that_is_served() {
     runtime.observed.trust_bundles = Some("v1".to_owned());
     let plan = runtime.plan(&desired);
     let action = plan
-        .steps
-        .iter()
+        .steps()
         .flatten()
         .find(|it| it.target().kind() == "ClusterTrustBundle")
         .unwrap();

@@ -157,7 +157,7 @@ proptest! {
             seen.extend(Kind::ALL.into_iter().filter(|kind| matches!(sources.summary(*kind), Summary::Valid(_))));
             let desired = after(&sources, &known);
             let planned = runtime.plan(&desired);
-            let order: Vec<(usize, &Action)> = planned.steps.iter().enumerate()
+            let order: Vec<(usize, &Action)> = planned.steps().enumerate()
                 .flat_map(|(index, step)| step.iter().map(move |action| (index, action)))
                 .collect();
             for (_, action) in &order {
@@ -182,7 +182,7 @@ proptest! {
 
             runtime.carry_out(&planned);
             let again = runtime.plan(&desired);
-            prop_assert!(again.is_empty(), "{:?} after {:?}", again.steps, planned.steps);
+            prop_assert!(again.is_empty(), "{:?} after {:?}", again, planned);
             for (key, part) in [(REQUIRES_PULL_SECRET, Kind::PullSecret), (REQUIRES_TRUST_BUNDLE, Kind::TrustBundle)] {
                 let says = |kind, key: &str| runtime.live(kind).and_then(|it| it["metadata"]["annotations"][key].as_str());
                 if let (Some(required), Some(held)) = (says(Kind::Configuration, key), says(part, CONTENT_HASH)) {
@@ -208,7 +208,7 @@ proptest! {
         let desired = after(&sources, &known);
         for cut in cuts {
             let mut plan = runtime.plan(&desired);
-            let done: Vec<Action> = plan.steps.iter().flatten().take(cut).cloned().collect();
+            let done: Vec<Action> = plan.steps().flatten().take(cut).cloned().collect();
             for action in &done {
                 runtime.apply_action(action);
             }

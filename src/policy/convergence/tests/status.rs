@@ -4,7 +4,7 @@ use api::bootstrapper::{Condition, ConditionStatus};
 use rstest::rstest;
 
 use super::api_server::Runtime;
-use super::samples::{desired, document, manifests, sources};
+use super::samples::{desired, document, sources};
 use crate::convergence::identity::Claim;
 use crate::convergence::observed::NamespaceState;
 use crate::convergence::plan::{Held, Plan, plan, uninstall};
@@ -13,6 +13,7 @@ use crate::convergence::status::{
     Failure, Outcome, Purpose, Reason, Unreached, Withheld, conditions,
 };
 use crate::convergence::target::Target;
+use crate::convergence::{Lane, Lanes};
 
 fn outcome(plan: &Plan) -> Outcome<'_> {
     Outcome {
@@ -20,7 +21,7 @@ fn outcome(plan: &Plan) -> Outcome<'_> {
         plan: Some(plan),
         purpose: Purpose::Keep,
         withheld: None,
-        failure: None,
+        failures: Lanes::default(),
     }
 }
 
@@ -89,7 +90,7 @@ fn who_cannot_be_reached(#[case] unreached: Unreached, #[case] reason: &str) {
         plan: None,
         purpose: Purpose::Keep,
         withheld: None,
-        failure: None,
+        failures: Lanes::default(),
     };
     assert_eq!(
         after(outcome),
@@ -224,33 +225,58 @@ fn a_webhook_that_is_too_old() {
     );
 }
 
+/// A Secret among the manifests would belong to the webhook: the lane decides, not the kind.
 #[rstest]
-#[case::content(
-    Target::secret("n", "s"),
+#[case::configuration(
+    Lane::Configuration,
     "Installed=False/Installing",
-    "ConfigurationSynchronized=False/ApplyFailed"
+    "ConfigurationSynchronized=False/ApplyFailed",
+    "Ready=False/Installing"
 )]
-#[case::manifest(Target::of(&manifests("1")[3]).unwrap(), "Installed=False/ApplyFailed", "ConfigurationSynchronized=False/ApplyFailed")]
-fn a_failed_write(#[case] target: Target, #[case] installed: &str, #[case] synchronized: &str) {
+#[case::webhook(
+    Lane::Webhook,
+    "Installed=False/ApplyFailed",
+    "ConfigurationSynchronized=True/Synchronized",
+    "Ready=False/ApplyFailed"
+)]
+fn a_failed_write(
+    #[case] lane: Lane,
+    #[case] installed: &str,
+    #[case] synchronized: &str,
+    #[case] ready: &str,
+) {
     let plan = Runtime::new().plan(&desired(&sources()));
     let failure = Failure {
-        target,
+        target: Target::secret("n", "s"),
         message: "quota exceeded".to_owned(),
     };
+    let mut failures = Lanes::default();
+    *failures.get_mut(lane) = Some(&failure);
     let found = after(Outcome {
-        failure: Some(&failure),
+        failures,
         ..outcome(&plan)
     });
-    assert_eq!(found[2], installed);
-    assert_eq!(found[3], synchronized);
-    assert_eq!(
-        found[4],
-        if installed.contains("Apply") {
-            "Ready=False/ApplyFailed"
-        } else {
-            "Ready=False/Installing"
-        }
-    );
+    assert_eq!(found[2..], [installed, synchronized, ready]);
+}
+
+#[rstest]
+#[case::configuration(
+    Lane::Configuration,
+    "Installed=False/Installing",
+    "ConfigurationSynchronized=False/InsufficientPermissions"
+)]
+#[case::webhook(
+    Lane::Webhook,
+    "Installed=False/InsufficientPermissions",
+    "ConfigurationSynchronized=True/Synchronized"
+)]
+fn a_missing_permission(#[case] lane: Lane, #[case] installed: &str, #[case] synchronized: &str) {
+    let mut runtime = Runtime::new();
+    let rights = runtime.observed.missing_rights.get_mut(lane);
+    *rights = vec!["patch x".to_owned()];
+    let plan = runtime.plan(&desired(&sources()));
+    let found = after(outcome(&plan));
+    assert_eq!(found[2..4], [installed, synchronized]);
 }
 
 #[rstest]
@@ -385,7 +411,7 @@ fn messages_are_bounded() {
     let found = conditions(
         &[],
         Outcome {
-            failure: Some(&failure),
+            failures: Lanes::both(Some(&failure)),
             ..outcome(&plan)
         },
         None,

@@ -11,9 +11,9 @@ use policy::convergence::observed::{Observed, Rollout};
 use policy::convergence::plan::{self, Blocked, Context, Plan};
 use policy::convergence::status::{Failure, Purpose};
 
-use super::super::apply::carry_out;
+use super::super::apply::{WriteFailure, apply};
 use super::super::gather::Gather;
-use super::{Assignment, Common, Findings, WriteFailure};
+use super::{Assignment, Common, Findings};
 use crate::runtimes::{CallError, Owners, Remote, RuntimeId};
 
 /// Looks, decides and writes.
@@ -59,7 +59,7 @@ async fn there(
     remote: Remote,
 ) -> Findings {
     match decide(common, assignment, purpose, id, &remote).await {
-        Ok(findings) => apply(common, assignment, purpose, findings, &remote).await,
+        Ok(findings) => write(common, assignment, purpose, findings, &remote).await,
         Err(error) => Findings::of_error(&error),
     }
 }
@@ -114,7 +114,7 @@ async fn decide(
         // Nothing is written, and what there would be to write of the installation is worth knowing.
         quick
     } else if content_first {
-        plan::content(context, &assignment.desired, &observed)
+        quick.without_webhook()
     } else if thorough {
         gather.installed(&mut observed).await?;
         if purpose == Purpose::Uninstall {
@@ -184,7 +184,7 @@ fn planned(
     }
 }
 
-async fn apply(
+async fn write(
     common: &Common,
     assignment: &Assignment,
     purpose: Purpose,
@@ -196,15 +196,16 @@ async fn apply(
     };
     // To leave, it is enough to know what the objects are called.
     if let (Err((installation, reason)), Purpose::Keep) = (&assignment.installation, purpose) {
-        plan.stop(&[]);
-        findings.failure = installation.deployment().map(|target| WriteFailure {
+        plan.lanes.webhook.steps.clear();
+        findings.failures.webhook = installation.deployment().map(|target| WriteFailure {
             failure: Failure {
                 target: target.clone(),
                 message: reason.clone(),
             },
             is_transient: false,
+            concerns_all_calls: false,
+            retry_after: None,
         });
-        return findings;
     }
     if assignment.withheld.is_some() {
         return findings;
@@ -213,13 +214,13 @@ async fn apply(
         common.claims.settle(cluster, id.as_str());
     }
     findings.wrote = !plan.is_empty();
-    if let Err(stopped) = carry_out(plan, remote, &common.metrics).await {
-        plan.stop(&stopped.done);
-        findings.retry_after = stopped.error.retry_after();
-        findings.failure = Some(WriteFailure {
-            failure: stopped.failure,
-            is_transient: stopped.is_transient,
-        });
+    let applied = apply(plan, remote, &common.metrics).await;
+    if applied.failures.iter().any(Option::is_some) {
+        plan.stop(&applied.done);
     }
+    let failures = applied.failures.iter().flatten();
+    findings.retry_after = failures.filter_map(|it| it.retry_after).max();
+    findings.failures.configuration = applied.failures.configuration;
+    findings.failures.webhook = findings.failures.webhook.or(applied.failures.webhook);
     findings
 }

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
+use testkit::apiserver::Rights;
 
 use super::env::*;
+use super::runtime_cluster::RuntimeCluster;
 
 const KYMA: &str = "namespaces kyma-system";
 
@@ -112,4 +114,103 @@ async fn a_configuration_that_arrived_in_part_is_said_as_it_is() {
     assert_eq!(content["pullSecretHash"], *hash);
     assert_eq!(content["configMapHash"], before["configMapHash"]);
     assert!(content["revision"].is_null(), "{content}");
+}
+
+const SERVICE_ACCOUNT: &str = "serviceaccounts kyma-system/rt-bootstrapper";
+
+/// A runtime with everything but a manifest of the webhook, which its API server refuses from now on.
+async fn with_a_refused_manifest() -> (Env, RuntimeCluster) {
+    let mut env = Env::new();
+    env.settings.resync = Duration::from_millis(400);
+    let cluster = env.converge(&["a"]).await.remove(0);
+    cluster.refuse(INSTALL[1], 422);
+    cluster.drop_object(SERVICE_ACCOUNT);
+    env.until_condition("a", "Installed", "False ApplyFailed")
+        .await;
+    (env, cluster)
+}
+
+fn annotation(object: &Value, key: &str) -> Option<String> {
+    let key = format!("rt-bootstrapper.kyma-project.io/{key}");
+    object["metadata"]["annotations"][key]
+        .as_str()
+        .map(str::to_owned)
+}
+
+/// The document follows the rotated Secret: one that required the old one would keep the webhook from using the new one.
+#[tokio::test]
+async fn rotated_credentials_and_their_document_arrive_beside_a_refused_manifest() {
+    let (mut env, cluster) = with_a_refused_manifest().await;
+    let secret = || cluster.kyma("secrets/registry-credentials").unwrap();
+    let before = annotation(&secret(), "content-hash");
+    env.content.password = Some("two");
+    env.publish();
+    env.until("required by the document", |_| {
+        let now = annotation(&secret(), "content-hash");
+        let document = cluster.find(DOCUMENT).unwrap();
+        now != before && annotation(&document, "requires-pull-secret") == now
+    })
+    .await;
+    env.until_condition("a", "ConfigurationSynchronized", "True Synchronized")
+        .await;
+    assert_eq!(env.condition("a", "Installed"), "False ApplyFailed");
+}
+
+#[tokio::test]
+async fn revoked_credentials_are_deleted_beside_a_refused_manifest() {
+    let (mut env, cluster) = with_a_refused_manifest().await;
+    env.content.password = None;
+    env.publish();
+    env.until("deleted", |_| {
+        cluster.kyma("secrets/registry-credentials").is_none()
+    })
+    .await;
+    assert_eq!(env.condition("a", "Installed"), "False ApplyFailed");
+}
+
+/// The reverse: a quota for Secrets does not keep the webhook away.
+#[tokio::test]
+async fn the_webhook_is_installed_beside_a_refused_configuration() {
+    let mut env = Env::new();
+    let cluster = env.add("a").await;
+    cluster.refuse(INSTALL[2], 422);
+    env.start();
+    env.until_condition("a", "Installed", "True Installed")
+        .await;
+    let said = env.condition("a", "ConfigurationSynchronized");
+    assert_eq!(said, "False ApplyFailed");
+    assert!(cluster.answered(INSTALL[6]));
+}
+
+/// All that the configuration needs, and nothing of the webhook's.
+#[tokio::test]
+async fn missing_permissions_of_the_webhook_do_not_keep_the_configuration_away() {
+    let mut env = Env::new();
+    let cluster = env.add("a").await;
+    let all = ["get", "list", "create", "patch", "delete"];
+    let role = json!({"kind": "ClusterRole", "rules": [
+        {"apiGroups": [""], "resources": ["namespaces", "secrets", "configmaps"], "verbs": all},
+        {"apiGroups": ["certificates.k8s.io"], "resources": ["clustertrustbundles"], "verbs": all},
+        {"apiGroups": ["apps", "admissionregistration.k8s.io"], "resources": ["*"], "verbs": all},
+        {"apiGroups": [""], "resources": ["serviceaccounts"], "verbs": ["get", "create", "patch"]},
+        {"apiGroups": ["authorization.k8s.io"], "resources": ["*"], "verbs": ["create"]},
+    ]});
+    cluster.behave(|it| it.rights = Rights::of_roles([&role]));
+    env.start();
+    env.until_condition("a", "ConfigurationSynchronized", "True Synchronized")
+        .await;
+    assert_eq!(
+        env.condition("a", "Installed"),
+        "False InsufficientPermissions"
+    );
+    let conditions = env.status("a")["conditions"].to_string();
+    assert!(
+        conditions.contains("missing permissions: delete serviceaccounts"),
+        "{conditions}"
+    );
+    let mut written = cluster.take();
+    written.sort();
+    let mut expected = [INSTALL[0], INSTALL[2], INSTALL[3], INSTALL[4]];
+    expected.sort_unstable();
+    assert_eq!(written, expected);
 }

@@ -1,0 +1,77 @@
+//! Lanes: the sets of objects on a runtime that are planned, applied and reported apart from each other.
+//!
+//! Invariant: lanes share the connection, the verified identity of the cluster and the marker of ownership, nothing else. A
+//! write that is refused or a permission that is missing in one lane neither stops nor delays a write of another one.
+
+/// A set of objects on a runtime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Lane {
+    /// Pull Secret, trust bundle, configuration document, and their removal.
+    Configuration,
+    /// The manifests of the webhook.
+    Webhook,
+}
+
+/// One value for each lane.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lanes<T> {
+    /// Of [`Lane::Configuration`].
+    pub configuration: T,
+    /// Of [`Lane::Webhook`].
+    pub webhook: T,
+}
+
+impl Lane {
+    /// All lanes, in the order in which a reconcile applies them: the webhook finds its configuration when it starts.
+    pub const ALL: [Self; 2] = [Self::Configuration, Self::Webhook];
+}
+
+impl<T> Lanes<T> {
+    /// The same value for every lane.
+    pub fn both(value: T) -> Self
+    where
+        T: Clone,
+    {
+        Self {
+            configuration: value.clone(),
+            webhook: value,
+        }
+    }
+
+    /// The value of a lane.
+    pub fn get(&self, lane: Lane) -> &T {
+        match lane {
+            Lane::Configuration => &self.configuration,
+            Lane::Webhook => &self.webhook,
+        }
+    }
+
+    /// The value of a lane, to be changed.
+    pub fn get_mut(&mut self, lane: Lane) -> &mut T {
+        match lane {
+            Lane::Configuration => &mut self.configuration,
+            Lane::Webhook => &mut self.webhook,
+        }
+    }
+
+    /// The values in the order of [`Lane::ALL`].
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        [&self.configuration, &self.webhook].into_iter()
+    }
+
+    /// References to the values.
+    pub fn as_ref(&self) -> Lanes<&T> {
+        Lanes {
+            configuration: &self.configuration,
+            webhook: &self.webhook,
+        }
+    }
+
+    /// Another value for each lane.
+    pub fn map<U>(self, mut convert: impl FnMut(T) -> U) -> Lanes<U> {
+        Lanes {
+            configuration: convert(self.configuration),
+            webhook: convert(self.webhook),
+        }
+    }
+}
