@@ -3,6 +3,7 @@
 use api::runtimes::{OWNER_CONTROL_PLANE, OWNER_MARKER, OWNER_RUNTIME_ID};
 use serde_json::Value;
 
+use super::Salt;
 use super::observed::data;
 
 /// Who a runtime is for us, and who we are for it.
@@ -31,6 +32,11 @@ pub enum Refusal {
     /// The cluster did not tell its UID.
     #[error("Namespace kube-system of the cluster has no UID")]
     Unidentified,
+    /// The kubeconfig leads to KCP.
+    #[error(
+        "the cluster is KCP, expected a runtime: the kubeconfig leads to the control plane itself"
+    )]
+    ControlPlane,
     /// Two kubeconfigs lead to one cluster.
     #[error("cluster is already managed as runtime {runtime}")]
     Claimed {
@@ -82,6 +88,10 @@ pub fn guard<'o>(
     let observed = observed
         .filter(|uid| !uid.is_empty())
         .ok_or(Refusal::Unidentified)?;
+    // No acceptance covers this: the webhook would be installed on KCP, or what KCP keeps under the same names be deleted.
+    if Salt::new(observed).control_plane() == owner.control_plane {
+        return Err(Refusal::ControlPlane);
+    }
     if let Some(runtime) = claim.claimed_by.filter(|it| *it != owner.runtime_id) {
         return Err(Refusal::Claimed {
             runtime: runtime.to_owned(),

@@ -54,7 +54,7 @@ reasons! {
     ClusterUIDUnknown,
     /// [`Refusal::Claimed`].
     ClusterAlreadyManaged,
-    /// [`Refusal::OwnershipConflict`] and [`Refusal::ForeignControlPlane`].
+    /// [`Refusal::ControlPlane`], [`Refusal::OwnershipConflict`] and [`Refusal::ForeignControlPlane`].
     OwnershipConflict,
     /// [`Refusal::Rebuilt`].
     ClusterUIDChanged,
@@ -126,9 +126,9 @@ impl From<&Refusal> for Reason {
         match refusal {
             Refusal::Unidentified => Self::ClusterUIDUnknown,
             Refusal::Claimed { .. } => Self::ClusterAlreadyManaged,
-            Refusal::OwnershipConflict { .. } | Refusal::ForeignControlPlane { .. } => {
-                Self::OwnershipConflict
-            }
+            Refusal::ControlPlane
+            | Refusal::OwnershipConflict { .. }
+            | Refusal::ForeignControlPlane { .. } => Self::OwnershipConflict,
             Refusal::Rebuilt { .. } => Self::ClusterUIDChanged,
         }
     }

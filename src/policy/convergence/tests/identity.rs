@@ -1,6 +1,7 @@
 use rstest::rstest;
 use serde_json::{Value, json};
 
+use crate::convergence::Salt;
 use crate::convergence::identity::{Claim, Owner, Refusal, guard};
 
 fn owner() -> Owner {
@@ -102,6 +103,14 @@ fn claim<'a>(
     Some(json!({})),
     "foreign"
 )]
+#[case::kcp(claim(None, None, None), Some("kcp"), None, "kcp")]
+#[case::kcp_that_was_accepted(claim(None, Some("kcp"), None), Some("kcp"), None, "kcp")]
+#[case::kcp_with_a_marker(
+    claim(Some("kcp"), None, None),
+    Some("kcp"),
+    Some(marker("mine", "cp")),
+    "kcp"
+)]
 #[case::unreadable_marker(claim(None, None, None), Some("u1"), Some(json!({})), "foreign")]
 fn guards(
     #[case] claim: Claim<'_>,
@@ -109,12 +118,17 @@ fn guards(
     #[case] marker: Option<Value>,
     #[case] refusal: &str,
 ) {
-    let found = match guard(&owner(), claim, observed, marker.as_ref()) {
+    let mut owner = owner();
+    if observed == Some("kcp") {
+        owner.control_plane = Salt::new("kcp").control_plane();
+    }
+    let found = match guard(&owner, claim, observed, marker.as_ref()) {
         Ok(uid) => {
             assert_eq!(Some(uid), observed);
             ""
         }
         Err(Refusal::Unidentified) => "unidentified",
+        Err(Refusal::ControlPlane) => "kcp",
         Err(Refusal::Claimed { .. }) => "claimed",
         Err(Refusal::OwnershipConflict { .. }) => "foreign",
         Err(Refusal::ForeignControlPlane { .. }) => "control plane",

@@ -212,6 +212,23 @@ async fn a_rebuilt_cluster_waits_for_the_annotation() {
     assert_eq!(env.status("a")["clusterUID"], "cluster-new");
 }
 
+/// A `RuntimeBootstrapper` that is deleted would otherwise delete what KCP keeps under the same names.
+#[tokio::test]
+async fn a_kubeconfig_that_leads_to_the_control_plane_is_refused_on_the_way_in_and_out() {
+    let env = Env::converged(&["a"]).await.0;
+    let kcp = RuntimeCluster::new("kcp-uid").await;
+    env.connect("a", &kcp, "first");
+    let refused = "False OwnershipConflict";
+    env.until_condition("a", "IdentityVerified", refused).await;
+    let text = "the kubeconfig leads to the control plane itself";
+    assert!(env.status("a")["conditions"].to_string().contains(text));
+    env.kcp.delete("runtimebootstrappers", "a");
+    let passes = env.passes();
+    env.until("another reconcile", |it| it.passes() > passes)
+        .await;
+    assert_eq!(kcp.take(), [""; 0]);
+}
+
 #[tokio::test]
 async fn a_wrong_kubeconfig_does_not_keep_out_whom_the_cluster_belongs_to() {
     let (env, _clusters) = Env::converged(&["a"]).await;
