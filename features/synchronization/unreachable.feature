@@ -55,13 +55,13 @@ Feature: Failures of one runtime
     Then runtime "one" has source pull Secret of KCP
 
   Scenario: A manifest of the webhook that a quota rejects does not delay rotated credentials
-    Given the controller runs with flags "--sync-period=1s"
-    And Runtime "one" in mode direct
+    Given Runtime "one" in mode direct
+    And PodDisruptionBudget "kyma-system/rt-bootstrapper-controller-manager" on runtime "one" is deleted
     And ResourceQuota "kyma-system/scenario" on runtime "one" exists with:
       """
       spec: {hard: {count/poddisruptionbudgets.policy: "0"}}
       """
-    When PodDisruptionBudget "kyma-system/rt-bootstrapper-controller-manager" on runtime "one" is deleted
+    When the controller runs with flags "--sync-period=1s"
     Then RuntimeBootstrapper "one" has condition Installed=False with reason "ApplyFailed" and message containing "PodDisruptionBudget"
     When source pull Secret on KCP is updated
     Then runtime "one" has the revision of the sources
