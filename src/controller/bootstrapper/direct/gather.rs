@@ -54,59 +54,15 @@ enum Read {
 impl Gather<'_> {
     /// Everything but the installation's lesser objects.
     pub(super) async fn essentials(&self) -> Result<Observed, CallError> {
-        let Names {
-            namespace,
-            pull_secret,
-            configuration,
-            ..
-        } = self.names;
-        let secret = pull_secret
-            .as_ref()
-            .map(|name| Target::secret(namespace, name));
-        let objects = [
-            Some(Target::config_map(namespace, OWNER_MARKER)),
-            secret,
-            Some(Target::config_map(namespace, configuration)),
-            self.installation.deployment().cloned(),
-        ];
-        let reads = objects.iter().map(|target| async move {
-            match target {
-                Some(target) => self.read(target).await,
-                None => Ok(Read::There(None)),
-            }
-        });
-        let (cluster, state, reads, (bundle, unlisted), missing_rights) = futures::try_join!(
+        let (cluster, state, (objects, mut unread), (bundle, unlisted), missing_rights) = futures::try_join!(
             self.kube_system(),
-            self.namespace(namespace),
-            try_join_all(reads),
+            self.namespace(&self.names.namespace),
+            self.objects(),
             self.trust_bundle(),
             self.missing(),
         )?;
-        let mut unread = Lanes {
-            configuration: Vec::from_iter(unlisted),
-            webhook: Vec::new(),
-        };
-        let lanes: [&[Lane]; 4] = [
-            &Lane::ALL,
-            &[Lane::Configuration],
-            &[Lane::Configuration],
-            &[Lane::Webhook],
-        ];
-        let mut objects = reads
-            .into_iter()
-            .zip(lanes)
-            .map(|(read, lanes)| match read {
-                Read::There(object) => object,
-                Read::Forbidden(right) => {
-                    for lane in lanes {
-                        unread.get_mut(*lane).push(right.clone());
-                    }
-                    None
-                }
-            });
-        let (marker, pull_secret) = (objects.next().flatten(), objects.next().flatten());
-        let (configuration, deployment) = (objects.next().flatten(), objects.next().flatten());
-        drop(objects);
+        unread.configuration.extend(unlisted);
+        let [marker, pull_secret, configuration, deployment] = objects;
         let (trust_bundles, trust_bundle) = bundle.unzip();
         Ok(Observed {
             cluster: cluster
@@ -124,6 +80,52 @@ impl Gather<'_> {
             made: None,
             installed: None,
         })
+    }
+
+    /// The marker, the pull Secret, the document and the Deployment, and the rights to read them that are missing.
+    async fn objects(&self) -> Result<([Option<Value>; 4], Lanes<Vec<String>>), CallError> {
+        let Names {
+            namespace,
+            pull_secret,
+            configuration,
+            ..
+        } = self.names;
+        let secret = pull_secret.as_ref();
+        let targets: [(&[Lane], Option<Target>); 4] = [
+            (
+                &Lane::ALL,
+                Some(Target::config_map(namespace, OWNER_MARKER)),
+            ),
+            (
+                &[Lane::Configuration],
+                secret.map(|name| Target::secret(namespace, name)),
+            ),
+            (
+                &[Lane::Configuration],
+                Some(Target::config_map(namespace, configuration)),
+            ),
+            (&[Lane::Webhook], self.installation.deployment().cloned()),
+        ];
+        let reads = targets.iter().map(|(_, target)| async move {
+            match target {
+                Some(target) => self.read(target).await,
+                None => Ok(Read::There(None)),
+            }
+        });
+        let mut unread: Lanes<Vec<String>> = Lanes::default();
+        let mut objects = [const { None }; 4];
+        let reads = try_join_all(reads).await?;
+        for ((object, (lanes, _)), read) in objects.iter_mut().zip(&targets).zip(reads) {
+            match read {
+                Read::There(found) => *object = found,
+                Read::Forbidden(right) => {
+                    for lane in *lanes {
+                        unread.get_mut(*lane).push(right.clone());
+                    }
+                }
+            }
+        }
+        Ok((objects, unread))
     }
 
     /// Adds the installation's objects but the Deployment.

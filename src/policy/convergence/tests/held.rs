@@ -55,7 +55,7 @@ fn missing_source_changes_nothing_on_a_runtime_before_it_is_deleted(
     let before = desired(&sources());
     let runtime = Runtime::converged(&before);
     let plan = runtime.plan(&missing(kind));
-    assert!(plan.is_empty(), "{:?}", plan);
+    assert!(plan.is_empty(), "{plan:?}");
     assert_eq!(
         plan.content.version,
         before.version.map(|it| it.to_string())

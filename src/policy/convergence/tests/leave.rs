@@ -26,7 +26,7 @@ fn an_uninstallation() {
         ]
     );
     let plan = uninstall(runtime.context(), &runtime.observed);
-    assert!(plan.is_empty(), "its Pods run: {:?}", plan);
+    assert!(plan.is_empty(), "its Pods run: {plan:?}");
     assert!(!plan.has_left());
     runtime.pods_end();
     runtime.log.clear();
