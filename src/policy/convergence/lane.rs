@@ -1,7 +1,8 @@
 //! Lanes: the sets of objects on a runtime that are planned, applied and reported apart from each other.
 //!
-//! Invariant: lanes share the connection, the verified identity of the cluster and the marker of ownership, nothing else. A
-//! write that is refused or a permission that is missing in one lane neither stops nor delays a write of another one.
+//! Invariant: within a reconcile lanes share the connection, the verified identity of the cluster and the marker of ownership,
+//! nothing else: a write that is refused or a permission that is missing in one lane stops no write of another one. They
+//! still share the gates of a rollout and the backoff after a failure.
 
 /// A set of objects on a runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

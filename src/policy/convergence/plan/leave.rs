@@ -126,16 +126,10 @@ fn leave(context: Context<'_>, observed: &Observed, mut steps: Vec<Vec<Action>>)
         observed.marker.as_ref(),
     );
     // What may not be read may be there: it would be left behind, and something else be taken first.
-    let readable = identity.map_err(Blocked::Identity).and_then(|_| {
-        lacking(
-            &observed
-                .unread
-                .iter()
-                .flatten()
-                .cloned()
-                .collect::<Vec<_>>(),
-        )
-    });
+    let unread = [&*observed.unread.configuration, &observed.unread.webhook].concat();
+    let readable = identity
+        .map_err(Blocked::Identity)
+        .and_then(|_| lacking(&unread));
     if let Err(blocked) = readable {
         return Plan {
             blocked: Some(blocked),
