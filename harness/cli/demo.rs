@@ -49,7 +49,7 @@ pub(crate) async fn run(choice: Option<ProviderChoice>, keep: bool) -> Result<()
     }
     let flow = Box::pin(Flow::start(&setup, keep)).await?;
     let set_up = begin.elapsed();
-    let own = instance(api::runtimes::MODE_DIRECT, &["pause"]);
+    let own = instance(api::kcp::MODE_DIRECT, &["pause"]);
     let seen = Box::pin(show(&flow, &own)).await;
     if seen.is_err()
         && let Ok(evidence) = Evidence::in_folder(workspace::state().join("evidence/demo"))

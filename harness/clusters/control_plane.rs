@@ -4,11 +4,11 @@
 //! is a subresource, as there. All is applied server-side, so filling twice is filling once.
 
 use anyhow::{Context as _, ensure};
-use api::names;
-use api::runtimes::{
-    INFRASTRUCTURE_MANAGER, KCP_NAMESPACE, KUBECONFIG_KEY, MANAGED_BY, MODE, MODE_DIRECT,
+use api::kcp::{
+    KCP_NAMESPACE, KIM_MANAGED_BY, KUBECONFIG_KEY, MANAGED_BY, MODE_DIRECT, MODE_LABEL,
     RUNTIME_GROUP, RUNTIME_ID, RUNTIME_KIND, RUNTIME_VERSION, kubeconfig_secret,
 };
+use api::names;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
@@ -201,7 +201,7 @@ fn labels(number: usize) -> Value {
 fn runtime(number: usize) -> Value {
     let mut labels = labels(number);
     labels["kyma-project.io/provider"] = json!("AWS");
-    labels[MODE] = json!(MODE_DIRECT);
+    labels[MODE_LABEL] = json!(MODE_DIRECT);
     json!({
         "apiVersion": format!("{RUNTIME_GROUP}/{RUNTIME_VERSION}"),
         "kind": RUNTIME_KIND,
@@ -217,7 +217,7 @@ fn runtime(number: usize) -> Value {
 
 fn kubeconfig((number, kubeconfig): (usize, &String)) -> Value {
     let mut labels = labels(number);
-    labels[MANAGED_BY] = json!(INFRASTRUCTURE_MANAGER);
+    labels[MANAGED_BY] = json!(KIM_MANAGED_BY);
     labels["operator.kyma-project.io/internal"] = json!("true");
     labels["operator.kyma-project.io/cluster-name"] = json!(runtime_id(number));
     json!({

@@ -4,8 +4,8 @@
 
 use serde_json::{Value, json};
 
+use api::kcp::WEBHOOK_DEPLOYMENT;
 use api::names;
-use api::runtimes::WEBHOOK_DEPLOYMENT;
 
 /// What the cluster has shown about a workload.
 #[derive(Debug, Clone, Copy)]

@@ -2,8 +2,8 @@
 //! Nothing is written to KCP.
 
 use anyhow::Result;
+use api::kcp::KCP_NAMESPACE;
 use api::names;
-use api::runtimes::KCP_NAMESPACE;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 

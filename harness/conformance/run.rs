@@ -7,8 +7,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use api::kcp::{KCP_NAMESPACE, WEBHOOK_DEPLOYMENT};
 use api::names;
-use api::runtimes::{KCP_NAMESPACE, WEBHOOK_DEPLOYMENT};
 use futures::future::join_all;
 use jiff::Timestamp;
 use serde_json::json;

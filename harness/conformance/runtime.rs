@@ -6,8 +6,8 @@
 use std::collections::BTreeSet;
 
 use anyhow::Result;
+use api::kcp::WEBHOOK_DEPLOYMENT;
 use api::names;
-use api::runtimes::WEBHOOK_DEPLOYMENT;
 use futures::StreamExt as _;
 use serde_json::{Value, json};
 use testkit::matching::differences;

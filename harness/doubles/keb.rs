@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 use api::bootstrapper;
-use api::runtimes::{
-    KCP_NAMESPACE, MANAGED_BY, MODE, MODE_DIRECT, RUNTIME_GROUP, RUNTIME_ID, RUNTIME_KIND,
+use api::kcp::{
+    KCP_NAMESPACE, MANAGED_BY, MODE_DIRECT, MODE_LABEL, RUNTIME_GROUP, RUNTIME_ID, RUNTIME_KIND,
     RUNTIME_VERSION,
 };
 use serde_json::{Value, json};
@@ -167,7 +167,7 @@ impl Instance {
     /// The Runtime as the broker creates it.
     pub fn runtime(&self) -> Value {
         let mut labels = self.labels();
-        labels[MODE] = json!(self.mode);
+        labels[MODE_LABEL] = json!(self.mode);
         json!({
             "apiVersion": format!("{RUNTIME_GROUP}/{RUNTIME_VERSION}"), "kind": RUNTIME_KIND,
             "metadata": {
@@ -230,7 +230,7 @@ mod tests {
         let instance = Instance::example();
         let mut runtime = instance.runtime();
         let labels = runtime["metadata"]["labels"].as_object_mut().unwrap();
-        assert_eq!(labels.remove(MODE), Some(json!("signal")));
+        assert_eq!(labels.remove(MODE_LABEL), Some(json!("signal")));
         let fixture: Vec<Value> =
             serde_saphyr::from_multiple(include_str!("keb/fixture.yaml")).unwrap();
         assert_eq!([runtime, instance.kyma()][..], fixture);

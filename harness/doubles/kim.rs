@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::Result;
-use api::runtimes::{
-    FORCE_RECONCILIATION, KCP_NAMESPACE, RUNTIME_GROUP, RUNTIME_KIND, RUNTIME_PLURAL,
+use api::kcp::{
+    FORCE_RECONCILE_KEY, KCP_NAMESPACE, RUNTIME_GROUP, RUNTIME_KIND, RUNTIME_PLURAL,
     RUNTIME_VERSION, SUSPEND_RECONCILIATION,
 };
 use futures::StreamExt as _;
@@ -115,9 +115,9 @@ impl Kim {
         let signaled = match self.settings.signal {
             "labels" => runtime
                 .labels()
-                .get(FORCE_RECONCILIATION)
+                .get(FORCE_RECONCILE_KEY)
                 .map(String::as_str),
-            _ => annotation(FORCE_RECONCILIATION),
+            _ => annotation(FORCE_RECONCILE_KEY),
         };
         let is_signaled = signaled == Some("true");
         let applied = locked(&self.garden.applied)

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use api::runtimes::KCP_NAMESPACE;
+use api::kcp::KCP_NAMESPACE;
 use axum::Router;
 use axum::routing::get;
 use futures::StreamExt as _;

@@ -8,7 +8,7 @@
 use std::net::SocketAddr;
 
 use anyhow::{Context as _, Result, ensure};
-use api::runtimes::KCP_NAMESPACE;
+use api::kcp::KCP_NAMESPACE;
 use http::Method;
 use serde_json::{Value, json};
 

@@ -38,10 +38,7 @@ pub async fn install(cluster: &Cluster, manifests: &[Value]) -> Result<()> {
 
 /// Waits until the Deployment of the webhook is rolled out.
 pub(crate) async fn rolled_out(cluster: &Cluster) -> Result<()> {
-    let (client, name) = (
-        Client::new(cluster.client()),
-        api::runtimes::WEBHOOK_DEPLOYMENT,
-    );
+    let (client, name) = (Client::new(cluster.client()), api::kcp::WEBHOOK_DEPLOYMENT);
     let workload = Workload::new(client, api::names::SKR_NAMESPACE, name);
     workload.is_rolled_out().await
 }

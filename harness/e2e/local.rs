@@ -17,8 +17,8 @@ use crate::client::Client;
 use crate::flow::{Flow, instance};
 use crate::install::{self, Fixtures};
 use crate::landscape::{objects, provide_images};
+use api::kcp::WEBHOOK_DEPLOYMENT;
 use api::names::SKR_NAMESPACE;
-use api::runtimes::WEBHOOK_DEPLOYMENT;
 use clusters::cluster::{Cluster, ClusterOptions};
 use clusters::evidence::Evidence;
 use clusters::images::digest;
@@ -79,8 +79,8 @@ impl Local {
     ) -> Result<Self> {
         let flow = Box::pin(Flow::start_with(setup, keep, scenario)).await?;
         let mode = match control_plane.mode {
-            Mode::Signal => api::runtimes::MODE_SIGNAL,
-            Mode::Direct => api::runtimes::MODE_DIRECT,
+            Mode::Signal => api::kcp::MODE_SIGNAL,
+            Mode::Direct => api::kcp::MODE_DIRECT,
         };
         let instances = scenario.runtimes().map(|_| instance(mode, &[]));
         let instances: Vec<Instance> = instances.collect();

@@ -6,8 +6,8 @@ pub mod bootstrapper;
 pub mod config;
 mod feature;
 pub mod json;
+pub mod kcp;
 pub mod names;
-pub mod runtimes;
 pub mod suggest;
 
 pub use feature::{ALL_KEY, Feature, FeatureSet, FeatureSetIter, UnknownFeature};

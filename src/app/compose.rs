@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use chassis::metrics::BuildInfo;
+use component_base::metrics::BuildInfo;
 use serve::{Options, TlsHandle};
 
 /// A role is tens of microseconds of work at a time, or waits: more threads would only cost memory on large nodes.

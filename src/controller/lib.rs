@@ -1,7 +1,21 @@
-//! The control plane's part: every runtime gets the newest configuration.
+//! The controller on KCP: synchronizes the sources to every runtime.
 //!
-//! Watches feed a pure plan (`policy::convergence`), a window of runtimes applies it, and a status says what is there.
-//! Deliberately absent: every decision, and anything about Pods.
+//! [`sources`] watches the pull Secret, the ClusterTrustBundle and the ConfigMap on KCP. [`signal`] asks KIM to apply them;
+//! [`direct`] applies them itself, through [`clients`] of thousands of API servers. Not in here: decisions, which are
+//! `policy::sync`.
 
-pub mod bootstrapper;
-pub mod runtimes;
+use std::time::Duration;
+
+mod absent;
+pub mod clients;
+mod clock;
+pub mod direct;
+#[cfg(test)]
+mod fixture;
+pub mod signal;
+pub mod sources;
+pub mod state;
+
+/// Default time that a deleted source waits before its copies on runtimes are deleted: long enough for an object that a tool
+/// deletes and creates again, or for an operator who notices the mistake.
+pub const DELETION_GRACE: Duration = Duration::from_mins(5);

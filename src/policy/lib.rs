@@ -5,8 +5,8 @@
 
 pub mod admission;
 pub mod change;
-pub mod convergence;
 pub mod image;
 pub mod mirror;
+pub mod sync;
 
 mod review;

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use chassis::files::{self, Fingerprint, fingerprint};
-use chassis::telemetry::error_chain;
+use component_base::files::{self, Fingerprint, fingerprint};
+use component_base::telemetry::error_chain;
 use rustls::ClientConfig;
 use serve::TlsHandle;
 use serve::pair::{CertificatePair, PairError};

@@ -10,8 +10,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, UNIX_EPOCH};
 
-use chassis::backoff::spread;
-use chassis::telemetry::error_chain;
+use component_base::backoff::spread;
+use component_base::telemetry::error_chain;
 use futures::future::join_all;
 use serve::{Counter, Statistics};
 use tokio::time::{Instant, sleep, sleep_until, timeout};

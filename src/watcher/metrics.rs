@@ -6,7 +6,7 @@
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use chassis::metrics::create_series;
+use component_base::metrics::create_series;
 use policy::change::SkipReason;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -112,7 +112,7 @@ impl WatcherMetrics {
         }
     }
 
-    /// Creates one series in each family, for the generated reference: see [`chassis::metrics::create_series`].
+    /// Creates one series in each family, for the generated reference: see [`component_base::metrics::create_series`].
     pub fn create_series(&self) {
         create_series(&self.rejections);
         create_series(&self.failed);

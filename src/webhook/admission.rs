@@ -24,7 +24,7 @@ use axum::extract::rejection::BytesRejection;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
-use chassis::telemetry::error_chain;
+use component_base::telemetry::error_chain;
 use policy::admission::review::{self, JsonError, PodError, Request, Review, ReviewError, Subject};
 use policy::admission::{Context, decide};
 use tokio::sync::Semaphore;

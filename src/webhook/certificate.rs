@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::names::{WEBHOOK_CERTIFICATE as SECRET, WEBHOOK_ENTRY as ENTRY};
-use chassis::readiness::Readiness;
+use component_base::readiness::Readiness;
 use kube::Client;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;

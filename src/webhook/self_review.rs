@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 
 use api::names::WEBHOOK_PATH;
 use axum::body::Bytes;
-use chassis::readiness::Condition;
-use chassis::telemetry::error_chain;
+use component_base::readiness::Condition;
+use component_base::telemetry::error_chain;
 use http::header::{CONTENT_TYPE, HOST};
 use http::{Request, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full, Limited};

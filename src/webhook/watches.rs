@@ -7,7 +7,7 @@ mod objects;
 #[cfg(test)]
 mod tests;
 
-use chassis::readiness::Readiness;
+use component_base::readiness::Readiness;
 use kube::Client;
 use kube::runtime::events::Reporter;
 use policy::admission::Settings;

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::ensure;
+use api::kcp::KCP_NAMESPACE;
 use api::names;
-use api::runtimes::KCP_NAMESPACE;
 use clusters::cluster::{Cluster, ClusterOptions, write_kubeconfig};
 use clusters::control_plane::{ControlPlane, Sources, TRUST_BUNDLE};
 use clusters::run::Run;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use api::runtimes::{OWNER_MARKER, OWNER_RUNTIME_ID};
+use api::kcp::{OWNER_CONFIG_MAP, OWNER_RUNTIME_ID};
 use bytes::Bytes;
 use futures::{StreamExt as _, stream};
 use http::header::AUTHORIZATION;
@@ -197,7 +197,7 @@ impl Session {
 
 /// Whether a write is an owner marker with the ID of another runtime.
 fn marks_other(runtime: &Runtime, asked: &Asked, call: &Call<'_>) -> bool {
-    let is_marker = asked.resource == "configmaps" && asked.name == OWNER_MARKER;
+    let is_marker = asked.resource == "configmaps" && asked.name == OWNER_CONFIG_MAP;
     let body: Value = serde_json::from_slice(call.body).unwrap_or_default();
     is_marker && asked.verb != "delete" && body["data"][OWNER_RUNTIME_ID] != *runtime.identity.id
 }

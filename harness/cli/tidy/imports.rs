@@ -8,23 +8,23 @@ use crate::{cargo, files, metadata, shown};
 /// only. A crate that is not listed fails the test. `testkit` starts clusters to compare itself with a real API server; the
 /// tests of `e2e` are its target in_process.
 const MAY_IMPORT: &str = "
-    api:
+    rt-bootstrapper-api:
     runtime-watcher-types:
-    policy: api runtime-watcher-types
+    rt-bootstrapper-policy: rt-bootstrapper-api runtime-watcher-types
     rt-bootstrapper-serve:
-    chassis: rt-bootstrapper-serve
-    webhook: api policy rt-bootstrapper-serve chassis
-    controller: api policy rt-bootstrapper-serve chassis
-    watcher: runtime-watcher-types policy rt-bootstrapper-serve chassis
+    rt-bootstrapper-component-base: rt-bootstrapper-serve
+    rt-bootstrapper-webhook: rt-bootstrapper-api rt-bootstrapper-policy rt-bootstrapper-serve rt-bootstrapper-component-base
+    rt-bootstrapper-controller: rt-bootstrapper-api rt-bootstrapper-policy rt-bootstrapper-serve rt-bootstrapper-component-base
+    rt-bootstrapper-watcher: runtime-watcher-types rt-bootstrapper-policy rt-bootstrapper-serve rt-bootstrapper-component-base
     runtime-watcher-listener: runtime-watcher-types rt-bootstrapper-serve
-    runtime-bootstrapper: api runtime-watcher-types policy rt-bootstrapper-serve chassis webhook controller watcher
+    runtime-bootstrapper: rt-bootstrapper-api runtime-watcher-types rt-bootstrapper-policy rt-bootstrapper-serve rt-bootstrapper-component-base rt-bootstrapper-webhook rt-bootstrapper-controller rt-bootstrapper-watcher
     testkit: clusters*
-    clusters: api testkit
-    doubles: api runtime-watcher-listener testkit
-    conformance: api testkit
-    e2e: api rt-bootstrapper-serve runtime-watcher-listener testkit clusters conformance doubles chassis* policy* webhook*
-    bench: api runtime-watcher-types rt-bootstrapper-serve runtime-watcher-listener testkit clusters
-    harness: api runtime-watcher-listener testkit clusters conformance doubles e2e bench";
+    clusters: rt-bootstrapper-api testkit
+    doubles: rt-bootstrapper-api runtime-watcher-listener testkit
+    conformance: rt-bootstrapper-api testkit
+    e2e: rt-bootstrapper-api rt-bootstrapper-serve runtime-watcher-listener testkit clusters conformance doubles rt-bootstrapper-component-base* rt-bootstrapper-policy* rt-bootstrapper-webhook*
+    bench: rt-bootstrapper-api runtime-watcher-types rt-bootstrapper-serve runtime-watcher-listener testkit clusters
+    harness: rt-bootstrapper-api runtime-watcher-listener testkit clusters conformance doubles e2e bench";
 
 /// Any crate may use it in its tests, and itself with other features.
 const TESTKIT: &str = "testkit";
@@ -66,7 +66,11 @@ fn every_crate_imports_only_what_it_may() {
 
 #[test]
 fn the_deciding_crates_reach_nothing_that_does_io_and_are_not_async() {
-    for package in ["api", "policy", "runtime-watcher-types"] {
+    for package in [
+        "rt-bootstrapper-api",
+        "rt-bootstrapper-policy",
+        "runtime-watcher-types",
+    ] {
         let tree = features(&["-p", package, "-e", "normal"]);
         let reaches = |name: &str| tree.keys().any(|it| it.starts_with(&format!("{name} ")));
         assert!(reaches("serde"), "the tree of {package} was not read");

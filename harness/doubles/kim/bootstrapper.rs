@@ -1,8 +1,8 @@
 //! What KIM copies to a runtime and installs there.
 
 use anyhow::{Context as _, Result};
+use api::kcp::{KCP_NAMESPACE, KIM_FIELD_MANAGER, VERSION_LABEL, WEBHOOK_DEPLOYMENT};
 use api::names::{CONFIG_MAP, PULL_SECRET, SKR_NAMESPACE};
-use api::runtimes::{INSTALLER_MANAGER, KCP_NAMESPACE, VERSION_LABEL, WEBHOOK_DEPLOYMENT};
 use serde_json::{Value, json};
 
 use crate::Objects;
@@ -94,7 +94,7 @@ impl Bootstrapper {
         }
         for (copy, compared) in copies {
             if skr.find(&copy).await?[compared] != copy[compared] {
-                skr.apply(INSTALLER_MANAGER, &copy).await?;
+                skr.apply(KIM_FIELD_MANAGER, &copy).await?;
             }
         }
         Ok(())
@@ -128,7 +128,7 @@ async fn install(skr: &Objects, manifests: &[Value]) -> Result<()> {
         } else {
             let mut applied = manifest.clone();
             applied["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"].clone();
-            skr.apply(INSTALLER_MANAGER, &applied).await?;
+            skr.apply(KIM_FIELD_MANAGER, &applied).await?;
         }
     }
     Ok(())

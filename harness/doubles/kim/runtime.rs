@@ -1,11 +1,11 @@
 //! One reconcile of one Runtime.
 
 use anyhow::{Context as _, Result};
-use api::names::SKR_NAMESPACE;
-use api::runtimes::{
-    FORCE_RECONCILIATION, INFRASTRUCTURE_MANAGER, KCP_NAMESPACE, KUBECONFIG_KEY, MANAGED_BY,
-    RUNTIME_GROUP, RUNTIME_ID, RUNTIME_VERSION, kubeconfig_secret,
+use api::kcp::{
+    FORCE_RECONCILE_KEY, KCP_NAMESPACE, KIM_MANAGED_BY, KUBECONFIG_KEY, MANAGED_BY, RUNTIME_GROUP,
+    RUNTIME_ID, RUNTIME_VERSION, kubeconfig_secret,
 };
+use api::names::SKR_NAMESPACE;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use kube::ResourceExt as _;
@@ -190,7 +190,7 @@ impl<'a> RuntimeReconcile<'a> {
         let version = &self.live["metadata"]["resourceVersion"];
         // The public manager writes the whole object, which fails where another version is there.
         let change = json!({
-            "metadata": { "resourceVersion": version, (field): { (FORCE_RECONCILIATION): null } },
+            "metadata": { "resourceVersion": version, (field): { (FORCE_RECONCILE_KEY): null } },
         });
         let is_removed = self.kim.kcp.merge(&self.live, &change).await.is_ok();
         self.live = self.kim.kcp.find(&self.live).await?;
@@ -260,7 +260,7 @@ impl<'a> RuntimeReconcile<'a> {
 fn copied_labels(mut labels: Map<String, Value>) -> Value {
     labels.retain(|key, _| COPIED_LABELS.contains(&key.as_str()));
     let mut labels = Value::Object(labels);
-    labels[MANAGED_BY] = json!(INFRASTRUCTURE_MANAGER);
+    labels[MANAGED_BY] = json!(KIM_MANAGED_BY);
     labels["operator.kyma-project.io/internal"] = json!("true");
     labels
 }

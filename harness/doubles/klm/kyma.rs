@@ -1,8 +1,8 @@
 //! One reconcile of one Kyma: the order of the public manager.
 
 use anyhow::{Context as _, Result, ensure};
+use api::kcp::{KCP_NAMESPACE, KUBECONFIG_KEY, MANAGED_BY};
 use api::names::SKR_NAMESPACE;
-use api::runtimes::{KCP_NAMESPACE, KUBECONFIG_KEY, MANAGED_BY};
 use kube::api::{Api, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
 use serde_json::{Value, json};

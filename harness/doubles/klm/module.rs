@@ -1,8 +1,8 @@
 //! Modules: their manifests are applied on the runtime, and what they deploy is waited for.
 
 use anyhow::{Context as _, Result};
+use api::kcp::{KCP_NAMESPACE, MANAGED_BY};
 use api::names::SKR_NAMESPACE;
-use api::runtimes::{KCP_NAMESPACE, MANAGED_BY};
 use serde_json::{Value, json};
 
 use super::{Klm, MODULE_PREFIX};

@@ -1,8 +1,8 @@
 //! The watcher on the runtime: its certificate, its manifests, and whether a replica is ready.
 
 use anyhow::{Context as _, Result, ensure};
+use api::kcp::{KCP_NAMESPACE, RUNTIME_ID};
 use api::names::SKR_NAMESPACE;
-use api::runtimes::{KCP_NAMESPACE, RUNTIME_ID};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use rcgen::SanType;

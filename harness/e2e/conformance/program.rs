@@ -6,7 +6,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use api::runtimes::WEBHOOK_DEPLOYMENT;
+use api::kcp::WEBHOOK_DEPLOYMENT;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use testkit::until::until;

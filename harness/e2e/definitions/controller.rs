@@ -1,6 +1,6 @@
 //! The controller on KCP: its flags, replicas, Lease, permissions, metrics, and the rollout.
 
-use api::runtimes::{KCP_NAMESPACE, ROLLOUT};
+use api::kcp::{KCP_NAMESPACE, ROLLOUT};
 use cucumber::gherkin::{Step, StepType};
 
 use super::prelude::*;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use api::kcp::WEBHOOK_DEPLOYMENT;
 use api::names::SKR_NAMESPACE;
-use api::runtimes::WEBHOOK_DEPLOYMENT;
 use jiff::Timestamp;
 
 use super::prelude::*;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::runtimes::{FORCE_RECONCILIATION, MODE, MODE_DIRECT, MODE_SIGNAL, OWNER_MARKER};
+use api::kcp::{FORCE_RECONCILE_KEY, MODE_DIRECT, MODE_LABEL, MODE_SIGNAL, OWNER_CONFIG_MAP};
 
 use super::prelude::*;
 use crate::synchronization::control_plane::{Runtime, named_config_map, runtime_path};
@@ -254,7 +254,7 @@ async fn installed_by_kim(scenario: &mut Scenario, name: String) -> Result {
     let (api, manifests) = (cluster.api.clone(), env.controller.webhook().await?);
     let destination = Destination { api, manifests };
     env.kim()?.serve(&runtime.name, destination);
-    let signal = json!({ "metadata": { "labels": { (FORCE_RECONCILIATION): "true" } } });
+    let signal = json!({ "metadata": { "labels": { (FORCE_RECONCILE_KEY): "true" } } });
     let path = runtime_path(&runtime.name);
     env.kcp.api.patch(&path, &signal).await?;
     for source in Source::ALL {
@@ -271,12 +271,12 @@ async fn installed_by_kim(scenario: &mut Scenario, name: String) -> Result {
 async fn migrated(scenario: &mut Scenario, name: String, mode: String) -> Result {
     let env = synchronization(scenario)?;
     let runtime = env.runtime(&name)?;
-    let change = json!({ "metadata": { "labels": { (MODE): mode } } });
+    let change = json!({ "metadata": { "labels": { (MODE_LABEL): mode } } });
     let path = runtime_path(&runtime.name);
     env.kcp.api.patch(&path, &change).await?;
     if mode == MODE_SIGNAL {
         let api = &env.cluster_of(&runtime)?.api;
-        let owner = named_config_map(api::names::SKR_NAMESPACE, OWNER_MARKER);
+        let owner = named_config_map(api::names::SKR_NAMESPACE, OWNER_CONFIG_MAP);
         eventually("the runtime is orphaned", async || {
             let left = env.kcp.bootstrapper(&runtime.name).await?;
             ensure!(left.is_null(), "{}", left["status"]["conditions"]);

@@ -152,7 +152,7 @@ async fn status(scenario: &mut Scenario, name: String, cluster: String) -> Resul
         let fields = ["pullSecretHash", "trustBundleHash", "configMapHash"];
         for (source, field) in Source::ALL.into_iter().zip(fields) {
             let copy = cluster.copy(source).await?;
-            let hash = &copy["metadata"]["annotations"][api::runtimes::CONTENT_HASH];
+            let hash = &copy["metadata"]["annotations"][api::kcp::CONTENT_HASH];
             ensure!(hash.is_string(), "the {source:?} has no hash");
             let named = &status["configuration"][field];
             ensure!(named == hash, "{field}: {named}, not {hash}");

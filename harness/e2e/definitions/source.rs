@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use api::runtimes::{FORCE_RECONCILIATION, KCP_NAMESPACE};
+use api::kcp::{FORCE_RECONCILE_KEY, KCP_NAMESPACE};
 
 use super::prelude::*;
 use crate::synchronization::control_plane::named_config_map;
@@ -192,14 +192,14 @@ async fn only_keys(scenario: &mut Scenario, name: String) -> Result {
 }
 
 pub(crate) fn keys(runtime: &Value) -> [&Value; 2] {
-    ["labels", "annotations"].map(|field| &runtime["metadata"][field][FORCE_RECONCILIATION])
+    ["labels", "annotations"].map(|field| &runtime["metadata"][field][FORCE_RECONCILE_KEY])
 }
 
 fn without_keys(mut runtime: Value) -> Value {
     let metadata = &mut runtime["metadata"];
     remove_fields(metadata, &["resourceVersion", "managedFields"]);
     for field in ["labels", "annotations"] {
-        remove_fields(&mut metadata[field], &[FORCE_RECONCILIATION]);
+        remove_fields(&mut metadata[field], &[FORCE_RECONCILE_KEY]);
         if metadata[field].is_null() {
             metadata[field] = json!({});
         }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use api::runtimes::{KCP_NAMESPACE, MODE, MODE_SIGNAL, VERSION_LABEL};
+use api::kcp::{KCP_NAMESPACE, MODE_LABEL, MODE_SIGNAL, VERSION_LABEL};
 use conformance::Scenario;
 use doubles::keb::{Instance, Keb, Waiting};
 use doubles::kim::{Bootstrapper, Garden, Kim, Settings};
@@ -135,7 +135,7 @@ impl Flow {
         let landscape = &self.scenario.landscape;
         let garden = Garden::new(self.shoots.clone());
         let installs = Settings {
-            selector: format!("{MODE}={MODE_SIGNAL}"),
+            selector: format!("{MODE_LABEL}={MODE_SIGNAL}"),
             bootstrapper: Some(Bootstrapper {
                 manifests: WEBHOOK_MANIFESTS.to_owned(),
                 pull_secret: landscape.pull_secret.as_ref().map(|it| it.name.clone()),
@@ -145,7 +145,7 @@ impl Flow {
             ..Settings::default()
         };
         let knows_nothing = Settings {
-            selector: format!("{MODE}!={MODE_SIGNAL}"),
+            selector: format!("{MODE_LABEL}!={MODE_SIGNAL}"),
             ..Settings::default()
         };
         let client = || self.kcp.cluster.client();

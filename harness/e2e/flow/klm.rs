@@ -1,7 +1,7 @@
 //! KLM on KCP: its Pod, its modules, and how often it has reconciled a Kyma.
 
 use anyhow::{Context as _, Result};
-use api::runtimes::KCP_NAMESPACE;
+use api::kcp::KCP_NAMESPACE;
 use doubles::crds;
 use doubles::klm::{CA_NAME, CA_SECRET, MANAGER, MODULE_PREFIX, RECONCILES, WATCHER_MANIFESTS};
 use serde_json::{Value, json};

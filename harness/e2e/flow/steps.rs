@@ -2,8 +2,8 @@
 //! looks like.
 
 use anyhow::{Context as _, Result, bail, ensure};
+use api::kcp::{MODE_SIGNAL, WEBHOOK_DEPLOYMENT, kubeconfig_secret};
 use api::names::SKR_NAMESPACE;
-use api::runtimes::{MODE_SIGNAL, WEBHOOK_DEPLOYMENT, kubeconfig_secret};
 use doubles::keb::Instance;
 use jiff::Timestamp;
 use serde_json::{Value, json};

@@ -33,8 +33,8 @@ impl ObjectRef {
 
     /// The cluster that holds it: KCP for kinds and the namespace of the control plane, else a runtime.
     pub(crate) fn cluster(&self) -> Cluster {
-        let on_kcp = self.namespace.as_deref() == Some(api::runtimes::KCP_NAMESPACE)
-            || self.name == api::runtimes::KCP_NAMESPACE
+        let on_kcp = self.namespace.as_deref() == Some(api::kcp::KCP_NAMESPACE)
+            || self.name == api::kcp::KCP_NAMESPACE
             || KCP_KINDS.contains(&self.kind.as_str());
         if on_kcp && self.runtime.is_none() {
             Cluster::Kcp
@@ -57,7 +57,7 @@ impl FromStr for ObjectRef {
         let (namespace, name) = match name.split_once('/') {
             Some((namespace, name)) => (Some(namespace), name),
             None if RUNTIME_KINDS.contains(&kind.trim_end()) => {
-                (Some(api::runtimes::KCP_NAMESPACE), *name)
+                (Some(api::kcp::KCP_NAMESPACE), *name)
             }
             None => (None, *name),
         };

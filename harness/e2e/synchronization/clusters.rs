@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
+use api::kcp::{CONTENT_HASH, KCP_NAMESPACE, MODE_DIRECT, WEBHOOK_DEPLOYMENT};
 use api::names::SKR_NAMESPACE;
-use api::runtimes::{CONTENT_HASH, KCP_NAMESPACE, MODE_DIRECT, WEBHOOK_DEPLOYMENT};
 
 use super::control_plane::{
     ControlPlane, Runtime, bootstrappers_path, named_config_map, runtime_path,

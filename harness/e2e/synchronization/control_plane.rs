@@ -2,9 +2,9 @@
 
 use anyhow::Result;
 use api::bootstrapper;
-use api::runtimes::{
-    INFRASTRUCTURE_MANAGER, KCP_NAMESPACE, KUBECONFIG_KEY, MANAGED_BY, MODE, RUNTIME_GROUP,
-    RUNTIME_ID, RUNTIME_KIND, RUNTIME_PLURAL, RUNTIME_VERSION, WAVE, kubeconfig_secret,
+use api::kcp::{
+    KCP_NAMESPACE, KIM_MANAGED_BY, KUBECONFIG_KEY, MANAGED_BY, MODE_LABEL, RUNTIME_GROUP,
+    RUNTIME_ID, RUNTIME_KIND, RUNTIME_PLURAL, RUNTIME_VERSION, WAVE_LABEL, kubeconfig_secret,
 };
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -76,7 +76,7 @@ impl ControlPlane {
             "apiVersion": "v1", "kind": "Secret",
             "metadata": {
                 "name": kubeconfig_secret(&runtime.id), "namespace": KCP_NAMESPACE,
-                "labels": { (RUNTIME_ID): runtime.id, (MANAGED_BY): INFRASTRUCTURE_MANAGER },
+                "labels": { (RUNTIME_ID): runtime.id, (MANAGED_BY): KIM_MANAGED_BY },
             },
             "data": { (key): BASE64.encode(text) },
         });
@@ -162,10 +162,10 @@ impl Runtime {
             labels[RUNTIME_ID] = json!(self.id);
         }
         if let Some(mode) = mode {
-            labels[MODE] = json!(mode);
+            labels[MODE_LABEL] = json!(mode);
         }
         if let Some(wave) = wave {
-            labels[WAVE] = json!(wave.to_string());
+            labels[WAVE_LABEL] = json!(wave.to_string());
         }
         json!({
             "apiVersion": format!("{RUNTIME_GROUP}/{RUNTIME_VERSION}"), "kind": RUNTIME_KIND,

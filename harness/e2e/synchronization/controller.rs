@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, ensure};
-use api::runtimes::KCP_NAMESPACE;
+use api::kcp::KCP_NAMESPACE;
 use conformance::Scenario;
 use serde_json::Value;
 use tokio::sync::Mutex;

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use anyhow::{Context as _, Result, ensure};
-use api::runtimes::{
-    FORCE_RECONCILIATION, INSTALLER_MANAGER, KCP_NAMESPACE, RUNTIME_GROUP, RUNTIME_KIND,
+use api::kcp::{
+    FORCE_RECONCILE_KEY, KCP_NAMESPACE, KIM_FIELD_MANAGER, RUNTIME_GROUP, RUNTIME_KIND,
     RUNTIME_PLURAL, RUNTIME_VERSION, SUSPEND_RECONCILIATION,
 };
 use futures::StreamExt as _;
@@ -111,11 +111,11 @@ impl Kim {
         let path = runtime_path(name);
         let runtime = self.kcp.find(&path).await?;
         let (metadata, field) = (&runtime["metadata"], self.field);
-        let is_due = metadata[field][FORCE_RECONCILIATION] == "true"
+        let is_due = metadata[field][FORCE_RECONCILE_KEY] == "true"
             && metadata["annotations"][SUSPEND_RECONCILIATION] != "true"
             && metadata["deletionTimestamp"].is_null();
         if is_due {
-            let without = json!({ "metadata": { (field): { (FORCE_RECONCILIATION): null } } });
+            let without = json!({ "metadata": { (field): { (FORCE_RECONCILE_KEY): null } } });
             self.kcp.patch(&path, &without).await?;
         }
         Ok(is_due)
@@ -132,7 +132,7 @@ impl Destination {
                 self.api.delete(&path).await?;
             } else if copy.is_null() || content(&copy) != content(&original) {
                 let copy = bare(&original);
-                self.api.apply(INSTALLER_MANAGER, &path, &copy).await?;
+                self.api.apply(KIM_FIELD_MANAGER, &path, &copy).await?;
             }
         }
         let deployment = self.api.find(&deployment_path()).await?;
@@ -148,7 +148,7 @@ impl Destination {
             let name = text("/metadata/name").context("a manifest without a name")?;
             let object = ObjectRef::new(kind, text("/metadata/namespace"), name);
             let path = path(&self.api, &object).await?;
-            self.api.apply(INSTALLER_MANAGER, &path, manifest).await?;
+            self.api.apply(KIM_FIELD_MANAGER, &path, manifest).await?;
         }
         Ok(())
     }

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Result, ensure};
-use api::names::{SKR_NAMESPACE, WEBHOOK_CERTIFICATE, WEBHOOK_CONFIGURATION, WEBHOOK_LEASE};
-use api::runtimes::{
-    CONTENT_HASH, OWNER_MARKER, REQUIRES_PULL_SECRET, REQUIRES_TRUST_BUNDLE, WEBHOOK_DEPLOYMENT,
+use api::kcp::{
+    CONTENT_HASH, OWNER_CONFIG_MAP, REQUIRES_PULL_SECRET, REQUIRES_TRUST_BUNDLE, WEBHOOK_DEPLOYMENT,
 };
+use api::names::{SKR_NAMESPACE, WEBHOOK_CERTIFICATE, WEBHOOK_CONFIGURATION, WEBHOOK_LEASE};
 use http::Method;
 use serde_json::{Value, json};
 
@@ -87,7 +87,7 @@ impl RuntimeCluster {
 
     /// UID and version of each object of the controller: any write changes the value.
     pub(crate) async fn writes(&self) -> Result<Value> {
-        let marker = named_config_map(SKR_NAMESPACE, OWNER_MARKER);
+        let marker = named_config_map(SKR_NAMESPACE, OWNER_CONFIG_MAP);
         let own = Source::ALL.map(Source::on_skr).into_iter().chain([marker]);
         // Status and caBundle are written by others.
         let shared = [deployment_path(), webhook_path()].map(|path| (path, "generation"));
@@ -181,7 +181,7 @@ impl RuntimeCluster {
             });
             self.cluster.delete(&object.to_string()).await?;
         }
-        let marker = named_config_map(SKR_NAMESPACE, OWNER_MARKER);
+        let marker = named_config_map(SKR_NAMESPACE, OWNER_CONFIG_MAP);
         for path in [webhook_path(), deployment_path(), marker] {
             self.api.delete(&path).await?;
         }

@@ -7,8 +7,8 @@ use std::str::FromStr;
 
 use anyhow::{Context as _, Result, bail};
 use api::Feature;
+use api::kcp::KCP_NAMESPACE;
 use api::names::{CONFIG_KEY, CONFIG_MAP, DOCKER_CONFIG_KEY, PULL_SECRET, SKR_NAMESPACE};
-use api::runtimes::KCP_NAMESPACE;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Map, Value, json};

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use api::runtimes::KCP_NAMESPACE;
+use api::kcp::KCP_NAMESPACE;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use listener::{

@@ -11,11 +11,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use api::bootstrapper::ResourceAmounts;
+use api::kcp::KCP_NAMESPACE;
 use api::names;
-use api::runtimes::KCP_NAMESPACE;
-use chassis::lease::Identity;
-use chassis::telemetry::{Filter, Format};
 use clap::{Args, ValueEnum};
+use component_base::lease::Identity;
+use component_base::telemetry::{Filter, Format};
 use kube::core::Selector;
 
 pub(crate) use self::parts::{Part, Parts};

@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use chassis::listen::everywhere;
-use chassis::telemetry::{Filter, TelemetryError};
+use component_base::listen::everywhere;
+use component_base::telemetry::{Filter, TelemetryError};
 use jiff::SignedDuration;
 use policy::image::Reference;
 

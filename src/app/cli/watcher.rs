@@ -43,10 +43,10 @@ pub(crate) struct WatcherArgs {
     pub(crate) shutdown_delay_duration: Duration,
     /// Format of the log: json or text
     #[arg(long, default_value = "json")]
-    pub(crate) log_format: chassis::telemetry::Format,
+    pub(crate) log_format: component_base::telemetry::Format,
     /// Filter of the log, as in `info,hyper=warn`
     #[arg(long, env = "RUST_LOG", default_value = "info")]
-    pub(crate) log_filter: chassis::telemetry::Filter,
+    pub(crate) log_filter: component_base::telemetry::Filter,
 }
 
 /// The address of KCP and the certificates for it. The five values without a default are required.

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use api::names;
-use chassis::lease::Identity;
-use chassis::telemetry::{Filter, Format};
 use clap::Args;
+use component_base::lease::Identity;
+use component_base::telemetry::{Filter, Format};
 
 use super::values::{bind_address, duration, namespace, object_name};
 

@@ -8,16 +8,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use chassis::admin::{Admin, AdminOptions};
-use chassis::client::{ClientOptions, connect};
-use chassis::lease::{Identity, LeaseOptions, LeaseTiming, run_while_leading};
-use chassis::readiness::Readiness;
-use chassis::shutdown::Shutdown;
-use chassis::telemetry::{self, TelemetryOptions};
-use controller::bootstrapper::direct::{self, DirectOptions, Installations};
-use controller::bootstrapper::signal::{self, SignalOptions};
-use controller::bootstrapper::sources::{self, SourceOptions};
-use controller::runtimes::Fleet;
+use component_base::admin::{Admin, AdminOptions};
+use component_base::client::{ClientOptions, connect};
+use component_base::lease::{Identity, LeaseOptions, LeaseTiming, run_while_leading};
+use component_base::readiness::Readiness;
+use component_base::shutdown::Shutdown;
+use component_base::telemetry::{self, TelemetryOptions};
+use controller::clients::RuntimeClients;
+use controller::direct::{self, DirectOptions, Installations};
+use controller::signal::{self, SignalOptions};
+use controller::sources::{self, SourceOptions};
 use kube::runtime::events::Reporter;
 use tokio_util::sync::CancellationToken;
 
@@ -121,7 +121,7 @@ async fn work(
         settings: settings::direct(arguments),
         sources: published,
         salt,
-        fleet: Fleet::new(settings::fleet(&arguments.direct), meters.fleet.clone()),
+        fleet: RuntimeClients::new(settings::fleet(&arguments.direct), meters.fleet.clone()),
         installations: installations.clone(),
         readiness: readiness.clone(),
         reporter: reporter(identity),

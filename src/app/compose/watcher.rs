@@ -12,11 +12,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use chassis::admin::{Admin, AdminOptions};
-use chassis::listen::bind_server;
-use chassis::readiness::Readiness;
-use chassis::shutdown::Shutdown;
-use chassis::telemetry::{self, TelemetryOptions};
+use component_base::admin::{Admin, AdminOptions};
+use component_base::listen::bind_server;
+use component_base::readiness::Readiness;
+use component_base::shutdown::Shutdown;
+use component_base::telemetry::{self, TelemetryOptions};
 use serve::{BoundServer, Statistics};
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;

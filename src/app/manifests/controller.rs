@@ -1,7 +1,7 @@
 //! The controller's manifests.
 
+use api::kcp::KCP_NAMESPACE;
 use api::names::PULL_SECRET;
-use api::runtimes::KCP_NAMESPACE;
 use clap::Args;
 use serde_json::json;
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use policy::convergence::status::Reason;
+use policy::sync::status::Reason;
 use serde_json::Value;
 
 use super::{code, heading, table};
@@ -10,7 +10,7 @@ use super::{code, heading, table};
 /// Sources in which constants name keys.
 const SOURCES: [&str; 3] = [
     include_str!("../../api/names.rs"),
-    include_str!("../../api/runtimes.rs"),
+    include_str!("../../api/kcp.rs"),
     include_str!("../../api/bootstrapper.rs"),
 ];
 

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use chassis::metrics::Metrics;
+use component_base::metrics::Metrics;
 use serve::Statistics;
 use testkit::pki::Authority;
 use watcher::certificates::{CertificateOptions, Certificates};

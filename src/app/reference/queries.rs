@@ -1,6 +1,6 @@
 //! Names of metrics in texts and in queries for Prometheus, compared with what the components expose.
 
-use policy::convergence::status::Reason;
+use policy::sync::status::Reason;
 use rstest::rstest;
 
 use super::exposition::Metric;

@@ -1,8 +1,8 @@
 //! What a runtime costs between calls. A process of its own: other tests would blur the figure.
 #![cfg(test)]
 
-use controller::runtimes::{Fleet, FleetMetrics, FleetOptions, RuntimeId};
-use policy::convergence::kubeconfig::{Access, Credentials};
+use controller::clients::{FleetMetrics, FleetOptions, RuntimeClients, RuntimeId};
+use policy::sync::kubeconfig::{Access, Credentials};
 use prometheus_client::registry::Registry;
 use testkit::pki::{Authority, Leaf};
 use testkit::tls::{TlsServer, answer};
@@ -16,7 +16,7 @@ struct Pki {
     leaf: Leaf,
 }
 
-async fn pass(fleet: &Fleet, pki: &Pki, port: u16, runtimes: std::ops::Range<usize>) {
+async fn pass(fleet: &RuntimeClients, pki: &Pki, port: u16, runtimes: std::ops::Range<usize>) {
     for index in runtimes {
         let access = Access {
             server: format!("https://127.0.0.1:{port}").parse().unwrap(),
@@ -56,7 +56,7 @@ async fn left_behind(resumable: usize) -> usize {
         ..FleetOptions::default()
     };
     let metrics = FleetMetrics::register(&mut Registry::default());
-    let fleet = Fleet::new(options, metrics);
+    let fleet = RuntimeClients::new(options, metrics);
     pass(&fleet, &pki, port, 0..RUNTIMES).await;
     let before = resident();
     pass(&fleet, &pki, port, RUNTIMES..2 * RUNTIMES).await;

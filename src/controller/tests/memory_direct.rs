@@ -6,15 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::bootstrapper::WebhookSettings;
-use chassis::client::{Deadline, RequestMetrics};
-use chassis::readiness::Readiness;
-use controller::bootstrapper::direct::{
+use component_base::client::{Deadline, RequestMetrics};
+use component_base::readiness::Readiness;
+use controller::clients::{FleetMetrics, FleetOptions, RuntimeClients};
+use controller::direct::{
     DirectMetrics, DirectOptions, DirectSettings, Installations, Render, run,
 };
-use controller::bootstrapper::sources::SourceMetrics;
-use controller::runtimes::{Fleet, FleetMetrics, FleetOptions};
+use controller::sources::SourceMetrics;
 use kube::runtime::events::Reporter;
-use policy::convergence::Salt;
+use policy::sync::Salt;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use testkit::apiserver::{ApiServer, kinds};
@@ -112,11 +112,11 @@ async fn what_is_kept_of_an_idle_runtime_is_small() {
     // Without sources no runtime is reconciled, so what stays is what is known of each.
     let (_sources, published) = tokio::sync::watch::channel(None);
     let options = DirectOptions {
-        client: chassis::client::over(server.service(), "kcp-system", deadline, &requests),
+        client: component_base::client::over(server.service(), "kcp-system", deadline, &requests),
         settings,
         sources: published,
         salt: Salt::new("kcp"),
-        fleet: Fleet::new(
+        fleet: RuntimeClients::new(
             FleetOptions::default(),
             FleetMetrics::register(&mut registry),
         ),

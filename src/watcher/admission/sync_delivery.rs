@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use chassis::telemetry::error_chain;
+use component_base::telemetry::error_chain;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use watcher_types::{PathSegment, WatchEvent};

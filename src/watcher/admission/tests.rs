@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, Request};
-use chassis::metrics::{BuildInfo, Metrics};
+use component_base::metrics::{BuildInfo, Metrics};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use testkit::metrics::Samples;

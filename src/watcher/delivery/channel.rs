@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use chassis::retry_after::retry_after;
+use component_base::retry_after::retry_after;
 use http::header::USER_AGENT;
 use http::{HeaderMap, HeaderValue, Method, Request};
 use http_body_util::{BodyExt as _, Full, Limited};

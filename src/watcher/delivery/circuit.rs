@@ -16,7 +16,7 @@
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-use chassis::backoff::{Backoff, spread};
+use component_base::backoff::{Backoff, spread};
 use watcher_types::PathSegment;
 
 use self::breaker::CircuitBreaker;

@@ -39,7 +39,7 @@ where
         match (&result, wait) {
             (Err(error), Some(&wait)) if error.transient() => {
                 tracing::debug!(
-                    error = chassis::telemetry::error_chain(error),
+                    error = component_base::telemetry::error_chain(error),
                     attempts,
                     "delivery failed, retrying"
                 );
@@ -52,7 +52,7 @@ where
 
 /// From a little less to a fifth more.
 fn around(wait: Duration, random: u64) -> Duration {
-    chassis::backoff::spread(wait * 6 / 5, random)
+    component_base::backoff::spread(wait * 6 / 5, random)
 }
 
 #[cfg(test)]

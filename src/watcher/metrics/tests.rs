@@ -5,9 +5,9 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, StatusCode};
-use chassis::admin::{health_router, metrics_router};
-use chassis::metrics::{BuildInfo, Metrics};
-use chassis::readiness::Readiness;
+use component_base::admin::{health_router, metrics_router};
+use component_base::metrics::{BuildInfo, Metrics};
+use component_base::readiness::Readiness;
 use serve::Statistics;
 use tower::ServiceExt as _;
 use watcher_types::NamespacedName;

@@ -139,7 +139,7 @@ impl Handoff {
     fn fail(&mut self, error: &SpoolError) {
         self.writable = false;
         self.failures += 1;
-        let text = chassis::telemetry::error_chain(error);
+        let text = component_base::telemetry::error_chain(error);
         if self.trouble.as_deref() != Some(&*text) {
             tracing::error!(
                 error = text,

@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use chassis::backoff::Backoff;
-use chassis::telemetry::error_chain;
+use component_base::backoff::Backoff;
+use component_base::telemetry::error_chain;
 
 use super::handoff::{Compaction, Shared, Work};
 use super::queue::MonotonicTime;

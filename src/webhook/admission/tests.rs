@@ -3,7 +3,7 @@
 use api::config::Document;
 use axum::body::{Body, to_bytes};
 use axum::http::Request as HttpRequest;
-use chassis::metrics::{BuildInfo, Metrics};
+use component_base::metrics::{BuildInfo, Metrics};
 use policy::admission::{Annotations, Configuration, Namespace, Settings};
 use rstest::rstest;
 use serde_json::{Value, json};

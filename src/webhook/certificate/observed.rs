@@ -5,10 +5,10 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use chassis::files::{FileError, poll, read};
-use chassis::readiness::Condition;
-use chassis::telemetry::error_chain;
-use chassis::watch::watch_object;
+use component_base::files::{FileError, poll, read};
+use component_base::readiness::Condition;
+use component_base::telemetry::error_chain;
+use component_base::watch::watch_object;
 use futures::StreamExt as _;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::Secret;

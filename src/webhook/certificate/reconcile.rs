@@ -11,8 +11,8 @@
 use std::time::{Duration, SystemTime};
 
 use api::names::CA_BUNDLE_MANAGER;
-use chassis::backoff::Backoff;
-use chassis::telemetry::error_chain;
+use component_base::backoff::Backoff;
+use component_base::telemetry::error_chain;
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, PatchOperation, TestOperation};
 use k8s_openapi::ByteString;
@@ -67,7 +67,7 @@ impl WriteError {
 }
 
 impl Certificates {
-    /// Keeps Secret and `caBundle` as they should be, as the leader (`chassis::lease::run_while_leading`), until
+    /// Keeps Secret and `caBundle` as they should be, as the leader (`component_base::lease::run_while_leading`), until
     /// `shutdown`. With certificate files no Secret is written, and `ca.crt` is published if it verifies the certificate.
     ///
     /// Rights beside those of the watches:

@@ -7,8 +7,8 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use chassis::readiness::Condition;
-use chassis::telemetry::error_chain;
+use component_base::readiness::Condition;
+use component_base::telemetry::error_chain;
 use jiff::Timestamp;
 use serve::pair::CertificatePair;
 use serve::{TlsHandle, server_config};

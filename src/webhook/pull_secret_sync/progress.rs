@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::mem;
 use std::time::Duration;
 
-use chassis::backoff::Backoff;
+use component_base::backoff::Backoff;
 use policy::mirror::RemovalCause;
 use tokio::time::Instant;
 

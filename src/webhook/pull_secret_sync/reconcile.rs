@@ -3,9 +3,9 @@
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Debug;
 
-use chassis::readiness::Readiness;
-use chassis::telemetry::error_chain;
-use chassis::watch::keep_watching;
+use component_base::readiness::Readiness;
+use component_base::telemetry::error_chain;
+use component_base::watch::keep_watching;
 use futures::StreamExt as _;
 use futures::stream::{self, BoxStream, FuturesUnordered};
 use k8s_openapi::api::core::v1::Pod;

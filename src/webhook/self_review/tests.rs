@@ -2,7 +2,7 @@
 
 use axum::Router;
 use axum::routing::post;
-use chassis::readiness::Readiness;
+use component_base::readiness::Readiness;
 use rstest::rstest;
 use serve::{Options, Server, TlsHandle};
 use tokio::sync::watch;

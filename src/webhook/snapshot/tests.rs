@@ -98,9 +98,9 @@ fn version(number: u32) -> (Arc<Configuration>, Requirements, PullSecretSource) 
     );
     let hash = format!("hash-{number}");
     let annotate = |key: &str| Some(BTreeMap::from([(key.to_owned(), hash.clone())]));
-    secret.metadata.annotations = annotate(api::runtimes::CONTENT_HASH);
+    secret.metadata.annotations = annotate(api::kcp::CONTENT_HASH);
     let config_map = ObjectMeta {
-        annotations: annotate(api::runtimes::REQUIRES_PULL_SECRET),
+        annotations: annotate(api::kcp::REQUIRES_PULL_SECRET),
         ..ObjectMeta::default()
     };
     (

@@ -9,7 +9,7 @@ use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::DefaultBodyLimit;
 use axum::http::{Request, StatusCode};
-use chassis::metrics::{BuildInfo, Metrics};
+use component_base::metrics::{BuildInfo, Metrics};
 use futures::future::join_all;
 use policy::admission::{Configuration, Settings};
 use serde_json::{Value, json};

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use api::config::{Document, DocumentError};
 use api::names::CONFIG_KEY;
-use chassis::readiness::Condition;
-use chassis::telemetry::error_chain;
-use chassis::watch::watch_object;
+use component_base::readiness::Condition;
+use component_base::telemetry::error_chain;
+use component_base::watch::watch_object;
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::runtime::events::{Event, EventType, Recorder};

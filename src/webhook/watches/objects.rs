@@ -6,8 +6,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use chassis::telemetry::error_chain;
-use chassis::watch::{keep_watching, watch_object};
+use component_base::telemetry::error_chain;
+use component_base::watch::{keep_watching, watch_object};
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::{Namespace as KubeNamespace, Secret};
 use kube::core::{ApiResource, DynamicObject, PartialObjectMeta};

@@ -17,7 +17,7 @@ use axum::Router;
 use axum::body::{Body, Bytes, to_bytes};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use chassis::metrics::{BuildInfo, Metrics};
+use component_base::metrics::{BuildInfo, Metrics};
 use e2e::admission::webhook::{self, LANDSCAPE, NAMESPACE, TRUST_BUNDLE};
 use http::request::Parts;
 use http::{Method, Request, Response, header};

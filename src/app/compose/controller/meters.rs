@@ -1,12 +1,12 @@
 //! Every part's metrics, under one prefix.
 
-use chassis::client::RequestMetrics;
-use chassis::lease::LeaseMetrics;
-use chassis::metrics::Metrics;
-use controller::bootstrapper::direct::DirectMetrics;
-use controller::bootstrapper::signal::SignalMetrics;
-use controller::bootstrapper::sources::SourceMetrics;
-use controller::runtimes::FleetMetrics;
+use component_base::client::RequestMetrics;
+use component_base::lease::LeaseMetrics;
+use component_base::metrics::Metrics;
+use controller::clients::FleetMetrics;
+use controller::direct::DirectMetrics;
+use controller::signal::SignalMetrics;
+use controller::sources::SourceMetrics;
 
 use crate::compose::build_info;
 

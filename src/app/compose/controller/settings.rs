@@ -4,12 +4,12 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use api::bootstrapper::{WebhookResources, WebhookSettings};
-use controller::bootstrapper::direct::{DirectSettings, Installations, ManifestsError, Render};
-use controller::bootstrapper::signal::{Place, SignalKeys, SignalSettings};
-use controller::bootstrapper::sources::SourceNames;
-use controller::runtimes::FleetOptions;
-use policy::convergence::observed::Names;
-use policy::convergence::waves;
+use controller::clients::FleetOptions;
+use controller::direct::{DirectSettings, Installations, ManifestsError, Render};
+use controller::signal::{Place, SignalKeys, SignalSettings};
+use controller::sources::SourceNames;
+use policy::sync::observed::Names;
+use policy::sync::waves;
 
 use crate::cli::controller::{
     AckKey, ControllerArgs, DirectArgs, MaxFailures, SignalArgs, SignalKeysArg, SourceArgs,

@@ -1,6 +1,6 @@
 //! The watcher's metrics, under the public watcher's prefix.
 
-use chassis::metrics::Metrics;
+use component_base::metrics::Metrics;
 use watcher::metrics::{State, WatcherMetrics};
 
 use crate::compose::build_info;

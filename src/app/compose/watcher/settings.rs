@@ -6,7 +6,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use chassis::listen::everywhere;
+use component_base::listen::everywhere;
 use policy::change::Watcher;
 use watcher::certificates::CertificateOptions;
 use watcher::delivery::{KcpAddress, KcpAddressError};

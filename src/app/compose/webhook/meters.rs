@@ -1,8 +1,8 @@
 //! Every part's metrics, under one prefix.
 
-use chassis::client::RequestMetrics;
-use chassis::lease::LeaseMetrics;
-use chassis::metrics::Metrics;
+use component_base::client::RequestMetrics;
+use component_base::lease::LeaseMetrics;
+use component_base::metrics::Metrics;
 use serve::Statistics;
 use webhook::admission::AdmissionMetrics;
 use webhook::certificate::CertificateMetrics;

@@ -48,7 +48,7 @@ fn expected(lines: &[(&str, &str)]) -> BTreeSet<String> {
 }
 
 /// The lists stand in the modules' own words: `webhook::certificate`, `webhook::pull_secret_sync`,
-/// `webhook::watches`, `chassis::lease`.
+/// `webhook::watches`, `component_base::lease`.
 #[test]
 fn the_rights_are_those_that_the_modules_ask_for() {
     assert_eq!(

@@ -1,7 +1,7 @@
 //! The values that a user may give, hostile ones among them.
 
 use api::bootstrapper::WebhookSettings;
-use chassis::telemetry::Filter;
+use component_base::telemetry::Filter;
 use rstest::rstest;
 use serde_json::{Value, json};
 

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use chassis::telemetry::error_chain;
+use component_base::telemetry::error_chain;
 use watcher_types::PathSegment;
 
 use crate::delivery::PostError;

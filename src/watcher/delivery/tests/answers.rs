@@ -133,7 +133,7 @@ async fn a_peer_that_says_nothing_is_not_waited_for() {
         .await
         .unwrap_err();
     assert!(
-        chassis::telemetry::error_chain(&error).contains("timed out in the TLS handshake"),
+        component_base::telemetry::error_chain(&error).contains("timed out in the TLS handshake"),
         "{error:?}"
     );
 }

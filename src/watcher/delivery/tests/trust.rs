@@ -14,7 +14,7 @@ async fn post_to(kcp: &Kcp, certificates: &Certificates) -> Result<(), PostError
 
 fn session_fault(error: &PostError) -> String {
     assert!(matches!(error, PostError::Unreachable(_)), "{error:?}");
-    chassis::telemetry::error_chain(error)
+    component_base::telemetry::error_chain(error)
 }
 
 /// The client speaks TLS 1.2 and 1.3.
@@ -180,7 +180,7 @@ async fn a_client_that_kcp_does_not_believe_is_told_so() {
     let stranger = Authority::new("another").unwrap().leaf(RUNTIME).unwrap();
     let certificates = Secret::of(&authority, &stranger).load();
     let error = post_to(&kcp, &certificates).await;
-    let error = chassis::telemetry::error_chain(&error.unwrap_err());
+    let error = component_base::telemetry::error_chain(&error.unwrap_err());
     assert!(
         error.contains("UnknownCA")
             || error.contains("BadCertificate")
@@ -199,7 +199,7 @@ async fn without_certificates_nothing_is_sent() {
     let error = post(&channel).await.unwrap_err();
     assert_eq!((error.reason(), error.kind()), ("request-setup", "setup"));
     assert_eq!(
-        chassis::telemetry::error_chain(&error),
+        component_base::telemetry::error_chain(&error),
         "no valid certificates: file of CA_CERT: no certificate"
     );
     assert_eq!(fixture.kcp.opened(), 0);

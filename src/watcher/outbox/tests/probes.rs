@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
-use chassis::admin::{Admin, AdminOptions};
-use chassis::metrics::{BuildInfo, Metrics};
-use chassis::readiness::Readiness;
+use component_base::admin::{Admin, AdminOptions};
+use component_base::metrics::{BuildInfo, Metrics};
+use component_base::readiness::Readiness;
 use rstest::rstest;
 use serde_json::json;
 use serve::Statistics;

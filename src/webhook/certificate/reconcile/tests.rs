@@ -387,12 +387,12 @@ fn stored_in_files(material: &Material) -> Observed<StoredCertificate> {
 /// A replica that serves certificate files.
 struct Replica {
     files: watch::Sender<Observed<StoredCertificate>>,
-    readiness: chassis::readiness::Readiness,
+    readiness: component_base::readiness::Readiness,
 }
 
 impl Replica {
     fn start(material: &Material, entry: &watch::Sender<Observed<LiveEntry>>) -> Self {
-        let readiness = chassis::readiness::Readiness::default();
+        let readiness = component_base::readiness::Readiness::default();
         let files = watch::Sender::new(stored_in_files(material));
         let server = CertificateServer {
             tls: serve::TlsHandle::empty(),

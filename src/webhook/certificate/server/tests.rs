@@ -1,4 +1,4 @@
-use chassis::readiness::Readiness;
+use component_base::readiness::Readiness;
 use testkit::metrics::Samples;
 
 use super::*;

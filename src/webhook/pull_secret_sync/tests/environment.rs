@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use chassis::client::{Deadline, RequestMetrics, over};
+use component_base::client::{Deadline, RequestMetrics, over};
 use kube::runtime::events::{Recorder, Reporter};
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};

@@ -81,7 +81,7 @@ async fn source_that_is_created_again_later_is_copied_again() {
 #[tokio::test(start_paused = true)]
 async fn version_without_a_pull_secret_takes_the_copies_along() {
     let env = copied().await;
-    let requires = json!({"annotations": {api::runtimes::REQUIRES_PULL_SECRET: "none"}});
+    let requires = json!({"annotations": {api::kcp::REQUIRES_PULL_SECRET: "none"}});
     let requires = Requirements::read(&serde_json::from_value(requires).unwrap());
     env.snapshots.set_revision(with_feature(), requires);
     until_revoked(&env).await;

@@ -242,11 +242,10 @@ fn a_secret_of_a_version_that_is_not_in_force_is_not_copied() {
         serde_json::from_value(json!({"annotations": {key: value}})).unwrap()
     };
     let of = |encoded, version| PullSecretSource {
-        object: ObservedObject::of(&metadata(api::runtimes::CONTENT_HASH, version)),
+        object: ObservedObject::of(&metadata(api::kcp::CONTENT_HASH, version)),
         ..source(encoded)
     };
-    let requires =
-        |version| Requirements::read(&metadata(api::runtimes::REQUIRES_PULL_SECRET, version));
+    let requires = |version| Requirements::read(&metadata(api::kcp::REQUIRES_PULL_SECRET, version));
     let snapshots = snapshots(namespace(true));
     snapshots.set_pull_secret(of(ONE, "1"));
     snapshots.set_revision(with_feature(), requires("1"));

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use chassis::telemetry::error_chain;
+use component_base::telemetry::error_chain;
 use kube::api::Preconditions;
 use kube::runtime::events::{Recorder, Reporter};
 use kube::{Client, Config};

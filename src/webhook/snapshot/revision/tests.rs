@@ -6,7 +6,7 @@
 //! mounts no bundle. States: `d2 s2 b+`, with `-` for what is not there, `?` for not seen, `!` for not served.
 
 use api::config::Document;
-use api::runtimes::{CONTENT_HASH, REQUIRES_NONE, REQUIRES_PULL_SECRET, REQUIRES_TRUST_BUNDLE};
+use api::kcp::{CONTENT_HASH, REQUIRES_NONE, REQUIRES_PULL_SECRET, REQUIRES_TRUST_BUNDLE};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use policy::admission::{PullSecret, Settings};
 use policy::image::Keyring;

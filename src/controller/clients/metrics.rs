@@ -1,0 +1,168 @@
+//! Metrics of the clients of runtimes, over all runtimes together.
+//!
+//! Invariant: no label names a runtime; there are thousands, and the status of each has more.
+
+use std::fmt::{self, Write as _};
+use std::time::Duration;
+
+use component_base::metrics::create_series;
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+use tokio::time::Instant;
+
+/// The metrics of a [`super::RuntimeClients`]. Clones share the figures.
+#[derive(Clone, Debug)]
+pub struct FleetMetrics {
+    calls: Family<CallLabels, Counter>,
+    duration: Histogram,
+    wait: Histogram,
+    handshakes: Family<HandshakeLabels, Counter>,
+    pub(super) connections: Gauge,
+    pub(super) in_flight: Gauge,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CallLabels {
+    verb: &'static str,
+    code: Code,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct HandshakeLabels {
+    protocol: &'static str,
+    resumed: &'static str,
+}
+
+/// Status code of a response; `<error>` for a request without one, as in client-go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Code(pub(super) Option<u16>);
+
+impl EncodeLabelValue for Code {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> fmt::Result {
+        match self.0 {
+            Some(code) => write!(encoder, "{code}"),
+            None => encoder.write_str("<error>"),
+        }
+    }
+}
+
+impl FleetMetrics {
+    /// Metrics that the registry shows.
+    #[must_use]
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self {
+            calls: Family::default(),
+            duration: Histogram::new(BUCKETS),
+            wait: Histogram::new(BUCKETS),
+            handshakes: Family::default(),
+            connections: Gauge::default(),
+            in_flight: Gauge::default(),
+        };
+        registry.register(
+            "runtime_requests",
+            "Number of requests to API servers of runtimes, by verb and code; with verb connect, connections that failed before a request",
+            metrics.calls.clone(),
+        );
+        registry.register(
+            "runtime_request_duration_seconds",
+            "Duration of a request to a runtime after it left the queue, connection included",
+            metrics.duration.clone(),
+        );
+        registry.register(
+            "runtime_request_queue_duration_seconds",
+            "Time that a request to a runtime waited for a free slot",
+            metrics.wait.clone(),
+        );
+        registry.register(
+            "runtime_tls_handshakes",
+            "Number of TLS handshakes with runtimes, by protocol and whether a session was resumed",
+            metrics.handshakes.clone(),
+        );
+        registry.register(
+            "runtime_connections_open",
+            "Number of open connections to runtimes",
+            metrics.connections.clone(),
+        );
+        registry.register(
+            "runtime_inflight_requests",
+            "Number of requests to runtimes in flight, and of connections being established",
+            metrics.in_flight.clone(),
+        );
+        metrics
+    }
+
+    /// Creates one series in each family, for the generated reference: see [`component_base::metrics::create_series`].
+    pub fn create_series(&self) {
+        create_series(&self.calls);
+        create_series(&self.handshakes);
+    }
+
+    pub(super) fn handshake(&self, protocol: &'static str, resumed: bool) {
+        let resumed = if resumed { "true" } else { "false" };
+        self.handshakes
+            .get_or_create(&HandshakeLabels { protocol, resumed })
+            .inc();
+    }
+
+    pub(super) fn waited(&self, wait: Duration) {
+        self.wait.observe(wait.as_secs_f64());
+    }
+
+    /// Begins the measurement of one call.
+    pub(super) fn begin(&self, verb: &'static str) -> Measurement<'_> {
+        self.in_flight.inc();
+        Measurement {
+            metrics: self,
+            verb,
+            begun: Instant::now(),
+            end: Some(Code::default()),
+        }
+    }
+}
+
+/// One call being made; counted when dropped, also when the caller stopped waiting.
+pub(super) struct Measurement<'a> {
+    metrics: &'a FleetMetrics,
+    verb: &'static str,
+    begun: Instant,
+    /// `None`: the request is not counted.
+    end: Option<Code>,
+}
+
+impl Measurement<'_> {
+    /// Ends it with a code.
+    pub(super) fn end(mut self, code: Code) {
+        self.end = Some(code);
+    }
+
+    /// Ends it without counting a request: a connection was established.
+    pub(super) fn end_uncounted(mut self) {
+        self.end = None;
+    }
+}
+
+impl Drop for Measurement<'_> {
+    fn drop(&mut self) {
+        let Self {
+            metrics,
+            verb,
+            begun,
+            end,
+        } = *self;
+        metrics.in_flight.dec();
+        metrics.duration.observe(begun.elapsed().as_secs_f64());
+        if let Some(code) = end {
+            let labels = CallLabels { verb, code };
+            metrics.calls.get_or_create(&labels).inc();
+        }
+    }
+}
+
+/// From a call within a data centre to the longest timeout anybody sets.
+const BUCKETS: [f64; 12] = [
+    0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
+];

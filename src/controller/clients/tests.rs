@@ -1,0 +1,88 @@
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use policy::sync::kubeconfig::{Access, Credentials};
+use prometheus_client::registry::Registry;
+use rustls::ServerConfig;
+use testkit::metrics::Samples;
+use testkit::pki::Authority;
+use testkit::tls::{TlsServer, answer};
+
+use super::*;
+
+mod answers;
+mod connections;
+mod fairness;
+mod trust;
+
+const POD: &str = "/api/v1/namespaces/kyma-system/pods/a";
+const BOTH: &[&str] = &["h2", "http/1.1"];
+const H1: &[&str] = &["http/1.1"];
+const H2: &[&str] = &["h2"];
+
+/// The authority of servers and clients.
+static PKI: LazyLock<Authority> = LazyLock::new(|| Authority::new("kubernetes").unwrap());
+
+/// A server that speaks these protocols.
+fn speaking(alpn: &[&str]) -> ServerConfig {
+    let leaf = PKI.leaf("kube-apiserver").unwrap();
+    leaf.server_config(alpn, None).unwrap()
+}
+
+/// A server that answers every request with an empty object.
+async fn answering(alpn: &[&str]) -> TlsServer {
+    let server = TlsServer::answering(speaking(alpn), |_| async { answer(200, "{}") });
+    server.await.unwrap()
+}
+
+/// The clients of runtimes and what they count.
+struct Env {
+    fleet: RuntimeClients,
+    registry: Registry,
+}
+
+impl Env {
+    fn new(bend: impl FnOnce(&mut FleetOptions)) -> Self {
+        let mut options = FleetOptions {
+            allow_loopback: true,
+            per_runtime_rate: Rate {
+                interval: Duration::ZERO,
+                burst: 1,
+            },
+            ..FleetOptions::default()
+        };
+        bend(&mut options);
+        let mut registry = Registry::default();
+        let metrics = FleetMetrics::register(&mut registry);
+        Self {
+            fleet: RuntimeClients::new(options, metrics),
+            registry,
+        }
+    }
+
+    fn open(&self, server: &TlsServer) -> Remote {
+        let runtime = RuntimeId::new(&server.address().port().to_string());
+        self.fleet.open(&runtime, access(server), "1").unwrap()
+    }
+
+    /// The sum of the samples of a series.
+    fn count(&self, series: &str) -> u64 {
+        Samples::of(&self.registry).count(series)
+    }
+}
+
+fn access(server: &TlsServer) -> Access {
+    Access {
+        server: format!("https://{}", server.address()).parse().unwrap(),
+        server_name: "127.0.0.1".try_into().unwrap(),
+        authority: vec![PKI.certificate.der.clone()],
+        credentials: Credentials::Token("token".to_owned()),
+    }
+}
+
+/// Waits for a state that comes by itself.
+async fn until(what: &str, state: impl Fn() -> bool) {
+    let limit = Duration::from_secs(10);
+    let reached = testkit::until::until(what, limit, || async { state() });
+    reached.await.unwrap();
+}

@@ -1,0 +1,165 @@
+//! Metrics of the controller `direct`. Labels are closed sets; no label names a runtime.
+
+use std::time::Duration;
+
+use component_base::metrics::create_series;
+use policy::sync::plan::Action;
+use policy::sync::status::Reason;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+
+/// The metrics of direct mode. Clones share them.
+#[derive(Clone, Debug)]
+pub struct DirectMetrics {
+    reconciles: Family<Reconciled, Counter>,
+    duration: Histogram,
+    actions: Family<Written, Counter>,
+    queued: Gauge,
+    running: Gauge,
+    statuses: Family<Updated, Counter>,
+    abandoned: Counter,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Reconciled {
+    result: &'static str,
+    reason: &'static str,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Updated {
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Written {
+    action: &'static str,
+    kind: &'static str,
+    result: &'static str,
+}
+
+impl Default for DirectMetrics {
+    fn default() -> Self {
+        Self {
+            reconciles: Family::default(),
+            // From 10 ms to almost three minutes.
+            duration: Histogram::new(exponential_buckets(0.01, 2.0, 15)),
+            actions: Family::default(),
+            queued: Gauge::default(),
+            running: Gauge::default(),
+            statuses: Family::default(),
+            abandoned: Counter::default(),
+        }
+    }
+}
+
+impl DirectMetrics {
+    /// Figures that the registry shows.
+    #[must_use]
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        registry.register(
+            "reconcile",
+            "Number of reconciles, by result and reason of the condition Ready",
+            metrics.reconciles.clone(),
+        );
+        registry.register(
+            "reconcile_duration_seconds",
+            "Duration of a reconcile",
+            metrics.duration.clone(),
+        );
+        registry.register(
+            "runtime_object_writes",
+            "Number of writes of objects on runtimes, by action, kind and result",
+            metrics.actions.clone(),
+        );
+        registry.register(
+            "workqueue_depth",
+            "Number of runtimes whose reconcile is due and not started",
+            metrics.queued.clone(),
+        );
+        registry.register(
+            "active_workers",
+            "Number of running reconciles",
+            metrics.running.clone(),
+        );
+        registry.register(
+            "status_updates",
+            "Number of status updates on KCP, by result",
+            metrics.statuses.clone(),
+        );
+        registry.register(
+            "deletion_timeouts",
+            "Number of deletions that ended at their timeout and left objects behind on the runtime",
+            metrics.abandoned.clone(),
+        );
+        metrics
+    }
+
+    /// Creates one series in each family, for the generated reference: see [`component_base::metrics::create_series`].
+    pub fn create_series(&self) {
+        create_series(&self.reconciles);
+        create_series(&self.actions);
+        create_series(&self.statuses);
+    }
+
+    pub(super) fn acted(&self, action: &Action, good: bool) {
+        let written = Written {
+            action: match action {
+                Action::Apply { .. } => "apply",
+                Action::Delete { .. } => "delete",
+                Action::Transfer { .. } => "transfer",
+            },
+            kind: action.target().kind(),
+            result: result(good),
+        };
+        self.actions.get_or_create(&written).inc();
+    }
+
+    /// Counts a reconcile by the reason of the condition `Ready`; `None` where the condition has an unknown reason.
+    pub(super) fn reconciled(&self, reason: Option<Reason>, took: Duration) {
+        let labels = Reconciled {
+            result: reason.map_or("error", result_of),
+            reason: reason.map_or("Unknown", Reason::name),
+        };
+        self.reconciles.get_or_create(&labels).inc();
+        self.duration.observe(took.as_secs_f64());
+    }
+
+    pub(super) fn stand(&self, queued: usize, running: usize) {
+        self.queued.set(i64::try_from(queued).unwrap_or(i64::MAX));
+        self.running.set(i64::try_from(running).unwrap_or(i64::MAX));
+    }
+
+    pub(super) fn status_written(&self, good: bool) {
+        let result = result(good);
+        self.statuses.get_or_create(&Updated { result }).inc();
+    }
+
+    pub(super) fn gave_up(&self) {
+        self.abandoned.inc();
+    }
+}
+
+fn result(good: bool) -> &'static str {
+    if good { "success" } else { "error" }
+}
+
+/// The result of a reconcile that ended with this reason of `Ready`: what waits for time or for an operator is deferred.
+fn result_of(reason: Reason) -> &'static str {
+    match reason {
+        Reason::Ready => "success",
+        Reason::Paused
+        | Reason::RolloutPending
+        | Reason::DeletionPending
+        | Reason::Installing
+        | Reason::Uninstalling
+        | Reason::Orphaning
+        | Reason::Pending => "deferred",
+        _ => "error",
+    }
+}

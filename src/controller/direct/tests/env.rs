@@ -1,0 +1,381 @@
+//! A running controller, the control plane and the runtimes that it talks to, and what other clients do there.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use api::bootstrapper::WebhookSettings;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use policy::sync::sources::{SourceNames, Sources};
+use prometheus_client::registry::Registry;
+use serde_json::{Value, json};
+use testkit::metrics::Samples;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::MissedTickBehavior;
+
+use super::super::*;
+pub(super) use super::content::{Content, salt};
+use super::runtime_cluster::{PKI, RuntimeCluster};
+use crate::clients::{FleetMetrics, FleetOptions, Rate};
+pub(super) use crate::fixture::{ControlPlane, Mode, roots};
+
+pub(super) const DEPLOYMENT: &str = "deployments kyma-system/rt-bootstrapper-controller-manager";
+pub(super) const WEBHOOK: &str = "mutatingwebhookconfigurations rt-bootstrapper";
+pub(super) const BUNDLE: &str = "clustertrustbundles roots";
+pub(super) const DOCUMENT: &str = "configmaps kyma-system/rt-bootstrapper-config";
+
+/// Everything of an installation, the webhook configuration last.
+pub(super) const INSTALL: [&str; 7] = [
+    "apply configmaps kyma-system/rt-bootstrapper-owner",
+    "apply serviceaccounts kyma-system/rt-bootstrapper",
+    "apply secrets kyma-system/registry-credentials",
+    "apply clustertrustbundles roots",
+    "apply configmaps kyma-system/rt-bootstrapper-config",
+    "apply deployments kyma-system/rt-bootstrapper-controller-manager",
+    "apply mutatingwebhookconfigurations rt-bootstrapper",
+];
+
+/// Every write.
+const WRITES: &str = "create|update|patch|apply|delete";
+
+pub(super) struct Env {
+    pub(super) kcp: ControlPlane,
+    pub(super) settings: DirectSettings,
+    /// The webhook's, where a resource names no other.
+    pub(super) image: String,
+    /// The webhook's other settings.
+    pub(super) webhook: WebhookSettings,
+    pub(super) content: Content,
+    pub(super) readiness: Readiness,
+    /// How long a connection to a runtime may take.
+    pub(super) connect_timeout: Duration,
+    /// How long a test waits for something to happen before it fails.
+    pub(super) patience: Duration,
+    sources: watch::Sender<Option<Arc<Sources>>>,
+    registry: Registry,
+    running: Option<Running>,
+}
+
+struct Running {
+    token: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+pub(super) fn kubeconfig(address: &str, token: &str) -> String {
+    let authority = STANDARD.encode(PKI.pem());
+    json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{"name": "k", "cluster": {"server": address, "certificate-authority-data": authority}}],
+        "users": [{"name": "u", "user": {"token": token}}],
+        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+    })
+    .to_string()
+}
+
+/// A Runtime; without an id it has no label that says one.
+pub(super) fn runtime(name: &str, id: &str, labels: &[(&str, &str)]) -> Value {
+    let mut all: BTreeMap<&str, &str> = labels.iter().copied().collect();
+    if !id.is_empty() {
+        all.insert("kyma-project.io/runtime-id", id);
+    }
+    json!({
+        "apiVersion": "infrastructuremanager.kyma-project.io/v1", "kind": "Runtime",
+        "metadata": {"name": name, "labels": all}, "spec": {}, "status": {"state": "Ready"},
+    })
+}
+
+pub(super) fn bootstrapper(name: &str, spec: &Value) -> Value {
+    json!({
+        "apiVersion": "operator.kyma-project.io/v1alpha1", "kind": "RuntimeBootstrapper",
+        "metadata": {"name": name}, "spec": spec,
+    })
+}
+
+fn manifests(settings: &WebhookSettings, named_secret: Option<&str>) -> Result<Vec<Value>, String> {
+    let image = settings.image.as_deref().unwrap();
+    let version = image.rsplit(':').next().unwrap();
+    if version == "broken" {
+        return Err("no such image".to_owned());
+    }
+    let labels = json!({"app": "rt-bootstrapper"});
+    let mut container = json!({"name": "manager", "image": image});
+    if let Some(landscape) = &settings.landscape {
+        container["args"] = json!([format!("--landscape={landscape}")]);
+    }
+    let role = named_secret.map(|name| {
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+            "metadata": {"name": "rt-bootstrapper"},
+            "rules": [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"], "resourceNames": [name]}],
+        })
+    });
+    let mut all: Vec<Value> = role.into_iter().collect();
+    all.extend([
+        json!({
+            "apiVersion": "v1", "kind": "ServiceAccount",
+            "metadata": {"name": "rt-bootstrapper", "namespace": "kyma-system"},
+        }),
+        json!({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
+            "metadata": {"name": "rt-bootstrapper"}, "webhooks": [{"name": "pods.example"}],
+        }),
+        json!({
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {
+                "name": "rt-bootstrapper-controller-manager", "namespace": "kyma-system",
+                "labels": {"app.kubernetes.io/version": version},
+            },
+            "spec": {
+                "replicas": 2, "selector": {"matchLabels": labels},
+                "template": {
+                    "metadata": {"labels": labels},
+                    "spec": {"containers": [container]},
+                },
+            },
+        }),
+    ]);
+    Ok(all)
+}
+
+impl Env {
+    /// Sources, and nothing else; nothing runs yet.
+    pub(super) fn new() -> Self {
+        Self::on(ControlPlane::new(Mode::Direct))
+    }
+
+    /// The same on this control plane, which gives two objects in a page at most.
+    pub(super) fn on(kcp: ControlPlane) -> Self {
+        kcp.behave(|it| it.page = 2);
+        let mut settings = DirectSettings {
+            namespace: kcp.namespace.to_owned(),
+            together: Duration::from_millis(50),
+            deletion_grace: Duration::from_millis(50),
+            backoff: Backoff {
+                base: Duration::from_millis(40),
+                cap: Duration::from_millis(400),
+            },
+            soon: Backoff {
+                base: Duration::from_millis(10),
+                cap: Duration::from_millis(40),
+            },
+            statuses_per_second: NonZeroU32::new(1_000).unwrap(),
+            ..DirectSettings::default()
+        };
+        settings.names.trust_bundle = Some("roots".to_owned());
+        let mut content = Content {
+            names: SourceNames {
+                pull_secret: Some("pull".to_owned()),
+                trust_bundle: Some("roots".to_owned()),
+                ..SourceNames::default()
+            },
+            password: Some("one"),
+            roots: Some(roots()),
+            document: None,
+        };
+        content.registry("one.example");
+        Self {
+            kcp,
+            settings,
+            image: "registry.example/webhook:0.1.0".to_owned(),
+            webhook: WebhookSettings::default(),
+            sources: watch::Sender::new(Some(Arc::new(content.read()))),
+            content,
+            readiness: Readiness::default(),
+            connect_timeout: Duration::from_millis(500),
+            patience: Duration::from_secs(10),
+            registry: Registry::default(),
+            running: None,
+        }
+    }
+
+    /// One whose runtimes, of these names, have converged.
+    pub(super) async fn converged(names: &[&str]) -> (Self, Vec<RuntimeCluster>) {
+        let mut env = Self::new();
+        let clusters = env.converge(names).await;
+        (env, clusters)
+    }
+
+    /// Adds runtimes of these names, which converge.
+    pub(super) async fn converge(&mut self, names: &[&str]) -> Vec<RuntimeCluster> {
+        let clusters = self.add_all(names).await;
+        self.start();
+        for (name, cluster) in names.iter().zip(&clusters) {
+            self.until_ready(name).await;
+            cluster.take();
+        }
+        self.settle().await;
+        clusters
+    }
+
+    pub(super) async fn add_all(&self, names: &[&str]) -> Vec<RuntimeCluster> {
+        let mut clusters = Vec::new();
+        for name in names {
+            clusters.push(self.add(name).await);
+        }
+        clusters
+    }
+
+    /// A runtime, its Runtime, its kubeconfig and its resource.
+    pub(super) async fn add(&self, name: &str) -> RuntimeCluster {
+        let cluster = RuntimeCluster::new(&format!("cluster-{name}")).await;
+        self.kcp.put(runtime(name, &format!("id-{name}"), &[]));
+        self.connect(name, &cluster, "first");
+        self.kcp.put(bootstrapper(name, &json!({})));
+        cluster
+    }
+
+    /// The runtime's kubeconfig leads there from now on.
+    pub(super) fn connect(&self, name: &str, cluster: &RuntimeCluster, token: &str) {
+        self.kubeconfig(name, &kubeconfig(&cluster.address(), token));
+    }
+
+    pub(super) fn kubeconfig(&self, name: &str, text: &str) {
+        let id = format!("id-{name}");
+        let secret = json!({
+            "apiVersion": "v1", "kind": "Secret",
+            "metadata": {"name": format!("kubeconfig-{id}"), "labels": {"kyma-project.io/runtime-id": id}},
+            "data": {"config": STANDARD.encode(text)},
+        });
+        self.kcp.put(secret);
+    }
+
+    pub(super) fn start(&mut self) {
+        let mut registry = Registry::default();
+        self.readiness = Readiness::default();
+        let fleet = FleetOptions {
+            allow_loopback: true,
+            per_runtime_rate: Rate {
+                interval: Duration::ZERO,
+                burst: 1,
+            },
+            connect_timeout: self.connect_timeout,
+            ..FleetOptions::default()
+        };
+        let options = DirectOptions {
+            client: self.kcp.client(),
+            settings: self.settings.clone(),
+            sources: self.sources.subscribe(),
+            salt: salt(),
+            fleet: RuntimeClients::new(fleet, FleetMetrics::register(&mut registry)),
+            installations: Installations::new(Arc::new(manifests), self.webhook()).unwrap(),
+            readiness: self.readiness.clone(),
+            reporter: Reporter {
+                controller: "rt-bootstrapper-controller".to_owned(),
+                instance: Some("pod-1".to_owned()),
+            },
+            metrics: DirectMetrics::register(&mut registry),
+            source_metrics: SourceMetrics::register(&mut registry),
+        };
+        self.registry = registry;
+        let token = CancellationToken::new();
+        let task = tokio::spawn(run(options, token.clone()));
+        self.running = Some(Running { token, task });
+    }
+
+    /// The controller's own choice.
+    fn webhook(&self) -> WebhookSettings {
+        WebhookSettings {
+            image: Some(self.image.clone()),
+            ..self.webhook.clone()
+        }
+    }
+
+    /// As at a lost lease.
+    pub(super) async fn stop(&mut self) {
+        let Running { token, task } = self.running.take().unwrap();
+        token.cancel();
+        task.await.unwrap();
+    }
+
+    /// The sources say what `content` says from now on.
+    pub(super) fn publish(&self) {
+        self.publish_bent(|_| ());
+    }
+
+    /// The same, but for what is bent.
+    pub(super) fn publish_bent(&self, bend: impl FnOnce(&mut Sources)) {
+        let mut sources = self.content.read();
+        bend(&mut sources);
+        self.sources.send_replace(Some(Arc::new(sources)));
+    }
+
+    /// A pass over this one: its resource is touched.
+    pub(super) async fn pass(&self, name: &str) {
+        let before = self.passes();
+        let now = format!("{:?}", Instant::now());
+        let touch = json!({"metadata": {"annotations": {"touched": now}}});
+        self.kcp.merge("runtimebootstrappers", name, &touch);
+        self.until("a pass", |it| it.passes() > before).await;
+        self.settle().await;
+    }
+
+    /// How many passes there were.
+    pub(super) fn passes(&self) -> u64 {
+        Samples::of(&self.registry).count("reconcile_total")
+    }
+
+    /// Whether the one sample of the series has that value.
+    pub(super) fn metric(&self, series: &str, value: u32) -> bool {
+        Samples::of(&self.registry).value(series) == Some(value.into())
+    }
+
+    /// The status of a resource.
+    pub(super) fn status(&self, name: &str) -> Value {
+        self.kcp
+            .object("runtimebootstrappers", name)
+            .map_or(Value::Null, |it| it["status"].clone())
+    }
+
+    /// A condition as `Status Reason`.
+    pub(super) fn condition(&self, name: &str, kind: &str) -> String {
+        let status = self.status(name);
+        let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
+        let found = conditions.iter().find(|it| it["type"] == kind);
+        found.map_or_else(String::new, |it| {
+            let text = |key: &str| it[key].as_str().unwrap().to_owned();
+            format!("{} {}", text("status"), text("reason"))
+        })
+    }
+
+    pub(super) async fn until_ready(&self, name: &str) {
+        self.until_condition(name, "Ready", "True Ready").await;
+    }
+
+    pub(super) async fn until_installed(&self, name: &str) {
+        self.until_condition(name, "Installed", "True Installed")
+            .await;
+    }
+
+    pub(super) async fn until_condition(&self, name: &str, kind: &str, wanted: &str) {
+        let what = format!("{name}: {kind} is {wanted}");
+        self.until(&what, |it| it.condition(name, kind) == wanted)
+            .await;
+    }
+
+    pub(super) async fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
+        let reached = testkit::until::until(what, self.patience, || async {
+            let writes = || format!("{:#?}", self.kcp.writes());
+            if holds(self) { Ok(()) } else { Err(writes()) }
+        });
+        reached.await.unwrap();
+    }
+
+    /// Until no pass has begun and nothing was written for much longer than anything here waits. Looks are counted, not time:
+    /// on a loaded machine time passes in which no task of this thread runs.
+    pub(super) async fn settle(&self) {
+        let state = || (self.passes(), self.kcp.count(WRITES));
+        let mut ticks = tokio::time::interval(Duration::from_millis(10));
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let (mut last, mut unchanged) = (state(), 0);
+        let deadline = Instant::now() + self.patience;
+        while unchanged < 15 {
+            ticks.tick().await;
+            let now = state();
+            unchanged = if now == last { unchanged + 1 } else { 0 };
+            last = now;
+            assert!(Instant::now() < deadline, "it does not settle: {last:?}");
+        }
+    }
+}

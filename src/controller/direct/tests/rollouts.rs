@@ -1,0 +1,207 @@
+//! Waves, their budget, and pauses.
+
+use std::num::NonZeroU32;
+
+use policy::sync::waves::{Budget, Settings};
+use serde_json::{Value, json};
+use testkit::apiserver::FaultHandle;
+
+use super::env::*;
+use super::runtime_cluster::RuntimeCluster;
+
+async fn waves(names: &[&str]) -> (Env, Vec<RuntimeCluster>) {
+    let mut env = Env::new();
+    env.settings.waves = Settings {
+        size: NonZeroU32::new(1),
+        failure_budget: Budget::Count(0),
+        ..env.settings.waves
+    };
+    let clusters = env.converge(names).await;
+    (env, clusters)
+}
+
+fn progress(env: &Env) -> Value {
+    let map = env.kcp.object("configmaps", "rt-bootstrapper-rollout");
+    let text = map.unwrap_or_default()["data"]["progress"].clone();
+    text.as_str()
+        .map_or(Value::Null, |it| serde_json::from_str(it).unwrap())
+}
+
+#[tokio::test]
+async fn a_wave_that_fails_stops_the_rest_and_is_reported() {
+    let (mut env, clusters) = waves(&["a", "b", "c"]).await;
+    let refusal = clusters[0].refuse(INSTALL[4], 422);
+    env.content.registry("two.example");
+    env.publish();
+    env.until_condition("a", "ConfigurationSynchronized", "False ApplyFailed")
+        .await;
+    for name in ["b", "c"] {
+        let wanted = "False RolloutPending";
+        env.until_condition(name, "ConfigurationSynchronized", wanted)
+            .await;
+    }
+    env.until("said", |it| progress(it)["stopped"].is_string())
+        .await;
+    assert_eq!((clusters[1].take(), clusters[2].take()), (vec![], vec![]));
+    // It recovers, and the others follow one after the other.
+    refusal.stop();
+    for name in ["a", "b", "c"] {
+        env.until_ready(name).await;
+    }
+    assert_eq!(
+        (clusters[1].take(), clusters[2].take()),
+        (vec![INSTALL[4].to_owned()], vec![INSTALL[4].to_owned()])
+    );
+    env.until("finished", |it| progress(it)["finished"] == true)
+        .await;
+}
+
+#[tokio::test]
+async fn an_unreachable_or_paused_runtime_holds_up_no_wave() {
+    let (mut env, clusters) = waves(&["a", "b", "c"]).await;
+    let outage = clusters[0].outage(503);
+    env.kcp.merge(
+        "runtimebootstrappers",
+        "b",
+        &json!({"spec": {"paused": true}}),
+    );
+    env.settle().await;
+    env.content.registry("two.example");
+    env.publish();
+    env.until("written", |_| !clusters[2].writes().is_empty())
+        .await;
+    env.until_condition("b", "ConfigurationSynchronized", "False Paused")
+        .await;
+    assert_eq!(clusters[1].take(), [""; 0]);
+    // Both catch up.
+    outage.stop();
+    env.kcp.merge(
+        "runtimebootstrappers",
+        "b",
+        &json!({"spec": {"paused": false}}),
+    );
+    for (name, cluster) in ["a", "b"].iter().zip(&clusters) {
+        env.until("written", |_| !cluster.writes().is_empty()).await;
+        env.until_ready(name).await;
+    }
+}
+
+fn paused(value: &str) -> Value {
+    json!({"metadata": {"annotations": {"rt-bootstrapper.kyma-project.io/paused": value}}})
+}
+
+fn has_begun(env: &Env) -> bool {
+    env.metric("active_workers", 1)
+}
+
+async fn pause(env: &Env) {
+    env.until("progress", |it| !progress(it).is_null()).await;
+    env.kcp
+        .merge("configmaps", "rt-bootstrapper-rollout", &paused("true"));
+    env.until("paused", |it| progress(it)["stopped"].is_string())
+        .await;
+}
+
+#[tokio::test]
+async fn a_pass_that_a_new_version_overtakes_starts_it_on_no_runtime() {
+    let (mut env, clusters) = Env::converged(&["a"]).await;
+    pause(&env).await;
+    let hold = clusters[0].fault("*").hold();
+    let touch = json!({"metadata": {"annotations": {"touched": "now"}}});
+    env.kcp.merge("runtimebootstrappers", "a", &touch);
+    env.until("the pass has begun", has_begun).await;
+    let before = progress(&env)["contentVersion"].clone();
+    env.content.registry("two.example");
+    env.publish();
+    env.until("another rollout", |it| {
+        progress(it)["contentVersion"] != before
+    })
+    .await;
+    drop(hold);
+    env.until_condition("a", "ConfigurationSynchronized", "False RolloutPending")
+        .await;
+    env.settle().await;
+    assert_eq!(clusters[0].take(), [""; 0]);
+}
+
+async fn until_both_wait(env: &Env) {
+    for name in ["a", "b"] {
+        let wanted = "False RolloutPending";
+        env.until_condition(name, "ConfigurationSynchronized", wanted)
+            .await;
+    }
+}
+
+#[tokio::test]
+async fn an_operator_pauses_the_rollout_and_lets_it_go_on() {
+    let (mut env, clusters) = Env::converged(&["a", "b"]).await;
+    pause(&env).await;
+    env.content.registry("two.example");
+    env.publish();
+    until_both_wait(&env).await;
+    assert_eq!((clusters[0].take(), clusters[1].take()), (vec![], vec![]));
+    env.kcp
+        .merge("configmaps", "rt-bootstrapper-rollout", &paused("false"));
+    for (name, cluster) in ["a", "b"].iter().zip(&clusters) {
+        env.until_ready(name).await;
+        assert_eq!(cluster.take(), [INSTALL[4]]);
+    }
+}
+
+/// Whoever leads next, or is upgraded meanwhile, begins no pass before it has heard whether there is a pause.
+#[tokio::test]
+async fn a_pause_holds_over_a_restart_however_late_it_is_heard_of() {
+    let (mut env, clusters) = Env::converged(&["a", "b"]).await;
+    pause(&env).await;
+    env.stop().await;
+    env.content.registry("two.example");
+    env.publish();
+    let refusal = env.kcp.fault("list configmaps").status(500);
+    env.start();
+    env.until("refused", |_| refusal.hits() > 0).await;
+    env.settle().await;
+    assert_eq!((clusters[0].take(), clusters[1].take()), (vec![], vec![]));
+    assert_eq!(env.passes(), 0);
+    assert!(!env.readiness.is_ready());
+    refusal.stop();
+    until_both_wait(&env).await;
+    assert_eq!((clusters[0].take(), clusters[1].take()), (vec![], vec![]));
+    assert!(env.readiness.is_ready());
+}
+
+/// One wave for all, as it is without settings: what the one leader learnt the next one knows.
+#[tokio::test]
+async fn a_rollout_that_its_budget_stopped_stays_stopped_under_the_next_leader() {
+    let mut env = Env::new();
+    env.settings.passes = 1;
+    env.settings.waves.failure_budget = Budget::Count(0);
+    let names = ["a", "b", "c"];
+    let clusters = env.converge(&names).await;
+    let refusals = clusters.iter().map(|it| it.refuse(INSTALL[4], 422));
+    let refusals: Vec<FaultHandle> = refusals.collect();
+    env.content.registry("two.example");
+    env.publish();
+    env.until("stopped", |it| progress(it)["stopped"] == "budgetSpent")
+        .await;
+    let tried = || {
+        let tried = |it: &&RuntimeCluster| !it.writes().is_empty();
+        clusters.iter().filter(tried).count()
+    };
+    assert_eq!(tried(), 1);
+    env.stop().await;
+    // From now on all may begin at once.
+    env.settings.passes = 3;
+    env.start();
+    env.until("passes", |it| it.passes() > 3 && tried() > 0)
+        .await;
+    env.settle().await;
+    assert_eq!(tried(), 1);
+    assert_eq!(progress(&env)["stopped"], "budgetSpent");
+    // It is mended, and the others follow.
+    refusals.iter().for_each(FaultHandle::stop);
+    for (name, cluster) in names.iter().zip(&clusters) {
+        let written = |_: &Env| cluster.answered(INSTALL[4]);
+        env.until("written", written).await;
+        env.until_ready(name).await;
+    }
+}

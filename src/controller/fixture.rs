@@ -1,0 +1,182 @@
+//! What the tests of all parts share: a control plane with the rights of the shipped Roles, and the objects on it.
+
+use std::ops::Deref;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use component_base::client::{Deadline, RequestMetrics};
+use kube::Client;
+use prometheus_client::registry::Registry;
+use serde_json::{Value, json};
+use testkit::apiserver::{ApiServer, FaultHandle, Kind, Recorded, Rights, kinds};
+use testkit::pki::Authority;
+
+/// The namespace of the controller, unless a test chooses another one.
+pub(crate) const NAMESPACE: &str = "kcp-system";
+
+/// The names of the pull Secret that tests configure.
+const PULL_SECRETS: &str = "[pull, pul]";
+
+/// What the shipped Roles allow the controller.
+#[derive(Clone, Copy)]
+pub(crate) enum Mode {
+    Signal,
+    Direct,
+}
+
+impl Mode {
+    fn rights(self, namespace: &str) -> Rights {
+        let common = include_str!("../../deploy/controller/rbac-common.yaml");
+        let direct = include_str!("../../deploy/controller/rbac-direct.yaml");
+        let files = match self {
+            Self::Signal => vec![common],
+            Self::Direct => vec![common, direct],
+        };
+        let roles: Vec<Value> = files
+            .iter()
+            .flat_map(|text| {
+                let text = text.replace(NAMESPACE, namespace);
+                let text = text.replace("[registry-credentials]", PULL_SECRETS);
+                serde_saphyr::from_multiple::<Value>(&text).unwrap()
+            })
+            .collect();
+        Rights::of_roles(&roles)
+    }
+}
+
+/// The API server of a control plane; objects without a namespace of their own are in the controller's.
+#[derive(Clone)]
+pub(crate) struct ControlPlane {
+    server: ApiServer,
+    pub(crate) namespace: &'static str,
+}
+
+impl Deref for ControlPlane {
+    type Target = ApiServer;
+
+    fn deref(&self) -> &ApiServer {
+        &self.server
+    }
+}
+
+impl ControlPlane {
+    pub(crate) fn new(mode: Mode) -> Self {
+        Self::in_namespace(mode, NAMESPACE)
+    }
+
+    pub(crate) fn in_namespace(mode: Mode, namespace: &'static str) -> Self {
+        let server = ApiServer::with_kinds([&kinds::RUNTIMES, &kinds::BOOTSTRAPPERS]);
+        server.behave(|it| it.rights = mode.rights(namespace));
+        server.namespace(namespace);
+        Self { server, namespace }
+    }
+
+    /// The product's own client.
+    pub(crate) fn client(&self) -> Client {
+        let requests = RequestMetrics::register(&mut Registry::default());
+        let deadline = Deadline::new(Duration::from_secs(15));
+        component_base::client::over(self.service(), self.namespace, deadline, &requests)
+    }
+
+    fn home(&self, plural: &str) -> &str {
+        match plural {
+            "clustertrustbundles" | "namespaces" => "",
+            _ => self.namespace,
+        }
+    }
+
+    /// Another client creates or replaces an object.
+    pub(crate) fn put(&self, mut object: Value) {
+        if object["kind"] != "ClusterTrustBundle" {
+            object["metadata"]["namespace"] = json!(self.namespace);
+        }
+        let stored = self.store().put(&object);
+        assert!(stored.is_some(), "not served: {object}");
+    }
+
+    pub(crate) fn object(&self, plural: &str, name: &str) -> Option<Value> {
+        self.server.get(plural, self.home(plural), name)
+    }
+
+    /// Another client applies a merge patch.
+    pub(crate) fn merge(&self, plural: &str, name: &str, patch: &Value) {
+        let place = (self.home(plural), name);
+        assert!(self.object(plural, name).is_some(), "{plural} {name}");
+        self.edit(plural, place, |object| json_patch::merge(object, patch));
+    }
+
+    /// Another client deletes an object; finalizers keep it.
+    pub(crate) fn delete(&self, plural: &str, name: &str) {
+        assert!(self.object(plural, name).is_some(), "{plural} {name}");
+        self.server.delete(plural, self.home(plural), name);
+    }
+
+    /// Whether the kind is served from now on.
+    pub(crate) fn serve(&self, kind: &'static Kind, served: bool) {
+        self.behave(|it| {
+            let others = it.kinds.iter().copied().filter(|it| *it != kind);
+            it.kinds = others.chain(served.then_some(kind)).collect();
+        });
+    }
+
+    /// Reads of a kind are forbidden until the handle stops that.
+    pub(crate) fn forbid_reads(&self, plurals: &str) -> FaultHandle {
+        let reads = self.fault(&format!("get|list|watch {plurals}"));
+        reads.status(403)
+    }
+
+    /// Writes of objects of a kind so far, its status included.
+    pub(crate) fn writes_of(&self, plural: &str) -> Vec<Recorded> {
+        let mut requests = self.requests_of(&format!("* {plural}|{plural}/status"));
+        requests.retain(Recorded::is_write);
+        requests
+    }
+
+    /// Reasons of the Events that were created so far.
+    pub(crate) fn events(&self) -> Vec<String> {
+        let created = self.requests_of("create events");
+        let reason = |it: &Recorded| it.body["reason"].as_str().unwrap().to_owned();
+        created.iter().map(reason).collect()
+    }
+}
+
+/// A configuration document that sends pulls to that registry.
+pub(crate) fn config_map(registry: &str) -> Value {
+    let document = json!({"overrides": {"docker.io": registry}}).to_string();
+    json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "rt-bootstrapper-config"},
+        "data": {"rt-bootstrapper-config.json": document},
+    })
+}
+
+/// A Secret that opens a registry by that password.
+pub(crate) fn pull_secret(password: &str) -> Value {
+    let config = json!({"auths": {"registry.example": {"username": "u", "password": password}}});
+    json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "pull"},
+        "type": "kubernetes.io/dockerconfigjson",
+        "data": {".dockerconfigjson": STANDARD.encode(config.to_string())},
+    })
+}
+
+/// A certificate that no test has used before.
+pub(crate) fn roots() -> String {
+    Authority::new("root.example").unwrap().pem().to_owned()
+}
+
+/// A bundle of one certificate that no test has used before.
+pub(crate) fn trust_bundle() -> Value {
+    json!({
+        "apiVersion": "certificates.k8s.io/v1beta1", "kind": "ClusterTrustBundle",
+        "metadata": {"name": "roots"}, "spec": {"trustBundle": roots()},
+    })
+}
+
+/// A `RuntimeBootstrapper` without settings.
+pub(crate) fn bootstrapper(name: &str) -> Value {
+    json!({
+        "apiVersion": "operator.kyma-project.io/v1alpha1", "kind": "RuntimeBootstrapper",
+        "metadata": {"name": name}, "spec": {},
+    })
+}

@@ -1,0 +1,267 @@
+//! A running signal, the control plane that it talks to, and what other clients do there.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use prometheus_client::registry::Registry;
+use serde_json::{Value, json};
+use testkit::apiserver::Recorded;
+use testkit::metrics::Samples;
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+use super::super::*;
+pub(super) use crate::fixture::*;
+use crate::sources::{self, SourceMetrics, SourceNames, SourceOptions};
+
+pub(super) const KEY: &str = "operator.kyma-project.io/force-patch-reconciliation";
+pub(super) const RECORD: &str = "rt-bootstrapper-signal-state";
+
+/// How long a write takes.
+const LATENCY: Duration = Duration::from_millis(20);
+
+pub(super) struct Env {
+    pub(super) kcp: ControlPlane,
+    pub(super) readiness: Readiness,
+    registry: Registry,
+    metrics: SignalMetrics,
+    source_metrics: SourceMetrics,
+    pub(super) settings: SignalSettings,
+    /// What the pull Secret is called.
+    pub(super) pull_secret: String,
+    running: Option<Running>,
+}
+
+struct Running {
+    token: CancellationToken,
+    signal: JoinHandle<()>,
+    sources: JoinHandle<()>,
+}
+
+pub(super) fn runtime(name: &str) -> Value {
+    json!({
+        "apiVersion": "infrastructuremanager.kyma-project.io/v1", "kind": "Runtime",
+        "metadata": {
+            "name": name,
+            "labels": {"kyma-project.io/runtime-id": name, "plan": "aws"},
+            "annotations": {"note": "kept"},
+            "finalizers": ["runtime-controller.infrastructure-manager.kyma-project.io/deletion-hook"],
+                    },
+        "spec": {"shoot": {"name": "s"}},
+        "status": {"state": "Ready"},
+    })
+}
+
+pub(super) fn labelled(name: &str, key: &str, value: &str) -> Value {
+    let mut runtime = runtime(name);
+    runtime["metadata"]["labels"][key] = json!(value);
+    runtime
+}
+
+impl Env {
+    /// Sources and the Runtimes of these names; nothing runs yet.
+    pub(super) fn new(names: &[&str]) -> Self {
+        Self::on(ControlPlane::new(Mode::Signal), names)
+    }
+
+    /// The same on this control plane.
+    pub(super) fn on(kcp: ControlPlane, names: &[&str]) -> Self {
+        kcp.delay_writes(LATENCY);
+        kcp.put(config_map("one.example"));
+        for name in names {
+            kcp.put(runtime(name));
+        }
+        let mut registry = Registry::default();
+        let metrics = SignalMetrics::register(&mut registry);
+        let source_metrics = SourceMetrics::register(&mut registry);
+        Self {
+            settings: SignalSettings {
+                namespace: kcp.namespace.to_owned(),
+                per_second: NonZeroU32::new(100).unwrap(),
+                keys: SignalKeys::Only(Place::Annotation),
+                ..SignalSettings::default()
+            },
+            kcp,
+            readiness: Readiness::default(),
+            registry,
+            metrics,
+            source_metrics,
+            pull_secret: "pull".to_owned(),
+            running: None,
+        }
+    }
+
+    /// An environment whose state is initialized and in which no Runtime was signaled.
+    pub(super) async fn recorded(names: &[&str]) -> Self {
+        let mut env = Self::new(names);
+        env.start().await;
+        env.quiet().await;
+        assert!(env.signals().is_empty(), "{:?}", env.signals());
+        env
+    }
+
+    pub(super) async fn start(&mut self) {
+        self.start_with(self.kcp.client()).await;
+    }
+
+    async fn start_with(&mut self, client: Client) {
+        let (published, watching) = sources::watch(SourceOptions {
+            salt: sources::salt(&client, &self.readiness).await,
+            client: client.clone(),
+            names: SourceNames {
+                pull_secret: Some(self.pull_secret.clone()),
+                trust_bundle: Some("roots".to_owned()),
+                namespace: self.settings.namespace.clone(),
+                ..SourceNames::default()
+            },
+            readiness: self.readiness.clone(),
+            metrics: self.source_metrics.clone(),
+        });
+        let options = SignalOptions {
+            client,
+            settings: self.settings.clone(),
+            sources: published,
+            readiness: self.readiness.clone(),
+            reporter: Reporter {
+                controller: "rt-bootstrapper-controller".to_owned(),
+                instance: Some("pod-1".to_owned()),
+            },
+            metrics: self.metrics.clone(),
+            source_metrics: self.source_metrics.clone(),
+        };
+        let token = CancellationToken::new();
+        self.running = Some(Running {
+            signal: tokio::spawn(run(options, token.clone())),
+            sources: tokio::spawn(watching),
+            token,
+        });
+    }
+
+    /// As at a shutdown.
+    pub(super) async fn stop(&mut self) {
+        let Running {
+            token,
+            signal,
+            sources,
+        } = self.running.take().unwrap();
+        token.cancel();
+        signal.await.unwrap();
+        sources.abort();
+    }
+
+    /// As at a lost lease, or a crash.
+    pub(super) async fn kill(&mut self) {
+        let Running {
+            signal, sources, ..
+        } = self.running.take().unwrap();
+        signal.abort();
+        sources.abort();
+        assert!(signal.await.unwrap_err().is_cancelled());
+    }
+
+    pub(super) fn change(&self, registry: &str) {
+        self.kcp.put(config_map(registry));
+    }
+
+    /// All writes of Runtimes so far: `name {patch}`.
+    pub(super) fn signals(&self) -> Vec<String> {
+        self.texts("runtimes")
+    }
+
+    /// All writes of the state so far: `name {object}`.
+    pub(super) fn records(&self) -> Vec<String> {
+        self.texts("configmaps")
+    }
+
+    fn texts(&self, plural: &str) -> Vec<String> {
+        let text = |it: &Recorded| format!("{} {}", it.asked.name, it.body);
+        self.kcp.writes_of(plural).iter().map(text).collect()
+    }
+
+    /// All writes so far but Events.
+    pub(super) fn writes(&self) -> Vec<String> {
+        let mut writes = self.kcp.writes();
+        writes.retain(|it| !it.starts_with("create events "));
+        writes
+    }
+
+    /// Names of the Runtimes that were written, in alphabetical order, as often as they were.
+    pub(super) fn signalled(&self) -> Vec<String> {
+        let writes = self.kcp.writes_of("runtimes").into_iter();
+        let mut names: Vec<String> = writes.map(|it| it.asked.name).collect();
+        names.sort();
+        names
+    }
+
+    /// Whether a write of a Runtime is under way.
+    pub(super) fn is_writing(&self) -> bool {
+        let writes = self.kcp.writes_of("runtimes");
+        writes.iter().any(|it| it.end.is_none())
+    }
+
+    /// Forgets the requests so far.
+    pub(super) fn forget(&self) {
+        drop(self.kcp.take_requests());
+    }
+
+    /// The key on a Runtime: label, annotation.
+    pub(super) fn keys(&self, name: &str) -> (bool, bool) {
+        let runtime = self.kcp.object("runtimes", name).unwrap();
+        let stands = |map: &str| runtime["metadata"][map][KEY] == "true";
+        (stands("labels"), stands("annotations"))
+    }
+
+    /// The manager takes the signal.
+    pub(super) fn take(&self, name: &str, map: &str) {
+        self.kcp
+            .merge("runtimes", name, &json!({"metadata": {map: {KEY: null}}}));
+    }
+
+    /// What the record says of runtimes.
+    pub(super) fn record(&self) -> Vec<(String, String)> {
+        let record = self.kcp.object("configmaps", RECORD).unwrap();
+        let data = record["data"].as_object().unwrap();
+        let lists = data.iter().filter(|(key, _)| key.starts_with("signal."));
+        lists
+            .map(|(key, names)| (key.clone(), names.as_str().unwrap().to_owned()))
+            .collect()
+    }
+
+    /// Reasons of the Events so far, without those about a source that was never there.
+    pub(super) fn events(&self) -> Vec<String> {
+        let mut events = self.kcp.events();
+        events.retain(|it| it != "SourceNotFound");
+        events
+    }
+
+    pub(super) fn samples(&self) -> Samples {
+        Samples::of(&self.registry)
+    }
+
+    /// Whether the one sample of the series has that value.
+    pub(super) fn metric(&self, series: &str, value: u32) -> bool {
+        self.samples().value(series) == Some(value.into())
+    }
+
+    /// Waits (the clock is paused: this takes no time) until the condition holds.
+    pub(super) async fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
+        let limit = Duration::from_mins(30);
+        let reached = testkit::until::until(what, limit, || async {
+            let report = || format!("{:?}; {}", self.signals(), self.readiness.report().1);
+            if holds(self) { Ok(()) } else { Err(report()) }
+        });
+        reached.await.unwrap();
+    }
+
+    /// Waits until these were written, and each write is done.
+    pub(super) async fn until_signalled(&self, names: &[&str]) {
+        let what = format!("{names:?} signalled");
+        self.until(&what, |it| it.signalled() == names && !it.is_writing())
+            .await;
+    }
+
+    /// Whatever was going to happen has happened: every timer of the signal is shorter than this.
+    pub(super) async fn quiet(&self) {
+        sleep(Duration::from_mins(15)).await;
+    }
+}

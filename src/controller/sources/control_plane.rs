@@ -1,0 +1,36 @@
+//! Which control plane this is.
+
+use component_base::backoff::Backoff;
+use component_base::readiness::Readiness;
+use component_base::telemetry::error_chain;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{Api, Client};
+use policy::sync::Salt;
+use tokio::time::sleep;
+
+/// The salt of every hash: made of the UID of the control plane's `kube-system`, asked for until it is told.
+///
+/// Needs the right `get` on the Namespace `kube-system`.
+pub async fn salt(client: &Client, readiness: &Readiness) -> Salt {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let condition = readiness.condition("control-plane-identity");
+    let mut failures = 0;
+    loop {
+        let error = match namespaces.get_metadata("kube-system").await {
+            Ok(namespace) => match namespace.metadata.uid {
+                Some(uid) => {
+                    condition.ready();
+                    return Salt::new(&uid);
+                }
+                None => "the Namespace kube-system has no UID".to_owned(),
+            },
+            Err(error) => error_chain(&error),
+        };
+        if failures == 0 {
+            tracing::warn!(error, "failed to read the identity of KCP");
+        }
+        condition.not_ready(error);
+        sleep(Backoff::WATCH.delay(failures, fastrand::u64(..))).await;
+        failures = failures.saturating_add(1);
+    }
+}

@@ -1,0 +1,244 @@
+//! Where an object lives in a runtime's API.
+//!
+//! The kinds that the webhook's manifests may hold are a closed list: a path is known without asking the runtime.
+
+use std::borrow::Cow;
+
+use serde_json::Value;
+
+use super::observed::text;
+
+/// A kind of objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Resource {
+    group: &'static str,
+    kind: &'static str,
+    plural: &'static str,
+    namespaced: bool,
+}
+
+/// One object of a runtime.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Target {
+    resource: Resource,
+    version: Cow<'static, str>,
+    namespace: Option<String>,
+    name: String,
+}
+
+/// An object that has no place.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TargetError {
+    /// Not one of the kinds that we install.
+    #[error("objects of kind `{kind}` ({api_version}) are not known here")]
+    SourceKind {
+        /// `apiVersion`, empty if there is none.
+        api_version: String,
+        /// `kind`, empty if there is none.
+        kind: String,
+    },
+    /// It has no name.
+    #[error("an object of kind `{0}` has no name")]
+    Name(String),
+}
+
+impl Target {
+    /// The place of an object; a namespaced one that names no namespace goes to `default`, as in the public installer.
+    ///
+    /// # Errors
+    /// [`TargetError`] if the kind is not known or there is no name.
+    pub fn of(object: &Value) -> Result<Self, TargetError> {
+        let api_version = text(object, "/apiVersion").unwrap_or_default();
+        let kind = text(object, "/kind").unwrap_or_default();
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let resource = RESOURCES
+            .iter()
+            .find(|it| it.group == group && it.kind == kind && !version.is_empty())
+            .ok_or_else(|| TargetError::SourceKind {
+                api_version: api_version.to_owned(),
+                kind: kind.to_owned(),
+            })?;
+        let name = text(object, "/metadata/name")
+            .filter(|name| !name.is_empty())
+            .ok_or_else(|| TargetError::Name(kind.to_owned()))?;
+        let namespace = text(object, "/metadata/namespace").filter(|it| !it.is_empty());
+        Ok(Self {
+            resource: *resource,
+            version: Cow::Owned(version.to_owned()),
+            namespace: resource
+                .namespaced
+                .then(|| namespace.unwrap_or("default").to_owned()),
+            name: name.to_owned(),
+        })
+    }
+
+    /// A Secret.
+    #[must_use]
+    pub fn secret(namespace: &str, name: &str) -> Self {
+        Self::namespaced(SECRET, namespace, name)
+    }
+
+    /// A Lease.
+    #[must_use]
+    pub fn lease(namespace: &str, name: &str) -> Self {
+        Self::namespaced(LEASE, namespace, name)
+    }
+
+    /// A ConfigMap.
+    #[must_use]
+    pub fn config_map(namespace: &str, name: &str) -> Self {
+        Self::namespaced(CONFIG_MAP, namespace, name)
+    }
+
+    /// A ClusterTrustBundle in a version that the runtime serves.
+    #[must_use]
+    pub fn trust_bundle(version: &str, name: &str) -> Self {
+        Self {
+            resource: TRUST_BUNDLE,
+            version: Cow::Owned(version.to_owned()),
+            namespace: None,
+            name: name.to_owned(),
+        }
+    }
+
+    fn namespaced(resource: Resource, namespace: &str, name: &str) -> Self {
+        Self {
+            resource,
+            version: Cow::Borrowed("v1"),
+            namespace: Some(namespace.to_owned()),
+            name: name.to_owned(),
+        }
+    }
+
+    /// The path below the server's URL, beginning with `/api`.
+    #[must_use]
+    pub fn path(&self) -> String {
+        format!("{}/{}", self.collection(), self.name)
+    }
+
+    /// The path of the objects of its kind in its namespace.
+    #[must_use]
+    pub fn collection(&self) -> String {
+        let Resource { group, plural, .. } = self.resource;
+        let version = &self.version;
+        let root = if group.is_empty() {
+            format!("/api/{version}")
+        } else {
+            format!("/apis/{group}/{version}")
+        };
+        match &self.namespace {
+            Some(namespace) => format!("{root}/namespaces/{namespace}/{plural}"),
+            None => format!("{root}/{plural}"),
+        }
+    }
+
+    /// `apiVersion`.
+    #[must_use]
+    pub fn api_version(&self) -> String {
+        match self.resource.group {
+            "" => self.version.to_string(),
+            group => format!("{group}/{}", self.version),
+        }
+    }
+
+    /// `kind`.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        self.resource.kind
+    }
+
+    /// The API group, empty for the core's, and the plural: what a review of access rights asks for.
+    #[must_use]
+    pub fn resource(&self) -> (&'static str, &'static str) {
+        (self.resource.group, self.resource.plural)
+    }
+
+    /// `metadata.name`.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// `metadata.namespace`.
+    #[must_use]
+    pub fn namespace(&self) -> Option<&str> {
+        self.namespace.as_deref()
+    }
+}
+
+const fn resource(
+    group: &'static str,
+    kind: &'static str,
+    plural: &'static str,
+    namespaced: bool,
+) -> Resource {
+    Resource {
+        group,
+        kind,
+        plural,
+        namespaced,
+    }
+}
+
+const SECRET: Resource = resource("", "Secret", "secrets", true);
+const CONFIG_MAP: Resource = resource("", "ConfigMap", "configmaps", true);
+const LEASE: Resource = resource("coordination.k8s.io", "Lease", "leases", true);
+const TRUST_BUNDLE: Resource = resource(
+    "certificates.k8s.io",
+    "ClusterTrustBundle",
+    "clustertrustbundles",
+    false,
+);
+const RBAC: &str = "rbac.authorization.k8s.io";
+const ADMISSION: &str = "admissionregistration.k8s.io";
+
+const RESOURCES: [Resource; 18] = [
+    SECRET,
+    CONFIG_MAP,
+    TRUST_BUNDLE,
+    resource("", "Namespace", "namespaces", false),
+    resource("", "Service", "services", true),
+    resource("", "ServiceAccount", "serviceaccounts", true),
+    resource("apps", "Deployment", "deployments", true),
+    resource(RBAC, "ClusterRole", "clusterroles", false),
+    resource(RBAC, "ClusterRoleBinding", "clusterrolebindings", false),
+    resource(RBAC, "Role", "roles", true),
+    resource(RBAC, "RoleBinding", "rolebindings", true),
+    resource(
+        "networking.k8s.io",
+        "NetworkPolicy",
+        "networkpolicies",
+        true,
+    ),
+    resource(
+        "policy",
+        "PodDisruptionBudget",
+        "poddisruptionbudgets",
+        true,
+    ),
+    resource(
+        "scheduling.k8s.io",
+        "PriorityClass",
+        "priorityclasses",
+        false,
+    ),
+    LEASE,
+    resource(
+        "autoscaling",
+        "HorizontalPodAutoscaler",
+        "horizontalpodautoscalers",
+        true,
+    ),
+    resource(
+        ADMISSION,
+        "MutatingWebhookConfiguration",
+        "mutatingwebhookconfigurations",
+        false,
+    ),
+    resource(
+        ADMISSION,
+        "ValidatingWebhookConfiguration",
+        "validatingwebhookconfigurations",
+        false,
+    ),
+];

@@ -1,0 +1,182 @@
+//! What keeps a plan from being made, or from saying too much.
+
+use api::kcp::CONTENT_HASH;
+use rstest::rstest;
+use serde_json::json;
+
+use super::api_server::Runtime;
+use super::samples::{desired, document, manifests, secret, sources};
+use crate::sync::compatibility::{Running, TooOld, Version};
+use crate::sync::identity::Claim;
+use crate::sync::observed::NamespaceState;
+use crate::sync::plan::{Blocked, Held, plan};
+use crate::sync::sources::{SourceState, Sources};
+use crate::sync::{Lane, Lanes, SourceKind, status};
+
+/// A webhook that is too old keeps what it has.
+#[test]
+fn a_document_waits_for_a_webhook_that_understands_it() {
+    let before = desired(&sources());
+    let mut runtime = Runtime::new();
+    for mut manifest in manifests("1.7.0") {
+        manifest["metadata"]
+            .as_object_mut()
+            .unwrap()
+            .remove("annotations");
+        runtime.installer_applies(&manifest);
+    }
+    runtime.roll_out();
+    runtime.carry_out(&runtime.plan(&before));
+    runtime.hang();
+    let kept = runtime.live(SourceKind::Configuration).unwrap().clone();
+    let next = desired(&Sources {
+        configuration: document(r#","fipsVariables":["X"]"#),
+        ..sources()
+    });
+    runtime.log.clear();
+    let plan = runtime.plan(&next);
+    runtime.carry_out(&plan);
+    let too_old = TooOld {
+        needed: "0.1.0".parse::<Version>().unwrap(),
+        key: "fipsVariables",
+        running: Running::Foreign,
+    };
+    assert_eq!(plan.held, [Held::TooOld(too_old)]);
+    assert_eq!(plan.content.version, None);
+    assert_eq!(runtime.live(SourceKind::Configuration).unwrap(), &kept);
+    assert_eq!(
+        status::chain(&plan.held[0]),
+        "configuration document not written: key fipsVariables requires webhook version 0.1.0 or later, another one is running"
+    );
+    runtime.roll_out();
+    runtime.converge(&next);
+    assert_eq!(runtime.plan(&next).held, []);
+    assert_ne!(
+        runtime.live(SourceKind::Configuration).unwrap()["metadata"]["annotations"][CONTENT_HASH],
+        kept["metadata"]["annotations"][CONTENT_HASH]
+    );
+}
+
+/// Nothing is written before everything is in order: the namespace has to be there.
+#[rstest]
+#[case::no_namespace(|it: &mut Runtime| it.observed.namespace = NamespaceState::Missing, "Namespace kyma-system not found")]
+#[case::terminating(|it: &mut Runtime| it.observed.namespace = NamespaceState::Terminating, "Namespace kyma-system is being deleted")]
+#[case::rights(|it: &mut Runtime| it.observed.missing_rights = Lanes::both(vec!["patch secrets".to_owned()]), "missing permissions: patch secrets")]
+#[case::unread(|it: &mut Runtime| it.observed.unread = Lanes::both(vec!["get secrets".to_owned()]), "missing permissions: get secrets")]
+#[case::identity(|it: &mut Runtime| it.observed.cluster = None, "cluster not verified: Namespace kube-system of the cluster has no UID")]
+fn blockades(#[case] fault: fn(&mut Runtime), #[case] text: &str) {
+    let mut runtime = Runtime::new();
+    fault(&mut runtime);
+    let plan = runtime.plan(&desired(&sources()));
+    assert!(plan.is_empty());
+    assert_eq!(status::chain(plan.blocked.as_ref().unwrap()), text);
+    assert!(!plan.waits());
+}
+
+/// What is missing in one lane keeps nothing of the other one away.
+#[rstest]
+#[case::of_the_configuration(
+    Lane::Configuration,
+    |it: &str| it.starts_with("apply Secret") || it.starts_with("apply ClusterTrustBundle") || it == "apply ConfigMap/rt-bootstrapper-config"
+)]
+#[case::of_the_webhook(
+    Lane::Webhook,
+    |it: &str| it.contains("ServiceAccount") || it.contains("Deployment") || it.contains("WebhookConfiguration")
+)]
+fn a_missing_permission_blocks_its_lane_alone(
+    #[case] lane: Lane,
+    #[case] is_of_the_lane: fn(&str) -> bool,
+    #[values(false, true)] unread: bool,
+) {
+    let mut runtime = Runtime::new();
+    let observed = &mut runtime.observed;
+    let rights = if unread {
+        &mut observed.unread
+    } else {
+        &mut observed.missing_rights
+    };
+    *rights.get_mut(lane) = vec!["get x".to_owned()];
+    let plan = runtime.plan(&desired(&sources()));
+    assert_eq!(plan.blocked, None);
+    assert_eq!(
+        plan.lanes.get(lane).blocked,
+        Some(Blocked::Rights(vec!["get x".to_owned()]))
+    );
+    runtime.carry_out(&plan);
+    assert!(runtime.log.len() >= 3, "{:?}", runtime.log);
+    assert!(
+        !runtime.log.iter().any(|it| is_of_the_lane(it)),
+        "{:?}",
+        runtime.log
+    );
+}
+
+/// A Deployment that may not be read may run a webhook that does not understand the document.
+#[test]
+fn a_document_with_new_keys_waits_while_the_deployment_may_not_be_read() {
+    let mut runtime = Runtime::converged(&desired(&sources()));
+    runtime.observed.deployment = None;
+    runtime.observed.unread.webhook = vec!["get deployments.apps".to_owned()];
+    let next = desired(&Sources {
+        configuration: document(r#","fipsVariables":["X"]"#),
+        ..sources()
+    });
+    assert!(matches!(*runtime.plan(&next).held, [Held::TooOld(_)]));
+}
+
+#[test]
+fn a_refused_cluster_is_not_written_to() {
+    let runtime = Runtime::new();
+    let mut context = runtime.context();
+    context.claim = Claim {
+        claimed_by: Some("other"),
+        ..Claim::default()
+    };
+    let plan = plan(context, &desired(&sources()), &runtime.observed);
+    assert!(plan.is_empty());
+    assert!(matches!(plan.blocked, Some(Blocked::Identity(_))));
+}
+
+/// Whatever is logged: no credential is in it.
+#[test]
+fn nothing_tells_a_credential() {
+    let sources = Sources {
+        pull_secret: secret("hunter2"),
+        ..sources()
+    };
+    let desired = desired(&sources);
+    let runtime = Runtime::converged(&desired);
+    let plan = Runtime::new().plan(&desired);
+    let text = format!("{sources:?} {desired:?} {plan:?} {:?}", runtime.observed);
+    let stored = runtime.live(SourceKind::PullSecret).unwrap()["data"][".dockerconfigjson"].clone();
+    assert!(!text.contains("hunter2") && !text.contains(stored.as_str().unwrap()));
+    assert!(text.contains("apply /api/v1/namespaces/kyma-system/secrets/registry-credentials"));
+}
+
+/// Whoever writes these on the runtime must not keep its status from being written.
+#[test]
+fn what_a_runtime_says_of_itself_is_bounded_as_in_a_status() {
+    let known = Sources {
+        configuration: SourceState::Unmanaged,
+        ..sources()
+    };
+    let mut runtime = Runtime::converged(&desired(&sources()));
+    let mut said = |hash: &str, version: &str| {
+        let document = runtime.observed.configuration.as_mut().unwrap();
+        document["metadata"]["annotations"][CONTENT_HASH] = json!(hash);
+        let deployment = runtime.observed.deployment.as_mut().unwrap();
+        deployment["metadata"]["labels"]["app.kubernetes.io/version"] = json!(version);
+        let plan = runtime.plan(&desired(&known));
+        let lengths = [
+            plan.found.configuration,
+            plan.content.configuration,
+            plan.installation.version,
+        ];
+        lengths.map(|it| it.map(|it| it.len()))
+    };
+    assert_eq!(
+        said(&"a".repeat(64), &"1".repeat(63)),
+        [Some(64), Some(64), Some(63)]
+    );
+    assert_eq!(said(&"a".repeat(65), &"1".repeat(64)), [None; 3]);
+}

@@ -1,0 +1,262 @@
+//! What is wanted of a runtime.
+
+use api::bootstrapper::ConfigurationStatus;
+use rstest::rstest;
+
+use super::samples::{
+    AT_ONCE, absent, after, bundle, desired, document, mounting, pem, salt, secret, sources,
+    unreadable, what,
+};
+use crate::sync::SourceKind;
+use crate::sync::desired::{Desired, DesiredObject};
+use crate::sync::known::SourceHistory;
+use crate::sync::observed::Names;
+use crate::sync::sources::{SourceError, SourceState, Sources, TrustBundleView, read_trust_bundle};
+
+/// They hold names, data and type, and nothing of the source's metadata.
+#[test]
+fn objects_hold_content_and_our_annotations_alone() {
+    let sources = Sources {
+        trust_bundle: read_trust_bundle(
+            &salt(),
+            Some(TrustBundleView {
+                signer_name: Some("example.com/ca"),
+                trust_bundle: Some(&pem(7)),
+            }),
+        ),
+        ..sources()
+    };
+    let desired = desired(&sources);
+    let [secret, bundle, document] = SourceKind::ALL.map(|kind| match desired.get(kind) {
+        DesiredObject::Present { object, hash } => {
+            assert_eq!(
+                object["metadata"]["annotations"]["rt-bootstrapper.kyma-project.io/content-hash"],
+                hash.to_string()
+            );
+            object.as_ref().clone()
+        }
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(secret["metadata"]["name"], "registry-credentials");
+    assert_eq!(secret["metadata"]["namespace"], "kyma-system");
+    assert_eq!(secret["type"], "kubernetes.io/dockerconfigjson");
+    assert_eq!(
+        secret["data"][".dockerconfigjson"]
+            .as_str()
+            .unwrap()
+            .get(..8),
+        Some("eyJhdXRo")
+    );
+    assert_eq!(bundle["apiVersion"], "certificates.k8s.io/v1beta1");
+    assert_eq!(bundle["metadata"]["name"], "landscape");
+    assert_eq!(bundle["spec"]["signerName"], "example.com/ca");
+    assert_eq!(bundle["spec"]["trustBundle"], pem(7));
+    assert_eq!(document["metadata"]["name"], "rt-bootstrapper-config");
+    let annotations = document["metadata"]["annotations"].as_object().unwrap();
+    assert_eq!(annotations.len(), 3);
+    assert_eq!(
+        annotations["rt-bootstrapper.kyma-project.io/requires-pull-secret"],
+        secret["metadata"]["annotations"]["rt-bootstrapper.kyma-project.io/content-hash"]
+    );
+    assert_eq!(
+        annotations["rt-bootstrapper.kyma-project.io/requires-trust-bundle"],
+        bundle["metadata"]["annotations"]["rt-bootstrapper.kyma-project.io/content-hash"]
+    );
+    for object in [&secret, &bundle, &document] {
+        let keys: Vec<_> = object["metadata"].as_object().unwrap().keys().collect();
+        assert!(
+            keys.iter()
+                .all(|key| ["name", "namespace", "annotations"].contains(&key.as_str())),
+            "{keys:?}"
+        );
+    }
+}
+
+/// Parts are optional. A source that cannot be read changes nothing; what does not depend on it goes over all the same.
+#[rstest]
+#[case::all_there(sources(), true, ["present", "present", "present"])]
+#[case::nothing_ever(absent(), false, ["never", "never", "never"])]
+#[case::all_deleted(absent(), true, ["removed", "removed", "removed"])]
+#[case::bundle_never(Sources { trust_bundle: SourceState::Absent, ..sources() }, false, ["present", "never", "present"])]
+#[case::bundle_deleted(Sources { trust_bundle: SourceState::Absent, ..sources() }, true, ["present", "removed", "present"])]
+#[case::secret_invalid(Sources { pull_secret: unreadable(), ..sources() }, true, ["invalid", "present", "held"])]
+#[case::bundle_invalid(Sources { trust_bundle: unreadable(), ..sources() }, true, ["present", "invalid", "held"])]
+#[case::secret_unmanaged(Sources { pull_secret: SourceState::Unmanaged, ..sources() }, false, ["unmanaged", "present", "present"])]
+#[case::bundle_unmanaged(Sources { trust_bundle: SourceState::Unmanaged, ..sources() }, true, ["present", "unmanaged", "present"])]
+#[case::document_invalid(Sources { configuration: unreadable(), ..sources() }, true, ["present", "present", "invalid"])]
+#[case::document_deleted_secret_invalid(Sources { pull_secret: unreadable(), configuration: SourceState::Absent, ..sources() }, true, ["invalid", "present", "removed"])]
+fn wanted(#[case] now: Sources, #[case] there_before: bool, #[case] expected: [&str; 3]) {
+    let mut known = SourceHistory::default();
+    if there_before {
+        known.advance(&sources(), AT_ONCE);
+    }
+    known.advance(&now, AT_ONCE);
+    let desired = after(&now, &known);
+    assert_eq!(
+        SourceKind::ALL.map(|kind| what(desired.get(kind))),
+        expected
+    );
+    let held = expected[2] == "held" || expected[2] == "invalid";
+    assert_eq!(desired.version.is_none(), held);
+}
+
+/// What the operator gave no name is neither written nor waited for.
+#[test]
+fn a_part_without_a_name_is_off() {
+    let names = Names {
+        pull_secret: None,
+        trust_bundle: Some(String::new()),
+        ..Default::default()
+    };
+    let sources = Sources {
+        pull_secret: unreadable(),
+        ..sources()
+    };
+    let desired = Desired::new(&sources, &SourceHistory::default(), &names);
+    assert_eq!(
+        SourceKind::ALL.map(|kind| what(desired.get(kind))),
+        ["off", "off", "present"]
+    );
+    let DesiredObject::Present { object, .. } = &desired.configuration else {
+        panic!("absent");
+    };
+    assert_eq!(
+        object["metadata"]["annotations"].as_object().unwrap().len(),
+        1
+    );
+}
+
+/// What an object is called on KCP says nothing of its name on the runtime.
+#[test]
+fn each_object_has_the_runtimes_name_for_it() {
+    let names = Names {
+        pull_secret: Some("there".to_owned()),
+        trust_bundle: Some("their-roots".to_owned()),
+        ..Names::default()
+    };
+    let desired = Desired::new(&sources(), &SourceHistory::default(), &names);
+    let written = SourceKind::ALL.map(|kind| match desired.get(kind) {
+        DesiredObject::Present { object, .. } => object["metadata"]["name"].clone(),
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(written, ["there", "their-roots", "rt-bootstrapper-config"]);
+}
+
+/// What the webhook does not read, it must not wait for: a document may name another Secret, or another bundle, than the
+/// ones that are written.
+#[rstest]
+#[case::ours("", Some("registry-credentials"), &["pull-secret", "trust-bundle"])]
+#[case::our_secret_by_name(r#","imagePullSecret":{"name":"registry-credentials"}"#, Some("registry-credentials"), &["pull-secret", "trust-bundle"])]
+#[case::another_secret(r#","imagePullSecret":{"name":"theirs"}"#, Some("registry-credentials"), &["trust-bundle"])]
+#[case::the_secret_that_the_webhook_is_told("", Some("renamed"), &["pull-secret", "trust-bundle"])]
+#[case::the_default_secret_by_name(r#","imagePullSecret":{"name":"registry-credentials"}"#, Some("renamed"), &["trust-bundle"])]
+#[case::no_secret("", None, &["trust-bundle"])]
+#[case::a_renamed_secret_by_name(r#","imagePullSecret":{"name":"renamed"}"#, Some("renamed"), &["pull-secret", "trust-bundle"])]
+#[case::our_bundle(&mounting("landscape"), Some("registry-credentials"), &["pull-secret", "trust-bundle"])]
+#[case::another_bundle(&mounting("theirs"), Some("registry-credentials"), &["pull-secret"])]
+fn a_document_requires_only_what_it_names(
+    #[case] extra: &str,
+    #[case] secret: Option<&str>,
+    #[case] parts: &[&str],
+) {
+    let names = Names {
+        pull_secret: secret.map(str::to_owned),
+        trust_bundle: Some("landscape".to_owned()),
+        ..Names::default()
+    };
+    let sources = Sources {
+        configuration: document(extra),
+        ..sources()
+    };
+    let desired = Desired::new(&sources, &SourceHistory::default(), &names);
+    let DesiredObject::Present { object, .. } = &desired.configuration else {
+        panic!("{:?}", desired.configuration);
+    };
+    let annotations = object["metadata"]["annotations"].as_object().unwrap();
+    let required: Vec<&str> = annotations
+        .keys()
+        .filter_map(|key| key.strip_prefix("rt-bootstrapper.kyma-project.io/requires-"))
+        .collect();
+    assert_eq!(required, parts);
+}
+
+/// What only metadata tells apart is the same content, and so the same version.
+#[test]
+fn equal_contents_are_one_version() {
+    assert_eq!(desired(&sources()), desired(&sources()));
+    for other in [
+        Sources {
+            pull_secret: secret("two"),
+            ..sources()
+        },
+        Sources {
+            trust_bundle: bundle(2),
+            ..sources()
+        },
+        Sources {
+            configuration: document(r#","availableFeatures":[]"#),
+            ..sources()
+        },
+        Sources {
+            trust_bundle: SourceState::Absent,
+            ..sources()
+        },
+    ] {
+        assert_ne!(desired(&other).version, desired(&sources()).version);
+    }
+}
+
+fn said(desired: &Desired) -> ConfigurationStatus {
+    let hash = |kind| match desired.get(kind) {
+        DesiredObject::Present { hash, .. } => Some(hash.to_string()),
+        DesiredObject::Removed | DesiredObject::Untouched(_) => None,
+    };
+    ConfigurationStatus {
+        pull_secret_hash: hash(SourceKind::PullSecret),
+        trust_bundle_hash: hash(SourceKind::TrustBundle),
+        config_map_hash: hash(SourceKind::Configuration),
+        revision: desired.version.map(|it| it.to_string()),
+        last_update_time: None,
+    }
+}
+
+#[test]
+fn a_change_beside_an_invalid_source_is_another_revision() {
+    let invalid = || SourceState::Invalid(SourceError::Key("x"));
+    let one = desired(&Sources {
+        configuration: invalid(),
+        ..sources()
+    });
+    let two = desired(&Sources {
+        configuration: invalid(),
+        pull_secret: secret("two"),
+        ..sources()
+    });
+    assert_eq!((one.version, two.version), (None, None));
+    assert_ne!(one.revision, two.revision);
+    assert_ne!(one.revision, desired(&sources()).revision);
+    // Why a source is invalid changes nothing of what is written.
+    let other = SourceState::Invalid(SourceError::Key("y"));
+    let same = desired(&Sources {
+        configuration: other,
+        ..sources()
+    });
+    assert_eq!(one.revision, same.revision);
+    // A runtime that holds the parts holds all that is wanted, whatever its document.
+    let mut holds_one = said(&one);
+    assert!(one.is_held(Some(&holds_one)) && !two.is_held(Some(&holds_one)));
+    holds_one.config_map_hash = Some("another".to_owned());
+    assert!(one.is_held(Some(&holds_one)));
+    assert!(!one.is_held(None));
+}
+
+#[test]
+fn a_complete_version_is_held_only_as_a_whole() {
+    let wanted = desired(&sources());
+    assert_eq!(wanted.version, Some(wanted.revision));
+    let mut holds = said(&wanted);
+    assert!(wanted.is_held(Some(&holds)));
+    // All three hashes are right, but the document may still require an older part.
+    holds.revision = None;
+    assert!(!wanted.is_held(Some(&holds)));
+}

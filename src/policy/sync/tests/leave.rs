@@ -1,0 +1,230 @@
+use api::kcp::KIM_FIELD_MANAGER;
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::api_server::Runtime;
+use super::samples::{desired, manifests, sources};
+use crate::sync::SourceKind;
+use crate::sync::identity::Claim;
+use crate::sync::observed::{Identity, Made, NamespaceState, Observed};
+use crate::sync::plan::{Blocked, Context, Plan, hand_back, plan, uninstall};
+
+/// The webhook configuration goes first, so that no Pod is sent to a webhook that is not there; what the webhook made goes
+/// once it cannot make it anew.
+#[test]
+fn an_uninstallation() {
+    let mut runtime = Runtime::converged(&desired(&sources()));
+    runtime.webhook_makes(&["a", "b"]);
+    let plan = uninstall(runtime.context(), &runtime.observed);
+    assert!(!plan.has_left());
+    runtime.carry_out(&plan);
+    assert_eq!(
+        runtime.log,
+        [
+            "delete MutatingWebhookConfiguration/webhook-configuration",
+            "delete Deployment/rt-bootstrapper-controller-manager",
+        ]
+    );
+    let plan = uninstall(runtime.context(), &runtime.observed);
+    assert!(plan.is_empty(), "its Pods run: {plan:?}");
+    assert!(!plan.has_left());
+    runtime.pods_end();
+    runtime.log.clear();
+    runtime.carry_out(&uninstall(runtime.context(), &runtime.observed));
+    assert_eq!(
+        runtime.log,
+        [
+            "delete Service/webhook-service",
+            "delete ClusterRole/manager-role",
+            "delete ServiceAccount/manager",
+            "delete Secret/registry-credentials",
+            "delete Secret/registry-credentials",
+            "delete Secret/rt-bootstrapper-webhook-cert",
+            "delete Lease/rt-bootstrapper-webhook",
+            "delete ConfigMap/rt-bootstrapper-config",
+            "delete ClusterTrustBundle/landscape",
+            "delete Secret/registry-credentials",
+            "delete ConfigMap/rt-bootstrapper-owner",
+        ]
+    );
+    assert!(uninstall(runtime.context(), &runtime.observed).has_left());
+}
+
+/// A pass that did not look at what the webhook made cannot tell that nothing of it is left.
+#[test]
+fn uninstallation_that_was_not_looked_at_is_not_finished() {
+    let mut runtime = Runtime::new();
+    runtime.observed.made = None;
+    assert!(!uninstall(runtime.context(), &runtime.observed).has_left());
+    runtime.webhook_makes(&[]);
+    assert!(!uninstall(runtime.context(), &runtime.observed).has_left());
+}
+
+#[test]
+fn many_copies_are_deleted_some_at_a_time() {
+    let mut runtime = Runtime::new();
+    let namespaces: Vec<String> = (0..100).map(|number| format!("n{number}")).collect();
+    let namespaces: Vec<&str> = namespaces.iter().map(String::as_str).collect();
+    runtime.webhook_makes(&namespaces);
+    let plan = uninstall(runtime.context(), &runtime.observed);
+    assert!(plan.steps().all(|step| step.len() <= 32));
+    runtime.carry_out(&plan);
+    assert!(uninstall(runtime.context(), &runtime.observed).has_left());
+}
+
+/// What a Secret has to be to be a copy of ours: another one may carry the label, or the type.
+#[rstest]
+#[case::copy(json!("true"), "kubernetes.io/dockerconfigjson", true)]
+#[case::another_value(json!("false"), "kubernetes.io/dockerconfigjson", false)]
+#[case::no_label(json!(null), "kubernetes.io/dockerconfigjson", false)]
+#[case::another_type(json!("true"), "Opaque", false)]
+fn copies_are_told_by_label_and_type(
+    #[case] label: Value,
+    #[case] kind: &str,
+    #[case] is_ours: bool,
+) {
+    let metadata = json!({
+        "name": "s", "namespace": "n", "uid": "u", "labels": { (api::names::PULL_SECRET_COPY_LABEL): label },
+    });
+    let secret = json!({ "type": kind, "metadata": metadata });
+    assert_eq!(Identity::of_copy(&secret).is_some(), is_ours);
+}
+
+#[test]
+fn an_uninstallation_leaves_what_others_made() {
+    let mut runtime = Runtime::new();
+    for manifest in manifests("0.1.0") {
+        runtime.someone_applies(&manifest, "customer");
+    }
+    runtime.observed.made = Some(Made::default());
+    assert!(uninstall(runtime.context(), &runtime.observed).has_left());
+}
+
+/// The namespace was deleted: what was in it went with it, what is outside still has to go.
+#[test]
+fn an_uninstallation_without_the_namespace() {
+    let mut runtime = Runtime::converged(&desired(&sources()));
+    runtime.webhook_makes(&["a"]);
+    runtime.observed.deployment = None;
+    runtime.observed.namespace = NamespaceState::Missing;
+    let plan = uninstall(runtime.context(), &runtime.observed);
+    let left: Vec<Option<&str>> = plan
+        .steps()
+        .flatten()
+        .map(|it| it.target().namespace())
+        .collect();
+    assert_eq!(left, [None, None, Some("a"), None]);
+}
+
+/// One of the two ways out.
+type Leave = fn(Context<'_>, &Observed) -> Plan;
+
+#[rstest]
+#[case::uninstall(uninstall)]
+#[case::hand_back(hand_back)]
+fn a_refused_cluster_is_left_alone(#[case] leave: Leave) {
+    let runtime = Runtime::converged(&desired(&sources()));
+    let mut context = runtime.context();
+    context.claim = Claim {
+        remembered: Some("another"),
+        ..Claim::default()
+    };
+    let plan = leave(context, &runtime.observed);
+    assert!(plan.is_empty() && plan.blocked.is_some());
+}
+
+/// What may not be read may be there. A right to write tells when it is needed, and what can go goes without it.
+#[rstest]
+#[case::uninstall(uninstall)]
+#[case::hand_back(hand_back)]
+fn what_may_not_be_read_is_not_gone(#[case] leave: Leave) {
+    let mut runtime = Runtime::converged(&desired(&sources()));
+    let rights = ["list b", "get a", "get a"].map(str::to_owned);
+    runtime.observed.unread.webhook = rights.to_vec();
+    let plan = leave(runtime.context(), &runtime.observed);
+    assert!(plan.is_empty());
+    let expected = ["list b", "get a"].map(str::to_owned).to_vec();
+    assert_eq!(plan.blocked, Some(Blocked::Rights(expected)));
+    runtime.observed.missing_rights = std::mem::take(&mut runtime.observed.unread);
+    let plan = leave(runtime.context(), &runtime.observed);
+    assert!(!plan.is_empty() && plan.blocked.is_none());
+}
+
+/// Everything stays, nothing says that we were there, and today's installer owns what it finds.
+#[test]
+fn a_way_back() {
+    let desired = desired(&sources());
+    let mut runtime = Runtime::converged(&desired);
+    let before = runtime.live(SourceKind::PullSecret).unwrap()["data"].clone();
+    let plan = hand_back(runtime.context(), &runtime.observed);
+    runtime.carry_out(&plan);
+    assert!(
+        runtime
+            .log
+            .iter()
+            .all(|it| it.starts_with("transfer") || it == "delete ConfigMap/rt-bootstrapper-owner")
+    );
+    assert_eq!(
+        runtime.log.first().map(String::as_str),
+        Some("transfer ConfigMap/rt-bootstrapper-config")
+    );
+    assert_eq!(runtime.log.len(), 9);
+    assert!(hand_back(runtime.context(), &runtime.observed).is_empty());
+    assert_eq!(
+        runtime.live(SourceKind::PullSecret).unwrap()["data"],
+        before
+    );
+    let objects = SourceKind::ALL
+        .iter()
+        .filter_map(|kind| runtime.live(*kind))
+        .chain(runtime.observed.installed.as_ref().unwrap().values());
+    for object in objects.chain(&runtime.observed.deployment) {
+        let text = object.to_string();
+        assert!(!text.contains("rt-bootstrapper.kyma-project.io/"), "{text}");
+        let managers: Vec<&Value> = object["metadata"]["managedFields"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|it| &it["manager"])
+            .collect();
+        assert_eq!(managers, [KIM_FIELD_MANAGER], "{text}");
+    }
+}
+
+/// There and back again, any number of times.
+#[test]
+fn a_second_take_over_finds_nothing_odd() {
+    let desired = desired(&sources());
+    let mut runtime = Runtime::converged(&desired);
+    for _ in 0..2 {
+        runtime.carry_out(&hand_back(runtime.context(), &runtime.observed));
+        runtime.converge(&desired);
+        assert!(plan(runtime.context(), &desired, &runtime.observed).is_empty());
+    }
+    let managers = runtime.live(SourceKind::PullSecret).unwrap()["metadata"]["managedFields"]
+        .as_array()
+        .unwrap()
+        .len();
+    assert_eq!(managers, 1);
+}
+
+/// The API server keeps other writers' fields apart, and so does the transfer.
+#[test]
+fn other_writers_keep_their_fields() {
+    let desired = desired(&sources());
+    let mut runtime = Runtime::converged(&desired);
+    runtime.someone_applies(
+        &json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "registry-credentials", "namespace": "kyma-system", "labels": {"team": "a"}}}),
+        "customer",
+    );
+    runtime.carry_out(&hand_back(runtime.context(), &runtime.observed));
+    let secret = runtime.live(SourceKind::PullSecret).unwrap();
+    assert_eq!(secret["metadata"]["labels"]["team"], "a");
+    let managers: Vec<&Value> = secret["metadata"]["managedFields"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| &it["manager"])
+        .collect();
+    assert_eq!(managers, ["customer", KIM_FIELD_MANAGER]);
+}

@@ -1,0 +1,173 @@
+//! What a plan writes to a runtime, and deletes.
+
+use api::kcp::REQUIRES_TRUST_BUNDLE;
+use rstest::rstest;
+use serde_json::json;
+
+use super::api_server::Runtime;
+use super::samples::{AT_ONCE, after, desired, sources};
+use crate::sync::SourceKind;
+use crate::sync::known::SourceHistory;
+use crate::sync::plan::Held;
+use crate::sync::sources::{SourceState, Sources};
+
+const SECRET: &str = "apply Secret/registry-credentials";
+const TRUST: &str = "apply ClusterTrustBundle/landscape";
+const DOCUMENT: &str = "apply ConfigMap/rt-bootstrapper-config";
+
+/// Equal content is not written, and applying twice changes nothing.
+#[test]
+fn nothing_differs_nothing_is_done() {
+    let desired = desired(&sources());
+    let runtime = Runtime::converged(&desired);
+    let plan = runtime.plan(&desired);
+    assert!(plan.is_empty(), "{plan:?}");
+    assert!(!plan.waits());
+    assert_eq!(
+        plan.content.version,
+        desired.version.map(|it| it.to_string())
+    );
+    assert_eq!(plan.installation.complete, Some(true));
+}
+
+/// Drift: another client changes the runtime, and the annotations still say what they said.
+#[rstest]
+#[case::secret(SourceKind::PullSecret, "/data/.dockerconfigjson", json!("e30="), &[SECRET])]
+#[case::bundle(SourceKind::TrustBundle, "/spec/trustBundle", json!(""), &[TRUST])]
+#[case::document(SourceKind::Configuration, "/data/rt-bootstrapper-config.json", json!("{}"), &[DOCUMENT])]
+#[case::key_added(SourceKind::Configuration, "/data/other", json!("x"), &[])]
+#[case::label(SourceKind::PullSecret, "/metadata/labels", json!({"a": "b"}), &[])]
+#[case::annotation(SourceKind::PullSecret, "/metadata/annotations", json!({}), &[SECRET])]
+fn drift(
+    #[case] kind: SourceKind,
+    #[case] pointer: &str,
+    #[case] value: serde_json::Value,
+    #[case] writes: &[&str],
+) {
+    let desired = desired(&sources());
+    let mut runtime = Runtime::converged(&desired);
+    let mut live = runtime.live(kind).unwrap().clone();
+    let (parent, key) = pointer.rsplit_once('/').unwrap();
+    live.pointer_mut(parent).unwrap()[key] = value;
+    let observed = &mut runtime.observed;
+    match kind {
+        SourceKind::PullSecret => observed.pull_secret = Some(live),
+        SourceKind::TrustBundle => observed.trust_bundle = Some(live),
+        SourceKind::Configuration => observed.configuration = Some(live),
+    }
+    runtime.carry_out(&runtime.plan(&desired));
+    assert_eq!(runtime.log, writes);
+}
+
+#[test]
+fn a_deleted_object_comes_back() {
+    let desired = desired(&sources());
+    let mut runtime = Runtime::converged(&desired);
+    runtime.observed.trust_bundle = None;
+    runtime.carry_out(&runtime.plan(&desired));
+    assert_eq!(runtime.log, [TRUST]);
+}
+
+/// A Secret's type cannot be changed in place, nor can the data of an immutable Secret.
+#[rstest]
+#[case::other_type(json!({"type": "Opaque"}), &["delete Secret/registry-credentials", SECRET])]
+#[case::frozen_and_equal(json!({"immutable": true}), &[])]
+#[case::frozen_and_different(json!({"immutable": true, "data": {".dockerconfigjson": "e30="}}), &["delete Secret/registry-credentials", SECRET])]
+fn what_cannot_be_changed_is_replaced(#[case] changes: serde_json::Value, #[case] writes: &[&str]) {
+    let desired = desired(&sources());
+    let mut runtime = Runtime::converged(&desired);
+    for (key, value) in changes.as_object().unwrap() {
+        runtime.observed.pull_secret.as_mut().unwrap()[key] = value.clone();
+    }
+    runtime.carry_out(&runtime.plan(&desired));
+    assert_eq!(runtime.log, writes);
+}
+
+/// A key that is removed on KCP disappears on the runtime, also where today's installer wrote it.
+#[test]
+fn a_key_that_the_installer_wrote_and_that_is_gone_disappears() {
+    let desired = desired(&sources());
+    let mut runtime = Runtime::new();
+    runtime.installer_applies(&json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": { "name": "rt-bootstrapper-config", "namespace": "kyma-system" },
+        "data": { "old": "1", "rt-bootstrapper-config.json": "{}" },
+    }));
+    runtime.converge(&desired);
+    let live = runtime.live(SourceKind::Configuration).unwrap();
+    assert!(live["data"].get("old").is_none(), "{live}");
+    assert_eq!(
+        runtime
+            .log
+            .iter()
+            .filter(|it| it.starts_with("transfer"))
+            .count(),
+        1
+    );
+    let managers: Vec<_> = live["metadata"]["managedFields"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| &it["manager"])
+        .collect();
+    assert_eq!(managers, ["rt-bootstrapper-controller"]);
+}
+
+/// A stranger's Secret is never deleted, even under our name.
+#[test]
+fn only_ours_is_removed() {
+    let mut known = SourceHistory::default();
+    known.advance(&sources(), AT_ONCE);
+    let now = Sources {
+        pull_secret: SourceState::Absent,
+        ..sources()
+    };
+    known.advance(&now, AT_ONCE);
+    let desired = after(&now, &known);
+    let mut runtime = Runtime::converged(&desired);
+    runtime.someone_applies(
+        &json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "registry-credentials", "namespace": "kyma-system"}}),
+        "customer",
+    );
+    assert!(runtime.plan(&desired).is_empty());
+}
+
+/// A runtime whose API has no ClusterTrustBundles gets the rest, and nothing waits for the bundle.
+#[test]
+fn without_bundles_the_rest_goes_over() {
+    let desired = desired(&sources());
+    let mut runtime = Runtime::new();
+    runtime.observed.trust_bundles = None;
+    runtime.converge(&desired);
+    let plan = runtime.plan(&desired);
+    assert_eq!(plan.held, [Held::NotServed]);
+    assert_eq!(plan.content.version, None);
+    assert!(runtime.observed.trust_bundle.is_none());
+    let document = runtime.live(SourceKind::Configuration).unwrap();
+    assert_eq!(
+        document["metadata"]["annotations"][REQUIRES_TRUST_BUNDLE],
+        "none"
+    );
+}
+
+#[test]
+fn the_bundle_goes_over_in_the_version_that_is_served() {
+    let desired = desired(&sources());
+    let mut runtime = Runtime::new();
+    runtime.observed.trust_bundles = Some("v1".to_owned());
+    let plan = runtime.plan(&desired);
+    let action = plan
+        .steps()
+        .flatten()
+        .find(|it| it.target().kind() == "ClusterTrustBundle")
+        .unwrap();
+    assert_eq!(
+        action.target().path(),
+        "/apis/certificates.k8s.io/v1/clustertrustbundles/landscape"
+    );
+    let crate::sync::plan::Action::Apply { object, .. } = action else {
+        panic!("{action:?}");
+    };
+    assert_eq!(object["apiVersion"], "certificates.k8s.io/v1");
+    runtime.converge(&desired);
+}

@@ -1,0 +1,230 @@
+//! Whatever happens in whatever order, what has to hold holds.
+
+mod rollouts;
+mod signals;
+
+use std::collections::BTreeSet;
+
+use api::kcp::{CONTENT_HASH, REQUIRES_PULL_SECRET, REQUIRES_TRUST_BUNDLE};
+use proptest::prelude::*;
+use serde_json::Value;
+
+use super::api_server::Runtime;
+use super::samples::{AT_ONCE, NOT_YET, after, bundle, document, secret, source_names};
+use crate::sync::SourceKind;
+use crate::sync::identity::Claim;
+use crate::sync::known::{Absence, SourceHistory};
+use crate::sync::plan::{Action, plan};
+use crate::sync::sources::{SourceError, SourceState, Sources, Summary};
+
+/// A state of one source: absent, invalid, not looked for, or one of three contents.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Source {
+    Absent,
+    Invalid,
+    Unmanaged,
+    Content(u8),
+}
+
+fn source() -> impl Strategy<Value = Source> {
+    prop_oneof![
+        1 => Just(Source::Absent),
+        1 => Just(Source::Invalid),
+        1 => Just(Source::Unmanaged),
+        3 => (1u8..4).prop_map(Source::Content),
+    ]
+}
+
+fn reading<T>(source: Source, content: impl Fn(u8) -> SourceState<T>) -> SourceState<T> {
+    match source {
+        Source::Absent => SourceState::Absent,
+        Source::Invalid => SourceState::Invalid(SourceError::Key("x")),
+        Source::Unmanaged => SourceState::Unmanaged,
+        Source::Content(it) => content(it),
+    }
+}
+
+fn sources([pull_secret, trust_bundle, configuration]: [Source; 3]) -> Sources {
+    Sources {
+        names: source_names(),
+        pull_secret: reading(pull_secret, |it| secret(&it.to_string())),
+        trust_bundle: reading(trust_bundle, bundle),
+        configuration: reading(configuration, |it| {
+            document(&format!(r#","fipsVariables":["V{it}"]"#))
+        }),
+    }
+}
+
+/// What may happen to a runtime between two passes.
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    Lost(SourceKind),
+    Edited(SourceKind),
+    Frozen,
+    PodsHang,
+    PodsComeUp,
+    InstallerWrites,
+}
+
+fn fault() -> impl Strategy<Value = Fault> {
+    let kind = || prop::sample::select(SourceKind::ALL.to_vec());
+    prop_oneof![
+        kind().prop_map(Fault::Lost),
+        kind().prop_map(Fault::Edited),
+        Just(Fault::Frozen),
+        Just(Fault::PodsHang),
+        Just(Fault::PodsComeUp),
+        Just(Fault::InstallerWrites),
+    ]
+}
+
+fn make(fault: Fault, runtime: &mut Runtime) {
+    let slot = |runtime: &mut Runtime, kind| match kind {
+        SourceKind::PullSecret => runtime.observed.pull_secret.take(),
+        SourceKind::TrustBundle => runtime.observed.trust_bundle.take(),
+        SourceKind::Configuration => runtime.observed.configuration.take(),
+    };
+    match fault {
+        Fault::Lost(kind) => drop(slot(runtime, kind)),
+        Fault::Edited(kind) => {
+            let edited = slot(runtime, kind).map(|mut live| {
+                live["data"] = serde_json::json!({ "edited": "x" });
+                live["spec"]["trustBundle"] = "edited".into();
+                live
+            });
+            match kind {
+                SourceKind::PullSecret => runtime.observed.pull_secret = edited,
+                SourceKind::TrustBundle => runtime.observed.trust_bundle = edited,
+                SourceKind::Configuration => runtime.observed.configuration = edited,
+            }
+        }
+        Fault::Frozen => {
+            if let Some(live) = &mut runtime.observed.pull_secret {
+                live["immutable"] = true.into();
+            }
+        }
+        Fault::PodsHang => runtime.hang(),
+        Fault::PodsComeUp => runtime.roll_out(),
+        Fault::InstallerWrites => {
+            for manifest in super::samples::manifests("1.7.0") {
+                runtime.installer_applies(&manifest);
+            }
+        }
+    }
+}
+
+fn kind_of(action: &Action) -> Option<SourceKind> {
+    match (action.target().kind(), action.target().name()) {
+        ("Secret", _) => Some(SourceKind::PullSecret),
+        ("ClusterTrustBundle", _) => Some(SourceKind::TrustBundle),
+        ("ConfigMap", "rt-bootstrapper-config") => Some(SourceKind::Configuration),
+        _ => None,
+    }
+}
+
+/// Whether an action leaves a document as it is, but for what it requires.
+fn is_renewal(action: &Action, runtime: &Runtime) -> bool {
+    let Action::Apply { object, .. } = action else {
+        return false;
+    };
+    let live = runtime.live(SourceKind::Configuration);
+    let hash = |it: &Value| it["metadata"]["annotations"][CONTENT_HASH].clone();
+    object["kind"] == "ConfigMap"
+        && live.is_some_and(|live| live["data"] == object["data"] && hash(live) == hash(object))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// A plan is empty after its own effect; an invalid or never-seen source yields no action on its object; parts go
+    /// before the document; a refused cluster gets nothing.
+    #[test]
+    fn plans(
+        history in prop::collection::vec(
+            ([source(), source(), source()], any::<bool>(), prop::collection::vec(fault(), 0..3)), 1..6,
+        ),
+    ) {
+        let mut runtime = Runtime::new();
+        let mut known = SourceHistory::default();
+        let mut seen: BTreeSet<SourceKind> = BTreeSet::new();
+        for (state, waits, faults) in history {
+            for it in faults {
+                make(it, &mut runtime);
+            }
+            let sources = sources(state);
+            known.advance(&sources, if waits { NOT_YET } else { AT_ONCE });
+            let is_pending = |kind| matches!(known.absence(kind, sources.names.get(kind)), Absence::Pending { .. });
+            seen.extend(SourceKind::ALL.into_iter().filter(|kind| matches!(sources.summary(*kind), Summary::Valid(_))));
+            let desired = after(&sources, &known);
+            let planned = runtime.plan(&desired);
+            let order: Vec<(usize, &Action)> = planned.steps().enumerate()
+                .flat_map(|(index, step)| step.iter().map(move |action| (index, action)))
+                .collect();
+            for (_, action) in &order {
+                if let Some(kind) = kind_of(action) {
+                    prop_assert!(seen.contains(&kind), "{action:?} of a source that never existed");
+                    let usable = !matches!(sources.summary(kind), Summary::Invalid | Summary::Unmanaged);
+                    prop_assert!(usable || is_renewal(action, &runtime), "{action:?} of an unusable source");
+                    prop_assert!(!is_pending(kind) || is_renewal(action, &runtime), "{action:?} of a missing source");
+                }
+            }
+            let step_of = |wanted: SourceKind| order.iter()
+                .filter(|(_, it)| matches!(it, Action::Apply { .. }) && kind_of(it) == Some(wanted))
+                .map(|(index, _)| *index).max();
+            if let Some(document) = step_of(SourceKind::Configuration) {
+                for part in [SourceKind::PullSecret, SourceKind::TrustBundle] {
+                    prop_assert!(step_of(part).is_none_or(|it| it < document));
+                }
+            }
+            let mut refused = runtime.context();
+            refused.claim = Claim { remembered: Some("another"), ..Claim::default() };
+            prop_assert!(plan(refused, &desired, &runtime.observed).is_empty());
+
+            runtime.carry_out(&planned);
+            let again = runtime.plan(&desired);
+            prop_assert!(again.is_empty(), "{:?} after {:?}", again, planned);
+            for (key, part) in [(REQUIRES_PULL_SECRET, SourceKind::PullSecret), (REQUIRES_TRUST_BUNDLE, SourceKind::TrustBundle)] {
+                let says = |kind, key: &str| runtime.live(kind).and_then(|it| it["metadata"]["annotations"][key].as_str());
+                if let (Some(required), Some(held)) = (says(SourceKind::Configuration, key), says(part, CONTENT_HASH)) {
+                    prop_assert_eq!(required, held, "the webhook would wait for ever");
+                }
+            }
+        }
+        runtime.roll_out();
+        let desired = after(&sources([Source::Content(1); 3]), &known);
+        runtime.converge(&desired);
+        prop_assert_eq!(runtime.plan(&desired).content.version, desired.version.map(|it| it.to_string()));
+    }
+
+    /// A pass that stops anywhere leaves nothing that the next one cannot mend.
+    #[test]
+    fn interrupted_passes(state in [source(), source(), source()], cuts in prop::collection::vec(0usize..12, 0..5)) {
+        let mut runtime = Runtime::new();
+        make(Fault::InstallerWrites, &mut runtime);
+        let mut known = SourceHistory::default();
+        known.advance(&sources([Source::Content(9); 3]), AT_ONCE);
+        let sources = sources(state);
+        known.advance(&sources, AT_ONCE);
+        let desired = after(&sources, &known);
+        for cut in cuts {
+            let mut plan = runtime.plan(&desired);
+            let done: Vec<Action> = plan.steps().flatten().take(cut).cloned().collect();
+            for action in &done {
+                runtime.apply_action(action);
+            }
+            plan.stop(&done);
+            let content = &plan.content;
+            for (kind, said) in [
+                (SourceKind::PullSecret, &content.pull_secret),
+                (SourceKind::TrustBundle, &content.trust_bundle),
+                (SourceKind::Configuration, &content.configuration),
+            ] {
+                let there = runtime.live(kind).and_then(|it| it["metadata"]["annotations"][CONTENT_HASH].as_str());
+                prop_assert_eq!(said.as_deref(), there, "{:?} after {:?}", kind, done);
+            }
+            prop_assert_eq!(plan.writes_content, runtime.plan(&desired).writes_content);
+            prop_assert!(content.version.is_none() || !plan.writes_content);
+        }
+        runtime.converge(&desired);
+    }
+}
