@@ -8,6 +8,8 @@ mod feature;
 pub mod json;
 pub mod kcp;
 pub mod names;
+#[cfg(feature = "crds")]
+pub mod rollout;
 pub mod suggest;
 
 pub use feature::{ALL_KEY, Feature, FeatureSet, FeatureSetIter, UnknownFeature};

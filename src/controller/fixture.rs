@@ -66,7 +66,8 @@ impl ControlPlane {
     }
 
     pub(crate) fn in_namespace(mode: Mode, namespace: &'static str) -> Self {
-        let server = ApiServer::with_kinds([&kinds::RUNTIMES, &kinds::BOOTSTRAPPERS]);
+        let server =
+            ApiServer::with_kinds([&kinds::RUNTIMES, &kinds::BOOTSTRAPPERS, &kinds::ROLLOUTS]);
         server.behave(|it| it.rights = mode.rights(namespace));
         server.namespace(namespace);
         Self { server, namespace }

@@ -153,6 +153,13 @@ pub static BOOTSTRAPPERS: Kind = custom(
     "RuntimeBootstrapper",
 );
 
+/// `RuntimeBootstrapperRollout` of the controller.
+pub static ROLLOUTS: Kind = custom(
+    "operator.kyma-project.io/v1alpha1",
+    "runtimebootstrapperrollouts",
+    "RuntimeBootstrapperRollout",
+);
+
 /// `Kyma` of lifecycle-manager.
 pub static KYMAS: Kind = custom("operator.kyma-project.io/v1beta2", "kymas", "Kyma");
 

@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use rstest::rstest;
 use serde_json::json;
 use tempfile::TempDir;
-use testkit::apiserver::kinds::{BOOTSTRAPPERS, RUNTIMES};
+use testkit::apiserver::kinds::{BOOTSTRAPPERS, ROLLOUTS, RUNTIMES};
 use testkit::apiserver::{ApiServer, Recorded};
 use testkit::pki::Authority;
 use testkit::tls::TlsServer;
@@ -39,7 +39,7 @@ impl Drop for Env {
 impl Env {
     /// Another replica holds the lease for an hour.
     async fn start(controllers: &str) -> Self {
-        let kcp = ApiServer::with_kinds([&RUNTIMES, &BOOTSTRAPPERS]);
+        let kcp = ApiServer::with_kinds([&RUNTIMES, &BOOTSTRAPPERS, &ROLLOUTS]);
         kcp.namespace("kcp-system");
         kcp.put(&json!({
             "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",

@@ -92,7 +92,7 @@ fn resident() -> usize {
 
 #[tokio::test]
 async fn what_is_kept_of_an_idle_runtime_is_small() {
-    let server = ApiServer::with_kinds([&kinds::RUNTIMES, &kinds::BOOTSTRAPPERS]);
+    let server = ApiServer::with_kinds([&kinds::RUNTIMES, &kinds::BOOTSTRAPPERS, &kinds::ROLLOUTS]);
     (0..RUNTIMES)
         .flat_map(objects)
         .for_each(|it| server.put(&it));

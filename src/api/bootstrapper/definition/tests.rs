@@ -41,8 +41,10 @@ fn the_definition_says_what_the_constants_say() {
 }
 
 /// The API server refuses CEL rules whose cost it cannot bound, and nobody should be able to fill a store.
-#[test]
-fn every_text_and_list_of_the_schema_is_bounded() {
+#[rstest]
+#[case::runtime_bootstrapper(crd())]
+#[case::rollout(crate::rollout::crd())]
+fn every_text_and_list_of_the_schema_is_bounded(#[case] crd: CustomResourceDefinition) {
     fn unbounded(path: &str, schema: &Value, found: &mut Vec<String>) {
         let bounded = ["maxLength", "enum", "maxItems"]
             .iter()
@@ -57,7 +59,7 @@ fn every_text_and_list_of_the_schema_is_bounded() {
             unbounded(&format!("{path}[]"), items, found);
         }
     }
-    let schema = serde_json::to_value(&crd().spec.versions[0].schema).unwrap();
+    let schema = serde_json::to_value(&crd.spec.versions[0].schema).unwrap();
     let mut found = Vec::new();
     unbounded("", &schema["openAPIV3Schema"], &mut found);
     assert_eq!(found, Vec::<String>::new());

@@ -1,0 +1,185 @@
+//! The objects of kind `RuntimeBootstrapperRollout`: what operators ask for, and the progress that the controller reports.
+//!
+//! The controller creates each object and writes its status, at most once a second and only when it differs. Operators own the
+//! spec and the annotations. Not in here: what a rollout is (`policy::sync::rollout`).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use api::bootstrapper::{Condition, ConditionStatus, GROUP, VERSION};
+use api::kcp::CONTROLLER_FIELD_MANAGER;
+use api::rollout::{
+    COMPLETED, KIND, ROLLBACK_ANNOTATION, RolloutStatus, RuntimeBootstrapperRollout,
+    RuntimeBootstrapperRolloutSpec, STOPPED,
+};
+use component_base::backoff::Backoff;
+use component_base::readiness::Readiness;
+use component_base::telemetry::error_chain;
+use component_base::watch::keep_watching;
+use futures::StreamExt as _;
+use futures::stream::BoxStream;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::runtime::watcher::{Config, Event};
+use kube::{Api, Client, ResourceExt as _};
+use serde_json::json;
+use tokio::sync::watch::Receiver;
+use tokio::time::sleep;
+
+/// Pause before a changed status is written, so that a burst of changes is one write.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// What is stored in one object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Stored {
+    /// Whether an operator paused the rollout.
+    pub(crate) paused: bool,
+    /// The revision of the rollback annotation.
+    pub(crate) rollback: Option<String>,
+    /// Generation of the spec.
+    pub(crate) generation: Option<i64>,
+    /// The status that the last leader wrote.
+    pub(crate) status: RolloutStatus,
+}
+
+impl From<RuntimeBootstrapperRollout> for Stored {
+    fn from(object: RuntimeBootstrapperRollout) -> Self {
+        Self {
+            paused: object.spec.paused,
+            rollback: object.annotations().get(ROLLBACK_ANNOTATION).cloned(),
+            generation: object.metadata.generation,
+            status: object.status.unwrap_or_default(),
+        }
+    }
+}
+
+/// All objects by name, after each change; nothing before the first complete list. A deleted object pauses nothing.
+pub(crate) fn watch(
+    client: &Client,
+    namespace: &str,
+    readiness: &Readiness,
+) -> BoxStream<'static, BTreeMap<String, Stored>> {
+    let api: Api<RuntimeBootstrapperRollout> = Api::namespaced(client.clone(), namespace);
+    let check = readiness.condition("rollout-watch");
+    let mut stored = BTreeMap::new();
+    let mut listed = BTreeMap::new();
+    keep_watching(api, Config::default(), check)
+        .filter_map(move |event| {
+            let is_complete = match event {
+                Event::Init => {
+                    listed = BTreeMap::new();
+                    false
+                }
+                Event::InitApply(object) => {
+                    listed.insert(object.name_any(), Stored::from(object));
+                    false
+                }
+                Event::InitDone => {
+                    stored = std::mem::take(&mut listed);
+                    true
+                }
+                Event::Apply(object) => {
+                    stored.insert(object.name_any(), Stored::from(object));
+                    true
+                }
+                Event::Delete(object) => {
+                    stored.remove(&object.name_any());
+                    true
+                }
+            };
+            let now = is_complete.then(|| stored.clone());
+            async move { now }
+        })
+        .boxed()
+}
+
+/// Creates the object if it does not exist, and writes its status whenever another one is sent. Ends when the sender is
+/// dropped.
+pub(crate) async fn publish(
+    client: Client,
+    namespace: String,
+    name: &'static str,
+    mut status: Receiver<Option<RolloutStatus>>,
+) {
+    let objects: Api<RuntimeBootstrapperRollout> = Api::namespaced(client, &namespace);
+    let mut failures = 0;
+    let mut written = None;
+    while status.changed().await.is_ok() {
+        sleep(INTERVAL).await;
+        let Some(wanted) = status.borrow_and_update().clone() else {
+            continue;
+        };
+        if written.as_ref() == Some(&wanted) {
+            continue;
+        }
+        match write(&objects, name, &wanted).await {
+            Ok(()) => {
+                failures = 0;
+                written = Some(wanted);
+            }
+            Err(error) => {
+                let error = error_chain(&error);
+                tracing::warn!(name, error, "failed to update rollout status, backing off");
+                status.mark_changed();
+                sleep(Backoff::WATCH.delay(failures, fastrand::u64(..))).await;
+                failures += 1;
+            }
+        }
+    }
+}
+
+async fn write(
+    objects: &Api<RuntimeBootstrapperRollout>,
+    name: &str,
+    status: &RolloutStatus,
+) -> kube::Result<()> {
+    let body = json!({
+        "apiVersion": format!("{GROUP}/{VERSION}"),
+        "kind": KIND,
+        "metadata": { "name": name },
+        "status": status,
+    });
+    let parameters = PatchParams::apply(CONTROLLER_FIELD_MANAGER).force();
+    let patch = Patch::Apply(&body);
+    match objects.patch_status(name, &parameters, &patch).await {
+        Err(kube::Error::Api(error)) if error.is_not_found() => {
+            let spec = RuntimeBootstrapperRolloutSpec::default();
+            let object = RuntimeBootstrapperRollout::new(name, spec);
+            match objects.create(&PostParams::default(), &object).await {
+                Err(kube::Error::Api(error)) if error.is_already_exists() => {}
+                created => drop(created?),
+            }
+            objects.patch_status(name, &parameters, &patch).await?;
+        }
+        patched => drop(patched?),
+    }
+    Ok(())
+}
+
+/// The two conditions of a rollout; a status that does not change keeps its transition time. `now` is RFC 3339.
+pub(crate) fn conditions(
+    previous: &[Condition],
+    completed: (bool, &str, String),
+    stopped: (bool, &str, String),
+    generation: Option<i64>,
+    now: &str,
+) -> Vec<Condition> {
+    let condition = |kind: &str, (status, reason, message): (bool, &str, String)| {
+        let status = if status {
+            ConditionStatus::True
+        } else {
+            ConditionStatus::False
+        };
+        let before = previous
+            .iter()
+            .find(|it| it.kind == kind && it.status == status);
+        Condition {
+            kind: kind.to_owned(),
+            status,
+            observed_generation: generation,
+            last_transition_time: before.map_or(now, |it| &it.last_transition_time).to_owned(),
+            reason: reason.to_owned(),
+            message,
+        }
+    };
+    vec![condition(COMPLETED, completed), condition(STOPPED, stopped)]
+}
