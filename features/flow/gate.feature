@@ -11,9 +11,9 @@ Feature: A Runtime is not Ready while its webhook does not answer
 
   @serial
   Scenario: KEB does not create a Kyma in mode direct while the RuntimeBootstrapper is not Ready
-    Given ConfigMap "kcp-system/rt-bootstrapper-rollout" is patched with:
+    Given ConfigMap "kcp-system/rt-bootstrapper-config" is patched with:
       """
-      metadata: {annotations: {rt-bootstrapper.kyma-project.io/paused: "true"}}
+      data: {rt-bootstrapper-config.json: "{"}
       """
     When KEB provisions Runtime "one" in mode direct with module "pause"
     Then field status.state of Runtime "one" is "Ready"

@@ -75,12 +75,6 @@ pub const OWNER_RUNTIME_ID: &str = "runtimeID";
 /// Key of [`OWNER_CONFIG_MAP`]: the control plane, as a hash of its `kube-system` UID.
 pub const OWNER_CONTROL_PLANE: &str = "controlPlaneID";
 
-/// ConfigMap on KCP in which the progress of the rollout stands.
-pub const ROLLOUT: &str = "rt-bootstrapper-rollout";
-
-/// Annotation on [`ROLLOUT`] with which an operator stops it for a while; its value is `"true"`.
-pub const ROLLOUT_PAUSED: &str = "rt-bootstrapper.kyma-project.io/paused";
-
 /// Annotation on a `RuntimeBootstrapper` that accepts a rebuilt cluster: the UID of the new `kube-system`.
 pub const ACCEPT_CLUSTER_UID_ANNOTATION: &str =
     "rt-bootstrapper.kyma-project.io/accept-cluster-uid";

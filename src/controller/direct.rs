@@ -1,7 +1,8 @@
 //! The long-term mode: the controller itself installs the webhook on every runtime and keeps its content in step.
 //!
 //! Gather (`gather`: one round trip), decide (`policy::sync`), apply (`apply`: one server-side apply per object
-//! that differs), report (`report`, `writer`). `conductor` knows who is due. Runs on the leader only.
+//! that differs), report (`report`, `writer`). `policy::sync::scheduler` says which runtime is due in which lane, and what may
+//! be written; `dispatch` starts it. Runs on the leader only.
 //!
 //! Invariants:
 //! - nothing is written to a cluster before its identity, what it serves and our rights there were looked at;
@@ -17,8 +18,11 @@
 //!   verbs: [get, list, watch]
 //! - apiGroups: [""]
 //!   resources: [configmaps]
-//!   resourceNames: [rt-bootstrapper-direct-state, rt-bootstrapper-rollout]
+//!   resourceNames: [rt-bootstrapper-direct-state]
 //!   verbs: [create, get, list, patch, update, watch]
+//! - apiGroups: [apps]
+//!   resources: [controllerrevisions]      # manifests of earlier revisions of the webhook
+//!   verbs: [create, delete, list]
 //! - apiGroups: [infrastructuremanager.kyma-project.io]
 //!   resources: [runtimes]                 # patched once, when a runtime is handed back: the signal
 //!   verbs: [list, patch, watch]
@@ -42,9 +46,10 @@ use component_base::readiness::Readiness;
 use kube::Client;
 use kube::core::Selector;
 use kube::runtime::events::Reporter;
+use policy::sync::Lanes;
 use policy::sync::Salt;
 use policy::sync::observed::Names;
-use policy::sync::waves::{Budget, RUNNING_DEADLINE, Settings as Waves};
+use policy::sync::rollout::{MaxFailures, Settings as Rollout, Step};
 use tokio_util::sync::CancellationToken;
 
 use super::DELETION_GRACE;
@@ -56,18 +61,17 @@ mod access;
 mod apply;
 mod claims;
 mod compact_status;
-mod conductor;
+mod completion;
+mod dispatch;
 mod events;
 mod gather;
-mod installations;
 mod lifecycle;
 mod metrics;
-mod pass;
-mod progress;
-mod queue;
+mod reconcile;
 mod report;
+mod revisions;
 mod rights;
-mod rollout;
+mod rollout_status;
 mod store;
 mod watches;
 mod writer;
@@ -75,11 +79,17 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-pub use installations::{Installations, ManifestsError, Render};
 pub use metrics::DirectMetrics;
+pub use revisions::{Installations, ManifestsError, Render};
 
 /// What the record of direct mode is called.
 pub const DIRECT_STATE: &str = "rt-bootstrapper-direct-state";
+
+/// Reconciles of the webhook lane at once, at a quarter of a megabyte each; twice as many while some of them are slow.
+const WEBHOOK_RECONCILES: usize = 48;
+
+/// A reconcile that takes longer does not keep others from starting.
+const SLOW: Duration = Duration::from_secs(2);
 
 /// What can be set.
 #[derive(Clone, Debug)]
@@ -117,8 +127,8 @@ pub struct DirectSettings {
     pub together: Duration,
     /// How long a source that was rolled out may be missing before that counts as its deletion.
     pub deletion_grace: Duration,
-    /// How a new version goes out.
-    pub waves: Waves,
+    /// Steps and limits of the rollouts.
+    pub rollouts: Lanes<Rollout>,
 }
 
 impl Default for DirectSettings {
@@ -145,11 +155,19 @@ impl Default for DirectSettings {
             statuses_per_second: NonZeroU32::MIN.saturating_add(99),
             together: Duration::from_millis(200),
             deletion_grace: DELETION_GRACE,
-            waves: Waves {
-                size: None,
-                failure_budget: Budget::Percent(10),
-                paused: false,
-                deadline: RUNNING_DEADLINE,
+            rollouts: Lanes {
+                configuration: Rollout::new(vec![Step::Percent(100)]),
+                webhook: Rollout {
+                    soak: Duration::from_mins(2),
+                    max_failures: Some(MaxFailures::Percent(2)),
+                    keeps_revisions: true,
+                    ..Rollout::new(vec![
+                        Step::Count(1),
+                        Step::Percent(1),
+                        Step::Percent(10),
+                        Step::Percent(100),
+                    ])
+                },
             },
         }
     }

@@ -134,6 +134,11 @@ impl ControlPlane {
         requests
     }
 
+    /// Number of Events with a reason that were created so far.
+    pub(crate) fn events_of(&self, reason: &str) -> usize {
+        self.events().iter().filter(|it| *it == reason).count()
+    }
+
     /// Reasons of the Events that were created so far.
     pub(crate) fn events(&self) -> Vec<String> {
         let created = self.requests_of("create events");

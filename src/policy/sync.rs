@@ -2,7 +2,7 @@
 //!
 //! [`sources`] are read and understood once a change, [`desired`] is computed once for all runtimes, [`plan`] compares it
 //! with what one runtime holds, [`status`] says what came of it. [`signal`] is the interim mode, in which today's manager
-//! does the writing, and [`waves`] says who may start.
+//! does the writing. [`rollout`] says which runtimes may start with a revision, [`scheduler`] when each is reconciled.
 //!
 //! Invariants: a source that is absent for ever, unreadable or invalid yields no action on its object; nothing is written
 //! while the identity of the runtime is in doubt; a plan computed after its own effect is empty.
@@ -20,11 +20,12 @@ mod lane;
 pub mod manifests;
 pub mod observed;
 pub mod plan;
+pub mod rollout;
+pub mod scheduler;
 pub mod signal;
 pub mod sources;
 pub mod status;
 pub mod target;
-pub mod waves;
 
 #[cfg(test)]
 mod tests;

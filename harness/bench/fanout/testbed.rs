@@ -135,6 +135,9 @@ impl<'a> Testbed<'a> {
             // The fleet is on loopback, which is no place for a runtime otherwise.
             "--allow-loopback-runtimes".to_owned(),
             "--leader-elect-identity=bench".to_owned(),
+            // As where a rollout was completed before: a runtime that joins does not wait for steps.
+            "--rollout-steps=100%".to_owned(),
+            "--rollout-soak-duration=0s".to_owned(),
         ]
     }
 

@@ -1,10 +1,8 @@
 //! The controller on KCP: its flags, replicas, Lease, permissions, metrics, and the rollout.
 
-use api::kcp::{KCP_NAMESPACE, ROLLOUT};
 use cucumber::gherkin::{Step, StepType};
 
 use super::prelude::*;
-use crate::synchronization::control_plane::named_config_map;
 use crate::synchronization::controller::{ACCOUNT, Controller, Installation};
 
 /// Installs the controller with its default flags at the end of the scenario.
@@ -136,18 +134,4 @@ async fn not_permitted(scenario: &mut Scenario, verb: String, object: ObjectRef)
         ensure!(allowed == expected, "{verb} {name}: allowed is {allowed}");
     }
     Ok(())
-}
-
-#[then(expr = "the rollout is stopped with reason {string}")]
-async fn stopped(scenario: &mut Scenario, reason: String) -> Result {
-    let env = synchronization(scenario)?;
-    let path = named_config_map(KCP_NAMESPACE, ROLLOUT);
-    eventually("the rollout is stopped", async || {
-        let published = env.kcp.api.find(&path).await?;
-        let text = published["data"]["progress"].as_str();
-        let text = text.context("no progress")?;
-        let progress: Value = serde_json::from_str(text)?;
-        check(progress["stopped"] == reason, progress)
-    })
-    .await
 }

@@ -170,6 +170,9 @@ async fn event(scenario: &mut Scenario, object: ObjectRef, reason: String, text:
     .await
 }
 
+#[given(
+    regex = r#"^([A-Z]\w+ "[^"]+"(?: on runtime "[^"]+")?) has condition (\w+=\w+)(?: with reason "([^"]*)")?(?: and message containing "([^"]*)")?$"#
+)]
 #[then(
     regex = r#"^([A-Z]\w+ "[^"]+"(?: on runtime "[^"]+")?) has condition (\w+=\w+)(?: with reason "([^"]*)")?(?: and message containing "([^"]*)")?$"#
 )]

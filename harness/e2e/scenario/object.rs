@@ -79,9 +79,18 @@ impl fmt::Display for ObjectRef {
 }
 
 /// Kinds whose objects are all in the namespace of the control plane, so that a step needs not name it.
-const RUNTIME_KINDS: [&str; 2] = ["Runtime", "RuntimeBootstrapper"];
+const RUNTIME_KINDS: [&str; 3] = [
+    "Runtime",
+    "RuntimeBootstrapper",
+    "RuntimeBootstrapperRollout",
+];
 /// Cluster-wide kinds of the control plane.
-const KCP_KINDS: [&str; 3] = ["Runtime", "RuntimeBootstrapper", "Watcher"];
+const KCP_KINDS: [&str; 4] = [
+    "Runtime",
+    "RuntimeBootstrapper",
+    "RuntimeBootstrapperRollout",
+    "Watcher",
+];
 
 #[cfg(test)]
 mod tests {

@@ -115,6 +115,8 @@ impl Controller {
         if !installation.without_direct && !names_webhook {
             arguments.push(&webhook);
         }
+        // Scenarios with several runtimes wait for each step.
+        arguments.push("--rollout-soak-duration=1s");
         arguments.extend(flags);
         printed(&arguments).await
     }

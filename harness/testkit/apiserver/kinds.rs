@@ -176,8 +176,9 @@ const RBAC: &str = "rbac.authorization.k8s.io/v1";
 
 /// The kinds that every server serves unless told otherwise.
 #[rustfmt::skip]
-pub(super) static BUILTIN: [&Kind; 23] = [
+pub(super) static BUILTIN: [&Kind; 24] = [
     &Kind::new("v1", "configmaps", "ConfigMap").namespaced(),
+    &Kind::new("apps/v1", "controllerrevisions", "ControllerRevision").namespaced(),
     &Kind::new("v1", "events", "Event").namespaced(),
     &Kind::new("v1", "namespaces", "Namespace"),
     &Kind::new("v1", "pods", "Pod").namespaced().with(Handling::Status),

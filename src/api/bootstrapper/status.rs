@@ -83,10 +83,14 @@ pub struct WebhookStatus {
     #[serde(default)]
     #[cfg_attr(feature = "crds", schemars(range(min = 0)))]
     pub replicas: i32,
-    /// Hash of the applied manifests.
+    /// Hash of the applied manifests; absent while they are incomplete or the webhook is not available.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "crds", schemars(length(max = 64)))]
     pub manifest_hash: Option<String>,
+    /// Revision of the RuntimeBootstrapperRollout webhook that was last written to the runtime, completely or in part.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "crds", schemars(length(max = 64)))]
+    pub update_revision: Option<String>,
 }
 
 /// A condition with the fields of the Kubernetes type `metav1.Condition`.

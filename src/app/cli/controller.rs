@@ -17,6 +17,7 @@ use clap::{Args, ValueEnum};
 use component_base::lease::Identity;
 use component_base::telemetry::{Filter, Format};
 use kube::core::Selector;
+use policy::sync::rollout::{MaxFailures, Step};
 
 pub(crate) use self::parts::{Part, Parts};
 use super::selector::selector;
@@ -149,11 +150,17 @@ pub(crate) struct DirectArgs {
     /// Maximum number of concurrent reconciles
     #[arg(long, default_value = "512")]
     pub(crate) max_concurrent_reconciles: NonZeroUsize,
-    /// Maximum number of Runtimes in a wave; 0 means all Runtimes with the same wave label
-    #[arg(long, default_value = "0")]
-    pub(crate) wave_size: u32,
-    /// Maximum number of failures in a wave before the rollout stops, or a percentage of the wave (5, 10%)
-    #[arg(long, default_value = "10%", value_parser = budget)]
+    /// Steps of a rollout of the webhook: numbers or percentages of runtimes, the last one `100%`
+    #[arg(long, default_value = "1,1%,10%,100%", value_delimiter = ',', value_parser = step)]
+    pub(crate) rollout_steps: Vec<Step>,
+    /// Steps of a rollout of the configuration, as in --rollout-steps
+    #[arg(long, default_value = "100%", value_delimiter = ',', value_parser = step)]
+    pub(crate) configuration_rollout_steps: Vec<Step>,
+    /// Time for which a runtime is observed after it has a new webhook, before the next step, as in `2m`; `0s` means not at all
+    #[arg(long, default_value = "2m", value_parser = duration)]
+    pub(crate) rollout_soak_duration: Duration,
+    /// Maximum number of failed runtimes before a rollout stops, or a percentage of the runtimes of its step (5, 10%)
+    #[arg(long, default_value = "2%", value_parser = max_failures)]
     pub(crate) max_failures: MaxFailures,
     /// Accept loopback addresses in kubeconfigs; for tests and local clusters only
     #[arg(long)]
@@ -186,25 +193,26 @@ pub(crate) struct WebhookDefaults {
     pub(crate) log_filter: Option<String>,
 }
 
-/// Maximum number of failures in a wave.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum MaxFailures {
-    /// A number of Runtimes.
-    Count(u32),
-    /// A percentage of the wave.
-    Percent(u8),
-}
-
-fn budget(text: &str) -> Result<MaxFailures, String> {
+fn max_failures(text: &str) -> Result<MaxFailures, String> {
     let parsed = match text.strip_suffix('%') {
-        Some(percent) => percent
-            .parse()
-            .ok()
-            .filter(|percent| *percent <= 100)
-            .map(MaxFailures::Percent),
+        Some(percent) => percentage(percent).map(MaxFailures::Percent),
         None => text.parse().ok().map(MaxFailures::Count),
     };
     parsed.ok_or_else(|| "expected an integer or a percentage (5, 10%)".to_owned())
+}
+
+/// A step of no runtime would be none.
+fn step(text: &str) -> Result<Step, String> {
+    let text = text.trim();
+    let parsed = match text.strip_suffix('%') {
+        Some(percent) => percentage(percent).filter(|it| *it > 0).map(Step::Percent),
+        None => text.parse().ok().filter(|it| *it > 0).map(Step::Count),
+    };
+    parsed.ok_or_else(|| "expected a number or a percentage above 0 (1, 10%)".to_owned())
+}
+
+fn percentage(text: &str) -> Option<u8> {
+    text.parse().ok().filter(|percent| *percent <= 100)
 }
 
 #[cfg(test)]
@@ -213,7 +221,7 @@ mod tests {
     use clap::error::ErrorKind;
     use rstest::rstest;
 
-    use super::{ControllerArgs, MaxFailures, budget};
+    use super::{ControllerArgs, MaxFailures, Step, max_failures, step};
 
     #[derive(Debug, Parser)]
     struct Line {
@@ -326,7 +334,26 @@ mod tests {
     #[case("-1", None)]
     #[case("%", None)]
     #[case("", None)]
-    fn a_budget_is_a_number_or_a_share(#[case] text: &str, #[case] expected: Option<MaxFailures>) {
-        assert_eq!(budget(text).ok(), expected);
+    fn a_failure_limit_is_a_number_or_a_percentage(
+        #[case] text: &str,
+        #[case] expected: Option<MaxFailures>,
+    ) {
+        assert_eq!(max_failures(text).ok(), expected);
+    }
+
+    #[rstest]
+    #[case("1", Some(Step::Count(1)))]
+    #[case(" 10%", Some(Step::Percent(10)))]
+    #[case("100%", Some(Step::Percent(100)))]
+    #[case("0", None)]
+    #[case("0%", None)]
+    #[case("101%", None)]
+    #[case("-1", None)]
+    #[case("", None)]
+    fn a_step_is_a_number_or_a_percentage_of_runtimes(
+        #[case] text: &str,
+        #[case] expected: Option<Step>,
+    ) {
+        assert_eq!(step(text).ok(), expected);
     }
 }

@@ -2,27 +2,30 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use policy::sync::status::Reason;
 use serde_json::Value;
 
 use super::{code, heading, table};
 
 /// Sources in which constants name keys.
-const SOURCES: [&str; 3] = [
+const SOURCES: [&str; 4] = [
     include_str!("../../api/names.rs"),
     include_str!("../../api/kcp.rs"),
     include_str!("../../api/bootstrapper.rs"),
+    include_str!("../../api/rollout.rs"),
 ];
 
 /// The page.
 pub(super) fn page() -> String {
-    let about = "The custom resource `RuntimeBootstrapper` on KCP, the configuration document of the webhook, and the labels and \
+    let about = "The custom resources `RuntimeBootstrapper` and `RuntimeBootstrapperRollout` on KCP, the configuration document of the webhook, and the labels and \
                  annotations of both. The definition is printed by `runtime-bootstrapper crds`, the JSON Schema of the document by \
                  `runtime-bootstrapper schema`.";
     [
         heading("API", about),
-        custom_resource(),
+        custom_resource(&api::bootstrapper::crd()),
         conditions(),
+        custom_resource(&api::rollout::crd()),
         configuration(),
         features(),
         keys(),
@@ -30,8 +33,8 @@ pub(super) fn page() -> String {
     .concat()
 }
 
-fn custom_resource() -> String {
-    let definition = serde_json::to_value(api::bootstrapper::crd()).unwrap();
+fn custom_resource(definition: &CustomResourceDefinition) -> String {
+    let definition = serde_json::to_value(definition).unwrap();
     let text = |pointer: &str| {
         definition
             .pointer(pointer)
@@ -152,10 +155,10 @@ fn conditions() -> String {
     let rows: Vec<Vec<String>> = found
         .iter()
         .filter_map(|it| {
-            Some(vec![
-                code(&it.value),
-                sentence(it.about.strip_prefix("Condition: ")?),
-            ])
+            let of_rollouts = [api::rollout::COMPLETED, api::rollout::STOPPED];
+            let about = it.about.strip_prefix("Condition: ")?;
+            let is_other = of_rollouts.contains(&&*it.value);
+            (!is_other).then(|| vec![code(&it.value), sentence(about)])
         })
         .collect();
     assert_eq!(

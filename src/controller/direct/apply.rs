@@ -37,14 +37,19 @@ pub(super) struct Applied {
     pub(super) failures: Lanes<Option<WriteFailure>>,
 }
 
-/// Applies the common steps, and then those of each lane. A lane is not begun once every call would fail.
-pub(super) async fn apply(plan: &Plan, remote: &Remote, metrics: &DirectMetrics) -> Applied {
+/// Applies the common steps, and then those of each permitted lane. A lane is not begun once every call would fail.
+pub(super) async fn apply(
+    plan: &Plan,
+    is_permitted: impl Fn(Lane) -> bool,
+    remote: &Remote,
+    metrics: &DirectMetrics,
+) -> Applied {
     let mut applied = Applied::default();
     if let Err(failure) = carry_out(&plan.common, remote, metrics, &mut applied.done).await {
         applied.failures = Lanes::both(Some(failure));
         return applied;
     }
-    for lane in Lane::ALL {
+    for lane in Lane::ALL.into_iter().filter(|it| is_permitted(*it)) {
         let steps = &plan.lanes.get(lane).steps;
         if let Err(failure) = carry_out(steps, remote, metrics, &mut applied.done).await {
             let concerns_all = failure.concerns_all_calls;

@@ -16,34 +16,40 @@ use kube::core::PartialObjectMeta;
 use kube::runtime::watcher::Event;
 use policy::sync::known::{Grace, SourceHistory};
 use policy::sync::sources::Sources;
-use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
 use super::access::ClientFactory;
 use super::claims::Claims;
-use super::conductor::{self, Conductor};
+use super::dispatch::Dispatcher;
 use super::lifecycle::Lifecycle;
-use super::pass::Common;
-use super::store::RuntimeInfo;
+use super::reconcile::Common;
+use super::revisions::RevisionStore;
+use super::store::{Change, RuntimeInfo};
 use super::watches::Listing;
-use super::{DIRECT_STATE, DirectOptions, progress, watches, writer};
+use super::{DIRECT_STATE, DirectOptions, SLOW, rollout_status, watches, writer};
 use crate::absent::{AbsentSources, Report, Voice};
 use crate::clients::RequestLimiter;
 use crate::clock::Clock;
+use crate::rollouts;
 use crate::signal::runtime::RuntimeView;
 use crate::sources::Published;
 use crate::state::{SIGNAL_STATE, StateError, StateStore, load};
+
+/// How often gauges of all runtimes are computed.
+const FIGURES: Duration = Duration::from_secs(5);
 
 /// After a record could not be read or written.
 const RECORD_PAUSE: Duration = Duration::from_secs(5);
 
 /// See the module.
 pub(super) struct Loop {
-    conductor: Conductor,
+    dispatcher: Dispatcher,
     options: DirectOptions,
     record: StateStore,
     known: Option<SourceHistory>,
     absent: AbsentSources,
+    revisions: RevisionStore,
+    has_revisions: bool,
     /// Events on their way.
     reports: FuturesUnordered<Report>,
     clock: Clock,
@@ -62,8 +68,8 @@ impl Loop {
         let client = options.client.clone();
         let common = Arc::new(Common {
             door: ClientFactory::new(client.clone(), &settings.namespace, options.fleet.clone()),
-            handshakes: RequestLimiter::new(settings.handshakes, conductor::YOUNG),
-            places: RequestLimiter::new(settings.connected, conductor::YOUNG),
+            handshakes: RequestLimiter::new(settings.handshakes, SLOW),
+            places: RequestLimiter::new(settings.connected, SLOW),
             lifecycle: Lifecycle::new(client.clone(), &settings),
             claims: Claims::default(),
             control_plane: options.salt.control_plane(),
@@ -75,10 +81,10 @@ impl Loop {
             settings.statuses_per_second,
             options.metrics.clone(),
         );
-        let (published, progress) = watch::channel(String::new());
-        let publish = progress::publish(client.clone(), settings.namespace.clone(), progress);
+        let who = options.reporter.clone();
+        let (reporter, reporting) = rollout_status::reporter(&client, &settings.namespace, who);
         let writing = async move {
-            tokio::join!(desk, publish);
+            tokio::join!(desk, reporting);
         };
         let absent = AbsentSources::new(Voice {
             client: client.clone(),
@@ -87,13 +93,16 @@ impl Loop {
             controller: "direct",
             outcome: "its copies on runtimes are deleted",
         });
+        let revisions = RevisionStore::new(client.clone(), &settings.namespace);
         let record = StateStore::new(client, &settings.namespace, DIRECT_STATE);
         Self {
-            conductor: Conductor::new(settings, common, installations, statuses, published),
+            dispatcher: Dispatcher::new(&settings, common, installations, statuses, reporter),
             options,
             record,
             known: None,
             absent,
+            revisions,
+            has_revisions: false,
             reports: FuturesUnordered::new(),
             clock: Clock::new(),
             sources_at: None,
@@ -111,23 +120,26 @@ impl Loop {
         let mut runtimes = watches::runtimes(options);
         let mut kubeconfigs = watches::kubeconfigs(options);
         let namespace = &options.settings.namespace;
-        let mut rollout = progress::watch(&options.client, namespace, &options.readiness);
+        let mut rollout = rollouts::watch(&options.client, namespace, &options.readiness);
         let mut sources: Published = options.sources.clone();
         sources.mark_changed();
+        let mut figures = interval(FIGURES);
+        figures.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut writing = std::mem::replace(&mut self.writing, Box::pin(std::future::pending()));
         loop {
             if self.is_ready() {
-                self.conductor.begin_due();
+                self.dispatcher.start_due();
             }
             let due = self.next();
             tokio::select! {
                 Some(event) = resources.next() => self.take_resource(event),
                 Some(event) = runtimes.next() => self.take_runtime(event),
                 Some(event) = kubeconfigs.next() => self.take_kubeconfig(event),
-                Some(stored) = rollout.next() => self.conductor.hear(&stored),
+                Some(stored) = rollout.next() => self.dispatcher.set_stored(stored),
                 Ok(()) = sources.changed() => self.expect_sources(),
-                Some(ended) = self.conductor.ended() => self.conductor.take(ended),
+                Some(ended) = self.dispatcher.ended() => self.dispatcher.complete(ended),
                 Some(()) = self.reports.next() => {}
+                _ = figures.tick() => self.dispatcher.observe(),
                 () = &mut writing => return,
                 () = wait(due) => self.look_at_sources(&sources).await,
             }
@@ -140,12 +152,12 @@ impl Loop {
 
     /// The rollout's ConfigMap as well: before it is known whether there is a pause, nobody begins.
     fn is_listed(&self) -> bool {
-        self.resources.complete && self.runtimes.complete && self.conductor.has_heard()
+        self.resources.complete && self.runtimes.complete && self.dispatcher.rollouts.is_known()
     }
 
     fn next(&self) -> Option<Instant> {
         let sources = self.sources_at.filter(|_| self.is_listed());
-        let passes = self.conductor.next().filter(|_| self.is_ready());
+        let passes = self.dispatcher.next().filter(|_| self.is_ready());
         [sources, passes].into_iter().flatten().min()
     }
 
@@ -171,8 +183,9 @@ impl Loop {
                 let record = self.record.reference();
                 let reports = self.absent.show(&sources, &known, &record);
                 self.reports.extend(reports);
-                self.conductor.look_at(sources, known.clone());
+                self.dispatcher.set_sources(sources, known.clone());
                 self.known = Some(known);
+                self.store_revision();
             }
             Err(reason) => {
                 tracing::error!(reason, "failed to load state, rollout suspended");
@@ -181,7 +194,24 @@ impl Loop {
         }
     }
 
+    /// Stores the manifests that are rolled out from now on, and deletes those that no rollout needs any more.
+    fn store_revision(&mut self) {
+        let kept = self.dispatcher.rollouts.kept();
+        let installations = &mut self.dispatcher.installations;
+        let (created, deleted) = (installations.to_store(), installations.outdated(&kept));
+        if created.is_some() || !deleted.is_empty() {
+            let saved = self.revisions.clone().save(created, deleted);
+            self.reports.push(Box::pin(saved));
+        }
+    }
+
     async fn remember(&mut self, sources: &Sources) -> Result<SourceHistory, String> {
+        if !self.has_revisions {
+            let listed = self.revisions.list().await;
+            let listed = listed.map_err(|it| error_chain(&it))?;
+            self.dispatcher.installations.load(listed);
+            self.has_revisions = true;
+        }
         let (mut known, inherited) = if let Some(known) = self.known.clone() {
             (known, false)
         } else {
@@ -225,31 +255,37 @@ impl Loop {
                 self.put_resource(resource);
             }
             Event::InitDone => {
-                let known = self.conductor.register.resources();
+                let known = self.dispatcher.store.resources();
                 let known: Vec<String> = known.map(|(name, _)| name.to_string()).collect();
                 for name in self.resources.end(known) {
-                    self.conductor.forget(&name);
+                    self.dispatcher.forget(&name);
                 }
             }
             Event::Apply(resource) => self.put_resource(resource),
-            Event::Delete(resource) => self.conductor.forget(&resource.name_any()),
+            Event::Delete(resource) => self.dispatcher.forget(&resource.name_any()),
         }
     }
 
     fn put_resource(&mut self, resource: RuntimeBootstrapper) {
         let name = resource.name_any();
-        let known = self.conductor.register.get(&name);
+        let known = self.dispatcher.store.get(&name);
         // From then on the passes know better.
         if known.is_none_or(|it| it.resource.is_none()) {
             let status = resource.status.as_ref();
             let identity =
                 status.and_then(|it| it.cluster_uid.as_ref().zip(it.runtime_id.as_ref()));
             if let Some((cluster, runtime)) = identity {
-                self.conductor.common.claims.claim(cluster, runtime);
+                self.dispatcher.common.claims.claim(cluster, runtime);
             }
         }
-        if self.conductor.register.put_resource(resource) {
-            self.conductor.wake(&name);
+        let change = self.dispatcher.store.put_resource(resource);
+        if change == Change::Spec {
+            // What failed was asked for by another spec.
+            self.dispatcher.scheduler.reset(&name);
+        }
+        if change != Change::None {
+            self.dispatcher.refresh(&name);
+            self.dispatcher.wake(&name);
         }
     }
 
@@ -261,7 +297,7 @@ impl Loop {
                 self.put_runtime(&view);
             }
             Event::InitDone => {
-                let known = self.conductor.register.runtimes();
+                let known = self.dispatcher.store.runtimes();
                 let known: Vec<String> = known.map(ToString::to_string).collect();
                 for name in self.runtimes.end(known) {
                     self.drop_runtime(&name);
@@ -275,14 +311,15 @@ impl Loop {
     fn put_runtime(&mut self, view: &RuntimeView) {
         let settings = &self.options.settings;
         let (name, facts) = RuntimeInfo::read(view, &settings.adopt, &settings.signal_selector);
-        for name in self.conductor.register.put_runtime(&name, facts) {
-            self.conductor.wake(&name);
+        for name in self.dispatcher.store.put_runtime(&name, facts) {
+            self.dispatcher.refresh(&name);
+            self.dispatcher.wake(&name);
         }
     }
 
     fn drop_runtime(&mut self, name: &str) {
-        for name in self.conductor.register.drop_runtime(name) {
-            self.conductor.wake(&name);
+        for name in self.dispatcher.store.drop_runtime(name) {
+            self.dispatcher.wake(&name);
         }
     }
 
@@ -290,7 +327,7 @@ impl Loop {
         match event {
             Event::Init => self.listed.begin(),
             Event::InitDone => {
-                let known = self.conductor.kubeconfigs.keys().cloned().collect();
+                let known = self.dispatcher.kubeconfigs.keys().cloned().collect();
                 for id in self.listed.end(known) {
                     self.drop_kubeconfig(&id);
                 }
@@ -314,28 +351,26 @@ impl Loop {
         };
         let version = secret.resource_version().unwrap_or_default();
         let before = self
-            .conductor
+            .dispatcher
             .kubeconfigs
             .insert(id.clone(), version.clone());
         if before != Some(version) {
             // What failed was tried with another kubeconfig, or without one.
-            for name in self.conductor.register.by_id(&id) {
-                if let Some(entry) = self.conductor.register.get_mut(&name) {
-                    entry.attempts = 0;
-                }
+            for name in self.dispatcher.store.by_id(&id) {
+                self.dispatcher.scheduler.reset(&name);
             }
             self.wake_all(&id);
         }
     }
 
     fn drop_kubeconfig(&mut self, id: &str) {
-        self.conductor.kubeconfigs.remove(id);
+        self.dispatcher.kubeconfigs.remove(id);
         self.wake_all(id);
     }
 
     fn wake_all(&mut self, id: &str) {
-        for name in self.conductor.register.by_id(id) {
-            self.conductor.wake(&name);
+        for name in self.dispatcher.store.by_id(id) {
+            self.dispatcher.wake(&name);
         }
     }
 }

@@ -1,9 +1,11 @@
 //! Metrics of the controller `direct`. Labels are closed sets; no label names a runtime.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use component_base::metrics::create_series;
 use policy::sync::plan::Action;
+use policy::sync::rollout::{Progress, Stopped};
 use policy::sync::status::Reason;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -22,6 +24,31 @@ pub struct DirectMetrics {
     running: Gauge,
     statuses: Family<Updated, Counter>,
     abandoned: Counter,
+    runtimes: Family<ConditionLabels, Gauge>,
+    unsynchronized: Gauge,
+    rollout_runtimes: Family<RolloutState, Gauge>,
+    rollout_stopped: Family<RolloutStop, Gauge>,
+}
+
+/// Labels of a gauge of runtimes: a condition with its status and reason.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, EncodeLabelSet)]
+pub(super) struct ConditionLabels {
+    /// Type of the condition. The name of the field is the label.
+    pub(super) r#type: String,
+    pub(super) status: String,
+    pub(super) reason: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RolloutState {
+    rollout: &'static str,
+    state: &'static str,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RolloutStop {
+    rollout: &'static str,
+    reason: &'static str,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -53,6 +80,10 @@ impl Default for DirectMetrics {
             running: Gauge::default(),
             statuses: Family::default(),
             abandoned: Counter::default(),
+            runtimes: Family::default(),
+            unsynchronized: Gauge::default(),
+            rollout_runtimes: Family::default(),
+            rollout_stopped: Family::default(),
         }
     }
 }
@@ -97,6 +128,26 @@ impl DirectMetrics {
             "Number of deletions that ended at their timeout and left objects behind on the runtime",
             metrics.abandoned.clone(),
         );
+        registry.register(
+            "runtimes",
+            "Number of RuntimeBootstrappers, by condition, status and reason",
+            metrics.runtimes.clone(),
+        );
+        registry.register(
+            "oldest_unsynchronized_age_seconds",
+            "Time since which a runtime has not been synchronized, of the one that waits for the longest time; 0 if there is none",
+            metrics.unsynchronized.clone(),
+        );
+        registry.register(
+            "rollout_runtimes",
+            "Number of runtimes in a rollout, by their state",
+            metrics.rollout_runtimes.clone(),
+        );
+        registry.register(
+            "rollout_stopped",
+            "1 while no other runtime starts in a rollout, by reason",
+            metrics.rollout_stopped.clone(),
+        );
         metrics
     }
 
@@ -105,6 +156,57 @@ impl DirectMetrics {
         create_series(&self.reconciles);
         create_series(&self.actions);
         create_series(&self.statuses);
+        create_series(&self.runtimes);
+        create_series(&self.rollout_runtimes);
+        create_series(&self.rollout_stopped);
+    }
+
+    /// Shows how many runtimes have each condition, and the age of the oldest one that is not synchronized.
+    pub(super) fn observe(&self, runtimes: BTreeMap<ConditionLabels, i64>, oldest: Duration) {
+        self.runtimes.clear();
+        for (labels, count) in runtimes {
+            self.runtimes.get_or_create(&labels).set(count);
+        }
+        let oldest = i64::try_from(oldest.as_secs()).unwrap_or(i64::MAX);
+        self.unsynchronized.set(oldest);
+    }
+
+    /// Shows the progress of a rollout.
+    pub(super) fn rollout(&self, rollout: &'static str, progress: Progress) {
+        let counts = progress.counts;
+        let states = [
+            ("waiting", counts.waiting),
+            ("progressing", counts.progressing),
+            ("soaking", counts.soaking),
+            ("done", counts.done),
+            ("failed", counts.failed),
+            ("unreachable", counts.unreachable),
+        ];
+        for (state, count) in states {
+            let labels = RolloutState { rollout, state };
+            self.rollout_runtimes
+                .get_or_create(&labels)
+                .set(count.into());
+        }
+        let reasons = [
+            ("Paused", Stopped::Paused),
+            ("FailureLimitExceeded", Stopped::FailureLimitExceeded),
+        ];
+        for (reason, stopped) in reasons {
+            let labels = RolloutStop { rollout, reason };
+            let is_stopped = progress.stopped == Some(stopped);
+            let gauge = self.rollout_stopped.get_or_create(&labels);
+            gauge.set(i64::from(is_stopped));
+        }
+    }
+
+    /// Shows nothing any more: this replica does not lead.
+    pub(super) fn clear(&self) {
+        self.runtimes.clear();
+        self.unsynchronized.set(0);
+        self.rollout_runtimes.clear();
+        self.rollout_stopped.clear();
+        self.stand(0, 0);
     }
 
     pub(super) fn acted(&self, action: &Action, good: bool) {

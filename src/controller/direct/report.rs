@@ -5,9 +5,11 @@
 //! status, and a revision only where the runtime has all of it.
 
 use api::bootstrapper::{ConfigurationStatus, RuntimeBootstrapperStatus, WebhookStatus};
+use policy::sync::Hash;
 use policy::sync::manifests::Installation;
+use policy::sync::observed::DeploymentStatus;
 use policy::sync::plan::{Content, Plan};
-use policy::sync::status::{Goal, Outcome, conditions};
+use policy::sync::status::{Goal, LaneOutcome, Outcome, conditions};
 
 use crate::clients::RuntimeId;
 
@@ -19,6 +21,8 @@ pub(super) struct Given<'a> {
     pub(super) installation: Option<&'a Installation>,
     /// The cluster, if it may be remembered.
     pub(super) cluster: Option<&'a str>,
+    /// The revision of the webhook that was written, wholly or in part.
+    pub(super) webhook_revision: Option<Hash>,
 }
 
 /// The status after a pass.
@@ -27,7 +31,7 @@ pub(super) fn status(given: &Given<'_>, outcome: Outcome<'_>) -> RuntimeBootstra
     let previous = given.previous;
     let seen = outcome.plan.filter(|plan| plan.blocked.is_none());
     let arrived = seen.filter(|plan| {
-        outcome.withheld.is_none()
+        outcome.lanes.configuration == LaneOutcome::Applied
             && plan.lanes.configuration.blocked.is_none()
             && !is_as_before(plan, outcome, previous.configuration.as_ref())
     });
@@ -55,7 +59,7 @@ pub(super) fn status(given: &Given<'_>, outcome: Outcome<'_>) -> RuntimeBootstra
             .filter(|plan| plan.lanes.webhook.blocked.is_none())
             .map_or_else(
                 || previous.webhook.clone(),
-                |plan| Some(webhook(plan, given.installation, previous)),
+                |plan| Some(webhook(plan, given)),
             ),
     }
 }
@@ -95,26 +99,25 @@ fn is_as_before(plan: &Plan, outcome: Outcome<'_>, previous: Option<&Configurati
     outcome.purpose != Goal::Sync || (plan.writes_content && is_same)
 }
 
-fn webhook(
-    plan: &Plan,
-    installation: Option<&Installation>,
-    previous: &RuntimeBootstrapperStatus,
-) -> WebhookStatus {
+fn webhook(plan: &Plan, given: &Given<'_>) -> WebhookStatus {
     let installed = &plan.installation;
+    let previous = given.previous.webhook.as_ref();
     let count = |number: u64| i32::try_from(number).unwrap_or(i32::MAX);
+    let is_available = installed.rollout == DeploymentStatus::Available;
     let hash = match installed.complete {
-        Some(true) => installation.map(|it| it.hash().to_string()),
-        Some(false) => None,
-        // The pass did not look: what was said before holds.
-        None => previous
-            .webhook
-            .as_ref()
-            .and_then(|it| it.manifest_hash.clone()),
+        Some(true) if is_available => given.installation.map(|it| it.hash().to_string()),
+        Some(_) => None,
+        // Not all manifests were read: the previous hash remains.
+        None => previous.and_then(|it| it.manifest_hash.clone()),
     };
     WebhookStatus {
         version: installed.version.clone(),
         ready_replicas: count(installed.ready_replicas),
         replicas: count(installed.replicas),
         manifest_hash: hash,
+        update_revision: given
+            .webhook_revision
+            .map(|it| it.to_string())
+            .or_else(|| previous.and_then(|it| it.update_revision.clone())),
     }
 }

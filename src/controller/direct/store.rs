@@ -5,17 +5,21 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use api::bootstrapper::{RuntimeBootstrapper, RuntimeBootstrapperStatus};
+use api::bootstrapper::{
+    CONFIGURATION_SYNCHRONIZED, ConditionStatus, IDENTITY_VERIFIED, INSTALLED, REACHABLE,
+    RuntimeBootstrapper, RuntimeBootstrapperStatus,
+};
 use api::kcp::{RUNTIME_ID, WAVE_LABEL};
 use kube::core::{Selector, SelectorExt as _};
 use kube::{Resource as _, ResourceExt as _};
+use policy::sync::desired::Desired;
+use policy::sync::rollout::{Initial, Name, order};
 use policy::sync::signal::Eligibility;
-use policy::sync::status::Unreached;
-use policy::sync::waves;
+use policy::sync::status::{Reason, Unreached};
+use policy::sync::{Hash, Lane};
 
 use super::compact_status::{CompactStatus, InternPool, Interned};
 use super::lifecycle::is_made_by_us;
-use super::queue::Name;
 use crate::clients::RuntimeId;
 use crate::signal::runtime::RuntimeView;
 
@@ -48,7 +52,7 @@ impl RuntimeInfo {
             } else {
                 view.standing(told)
             },
-            order: waves::order(labels.get(WAVE_LABEL).map(String::as_str)),
+            order: order(labels.get(WAVE_LABEL).map(String::as_str)),
             leaves: view.leaves(),
         };
         (view.meta().name.clone().unwrap_or_default(), facts)
@@ -64,16 +68,6 @@ pub(super) struct Entry {
     ours: bool,
     /// What was last said about it, which the control plane may not have yet.
     pub(super) status: CompactStatus,
-    /// Reconciles in a row that failed, or in a row that found a Deployment on its way.
-    pub(super) attempts: u32,
-    /// Whether the last reconcile found a Deployment on its way.
-    pub(super) waits: bool,
-    /// Reconciles since everything was there last that wrote something and have to be followed by another one.
-    pub(super) steps: u32,
-    /// Which of the conductor's aims its last pass was for; 0: none.
-    pub(super) aim: u64,
-    /// Whether the next pass will have to look at everything, as the last one found.
-    pub(super) whole: bool,
 }
 
 /// What is to be done about a resource on the control plane itself.
@@ -87,6 +81,17 @@ pub(super) enum AdoptionAction {
     Dismiss,
 }
 
+/// What changed in a resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    /// Nothing that a reconcile uses.
+    None,
+    /// Annotations, labels, or a deletion was requested.
+    Metadata,
+    /// The spec, or all of it is new.
+    Spec,
+}
+
 /// All runtimes.
 #[derive(Default)]
 pub(super) struct RuntimeStore {
@@ -94,7 +99,7 @@ pub(super) struct RuntimeStore {
     /// Runtimes by id; more than one name is a mistake.
     ids: HashMap<RuntimeId, BTreeSet<Name>>,
     resources: InternPool<RuntimeBootstrapper>,
-    pub(super) shapes: InternPool<RuntimeBootstrapperStatus>,
+    pub(super) statuses: InternPool<RuntimeBootstrapperStatus>,
 }
 
 impl RuntimeStore {
@@ -140,8 +145,8 @@ impl RuntimeStore {
             .collect()
     }
 
-    /// Notes a resource; says whether a pass should follow, which our own writes do not ask for.
-    pub(super) fn put_resource(&mut self, mut resource: RuntimeBootstrapper) -> bool {
+    /// Notes a resource, and returns what changed.
+    pub(super) fn put_resource(&mut self, mut resource: RuntimeBootstrapper) -> Change {
         resource.meta_mut().managed_fields = None;
         let ours = is_made_by_us(&resource);
         if ours && resource.labels().len() == 1 {
@@ -154,22 +159,21 @@ impl RuntimeStore {
         let entry = self.entries.entry(name).or_default();
         let before = entry.resource.as_ref().map(Interned::open);
         let same = before.filter(|it| it.uid() == resource.uid());
-        let asks = same
-            .as_ref()
-            .is_none_or(|before| asks_anew(before, &resource));
+        let change = match &same {
+            Some(before) if before.spec != resource.spec => Change::Spec,
+            Some(before) if !asks_anew(before, &resource) => Change::None,
+            Some(_) => Change::Metadata,
+            None => Change::Spec,
+        };
         if same.is_none() {
             let status = resource.status.take().unwrap_or_default();
-            entry.status = self.shapes.close(status);
-            entry.attempts = 0;
-        } else if same.is_some_and(|before| before.spec != resource.spec) {
-            // What failed was asked for by another spec.
-            entry.attempts = 0;
+            entry.status = self.statuses.close(status);
         }
         // What was said last is kept beside it; once is enough.
         resource.status = None;
         entry.ours = ours;
         entry.resource = Some(self.resources.close(resource));
-        asks
+        change
     }
 
     /// Notes that a resource is gone.
@@ -288,12 +292,83 @@ impl RuntimeStore {
     }
 }
 
-/// Whether something changed that a pass goes by.
+/// Whether metadata changed that a reconcile uses; the controller's own writes are not among them.
 fn asks_anew(before: &RuntimeBootstrapper, after: &RuntimeBootstrapper) -> bool {
-    before.spec != after.spec
-        || before.meta().deletion_timestamp != after.meta().deletion_timestamp
+    before.meta().deletion_timestamp != after.meta().deletion_timestamp
         || before.annotations() != after.annotations()
         || before.labels() != after.labels()
+}
+
+/// What a status says about a runtime in the rollout of a lane, which an earlier leader began if it is resumed.
+pub(super) fn initial(
+    status: &RuntimeBootstrapperStatus,
+    lane: Lane,
+    desired: &Desired,
+    is_resumed: bool,
+) -> Initial {
+    let condition = |kind: &str| status.conditions.iter().find(|it| it.kind == kind);
+    let is_unreachable = !is_reached(status);
+    let is_false =
+        |kind: &str| condition(kind).is_some_and(|it| it.status == ConditionStatus::False);
+    let has_reason = |kind: &str, reasons: &[Reason]| {
+        condition(kind).is_some_and(|it| reasons.iter().any(|reason| reason.name() == it.reason))
+    };
+    match lane {
+        Lane::Webhook => {
+            let webhook = status.webhook.as_ref();
+            let revision = webhook.and_then(|it| {
+                let revision = it.update_revision.as_ref().or(it.manifest_hash.as_ref())?;
+                Some(revision.parse().unwrap_or(Hash::UNKNOWN))
+            });
+            let failures = [
+                Reason::ProgressDeadlineExceeded,
+                Reason::ApplyFailed,
+                Reason::ImmutableField,
+            ];
+            Initial {
+                revision,
+                is_complete: webhook.is_some_and(|it| it.manifest_hash.is_some()),
+                is_unreachable,
+                is_failed: is_false(INSTALLED) && has_reason(INSTALLED, &failures),
+            }
+        }
+        Lane::Configuration => {
+            let said = status.configuration.as_ref();
+            let has_some = said.is_some_and(|it| {
+                it.pull_secret_hash.is_some()
+                    || it.trust_bundle_hash.is_some()
+                    || it.config_map_hash.is_some()
+            });
+            let has_failed = has_reason(CONFIGURATION_SYNCHRONIZED, &[Reason::ApplyFailed]);
+            Initial {
+                // What failed in a resumed rollout was written for it.
+                revision: if desired.is_held(said) || (is_resumed && has_failed) {
+                    Some(desired.revision)
+                } else {
+                    has_some.then_some(Hash::UNKNOWN)
+                },
+                is_complete: desired.is_held(said) || !has_failed,
+                is_unreachable,
+                is_failed: has_failed && !desired.is_held(said),
+            }
+        }
+    }
+}
+
+/// Whether the last reconcile reached the runtime and verified its identity.
+fn is_reached(status: &RuntimeBootstrapperStatus) -> bool {
+    let kinds = [REACHABLE, IDENTITY_VERIFIED];
+    !status
+        .conditions
+        .iter()
+        .any(|it| kinds.contains(&&*it.kind) && it.status == ConditionStatus::False)
+}
+
+impl CompactStatus {
+    /// Whether the last reconcile reached the runtime and verified its identity.
+    pub(super) fn is_reached(&self) -> bool {
+        is_reached(self.shape())
+    }
 }
 
 #[cfg(test)]
@@ -313,16 +388,12 @@ mod tests {
     }
 
     #[test]
-    fn another_spec_begins_anew_and_a_touch_does_not() {
-        let mut register = RuntimeStore::default();
-        assert!(register.put_resource(resource("once", "a:1")));
-        let attempts = |register: &mut RuntimeStore, touched, image| {
-            register.get_mut("a").unwrap().attempts = 5;
-            let asks = register.put_resource(resource(touched, image));
-            (asks, register.get("a").unwrap().attempts)
-        };
-        assert_eq!(attempts(&mut register, "once", "a:1"), (false, 5));
-        assert_eq!(attempts(&mut register, "twice", "a:1"), (true, 5));
-        assert_eq!(attempts(&mut register, "twice", "a:2"), (true, 0));
+    fn a_changed_spec_is_told_from_a_changed_annotation() {
+        let mut store = RuntimeStore::default();
+        let mut put = |touched, image| store.put_resource(resource(touched, image));
+        assert_eq!(put("once", "a:1"), Change::Spec);
+        assert_eq!(put("once", "a:1"), Change::None);
+        assert_eq!(put("twice", "a:1"), Change::Metadata);
+        assert_eq!(put("twice", "a:2"), Change::Spec);
     }
 }

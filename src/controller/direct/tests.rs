@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::pass::{Assignment, Common, pass};
+use super::reconcile::{Common, ReconcileRequest, reconcile};
 
 mod changes;
 mod clusters;
@@ -27,12 +27,11 @@ fn size<A, B, F>(_: impl Fn(A, B) -> F) -> usize {
     size_of::<F>()
 }
 
-/// Hundreds of passes wait for the control plane or for a permit, and each holds its memory from the beginning.
+/// Hundreds of reconciles wait for KCP or for a permit of a limiter, and each holds its memory from the beginning.
 #[test]
-fn a_pass_that_waits_is_small() {
-    let pass =
-        size(
-            |common: Arc<Common>, it: Assignment| async move { pass(&common, it).await.map(drop) },
-        );
-    assert!(pass < 5 << 10, "{pass}");
+fn a_reconcile_that_waits_is_small() {
+    let future = size(|common: Arc<Common>, it: ReconcileRequest| async move {
+        reconcile(&common, it).await.map(drop)
+    });
+    assert!(future < 5 << 10, "{future}");
 }

@@ -24,7 +24,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
 use super::compact_status::CompactStatus;
 use super::metrics::DirectMetrics;
-use super::queue::Name;
+use policy::sync::rollout::Name;
 
 /// Writes at once: a control plane that answers slowly still gets the full pace.
 const AT_ONCE: usize = 16;

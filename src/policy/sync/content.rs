@@ -55,6 +55,9 @@ impl fmt::Debug for Salt {
 }
 
 impl Hash {
+    /// The hash of a revision that is not known.
+    pub const UNKNOWN: Self = Self([0; 32]);
+
     /// The hash of hashes.
     pub(super) fn of_parts(parts: &[&[u8]]) -> Self {
         Self(digest(parts))

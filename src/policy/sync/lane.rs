@@ -1,8 +1,7 @@
 //! Lanes: the sets of objects on a runtime that are planned, applied and reported apart from each other.
 //!
 //! Invariant: within a reconcile lanes share the connection, the verified identity of the cluster and the marker of ownership,
-//! nothing else: a write that is refused or a permission that is missing in one lane stops no write of another one. They
-//! still share the gates of a rollout and the backoff after a failure.
+//! nothing else: revision, rollout, backoff, missing permissions, failures and condition are a lane's own.
 
 /// A set of objects on a runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -25,9 +24,26 @@ pub struct Lanes<T> {
 impl Lane {
     /// All lanes, in the order in which a reconcile applies them: the webhook finds its configuration when it starts.
     pub const ALL: [Self; 2] = [Self::Configuration, Self::Webhook];
+
+    /// The name of the lane, also of its `RuntimeBootstrapperRollout`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Configuration => "configuration",
+            Self::Webhook => "webhook",
+        }
+    }
 }
 
 impl<T> Lanes<T> {
+    /// A value for each lane.
+    pub fn from_fn(mut value: impl FnMut(Lane) -> T) -> Self {
+        Self {
+            configuration: value(Lane::Configuration),
+            webhook: value(Lane::Webhook),
+        }
+    }
+
     /// The same value for every lane.
     pub fn both(value: T) -> Self
     where

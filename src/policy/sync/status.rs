@@ -28,8 +28,8 @@ pub struct Outcome<'a> {
     pub plan: Option<&'a Plan>,
     /// The goal of the reconcile.
     pub purpose: Goal,
-    /// Why the plan was not applied; `None` if it was.
-    pub withheld: Option<Withheld>,
+    /// What was done in each lane.
+    pub lanes: Lanes<LaneOutcome>,
     /// The failed write of each lane; `None` if none failed.
     pub failures: Lanes<Option<&'a Failure>>,
 }
@@ -45,13 +45,33 @@ pub enum Goal {
     Orphan,
 }
 
+/// What a reconcile did in one lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LaneOutcome {
+    /// The lane was not due: its condition remains.
+    NotReconciled,
+    /// The plan was not applied.
+    Deferred(Deferral),
+    /// The plan was applied, up to a failure.
+    Applied,
+}
+
 /// Why a plan is not applied now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Withheld {
-    /// `spec.paused`.
+pub enum Deferral {
+    /// `spec.paused` is true.
     Paused,
-    /// The wave of the runtime is not released, or the rollout is paused or over its failure limit.
-    Wave,
+    /// The step of the runtime has not come, or the rollout is paused or over its failure limit.
+    Rollout,
+}
+
+impl Outcome<'_> {
+    fn deferral(&self, lane: Lane) -> Option<Deferral> {
+        match self.lanes.get(lane) {
+            LaneOutcome::Deferred(deferral) => Some(*deferral),
+            LaneOutcome::NotReconciled | LaneOutcome::Applied => None,
+        }
+    }
 }
 
 /// A failed write.
@@ -82,7 +102,7 @@ pub fn conditions(
         (REACHABLE, Some(reachable(outcome))),
         (IDENTITY_VERIFIED, Some(identity_verified(outcome))),
         (INSTALLED, installed(outcome)),
-        (CONFIGURATION_SYNCHRONIZED, Some(synchronized(outcome))),
+        (CONFIGURATION_SYNCHRONIZED, synchronized(outcome)),
     ];
     for (kind, verdict) in verdicts {
         if let Some(verdict) = verdict {
@@ -155,10 +175,10 @@ fn unreachable() -> Verdict {
     unknown(Reason::Unreachable, "the runtime is not reachable")
 }
 
-/// `None` if the reconcile observed a part of the installation only and no fault in it: the previous condition remains.
+/// `None` if the lane was not reconciled: the previous condition remains.
 fn installed(outcome: Outcome<'_>) -> Option<Verdict> {
     let plan = match before_all(outcome, Lane::Webhook) {
-        Ok(plan) => plan,
+        Ok(plan) => plan?,
         Err(verdict) => return Some(verdict),
     };
     let Installed {
@@ -176,10 +196,10 @@ fn installed(outcome: Outcome<'_>) -> Option<Verdict> {
     if let Some(failure) = outcome.failures.webhook {
         return Some(failed(failure));
     }
-    match (rollout, outcome.withheld) {
+    match (rollout, outcome.deferral(Lane::Webhook)) {
         _ if done => Some(yes(Reason::Installed)),
         (DeploymentStatus::Available, _) if complete.is_none() => None,
-        (_, Some(withheld)) => Some(deferred(withheld)),
+        (_, Some(deferral)) => Some(deferred(deferral)),
         (DeploymentStatus::Failed, _) => Some(no(
             Reason::ProgressDeadlineExceeded,
             "the Deployment exceeded its progress deadline".to_owned(),
@@ -194,22 +214,24 @@ fn installed(outcome: Outcome<'_>) -> Option<Verdict> {
     }
 }
 
-fn synchronized(outcome: Outcome<'_>) -> Verdict {
+/// `None` if the lane was not reconciled: the previous condition remains.
+fn synchronized(outcome: Outcome<'_>) -> Option<Verdict> {
     let plan = match before_all(outcome, Lane::Configuration) {
-        Ok(plan) => plan,
-        Err(verdict) => return verdict,
+        Ok(plan) => plan?,
+        Err(verdict) => return Some(verdict),
     };
     if let Some(failure) = outcome.failures.configuration {
-        return failed(failure);
+        return Some(failed(failure));
     }
-    match (
-        outcome.withheld,
+    let verdict = match (
+        outcome.deferral(Lane::Configuration),
         plan.held.iter().min_by_key(|it| it.rank()),
     ) {
-        (Some(withheld), _) if plan.writes_content => deferred(withheld),
+        (Some(deferral), _) if plan.writes_content => deferred(deferral),
         (_, Some(held)) => no(held.into(), all(&plan.held)),
         _ => yes(Reason::Synchronized),
-    }
+    };
+    Some(verdict)
 }
 
 /// The messages of all causes; the reason of the condition is that of the first.
@@ -220,13 +242,15 @@ fn all(held: &[Held]) -> String {
     texts.join("; ")
 }
 
-/// The plan, or the condition that follows without it: unreachable, blocked, or being deleted.
-fn before_all(outcome: Outcome<'_>, lane: Lane) -> Result<&Plan, Verdict> {
+/// The plan, or the condition that follows without it: unreachable, blocked, or being deleted. `None` if the lane was not
+/// reconciled.
+fn before_all(outcome: Outcome<'_>, lane: Lane) -> Result<Option<&Plan>, Verdict> {
     let (None, Some(plan)) = (outcome.unreached, outcome.plan) else {
         return Err(unreachable());
     };
-    let blocked = plan.blocked.as_ref();
-    match blocked.or(plan.lanes.get(lane).blocked.as_ref()) {
+    let is_due = *outcome.lanes.get(lane) != LaneOutcome::NotReconciled;
+    let of_lane = plan.lanes.get(lane).blocked.as_ref().filter(|_| is_due);
+    match plan.blocked.as_ref().or(of_lane) {
         Some(Blocked::Identity(refusal)) => {
             let message = "the identity of the cluster is not verified";
             return Err(unknown(refusal.into(), message));
@@ -235,7 +259,7 @@ fn before_all(outcome: Outcome<'_>, lane: Lane) -> Result<&Plan, Verdict> {
         None => {}
     }
     match outcome.purpose {
-        Goal::Sync => Ok(plan),
+        Goal::Sync => Ok(is_due.then_some(plan)),
         _ if outcome.failures.get(lane).is_some() => {
             Err(outcome.failures.get(lane).map_or_else(unreachable, failed))
         }
@@ -294,14 +318,14 @@ fn ready(conditions: &[Condition]) -> Verdict {
 }
 
 /// The condition of what is not written because of a pause or the order of a rollout.
-fn deferred(withheld: Withheld) -> Verdict {
-    let message = match withheld {
-        Withheld::Paused => "spec.paused is true",
-        Withheld::Wave => {
-            "an earlier wave is not complete, or the rollout is paused or over its failure limit"
+fn deferred(deferral: Deferral) -> Verdict {
+    let message = match deferral {
+        Deferral::Paused => "spec.paused is true",
+        Deferral::Rollout => {
+            "an earlier step is not complete, or the rollout is paused or over its failure limit"
         }
     };
-    no(withheld.into(), message.to_owned())
+    no(deferral.into(), message.to_owned())
 }
 
 fn unknown(reason: Reason, message: &str) -> Verdict {

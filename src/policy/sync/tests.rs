@@ -15,7 +15,7 @@ mod known;
 mod leave;
 mod plan;
 mod properties;
+mod rollout;
 mod samples;
 mod signal;
 mod status;
-mod waves;

@@ -1,6 +1,5 @@
 //! From flags to what the parts are told.
 
-use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use api::bootstrapper::{WebhookResources, WebhookSettings};
@@ -9,11 +8,10 @@ use controller::direct::{DirectSettings, Installations, ManifestsError, Render};
 use controller::signal::{Place, SignalKeys, SignalSettings};
 use controller::sources::SourceNames;
 use policy::sync::observed::Names;
-use policy::sync::waves;
+use policy::sync::{Lanes, rollout};
 
 use crate::cli::controller::{
-    AckKey, ControllerArgs, DirectArgs, MaxFailures, SignalArgs, SignalKeysArg, SourceArgs,
-    WebhookDefaults,
+    AckKey, ControllerArgs, DirectArgs, SignalArgs, SignalKeysArg, SourceArgs, WebhookDefaults,
 };
 use crate::manifests;
 
@@ -68,10 +66,9 @@ fn keys(arguments: &SignalArgs) -> SignalKeys {
 
 pub(super) fn direct(arguments: &ControllerArgs) -> DirectSettings {
     let given = &arguments.direct;
-    let max_failures = match given.max_failures {
-        MaxFailures::Count(count) => waves::Budget::Count(count),
-        MaxFailures::Percent(percent) => waves::Budget::Percent(percent),
-    };
+    let defaults = DirectSettings::default();
+    // One step gates nothing, so failures of a few runtimes do not keep credentials from the others.
+    let has_steps = given.configuration_rollout_steps.len() > 1;
     DirectSettings {
         namespace: arguments.namespace.clone(),
         names: names(&arguments.sources),
@@ -82,11 +79,18 @@ pub(super) fn direct(arguments: &ControllerArgs) -> DirectSettings {
         resync: given.sync_period,
         deletion_grace: arguments.sources.deletion_grace_period,
         passes: given.max_concurrent_reconciles.get(),
-        waves: waves::Settings {
-            size: NonZeroU32::new(given.wave_size),
-            failure_budget: max_failures,
-            paused: false,
-            deadline: waves::RUNNING_DEADLINE,
+        rollouts: Lanes {
+            configuration: rollout::Settings {
+                steps: given.configuration_rollout_steps.clone(),
+                max_failures: has_steps.then_some(given.max_failures),
+                ..defaults.rollouts.configuration
+            },
+            webhook: rollout::Settings {
+                steps: given.rollout_steps.clone(),
+                soak: given.rollout_soak_duration,
+                max_failures: Some(given.max_failures),
+                ..defaults.rollouts.webhook
+            },
         },
         ..DirectSettings::default()
     }
@@ -178,6 +182,16 @@ mod tests {
     #[test]
     fn drift_is_repaired_within_ten_minutes_by_default() {
         assert!(direct(&parsed(&[])).resync <= Duration::from_mins(10));
+    }
+
+    #[test]
+    fn a_bad_webhook_reaches_one_runtime_first_and_credentials_wait_for_none() {
+        let lanes = direct(&parsed(&[])).rollouts;
+        assert_eq!(lanes, DirectSettings::default().rollouts);
+        assert_eq!(lanes.webhook.steps[0], rollout::Step::Count(1));
+        assert!(lanes.webhook.soak >= Duration::from_mins(2));
+        assert_eq!(lanes.configuration.steps, [rollout::Step::Percent(100)]);
+        assert_eq!(lanes.configuration.max_failures, None);
     }
 
     #[rstest]

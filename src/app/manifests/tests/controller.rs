@@ -249,7 +249,7 @@ fn controllers_of_the_user_are_printed_once_with_the_rights_of_direct_mode(
 #[case::no_value(&["--", "--kcp-config-name"])]
 #[case::another_part(&["--", "--controllers=signals"])]
 #[case::no_part(&["--", "--controllers=signal,-signal"])]
-#[case::twice(&["--", "--wave-size=1", "--wave-size=2"])]
+#[case::twice(&["--", "--max-failures=1", "--max-failures=2"])]
 #[case::list_twice(&["--", "--controllers=signal", "--controllers=direct"])]
 #[case::before_and_after(&["--kcp-pull-secret-name=a", "--", "--kcp-pull-secret-name=b"])]
 #[case::direct_without_its_part(&["--direct", "--", "--controllers=signal"])]

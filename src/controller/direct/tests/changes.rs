@@ -167,7 +167,7 @@ async fn source_that_never_existed_touches_nothing() {
     for object in ["Secret kcp-system/pull", "ClusterTrustBundle roots"] {
         assert!(said.contains(&format!("{object} not found")), "{said}");
     }
-    assert_eq!(env.kcp.events().len(), 2);
+    assert_eq!(env.kcp.events_of("SourceNotFound"), 2);
     let writes = cluster.take();
     assert!(
         !writes
@@ -361,7 +361,7 @@ async fn a_runtime_that_serves_no_bundles_gets_the_rest_and_says_so() {
 #[tokio::test]
 async fn a_changed_source_is_applied_also_while_the_progress_cannot_be_written() {
     let mut env = Env::new();
-    let progress = "apply configmaps kcp-system/rt-bootstrapper-rollout";
+    let progress = "create runtimebootstrapperrollouts";
     let refusal = env.kcp.fault(progress).status(500);
     let clusters = env.converge(&["a"]).await;
     env.content.registry("two.example");

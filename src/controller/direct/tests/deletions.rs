@@ -80,9 +80,11 @@ async fn pending_deletion_says_what_is_deleted_and_when() {
         "an alert on Ready sees it"
     );
     assert!(is_counted(&env, 1));
-    env.until("an Event", |it| it.kcp.events().len() == 1).await;
-    let event = env.kcp.requests_of("create events").remove(0).body;
-    assert_eq!(event["reason"], "DeletionPending");
+    env.until("an Event", |it| it.kcp.events_of("DeletionPending") == 1)
+        .await;
+    let mut events = env.kcp.requests_of("create events");
+    events.retain(|it| it.body["reason"] == "DeletionPending");
+    let event = events.remove(0).body;
     assert_eq!(event["regarding"]["name"], RECORD);
     let note = event["note"].as_str().unwrap();
     assert!(

@@ -164,6 +164,9 @@ impl Env {
             ..DirectSettings::default()
         };
         settings.names.trust_bundle = Some("roots".to_owned());
+        // One step for all, without soak: what is not about rollouts does not wait for one.
+        settings.rollouts.webhook.steps = vec![Step::Percent(100)];
+        settings.rollouts.webhook.soak = Duration::ZERO;
         let mut content = Content {
             names: SourceNames {
                 pull_secret: Some("pull".to_owned()),

@@ -1,16 +1,20 @@
 //! Which runtimes a paused, stopped or waiting rollout leaves untouched, also when many reconciles run at once.
 
-use std::num::NonZeroU32;
 use std::time::Duration;
 
-use policy::sync::waves::{Budget, Settings};
+use policy::sync::rollout::{MaxFailures, Settings, Step};
 use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::env::*;
 use super::runtime_cluster::RuntimeCluster;
 
-pub(super) const ROLLOUT: &str = "rt-bootstrapper-rollout";
+/// The objects of the rollouts.
+const ROLLOUTS: &str = "runtimebootstrapperrollouts";
+
+/// The names of the objects, by lane.
+pub(super) const CONFIGURATION_LANE: &str = "configuration";
+pub(super) const WEBHOOK_LANE: &str = "webhook";
 
 pub(super) const NEXT_IMAGE: &str = "registry.example/webhook:0.2.0";
 
@@ -28,28 +32,66 @@ async fn converge(env: &mut Env, names: &[String]) -> Vec<RuntimeCluster> {
     env.converge(&names).await
 }
 
-pub(super) fn progress(env: &Env) -> Value {
-    let map = env.kcp.object("configmaps", ROLLOUT).unwrap_or_default();
-    let text = map["data"]["progress"].as_str().unwrap_or("null");
-    serde_json::from_str(text).unwrap()
+/// The status of the rollout of a lane.
+pub(super) fn progress(env: &Env, lane: &str) -> Value {
+    let object = env.kcp.object(ROLLOUTS, lane).unwrap_or_default();
+    object["status"].clone()
 }
 
-pub(super) fn annotate_paused(env: &Env, value: &str) {
-    let annotation = json!({"rt-bootstrapper.kyma-project.io/paused": value});
-    let patch = json!({"metadata": {"annotations": annotation}});
-    env.kcp.merge("configmaps", ROLLOUT, &patch);
+/// Number of runtimes in a state of the rollout of a lane.
+pub(super) fn count(env: &Env, lane: &str, state: &str) -> u64 {
+    progress(env, lane)["runtimes"][state]
+        .as_u64()
+        .unwrap_or_default()
 }
 
-pub(super) async fn pause(env: &Env) {
-    env.until("progress", |it| !progress(it).is_null()).await;
-    annotate_paused(env, "true");
-    env.until("paused", |it| progress(it)["stopped"] == "paused")
+/// Why the rollout of a lane is stopped; empty if it is not.
+pub(super) fn stopped(env: &Env, lane: &str) -> String {
+    let status = progress(env, lane);
+    let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
+    let found = conditions
+        .iter()
+        .find(|it| it["type"] == "Stopped" && it["status"] == "True");
+    found.map_or_else(String::new, |it| it["reason"].as_str().unwrap().to_owned())
+}
+
+pub(super) fn is_completed(env: &Env, lane: &str) -> bool {
+    let status = progress(env, lane);
+    let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
+    conditions
+        .iter()
+        .any(|it| it["type"] == "Completed" && it["status"] == "True")
+}
+
+/// One runtime after the other, and none after more failures than these.
+pub(super) fn one_by_one(settings: &Settings, failures: u32) -> Settings {
+    Settings {
+        steps: (1..5).map(Step::Count).collect(),
+        max_failures: Some(MaxFailures::Count(failures)),
+        ..settings.clone()
+    }
+}
+
+pub(super) fn set_paused(env: &Env, lane: &str, paused: bool) {
+    let patch = json!({"spec": {"paused": paused}});
+    env.kcp.merge(ROLLOUTS, lane, &patch);
+}
+
+pub(super) async fn pause(env: &Env, lane: &str) {
+    env.until("progress", |it| !progress(it, lane).is_null())
+        .await;
+    set_paused(env, lane, true);
+    env.until("paused", |it| stopped(it, lane) == "Paused")
         .await;
 }
 
 /// Restarts the controller with the next image of the webhook, and waits until it has reconciled as often as there are
 /// runtimes.
 async fn upgrade(env: &mut Env, runtimes: usize) {
+    env.until("the first rollout is completed", |it| {
+        is_completed(it, WEBHOOK_LANE)
+    })
+    .await;
     env.stop().await;
     env.image = NEXT_IMAGE.to_owned();
     env.start();
@@ -58,7 +100,7 @@ async fn upgrade(env: &mut Env, runtimes: usize) {
     })
     .await;
     env.until("the rollout's progress", |it| {
-        progress(it)["webhookVersion"] == "0.2.0"
+        progress(it, WEBHOOK_LANE)["version"] == "0.2.0"
     })
     .await;
 }
@@ -80,16 +122,17 @@ fn upgraded(clusters: &[RuntimeCluster]) -> Vec<usize> {
 async fn a_paused_upgrade_touches_no_runtime(#[case] size: usize) {
     let (mut env, names) = many(size);
     let clusters = converge(&mut env, &names).await;
-    pause(&env).await;
+    pause(&env, WEBHOOK_LANE).await;
     upgrade(&mut env, size).await;
     env.until("all wait", |it| {
-        let waits = |name: &String| it.condition(name, "Installed") == "False RolloutPending";
-        progress(it)["counts"]["waiting"] == size && names.iter().all(waits)
+        count(it, WEBHOOK_LANE, "waiting") == u64::try_from(size).unwrap()
     })
     .await;
     env.settle().await;
     assert_eq!(upgraded(&clusters), [0; 0]);
-    annotate_paused(&env, "false");
+    // They keep what they have.
+    assert_eq!(env.condition(&names[0], "Ready"), "True Ready");
+    set_paused(&env, WEBHOOK_LANE, false);
     env.until("all are upgraded", |_| upgraded(&clusters).len() == size)
         .await;
 }
@@ -98,23 +141,22 @@ async fn a_paused_upgrade_touches_no_runtime(#[case] size: usize) {
 #[case(60)]
 #[case(120)]
 #[tokio::test]
-async fn a_spent_failure_limit_keeps_every_later_wave_untouched(#[case] size: usize) {
+async fn an_exceeded_failure_limit_keeps_every_later_step_untouched(#[case] size: usize) {
     let (mut env, names) = many(size);
-    env.settings.waves = Settings {
-        size: NonZeroU32::new(5),
-        failure_budget: Budget::Count(0),
-        ..env.settings.waves
-    };
+    env.settings.rollouts.webhook.steps = vec![Step::Count(5)];
+    env.settings.rollouts.webhook.max_failures = Some(MaxFailures::Count(0));
     let clusters = converge(&mut env, &names).await;
     for cluster in &clusters {
         cluster.refuse(INSTALL[5], 422);
     }
     upgrade(&mut env, size).await;
-    env.until("stopped", |it| progress(it)["stopped"] == "budgetSpent")
-        .await;
+    env.until("stopped", |it| {
+        stopped(it, WEBHOOK_LANE) == "FailureLimitExceeded"
+    })
+    .await;
     // Those that failed are tried again and again, so nothing is ever quiet.
     let passes = env.passes();
-    env.until("more reconciles", |it| it.passes() >= passes + 50)
+    env.until("more reconciles", |it| it.passes() >= passes + 10)
         .await;
     let upgraded = upgraded(&clusters);
     assert!(!upgraded.is_empty());
@@ -122,54 +164,49 @@ async fn a_spent_failure_limit_keeps_every_later_wave_untouched(#[case] size: us
 }
 
 #[tokio::test]
-async fn a_later_wave_waits_for_the_one_before() {
-    const WAVE: u32 = 10;
+async fn a_later_step_waits_for_the_one_before() {
+    const STEP: u32 = 10;
     let (mut env, names) = many(60);
-    env.settings.waves.size = NonZeroU32::new(WAVE);
+    env.settings.rollouts.webhook.steps = vec![Step::Count(STEP)];
     let clusters = converge(&mut env, &names).await;
-    let (first, rest) = clusters.split_at(usize::try_from(WAVE).unwrap());
+    let (first, rest) = clusters.split_at(usize::try_from(STEP).unwrap());
     for cluster in first {
         cluster.stop_rollouts();
     }
     upgrade(&mut env, clusters.len()).await;
-    env.until("the first wave", |_| upgraded(first).len() == first.len())
+    env.until("the first step", |_| upgraded(first).len() == first.len())
         .await;
-    // The first wave is looked at again and again, which gives every other runtime its chance.
+    // The first step is observed again and again.
     let passes = env.passes();
-    env.until("more reconciles", |it| it.passes() >= passes + 50)
+    env.until("more reconciles", |it| it.passes() >= passes + 20)
         .await;
     assert_eq!(upgraded(rest), [0; 0]);
     first.iter().for_each(RuntimeCluster::roll_out);
-    env.until("all other waves", |_| upgraded(rest).len() == rest.len())
+    env.until("all others", |_| upgraded(rest).len() == rest.len())
         .await;
 }
 
-/// An earlier leader wrote the Deployment. The webhook configuration may follow only once the rollout goes on.
+/// An earlier leader wrote the Deployment: what has started is finished, and no other runtime starts.
 #[tokio::test]
-async fn an_installation_that_waits_for_its_pods_is_not_completed_while_the_rollout_is_paused() {
+async fn an_installation_that_has_started_is_completed_while_the_rollout_is_paused() {
     let mut env = Env::new();
-    let cluster = env.add("a").await;
-    cluster.stop_rollouts();
+    env.settings.rollouts.webhook = one_by_one(&env.settings.rollouts.webhook, 0);
+    let clusters = env.add_all(&["a", "b"]).await;
+    clusters[0].stop_rollouts();
     env.start();
-    env.until("the Deployment", |_| cluster.find(DEPLOYMENT).is_some())
+    env.until_condition("a", "Installed", "False Installing")
         .await;
-    pause(&env).await;
+    env.until_condition("b", "Installed", "False RolloutPending")
+        .await;
+    pause(&env, WEBHOOK_LANE).await;
     env.stop().await;
-    cluster.take();
     env.start();
-    let waits = "False RolloutPending";
-    env.until_condition("a", "Installed", waits).await;
-    cluster.roll_out();
-    env.until("the status says that its Pods are there", |it| {
-        it.status("a")["webhook"]["readyReplicas"] == 2
-    })
-    .await;
-    env.settle().await;
-    assert_eq!(cluster.take(), [""; 0]);
-    assert_eq!(env.condition("a", "Installed"), waits);
-    annotate_paused(&env, "false");
+    clusters[0].roll_out();
     env.until_ready("a").await;
-    assert_eq!(cluster.take(), [INSTALL[6]]);
+    env.settle().await;
+    assert!(!clusters[1].answered(INSTALL[5]));
+    set_paused(&env, WEBHOOK_LANE, false);
+    env.until_ready("b").await;
 }
 
 /// Two runtimes that hold everything, before the document on the control plane becomes one that cannot be read.
@@ -182,14 +219,11 @@ async fn spoil_document(env: &mut Env) -> Vec<RuntimeCluster> {
     clusters
 }
 
-/// The same with two waves of one runtime each.
+/// The same with one step for each runtime.
 async fn with_an_invalid_document() -> (Env, Vec<RuntimeCluster>) {
     let mut env = Env::new();
-    env.settings.waves = Settings {
-        size: NonZeroU32::new(1),
-        failure_budget: Budget::Count(0),
-        ..env.settings.waves
-    };
+    let rollouts = &mut env.settings.rollouts;
+    rollouts.configuration = one_by_one(&rollouts.configuration, 0);
     let clusters = spoil_document(&mut env).await;
     (env, clusters)
 }
@@ -208,16 +242,18 @@ fn pull_secret(cluster: &RuntimeCluster) -> Value {
 #[tokio::test]
 async fn a_change_beside_an_invalid_document_waits_for_the_end_of_the_pause() {
     let (mut env, clusters) = with_an_invalid_document().await;
-    pause(&env).await;
+    pause(&env, CONFIGURATION_LANE).await;
     let before = pull_secret(&clusters[0]);
     env.content.password = Some("two");
     env.publish();
     until_all(&env, "False RolloutPending").await;
     env.settle().await;
     assert_eq!((clusters[0].take(), clusters[1].take()), (vec![], vec![]));
-    env.until("both wait", |it| progress(it)["counts"]["waiting"] == 2)
-        .await;
-    annotate_paused(&env, "false");
+    env.until("both wait", |it| {
+        count(it, CONFIGURATION_LANE, "waiting") == 2
+    })
+    .await;
+    set_paused(&env, CONFIGURATION_LANE, false);
     env.until("written", |_| {
         clusters.iter().all(|it| pull_secret(it) != before)
     })
@@ -225,38 +261,42 @@ async fn a_change_beside_an_invalid_document_waits_for_the_end_of_the_pause() {
 }
 
 #[tokio::test]
-async fn a_change_beside_an_invalid_document_goes_out_wave_by_wave() {
+async fn a_change_beside_an_invalid_document_goes_out_step_by_step() {
     let (mut env, clusters) = with_an_invalid_document().await;
     let refusal = clusters[0].refuse(INSTALL[2], 422);
     env.content.password = Some("two");
     env.publish();
-    env.until("stopped", |it| progress(it)["stopped"] == "budgetSpent")
-        .await;
+    env.until("stopped", |it| {
+        stopped(it, CONFIGURATION_LANE) == "FailureLimitExceeded"
+    })
+    .await;
     env.until_condition("b", "ConfigurationSynchronized", "False RolloutPending")
         .await;
     assert_eq!(clusters[1].take(), [""; 0]);
     // An invalid document does not hold the rollout of the rest up for good.
     refusal.stop();
-    env.until("the second wave", |_| clusters[1].answered(INSTALL[2]))
+    env.until("the second step", |_| clusters[1].answered(INSTALL[2]))
         .await;
-    env.until("finished", |it| progress(it)["finished"] == true)
+    env.until("completed", |it| is_completed(it, CONFIGURATION_LANE))
         .await;
 }
 
-/// One wave for all, and one reconcile at a time until the leader changes.
+/// One step for all, and one reconcile at a time until the leader changes.
 #[tokio::test]
 async fn failures_beside_an_invalid_document_stop_the_rollout_under_the_next_leader_too() {
     let mut env = Env::new();
     env.settings.passes = 1;
-    env.settings.waves.failure_budget = Budget::Count(0);
+    env.settings.rollouts.configuration.max_failures = Some(MaxFailures::Count(0));
     let clusters = spoil_document(&mut env).await;
     for cluster in &clusters {
         cluster.refuse(INSTALL[2], 422);
     }
     env.content.password = Some("two");
     env.publish();
-    env.until("stopped", |it| progress(it)["stopped"] == "budgetSpent")
-        .await;
+    env.until("stopped", |it| {
+        stopped(it, CONFIGURATION_LANE) == "FailureLimitExceeded"
+    })
+    .await;
     env.stop().await;
     env.settings.passes = 2;
     env.start();

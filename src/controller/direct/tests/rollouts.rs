@@ -1,35 +1,30 @@
-//! Waves, their budget, and pauses.
+//! Steps of the configuration lane, its failure limit, and pauses.
 
-use std::num::NonZeroU32;
-
-use policy::sync::waves::{Budget, Settings};
-use serde_json::{Value, json};
+use policy::sync::rollout::MaxFailures;
+use serde_json::json;
 use testkit::apiserver::FaultHandle;
 
 use super::env::*;
+use super::gates::{
+    CONFIGURATION_LANE, is_completed, one_by_one, pause, progress, set_paused, stopped,
+};
 use super::runtime_cluster::RuntimeCluster;
 
-async fn waves(names: &[&str]) -> (Env, Vec<RuntimeCluster>) {
+async fn steps(names: &[&str]) -> (Env, Vec<RuntimeCluster>) {
     let mut env = Env::new();
-    env.settings.waves = Settings {
-        size: NonZeroU32::new(1),
-        failure_budget: Budget::Count(0),
-        ..env.settings.waves
-    };
+    let rollouts = &mut env.settings.rollouts;
+    rollouts.configuration = one_by_one(&rollouts.configuration, 0);
     let clusters = env.converge(names).await;
     (env, clusters)
 }
 
-fn progress(env: &Env) -> Value {
-    let map = env.kcp.object("configmaps", "rt-bootstrapper-rollout");
-    let text = map.unwrap_or_default()["data"]["progress"].clone();
-    text.as_str()
-        .map_or(Value::Null, |it| serde_json::from_str(it).unwrap())
+fn is_stopped(env: &Env) -> bool {
+    stopped(env, CONFIGURATION_LANE) == "FailureLimitExceeded"
 }
 
 #[tokio::test]
-async fn a_wave_that_fails_stops_the_rest_and_is_reported() {
-    let (mut env, clusters) = waves(&["a", "b", "c"]).await;
+async fn a_step_that_fails_stops_the_rest_and_is_reported() {
+    let (mut env, clusters) = steps(&["a", "b", "c"]).await;
     let refusal = clusters[0].refuse(INSTALL[4], 422);
     env.content.registry("two.example");
     env.publish();
@@ -40,8 +35,7 @@ async fn a_wave_that_fails_stops_the_rest_and_is_reported() {
         env.until_condition(name, "ConfigurationSynchronized", wanted)
             .await;
     }
-    env.until("said", |it| progress(it)["stopped"].is_string())
-        .await;
+    env.until("stopped", is_stopped).await;
     assert_eq!((clusters[1].take(), clusters[2].take()), (vec![], vec![]));
     // It recovers, and the others follow one after the other.
     refusal.stop();
@@ -52,13 +46,13 @@ async fn a_wave_that_fails_stops_the_rest_and_is_reported() {
         (clusters[1].take(), clusters[2].take()),
         (vec![INSTALL[4].to_owned()], vec![INSTALL[4].to_owned()])
     );
-    env.until("finished", |it| progress(it)["finished"] == true)
+    env.until("completed", |it| is_completed(it, CONFIGURATION_LANE))
         .await;
 }
 
 #[tokio::test]
-async fn an_unreachable_or_paused_runtime_holds_up_no_wave() {
-    let (mut env, clusters) = waves(&["a", "b", "c"]).await;
+async fn an_unreachable_or_paused_runtime_delays_no_step() {
+    let (mut env, clusters) = steps(&["a", "b", "c"]).await;
     let outage = clusters[0].outage(503);
     env.kcp.merge(
         "runtimebootstrappers",
@@ -86,35 +80,23 @@ async fn an_unreachable_or_paused_runtime_holds_up_no_wave() {
     }
 }
 
-fn paused(value: &str) -> Value {
-    json!({"metadata": {"annotations": {"rt-bootstrapper.kyma-project.io/paused": value}}})
-}
-
 fn has_begun(env: &Env) -> bool {
     env.metric("active_workers", 1)
-}
-
-async fn pause(env: &Env) {
-    env.until("progress", |it| !progress(it).is_null()).await;
-    env.kcp
-        .merge("configmaps", "rt-bootstrapper-rollout", &paused("true"));
-    env.until("paused", |it| progress(it)["stopped"].is_string())
-        .await;
 }
 
 #[tokio::test]
 async fn a_pass_that_a_new_version_overtakes_starts_it_on_no_runtime() {
     let (mut env, clusters) = Env::converged(&["a"]).await;
-    pause(&env).await;
+    pause(&env, CONFIGURATION_LANE).await;
     let hold = clusters[0].fault("*").hold();
     let touch = json!({"metadata": {"annotations": {"touched": "now"}}});
     env.kcp.merge("runtimebootstrappers", "a", &touch);
     env.until("the pass has begun", has_begun).await;
-    let before = progress(&env)["contentVersion"].clone();
+    let before = progress(&env, CONFIGURATION_LANE)["revision"].clone();
     env.content.registry("two.example");
     env.publish();
     env.until("another rollout", |it| {
-        progress(it)["contentVersion"] != before
+        progress(it, CONFIGURATION_LANE)["revision"] != before
     })
     .await;
     drop(hold);
@@ -135,13 +117,12 @@ async fn until_both_wait(env: &Env) {
 #[tokio::test]
 async fn an_operator_pauses_the_rollout_and_lets_it_go_on() {
     let (mut env, clusters) = Env::converged(&["a", "b"]).await;
-    pause(&env).await;
+    pause(&env, CONFIGURATION_LANE).await;
     env.content.registry("two.example");
     env.publish();
     until_both_wait(&env).await;
     assert_eq!((clusters[0].take(), clusters[1].take()), (vec![], vec![]));
-    env.kcp
-        .merge("configmaps", "rt-bootstrapper-rollout", &paused("false"));
+    set_paused(&env, CONFIGURATION_LANE, false);
     for (name, cluster) in ["a", "b"].iter().zip(&clusters) {
         env.until_ready(name).await;
         assert_eq!(cluster.take(), [INSTALL[4]]);
@@ -152,11 +133,14 @@ async fn an_operator_pauses_the_rollout_and_lets_it_go_on() {
 #[tokio::test]
 async fn a_pause_holds_over_a_restart_however_late_it_is_heard_of() {
     let (mut env, clusters) = Env::converged(&["a", "b"]).await;
-    pause(&env).await;
+    pause(&env, CONFIGURATION_LANE).await;
     env.stop().await;
     env.content.registry("two.example");
     env.publish();
-    let refusal = env.kcp.fault("list configmaps").status(500);
+    let refusal = env
+        .kcp
+        .fault("list runtimebootstrapperrollouts")
+        .status(500);
     env.start();
     env.until("refused", |_| refusal.hits() > 0).await;
     env.settle().await;
@@ -169,20 +153,19 @@ async fn a_pause_holds_over_a_restart_however_late_it_is_heard_of() {
     assert!(env.readiness.is_ready());
 }
 
-/// One wave for all, as it is without settings: what the one leader learnt the next one knows.
+/// One step for all: what one leader learnt the next one knows.
 #[tokio::test]
-async fn a_rollout_that_its_budget_stopped_stays_stopped_under_the_next_leader() {
+async fn a_rollout_that_its_failure_limit_stopped_stays_stopped_under_the_next_leader() {
     let mut env = Env::new();
     env.settings.passes = 1;
-    env.settings.waves.failure_budget = Budget::Count(0);
+    env.settings.rollouts.configuration.max_failures = Some(MaxFailures::Count(0));
     let names = ["a", "b", "c"];
     let clusters = env.converge(&names).await;
     let refusals = clusters.iter().map(|it| it.refuse(INSTALL[4], 422));
     let refusals: Vec<FaultHandle> = refusals.collect();
     env.content.registry("two.example");
     env.publish();
-    env.until("stopped", |it| progress(it)["stopped"] == "budgetSpent")
-        .await;
+    env.until("stopped", is_stopped).await;
     let tried = || {
         let tried = |it: &&RuntimeCluster| !it.writes().is_empty();
         clusters.iter().filter(tried).count()
@@ -196,7 +179,7 @@ async fn a_rollout_that_its_budget_stopped_stays_stopped_under_the_next_leader()
         .await;
     env.settle().await;
     assert_eq!(tried(), 1);
-    assert_eq!(progress(&env)["stopped"], "budgetSpent");
+    assert!(is_stopped(&env));
     // It is mended, and the others follow.
     refusals.iter().for_each(FaultHandle::stop);
     for (name, cluster) in names.iter().zip(&clusters) {

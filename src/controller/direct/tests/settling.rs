@@ -6,6 +6,7 @@ use serde_json::json;
 use testkit::apiserver::Recorded;
 
 use super::env::*;
+use super::gates::{CONFIGURATION_LANE, WEBHOOK_LANE, is_completed, progress};
 
 #[tokio::test]
 async fn created_resource_installs_the_webhook_with_its_configuration_last() {
@@ -105,21 +106,24 @@ async fn the_status_says_what_is_there() {
 #[tokio::test]
 async fn converged_runtimes_are_not_written_to_even_after_a_restart() {
     let (mut env, clusters) = Env::converged(&["a", "b", "c"]).await;
-    // The rollout's progress is written once a second.
+    // The progress of rollouts is written once a second.
     env.until("progress", |it| {
-        it.kcp
-            .count("apply configmaps kcp-system/rt-bootstrapper-rollout")
-            > 0
+        [CONFIGURATION_LANE, WEBHOOK_LANE]
+            .iter()
+            .all(|lane| is_completed(it, lane) && progress(it, lane)["observedGeneration"] == 1)
     })
     .await;
-    tokio::time::sleep(std::time::Duration::from_millis(1200)).await;
+    env.settle().await;
     drop(env.kcp.take_requests());
     env.publish();
     env.pass("a").await;
     env.stop().await;
     env.start();
     env.until("passes", |it| it.passes() >= 3).await;
-    tokio::time::sleep(std::time::Duration::from_millis(1200)).await;
+    // As long as a status of a rollout is delayed.
+    let mut interval = tokio::time::interval(std::time::Duration::from_millis(1200));
+    interval.tick().await;
+    interval.tick().await;
     env.settle().await;
     assert_eq!(env.kcp.writes(), [""; 0]);
     for cluster in &clusters {

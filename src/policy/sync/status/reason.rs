@@ -1,6 +1,6 @@
 //! The closed list of reasons. Who reads conditions by machine may rely on these words.
 
-use super::{Unreached, Withheld};
+use super::{Deferral, Unreached};
 use crate::sync::identity::Refusal;
 use crate::sync::plan::{Blocked, Held};
 
@@ -82,9 +82,9 @@ reasons! {
     Orphaning,
     /// A write failed.
     ApplyFailed,
-    /// [`Withheld::Paused`].
+    /// [`Deferral::Paused`].
     Paused,
-    /// [`Withheld::Wave`].
+    /// [`Deferral::Rollout`].
     RolloutPending,
     /// Everything is as on KCP.
     Synchronized,
@@ -157,11 +157,11 @@ impl From<&Held> for Reason {
     }
 }
 
-impl From<Withheld> for Reason {
-    fn from(withheld: Withheld) -> Self {
-        match withheld {
-            Withheld::Paused => Self::Paused,
-            Withheld::Wave => Self::RolloutPending,
+impl From<Deferral> for Reason {
+    fn from(deferral: Deferral) -> Self {
+        match deferral {
+            Deferral::Paused => Self::Paused,
+            Deferral::Rollout => Self::RolloutPending,
         }
     }
 }

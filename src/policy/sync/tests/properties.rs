@@ -1,6 +1,6 @@
 //! Whatever happens in whatever order, what has to hold holds.
 
-mod rollouts;
+mod scheduler;
 mod signals;
 
 use std::collections::BTreeSet;

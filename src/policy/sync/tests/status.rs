@@ -9,7 +9,9 @@ use crate::sync::identity::Claim;
 use crate::sync::observed::NamespaceState;
 use crate::sync::plan::{Held, Plan, plan, uninstall};
 use crate::sync::sources::{SourceError, SourceState, Sources};
-use crate::sync::status::{Failure, Goal, Outcome, Reason, Unreached, Withheld, conditions};
+use crate::sync::status::{
+    Deferral, Failure, Goal, LaneOutcome, Outcome, Reason, Unreached, conditions,
+};
 use crate::sync::target::Target;
 use crate::sync::{Lane, Lanes};
 
@@ -18,7 +20,7 @@ fn outcome(plan: &Plan) -> Outcome<'_> {
         unreached: None,
         plan: Some(plan),
         purpose: Goal::Sync,
-        withheld: None,
+        lanes: Lanes::both(LaneOutcome::Applied),
         failures: Lanes::default(),
     }
 }
@@ -87,7 +89,7 @@ fn who_cannot_be_reached(#[case] unreached: Unreached, #[case] reason: &str) {
         unreached: Some(&unreached),
         plan: None,
         purpose: Goal::Sync,
-        withheld: None,
+        lanes: Lanes::both(LaneOutcome::Applied),
         failures: Lanes::default(),
     };
     assert_eq!(
@@ -278,12 +280,12 @@ fn a_missing_permission(#[case] lane: Lane, #[case] installed: &str, #[case] syn
 }
 
 #[rstest]
-#[case(Withheld::Paused, "Paused")]
-#[case(Withheld::Wave, "RolloutPending")]
-fn what_is_withheld(#[case] withheld: Withheld, #[case] reason: &str) {
+#[case(Deferral::Paused, "Paused")]
+#[case(Deferral::Rollout, "RolloutPending")]
+fn what_is_deferred(#[case] deferral: Deferral, #[case] reason: &str) {
     let plan = Runtime::new().plan(&desired(&sources()));
     let found = after(Outcome {
-        withheld: Some(withheld),
+        lanes: Lanes::both(LaneOutcome::Deferred(deferral)),
         ..outcome(&plan)
     });
     assert_eq!(
@@ -296,7 +298,7 @@ fn what_is_withheld(#[case] withheld: Withheld, #[case] reason: &str) {
     let done = held(&sources());
     assert_eq!(
         after(Outcome {
-            withheld: Some(withheld),
+            lanes: Lanes::both(LaneOutcome::Deferred(deferral)),
             ..outcome(&done)
         })[4],
         "Ready=True/Ready",
@@ -373,11 +375,11 @@ fn every_condition_that_is_not_true_has_a_message_and_ready_repeats_the_first() 
         ..outcome(&plan)
     };
     let paused = Outcome {
-        withheld: Some(Withheld::Paused),
+        lanes: Lanes::both(LaneOutcome::Deferred(Deferral::Paused)),
         ..outcome(&plan)
     };
     let waiting = Outcome {
-        withheld: Some(Withheld::Wave),
+        lanes: Lanes::both(LaneOutcome::Deferred(Deferral::Rollout)),
         ..outcome(&plan)
     };
     let expected = [
@@ -385,7 +387,7 @@ fn every_condition_that_is_not_true_has_a_message_and_ready_repeats_the_first() 
         (paused, "Installed: spec.paused is true"),
         (
             waiting,
-            "Installed: an earlier wave is not complete, or the rollout is paused or over its failure limit",
+            "Installed: an earlier step is not complete, or the rollout is paused or over its failure limit",
         ),
         (outcome(&plan), "Installed: 0 of 0 replicas are ready"),
     ];

@@ -9,44 +9,44 @@ use std::time::Duration;
 use api::bootstrapper::{INSTALLED, RuntimeBootstrapper};
 use kube::Resource as _;
 use kube::core::Status;
+use policy::sync::rollout::LaneResult;
+use policy::sync::scheduler::Report;
 use policy::sync::signal::is_told_of;
 use policy::sync::status::{Unreached, departure};
 
-use super::{Assignment, Common, End, Findings, purpose};
+use super::{Common, Findings, ReconcileRequest, goal};
 
 /// Lets the resource go if there is nothing to wait for any more.
 pub(super) async fn leave(
     common: &Common,
-    assignment: &Assignment,
+    request: &ReconcileRequest,
     findings: &Findings,
-    end: End,
-) -> kube::Result<End> {
+    report: Report,
+) -> kube::Result<Report> {
     let nobody = matches!(findings.unreached, Some(Unreached::RuntimeNotFound(_)));
-    let clean = nobody || end == End::Gone;
+    let clean = nobody || report == Report::Idle;
     if !clean {
-        if !(is_overdue(&assignment.resource) && has_been_tried(assignment, findings, end)) {
-            return Ok(end);
+        if !(is_overdue(&request.resource) && has_been_tried(request, findings, report)) {
+            return Ok(report);
         }
         common.metrics.gave_up();
         tracing::warn!(
-            runtime = &*assignment.name,
+            runtime = &*request.name,
             "deletion timed out, objects left behind on the runtime"
         );
     }
-    if is_told_of(purpose(&assignment.resource), assignment.standing) {
-        tell(common, assignment).await?;
+    if is_told_of(goal(&request.resource), request.eligibility) {
+        tell(common, request).await?;
     }
-    common.lifecycle.let_go(&assignment.resource).await?;
-    Ok(End::Gone)
+    common.lifecycle.let_go(&request.resource).await?;
+    Ok(Report::Idle)
 }
 
 /// What the control plane refuses is not waited for longer than the deadline.
-async fn tell(common: &Common, assignment: &Assignment) -> kube::Result<()> {
-    match common.lifecycle.tell(&assignment.name).await {
-        Err(kube::Error::Api(status))
-            if is_refusal(&status) && is_overdue(&assignment.resource) =>
-        {
-            let (runtime, reason) = (&*assignment.name, status.message);
+async fn tell(common: &Common, request: &ReconcileRequest) -> kube::Result<()> {
+    match common.lifecycle.tell(&request.name).await {
+        Err(kube::Error::Api(status)) if is_refusal(&status) && is_overdue(&request.resource) => {
+            let (runtime, reason) = (&*request.name, status.message);
             tracing::warn!(runtime, reason, "skipped signal for orphaned runtime");
             Ok(())
         }
@@ -61,16 +61,24 @@ fn is_refusal(status: &Status) -> bool {
 
 /// A pass that did its work must be able to see that it did, however late it came: one that came further than the one
 /// before is followed by another.
-fn has_been_tried(assignment: &Assignment, findings: &Findings, end: End) -> bool {
-    let plan = findings.plan.as_ref().filter(|_| end == End::Waits);
-    let purpose = purpose(&assignment.resource);
-    let Some((reason, message)) = plan.and_then(|plan| departure(purpose, plan)) else {
+fn has_been_tried(request: &ReconcileRequest, findings: &Findings, report: Report) -> bool {
+    let plan = findings.plan.as_ref().filter(|_| is_progressing(report));
+    let goal = goal(&request.resource);
+    let Some((reason, message)) = plan.and_then(|plan| departure(goal, plan)) else {
         return true;
     };
-    let conditions = &assignment.previous.conditions;
+    let conditions = &request.previous.conditions;
     conditions
         .iter()
         .any(|it| it.kind == INSTALLED && it.reason == reason.name() && it.message == message)
+}
+
+fn is_progressing(report: Report) -> bool {
+    let Report::Reconciled { lanes, .. } = report else {
+        return false;
+    };
+    let webhook = lanes.webhook;
+    webhook.is_some_and(|it| it.result == LaneResult::Progressing)
 }
 
 fn is_overdue(resource: &RuntimeBootstrapper) -> bool {

@@ -1,0 +1,131 @@
+//! What follows from the end of a reconcile: a status, a log line, and what the scheduler makes of it.
+
+use api::bootstrapper::{Condition, READY, RuntimeBootstrapperStatus};
+use policy::sync::rollout::Name;
+use policy::sync::scheduler::Report;
+use policy::sync::status::Reason;
+use tokio::task::{Id, JoinError};
+
+use super::dispatch::Dispatcher;
+use super::reconcile::ReconcileResult;
+use super::writer::StatusUpdate;
+
+/// What ended.
+pub(super) enum Ended {
+    /// A reconcile.
+    Reconciled(Box<ReconcileResult>),
+    /// A request to KCP: a resource was created or deleted, and the watch reports it.
+    Requested,
+    /// A request to KCP that failed, or a reconcile that KCP did not let happen.
+    Interrupted,
+}
+
+/// The end of a request to KCP.
+pub(super) fn of_kcp(name: &Name, result: &kube::Result<()>) -> Ended {
+    if let Err(error) = result {
+        let error = component_base::telemetry::error_chain(error);
+        tracing::warn!(runtime = &**name, error, "KCP API request failed");
+        return Ended::Interrupted;
+    }
+    Ended::Requested
+}
+
+impl Dispatcher {
+    /// The next job that ends; none while there are none.
+    pub(super) async fn ended(&mut self) -> Option<Result<(Id, Ended), JoinError>> {
+        self.jobs.join_next_with_id().await
+    }
+
+    /// Takes note of what ended.
+    pub(super) fn complete(&mut self, ended: Result<(Id, Ended), JoinError>) {
+        let id = match &ended {
+            Ok((id, _)) => *id,
+            Err(error) => error.id(),
+        };
+        let Some(name) = self.names.remove(&id) else {
+            return;
+        };
+        let report = match ended {
+            Ok((_, Ended::Reconciled(result))) => self.take_result(*result),
+            Ok((_, Ended::Requested)) => Report::Idle,
+            Ok((_, Ended::Interrupted)) => Report::Interrupted,
+            Err(error) => {
+                tracing::error!(runtime = &*name, %error, "reconcile panicked");
+                Report::Interrupted
+            }
+        };
+        let now = self.now();
+        self.scheduler.finish(&name, report, now, fastrand::u64(..));
+        self.publish();
+    }
+
+    fn take_result(&mut self, result: ReconcileResult) -> Report {
+        let entry = self.store.get(&result.name);
+        let resource = entry.and_then(|it| it.resource.as_ref());
+        if resource.is_none_or(|it| it.uid() != result.uid.as_deref()) {
+            // It was deleted meanwhile, and what the reconcile noted goes with it.
+            if resource.is_none()
+                && let Some(id) = &result.status.runtime_id
+            {
+                self.common.claims.release(id);
+            }
+            self.wake(&result.name);
+            return Report::Idle;
+        }
+        let reason = ready(&result.status).and_then(|it| known_reason(&it.reason));
+        self.common.metrics.reconciled(reason, result.took);
+        if result.report != Report::Idle {
+            self.store_status(&result);
+        }
+        result.report
+    }
+
+    fn store_status(&mut self, result: &ReconcileResult) {
+        let status = self.store.statuses.close(result.status.clone());
+        let Some(entry) = self.store.get_mut(&result.name) else {
+            return;
+        };
+        if entry.status == status {
+            return;
+        }
+        log_change(&result.name, &entry.status.open(), &result.status);
+        entry.status = status.clone();
+        self.statuses.say(StatusUpdate {
+            name: Name::clone(&result.name),
+            uid: result.uid.clone(),
+            status,
+        });
+    }
+}
+
+/// One line for each change of the condition Ready.
+fn log_change(name: &Name, before: &RuntimeBootstrapperStatus, now: &RuntimeBootstrapperStatus) {
+    let Some(condition) = ready(now) else {
+        return;
+    };
+    let is_same = |it: &Condition| it.status == condition.status && it.reason == condition.reason;
+    if ready(before).is_some_and(is_same) {
+        return;
+    }
+    let revision = now.configuration.as_ref();
+    let revision = revision.and_then(|it| it.revision.as_deref());
+    let version = now.webhook.as_ref().and_then(|it| it.version.as_deref());
+    tracing::info!(
+        runtime = &**name,
+        ready = ?condition.status,
+        reason = condition.reason,
+        message = condition.message,
+        revision,
+        version,
+        "condition Ready changed"
+    );
+}
+
+fn ready(status: &RuntimeBootstrapperStatus) -> Option<&Condition> {
+    status.conditions.iter().find(|it| it.kind == READY)
+}
+
+/// The reason out of the closed list, so that it can be a label.
+fn known_reason(word: &str) -> Option<Reason> {
+    Reason::ALL.iter().find(|it| it.name() == word).copied()
+}

@@ -1,0 +1,302 @@
+//! The manifests of the webhook, by revision.
+//!
+//! A revision is the hash of the manifests that the controller's flags give. A runtime whose step in a rollout has not come
+//! has an earlier revision, so its manifests are stored on KCP, in a `ControllerRevision`. Invariant: manifests are rendered
+//! once for the same settings, and for the flags when the controller starts, so that a mistake is found before a runtime is
+//! written to.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use api::bootstrapper::WebhookSettings;
+use api::kcp::CONTROLLER_FIELD_MANAGER;
+use component_base::backoff::Backoff;
+use k8s_openapi::api::apps::v1::ControllerRevision;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
+use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::{Api, Client};
+use policy::sync::Hash;
+use policy::sync::manifests::{Installation, InstallationError};
+use policy::sync::status::chain;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio::time::sleep;
+
+/// Renders the manifests for settings of the webhook. The webhook may copy the Secret of this name, too, because the
+/// configuration document names it. The error is for people.
+pub type Render =
+    Arc<dyn Fn(&WebhookSettings, Option<&str>) -> Result<Vec<Value>, String> + Send + Sync>;
+
+/// Number of rendered manifests for settings of single runtimes that are kept.
+const OTHERS: usize = 64;
+
+/// Number of stored revisions that are kept although no rollout names them.
+const NEWEST: usize = 10;
+
+/// Label of the `ControllerRevision`s of the webhook; its value is [`CONTROLLER_FIELD_MANAGER`].
+const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+
+/// Why there is nothing to install.
+#[derive(Debug, thiserror::Error)]
+pub enum ManifestsError {
+    /// They cannot be rendered for these settings.
+    #[error("failed to render manifests: {0}")]
+    Rendering(String),
+    /// They are not what can be installed.
+    #[error("invalid manifests")]
+    Installation(#[source] InstallationError),
+}
+
+/// What a revision is made of, as it is stored.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Source {
+    settings: WebhookSettings,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    named_secret: Option<String>,
+    manifests: Vec<Value>,
+}
+
+#[derive(Clone)]
+struct Revision {
+    source: Source,
+    installation: Arc<Installation>,
+}
+
+/// The manifests for all revisions and for all settings of runtimes.
+#[derive(Clone)]
+pub struct Installations {
+    render: Render,
+    defaults: WebhookSettings,
+    current: Revision,
+    /// With their numbers.
+    stored: HashMap<Hash, (i64, Revision)>,
+    /// The highest number of a stored revision.
+    last_number: i64,
+    others: HashMap<(Hash, WebhookSettings), Result<Arc<Installation>, String>>,
+}
+
+impl Installations {
+    /// Those of the controller's flags.
+    ///
+    /// # Errors
+    /// [`ManifestsError`] if they cannot be installed on any runtime.
+    pub fn new(render: Render, defaults: WebhookSettings) -> Result<Self, ManifestsError> {
+        let current = rendered(&render, &defaults, None)?;
+        Ok(Self {
+            render,
+            defaults,
+            current,
+            stored: HashMap::new(),
+            last_number: 0,
+            others: HashMap::new(),
+        })
+    }
+
+    /// The configuration document names this pull Secret from now on, which the webhook has to read and copy.
+    ///
+    /// # Errors
+    /// [`ManifestsError`] if no manifests can be made for it; those before remain.
+    pub(super) fn permit(&mut self, named_secret: Option<&str>) -> Result<(), ManifestsError> {
+        if self.current.source.named_secret.as_deref() != named_secret {
+            self.current = rendered(&self.render, &self.defaults, named_secret)?;
+        }
+        Ok(())
+    }
+
+    /// The revision of the controller's flags.
+    pub(super) fn current(&self) -> Hash {
+        self.current.installation.hash()
+    }
+
+    /// Whether the manifests of a revision are known.
+    pub(super) fn has(&self, revision: Hash) -> bool {
+        self.get(revision).is_some()
+    }
+
+    /// The version of the webhook in a revision.
+    pub(super) fn version(&self, revision: Hash) -> Option<String> {
+        self.get(revision)
+            .map(|it| it.installation.version().to_owned())
+    }
+
+    fn get(&self, revision: Hash) -> Option<&Revision> {
+        if revision == self.current() {
+            return Some(&self.current);
+        }
+        self.stored.get(&revision).map(|(_, it)| it)
+    }
+
+    /// What a runtime gets of a revision, with settings of its own. Beside an error is what it would get without them. Of an
+    /// unknown revision it is the current one.
+    pub(super) fn of(
+        &mut self,
+        revision: Hash,
+        own: Option<&WebhookSettings>,
+    ) -> Result<Arc<Installation>, (Arc<Installation>, String)> {
+        let base = self.get(revision).unwrap_or(&self.current);
+        let installation = Arc::clone(&base.installation);
+        let Some(own) = own.filter(|it| **it != WebhookSettings::default()) else {
+            return Ok(installation);
+        };
+        let key = (installation.hash(), own.clone());
+        if let Some(made) = self.others.get(&key) {
+            return made.clone().map_err(|reason| (installation, reason));
+        }
+        let settings = own.clone().or(&base.source.settings);
+        let made = rendered(&self.render, &settings, base.source.named_secret.as_deref())
+            .map(|it| it.installation)
+            .map_err(|error| chain(&error));
+        // Rendered again where they are still used.
+        if self.others.len() >= OTHERS {
+            self.others.clear();
+        }
+        self.others.insert(key, made.clone());
+        made.map_err(|reason| (installation, reason))
+    }
+
+    /// The object that stores the current revision, unless it is stored already.
+    pub(super) fn to_store(&mut self) -> Option<ControllerRevision> {
+        let number = self.last_number + 1;
+        let hash = self.current();
+        if self.stored.contains_key(&hash) {
+            return None;
+        }
+        self.stored.insert(hash, (number, self.current.clone()));
+        self.last_number = number;
+        let data = serde_json::to_value(&self.current.source).ok()?;
+        let label = (MANAGED_BY.to_owned(), CONTROLLER_FIELD_MANAGER.to_owned());
+        Some(ControllerRevision {
+            metadata: ObjectMeta {
+                name: Some(object_name(hash)),
+                labels: Some(BTreeMap::from([label])),
+                ..ObjectMeta::default()
+            },
+            data: RawExtension(data),
+            revision: Some(number),
+        })
+    }
+
+    /// Takes in what is stored; what cannot be read, or is not what its name says, is left out.
+    pub(super) fn load(&mut self, objects: Vec<ControllerRevision>) {
+        for object in objects {
+            let name = object.metadata.name.clone().unwrap_or_default();
+            let number = object.revision.unwrap_or_default();
+            self.last_number = self.last_number.max(number);
+            let source = serde_json::from_value::<Source>(object.data.0).ok();
+            let made = source.and_then(|source| {
+                let installation = Installation::new(source.manifests.clone()).ok()?;
+                let installation = Arc::new(installation);
+                Some(Revision {
+                    source,
+                    installation,
+                })
+            });
+            match made.filter(|it| object_name(it.installation.hash()) == name) {
+                Some(made) => {
+                    self.stored.insert(made.installation.hash(), (number, made));
+                }
+                None => tracing::warn!(name, "invalid ControllerRevision ignored"),
+            }
+        }
+    }
+
+    /// Names of stored objects that are neither of these revisions nor among the newest ones.
+    pub(super) fn outdated(&mut self, kept: &[Hash]) -> Vec<String> {
+        let mut numbers: Vec<i64> = self.stored.values().map(|(number, _)| *number).collect();
+        numbers.sort_unstable_by(|a, b| b.cmp(a));
+        let oldest = numbers.get(NEWEST - 1).copied().unwrap_or(i64::MIN);
+        let is_kept = |it: &Hash| kept.contains(it) || self.stored[it].0 >= oldest;
+        let outdated: Vec<Hash> = self
+            .stored
+            .keys()
+            .copied()
+            .filter(|it| !is_kept(it))
+            .collect();
+        for hash in &outdated {
+            self.stored.remove(hash);
+        }
+        outdated.into_iter().map(object_name).collect()
+    }
+}
+
+fn object_name(revision: Hash) -> String {
+    format!("rt-bootstrapper-webhook-{}", &revision.to_string()[..16])
+}
+
+fn rendered(
+    render: &Render,
+    settings: &WebhookSettings,
+    named_secret: Option<&str>,
+) -> Result<Revision, ManifestsError> {
+    let manifests = render(settings, named_secret).map_err(ManifestsError::Rendering)?;
+    let installation =
+        Installation::new(manifests.clone()).map_err(ManifestsError::Installation)?;
+    Ok(Revision {
+        source: Source {
+            settings: settings.clone(),
+            named_secret: named_secret.map(str::to_owned),
+            manifests,
+        },
+        installation: Arc::new(installation),
+    })
+}
+
+/// The stored revisions on KCP. Clones are the same.
+#[derive(Clone)]
+pub(super) struct RevisionStore(Api<ControllerRevision>);
+
+impl RevisionStore {
+    pub(super) fn new(client: Client, namespace: &str) -> Self {
+        Self(Api::namespaced(client, namespace))
+    }
+
+    /// All of them.
+    pub(super) async fn list(&self) -> kube::Result<Vec<ControllerRevision>> {
+        let label = format!("{MANAGED_BY}={CONTROLLER_FIELD_MANAGER}");
+        let listed = self.0.list(&ListParams::default().labels(&label)).await?;
+        Ok(listed.items)
+    }
+
+    /// Creates an object and deletes others, and tries again until that has succeeded.
+    pub(super) async fn save(self, created: Option<ControllerRevision>, deleted: Vec<String>) {
+        let mut failures = 0;
+        while let Err(error) = self.try_save(created.as_ref(), &deleted).await {
+            let error = component_base::telemetry::error_chain(&error);
+            tracing::warn!(error, "failed to store revision, backing off");
+            sleep(Backoff::WATCH.delay(failures, fastrand::u64(..))).await;
+            failures += 1;
+        }
+    }
+
+    async fn try_save(
+        &self,
+        created: Option<&ControllerRevision>,
+        deleted: &[String],
+    ) -> kube::Result<()> {
+        if let Some(object) = created {
+            self.create(object).await?;
+        }
+        for name in deleted {
+            self.delete(name).await?;
+        }
+        Ok(())
+    }
+
+    /// Creates an object. One that exists has the same content, because its name is a hash of it.
+    async fn create(&self, object: &ControllerRevision) -> kube::Result<()> {
+        match self.0.create(&PostParams::default(), object).await {
+            Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
+            created => created.map(drop),
+        }
+    }
+
+    /// Deletes an object.
+    async fn delete(&self, name: &str) -> kube::Result<()> {
+        match self.0.delete(name, &DeleteParams::default()).await {
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+            deleted => deleted.map(drop),
+        }
+    }
+}

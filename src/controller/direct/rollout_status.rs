@@ -1,0 +1,301 @@
+//! The objects `RuntimeBootstrapperRollout` of both lanes: what operators ask for, and the progress that is reported.
+//!
+//! Invariant: what is reported is enough for the next leader to go on: revision, step and completed revisions. Which runtimes
+//! have started is in their own statuses.
+
+use std::collections::BTreeMap;
+
+use api::bootstrapper::{GROUP, VERSION};
+use api::rollout::{
+    CompletedRevision, KIND, MAX_FAILED_RUNTIMES, ROLLBACK_PREVIOUS, RolloutCounts, RolloutStatus,
+};
+use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::Client;
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use policy::sync::rollout::{Counts, Progress, Rollout, Stopped};
+use policy::sync::{Hash, Lane, Lanes};
+use tokio::sync::{mpsc, watch};
+
+use super::revisions::Installations;
+use crate::rollouts::{Stored, conditions, publish};
+
+/// Completed revisions that are kept.
+const HISTORY: usize = 10;
+
+/// What is known of the objects, and where statuses are handed in.
+pub(super) struct RolloutReporter {
+    stored: Option<BTreeMap<String, Stored>>,
+    reported: Lanes<RolloutStatus>,
+    senders: Lanes<watch::Sender<Option<RolloutStatus>>>,
+    progress: Lanes<Option<Progress>>,
+    events: mpsc::UnboundedSender<(Lane, Event)>,
+}
+
+/// The reporter, and the future that writes statuses and Events. It ends when the reporter is dropped.
+pub(super) fn reporter(
+    client: &Client,
+    namespace: &str,
+    who: Reporter,
+) -> (RolloutReporter, BoxFuture<'static, ()>) {
+    let senders = Lanes::from_fn(|_| watch::Sender::new(None));
+    let writers = senders.as_ref().map(|it| it.subscribe());
+    let Lanes {
+        configuration,
+        webhook,
+    } = writers;
+    let write =
+        |lane: Lane, receiver| publish(client.clone(), namespace.to_owned(), lane.name(), receiver);
+    let configuration = write(Lane::Configuration, configuration);
+    let webhook = write(Lane::Webhook, webhook);
+    let (events, received) = mpsc::unbounded_channel();
+    let events_written = write_events(client.clone(), namespace.to_owned(), who, received);
+    let writing = async move {
+        tokio::join!(configuration, webhook, events_written);
+    };
+    let reporter = RolloutReporter {
+        stored: None,
+        reported: Lanes::default(),
+        senders,
+        progress: Lanes::default(),
+        events,
+    };
+    (reporter, Box::pin(writing))
+}
+
+async fn write_events(
+    client: Client,
+    namespace: String,
+    who: Reporter,
+    mut events: mpsc::UnboundedReceiver<(Lane, Event)>,
+) {
+    while let Some((lane, event)) = events.recv().await {
+        let object = ObjectReference {
+            api_version: Some(format!("{GROUP}/{VERSION}")),
+            kind: Some(KIND.to_owned()),
+            name: Some(lane.name().to_owned()),
+            namespace: Some(namespace.clone()),
+            ..ObjectReference::default()
+        };
+        let recorder = Recorder::new(client.clone(), who.clone());
+        if let Err(error) = recorder.publish(&event, &object).await {
+            let error = component_base::telemetry::error_chain(&error);
+            tracing::warn!(error, "failed to write Event");
+        }
+    }
+}
+
+impl RolloutReporter {
+    /// What is stored on KCP now.
+    pub(super) fn set(&mut self, stored: BTreeMap<String, Stored>) {
+        if self.stored.is_none() {
+            self.reported = Lanes::from_fn(|lane| {
+                let stored = stored.get(lane.name());
+                stored.map(|it| it.status.clone()).unwrap_or_default()
+            });
+        }
+        self.stored = Some(stored);
+    }
+
+    /// Whether it is known what is stored.
+    pub(super) fn is_known(&self) -> bool {
+        self.stored.is_some()
+    }
+
+    /// What is stored for a lane.
+    pub(super) fn stored(&self, lane: Lane) -> Stored {
+        let stored = self.stored.as_ref();
+        stored
+            .and_then(|it| it.get(lane.name()))
+            .cloned()
+            .unwrap_or_default()
+    }
+
+    /// The last completed revision, and the step of an earlier leader if it rolled out the same target.
+    pub(super) fn resume(&self, lane: Lane, target: Hash) -> (Option<Hash>, Option<usize>) {
+        let status = self.reported.get(lane);
+        let completed = status.completed_revision.as_deref();
+        let is_same = status.revision.as_deref() == Some(&*target.to_string());
+        let step = status.step.as_deref().and_then(|it| it.split_once('/'));
+        let step = step.and_then(|(step, _)| step.parse::<usize>().ok());
+        (
+            completed.and_then(|it| it.parse().ok()),
+            is_same.then(|| step.unwrap_or(1).saturating_sub(1)),
+        )
+    }
+
+    /// The earlier revision that the rollback annotation selects, if its manifests are known.
+    pub(super) fn rollback(&self, installations: &Installations) -> Option<Hash> {
+        let wanted = self.stored(Lane::Webhook).rollback?;
+        let history = &self.reported.webhook.history;
+        let revisions = history.iter().filter_map(|it| it.revision.parse().ok());
+        let mut known = revisions.filter(|it| installations.has(*it));
+        let found = if wanted == ROLLBACK_PREVIOUS {
+            known.find(|it| *it != installations.current())
+        } else {
+            known.find(|it| it.to_string() == wanted)
+        };
+        if found.is_none() {
+            tracing::warn!(wanted, "revision of the rollback annotation not found");
+        }
+        found
+    }
+
+    /// Revisions that may be needed again.
+    pub(super) fn kept(&self) -> Vec<Hash> {
+        let status = &self.reported.webhook;
+        let history = status.history.iter().map(|it| &it.revision);
+        let others = status.completed_revision.iter().chain(&status.revision);
+        history
+            .chain(others)
+            .filter_map(|it| it.parse().ok())
+            .collect()
+    }
+
+    /// Reports the progress of a rollout if it changed.
+    pub(super) fn report(&mut self, lane: Lane, rollout: &Rollout, version: Option<String>) {
+        let Some(target) = rollout.target() else {
+            return;
+        };
+        let progress = rollout.progress();
+        let failed = rollout.failed().take(MAX_FAILED_RUNTIMES);
+        let failed: Vec<String> = failed.map(ToString::to_string).collect();
+        let stored = self.stored(lane);
+        let before = self.reported.get(lane).clone();
+        let now = || jiff::Timestamp::now().strftime("%FT%TZ").to_string();
+        let mut history = before.history.clone();
+        let is_new = |it: &String| history.first().is_none_or(|last| last.revision != *it);
+        let completed = rollout.completed().map(|it| it.to_string());
+        if let Some(revision) = completed.clone().filter(is_new) {
+            history.retain(|it| it.revision != revision);
+            let entry = CompletedRevision {
+                version: version.clone().filter(|_| revision == target.to_string()),
+                revision,
+                completion_time: now(),
+            };
+            history.insert(0, entry);
+            history.truncate(HISTORY);
+        }
+        let status = RolloutStatus {
+            observed_generation: stored.generation,
+            conditions: conditions(
+                &before.conditions,
+                completed_condition(progress),
+                stopped_condition(progress),
+                stored.generation,
+                &now(),
+            ),
+            revision: Some(target.to_string()),
+            version,
+            completed_revision: completed,
+            step: Some(format!("{}/{}", progress.step, progress.steps)),
+            runtimes: counts(progress.counts),
+            failed_runtimes: failed,
+            history,
+        };
+        self.announce(lane, progress, &status);
+        let is_stored = status == stored.status;
+        if status != before || (!is_stored && self.senders.get(lane).borrow().is_none()) {
+            *self.reported.get_mut(lane) = status.clone();
+            self.senders.get(lane).send_replace(Some(status));
+        }
+    }
+
+    /// A log line and an Event for each change of revision, step or stop.
+    fn announce(&mut self, lane: Lane, progress: Progress, status: &RolloutStatus) {
+        let gate = |it: &Progress| (it.step, it.stopped, it.is_complete);
+        let before = self.progress.get_mut(lane).replace(progress);
+        let is_same = self.reported.get(lane).revision == status.revision;
+        if is_same && before.as_ref().is_none_or(|it| gate(it) == gate(&progress)) {
+            return;
+        }
+        let (reason, type_) = match progress {
+            Progress {
+                is_complete: true, ..
+            } => ("RolloutCompleted", EventType::Normal),
+            Progress {
+                stopped: Some(_), ..
+            } => ("RolloutStopped", EventType::Warning),
+            _ => ("RolloutProgressing", EventType::Normal),
+        };
+        let (rollout, counts) = (lane.name(), progress.counts);
+        let (step, version) = (status.step.as_deref(), status.version.as_deref());
+        let revision = status.revision.as_deref();
+        tracing::info!(
+            rollout,
+            revision,
+            version,
+            step,
+            stopped = ?progress.stopped,
+            done = counts.done,
+            failed = counts.failed,
+            waiting = counts.waiting,
+            "rollout changed"
+        );
+        let note = format!(
+            "step {}, revision {}: {} of {} runtimes are done, {} failed{}",
+            step.unwrap_or_default(),
+            revision.unwrap_or_default(),
+            counts.done,
+            counts.total(),
+            counts.failed,
+            progress
+                .stopped
+                .map_or_else(String::new, |it| format!(" ({})", stop_reason(it))),
+        );
+        let event = Event {
+            type_,
+            reason: reason.to_owned(),
+            note: Some(note),
+            action: "RollOut".to_owned(),
+            secondary: None,
+        };
+        // The writer ends together with this task.
+        drop(self.events.send((lane, event)));
+    }
+}
+
+fn completed_condition(progress: Progress) -> (bool, &'static str, String) {
+    let counts = progress.counts;
+    if progress.is_complete {
+        return (true, "RolloutCompleted", String::new());
+    }
+    let text = format!("{} of {} runtimes are done", counts.done, counts.total());
+    (false, "RolloutProgressing", text)
+}
+
+fn stopped_condition(progress: Progress) -> (bool, &'static str, String) {
+    match progress.stopped {
+        None => (false, "NotStopped", "runtimes may start".to_owned()),
+        Some(stopped) => (true, stop_reason(stopped), stop_message(stopped, progress)),
+    }
+}
+
+fn stop_reason(stopped: Stopped) -> &'static str {
+    match stopped {
+        Stopped::Paused => "Paused",
+        Stopped::FailureLimitExceeded => "FailureLimitExceeded",
+    }
+}
+
+fn stop_message(stopped: Stopped, progress: Progress) -> String {
+    match stopped {
+        Stopped::Paused => "spec.paused is true".to_owned(),
+        Stopped::FailureLimitExceeded => {
+            let failed = progress.counts.failed;
+            format!("{failed} runtimes failed, more than --max-failures allows")
+        }
+    }
+}
+
+fn counts(counts: Counts) -> RolloutCounts {
+    RolloutCounts {
+        total: counts.total(),
+        waiting: counts.waiting,
+        progressing: counts.progressing,
+        soaking: counts.soaking,
+        done: counts.done,
+        failed: counts.failed,
+        unreachable: counts.unreachable,
+    }
+}

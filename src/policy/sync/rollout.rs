@@ -1,0 +1,436 @@
+//! The rollout of one revision in one lane: which runtimes may start with it, and how far it is.
+//!
+//! Members are ordered by wave label, then by name. A step admits a prefix of that order; the next step follows when every
+//! admitted member has settled and no more failed than the settings allow. A rollout gates a *change*: a member without any
+//! revision gets the last completed one at once.
+//!
+//! Invariants: only [`Rollout::access`] makes a [`WritePermit`], and never for a member whose step has not come, nor for one
+//! that has not started while the rollout is paused or over its failure limit. A step admits no more members than its size.
+//! Each question and each change costs a lookup; only the begin of a step visits all members. Not in here: the clock, and when
+//! a runtime is reconciled ([`super::scheduler`]).
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::content::Hash;
+
+mod member;
+mod settings;
+
+pub use member::{Counts, Initial, LaneResult, Phase};
+pub use settings::{MaxFailures, RUNNING_DEADLINE, Settings, Step, order};
+
+use member::Member;
+
+/// The name of a `Runtime` and of its `RuntimeBootstrapper`.
+pub type Name = Arc<str>;
+
+/// Permission to write one revision to a runtime in one lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WritePermit {
+    revision: Hash,
+}
+
+impl WritePermit {
+    /// The revision that may be written.
+    #[must_use]
+    pub fn revision(self) -> Hash {
+        self.revision
+    }
+}
+
+/// Why no other member may start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stopped {
+    /// An operator paused the rollout.
+    Paused,
+    /// More members failed than the settings allow.
+    FailureLimitExceeded,
+}
+
+/// How far a rollout is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// The current step, counted from 1.
+    pub step: usize,
+    /// Number of steps.
+    pub steps: usize,
+    /// Why no other member may start; `None` if members may start.
+    pub stopped: Option<Stopped>,
+    /// All members by phase.
+    pub counts: Counts,
+    /// Whether the last step has settled.
+    pub is_complete: bool,
+}
+
+/// The rollout of one lane.
+#[derive(Clone, Debug)]
+pub struct Rollout {
+    settings: Settings,
+    target: Option<Hash>,
+    completed: Option<Hash>,
+    is_complete: bool,
+    is_paused: bool,
+    /// Whether an earlier leader began it.
+    is_resumed: bool,
+    step: usize,
+    members: HashMap<Name, Member>,
+    order: BTreeSet<(u32, Name)>,
+    /// Members that the current step admits, by phase.
+    admitted: Counts,
+    /// All other members, by phase.
+    others: Counts,
+    failed: BTreeSet<Name>,
+}
+
+impl Rollout {
+    /// A rollout without members and without a revision; it permits nothing.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            target: None,
+            completed: None,
+            is_complete: false,
+            is_paused: false,
+            is_resumed: false,
+            step: 0,
+            members: HashMap::new(),
+            order: BTreeSet::new(),
+            admitted: Counts::default(),
+            others: Counts::default(),
+            failed: BTreeSet::new(),
+        }
+    }
+
+    /// Begins the rollout of a revision, or resumes one at the step that an earlier leader reached (0 for the first one).
+    /// `completed` is the last revision whose rollout was completed; a resumed rollout of it is complete. Members that have the
+    /// revision soak once more after a resume, because the earlier leader may not have observed them for long enough.
+    /// `initial` says what is known of each member.
+    pub fn begin(
+        &mut self,
+        target: Hash,
+        completed: Option<Hash>,
+        resumed: Option<usize>,
+        now: Duration,
+        initial: impl Fn(&Name) -> Initial,
+    ) {
+        self.target = Some(target);
+        self.completed = completed;
+        self.is_resumed = resumed.is_some();
+        self.is_complete = self.is_resumed && completed == Some(target);
+        let soaks = self.is_resumed && !self.is_complete && !self.settings.soak.is_zero();
+        self.admitted = Counts::default();
+        self.others = Counts::default();
+        self.failed.clear();
+        for (name, member) in &mut self.members {
+            member.reset(initial(name), target);
+            if soaks && member.phase == Phase::Done {
+                member.phase = Phase::Soaking { since: now };
+            }
+            *self.others.of(member.phase) += 1;
+            if member.phase.is_failed() {
+                self.failed.insert(Arc::clone(name));
+            }
+        }
+        self.step = resumed.unwrap_or_default().min(self.settings.count() - 1);
+        self.admit();
+        self.proceed();
+    }
+
+    /// Adds a member, or changes the order of a member that has not started.
+    pub fn join(&mut self, name: &Name, order: u32, initial: Initial) {
+        match self.members.get(name) {
+            Some(it)
+                if it.order == order
+                    || !it.phase.is_startable()
+                    || it.revision.is_some_and(|it| Some(it) == self.target) =>
+            {
+                return;
+            }
+            Some(_) => drop(self.remove(name)),
+            None => {}
+        }
+        let mut member = Member::new(order);
+        if let Some(target) = self.target {
+            member.reset(initial, target);
+        }
+        *self.others.of(member.phase) += 1;
+        if member.phase.is_failed() {
+            self.failed.insert(Arc::clone(name));
+        }
+        self.order.insert((order, Arc::clone(name)));
+        self.members.insert(Arc::clone(name), member);
+        self.admit();
+        self.proceed();
+    }
+
+    /// Removes a member that does not take part any more.
+    pub fn leave(&mut self, name: &str) {
+        if self.remove(name).is_some() {
+            self.admit();
+            self.proceed();
+        }
+    }
+
+    fn remove(&mut self, name: &str) -> Option<Member> {
+        let (name, member) = self.members.remove_entry(name)?;
+        self.failed.remove(&name);
+        *self.counts_of(member.is_admitted).of(member.phase) -= 1;
+        self.order.remove(&(member.order, name));
+        Some(member)
+    }
+
+    /// Stops or continues. What was started is finished in any case.
+    pub fn pause(&mut self, is_paused: bool) {
+        self.is_paused = is_paused;
+        self.proceed();
+    }
+
+    /// The permission of a member now; `None` if nothing may be written.
+    #[must_use]
+    pub fn access(&self, name: &str) -> Option<WritePermit> {
+        let (member, target) = (self.members.get(name)?, self.target?);
+        let revision = if member.has_started(target) || self.may_start(member) {
+            target
+        } else {
+            self.fallback(member)?
+        };
+        Some(WritePermit { revision })
+    }
+
+    fn may_start(&self, member: &Member) -> bool {
+        self.is_complete || (member.is_admitted && self.stopped().is_none())
+    }
+
+    /// The revision of a member whose step has not come: a new one gets the last completed revision, and one that has it keeps
+    /// it. Where older revisions cannot be written again, a new one gets the current revision.
+    fn fallback(&self, member: &Member) -> Option<Hash> {
+        match member.revision {
+            None if self.settings.keeps_revisions => self.completed,
+            None => self.target,
+            Some(revision) => self.completed.filter(|it| {
+                self.settings.keeps_revisions && *it == revision && Some(*it) != self.target
+            }),
+        }
+    }
+
+    /// Lets a member that may start begin, and returns its permission. An unreachable member remains unreachable until a
+    /// reconcile reports on it, and so delays no step. `now` counts from any fixed moment.
+    pub fn start(&mut self, name: &str, now: Duration) -> Option<WritePermit> {
+        let permit = self.access(name)?;
+        let member = self.members.get(name)?;
+        if member.phase == Phase::Waiting && self.may_start(member) {
+            let (since, wrote) = (now, false);
+            self.put(name, Phase::Progressing { since, wrote });
+        }
+        Some(permit)
+    }
+
+    /// Notes what a reconcile reports about a member: under which permission it ran, and whether it tried to write.
+    pub fn note(
+        &mut self,
+        name: &str,
+        permit: Option<WritePermit>,
+        result: LaneResult,
+        wrote: bool,
+        now: Duration,
+    ) {
+        let (Some(member), Some(target)) = (self.members.get(name), self.target) else {
+            return;
+        };
+        let (phase, may_start) = (member.phase, self.may_start(member));
+        let was_tried = wrote || matches!(result, LaneResult::Done | LaneResult::Failed);
+        let is_target = permit.is_some_and(|it| it.revision == target);
+        let next = if !member.has_started(target) && !(is_target && (may_start || was_tried)) {
+            match (result, phase) {
+                // What was written for an earlier revision may be the cause.
+                (LaneResult::Unreachable, Phase::Failed { .. }) => phase,
+                (LaneResult::Unreachable, _) => Phase::Unreachable,
+                _ => Phase::Waiting,
+            }
+        } else if is_target || result == LaneResult::Unreachable {
+            let soak = (!self.is_complete).then_some(self.settings.soak);
+            let deadline = self.settings.deadline;
+            phase.after(result, wrote, now, soak.unwrap_or_default(), deadline)
+        } else if wrote && permit.is_some() {
+            // A reconcile that began before the rollout did: what it wrote has to be replaced.
+            Phase::Progressing { since: now, wrote }
+        } else {
+            return;
+        };
+        if let (Some(permit), Some(member)) = (permit, self.members.get_mut(name))
+            && was_tried
+        {
+            member.revision = Some(permit.revision);
+        }
+        self.put(name, next);
+    }
+
+    fn put(&mut self, name: &str, phase: Phase) {
+        let Some((name, _)) = self.members.get_key_value(name) else {
+            return;
+        };
+        let name = Arc::clone(name);
+        let Some(member) = self.members.get_mut(&name) else {
+            return;
+        };
+        let (before, is_admitted) = (member.phase, member.is_admitted);
+        member.phase = phase;
+        let counts = self.counts_of(is_admitted);
+        *counts.of(before) -= 1;
+        *counts.of(phase) += 1;
+        if phase.is_failed() {
+            self.failed.insert(name);
+        } else {
+            self.failed.remove(&name);
+        }
+        if std::mem::discriminant(&before) != std::mem::discriminant(&phase) {
+            self.proceed();
+        }
+    }
+
+    /// Where a member is.
+    #[must_use]
+    pub fn phase(&self, name: &str) -> Option<Phase> {
+        self.members.get(name).map(|it| it.phase)
+    }
+
+    /// The revision that was last written to a member, or that it had when it joined.
+    #[must_use]
+    pub fn revision(&self, name: &str) -> Option<Hash> {
+        self.members.get(name).and_then(|it| it.revision)
+    }
+
+    /// The revision that is rolled out.
+    #[must_use]
+    pub fn target(&self) -> Option<Hash> {
+        self.target
+    }
+
+    /// The last revision whose rollout was completed.
+    #[must_use]
+    pub fn completed(&self) -> Option<Hash> {
+        self.completed
+    }
+
+    /// Time for which a member is observed after it has the revision.
+    #[must_use]
+    pub fn soak(&self) -> Duration {
+        self.settings.soak
+    }
+
+    /// How far the rollout is.
+    #[must_use]
+    pub fn progress(&self) -> Progress {
+        Progress {
+            step: self.step + 1,
+            steps: self.settings.count(),
+            stopped: self.stopped(),
+            counts: self.admitted + self.others,
+            is_complete: self.is_complete,
+        }
+    }
+
+    /// Names of members that failed, in alphabetical order.
+    pub fn failed(&self) -> impl Iterator<Item = &Name> {
+        self.failed.iter()
+    }
+
+    /// Whether a member may start with the revision and has not.
+    #[must_use]
+    pub fn is_startable(&self, name: &str) -> bool {
+        let member = self.members.get(name);
+        member.is_some_and(|it| it.phase == Phase::Waiting && self.may_start(it))
+    }
+
+    /// Members that may start with the revision and have not.
+    pub fn startable(&self) -> impl Iterator<Item = &Name> {
+        let members = self.members.iter();
+        members
+            .filter(|(_, it)| it.phase == Phase::Waiting && self.may_start(it))
+            .map(|(name, _)| name)
+    }
+
+    fn counts_of(&mut self, is_admitted: bool) -> &mut Counts {
+        if is_admitted {
+            &mut self.admitted
+        } else {
+            &mut self.others
+        }
+    }
+
+    fn stopped(&self) -> Option<Stopped> {
+        if self.is_paused {
+            return Some(Stopped::Paused);
+        }
+        let allowed = self.settings.max_failures(self.admitted.total());
+        let failed = self.admitted.failed + self.others.failed;
+        (!self.is_complete && failed > allowed).then_some(Stopped::FailureLimitExceeded)
+    }
+
+    /// Admits members until the step has its size: first those that have started, then the others in order. After the last
+    /// step all members are admitted.
+    fn admit(&mut self) {
+        if self.target.is_none() {
+            return;
+        }
+        let all = count(self.order.len());
+        let size = if self.is_complete {
+            all
+        } else {
+            self.settings.size(self.step, all)
+        };
+        if self.admitted.total() >= size {
+            return;
+        }
+        // Of those that have the revision, a new rollout does not count the ones that had it before.
+        let has = self.target.filter(|_| self.is_resumed);
+        let has_started = |member: &Member| match member.phase {
+            Phase::Progressing { .. } | Phase::Soaking { .. } | Phase::Failed { .. } => true,
+            Phase::Waiting | Phase::Unreachable | Phase::Done => {
+                has.is_some() && member.revision == has
+            }
+        };
+        for is_first in [true, false] {
+            for (_, name) in &self.order {
+                if self.admitted.total() >= size {
+                    return;
+                }
+                let member = self.members.get_mut(name).filter(|it| !it.is_admitted);
+                if let Some(member) = member.filter(|it| !is_first || has_started(it)) {
+                    member.is_admitted = true;
+                    *self.others.of(member.phase) -= 1;
+                    *self.admitted.of(member.phase) += 1;
+                }
+            }
+        }
+    }
+
+    /// Goes to the next step while the current one has settled, and completes the rollout after the last one. A rollout
+    /// without members is not completed: nothing shows that its revision works.
+    fn proceed(&mut self) {
+        while !self.is_complete
+            && self.target.is_some()
+            && !self.order.is_empty()
+            && self.stopped().is_none()
+            && self.admitted.unsettled() == 0
+        {
+            if self.step + 1 < self.settings.count() {
+                self.step += 1;
+                self.admit();
+            } else if self.admitted.done > 0 || self.admitted.failed > 0 {
+                self.is_complete = true;
+                self.completed = self.target;
+            } else {
+                // All members are unreachable.
+                return;
+            }
+        }
+    }
+}
+
+fn count(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,223 @@
+//! One runtime in the rollout of one lane, and its transitions.
+
+use std::ops::Add;
+use std::time::Duration;
+
+use super::Hash;
+
+/// Where a member is on its way to the revision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Not started.
+    Waiting,
+    /// Started, and not complete.
+    Progressing {
+        /// Time of the start.
+        since: Duration,
+        /// Whether something was written since.
+        wrote: bool,
+    },
+    /// Complete, and observed until the soak duration has passed.
+    Soaking {
+        /// Time at which it was complete.
+        since: Duration,
+    },
+    /// Complete.
+    Done,
+    /// Started, and failed. It is retried, and may become complete.
+    Failed {
+        /// Time of the start.
+        since: Duration,
+        /// Whether something was written since.
+        wrote: bool,
+    },
+    /// Unreachable before anything was written to it.
+    Unreachable,
+}
+
+/// What a reconcile reports about one lane of a runtime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LaneResult {
+    /// The runtime has the revision.
+    Done,
+    /// Everything that can be written now is written; the rest needs time.
+    Progressing,
+    /// The reconcile ended early, for a reason that passes by itself, such as a conflict or a request to slow down.
+    Interrupted,
+    /// A write was rejected, or what was written does not become ready.
+    Failed,
+    /// The API server was not reached, or must not be used.
+    Unreachable,
+    /// The runtime was observed, and nothing was written because it was not permitted.
+    Deferred,
+}
+
+/// What is known of a member when it joins or when a rollout begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Initial {
+    /// The revision that was last written to it.
+    pub revision: Option<Hash>,
+    /// Whether it has that revision completely.
+    pub is_complete: bool,
+    /// Whether the last reconcile could not reach it.
+    pub is_unreachable: bool,
+    /// Whether a write of that revision was rejected, or did not become ready.
+    pub is_failed: bool,
+}
+
+/// Members by phase.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// See [`Phase::Waiting`].
+    pub waiting: u32,
+    /// See [`Phase::Progressing`].
+    pub progressing: u32,
+    /// See [`Phase::Soaking`].
+    pub soaking: u32,
+    /// See [`Phase::Done`].
+    pub done: u32,
+    /// See [`Phase::Failed`].
+    pub failed: u32,
+    /// See [`Phase::Unreachable`].
+    pub unreachable: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Member {
+    pub(super) order: u32,
+    pub(super) phase: Phase,
+    pub(super) revision: Option<Hash>,
+    pub(super) is_admitted: bool,
+}
+
+impl Member {
+    pub(super) fn new(order: u32) -> Self {
+        Self {
+            order,
+            phase: Phase::Waiting,
+            revision: None,
+            is_admitted: false,
+        }
+    }
+
+    /// Whether it was permitted to write the target. A member that failed with another revision was not.
+    pub(super) fn has_started(&self, target: Hash) -> bool {
+        match self.phase {
+            Phase::Waiting | Phase::Unreachable => false,
+            Phase::Failed { .. } => self.revision == Some(target),
+            Phase::Progressing { .. } | Phase::Soaking { .. } | Phase::Done => true,
+        }
+    }
+
+    /// Begins anew, for a target, with what is known.
+    pub(super) fn reset(&mut self, initial: Initial, target: Hash) {
+        self.is_admitted = false;
+        self.revision = initial.revision;
+        let (since, wrote) = (Duration::ZERO, true);
+        let has_started = initial.revision == Some(target);
+        // An incomplete revision that ends in silence may be its cause, whichever revision it was.
+        let is_lost = initial.is_unreachable && initial.revision.is_some() && !initial.is_complete;
+        self.phase = if is_lost || (has_started && initial.is_failed) {
+            Phase::Failed { since, wrote }
+        } else if initial.is_unreachable {
+            Phase::Unreachable
+        } else if has_started && initial.is_complete {
+            Phase::Done
+        } else if has_started {
+            Phase::Progressing { since, wrote }
+        } else {
+            Phase::Waiting
+        };
+    }
+}
+
+impl Phase {
+    /// Whether a member in this phase has not started.
+    #[must_use]
+    pub fn is_startable(self) -> bool {
+        matches!(self, Self::Waiting | Self::Unreachable)
+    }
+
+    /// Whether it is [`Self::Failed`].
+    #[must_use]
+    pub fn is_failed(self) -> bool {
+        matches!(self, Self::Failed { .. })
+    }
+
+    /// The phase after a reconcile that was permitted to write the revision.
+    pub(super) fn after(
+        self,
+        result: LaneResult,
+        wrote: bool,
+        now: Duration,
+        soak: Duration,
+        deadline: Duration,
+    ) -> Self {
+        let (since, wrote_before) = match self {
+            Self::Progressing { since, wrote } | Self::Failed { since, wrote } => (since, wrote),
+            Self::Soaking { .. } => (now, true),
+            Self::Waiting | Self::Done | Self::Unreachable => (now, false),
+        };
+        let wrote = wrote || wrote_before;
+        let failed = Self::Failed { since, wrote };
+        let progressing = Self::Progressing { since, wrote };
+        let is_late = now.saturating_sub(since) >= deadline;
+        match (result, self) {
+            (LaneResult::Done, Self::Soaking { since }) if now.saturating_sub(since) < soak => self,
+            (LaneResult::Done, Self::Soaking { .. }) => Self::Done,
+            (LaneResult::Done, _) if wrote && !soak.is_zero() => Self::Soaking { since: now },
+            (LaneResult::Done, _) => Self::Done,
+            (LaneResult::Failed, _) => failed,
+            // Readiness is lost during the soak.
+            (LaneResult::Progressing, Self::Soaking { .. }) => failed,
+            // What was written may be the cause.
+            (LaneResult::Unreachable, _) if wrote => failed,
+            (LaneResult::Unreachable, _) => Self::Unreachable,
+            (LaneResult::Deferred, Self::Unreachable) => Self::Waiting,
+            (LaneResult::Deferred, _) => self,
+            (LaneResult::Interrupted, Self::Failed { .. } | Self::Soaking { .. }) => self,
+            (LaneResult::Interrupted, Self::Unreachable | Self::Done) if !wrote => self,
+            (LaneResult::Progressing | LaneResult::Interrupted, _) if is_late => failed,
+            (LaneResult::Progressing | LaneResult::Interrupted, _) => progressing,
+        }
+    }
+}
+
+impl Counts {
+    /// All members.
+    #[must_use]
+    pub fn total(&self) -> u32 {
+        self.unsettled() + self.done + self.failed + self.unreachable
+    }
+
+    /// Members that the step waits for.
+    pub(super) fn unsettled(&self) -> u32 {
+        self.waiting + self.progressing + self.soaking
+    }
+
+    pub(super) fn of(&mut self, phase: Phase) -> &mut u32 {
+        match phase {
+            Phase::Waiting => &mut self.waiting,
+            Phase::Progressing { .. } => &mut self.progressing,
+            Phase::Soaking { .. } => &mut self.soaking,
+            Phase::Done => &mut self.done,
+            Phase::Failed { .. } => &mut self.failed,
+            Phase::Unreachable => &mut self.unreachable,
+        }
+    }
+}
+
+impl Add for Counts {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            waiting: self.waiting + other.waiting,
+            progressing: self.progressing + other.progressing,
+            soaking: self.soaking + other.soaking,
+            done: self.done + other.done,
+            failed: self.failed + other.failed,
+            unreachable: self.unreachable + other.unreachable,
+        }
+    }
+}

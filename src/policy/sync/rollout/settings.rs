@@ -1,0 +1,89 @@
+//! Steps and limits of a rollout.
+
+use std::time::Duration;
+
+/// The steps, their soak duration and the limits of a rollout.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The steps. Unless the last one is for all members, another one for all follows.
+    pub steps: Vec<Step>,
+    /// Time for which a member is observed after it has the revision. Its step goes on when that time has passed.
+    pub soak: Duration,
+    /// Failures after which no other member starts; `None` for no limit.
+    pub max_failures: Option<MaxFailures>,
+    /// Time after which a member that started and is not complete has failed, whatever the cause.
+    pub deadline: Duration,
+    /// Whether an older revision can be written again.
+    pub keeps_revisions: bool,
+}
+
+/// Usual value of [`Settings::deadline`]: the ten minutes after which a Deployment exceeds its progress deadline by default,
+/// and five minutes more, because reconciles may be that far apart.
+pub const RUNNING_DEADLINE: Duration = Duration::from_mins(15);
+
+/// Members that have started when a step is complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// A number of members.
+    Count(u32),
+    /// A percentage of all members, rounded up.
+    Percent(u8),
+}
+
+/// Failures that a rollout may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MaxFailures {
+    /// A number of members.
+    Count(u32),
+    /// A percentage of the members that the current step admits, rounded down.
+    Percent(u8),
+}
+
+impl Settings {
+    /// Settings with these steps, and without limits.
+    #[must_use]
+    pub fn new(steps: Vec<Step>) -> Self {
+        Self {
+            steps,
+            soak: Duration::ZERO,
+            max_failures: None,
+            deadline: RUNNING_DEADLINE,
+            keeps_revisions: false,
+        }
+    }
+
+    /// Number of steps, the last one for all members.
+    pub(super) fn count(&self) -> usize {
+        self.steps.len() + usize::from(self.steps.last() != Some(&Step::Percent(100)))
+    }
+
+    /// Number of members that a step admits.
+    pub(super) fn size(&self, step: usize, all: u32) -> u32 {
+        match self.steps.get(step) {
+            Some(Step::Count(count)) => (*count).min(all),
+            Some(Step::Percent(percent)) => share(all, *percent, 99),
+            None => all,
+        }
+    }
+
+    pub(super) fn max_failures(&self, admitted: u32) -> u32 {
+        match self.max_failures {
+            None => u32::MAX,
+            Some(MaxFailures::Count(count)) => count,
+            Some(MaxFailures::Percent(percent)) => share(admitted, percent, 0),
+        }
+    }
+}
+
+fn share(all: u32, percent: u8, round: u64) -> u32 {
+    let share = (u64::from(all) * u64::from(percent) + round) / 100;
+    u32::try_from(share).unwrap_or(u32::MAX).min(all)
+}
+
+/// The order that the wave label of a Runtime gives. Without a label, or with one that is not a number, it is last.
+#[must_use]
+pub fn order(label: Option<&str>) -> u32 {
+    label
+        .and_then(|text| text.trim().parse().ok())
+        .unwrap_or(u32::MAX)
+}

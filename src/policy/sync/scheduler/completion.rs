@@ -1,0 +1,280 @@
+//! What follows from the end of a reconcile: the phase of each lane, and when each is due again.
+//!
+//! Invariant: a runtime that was reconciled is due again, unless its resource is gone.
+
+use std::time::Duration;
+
+use super::{
+    Access, Delay, Lane, LaneResult, Lanes, Name, Participation, Phase, Schedule, Scheduler,
+};
+
+/// Writes of a lane that are followed by another reconcile without a growing delay: twice as many as an installation has.
+/// Another writer that undoes each of them is not answered this fast for long.
+const FAST_WRITES: u32 = 8;
+
+/// The end of a reconcile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Report {
+    /// The resource is gone, or there is nothing to do until something changes.
+    Idle,
+    /// KCP did not respond as needed, so nothing is known of the runtime.
+    Interrupted,
+    /// The runtime was not reached, or must not be used.
+    Unreachable {
+        /// Time for which the API server asked for no request.
+        retry_after: Option<Duration>,
+        /// Whether something was written before.
+        wrote: bool,
+    },
+    /// The runtime was reached.
+    Reconciled {
+        /// The report of each lane that was part of the reconcile; of a deletion, the one of the webhook lane.
+        lanes: Lanes<Option<LaneReport>>,
+        /// Whether the webhook lane has something to do although it was not part of the reconcile.
+        webhook_differs: bool,
+    },
+}
+
+/// What a reconcile reports about one lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LaneReport {
+    /// How it ended.
+    pub result: LaneResult,
+    /// Whether it tried to write.
+    pub wrote: bool,
+    /// Whether it is observed again soon although nothing may be written.
+    pub look_again: bool,
+    /// Time for which the API server asked for no request.
+    pub retry_after: Option<Duration>,
+}
+
+impl Scheduler {
+    /// Notes the end of a reconcile.
+    pub fn finish(&mut self, name: &Name, report: Report, now: Duration, random: u64) {
+        let Some(running) = self.running.remove(name) else {
+            return;
+        };
+        if !self.runtimes.contains_key(name) {
+            return;
+        }
+        match report {
+            Report::Idle => {}
+            Report::Interrupted => self.interrupted(name, running.lanes, now, random),
+            Report::Unreachable { retry_after, wrote } => {
+                self.unreachable(name, running.lanes, retry_after, wrote, now, random);
+            }
+            Report::Reconciled {
+                lanes,
+                webhook_differs,
+            } => {
+                self.reconciled(name, running.lanes, lanes, now, random);
+                let phase = self.rollout(Lane::Webhook).phase(name);
+                let is_settled = self.attempts(name, Lane::Webhook) == 0
+                    && !matches!(phase, Some(Phase::Waiting | Phase::Unreachable) | None);
+                if webhook_differs && is_settled {
+                    self.wake_lane(name, Lane::Webhook, now);
+                }
+            }
+        }
+        for lane in Lane::ALL {
+            if *running.again.get(lane) {
+                self.wake_lane(name, lane, now);
+            }
+        }
+    }
+
+    pub(super) fn attempts(&self, name: &str, lane: Lane) -> u32 {
+        let runtime = self.runtimes.get(name);
+        runtime.map_or(0, |it| it.lanes.get(lane).attempts)
+    }
+
+    fn interrupted(
+        &mut self,
+        name: &Name,
+        lanes: Lanes<Option<Access>>,
+        now: Duration,
+        random: u64,
+    ) {
+        for lane in self.concerned(name, lanes) {
+            self.note(name, lane, lanes, LaneResult::Interrupted, false, now);
+            self.retry(name, lane, None, now, random);
+        }
+    }
+
+    fn unreachable(
+        &mut self,
+        name: &Name,
+        lanes: Lanes<Option<Access>>,
+        retry_after: Option<Duration>,
+        wrote: bool,
+        now: Duration,
+        random: u64,
+    ) {
+        let Some(runtime) = self.runtimes.get_mut(name) else {
+            return;
+        };
+        let delay = (self.settings.failure_delay)(runtime.unreachable, random);
+        runtime.unreachable = runtime.unreachable.saturating_add(1);
+        if let Some(retry_after) = retry_after {
+            runtime.not_before = now + retry_after;
+        }
+        let at = now + delay.max(retry_after.unwrap_or_default());
+        for lane in Lane::ALL {
+            self.note(name, lane, lanes, LaneResult::Unreachable, wrote, now);
+        }
+        for lane in self.concerned(name, Lanes::both(Some(()))) {
+            self.queues.get_mut(lane).set(name, at);
+        }
+    }
+
+    fn reconciled(
+        &mut self,
+        name: &Name,
+        access: Lanes<Option<Access>>,
+        reports: Lanes<Option<LaneReport>>,
+        now: Duration,
+        random: u64,
+    ) {
+        let resync = self.settings.resync;
+        let Some(runtime) = self.runtimes.get_mut(name) else {
+            return;
+        };
+        runtime.unreachable = 0;
+        runtime.not_before = Duration::ZERO;
+        if reports.webhook.is_some() {
+            runtime.resync = Some(now + resync - share(resync / 5, random));
+        } else if runtime.resync.is_none() {
+            // The first reconcile after a start does not read all manifests: complete ones are spread over the interval.
+            runtime.resync = Some(now + share(resync, random));
+        }
+        for lane in Lane::ALL {
+            let Some(report) = *reports.get(lane) else {
+                continue;
+            };
+            self.note(name, lane, access, report.result, report.wrote, now);
+            self.schedule(name, lane, report, now, random);
+            let rollout = self.rollouts.get(lane);
+            let was_permitted = matches!(access.get(lane), Some(Access::Write(permit)) if Some(permit.revision()) == rollout.target());
+            if !was_permitted && rollout.is_startable(name) {
+                self.queues.get_mut(lane).hasten(name, now);
+            }
+        }
+        // What was never reconciled is due with the next resync.
+        if let Some(at) = self.runtimes.get(name).and_then(|it| it.resync)
+            && self.takes_part(name)
+        {
+            for lane in Lane::ALL {
+                self.queues.get_mut(lane).hasten(name, at);
+            }
+        }
+    }
+
+    fn schedule(
+        &mut self,
+        name: &Name,
+        lane: Lane,
+        report: LaneReport,
+        now: Duration,
+        random: u64,
+    ) {
+        let phase = self.rollouts.get(lane).phase(name);
+        let soak = self.rollouts.get(lane).soak();
+        let progress_delay = Delay::clone(&self.settings.progress_delay);
+        let Some(runtime) = self.runtimes.get_mut(name) else {
+            return;
+        };
+        let (rest, schedule) = (runtime.resync.unwrap_or(now), runtime.lanes.get_mut(lane));
+        let at = match report.result {
+            LaneResult::Done => {
+                *schedule = Schedule::default();
+                match phase {
+                    Some(Phase::Soaking { since }) => rest.min(since + soak),
+                    _ => rest,
+                }
+            }
+            LaneResult::Deferred if !report.look_again => {
+                *schedule = Schedule::default();
+                rest
+            }
+            LaneResult::Progressing | LaneResult::Deferred => {
+                let is_first = !std::mem::replace(&mut schedule.is_progressing, true);
+                schedule.writes = schedule.writes.saturating_add(u32::from(report.wrote));
+                if is_first || (report.wrote && schedule.writes <= FAST_WRITES) {
+                    schedule.attempts = 0;
+                }
+                let delay = progress_delay(schedule.attempts, random);
+                schedule.attempts = schedule.attempts.saturating_add(1);
+                now + delay
+            }
+            LaneResult::Interrupted | LaneResult::Failed | LaneResult::Unreachable => {
+                self.retry(name, lane, report.retry_after, now, random);
+                return;
+            }
+        };
+        self.queues.get_mut(lane).set(name, at);
+    }
+
+    fn retry(
+        &mut self,
+        name: &Name,
+        lane: Lane,
+        at_least: Option<Duration>,
+        now: Duration,
+        random: u64,
+    ) {
+        let Some(runtime) = self.runtimes.get_mut(name) else {
+            return;
+        };
+        let schedule = runtime.lanes.get_mut(lane);
+        let delay = (self.settings.failure_delay)(schedule.attempts, random);
+        schedule.is_progressing = false;
+        schedule.attempts = schedule.attempts.saturating_add(1);
+        if let Some(at_least) = at_least {
+            runtime.not_before = now + at_least;
+        }
+        let at = now + delay.max(at_least.unwrap_or_default());
+        self.queues.get_mut(lane).set(name, at);
+    }
+
+    fn note(
+        &mut self,
+        name: &str,
+        lane: Lane,
+        access: Lanes<Option<Access>>,
+        result: LaneResult,
+        wrote: bool,
+        now: Duration,
+    ) {
+        let permit = match access.get(lane) {
+            Some(Access::Write(permit)) => Some(*permit),
+            Some(Access::Observe(_)) | None => None,
+        };
+        self.change_gates(now, |rollouts| {
+            let rollout = rollouts.get_mut(lane);
+            rollout.note(name, permit, result, wrote && permit.is_some(), now);
+        });
+    }
+
+    pub(super) fn takes_part(&self, name: &str) -> bool {
+        let participation = self.runtimes.get(name).and_then(|it| it.participation);
+        matches!(
+            participation,
+            Some(Participation::Active { .. } | Participation::Paused)
+        )
+    }
+
+    /// The lanes that were part of a reconcile; what is not a matter of lanes is scheduled as the webhook lane.
+    fn concerned<T: Copy>(&self, name: &str, lanes: Lanes<Option<T>>) -> Vec<Lane> {
+        if !self.takes_part(name) {
+            return vec![Lane::Webhook];
+        }
+        let all = Lane::ALL.into_iter();
+        all.filter(|lane| lanes.get(*lane).is_some()).collect()
+    }
+}
+
+/// `random / 2⁶⁴` of a duration.
+fn share(whole: Duration, random: u64) -> Duration {
+    let nanos = (whole.as_nanos() * u128::from(random)) >> 64;
+    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,490 @@
+//! Whatever happens to a fleet: nothing is written that a gate forbids, and in the end every runtime has everything.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use crate::sync::rollout::{self, Initial, LaneResult, MaxFailures, Name, Step};
+use crate::sync::scheduler::{
+    Access, LaneReport, Participation, Report, Scheduler, Settings, Work,
+};
+use crate::sync::{Hash, Lane, Lanes};
+
+const RESYNC: Duration = Duration::from_mins(10);
+
+fn revision(number: u8) -> Hash {
+    format!("{number:064x}").parse().unwrap()
+}
+
+/// What a runtime has, and what the controller has observed of it.
+#[derive(Clone, Debug, Default)]
+struct Simulated {
+    order: u32,
+    is_paused: bool,
+    is_unreachable: bool,
+    /// What was written last, and whether it is complete.
+    written: Lanes<Option<Hash>>,
+    is_complete: Lanes<bool>,
+    seen_unreachable: bool,
+    has_failed: Lanes<bool>,
+}
+
+struct Fleet {
+    settings: Settings,
+    scheduler: Scheduler,
+    now: Duration,
+    runtimes: BTreeMap<Name, Simulated>,
+    running: Vec<Work>,
+    /// Revisions that no runtime becomes ready with.
+    bad: BTreeSet<Hash>,
+    targets: Lanes<Hash>,
+    completed: Lanes<Option<Hash>>,
+    is_paused: Lanes<bool>,
+    /// Runtimes that were permitted to write the current target of the webhook lane.
+    started: BTreeSet<Name>,
+    /// Those of them that did not have it before.
+    permitted: BTreeSet<Name>,
+    /// The largest number of runtimes since the rollout of the webhook began.
+    most: usize,
+    steps: Vec<Step>,
+    allowed: usize,
+    writes: usize,
+}
+
+impl Fleet {
+    fn new(steps: Vec<Step>, allowed: u32, soak: Duration) -> Self {
+        let delay = |attempt: u32, _: u64| Duration::from_secs(1 << attempt.min(6));
+        let settings = Settings {
+            rollouts: Lanes {
+                configuration: rollout::Settings::new(Vec::new()),
+                webhook: rollout::Settings {
+                    soak,
+                    max_failures: Some(MaxFailures::Count(allowed)),
+                    keeps_revisions: true,
+                    ..rollout::Settings::new(steps.clone())
+                },
+            },
+            concurrency: 4,
+            webhook_concurrency: 2,
+            resync: RESYNC,
+            failure_delay: Arc::new(delay),
+            progress_delay: Arc::new(delay),
+        };
+        let mut fleet = Self {
+            scheduler: Scheduler::new(settings.clone()),
+            settings,
+            now: Duration::ZERO,
+            runtimes: BTreeMap::new(),
+            running: Vec::new(),
+            bad: BTreeSet::new(),
+            targets: Lanes::both(revision(1)),
+            completed: Lanes::default(),
+            is_paused: Lanes::default(),
+            started: BTreeSet::new(),
+            permitted: BTreeSet::new(),
+            most: 0,
+            steps,
+            allowed: usize::try_from(allowed).unwrap(),
+            writes: 0,
+        };
+        fleet.begin(Lane::Configuration, None);
+        fleet.begin(Lane::Webhook, None);
+        fleet
+    }
+
+    fn begin(&mut self, lane: Lane, resumed: Option<usize>) {
+        let (runtimes, completed) = (self.runtimes.clone(), *self.completed.get(lane));
+        let target = *self.targets.get(lane);
+        if lane == Lane::Webhook {
+            let held = |it: &Simulated| it.written.webhook == Some(target);
+            let has = self.runtimes.iter().filter(|(_, it)| held(it));
+            self.started = has.map(|(name, _)| Arc::clone(name)).collect();
+            if resumed.is_none() {
+                self.permitted.clear();
+                self.most = self.runtimes.len();
+            }
+        }
+        self.scheduler
+            .begin(lane, target, completed, resumed, self.now, |name| {
+                initial(&runtimes[name], lane)
+            });
+    }
+
+    /// Number of runtimes that a step may start.
+    fn size(&self, step: usize) -> usize {
+        match self.steps.get(step) {
+            Some(Step::Count(count)) => usize::try_from(*count).unwrap(),
+            Some(Step::Percent(percent)) => (self.most * usize::from(*percent)).div_ceil(100),
+            None => usize::MAX,
+        }
+    }
+
+    fn put(&mut self, name: &Name) {
+        self.most = self.most.max(self.runtimes.len());
+        let runtime = self.runtimes[name].clone();
+        if runtime.written.webhook == Some(self.targets.webhook) {
+            self.started.insert(Arc::clone(name));
+        }
+        let participation = if runtime.is_paused {
+            Participation::Paused
+        } else {
+            Participation::Active {
+                order: runtime.order,
+            }
+        };
+        self.scheduler.put(name, participation, self.now, |lane| {
+            initial(&runtime, lane)
+        });
+        self.scheduler.wake(name, self.now);
+    }
+
+    /// The leader is killed: what ran may have written or not, and another one begins with what the statuses say.
+    fn change_leader(&mut self, has_written: bool) {
+        let steps = Lanes::from_fn(|lane| self.scheduler.rollout(lane).progress().step - 1);
+        if has_written {
+            for work in std::mem::take(&mut self.running) {
+                self.apply(&work);
+            }
+        }
+        self.running.clear();
+        // The others were killed before they wrote, so the next leader does not know that they may.
+        let has_written =
+            |name: &Name| self.runtimes[name].written.webhook == Some(self.targets.webhook);
+        self.permitted.retain(has_written);
+        self.started.retain(has_written);
+        self.scheduler = Scheduler::new(self.settings.clone());
+        for lane in Lane::ALL {
+            self.scheduler
+                .pause(lane, *self.is_paused.get(lane), self.now);
+        }
+        let names: Vec<Name> = self.runtimes.keys().cloned().collect();
+        for name in &names {
+            self.put(name);
+        }
+        for lane in Lane::ALL {
+            self.begin(lane, Some(*steps.get(lane)));
+        }
+    }
+
+    fn start_all(&mut self) {
+        loop {
+            let webhook = self.scheduler.rollout(Lane::Webhook);
+            let (before, failed) = (webhook.progress(), webhook.failed().count());
+            let holds_none = |it: &Simulated| it.written.webhook.is_none();
+            let Some(work) = self.scheduler.start(self.now) else {
+                return;
+            };
+            assert!(
+                self.running.iter().all(|it| it.name != work.name),
+                "two reconciles of {}",
+                work.name
+            );
+            for lane in Lane::ALL {
+                let Some(Access::Write(permit)) = *work.lanes.get(lane) else {
+                    continue;
+                };
+                let runtime = &self.runtimes[&work.name];
+                assert!(!runtime.is_paused, "{} is paused", work.name);
+                let target = *self.targets.get(lane);
+                let is_known = permit.revision() == target
+                    || Some(permit.revision()) == *self.completed.get(lane);
+                assert!(is_known, "{} may write a strange revision", work.name);
+                if lane == Lane::Webhook && permit.revision() == target && !before.is_complete {
+                    let is_new = !self.started.contains(&work.name);
+                    let gets_completed =
+                        holds_none(runtime) && self.completed.webhook == Some(target);
+                    if is_new && !gets_completed {
+                        assert_eq!(before.stopped, None, "{} starts", work.name);
+                        assert!(!self.is_paused.webhook);
+                        assert!(
+                            failed <= self.allowed,
+                            "{} starts after {failed} failures",
+                            work.name
+                        );
+                        self.started.insert(Arc::clone(&work.name));
+                        self.permitted.insert(Arc::clone(&work.name));
+                        let size = self.size(before.step - 1);
+                        assert!(self.permitted.len() <= size, "more than {size} started");
+                    }
+                }
+            }
+            self.running.push(work);
+        }
+    }
+
+    /// What a reconcile does on the runtime.
+    fn apply(&mut self, work: &Work) -> Option<Report> {
+        let runtime = self.runtimes.get_mut(&work.name)?;
+        if runtime.is_unreachable {
+            runtime.seen_unreachable = true;
+            return Some(Report::Unreachable {
+                retry_after: None,
+                wrote: false,
+            });
+        }
+        runtime.seen_unreachable = false;
+        let lanes = Lanes::from_fn(|lane| {
+            let access = (*work.lanes.get(lane))?;
+            let Access::Write(permit) = access else {
+                return Some(report(LaneResult::Deferred, false));
+            };
+            let (written, is_complete, has_failed) = (
+                runtime.written.get_mut(lane),
+                runtime.is_complete.get_mut(lane),
+                runtime.has_failed.get_mut(lane),
+            );
+            let wrote = *written != Some(permit.revision());
+            self.writes += usize::from(wrote);
+            if lane == Lane::Webhook && permit.revision() == self.targets.webhook {
+                // It may have begun before the rollout did.
+                self.started.insert(Arc::clone(&work.name));
+            }
+            *written = Some(permit.revision());
+            *has_failed = lane == Lane::Webhook && self.bad.contains(&permit.revision());
+            *is_complete = !*has_failed && !wrote;
+            let result = match (*has_failed, wrote) {
+                (true, _) => LaneResult::Failed,
+                (false, true) => LaneResult::Progressing,
+                (false, false) => LaneResult::Done,
+            };
+            Some(report(result, wrote))
+        });
+        Some(Report::Reconciled {
+            lanes,
+            webhook_differs: false,
+        })
+    }
+
+    fn finish(&mut self, index: usize, is_interrupted: bool) {
+        if self.running.is_empty() {
+            return;
+        }
+        let work = self.running.remove(index % self.running.len());
+        let report = if is_interrupted {
+            Some(Report::Interrupted)
+        } else {
+            self.apply(&work)
+        };
+        self.scheduler.finish(
+            &work.name,
+            report.unwrap_or(Report::Idle),
+            self.now,
+            1 << 63,
+        );
+        for lane in Lane::ALL {
+            *self.completed.get_mut(lane) = self.scheduler.rollout(lane).completed();
+        }
+    }
+
+    /// Lets everything that is due happen, and time pass, until nothing is due before the next resync.
+    fn run_dry(&mut self) {
+        for _ in 0..20_000 {
+            self.start_all();
+            if !self.running.is_empty() {
+                self.finish(0, false);
+                continue;
+            }
+            let settled = Lane::ALL
+                .into_iter()
+                .all(|lane| self.scheduler.rollout(lane).progress().is_complete);
+            match self.scheduler.next(self.now) {
+                Some(at) if at > self.now + RESYNC / 2 || settled => return,
+                Some(at) => self.now = at.max(self.now),
+                None => return,
+            }
+        }
+        panic!(
+            "it does not end: {:?}",
+            self.scheduler.rollout(Lane::Webhook).progress()
+        );
+    }
+}
+
+fn initial(runtime: &Simulated, lane: Lane) -> Initial {
+    Initial {
+        revision: *runtime.written.get(lane),
+        is_complete: *runtime.is_complete.get(lane),
+        is_unreachable: runtime.seen_unreachable,
+        is_failed: *runtime.has_failed.get(lane),
+    }
+}
+
+fn report(result: LaneResult, wrote: bool) -> LaneReport {
+    LaneReport {
+        result,
+        wrote,
+        look_again: false,
+        retry_after: None,
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    Change(Lane, u8),
+    Bad(u8, bool),
+    Reachable(usize, bool),
+    PauseRollout(Lane, bool),
+    PauseRuntime(usize, bool),
+    Join(usize, u32),
+    Leave(usize),
+    Finish(usize, bool),
+    ChangeLeader(bool),
+    Advance(u64),
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let lane = || prop::sample::select(Lane::ALL.to_vec());
+    let member = || 0usize..10;
+    prop_oneof![
+        2 => (lane(), 1u8..5).prop_map(|(lane, number)| Event::Change(lane, number)),
+        1 => (1u8..5, any::<bool>()).prop_map(|(number, bad)| Event::Bad(number, bad)),
+        2 => (member(), any::<bool>()).prop_map(|(member, yes)| Event::Reachable(member, yes)),
+        1 => (lane(), any::<bool>()).prop_map(|(lane, paused)| Event::PauseRollout(lane, paused)),
+        1 => (member(), any::<bool>()).prop_map(|(member, paused)| Event::PauseRuntime(member, paused)),
+        2 => (member(), 0u32..3).prop_map(|(member, order)| Event::Join(member, order)),
+        1 => member().prop_map(Event::Leave),
+        8 => (member(), prop::bool::weighted(0.1)).prop_map(|(index, interrupted)| Event::Finish(index, interrupted)),
+        1 => any::<bool>().prop_map(Event::ChangeLeader),
+        3 => (0u64..300).prop_map(Event::Advance),
+    ]
+}
+
+impl Fleet {
+    fn handle(&mut self, event: Event) {
+        let name = |member: usize| Name::from(format!("r{member:02}"));
+        match event {
+            Event::Change(lane, number) => {
+                if *self.targets.get(lane) != revision(number) {
+                    *self.targets.get_mut(lane) = revision(number);
+                    self.begin(lane, None);
+                }
+            }
+            Event::Bad(number, true) => drop(self.bad.insert(revision(number))),
+            Event::Bad(number, false) => drop(self.bad.remove(&revision(number))),
+            Event::Reachable(member, yes) => {
+                if let Some(runtime) = self.runtimes.get_mut(&name(member)) {
+                    runtime.is_unreachable = !yes;
+                }
+            }
+            Event::PauseRollout(lane, paused) => {
+                *self.is_paused.get_mut(lane) = paused;
+                self.scheduler.pause(lane, paused, self.now);
+            }
+            Event::PauseRuntime(member, paused) => {
+                if let Some(runtime) = self.runtimes.get_mut(&name(member)) {
+                    runtime.is_paused = paused;
+                    if paused {
+                        self.permitted.remove(&name(member));
+                        self.started.remove(&name(member));
+                    }
+                    self.put(&name(member));
+                }
+            }
+            Event::Join(member, order) => {
+                self.runtimes.entry(name(member)).or_default().order = order;
+                self.put(&name(member));
+            }
+            Event::Leave(member) => {
+                self.runtimes.remove(&name(member));
+                self.started.remove(&name(member));
+                self.permitted.remove(&name(member));
+                self.scheduler.remove(&name(member), self.now);
+                // Its reconcile ends with the news that the resource is gone.
+                for work in self.running.extract_if(.., |it| it.name == name(member)) {
+                    let report = Report::Idle;
+                    self.scheduler.finish(&work.name, report, self.now, 0);
+                }
+            }
+            Event::Finish(index, interrupted) => self.finish(index, interrupted),
+            Event::ChangeLeader(has_written) => self.change_leader(has_written),
+            Event::Advance(seconds) => self.now += Duration::from_secs(seconds),
+        }
+        self.start_all();
+    }
+
+    fn heal(&mut self) {
+        self.bad.clear();
+        for lane in Lane::ALL {
+            *self.is_paused.get_mut(lane) = false;
+            self.scheduler.pause(lane, false, self.now);
+        }
+        for name in self.runtimes.keys().cloned().collect::<Vec<_>>() {
+            let runtime = self.runtimes.get_mut(&name).unwrap();
+            (runtime.is_unreachable, runtime.is_paused) = (false, false);
+            self.put(&name);
+        }
+    }
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        (1u32..4).prop_map(Step::Count),
+        (1u8..100).prop_map(Step::Percent)
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// No runtime starts that a step, a pause or the failure limit keeps back, and no two reconciles of one runtime overlap
+    /// (both are asserted while events are handled). Once all faults are over, every runtime has the target of both lanes, and
+    /// nothing is written any more.
+    #[test]
+    fn every_runtime_gets_every_revision_and_none_too_early(
+        steps in prop::collection::vec(step(), 0..3),
+        allowed in 0u32..3,
+        soak in prop_oneof![Just(0u64), Just(120)],
+        events in prop::collection::vec(event(), 0..100),
+    ) {
+        let mut fleet = Fleet::new(steps, allowed, Duration::from_secs(soak));
+        for event in events {
+            fleet.handle(event);
+        }
+        fleet.heal();
+        fleet.run_dry();
+        for (name, runtime) in &fleet.runtimes {
+            for lane in Lane::ALL {
+                prop_assert_eq!(*runtime.written.get(lane), Some(*fleet.targets.get(lane)), "{} {:?}", name, lane);
+            }
+        }
+        let writes = fleet.writes;
+        fleet.now += RESYNC * 2;
+        for _ in 0..fleet.runtimes.len() * 4 {
+            fleet.start_all();
+            fleet.finish(0, false);
+        }
+        prop_assert_eq!(fleet.writes, writes, "something is written although nothing differs");
+    }
+
+    /// Whatever stops the rollout of the webhook, configuration reaches every runtime that can be reached.
+    #[test]
+    fn configuration_waits_for_no_rollout_of_the_webhook(
+        steps in prop::collection::vec(step(), 0..3),
+        events in prop::collection::vec(event(), 0..60),
+    ) {
+        let mut fleet = Fleet::new(steps, 0, Duration::from_secs(120));
+        for event in events {
+            fleet.handle(event);
+        }
+        fleet.is_paused.configuration = false;
+        fleet.scheduler.pause(Lane::Configuration, false, fleet.now);
+        fleet.handle(Event::PauseRollout(Lane::Webhook, true));
+        fleet.bad.extend((1..5).map(revision));
+        fleet.handle(Event::Change(Lane::Configuration, 9));
+        // As long as the longest delay of a runtime that was unreachable.
+        for _ in 0..200 {
+            fleet.now += Duration::from_secs(1);
+            fleet.start_all();
+            while !fleet.running.is_empty() {
+                fleet.finish(0, false);
+            }
+        }
+        for (name, runtime) in &fleet.runtimes {
+            if !runtime.is_unreachable && !runtime.is_paused {
+                prop_assert_eq!(runtime.written.configuration, Some(revision(9)), "{}", name);
+            }
+        }
+    }
+}

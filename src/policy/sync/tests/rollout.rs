@@ -1,0 +1,328 @@
+//! Steps, soak, limits, pauses and what a next leader knows.
+
+use std::time::Duration;
+
+use rstest::rstest;
+
+use crate::sync::Hash;
+use crate::sync::rollout::{
+    Initial, LaneResult, MaxFailures, Name, Phase, RUNNING_DEADLINE, Rollout, Settings, Step,
+    Stopped, order,
+};
+
+const SOAK: Duration = Duration::from_mins(2);
+
+fn revision(number: u8) -> Hash {
+    format!("{number:064x}").parse().unwrap()
+}
+
+fn name(number: usize) -> Name {
+    format!("r{number:04}").into()
+}
+
+/// The default settings of the webhook lane.
+fn defaults() -> Settings {
+    let steps = [1, 10].map(Step::Percent);
+    Settings {
+        soak: SOAK,
+        max_failures: Some(MaxFailures::Percent(2)),
+        keeps_revisions: true,
+        ..Settings::new([vec![Step::Count(1)], steps.to_vec()].concat())
+    }
+}
+
+/// Members that have revision 1 completely, and the rollout of revision 2.
+fn upgrade(settings: Settings, members: usize) -> Rollout {
+    let mut rollout = Rollout::new(settings);
+    for number in 0..members {
+        rollout.join(&name(number), u32::MAX, Initial::default());
+    }
+    let old = revision(1);
+    rollout.begin(revision(2), Some(old), None, Duration::ZERO, |_| holds(old));
+    rollout
+}
+
+fn holds(revision: Hash) -> Initial {
+    Initial {
+        revision: Some(revision),
+        is_complete: true,
+        ..Initial::default()
+    }
+}
+
+/// Every member that may start does, with this result. Returns how many started.
+fn run(rollout: &mut Rollout, result: LaneResult, now: Duration) -> usize {
+    let names: Vec<Name> = rollout.startable().cloned().collect();
+    for name in &names {
+        let permit = rollout.start(name, now);
+        assert_eq!(permit.map(|it| it.revision()), rollout.target());
+        rollout.note(name, permit, result, true, now);
+    }
+    names.len()
+}
+
+/// Every member that soaks is observed again.
+fn observe(rollout: &mut Rollout, members: usize, result: LaneResult, now: Duration) {
+    for name in (0..members).map(name) {
+        if let Some(Phase::Soaking { .. }) = rollout.phase(&name) {
+            let permit = rollout.access(&name);
+            rollout.note(&name, permit, result, false, now);
+        }
+    }
+}
+
+#[test]
+fn default_steps_admit_one_then_1_percent_then_10_percent_then_all() {
+    const MEMBERS: usize = 5_000;
+    let mut rollout = upgrade(defaults(), MEMBERS);
+    let mut now = Duration::ZERO;
+    let mut started = Vec::new();
+    for step in 1..=4 {
+        assert_eq!(rollout.progress().step, step);
+        started.push(run(&mut rollout, LaneResult::Done, now));
+        now += SOAK - Duration::from_secs(1);
+        observe(&mut rollout, MEMBERS, LaneResult::Done, now);
+        assert_eq!(rollout.progress().step, step, "the step is not soaked");
+        now += Duration::from_secs(1);
+        observe(&mut rollout, MEMBERS, LaneResult::Done, now);
+    }
+    assert_eq!(started, [1, 49, 450, 4_500]);
+    assert!(rollout.progress().is_complete);
+    assert_eq!(rollout.completed(), Some(revision(2)));
+}
+
+#[rstest]
+#[case::rejected(LaneResult::Failed)]
+#[case::unreachable_after_a_write(LaneResult::Unreachable)]
+fn a_bad_revision_reaches_one_of_5000(#[case] result: LaneResult) {
+    let mut rollout = upgrade(defaults(), 5_000);
+    assert_eq!(run(&mut rollout, result, Duration::ZERO), 1);
+    assert_eq!(
+        rollout.progress().stopped,
+        Some(Stopped::FailureLimitExceeded)
+    );
+    assert_eq!(rollout.startable().count(), 0);
+    assert_eq!(rollout.progress().counts.waiting, 4_999);
+}
+
+#[test]
+fn readiness_lost_during_the_soak_is_a_failure_until_the_member_is_complete_again() {
+    let mut rollout = upgrade(defaults(), 10);
+    run(&mut rollout, LaneResult::Done, Duration::ZERO);
+    observe(&mut rollout, 10, LaneResult::Progressing, SOAK / 2);
+    assert!(rollout.phase("r0000").unwrap().is_failed());
+    assert_eq!(rollout.startable().count(), 0);
+    let permit = rollout.access("r0000");
+    rollout.note("r0000", permit, LaneResult::Done, false, SOAK);
+    assert_eq!(rollout.progress().stopped, None);
+    assert_eq!(rollout.startable().count(), 0, "it soaks again");
+    observe(&mut rollout, 10, LaneResult::Done, SOAK * 2);
+    assert_eq!(rollout.startable().count(), 9);
+}
+
+#[test]
+fn a_member_that_is_not_ready_by_its_deadline_has_failed() {
+    let mut rollout = upgrade(defaults(), 2);
+    run(&mut rollout, LaneResult::Progressing, Duration::ZERO);
+    let permit = rollout.access("r0000");
+    for result in [LaneResult::Progressing, LaneResult::Interrupted] {
+        let early = RUNNING_DEADLINE - Duration::from_secs(1);
+        rollout.note("r0000", permit, result, false, early);
+        assert_eq!(rollout.progress().counts.failed, 0);
+    }
+    rollout.note(
+        "r0000",
+        permit,
+        LaneResult::Interrupted,
+        false,
+        RUNNING_DEADLINE,
+    );
+    assert_eq!(
+        rollout.progress().stopped,
+        Some(Stopped::FailureLimitExceeded)
+    );
+}
+
+#[test]
+fn a_member_that_was_unreachable_before_delays_no_step_and_starts_when_it_is_back() {
+    let mut rollout = upgrade(Settings::new(vec![Step::Count(1)]), 3);
+    rollout.note(
+        "r0000",
+        None,
+        LaneResult::Unreachable,
+        false,
+        Duration::ZERO,
+    );
+    assert_eq!(rollout.phase("r0000"), Some(Phase::Unreachable));
+    run(&mut rollout, LaneResult::Done, Duration::ZERO);
+    assert!(rollout.progress().is_complete);
+    let permit = rollout.start("r0000", Duration::ZERO);
+    rollout.note("r0000", permit, LaneResult::Done, true, Duration::ZERO);
+    assert_eq!(rollout.progress().counts.done, 3);
+}
+
+#[test]
+fn a_new_member_gets_the_last_completed_revision_whatever_stops_the_rollout() {
+    let mut rollout = upgrade(defaults(), 3);
+    rollout.pause(true);
+    rollout.join(&name(9), u32::MAX, Initial::default());
+    let permit = rollout.start("r0009", Duration::ZERO).unwrap();
+    assert_eq!(permit.revision(), revision(1));
+    rollout.note(
+        "r0009",
+        Some(permit),
+        LaneResult::Done,
+        true,
+        Duration::ZERO,
+    );
+    assert_eq!(rollout.phase("r0009"), Some(Phase::Waiting));
+    // It takes part from then on.
+    rollout.pause(false);
+    let mut now = Duration::ZERO;
+    for _ in 0..4 {
+        run(&mut rollout, LaneResult::Done, now);
+        now += SOAK;
+        observe(&mut rollout, 10, LaneResult::Done, now);
+    }
+    assert_eq!(rollout.revision("r0009"), Some(revision(2)));
+}
+
+#[test]
+fn a_waiting_member_keeps_the_completed_revision_and_no_other_one_is_written() {
+    let mut rollout = upgrade(defaults(), 3);
+    let kept = rollout.access("r0002").unwrap();
+    assert_eq!(kept.revision(), revision(1), "drift is repaired");
+    let other = |_: &Name| holds(revision(7));
+    rollout.begin(revision(2), Some(revision(1)), None, Duration::ZERO, other);
+    assert_eq!(rollout.access("r0002"), None);
+}
+
+#[test]
+fn the_first_revision_of_all_is_stepped() {
+    let mut rollout = Rollout::new(defaults());
+    rollout.begin(revision(1), None, None, Duration::ZERO, |_| {
+        Initial::default()
+    });
+    assert!(
+        !rollout.progress().is_complete,
+        "no member shows that it works"
+    );
+    for number in 0..3 {
+        rollout.join(&name(number), u32::MAX, Initial::default());
+    }
+    assert_eq!(run(&mut rollout, LaneResult::Done, Duration::ZERO), 1);
+    assert_eq!(rollout.access("r0001"), None);
+    observe(&mut rollout, 3, LaneResult::Done, SOAK);
+    assert_eq!(run(&mut rollout, LaneResult::Done, SOAK), 2);
+}
+
+#[test]
+fn a_member_without_configuration_gets_the_current_one_where_no_other_is_kept() {
+    let mut rollout = Rollout::new(Settings::new(Vec::new()));
+    rollout.pause(true);
+    rollout.join(&name(0), u32::MAX, Initial::default());
+    rollout.begin(revision(2), Some(revision(1)), None, Duration::ZERO, |_| {
+        Initial::default()
+    });
+    let permit = rollout.start("r0000", Duration::ZERO);
+    assert_eq!(permit.map(|it| it.revision()), Some(revision(2)));
+    rollout.note("r0000", permit, LaneResult::Done, true, Duration::ZERO);
+    assert_eq!(rollout.phase("r0000"), Some(Phase::Done));
+}
+
+#[test]
+fn a_rollback_to_an_earlier_revision_is_stepped() {
+    let mut rollout = upgrade(defaults(), 10);
+    rollout.begin(revision(1), Some(revision(2)), None, Duration::ZERO, |_| {
+        holds(revision(2))
+    });
+    assert_eq!(run(&mut rollout, LaneResult::Done, Duration::ZERO), 1);
+    assert_eq!(rollout.progress().counts.waiting, 9);
+    // The same while revision 2 is not complete: nobody that has it goes back unseen.
+    rollout.begin(revision(1), Some(revision(1)), None, Duration::ZERO, |_| {
+        holds(revision(2))
+    });
+    assert_eq!(rollout.access("r0005"), None);
+    assert_eq!(rollout.startable().count(), 1);
+}
+
+#[test]
+fn a_relabelled_member_that_has_not_started_goes_to_its_new_place() {
+    let mut rollout = Rollout::new(defaults());
+    for number in 0..3 {
+        rollout.join(&name(number), 1, Initial::default());
+    }
+    rollout.begin(revision(2), Some(revision(1)), None, Duration::ZERO, |_| {
+        holds(revision(1))
+    });
+    rollout.join(&name(0), 9, holds(revision(1)));
+    let startable: Vec<&Name> = rollout.startable().collect();
+    assert_eq!(startable, [&name(1)]);
+    let permit = rollout.start("r0001", Duration::ZERO);
+    rollout.join(&name(1), 9, holds(revision(1)));
+    assert_eq!(rollout.access("r0001"), permit, "what started is finished");
+    assert_eq!(rollout.startable().count(), 0);
+}
+
+#[rstest]
+#[case::none(0, 1, false)]
+#[case::as_many_as_allowed(2, 2, false)]
+#[case::one_more(2, 3, true)]
+fn failures_are_counted_against_a_number(
+    #[case] allowed: u32,
+    #[case] failures: usize,
+    #[case] is_stopped: bool,
+) {
+    let settings = Settings {
+        max_failures: Some(MaxFailures::Count(allowed)),
+        ..Settings::new(Vec::new())
+    };
+    let mut rollout = upgrade(settings, 10);
+    for name in (0..failures).map(name) {
+        let permit = rollout.start(&name, Duration::ZERO);
+        rollout.note(&name, permit, LaneResult::Failed, true, Duration::ZERO);
+    }
+    let is_stopped = is_stopped || failures > usize::try_from(allowed).unwrap();
+    assert_eq!(rollout.progress().stopped.is_some(), is_stopped);
+}
+
+#[test]
+fn the_next_leader_goes_on_at_the_step_and_knows_who_failed() {
+    let now = Duration::ZERO;
+    let target = revision(2);
+    let mut rollout = Rollout::new(defaults());
+    for number in 0..200 {
+        rollout.join(&name(number), u32::MAX, Initial::default());
+    }
+    let lost = Initial {
+        revision: Some(target),
+        is_unreachable: true,
+        ..Initial::default()
+    };
+    let initial = |it: &Name| match &**it {
+        "r0000" => holds(target),
+        "r0001" => lost,
+        _ => holds(revision(1)),
+    };
+    rollout.begin(target, Some(revision(1)), Some(1), now, initial);
+    assert_eq!(rollout.progress().step, 2);
+    assert_eq!(rollout.phase("r0000"), Some(Phase::Soaking { since: now }));
+    assert!(rollout.phase("r0001").unwrap().is_failed());
+    assert_eq!(rollout.startable().count(), 0);
+    // A finished one stays so.
+    rollout.begin(target, Some(target), Some(3), now, |_| holds(target));
+    assert!(rollout.progress().is_complete);
+    rollout.join(&name(900), u32::MAX, Initial::default());
+    let permit = rollout.start("r0900", now).unwrap();
+    assert_eq!(permit.revision(), target);
+}
+
+#[rstest]
+#[case(Some("1"), 1)]
+#[case(Some(" 07 "), 7)]
+#[case(Some("-1"), u32::MAX)]
+#[case(Some("first"), u32::MAX)]
+#[case(None, u32::MAX)]
+fn orders(#[case] label: Option<&str>, #[case] expected: u32) {
+    assert_eq!(order(label), expected);
+}
