@@ -8,14 +8,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use policy::sync::kubeconfig::Server;
 
-use super::error::{Broken, CallError};
+use super::error::{CallError, TransportError};
 
 /// The addresses of a server, as many as are worth trying.
 pub(super) async fn resolve(
     server: &Server,
     allow_loopback: bool,
 ) -> Result<Vec<SocketAddr>, CallError> {
-    let unresolved = |error| CallError::Unreachable(Broken::Name(error));
+    let unresolved = |error| CallError::Unreachable(TransportError::Name(error));
     let addresses: Vec<_> = match server.host().parse::<IpAddr>() {
         Ok(address) => vec![SocketAddr::new(address, server.port())],
         Err(_) => tokio::net::lookup_host((server.host(), server.port()))

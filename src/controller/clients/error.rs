@@ -33,7 +33,7 @@ pub enum AccessError {
 pub enum CallError {
     /// No connection, or it broke before the answer was complete.
     #[error("connection failed")]
-    Unreachable(#[source] Broken),
+    Unreachable(#[source] TransportError),
     /// The address is one that no runtime may have (loopback, link-local, metadata services, …).
     #[error("server: loopback, link-local and metadata addresses are not allowed")]
     AddressRefused,
@@ -42,7 +42,7 @@ pub enum CallError {
     TimedOut(Phase, Duration),
     /// No trustworthy session: its certificate or ours was refused.
     #[error("TLS")]
-    Tls(#[source] TlsFault),
+    Tls(#[source] TlsError),
     /// 429.
     #[error("API server returned 429")]
     Throttled {
@@ -71,8 +71,8 @@ pub enum CallError {
         /// What `Retry-After` says.
         retry_after: Option<Duration>,
     },
-    /// The answer is larger than [`super::MAX_ANSWER`].
-    #[error("response of the API server exceeds {} bytes", super::MAX_ANSWER)]
+    /// The answer is larger than [`super::MAX_BODY`].
+    #[error("response of the API server exceeds {} bytes", super::MAX_BODY)]
     Oversized,
     /// A success whose body is not JSON.
     #[error("response of the API server is not JSON")]
@@ -84,7 +84,7 @@ pub enum CallError {
 
 /// How a connection failed.
 #[derive(Debug, thiserror::Error)]
-pub enum Broken {
+pub enum TransportError {
     /// The name does not resolve.
     #[error("host name cannot be resolved")]
     Name(#[source] io::Error),
@@ -107,7 +107,7 @@ pub enum Phase {
 
 /// Why there is no TLS session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TlsFault {
+pub enum TlsError {
     /// Not issued by the kubeconfig's authority.
     #[error("certificate of the API server is not issued by the CA of the kubeconfig")]
     UnknownIssuer,
@@ -197,17 +197,17 @@ impl CallError {
 
     /// A fault of the handshake.
     pub(super) fn of_handshake(error: io::Error) -> Self {
-        match tls_fault(&error) {
+        match tls_error(&error) {
             Some(fault) => Self::Tls(fault),
-            None => Self::Unreachable(Broken::Connection(error)),
+            None => Self::Unreachable(TransportError::Connection(error)),
         }
     }
 
     /// A fault of an exchange. In TLS 1.3 a server judges our certificate only after the handshake looks done to us.
     pub(super) fn of_exchange(error: hyper::Error) -> Self {
-        match tls_fault(&error) {
+        match tls_error(&error) {
             Some(fault) => Self::Tls(fault),
-            None => Self::Unreachable(Broken::Exchange(error)),
+            None => Self::Unreachable(TransportError::Exchange(error)),
         }
     }
 }
@@ -222,11 +222,11 @@ impl std::fmt::Display for Phase {
 }
 
 /// Finds the TLS library's own error behind an error.
-fn tls_fault(error: &(dyn std::error::Error + 'static)) -> Option<TlsFault> {
+fn tls_error(error: &(dyn std::error::Error + 'static)) -> Option<TlsError> {
     let mut next = Some(error);
     while let Some(error) = next {
         if let Some(error) = error.downcast_ref::<rustls::Error>() {
-            return Some(TlsFault::of(error));
+            return Some(TlsError::of(error));
         }
         // The source of an io::Error is its content's source, so the content itself must be asked for.
         next = match error
@@ -240,7 +240,7 @@ fn tls_fault(error: &(dyn std::error::Error + 'static)) -> Option<TlsFault> {
     None
 }
 
-impl TlsFault {
+impl TlsError {
     fn of(error: &rustls::Error) -> Self {
         use rustls::AlertDescription as Alert;
         use rustls::CertificateError as Fault;

@@ -37,32 +37,27 @@ async fn answering(alpn: &[&str]) -> TlsServer {
 
 /// The clients of runtimes and what they count.
 struct Env {
-    fleet: RuntimeClients,
+    clients: RuntimeClients,
     registry: Registry,
 }
 
 impl Env {
-    fn new(bend: impl FnOnce(&mut FleetOptions)) -> Self {
-        let mut options = FleetOptions {
+    fn new(change: impl FnOnce(&mut ClientOptions)) -> Self {
+        let mut options = ClientOptions {
             allow_loopback: true,
-            per_runtime_rate: Rate {
-                interval: Duration::ZERO,
-                burst: 1,
-            },
-            ..FleetOptions::default()
+            ..ClientOptions::default()
         };
-        bend(&mut options);
+        change(&mut options);
         let mut registry = Registry::default();
-        let metrics = FleetMetrics::register(&mut registry);
+        let metrics = ClientMetrics::register(&mut registry);
         Self {
-            fleet: RuntimeClients::new(options, metrics),
+            clients: RuntimeClients::new(options, metrics),
             registry,
         }
     }
 
     fn open(&self, server: &TlsServer) -> Remote {
-        let runtime = RuntimeId::new(&server.address().port().to_string());
-        self.fleet.open(&runtime, access(server), "1").unwrap()
+        self.clients.open(access(server)).unwrap()
     }
 
     /// The sum of the samples of a series.

@@ -1,7 +1,7 @@
-//! From a runtime id to a client of the runtime.
+//! From the ID of a runtime to a client of the runtime.
 //!
-//! Invariant: the kubeconfig is asked for when a pass begins and is gone when it ends; nothing of it is kept, logged or
-//! written anywhere. Deliberately absent: what a kubeconfig may hold (`policy::sync::kubeconfig`).
+//! Invariant: the kubeconfig is read at the start of a reconcile and dropped at its end; nothing of it is kept, logged or
+//! written anywhere. Deliberately absent: what a kubeconfig may contain (`policy::sync::kubeconfig`).
 
 use api::kcp::{KUBECONFIG_KEY, kubeconfig_secret};
 use k8s_openapi::api::core::v1::Secret;
@@ -13,13 +13,13 @@ use tokio::sync::Semaphore;
 
 use crate::clients::{CallError, Remote, RuntimeClients, RuntimeId};
 
-/// Calls to the control plane at once: enough for hundreds of passes a second, and few connections.
+/// Requests to the control plane at the same time: enough for hundreds of reconciles per second, and few connections.
 const AT_ONCE: usize = 32;
 
-/// What an API server answers that waited for a version in vain.
+/// The status of an API server that did not reach the requested version in time.
 const TIMED_OUT: u16 = 504;
 
-/// Opens runtimes.
+/// Creates clients of runtimes.
 pub(super) struct ClientFactory {
     secrets: Api<Secret>,
     fleet: RuntimeClients,
@@ -35,11 +35,11 @@ impl ClientFactory {
         }
     }
 
-    /// The Secret with the kubeconfig that holds now, or held since the version that was `seen`: an API server has that
-    /// at hand, and need not ask its store for each of thousands.
+    /// Reads the Secret with the kubeconfig, as it is now or was since the version `seen`: an API server has that in its
+    /// cache, and need not read each of thousands from its store.
     ///
     /// # Errors
-    /// The control plane does not say what it is.
+    /// The control plane does not return the Secret.
     pub(super) async fn ask(
         &self,
         id: &RuntimeId,
@@ -52,7 +52,8 @@ impl ClientFactory {
         let name = kubeconfig_secret(id.as_str());
         match self.secrets.get_with(&name, &parameters).await {
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
-            // It has not come so far, and never will if its store was put back to a backup: what it has holds then.
+            // It has not reached that version, and never will after its store was restored from a backup: what it has
+            // is valid then.
             Err(kube::Error::Api(status)) if status.code == TIMED_OUT && seen.is_some() => {
                 self.secrets.get_opt(&name).await
             }
@@ -60,10 +61,10 @@ impl ClientFactory {
         }
     }
 
-    /// A client of the runtime.
+    /// Creates a client of the runtime.
     ///
     /// # Errors
-    /// The runtime's fault, or its manager's.
+    /// The kubeconfig is missing or invalid.
     pub(super) fn open(&self, id: &RuntimeId, secret: Option<Secret>) -> Result<Remote, Unreached> {
         let name = kubeconfig_secret(id.as_str());
         let secret = secret
@@ -71,9 +72,8 @@ impl ClientFactory {
         let bytes = content(&secret, &name)?;
         let access = kubeconfig::parse(bytes)
             .map_err(|error| Unreached::InvalidKubeconfig(chain(&error)))?;
-        let fingerprint = secret.metadata.resource_version.as_deref();
         self.fleet
-            .open(id, access, fingerprint.unwrap_or_default())
+            .open(access)
             .map_err(|error| Unreached::InvalidKubeconfig(chain(&error)))
     }
 }
@@ -95,12 +95,12 @@ fn content<'s>(secret: &'s Secret, name: &str) -> Result<&'s [u8], Unreached> {
     Ok(&bytes.0)
 }
 
-/// What a failed call says about reaching a runtime at all.
+/// What a failed request says about the connection to a runtime.
 pub(super) fn unreached(error: &CallError) -> Unreached {
     match error {
-        CallError::Unreachable(broken) => Unreached::ConnectionFailed(chain(broken)),
+        CallError::Unreachable(cause) => Unreached::ConnectionFailed(chain(cause)),
         CallError::TimedOut(..) => Unreached::Timeout(chain(error)),
-        CallError::Tls(fault) => Unreached::TLSHandshakeFailed(chain(fault)),
+        CallError::Tls(cause) => Unreached::TLSHandshakeFailed(chain(cause)),
         CallError::AddressRefused => Unreached::InvalidKubeconfig(chain(error)),
         CallError::Refused { status: 401, .. } => Unreached::Unauthorized,
         _ => Unreached::APIServerError(chain(error)),

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use api::bootstrapper::{WebhookResources, WebhookSettings};
-use controller::clients::FleetOptions;
+use controller::clients::ClientOptions;
 use controller::direct::{DirectSettings, Installations, ManifestsError, Render};
 use controller::signal::{Place, SignalKeys, SignalSettings};
 use controller::sources::SourceNames;
@@ -92,10 +92,10 @@ pub(super) fn direct(arguments: &ControllerArgs) -> DirectSettings {
     }
 }
 
-pub(super) fn fleet(arguments: &DirectArgs) -> FleetOptions {
-    FleetOptions {
+pub(super) fn fleet(arguments: &DirectArgs) -> ClientOptions {
+    ClientOptions {
         allow_loopback: arguments.allow_loopback_runtimes,
-        ..FleetOptions::default()
+        ..ClientOptions::default()
     }
 }
 

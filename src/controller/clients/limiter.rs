@@ -1,0 +1,106 @@
+//! A limit of how many reconciles do something at the same time.
+//!
+//! Invariants: permits are given in the order of asking. Whoever holds one for longer than `patience` moves to a second
+//! set of permits of the same size: the limit bounds work, and a reconcile of an unreachable runtime does no work, it
+//! only waits. When the second set is used up too, slow holders keep their permits, so that the total stays bounded by
+//! twice the size.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// See the module.
+pub(crate) struct RequestLimiter {
+    permits: Arc<Semaphore>,
+    slow: Arc<Semaphore>,
+    patience: Duration,
+}
+
+/// A permit of a [`RequestLimiter`]. `None` means that its semaphore was closed, which does not happen.
+pub(crate) type Permit = Option<OwnedSemaphorePermit>;
+
+impl RequestLimiter {
+    /// A limit of `size`; what takes longer than `patience` moves to the second set.
+    pub(crate) fn new(size: usize, patience: Duration) -> Self {
+        Self {
+            permits: Arc::new(Semaphore::new(size)),
+            slow: Arc::new(Semaphore::new(size)),
+            patience,
+        }
+    }
+
+    /// Waits for a permit.
+    pub(crate) async fn enter(&self) -> Permit {
+        self.permits.clone().acquire_owned().await.ok()
+    }
+
+    /// Runs work under a permit, and moves it to the second set when it is slow.
+    pub(crate) async fn hold<F: Future>(&self, permit: Permit, work: F) -> F::Output {
+        let mut work = std::pin::pin!(work);
+        if let Ok(output) = tokio::time::timeout(self.patience, &mut work).await {
+            return output;
+        }
+        let _kept = match self.slow.clone().try_acquire_owned() {
+            Ok(slow) => {
+                drop(permit);
+                Some(slow)
+            }
+            Err(_) => permit,
+        };
+        work.await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use futures::FutureExt as _;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(1);
+
+    #[tokio::test(start_paused = true)]
+    async fn slow_holders_release_permits_until_the_second_set_is_used_up() {
+        let limiter = Arc::new(RequestLimiter::new(2, PATIENCE));
+        let mut stalled = Vec::new();
+        for _ in 0..4 {
+            let permit = limiter.enter().await;
+            let limiter = limiter.clone();
+            stalled.push(tokio::spawn(async move {
+                limiter.hold(permit, pending::<()>()).await;
+            }));
+        }
+        assert!(limiter.enter().now_or_never().is_none());
+        // Two hold a permit of the second set, two keep theirs.
+        tokio::time::sleep(PATIENCE * 10).await;
+        assert!(limiter.enter().now_or_never().is_none());
+        stalled.pop().unwrap().abort();
+        let _permit = limiter.enter().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn permits_are_given_in_the_order_of_asking() {
+        let limiter = Arc::new(RequestLimiter::new(1, PATIENCE));
+        let (served, mut order) = tokio::sync::mpsc::unbounded_channel();
+        let first = limiter.enter().await;
+        for index in 0..20 {
+            let limiter = limiter.clone();
+            let served = served.clone();
+            tokio::spawn(async move {
+                let permit = limiter.enter().await;
+                served.send(index).unwrap();
+                limiter
+                    .hold(permit, tokio::time::sleep(PATIENCE / 10))
+                    .await;
+            });
+            tokio::task::yield_now().await;
+        }
+        drop(first);
+        for index in 0..20 {
+            assert_eq!(order.recv().await, Some(index));
+        }
+    }
+}
