@@ -26,11 +26,12 @@ use rustls::crypto::{CryptoProvider, aws_lc_rs};
 
 pub use self::decode::Owners;
 use self::dial::Target;
-pub use self::error::{AccessError, CallError, Phase, TlsError, TransportError};
+pub use self::error::{AccessError, AddressError, CallError, Phase, TlsError, TransportError};
 pub(crate) use self::limiter::RequestLimiter;
 pub use self::metrics::ClientMetrics;
 pub use self::reason::Reason;
 pub use self::remote::Remote;
+use self::resolver::Resolver;
 
 mod address;
 mod connection;
@@ -42,6 +43,7 @@ mod limiter;
 mod metrics;
 mod reason;
 mod remote;
+mod resolver;
 mod tls;
 
 #[cfg(test)]
@@ -87,6 +89,8 @@ pub struct ClientOptions {
     /// Whether loopback addresses are allowed: for tests and local clusters only. Link-local addresses and metadata
     /// services are refused in any case.
     pub allow_loopback: bool,
+    /// The host of the API server of the control plane, which is no runtime: an IP address, or a name.
+    pub control_plane: Option<String>,
 }
 
 impl Default for ClientOptions {
@@ -95,6 +99,7 @@ impl Default for ClientOptions {
             connect_timeout: Duration::from_secs(5),
             call_timeout: Duration::from_secs(10),
             allow_loopback: false,
+            control_plane: None,
         }
     }
 }
@@ -108,16 +113,24 @@ struct Shared {
     options: ClientOptions,
     metrics: ClientMetrics,
     provider: Arc<CryptoProvider>,
+    resolver: Resolver,
 }
 
 impl RuntimeClients {
     /// Creates the factory. The provider of cryptography is always named, never the default of the process.
     #[must_use]
     pub fn new(options: ClientOptions, metrics: ClientMetrics) -> Self {
+        // Less than the whole, so that an error names the resolver.
+        let resolver = Resolver::new(options.connect_timeout / 5 * 4);
+        Self::with_resolver(options, metrics, resolver)
+    }
+
+    fn with_resolver(options: ClientOptions, metrics: ClientMetrics, resolver: Resolver) -> Self {
         Self(Arc::new(Shared {
             options,
             metrics,
             provider: Arc::new(aws_lc_rs::default_provider()),
+            resolver,
         }))
     }
 

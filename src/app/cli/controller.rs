@@ -155,7 +155,7 @@ pub(crate) struct DirectArgs {
     /// Maximum number of failures in a wave before the rollout stops, or a percentage of the wave (5, 10%)
     #[arg(long, default_value = "10%", value_parser = budget)]
     pub(crate) max_failures: MaxFailures,
-    /// Accept loopback addresses in kubeconfigs; for tests and local clusters only
+    /// Accept loopback addresses and the API server of KCP in kubeconfigs; for tests and local clusters only
     #[arg(long)]
     pub(crate) allow_loopback_runtimes: bool,
 }

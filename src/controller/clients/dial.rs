@@ -34,7 +34,7 @@ pub(super) async fn dial(
     shared: &Shared,
 ) -> Result<TlsStream<TcpStream>, CallError> {
     let options = &shared.options;
-    let addresses = address::resolve(&target.server, options.allow_loopback).await?;
+    let addresses = address::resolve(&target.server, options, &shared.resolver).await?;
     let stream = connect(&addresses, options.connect_timeout)
         .await
         .map_err(|error| CallError::Unreachable(TransportError::Connection(error)))?;

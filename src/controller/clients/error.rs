@@ -34,9 +34,9 @@ pub enum CallError {
     /// No connection, or it broke before the answer was complete.
     #[error("connection failed")]
     Unreachable(#[source] TransportError),
-    /// The address is one that no runtime may have (loopback, link-local, metadata services, …).
-    #[error("server: loopback, link-local and metadata addresses are not allowed")]
-    AddressRefused,
+    /// The address is one that no runtime may have.
+    #[error("server")]
+    AddressRefused(#[source] AddressError),
     /// Connecting or the answer took too long.
     #[error("{0} within {1:?}")]
     TimedOut(Phase, Duration),
@@ -96,6 +96,17 @@ pub enum TransportError {
     Exchange(#[source] hyper::Error),
 }
 
+/// Why no runtime may have an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AddressError {
+    /// It belongs to this machine, to its network, to a metadata service, or to no machine.
+    #[error("loopback, link-local and metadata addresses are not allowed")]
+    Special,
+    /// It belongs to the API server of the control plane.
+    #[error("the API server of the control plane is not allowed")]
+    ControlPlane,
+}
+
 /// What took too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
@@ -142,7 +153,7 @@ impl CallError {
             | Self::Server { .. } => true,
             Self::Conflict { reason } => reason.is_stale_write(),
             Self::Refused { status, .. } => *status == REQUEST_TIMEOUT,
-            Self::AddressRefused
+            Self::AddressRefused(_)
             | Self::Tls(_)
             | Self::Oversized
             | Self::NotJson
@@ -156,7 +167,7 @@ impl CallError {
     pub fn concerns_all_calls(&self) -> bool {
         match self {
             Self::Unreachable(_)
-            | Self::AddressRefused
+            | Self::AddressRefused(_)
             | Self::TimedOut(Phase::Connecting, _)
             | Self::Tls(_)
             | Self::Throttled { .. } => true,
@@ -186,7 +197,7 @@ impl CallError {
             Self::Conflict { .. } => Some(409),
             Self::Refused { status, .. } | Self::Server { status, .. } => Some(*status),
             Self::Unreachable(_)
-            | Self::AddressRefused
+            | Self::AddressRefused(_)
             | Self::TimedOut(..)
             | Self::Tls(_)
             | Self::Oversized

@@ -10,9 +10,11 @@ use testkit::tls::{TlsServer, answer};
 
 use super::*;
 
+mod addresses;
 mod answers;
 mod connections;
 mod fairness;
+mod names;
 mod trust;
 
 const POD: &str = "/api/v1/namespaces/kyma-system/pods/a";
@@ -48,10 +50,15 @@ impl Env {
             ..ClientOptions::default()
         };
         change(&mut options);
+        let resolver = Resolver::new(options.connect_timeout);
+        Self::with_resolver(options, resolver)
+    }
+
+    fn with_resolver(options: ClientOptions, resolver: Resolver) -> Self {
         let mut registry = Registry::default();
         let metrics = ClientMetrics::register(&mut registry);
         Self {
-            clients: RuntimeClients::new(options, metrics),
+            clients: RuntimeClients::with_resolver(options, metrics, resolver),
             registry,
         }
     }

@@ -101,7 +101,7 @@ pub(super) fn unreached(error: &CallError) -> Unreached {
         CallError::Unreachable(cause) => Unreached::ConnectionFailed(chain(cause)),
         CallError::TimedOut(..) => Unreached::Timeout(chain(error)),
         CallError::Tls(cause) => Unreached::TLSHandshakeFailed(chain(cause)),
-        CallError::AddressRefused => Unreached::InvalidKubeconfig(chain(error)),
+        CallError::AddressRefused(_) => Unreached::InvalidKubeconfig(chain(error)),
         CallError::Refused { status: 401, .. } => Unreached::Unauthorized,
         _ => Unreached::APIServerError(chain(error)),
     }

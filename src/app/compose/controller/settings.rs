@@ -92,9 +92,11 @@ pub(super) fn direct(arguments: &ControllerArgs) -> DirectSettings {
     }
 }
 
-pub(super) fn fleet(arguments: &DirectArgs) -> ClientOptions {
+/// `control_plane` is the host of the API server that Pods of the control plane use.
+pub(super) fn fleet(arguments: &DirectArgs, control_plane: Option<String>) -> ClientOptions {
     ClientOptions {
         allow_loopback: arguments.allow_loopback_runtimes,
+        control_plane: control_plane.filter(|_| !arguments.allow_loopback_runtimes),
         ..ClientOptions::default()
     }
 }

@@ -136,7 +136,7 @@ async fn this_machine_is_refused_unless_allowed() {
     let server = answering(BOTH).await;
     let env = Env::new(|it| it.allow_loopback = false);
     let error = env.open(&server).list(POD).await.unwrap_err();
-    assert!(matches!(error, CallError::AddressRefused) && !error.transient());
+    assert!(matches!(error, CallError::AddressRefused(_)) && !error.transient());
     assert_eq!(server.opened(), 0);
 }
 
