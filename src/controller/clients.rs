@@ -144,7 +144,7 @@ impl RuntimeClients {
             server: access.server,
             server_name: access.server_name,
             authorization: tls::authorization(&access.credentials)?,
-            tls: tls::client_config(&shared.provider, access.authority, access.credentials)?,
+            tls: tls::client_config(&shared.provider, access.authority, &access.credentials)?,
         };
         Ok(Remote::new(shared, target))
     }

@@ -78,7 +78,7 @@ fn access(server: &TlsServer) -> Access {
         server: format!("https://{}", server.address()).parse().unwrap(),
         server_name: "127.0.0.1".try_into().unwrap(),
         authority: vec![PKI.certificate.der.clone()],
-        credentials: Credentials::Token("token".to_owned()),
+        credentials: Credentials::Token("token".to_owned().into()),
     }
 }
 

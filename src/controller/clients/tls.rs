@@ -1,16 +1,20 @@
 //! TLS towards runtimes: one configuration per reconcile.
 //!
 //! Invariants: trust comes from the kubeconfig alone; no session is resumed, so that each connection verifies the
-//! certificate of the server and shows that of the client.
+//! certificate of the server and shows that of the client; tokens and keys are zeroized when they are dropped, except in
+//! the buffers of the libraries for HTTP and TLS.
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use http::HeaderValue;
 use policy::sync::kubeconfig::Credentials;
 use rustls::client::Resumption;
-use rustls::crypto::CryptoProvider;
-use rustls::pki_types::CertificateDer;
-use rustls::{ClientConfig, RootCertStore};
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{ClientConfig, InconsistentKeys, RootCertStore};
+use zeroize::Zeroizing;
 
 use super::error::AccessError;
 
@@ -22,7 +26,7 @@ const HTTP_1: &[u8] = b"http/1.1";
 pub(super) fn client_config(
     provider: &Arc<CryptoProvider>,
     authority: Vec<CertificateDer<'static>>,
-    credentials: Credentials,
+    credentials: &Credentials,
 ) -> Result<Arc<ClientConfig>, AccessError> {
     let mut roots = RootCertStore::empty();
     for certificate in authority {
@@ -34,13 +38,29 @@ pub(super) fn client_config(
         .with_root_certificates(roots);
     let mut config = match credentials {
         Credentials::Token(_) => builder.with_no_client_auth(),
-        Credentials::Certificate { chain, key } => builder
-            .with_client_auth_cert(chain, key)
-            .map_err(AccessError::Identity)?,
+        Credentials::Certificate { chain, key } => {
+            let identity = identity(chain, key).map_err(AccessError::Identity)?;
+            builder.with_client_cert_resolver(Arc::new(identity))
+        }
     };
     config.alpn_protocols = vec![HTTP_2.to_vec(), HTTP_1.to_vec()];
     config.resumption = Resumption::disabled();
     Ok(Arc::new(config))
+}
+
+/// The certificate and key of the client. `with_client_auth_cert` of rustls would drop the key without zeroizing it.
+fn identity(
+    chain: &[CertificateDer<'static>],
+    key: &PrivateKeyDer<'static>,
+) -> Result<SingleCertAndKey, rustls::Error> {
+    let key = aws_lc_rs::sign::any_supported_type(key)?;
+    let identity = CertifiedKey::new(chain.to_vec(), key);
+    match identity.keys_match() {
+        Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => {
+            Ok(identity.into())
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// The header that carries a bearer token, if that is the credential. It is marked as sensitive: neither shown by
@@ -49,7 +69,9 @@ pub(super) fn authorization(credentials: &Credentials) -> Result<Option<HeaderVa
     let Credentials::Token(token) = credentials else {
         return Ok(None);
     };
-    let mut value = HeaderValue::try_from(format!("Bearer {token}")).map_err(AccessError::Token)?;
+    let text = Zeroizing::new(["Bearer ", token].concat().into_bytes());
+    let text = Bytes::from_owner(text);
+    let mut value = HeaderValue::from_maybe_shared(text).map_err(AccessError::Token)?;
     value.set_sensitive(true);
     Ok(Some(value))
 }

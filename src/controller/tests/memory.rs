@@ -24,7 +24,7 @@ async fn reconcile_each(clients: &RuntimeClients, pki: &Pki, port: u16) {
             authority: vec![pki.authority.certificate.der.clone()],
             credentials: Credentials::Certificate {
                 chain: vec![pki.leaf.der.clone()],
-                key: pki.leaf.key_der(),
+                key: pki.leaf.key_der().into(),
             },
         };
         let remote = clients.open(access).unwrap();

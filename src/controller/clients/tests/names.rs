@@ -178,7 +178,7 @@ async fn a_stalled_resolver_is_told_from_a_slow_connection() {
         server: "https://slow".parse().unwrap(),
         server_name: "slow".try_into().unwrap(),
         authority: vec![PKI.certificate.der.clone()],
-        credentials: Credentials::Token("token".to_owned()),
+        credentials: Credentials::Token("token".to_owned().into()),
     };
     let error = env.clients.open(access).unwrap().list(POD).await;
     assert!(

@@ -96,7 +96,7 @@ async fn a_client_certificate(
     let leaf = leaf.unwrap();
     access.credentials = Credentials::Certificate {
         chain: vec![leaf.der.clone()],
-        key: leaf.key_der(),
+        key: leaf.key_der().into(),
     };
     let env = Env::new(|_| ());
     let remote = env.clients.open(access).unwrap();
@@ -121,7 +121,7 @@ fn a_key_of_another_certificate() {
         authority: vec![PKI.certificate.der.clone()],
         credentials: Credentials::Certificate {
             chain: vec![shown.der.clone()],
-            key: other.key_der(),
+            key: other.key_der().into(),
         },
     };
     let opened = Env::new(|_| ()).clients.open(access);
@@ -142,7 +142,7 @@ async fn this_machine_is_refused_unless_allowed() {
 
 #[test]
 fn a_token_is_not_shown() {
-    let header = tls::authorization(&Credentials::Token("SECRET".to_owned())).unwrap();
+    let header = tls::authorization(&Credentials::Token("SECRET".to_owned().into())).unwrap();
     assert_eq!(format!("{header:?}"), "Some(Sensitive)");
 }
 
