@@ -24,6 +24,7 @@ use std::time::Duration;
 use policy::sync::kubeconfig::Access;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 
+use self::body::Bodies;
 pub use self::decode::Owners;
 use self::dial::Target;
 pub use self::error::{AccessError, AddressError, CallError, Phase, TlsError, TransportError};
@@ -34,6 +35,7 @@ pub use self::remote::Remote;
 use self::resolver::Resolver;
 
 mod address;
+mod body;
 mod connection;
 mod decode;
 mod dial;
@@ -114,6 +116,7 @@ struct Shared {
     metrics: ClientMetrics,
     provider: Arc<CryptoProvider>,
     resolver: Resolver,
+    bodies: Bodies,
 }
 
 impl RuntimeClients {
@@ -131,6 +134,7 @@ impl RuntimeClients {
             metrics,
             provider: Arc::new(aws_lc_rs::default_provider()),
             resolver,
+            bodies: Bodies::default(),
         }))
     }
 
@@ -147,14 +151,5 @@ impl RuntimeClients {
             tls: tls::client_config(&shared.provider, access.authority, &access.credentials)?,
         };
         Ok(Remote::new(shared, target))
-    }
-}
-
-impl fmt::Debug for RuntimeClients {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("RuntimeClients")
-            .field("options", &self.0.options)
-            .finish_non_exhaustive()
     }
 }

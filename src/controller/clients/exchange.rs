@@ -3,16 +3,13 @@
 //! Invariant: the body of a response is read within a bound of size, and the result is what it means to the caller.
 //! Deliberately absent: which connection carries it, and the limit of time.
 
-use std::time::Duration;
-
 use bytes::Bytes;
 use component_base::retry_after::retry_after;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, USER_AGENT};
-use http::{HeaderValue, Method, Request, StatusCode, Uri};
+use http::{HeaderValue, Method, Request, Response, Uri};
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use hyper::body::{Body as _, Incoming};
 use jiff::Timestamp;
-use serde_json::Value;
 
 use super::dial::Target;
 use super::error::CallError;
@@ -28,13 +25,6 @@ pub(super) struct RequestBuilder {
     body: Option<(&'static str, Bytes)>,
 }
 
-/// A response read to its end.
-pub(super) struct Response {
-    status: StatusCode,
-    retry_after: Option<Duration>,
-    body: Bytes,
-}
-
 impl RequestBuilder {
     /// A request without a body.
     pub(super) fn new(verb: &'static str, method: Method, path: &str) -> Self {
@@ -47,9 +37,9 @@ impl RequestBuilder {
     }
 
     /// The same request with a body.
-    pub(super) fn body(self, content_type: &'static str, body: &Value) -> Self {
+    pub(super) fn body(self, content_type: &'static str, body: Bytes) -> Self {
         Self {
-            body: Some((content_type, body.to_string().into())),
+            body: Some((content_type, body)),
             ..self
         }
     }
@@ -94,55 +84,36 @@ impl RequestBuilder {
     }
 }
 
-impl Response {
-    /// Awaits a response and reads it to its end.
-    pub(super) async fn read(
-        response: impl Future<Output = hyper::Result<http::Response<Incoming>>>,
-    ) -> Result<Self, CallError> {
-        let response = response.await.map_err(CallError::of_exchange)?;
-        let (head, body) = response.into_parts();
-        if body.size_hint().lower() > MAX_BODY as u64 {
-            return Err(CallError::Oversized);
-        }
-        let body = Limited::new(body, MAX_BODY)
-            .collect()
-            .await
-            .map_err(|error| match error.downcast::<hyper::Error>() {
-                Ok(error) => CallError::of_exchange(*error),
-                Err(other) => {
-                    debug_assert!(other.is::<LengthLimitError>());
-                    CallError::Oversized
-                }
-            })?
-            .to_bytes();
-        Ok(Self {
-            status: head.status,
-            retry_after: retry_after(&head.headers, Timestamp::now(), MAX_RETRY_AFTER),
-            body,
-        })
+/// Awaits a response and reads it to its end: status and body of a success, or the error of another status.
+pub(super) async fn receive(
+    response: impl Future<Output = hyper::Result<Response<Incoming>>>,
+) -> Result<(u16, Bytes), CallError> {
+    let (head, body) = response.await.map_err(CallError::of_exchange)?.into_parts();
+    if body.size_hint().lower() > MAX_BODY as u64 {
+        return Err(CallError::Oversized);
     }
-
-    /// Status and body of a success, or the error of another status.
-    pub(super) fn into_result(self) -> Result<(u16, Bytes), CallError> {
-        let Self {
+    let body = Limited::new(body, MAX_BODY).collect().await;
+    let body = body.map_err(|error| match error.downcast::<hyper::Error>() {
+        Ok(error) => CallError::of_exchange(*error),
+        Err(other) => {
+            debug_assert!(other.is::<LengthLimitError>());
+            CallError::Oversized
+        }
+    })?;
+    let body = body.to_bytes();
+    let reason = || Reason::read(&body);
+    let retry_after = retry_after(&head.headers, Timestamp::now(), MAX_RETRY_AFTER);
+    match head.status.as_u16() {
+        status @ 200..300 => Ok((status, body)),
+        429 => Err(CallError::Throttled { retry_after }),
+        409 => Err(CallError::Conflict { reason: reason() }),
+        status @ 300..500 => Err(CallError::Refused {
+            status,
+            reason: reason(),
+        }),
+        status => Err(CallError::Server {
             status,
             retry_after,
-            body,
-        } = self;
-        match status.as_u16() {
-            code @ 200..300 => Ok((code, body)),
-            429 => Err(CallError::Throttled { retry_after }),
-            409 => Err(CallError::Conflict {
-                reason: Reason::read(&body),
-            }),
-            300..500 => Err(CallError::Refused {
-                status: status.as_u16(),
-                reason: Reason::read(&body),
-            }),
-            status => Err(CallError::Server {
-                status,
-                retry_after,
-            }),
-        }
+        }),
     }
 }

@@ -36,7 +36,7 @@ struct HandshakeLabels {
 
 /// Status code of a response; `<error>` for a request without one, as in client-go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Code(pub(super) Option<u16>);
+struct Code(Option<u16>);
 
 impl EncodeLabelValue for Code {
     fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> fmt::Result {
@@ -121,8 +121,8 @@ pub(super) struct Measurement<'a> {
 
 impl Measurement<'_> {
     /// Ends it with a code.
-    pub(super) fn end(mut self, code: Code) {
-        self.end = Some(code);
+    pub(super) fn end(mut self, code: Option<u16>) {
+        self.end = Some(Code(code));
     }
 
     /// Ends it without counting a request: a connection was established.
@@ -133,17 +133,13 @@ impl Measurement<'_> {
 
 impl Drop for Measurement<'_> {
     fn drop(&mut self) {
-        let Self {
-            metrics,
-            verb,
-            begun,
-            end,
-        } = *self;
-        metrics.in_flight.dec();
-        metrics.duration.observe(begun.elapsed().as_secs_f64());
-        if let Some(code) = end {
+        self.metrics.in_flight.dec();
+        let elapsed = self.begun.elapsed();
+        self.metrics.duration.observe(elapsed.as_secs_f64());
+        if let Some(code) = self.end {
+            let verb = self.verb;
             let labels = CallLabels { verb, code };
-            metrics.calls.get_or_create(&labels).inc();
+            self.metrics.calls.get_or_create(&labels).inc();
         }
     }
 }

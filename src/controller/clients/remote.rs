@@ -13,12 +13,12 @@ use tokio::sync::{Mutex, MutexGuard, Semaphore};
 use tokio::time::timeout;
 
 use super::Shared;
+use super::body::serialize;
 use super::connection::Connection;
 use super::decode::{Owners, check, read};
 use super::dial::{Target, dial};
 use super::error::{CallError, Phase};
-use super::exchange::{RequestBuilder, Response};
-use super::metrics::Code;
+use super::exchange::{RequestBuilder, receive};
 
 /// Requests of one connection at the same time: as many as a reconcile reads in one step, so that none of them costs a
 /// second round trip, and few for an API server (priority and fairness gives each client more).
@@ -65,16 +65,12 @@ impl Remote {
     pub async fn connect(&self) -> Result<(), CallError> {
         let mut slot = self.inner.connection.lock().await;
         let measurement = self.inner.shared.metrics.begin("connect");
-        match self.inner.connected(&mut slot).await {
-            Ok(_) => {
-                measurement.end_uncounted();
-                Ok(())
-            }
-            Err(error) => {
-                measurement.end(Code(error.status()));
-                Err(error)
-            }
+        let result = self.inner.connected(&mut slot).await.map(drop);
+        match &result {
+            Ok(()) => measurement.end_uncounted(),
+            Err(error) => measurement.end(error.status()),
         }
+        result
     }
 
     /// Reads an object; `None` if it does not exist.
@@ -99,14 +95,15 @@ impl Remote {
         read(&self.call(request).await?, self.owners)
     }
 
-    /// Applies an object server-side as the field manager; `force` takes fields over from others.
+    /// Applies an object server-side as the field manager; `force` takes fields over from others. The bytes of an object
+    /// that many runtimes get are shared.
     ///
     /// # Errors
     /// See [`CallError`]; a field that another manager owns is a `Conflict` that is not transient.
     pub async fn apply(
         &self,
         path: &str,
-        body: &Value,
+        object: &Arc<Value>,
         manager: &str,
         force: bool,
     ) -> Result<(), CallError> {
@@ -114,6 +111,7 @@ impl Remote {
         let path = format!("{path}{separator}fieldManager={manager}&force={force}");
         let request = RequestBuilder::new("apply", Method::PATCH, &path);
         // JSON is YAML.
+        let body = self.inner.shared.bodies.serialize(object);
         check(&self.call(request.body(APPLY_PATCH, body)).await?)
     }
 
@@ -123,7 +121,11 @@ impl Remote {
     /// See [`CallError`].
     pub async fn json_patch(&self, path: &str, operations: &Value) -> Result<(), CallError> {
         let request = RequestBuilder::new("patch", Method::PATCH, path);
-        check(&self.call(request.body(JSON_PATCH, operations)).await?)
+        check(
+            &self
+                .call(request.body(JSON_PATCH, serialize(operations)))
+                .await?,
+        )
     }
 
     /// Creates an object, or a review such as a SelfSubjectAccessReview.
@@ -132,7 +134,10 @@ impl Remote {
     /// See [`CallError`]; a name that is taken is a `Conflict` that is not transient.
     pub async fn post(&self, path: &str, body: &Value) -> Result<Value, CallError> {
         let request = RequestBuilder::new("create", Method::POST, path);
-        read(&self.call(request.body(JSON, body)).await?, Owners::Whole)
+        read(
+            &self.call(request.body(JSON, serialize(body))).await?,
+            Owners::Whole,
+        )
     }
 
     /// Deletes an object, if the preconditions (`uid`, `resourceVersion`) hold; returns whether it existed. In the
@@ -154,7 +159,7 @@ impl Remote {
             options["preconditions"] = preconditions.clone();
         }
         let request = RequestBuilder::new("delete", Method::DELETE, path);
-        match self.call(request.body(JSON, &options)).await {
+        match self.call(request.body(JSON, serialize(&options))).await {
             Ok(_) => Ok(true),
             Err(CallError::Refused { status: 404, .. }) => Ok(false),
             Err(error) => Err(error),
@@ -172,7 +177,7 @@ impl Remote {
             Ok((status, _)) => Some(*status),
             Err(error) => error.status(),
         };
-        measurement.end(Code(status));
+        measurement.end(status);
         result.map(|(_, body)| body)
     }
 }
@@ -194,10 +199,9 @@ impl Inner {
             Some(slot)
         };
         let limit = self.shared.options.call_timeout;
-        timeout(limit, Response::read(response))
+        timeout(limit, receive(response))
             .await
-            .unwrap_or(Err(CallError::TimedOut(Phase::Answering, limit)))?
-            .into_result()
+            .unwrap_or(Err(CallError::TimedOut(Phase::Answering, limit)))
     }
 
     /// The connection to send by: the one that is there if it can carry another request, or a new one in its place.
@@ -220,15 +224,6 @@ impl Inner {
             .await
             .unwrap_or(Err(CallError::TimedOut(Phase::Connecting, limit)))?;
         Ok(slot.insert(connection))
-    }
-}
-
-impl std::fmt::Debug for Remote {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter
-            .debug_struct("Remote")
-            .field("server", &self.inner.target.server)
-            .finish_non_exhaustive()
     }
 }
 

@@ -12,8 +12,11 @@ use super::*;
 
 mod addresses;
 mod answers;
+mod bodies;
 mod connections;
+mod decoding;
 mod fairness;
+mod limits;
 mod names;
 mod trust;
 

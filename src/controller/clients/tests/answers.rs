@@ -140,7 +140,7 @@ async fn absence_is_an_answer(#[values(H1, H2)] alpn: &'static [&'static str]) {
     let remote = Env::new(|_| ()).open(&server);
     assert_eq!(remote.get(POD).await.unwrap(), None);
     assert!(!remote.delete(POD, None, false).await.unwrap());
-    let missing = remote.apply(POD, &json!({}), "us", true).await;
+    let missing = remote.apply(POD, &Arc::default(), "us", true).await;
     assert!(matches!(
         missing,
         Err(CallError::Refused { status: 404, .. })
@@ -200,7 +200,10 @@ async fn requests_are_what_an_api_server_expects(#[values(H1, H2)] alpn: &'stati
     );
 
     let body = json!({"kind": "Pod"});
-    remote.apply(POD, &body, "us", false).await.unwrap();
+    remote
+        .apply(POD, &Arc::new(body.clone()), "us", false)
+        .await
+        .unwrap();
     let applied = last();
     assert_eq!(applied["method"], "PATCH");
     assert_eq!(applied["type"], "application/apply-patch+yaml");

@@ -286,7 +286,7 @@ async fn a_peer_that_reads_nothing_holds_nothing(#[values(H1, H2)] alpn: &'stati
     let env = Env::new(|it| it.call_timeout = Duration::from_millis(100));
     let remote = env.open(&server);
     // More than the sockets' buffers take.
-    let body = json!({"data": "a".repeat(12 << 20)});
+    let body = Arc::new(json!({"data": "a".repeat(12 << 20)}));
     let error = remote.apply(POD, &body, "us", true).await;
     assert!(
         matches!(error, Err(CallError::TimedOut(Phase::Answering, _))),
