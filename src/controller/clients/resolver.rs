@@ -29,7 +29,7 @@ pub(super) const NEGATIVE_TTL: Duration = Duration::from_secs(5);
 pub(super) struct Resolver {
     query: Query,
     /// The longest wait for another lookup to end, and the age from which a lookup counts as stalled.
-    patience: Duration,
+    wait_limit: Duration,
     permits: Arc<Semaphore>,
     cache: Mutex<Cache>,
 }
@@ -55,16 +55,16 @@ struct Answer {
 }
 
 impl Resolver {
-    /// The resolver of the system. A caller waits for `patience` at most.
-    pub(super) fn new(patience: Duration) -> Self {
-        Self::over(patience, Arc::new(|host| system(host).boxed()))
+    /// The resolver of the system. A caller waits for `wait_limit` at most.
+    pub(super) fn new(wait_limit: Duration) -> Self {
+        Self::over(wait_limit, Arc::new(|host| system(host).boxed()))
     }
 
     /// A resolver over another source of addresses.
-    pub(super) fn over(patience: Duration, query: Query) -> Self {
+    pub(super) fn over(wait_limit: Duration, query: Query) -> Self {
         Self {
             query,
-            patience,
+            wait_limit,
             permits: Arc::new(Semaphore::new(CONCURRENT_LOOKUPS)),
             cache: Mutex::default(),
         }
@@ -89,7 +89,7 @@ impl Resolver {
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(entry) = cache.by_host.get(host).filter(|it| it.is_valid(now)) {
             let age = now.duration_since(entry.started);
-            return (entry.lookup.clone(), self.patience.saturating_sub(age));
+            return (entry.lookup.clone(), self.wait_limit.saturating_sub(age));
         }
         if cache.by_host.len() >= cache.sweep_at {
             cache.by_host.retain(|_, it| it.is_valid(now));
@@ -103,14 +103,15 @@ impl Resolver {
             lookup: lookup.clone(),
         };
         cache.by_host.insert(host, entry);
-        (lookup, self.patience)
+        (lookup, self.wait_limit)
     }
 
     /// Starts a lookup, which ends also when all its callers gave up, and holds its permit until then.
     fn start(&self, host: Arc<str>) -> Shared<BoxFuture<'static, Answer>> {
-        let (query, permits, patience) = (self.query.clone(), self.permits.clone(), self.patience);
+        let (query, permits, wait_limit) =
+            (self.query.clone(), self.permits.clone(), self.wait_limit);
         let lookup = async move {
-            let Ok(_permit) = timeout(patience, permits.acquire_owned()).await else {
+            let Ok(_permit) = timeout(wait_limit, permits.acquire_owned()).await else {
                 // Not the fault of this host: the next caller tries again.
                 return Answer::new(Err(stalled()), Duration::ZERO);
             };

@@ -26,7 +26,7 @@ const TIMED_OUT: u16 = 504;
 pub(super) struct ClientFactory {
     secrets: Api<Secret>,
     fleet: RuntimeClients,
-    turns: Semaphore,
+    permits: Semaphore,
 }
 
 /// The Secret with a kubeconfig, if it exists; its data is zeroized when it is dropped.
@@ -37,7 +37,7 @@ impl ClientFactory {
         Self {
             secrets: Api::namespaced(client, namespace),
             fleet,
-            turns: Semaphore::new(AT_ONCE),
+            permits: Semaphore::new(AT_ONCE),
         }
     }
 
@@ -54,7 +54,7 @@ impl ClientFactory {
         let parameters = GetParams {
             resource_version: seen.map(str::to_owned),
         };
-        let _turn = self.turns.acquire().await;
+        let _permit = self.permits.acquire().await;
         let name = kubeconfig_secret(id.as_str());
         let found = match self.secrets.get_with(&name, &parameters).await {
             Err(kube::Error::Api(status)) if status.is_not_found() => None,

@@ -7,11 +7,11 @@ use futures::FutureExt as _;
 
 use super::*;
 
-const PATIENCE: Duration = Duration::from_secs(1);
+const SLOW_AFTER: Duration = Duration::from_secs(1);
 
 #[tokio::test(start_paused = true)]
 async fn slow_holders_release_permits_until_the_second_set_is_used_up() {
-    let limiter = Arc::new(RequestLimiter::new(2, PATIENCE));
+    let limiter = Arc::new(RequestLimiter::new(2, SLOW_AFTER));
     let mut stalled = Vec::new();
     for _ in 0..4 {
         let permit = limiter.enter().await;
@@ -22,7 +22,7 @@ async fn slow_holders_release_permits_until_the_second_set_is_used_up() {
     }
     assert!(limiter.enter().now_or_never().is_none());
     // Two hold a permit of the second set, two keep theirs.
-    tokio::time::sleep(PATIENCE * 10).await;
+    tokio::time::sleep(SLOW_AFTER * 10).await;
     assert!(limiter.enter().now_or_never().is_none());
     stalled.pop().unwrap().abort();
     let _permit = limiter.enter().await;
@@ -30,7 +30,7 @@ async fn slow_holders_release_permits_until_the_second_set_is_used_up() {
 
 #[tokio::test(start_paused = true)]
 async fn permits_are_given_in_the_order_of_asking() {
-    let limiter = Arc::new(RequestLimiter::new(1, PATIENCE));
+    let limiter = Arc::new(RequestLimiter::new(1, SLOW_AFTER));
     let (served, mut order) = tokio::sync::mpsc::unbounded_channel();
     let first = limiter.enter().await;
     for index in 0..20 {
@@ -40,7 +40,7 @@ async fn permits_are_given_in_the_order_of_asking() {
             let permit = limiter.enter().await;
             served.send(index).unwrap();
             limiter
-                .hold(permit, tokio::time::sleep(PATIENCE / 10))
+                .hold(permit, tokio::time::sleep(SLOW_AFTER / 10))
                 .await;
         });
         tokio::task::yield_now().await;

@@ -13,7 +13,7 @@ use tokio::time::advance;
 use super::*;
 use crate::clients::resolver::{CONCURRENT_LOOKUPS, NEGATIVE_TTL, POSITIVE_TTL};
 
-const PATIENCE: Duration = Duration::from_secs(4);
+const WAIT_LIMIT: Duration = Duration::from_secs(4);
 
 const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
@@ -54,7 +54,7 @@ fn resolver(gate: &Arc<Semaphore>) -> (Resolver, Arc<Source>) {
         }
         .boxed()
     };
-    (Resolver::over(PATIENCE, Arc::new(query)), source)
+    (Resolver::over(WAIT_LIMIT, Arc::new(query)), source)
 }
 
 fn closed() -> Arc<Semaphore> {
@@ -129,7 +129,7 @@ async fn a_stalled_lookup_delays_its_host_once() {
     let begun = tokio::time::Instant::now();
     for _ in 0..3 {
         stall(&resolver, 1).await;
-        assert_eq!(begun.elapsed(), PATIENCE);
+        assert_eq!(begun.elapsed(), WAIT_LIMIT);
     }
 }
 
@@ -143,7 +143,7 @@ async fn a_cached_host_waits_for_no_lookup() {
     assert_eq!(begun.elapsed(), Duration::ZERO);
     let error = resolver.resolve("b").await.unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-    assert_eq!(begun.elapsed(), PATIENCE);
+    assert_eq!(begun.elapsed(), WAIT_LIMIT);
 }
 
 #[tokio::test]
@@ -189,7 +189,7 @@ async fn a_stalled_resolver_is_told_from_a_slow_connection() {
 
 #[tokio::test]
 async fn names_are_resolved_by_the_system() {
-    let resolver = Resolver::new(PATIENCE);
+    let resolver = Resolver::new(WAIT_LIMIT);
     let found = resolver.resolve("localhost").await.unwrap();
     assert!(found.iter().all(IpAddr::is_loopback) && !found.is_empty());
 }
