@@ -74,9 +74,6 @@ async fn compose(arguments: &ControllerArgs) -> anyhow::Result<()> {
     admin.await.context("the admin endpoint failed")
 }
 
-/// The host of the API server that Kubernetes tells every Pod.
-const SERVICE_HOST: &str = "KUBERNETES_SERVICE_HOST";
-
 /// What most parts are made of.
 struct Process<'a> {
     arguments: &'a ControllerArgs,
@@ -124,10 +121,7 @@ async fn work(
         settings: settings::direct(arguments),
         sources: published,
         salt,
-        fleet: RuntimeClients::new(
-            settings::fleet(&arguments.direct, std::env::var(SERVICE_HOST).ok()),
-            meters.fleet.clone(),
-        ),
+        fleet: RuntimeClients::new(settings::clients(&arguments.direct), meters.fleet.clone()),
         installations: installations.clone(),
         readiness: readiness.clone(),
         reporter: reporter(identity),

@@ -92,8 +92,12 @@ pub(super) fn direct(arguments: &ControllerArgs) -> DirectSettings {
     }
 }
 
-/// `control_plane` is the host of the API server that Pods of the control plane use.
-pub(super) fn fleet(arguments: &DirectArgs, control_plane: Option<String>) -> ClientOptions {
+/// The host of the API server that Kubernetes tells every Pod.
+const SERVICE_HOST: &str = "KUBERNETES_SERVICE_HOST";
+
+/// Options of the clients of runtimes. None of them may be the control plane.
+pub(super) fn clients(arguments: &DirectArgs) -> ClientOptions {
+    let control_plane = std::env::var(SERVICE_HOST).ok();
     ClientOptions {
         allow_loopback: arguments.allow_loopback_runtimes,
         control_plane: control_plane.filter(|_| !arguments.allow_loopback_runtimes),
