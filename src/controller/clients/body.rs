@@ -39,7 +39,7 @@ impl Bodies {
 pub(super) fn serialize(value: &Value) -> Bytes {
     let mut length = Length(0);
     let mut bytes = Zeroizing::new(Vec::new());
-    // Neither writer fails. With room for all of it: growing would leave copies behind.
+    // Neither writer fails. With capacity for all of it: growing would leave copies behind.
     let _ = serde_json::to_writer(&mut length, value);
     bytes.reserve_exact(length.0);
     let _ = serde_json::to_writer(&mut *bytes, value);

@@ -53,7 +53,7 @@ fn copies() -> usize {
 /// A kubeconfig with the secret as its token.
 fn kubeconfig(authority: &Authority) -> Zeroizing<String> {
     let authority = STANDARD.encode(&authority.certificate.pem);
-    // With room for all of it: growing would leave copies behind.
+    // With capacity for all of it: growing would leave copies behind.
     let mut text = Zeroizing::new(String::with_capacity(2 * LENGTH + authority.len()));
     text.push_str(
         "{kind: Config, apiVersion: v1, current-context: a, contexts: [{name: a, context: ",

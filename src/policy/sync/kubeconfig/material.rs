@@ -98,7 +98,7 @@ fn may_issue(der: &CertificateDer<'_>) -> Option<bool> {
 
 /// Go ignores line breaks in base64; blanks come from folded YAML.
 fn decode(data: &str) -> Option<Zeroizing<Vec<u8>>> {
-    // With room for all of it: growing would leave copies behind.
+    // With capacity for all of it: growing would leave copies behind.
     let mut joined = Zeroizing::new(Vec::with_capacity(data.len()));
     joined.extend(data.bytes().filter(|it| !it.is_ascii_whitespace()));
     STANDARD.decode(&*joined).ok().map(Zeroizing::new)
