@@ -1,72 +1,74 @@
-//! Clients of thousands of API servers.
+//! HTTPS clients of the API servers of thousands of runtimes.
 //!
-//! kube's client is made for one cluster: it waits for ever for an answer, retries out of sight, speaks HTTP/1.1 only,
-//! keeps idle sockets, and obeys a kubeconfig. This stack is made for many clusters of strangers, each contacted for
-//! a moment:
+//! kube's client is made for one cluster: it waits for a response without a limit, retries inside, speaks HTTP/1.1
+//! only, keeps idle sockets, and obeys a kubeconfig. This stack is made for many clusters of other owners, each
+//! contacted for one reconcile:
 //!
 //! ```text
-//! Remote ─ token bucket ─ connection's turn ─ place in the window ─ HTTP/2 or 1.1 ─ TLS ─ TCP ─ judged address
+//! Remote ─ permit ─ connection ─ HTTP/2 or 1.1 ─ TLS ─ TCP ─ checked address ─ resolver
 //! ```
 //!
-//! Invariants: nothing is retried here; every wait but the one for a place is bounded; every answer is bounded; what a
-//! runtime costs ends with its [`Remote`] (connection, buffers) or soon after (token bucket, TLS session). Proxies,
-//! redirects, compression, system roots and environment variables play no part.
+//! Invariants: nothing is retried here; every wait is bounded, except the wait for a permit or for the connection,
+//! which other requests of the same reconcile hold for a bounded time; every response is bounded; a [`Remote`] lives
+//! for one reconcile, and nothing of it outlives it: no connection, no key, no TLS session. Proxies, redirects,
+//! compression, system roots and environment variables are not used.
 //!
-//! Deliberately absent: watches (a pass asks and goes), retries and back-off (the queue of passes), and reading
+//! Deliberately absent: watches (a reconcile reads and ends), retries, backoff and rates per runtime (reconciles of one
+//! runtime are seconds apart and never overlap, see [`crate::direct`]), limits over all runtimes (the same), and reading
 //! kubeconfigs (`policy::sync::kubeconfig`).
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::HeaderValue;
-use policy::sync::kubeconfig::{Access, Credentials};
+use policy::sync::kubeconfig::Access;
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
 
+use self::body::Bodies;
+pub use self::decode::Owners;
 use self::dial::Target;
-pub use self::error::{AccessError, Broken, CallError, Phase, TlsFault};
-pub use self::metrics::FleetMetrics;
-use self::pace::Pace;
-pub use self::pace::Rate;
-pub use self::reading::Owners;
+pub use self::error::{AccessError, AddressError, CallError, Phase, TlsError, TransportError};
+pub(crate) use self::limiter::RequestLimiter;
+pub use self::metrics::ClientMetrics;
 pub use self::reason::Reason;
 pub use self::remote::Remote;
-use self::tls::Configurations;
-pub(crate) use self::window::RequestLimiter;
+use self::resolver::Resolver;
 
 mod address;
+mod body;
 mod connection;
+mod decode;
 mod dial;
 mod error;
 mod exchange;
+mod limiter;
 mod metrics;
-mod pace;
-mod reading;
 mod reason;
 mod remote;
+mod resolver;
 mod tls;
-mod window;
 
 #[cfg(test)]
 pub(crate) mod tests;
 
-/// The largest answer, in bytes. Kubernetes' objects have at most 1.5 MiB.
-pub const MAX_ANSWER: usize = 2 << 20;
+/// The largest body of a response, in bytes. Kubernetes' objects have at most 1.5 MiB.
+pub const MAX_BODY: usize = 2 << 20;
 
-/// The longest that an API server can keep us away with `Retry-After`.
+/// The longest pause that an API server can demand with `Retry-After`.
 pub const MAX_RETRY_AFTER: Duration = Duration::from_mins(5);
 
-/// The id of a runtime: the value of its label. Clones share the text.
+/// The ID of a runtime: the value of its label. Clones share the text.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RuntimeId(Arc<str>);
 
 impl RuntimeId {
-    /// The id as written.
+    /// Keeps the ID as written.
     #[must_use]
     pub fn new(id: &str) -> Self {
         Self(id.into())
     }
 
-    /// The id as written.
+    /// The ID as written.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -79,117 +81,75 @@ impl fmt::Display for RuntimeId {
     }
 }
 
-/// How runtimes are called.
+/// Options of the clients.
 #[derive(Clone, Debug)]
-pub struct FleetOptions {
-    /// How many calls are in flight over all runtimes; at most twice as many while some are slow.
-    pub window: usize,
-    /// After how long a call without an answer no longer takes part of the window.
-    pub patience: Duration,
+pub struct ClientOptions {
     /// The limit for name, TCP, TLS and HTTP set-up together.
     pub connect_timeout: Duration,
-    /// The limit from the request to the last byte of its answer.
+    /// The limit from sending a request to the last byte of its response.
     pub call_timeout: Duration,
-    /// The rate of calls to one runtime.
-    pub per_runtime_rate: Rate,
-    /// After how long without a call a connection is closed. API servers close after minutes, load balancers
-    /// after one or less, and a pass pauses only to wait for a Deployment.
-    pub idle: Duration,
-    /// For how many runtimes, the last used, a TLS session is kept for resumption. 6 kB each.
-    pub resumable: usize,
-    /// Whether a runtime may be on this machine: for tests and local clusters alone. Link-local addresses and
-    /// metadata services are refused in any case.
+    /// Whether loopback addresses are allowed: for tests and local clusters only. Link-local addresses and metadata
+    /// services are refused in any case.
     pub allow_loopback: bool,
+    /// The host of the API server of the control plane, which is no runtime: an IP address, or a name.
+    pub control_plane: Option<String>,
 }
 
-impl Default for FleetOptions {
+impl Default for ClientOptions {
     fn default() -> Self {
         Self {
-            window: 1024,
-            patience: Duration::from_secs(1),
             connect_timeout: Duration::from_secs(5),
             call_timeout: Duration::from_secs(10),
-            per_runtime_rate: Rate::PASS,
-            idle: Duration::from_secs(30),
-            resumable: 64,
             allow_loopback: false,
+            control_plane: None,
         }
     }
 }
 
-/// The clients of all runtimes. Clones share window, rates and sessions.
+/// The factory of clients. Clones share everything.
 #[derive(Clone)]
 pub struct RuntimeClients(Arc<Shared>);
 
 /// What all remotes share.
 struct Shared {
-    options: FleetOptions,
-    metrics: FleetMetrics,
-    window: RequestLimiter,
-    pace: Pace,
-    configurations: Configurations,
+    options: ClientOptions,
+    metrics: ClientMetrics,
+    provider: Arc<CryptoProvider>,
+    resolver: Resolver,
+    bodies: Bodies,
 }
 
 impl RuntimeClients {
-    /// Without any connection yet.
+    /// Creates the factory. The provider of cryptography is always named, never the default of the process.
     #[must_use]
-    pub fn new(options: FleetOptions, metrics: FleetMetrics) -> Self {
+    pub fn new(options: ClientOptions, metrics: ClientMetrics) -> Self {
+        // Less than the whole, so that an error names the resolver.
+        let resolver = Resolver::new(options.connect_timeout / 5 * 4);
+        Self::with_resolver(options, metrics, resolver)
+    }
+
+    fn with_resolver(options: ClientOptions, metrics: ClientMetrics, resolver: Resolver) -> Self {
         Self(Arc::new(Shared {
-            window: RequestLimiter::new(options.window, options.patience),
-            pace: Pace::new(options.per_runtime_rate),
-            configurations: Configurations::new(options.resumable),
             options,
             metrics,
+            provider: Arc::new(aws_lc_rs::default_provider()),
+            resolver,
+            bodies: Bodies::default(),
         }))
     }
 
-    /// A client of a runtime; it connects at the first call. `fingerprint` stands for the kubeconfig that `access` was
-    /// read from (its Secret's `resourceVersion`): the same fingerprint may resume a TLS session of an earlier pass.
+    /// Creates a client for one reconcile of a runtime; it connects at the first request.
     ///
     /// # Errors
-    /// The TLS library refuses the certificates or the key.
-    pub fn open(
-        &self,
-        runtime: &RuntimeId,
-        access: Access,
-        fingerprint: &str,
-    ) -> Result<Remote, AccessError> {
-        let shared = &self.0;
-        let server = access.server.clone();
-        let server_name = access.server_name.clone();
-        let authorization = authorization(&access.credentials)?;
-        let configuration = shared
-            .configurations
-            .configuration(runtime, fingerprint, access)?;
-        let bucket = shared.pace.bucket(runtime, tokio::time::Instant::now());
-        Ok(Remote::new(remote::Inner {
-            fleet: shared.clone(),
-            target: Target {
-                server,
-                server_name,
-                configuration,
-                authorization,
-            },
-            bucket,
-            slot: Arc::default(),
-        }))
-    }
-}
-
-fn authorization(credentials: &Credentials) -> Result<Option<HeaderValue>, AccessError> {
-    let Credentials::Token(token) = credentials else {
-        return Ok(None);
-    };
-    let mut value = HeaderValue::try_from(format!("Bearer {token}")).map_err(AccessError::Token)?;
-    value.set_sensitive(true);
-    Ok(Some(value))
-}
-
-impl fmt::Debug for RuntimeClients {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("RuntimeClients")
-            .field("options", &self.0.options)
-            .finish_non_exhaustive()
+    /// The TLS library rejects the certificates or the key.
+    pub fn open(&self, access: Access) -> Result<Remote, AccessError> {
+        let shared = self.0.clone();
+        let target = Target {
+            server: access.server,
+            server_name: access.server_name,
+            authorization: tls::authorization(&access.credentials)?,
+            tls: tls::client_config(&shared.provider, access.authority, &access.credentials)?,
+        };
+        Ok(Remote::new(shared, target))
     }
 }

@@ -162,7 +162,7 @@ pub(crate) struct DirectArgs {
     /// Maximum number of failed runtimes before a rollout stops, or a percentage of the runtimes of its step (5, 10%)
     #[arg(long, default_value = "2%", value_parser = max_failures)]
     pub(crate) max_failures: MaxFailures,
-    /// Accept loopback addresses in kubeconfigs; for tests and local clusters only
+    /// Accept loopback addresses and the API server of KCP in kubeconfigs; for tests and local clusters only
     #[arg(long)]
     pub(crate) allow_loopback_runtimes: bool,
 }

@@ -121,7 +121,7 @@ async fn work(
         settings: settings::direct(arguments),
         sources: published,
         salt,
-        fleet: RuntimeClients::new(settings::fleet(&arguments.direct), meters.fleet.clone()),
+        fleet: RuntimeClients::new(settings::clients(&arguments.direct), meters.fleet.clone()),
         installations: installations.clone(),
         readiness: readiness.clone(),
         reporter: reporter(identity),

@@ -1,87 +1,137 @@
-//! Where a runtime's API server may be.
+//! Which addresses the API server of a runtime may have.
 //!
-//! Invariant: the addresses that were judged are the addresses that are connected to; a name is resolved once a
-//! connection. A name with one refused address is refused whole: no API server has such a name, an attacker may.
-//! Private networks are allowed, since that is where API servers are.
+//! Invariant: the addresses that were checked are the addresses that are connected to; a name is resolved at most once
+//! for a connection. A name with one refused address is refused as a whole: no API server has such a name, an attacker
+//! may. Private networks are allowed, since API servers are there.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use policy::sync::kubeconfig::Server;
 
-use super::error::{Broken, CallError};
+use super::ClientOptions;
+use super::error::{AddressError, CallError, TransportError};
+use super::resolver::Resolver;
 
 /// The addresses of a server, as many as are worth trying.
 pub(super) async fn resolve(
     server: &Server,
-    allow_loopback: bool,
+    options: &ClientOptions,
+    resolver: &Resolver,
 ) -> Result<Vec<SocketAddr>, CallError> {
-    let unresolved = |error| CallError::Unreachable(Broken::Name(error));
-    let addresses: Vec<_> = match server.host().parse::<IpAddr>() {
-        Ok(address) => vec![SocketAddr::new(address, server.port())],
-        Err(_) => tokio::net::lookup_host((server.host(), server.port()))
+    check_name(server.host(), options).map_err(CallError::AddressRefused)?;
+    let addresses = match server.host().parse::<IpAddr>() {
+        Ok(address) => vec![address],
+        Err(_) => resolver
+            .resolve(server.host())
             .await
-            .map_err(unresolved)?
-            .collect(),
+            .map_err(|error| CallError::Unreachable(TransportError::Name(error)))?,
     };
-    if addresses.is_empty() {
-        return Err(unresolved(std::io::ErrorKind::NotFound.into()));
+    for address in &addresses {
+        check(*address, options).map_err(CallError::AddressRefused)?;
     }
-    if !addresses
-        .iter()
-        .all(|it| permitted(it.ip(), allow_loopback))
+    Ok(addresses
+        .into_iter()
+        .take(MAX_ADDRESSES)
+        .map(|it| SocketAddr::new(it, server.port()))
+        .collect())
+}
+
+/// Refuses the name of the control plane. Its addresses are not looked up: the load balancers of Gardener serve many
+/// clusters at one address, and tell them apart by name.
+fn check_name(host: &str, options: &ClientOptions) -> Result<(), AddressError> {
+    let host = host.trim_end_matches('.');
+    let is_control_plane = |it: &str| it.eq_ignore_ascii_case(host);
+    if options
+        .control_plane
+        .as_deref()
+        .is_some_and(is_control_plane)
     {
-        return Err(CallError::AddressRefused);
+        return Err(AddressError::ControlPlane);
     }
-    Ok(addresses.into_iter().take(MOST_TRIED).collect())
+    Ok(())
 }
 
-fn permitted(address: IpAddr, allow_loopback: bool) -> bool {
-    match address {
-        IpAddr::V4(address) => permitted_4(address, allow_loopback),
-        IpAddr::V6(address) => match embedded(address) {
-            Some(inner) => permitted_4(inner, allow_loopback),
-            None => permitted_6(address, allow_loopback),
-        },
+pub(super) fn check(address: IpAddr, options: &ClientOptions) -> Result<(), AddressError> {
+    let control_plane = options.control_plane.as_deref();
+    let control_plane = control_plane.and_then(|it| it.parse::<IpAddr>().ok());
+    for target in targets(address) {
+        let is_permitted = match target {
+            _ if target.is_loopback() => options.allow_loopback,
+            IpAddr::V4(target) => permits_4(target),
+            IpAddr::V6(target) => permits_6(target),
+        };
+        if !is_permitted {
+            return Err(AddressError::Special);
+        }
+        if control_plane == Some(target) {
+            return Err(AddressError::ControlPlane);
+        }
     }
+    Ok(())
 }
 
-fn permitted_4(address: Ipv4Addr, allow_loopback: bool) -> bool {
-    if address.is_loopback() {
-        return allow_loopback;
-    }
+fn permits_4(address: Ipv4Addr) -> bool {
     // 0/8 is "this host" to Linux; metadata services of AWS, Azure, GCP and most others are link-local.
-    let nowhere = address.octets()[0] == 0 || address.is_broadcast() || address.is_multicast();
+    let nowhere = is_zero(address) || address.is_broadcast() || address.is_multicast();
     !nowhere && !address.is_link_local() && !METADATA_4.contains(&address)
 }
 
-fn permitted_6(address: Ipv6Addr, allow_loopback: bool) -> bool {
-    if address.is_loopback() {
-        return allow_loopback;
-    }
+fn permits_6(address: Ipv6Addr) -> bool {
     let nowhere = address.is_unspecified() || address.is_multicast();
     !nowhere && !address.is_unicast_link_local() && !METADATA_6.contains(&address)
 }
 
-/// The IPv4 address that an IPv6 address leads to: mapped, compatible, NAT64 and 6to4.
-fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
-    let [.., high, low] = address.segments();
-    match address.segments() {
-        [0, 0, 0, 0, 0, 0xffff, ..]
-        | [0, 0, 0, 0, 0, 0, 1..=0xffff, _]
-        | [0x64, 0xff9b, 0, 0, 0, 0, ..] => Some(join(high, low)),
-        [0x2002, high, low, ..] => Some(join(high, low)),
-        _ => None,
-    }
+fn is_zero(address: Ipv4Addr) -> bool {
+    address.octets()[0] == 0
 }
 
-fn join(high: u16, low: u16) -> Ipv4Addr {
-    Ipv4Addr::from(u32::from(high) << 16 | u32::from(low))
+/// Where packets to an address may arrive: the address itself, or the IPv4 addresses that translators and tunnels read
+/// from an IPv6 address.
+fn targets(address: IpAddr) -> Vec<IpAddr> {
+    let IpAddr::V6(address) = address else {
+        return vec![address];
+    };
+    let octets = address.octets();
+    let at = |places: [usize; 4]| Ipv4Addr::from(places.map(|it| octets[it]));
+    let found = match address.segments() {
+        // Mapped, translated, compatible, NAT64.
+        [0, 0, 0, 0, 0, 0xffff, ..]
+        | [0, 0, 0, 0, 0xffff, 0, ..]
+        | [0, 0, 0, 0, 0, 0, 1..=0xffff, _]
+        | [0x64, 0xff9b, 0, 0, 0, 0, ..] => vec![at(NAT64_96)],
+        // NAT64 for local use: each network chooses one of these forms, so all of them count. Bytes that another form
+        // leaves empty are 0/8.
+        [0x64, 0xff9b, 1, ..] => {
+            let forms = [NAT64_48, NAT64_56, NAT64_64, NAT64_96].map(at);
+            let found: Vec<_> = forms.into_iter().filter(|it| !is_zero(*it)).collect();
+            if found.is_empty() {
+                vec![Ipv4Addr::UNSPECIFIED]
+            } else {
+                found
+            }
+        }
+        // 6to4.
+        [0x2002, ..] => vec![at([2, 3, 4, 5])],
+        // Teredo: the server, and the client with inverted bits.
+        [0x2001, 0, ..] => vec![
+            at([4, 5, 6, 7]),
+            Ipv4Addr::from_bits(!at(NAT64_96).to_bits()),
+        ],
+        _ => return vec![address.into()],
+    };
+    found.into_iter().map(IpAddr::V4).collect()
 }
 
 /// Trying more than these would only divide the time for connecting into useless pieces.
-const MOST_TRIED: usize = 4;
+const MAX_ADDRESSES: usize = 4;
 
-/// Services for the machine we run on that are not link-local: Azure, Alibaba, Oracle.
+/// The places of an IPv4 address behind a prefix of so many bits (RFC 6052, 2.2).
+const NAT64_48: [usize; 4] = [6, 7, 9, 10];
+const NAT64_56: [usize; 4] = [7, 9, 10, 11];
+const NAT64_64: [usize; 4] = [9, 10, 11, 12];
+const NAT64_96: [usize; 4] = [12, 13, 14, 15];
+
+/// Metadata services that are not link-local: Azure, Alibaba, Oracle.
 const METADATA_4: [Ipv4Addr; 3] = [
     Ipv4Addr::new(168, 63, 129, 16),
     Ipv4Addr::new(100, 100, 100, 200),
@@ -93,63 +143,3 @@ const METADATA_6: [Ipv6Addr; 2] = [
     Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254),
     Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254),
 ];
-
-#[cfg(test)]
-mod tests {
-    use rstest::rstest;
-
-    use super::*;
-
-    #[rstest]
-    #[case::public("203.0.113.7")]
-    #[case::private_a("10.96.0.1")]
-    #[case::private_b("172.17.0.2")]
-    #[case::private_c("192.168.1.1")]
-    #[case::public_6("2001:db8::7")]
-    #[case::private_6("fd12:3456::1")]
-    #[case::mapped_public("::ffff:203.0.113.7")]
-    fn allowed(#[case] address: &str) {
-        assert!(permitted(address.parse().unwrap(), false));
-    }
-
-    #[rstest]
-    #[case::loopback("127.0.0.1")]
-    #[case::loopback_elsewhere("127.8.9.1")]
-    #[case::loopback_6("::1")]
-    #[case::loopback_mapped("::ffff:127.0.0.1")]
-    fn allowed_by_option(#[case] address: &str) {
-        let address = address.parse().unwrap();
-        assert!(!permitted(address, false));
-        assert!(permitted(address, true));
-    }
-
-    #[rstest]
-    #[case::this_host("0.0.0.0")]
-    #[case::this_network("0.1.2.3")]
-    #[case::link_local("169.254.1.1")]
-    #[case::metadata("169.254.169.254")]
-    #[case::metadata_azure("168.63.129.16")]
-    #[case::metadata_alibaba("100.100.100.200")]
-    #[case::metadata_aws_6("fd00:ec2::254")]
-    #[case::metadata_gcp_6("fd20:ce::254")]
-    #[case::broadcast("255.255.255.255")]
-    #[case::multicast("224.0.0.1")]
-    #[case::unspecified_6("::")]
-    #[case::link_local_6("fe80::1")]
-    #[case::multicast_6("ff02::1")]
-    #[case::metadata_mapped("::ffff:169.254.169.254")]
-    #[case::metadata_compatible("::169.254.169.254")]
-    #[case::metadata_nat64("64:ff9b::169.254.169.254")]
-    #[case::metadata_6to4("2002:a9fe:a9fe::1")]
-    fn never_allowed(#[case] address: &str) {
-        assert!(!permitted(address.parse().unwrap(), true));
-    }
-
-    #[tokio::test]
-    async fn a_name_is_judged_by_where_it_leads() {
-        let server: Server = "https://localhost:6443".parse().unwrap();
-        let refused = resolve(&server, false).await.unwrap_err();
-        assert!(matches!(refused, CallError::AddressRefused), "{refused:?}");
-        assert!(!resolve(&server, true).await.unwrap().is_empty());
-    }
-}

@@ -1,7 +1,7 @@
-//! From a kubeconfig's server to a TLS session.
+//! From the server of a kubeconfig to a TLS session.
 //!
-//! Invariant: no proxy, no system roots, no second look at the name between judging and connecting. Deliberately
-//! absent: the time limit, which the caller sets over all of it, and any memory of which address worked.
+//! Invariant: no proxy, no system roots, no second lookup of the name between the check of an address and its use.
+//! Deliberately absent: the time limit, which the caller sets over all of it, and any memory of which address worked.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,65 +10,54 @@ use std::time::Duration;
 
 use http::HeaderValue;
 use policy::sync::kubeconfig::Server;
+use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, HandshakeKind};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::address;
-use super::error::{Broken, CallError};
-use super::metrics::FleetMetrics;
+use super::error::{CallError, TransportError};
 use super::tls::HTTP_2;
+use super::{Shared, address};
 
-/// One API server and how it knows us.
+/// One API server, and the identity of the client there.
 pub(super) struct Target {
     pub(super) server: Server,
     pub(super) server_name: ServerName<'static>,
-    pub(super) configuration: Arc<ClientConfig>,
-    /// The bearer token, marked as sensitive: neither shown by `Debug` nor kept in an HTTP/2 header table.
+    pub(super) tls: Arc<ClientConfig>,
     pub(super) authorization: Option<HeaderValue>,
 }
 
-/// What dialling must know beside the target.
-pub(super) struct Limits {
-    pub(super) allow_loopback: bool,
-    /// The caller's limit for all of it; with several addresses each gets its share.
-    pub(super) timeout: Duration,
-}
-
-/// A session, over the first address that answers.
+/// Opens a session, over the first address that accepts a connection.
 pub(super) async fn dial(
     target: &Target,
-    limits: Limits,
-    metrics: &FleetMetrics,
+    shared: &Shared,
 ) -> Result<TlsStream<TcpStream>, CallError> {
-    let addresses = address::resolve(&target.server, limits.allow_loopback).await?;
-    let stream = connect(&addresses, limits.timeout)
+    let options = &shared.options;
+    let addresses = address::resolve(&target.server, options, &shared.resolver).await?;
+    let stream = connect(&addresses, options.connect_timeout)
         .await
-        .map_err(|error| CallError::Unreachable(Broken::Connection(error)))?;
-    let stream = TlsConnector::from(target.configuration.clone())
+        .map_err(|error| CallError::Unreachable(TransportError::Connection(error)))?;
+    let stream = TlsConnector::from(target.tls.clone())
         .connect(target.server_name.clone(), stream)
         .await
         .map_err(CallError::of_handshake)?;
-    let session = stream.get_ref().1;
-    let multiplexed = session.alpn_protocol() == Some(HTTP_2);
-    metrics.handshake(
-        if multiplexed { "h2" } else { "http/1.1" },
-        session.handshake_kind() == Some(HandshakeKind::Resumed),
-    );
+    let multiplexed = stream.get_ref().1.alpn_protocol() == Some(HTTP_2);
+    let protocol = if multiplexed { "h2" } else { "http/1.1" };
+    shared.metrics.handshake(protocol);
     Ok(stream)
 }
 
+/// Connects to the first address that accepts. `timeout` is the caller's limit for all of them; each gets its share.
 async fn connect(addresses: &[SocketAddr], timeout: Duration) -> io::Result<TcpStream> {
     let share = timeout / u32::try_from(addresses.len()).unwrap_or(u32::MAX).max(1);
     let mut failure = io::Error::from(io::ErrorKind::NotFound);
     for (left, address) in (0..addresses.len()).rev().zip(addresses) {
-        // The last has what is left of the caller's time, so that the caller is the one to say that time is up.
+        // The last has the rest of the caller's time, so that the caller reports the timeout.
         let limit = if left == 0 { Duration::MAX } else { share };
         match tokio::time::timeout(limit, TcpStream::connect(address)).await {
             Ok(Ok(stream)) => {
-                // Requests are small and each waits for its answer: Nagle could only delay them.
+                // Requests are small and each waits for its response: Nagle's algorithm could only delay them.
                 stream.set_nodelay(true)?;
                 return Ok(stream);
             }

@@ -1,15 +1,12 @@
-//! One request and its answer.
+//! One request and its response.
 //!
-//! Invariant: every answer is read within bounds of time and size, and comes out as what it means to the caller; one
-//! request is sent at most once. Deliberately absent: which connection carries it.
-
-use std::future::Future;
-use std::time::Duration;
+//! Invariant: the body of a response is read within a bound of size, and the result is what it means to the caller.
+//! Deliberately absent: which connection carries it, and the limit of time.
 
 use bytes::Bytes;
 use component_base::retry_after::retry_after;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, USER_AGENT};
-use http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
+use http::{HeaderValue, Method, Request, Response, Uri};
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use hyper::body::{Body as _, Incoming};
 use jiff::Timestamp;
@@ -17,27 +14,38 @@ use jiff::Timestamp;
 use super::dial::Target;
 use super::error::CallError;
 use super::reason::Reason;
-use super::{MAX_ANSWER, MAX_RETRY_AFTER};
+use super::{MAX_BODY, MAX_RETRY_AFTER};
 
-/// A request before it is known how it will travel. Not `Debug`: the body may be a Secret.
-pub(super) struct Draft {
+/// A request before the protocol of its connection is known. Not `Debug`: the body may be a Secret.
+pub(super) struct RequestBuilder {
     pub(super) verb: &'static str,
-    pub(super) method: Method,
+    method: Method,
     /// The API path with its query.
-    pub(super) path: String,
-    pub(super) body: Option<(&'static str, Bytes)>,
+    path: String,
+    body: Option<(&'static str, Bytes)>,
 }
 
-/// An answer read to its end.
-pub(super) struct Answer {
-    status: StatusCode,
-    retry_after: Option<Duration>,
-    body: Bytes,
-}
+impl RequestBuilder {
+    /// A request without a body.
+    pub(super) fn new(verb: &'static str, method: Method, path: &str) -> Self {
+        Self {
+            verb,
+            method,
+            path: path.to_owned(),
+            body: None,
+        }
+    }
 
-impl Draft {
-    /// The request: HTTP/2 wants the whole URI, HTTP/1.1 the path and a `Host`.
-    pub(super) fn request(
+    /// The same request with a body.
+    pub(super) fn body(self, content_type: &'static str, body: Bytes) -> Self {
+        Self {
+            body: Some((content_type, body)),
+            ..self
+        }
+    }
+
+    /// Builds the request: HTTP/2 takes the whole URI, HTTP/1.1 the path and a `Host`.
+    pub(super) fn build(
         &self,
         target: &Target,
         multiplexed: bool,
@@ -76,55 +84,36 @@ impl Draft {
     }
 }
 
-impl Answer {
-    /// Awaits an answer and reads it to its end.
-    pub(super) async fn read(
-        response: impl Future<Output = hyper::Result<Response<Incoming>>>,
-    ) -> Result<Self, CallError> {
-        let response = response.await.map_err(CallError::of_exchange)?;
-        let (head, body) = response.into_parts();
-        if body.size_hint().lower() > MAX_ANSWER as u64 {
-            return Err(CallError::Oversized);
-        }
-        let body = Limited::new(body, MAX_ANSWER)
-            .collect()
-            .await
-            .map_err(|error| match error.downcast::<hyper::Error>() {
-                Ok(error) => CallError::of_exchange(*error),
-                Err(other) => {
-                    debug_assert!(other.is::<LengthLimitError>());
-                    CallError::Oversized
-                }
-            })?
-            .to_bytes();
-        Ok(Self {
-            status: head.status,
-            retry_after: retry_after(&head.headers, Timestamp::now(), MAX_RETRY_AFTER),
-            body,
-        })
+/// Awaits a response and reads it to its end: status and body of a success, or the error of another status.
+pub(super) async fn receive(
+    response: impl Future<Output = hyper::Result<Response<Incoming>>>,
+) -> Result<(u16, Bytes), CallError> {
+    let (head, body) = response.await.map_err(CallError::of_exchange)?.into_parts();
+    if body.size_hint().lower() > MAX_BODY as u64 {
+        return Err(CallError::Oversized);
     }
-
-    /// Status and body of a success; the error that another status stands for.
-    pub(super) fn into_result(self) -> Result<(u16, Bytes), CallError> {
-        let Self {
+    let body = Limited::new(body, MAX_BODY).collect().await;
+    let body = body.map_err(|error| match error.downcast::<hyper::Error>() {
+        Ok(error) => CallError::of_exchange(*error),
+        Err(other) => {
+            debug_assert!(other.is::<LengthLimitError>());
+            CallError::Oversized
+        }
+    })?;
+    let body = body.to_bytes();
+    let reason = || Reason::read(&body);
+    let retry_after = retry_after(&head.headers, Timestamp::now(), MAX_RETRY_AFTER);
+    match head.status.as_u16() {
+        status @ 200..300 => Ok((status, body)),
+        429 => Err(CallError::Throttled { retry_after }),
+        409 => Err(CallError::Conflict { reason: reason() }),
+        status @ 300..500 => Err(CallError::Refused {
+            status,
+            reason: reason(),
+        }),
+        status => Err(CallError::Server {
             status,
             retry_after,
-            body,
-        } = self;
-        match status.as_u16() {
-            code @ 200..300 => Ok((code, body)),
-            429 => Err(CallError::Throttled { retry_after }),
-            409 => Err(CallError::Conflict {
-                reason: Reason::read(&body),
-            }),
-            300..500 => Err(CallError::Refused {
-                status: status.as_u16(),
-                reason: Reason::read(&body),
-            }),
-            status => Err(CallError::Server {
-                status,
-                retry_after,
-            }),
-        }
+        }),
     }
 }

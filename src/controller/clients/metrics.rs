@@ -3,7 +3,6 @@
 //! Invariant: no label names a runtime; there are thousands, and the status of each has more.
 
 use std::fmt::{self, Write as _};
-use std::time::Duration;
 
 use component_base::metrics::create_series;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
@@ -14,12 +13,11 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use tokio::time::Instant;
 
-/// The metrics of a [`super::RuntimeClients`]. Clones share the figures.
+/// The metrics of a [`super::RuntimeClients`]. Clones share them.
 #[derive(Clone, Debug)]
-pub struct FleetMetrics {
+pub struct ClientMetrics {
     calls: Family<CallLabels, Counter>,
     duration: Histogram,
-    wait: Histogram,
     handshakes: Family<HandshakeLabels, Counter>,
     pub(super) connections: Gauge,
     pub(super) in_flight: Gauge,
@@ -34,12 +32,11 @@ struct CallLabels {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct HandshakeLabels {
     protocol: &'static str,
-    resumed: &'static str,
 }
 
 /// Status code of a response; `<error>` for a request without one, as in client-go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Code(pub(super) Option<u16>);
+struct Code(Option<u16>);
 
 impl EncodeLabelValue for Code {
     fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> fmt::Result {
@@ -50,14 +47,13 @@ impl EncodeLabelValue for Code {
     }
 }
 
-impl FleetMetrics {
+impl ClientMetrics {
     /// Metrics that the registry shows.
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self {
             calls: Family::default(),
             duration: Histogram::new(BUCKETS),
-            wait: Histogram::new(BUCKETS),
             handshakes: Family::default(),
             connections: Gauge::default(),
             in_flight: Gauge::default(),
@@ -69,17 +65,12 @@ impl FleetMetrics {
         );
         registry.register(
             "runtime_request_duration_seconds",
-            "Duration of a request to a runtime after it left the queue, connection included",
+            "Duration of a request to a runtime, including that of opening the connection",
             metrics.duration.clone(),
         );
         registry.register(
-            "runtime_request_queue_duration_seconds",
-            "Time that a request to a runtime waited for a free slot",
-            metrics.wait.clone(),
-        );
-        registry.register(
             "runtime_tls_handshakes",
-            "Number of TLS handshakes with runtimes, by protocol and whether a session was resumed",
+            "Number of TLS handshakes with runtimes, by protocol",
             metrics.handshakes.clone(),
         );
         registry.register(
@@ -101,18 +92,13 @@ impl FleetMetrics {
         create_series(&self.handshakes);
     }
 
-    pub(super) fn handshake(&self, protocol: &'static str, resumed: bool) {
-        let resumed = if resumed { "true" } else { "false" };
+    pub(super) fn handshake(&self, protocol: &'static str) {
         self.handshakes
-            .get_or_create(&HandshakeLabels { protocol, resumed })
+            .get_or_create(&HandshakeLabels { protocol })
             .inc();
     }
 
-    pub(super) fn waited(&self, wait: Duration) {
-        self.wait.observe(wait.as_secs_f64());
-    }
-
-    /// Begins the measurement of one call.
+    /// Starts the measurement of one request.
     pub(super) fn begin(&self, verb: &'static str) -> Measurement<'_> {
         self.in_flight.inc();
         Measurement {
@@ -124,9 +110,9 @@ impl FleetMetrics {
     }
 }
 
-/// One call being made; counted when dropped, also when the caller stopped waiting.
+/// One request under way; counted when dropped, also when its caller stopped waiting.
 pub(super) struct Measurement<'a> {
-    metrics: &'a FleetMetrics,
+    metrics: &'a ClientMetrics,
     verb: &'static str,
     begun: Instant,
     /// `None`: the request is not counted.
@@ -135,8 +121,8 @@ pub(super) struct Measurement<'a> {
 
 impl Measurement<'_> {
     /// Ends it with a code.
-    pub(super) fn end(mut self, code: Code) {
-        self.end = Some(code);
+    pub(super) fn end(mut self, code: Option<u16>) {
+        self.end = Some(Code(code));
     }
 
     /// Ends it without counting a request: a connection was established.
@@ -147,22 +133,18 @@ impl Measurement<'_> {
 
 impl Drop for Measurement<'_> {
     fn drop(&mut self) {
-        let Self {
-            metrics,
-            verb,
-            begun,
-            end,
-        } = *self;
-        metrics.in_flight.dec();
-        metrics.duration.observe(begun.elapsed().as_secs_f64());
-        if let Some(code) = end {
+        self.metrics.in_flight.dec();
+        let elapsed = self.begun.elapsed();
+        self.metrics.duration.observe(elapsed.as_secs_f64());
+        if let Some(code) = self.end {
+            let verb = self.verb;
             let labels = CallLabels { verb, code };
-            metrics.calls.get_or_create(&labels).inc();
+            self.metrics.calls.get_or_create(&labels).inc();
         }
     }
 }
 
-/// From a call within a data centre to the longest timeout anybody sets.
+/// From a request within a data center to the longest timeout in use.
 const BUCKETS: [f64; 12] = [
     0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
 ];

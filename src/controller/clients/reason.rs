@@ -1,7 +1,7 @@
-//! What an API server says about a refusal, reduced to what a machine said.
+//! The reason of an API server for a rejected request, reduced to its machine-readable parts.
 //!
 //! Invariant: bounded, made of letters, digits and the punctuation of field paths. The message is read once, to tell a
-//! quota from missing rights (Kubernetes has one reason for both), and never kept: it may quote what was sent.
+//! quota from missing permissions (Kubernetes has one reason for both), and never kept: it may quote what was sent.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -52,14 +52,14 @@ impl Reason {
         &self.name
     }
 
-    /// The fields that the refusal is about, such as `spec.replicas`; at most sixteen.
+    /// The fields that the rejection is about, such as `spec.replicas`; at most sixteen.
     pub fn fields(&self) -> impl Iterator<Item = &str> {
         let fields = self.causes.iter().map(|it| it.field.as_str());
         fields.filter(|it| !it.is_empty())
     }
 
-    /// What the name alone does not tell: `Forbidden` is said for want of rights, too.
-    fn plainly(&self) -> Option<&'static str> {
+    /// What the name does not tell: `Forbidden` is also the reason when a permission is missing.
+    fn detail(&self) -> Option<&'static str> {
         if self.quota {
             return Some("a quota is exceeded");
         }
@@ -67,8 +67,8 @@ impl Reason {
         terminating.then_some("the namespace is being deleted")
     }
 
-    /// The object changed in between, so reading and writing again helps; neither a field that another manager owns
-    /// nor a name that is taken is cured by that.
+    /// Whether the object changed since it was read, so that reading and writing again helps. That does not help against a
+    /// field that another manager owns, or a name that is taken.
     pub(super) fn is_stale_write(&self) -> bool {
         self.name != "AlreadyExists" && !self.has_cause("FieldManagerConflict")
     }
@@ -84,8 +84,8 @@ impl fmt::Display for Reason {
             return formatter.write_str("no reason given");
         }
         formatter.write_str(&self.name)?;
-        if let Some(words) = self.plainly() {
-            return write!(formatter, ": {words}");
+        if let Some(detail) = self.detail() {
+            return write!(formatter, ": {detail}");
         }
         for (index, field) in self.fields().enumerate() {
             let separator = if index == 0 { ": " } else { ", " };
@@ -121,7 +121,7 @@ struct StatusCause<'a> {
     field: Cow<'a, str>,
 }
 
-/// What fits and is made of the right characters; anything else is dropped whole rather than shown bent.
+/// A text that is short and made of the allowed characters; any other is dropped as a whole.
 fn bounded(text: &str, allowed: fn(char) -> bool) -> String {
     if text.len() <= MAX_TEXT && text.chars().all(allowed) {
         text.to_owned()

@@ -1,25 +1,28 @@
-//! The API server of one runtime, for as long as a pass over it takes.
+//! The API server of one runtime, for one reconcile.
 //!
-//! Invariants: one connection at a time carries new calls (HTTP/2: side by side; HTTP/1.1: one after the other); a
-//! call is sent at most once; a runtime waits for at most one place in the window. A call that found a kept connection
-//! closed has sent nothing yet and opens another; one that fails later is the caller's to repeat.
+//! Invariants: one connection carries all requests (HTTP/2: side by side; HTTP/1.1: one after the other), at most
+//! [`CONCURRENT_REQUESTS`] at a time; a request is sent at most once. A request that finds the connection closed by the
+//! server has sent nothing yet and opens another; one that fails later is the caller's to repeat.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http::Method;
 use serde_json::{Value, json};
-use tokio::sync::OwnedMutexGuard;
+use tokio::sync::{Mutex, MutexGuard, Semaphore};
 use tokio::time::timeout;
 
-use super::connection::{Connection, Lease, Sender, Setup, Slot};
-use super::dial::{Limits, Target, dial};
+use super::Shared;
+use super::body::serialize;
+use super::connection::Connection;
+use super::decode::{Owners, check, read};
+use super::dial::{Target, dial};
 use super::error::{CallError, Phase};
-use super::exchange::{Answer, Draft};
-use super::metrics::Code;
-use super::pace::Bucket;
-use super::reading::{Owners, check, read};
-use super::{FleetOptions, Shared};
+use super::exchange::{RequestBuilder, receive};
+
+/// Requests of one connection at the same time: as many as a reconcile reads in one step, so that none of them costs a
+/// second round trip, and few for an API server (priority and fairness gives each client more).
+pub(super) const CONCURRENT_REQUESTS: usize = 16;
 
 /// A client of one runtime. Clones share its connection, which ends with the last of them.
 #[derive(Clone)]
@@ -28,85 +31,88 @@ pub struct Remote {
     owners: Owners<'static>,
 }
 
-pub(super) struct Inner {
-    pub(super) fleet: Arc<Shared>,
-    pub(super) target: Target,
-    pub(super) bucket: Arc<Bucket>,
-    pub(super) slot: Arc<Slot>,
+struct Inner {
+    shared: Arc<Shared>,
+    target: Target,
+    connection: Mutex<Option<Connection>>,
+    permits: Semaphore,
 }
 
 impl Remote {
-    pub(super) fn new(inner: Inner) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, target: Target) -> Self {
         Self {
-            inner: Arc::new(inner),
+            inner: Arc::new(Inner {
+                shared,
+                target,
+                connection: Mutex::default(),
+                permits: Semaphore::new(CONCURRENT_REQUESTS),
+            }),
             owners: Owners::Whole,
         }
     }
 
-    /// The same client, which reads no more than this of what it is told about owners of fields.
+    /// The same client, which reads only these of the owners of fields.
     #[must_use]
     pub fn with_owners(self, owners: Owners<'static>) -> Self {
         Self { owners, ..self }
     }
 
-    /// Makes the connection now that the first call would make: who waits for something else before that call has a
-    /// handshake less to wait for. It is no call: it takes neither a token nor a place in the window, so the caller
-    /// bounds how many are made at once.
+    /// Opens the connection that the first request would open, so that a caller who waits for something else before that
+    /// request has no handshake to wait for. The caller bounds how many connections are opened at once.
     ///
     /// # Errors
     /// See [`CallError`]: the runtime cannot be reached.
     pub async fn connect(&self) -> Result<(), CallError> {
-        let Inner { fleet, slot, .. } = &*self.inner;
-        let mut slot = slot.clone().lock_owned().await;
-        let measurement = fleet.metrics.begin("connect");
-        let result = self.inner.establish(&mut slot).await;
+        let mut slot = self.inner.connection.lock().await;
+        let measurement = self.inner.shared.metrics.begin("connect");
+        let result = self.inner.connected(&mut slot).await.map(drop);
         match &result {
             Ok(()) => measurement.end_uncounted(),
-            Err(error) => measurement.end(Code(error.status())),
+            Err(error) => measurement.end(error.status()),
         }
         result
     }
 
-    /// Reads an object; `None` when it is not there.
+    /// Reads an object; `None` if it does not exist.
     ///
     /// # Errors
     /// See [`CallError`].
     pub async fn get(&self, path: &str) -> Result<Option<Value>, CallError> {
-        match self.call(draft("get", Method::GET, path)).await {
+        let request = RequestBuilder::new("get", Method::GET, path);
+        match self.call(request).await {
             Ok(body) => read(&body, self.owners).map(Some),
             Err(CallError::Refused { status: 404, .. }) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Reads a collection, or anything else that must be there. The query belongs to the path.
+    /// Reads a collection, or anything else that must exist. The path includes the query.
     ///
     /// # Errors
     /// See [`CallError`].
     pub async fn list(&self, path_and_query: &str) -> Result<Value, CallError> {
-        let body = self
-            .call(draft("list", Method::GET, path_and_query))
-            .await?;
-        read(&body, self.owners)
+        let request = RequestBuilder::new("list", Method::GET, path_and_query);
+        read(&self.call(request).await?, self.owners)
     }
 
-    /// Applies an object server-side as the field manager; `force` takes fields over from others.
+    /// Applies an object server-side as the field manager; `force` takes fields over from others. The bytes of an object
+    /// that many runtimes get are shared.
     ///
     /// # Errors
     /// See [`CallError`]; a field that another manager owns is a `Conflict` that is not transient.
     pub async fn apply(
         &self,
         path: &str,
-        body: &Value,
+        object: &Arc<Value>,
         manager: &str,
         force: bool,
     ) -> Result<(), CallError> {
         let separator = if path.contains('?') { '&' } else { '?' };
         let path = format!("{path}{separator}fieldManager={manager}&force={force}");
-        let draft = draft("apply", Method::PATCH, &path);
+        let request = RequestBuilder::new("apply", Method::PATCH, &path);
         // JSON is YAML.
-        let body = self.call(with(draft, APPLY_PATCH, body)).await?;
-        check(&body)
+        let body = self.inner.shared.bodies.serialize(object);
+        check(&self.call(request.body(APPLY_PATCH, body)).await?)
     }
 
     /// Applies the operations of an RFC 6902 patch.
@@ -114,23 +120,28 @@ impl Remote {
     /// # Errors
     /// See [`CallError`].
     pub async fn json_patch(&self, path: &str, operations: &Value) -> Result<(), CallError> {
-        let draft = draft("patch", Method::PATCH, path);
-        let body = self.call(with(draft, JSON_PATCH, operations)).await?;
-        check(&body)
+        let request = RequestBuilder::new("patch", Method::PATCH, path);
+        check(
+            &self
+                .call(request.body(JSON_PATCH, serialize(operations)))
+                .await?,
+        )
     }
 
-    /// Creates an object, or asks a question such as a SelfSubjectAccessReview.
+    /// Creates an object, or a review such as a SelfSubjectAccessReview.
     ///
     /// # Errors
     /// See [`CallError`]; a name that is taken is a `Conflict` that is not transient.
     pub async fn post(&self, path: &str, body: &Value) -> Result<Value, CallError> {
-        let draft = draft("create", Method::POST, path);
-        let body = self.call(with(draft, JSON, body)).await?;
-        read(&body, Owners::Whole)
+        let request = RequestBuilder::new("create", Method::POST, path);
+        read(
+            &self.call(request.body(JSON, serialize(body))).await?,
+            Owners::Whole,
+        )
     }
 
-    /// Deletes an object, if the preconditions (`uid`, `resourceVersion`) hold; says whether it was there. In the
-    /// foreground, it stays until all that it owns is gone.
+    /// Deletes an object, if the preconditions (`uid`, `resourceVersion`) hold; returns whether it existed. In the
+    /// foreground, it stays until all that it owns is deleted.
     ///
     /// # Errors
     /// See [`CallError`]; a precondition that does not hold is a `Conflict`.
@@ -147,37 +158,26 @@ impl Remote {
         if let Some(preconditions) = preconditions {
             options["preconditions"] = preconditions.clone();
         }
-        let draft = draft("delete", Method::DELETE, path);
-        match self.call(with(draft, JSON, &options)).await {
+        let request = RequestBuilder::new("delete", Method::DELETE, path);
+        match self.call(request.body(JSON, serialize(&options))).await {
             Ok(_) => Ok(true),
             Err(CallError::Refused { status: 404, .. }) => Ok(false),
             Err(error) => Err(error),
         }
     }
 
-    /// Waits for a token, for the connection and for a place, in this order: who waits for a place holds the
-    /// connection, so that a runtime stands in the queue once however many calls it has.
-    async fn call(&self, draft: Draft) -> Result<Bytes, CallError> {
-        let Inner {
-            fleet,
-            bucket,
-            slot,
-            ..
-        } = &*self.inner;
-        fleet.pace.take(bucket).await;
-        let slot = slot.clone().lock_owned().await;
-        let asked = tokio::time::Instant::now();
-        let place = fleet.window.enter().await;
-        fleet.metrics.waited(asked.elapsed());
-        let measurement = fleet.metrics.begin(draft.verb);
-        // Boxed: what waits for a place, and there are many, need not hold the room for what follows.
-        let call = Box::pin(self.inner.send(slot, &draft));
-        let result = fleet.window.hold(place, call).await;
+    async fn call(&self, request: RequestBuilder) -> Result<Bytes, CallError> {
+        // It is never closed.
+        let _permit = self.inner.permits.acquire().await;
+        let slot = self.inner.connection.lock().await;
+        let measurement = self.inner.shared.metrics.begin(request.verb);
+        // Boxed: a request that waits need not hold the memory of what follows.
+        let result = Box::pin(self.inner.send(slot, &request)).await;
         let status = match &result {
             Ok((status, _)) => Some(*status),
             Err(error) => error.status(),
         };
-        measurement.end(Code(status));
+        measurement.end(status);
         result.map(|(_, body)| body)
     }
 }
@@ -185,120 +185,45 @@ impl Remote {
 impl Inner {
     async fn send(
         &self,
-        mut slot: OwnedMutexGuard<Option<Connection>>,
-        draft: &Draft,
+        mut slot: MutexGuard<'_, Option<Connection>>,
+        request: &RequestBuilder,
     ) -> Result<(u16, Bytes), CallError> {
-        let (lease, sender) = self.connected(&mut slot).await?;
-        match sender {
-            Sender::Http1(sender) => {
-                let request = draft.request(&self.target, false);
-                let answer = Answer::read(sender.send_request(request?));
-                // The guard stays until the answer is there: the next call takes its turn.
-                self.finish(lease, answer).await
-            }
-            Sender::Http2(sender) => {
-                let request = draft.request(&self.target, true);
-                let answer = Answer::read(sender.send_request(request?));
-                drop(slot);
-                self.finish(lease, answer).await
-            }
-        }
+        let connection = self.connected(&mut slot).await?;
+        let is_http2 = connection.is_http2();
+        let (response, _in_use) = connection.send(request.build(&self.target, is_http2)?);
+        // Over HTTP/1.1 the next request waits until this one has its response.
+        let _turn = if is_http2 {
+            drop(slot);
+            None
+        } else {
+            Some(slot)
+        };
+        let limit = self.shared.options.call_timeout;
+        timeout(limit, receive(response))
+            .await
+            .unwrap_or(Err(CallError::TimedOut(Phase::Answering, limit)))
     }
 
-    /// The connection to send by, and a call's share in it.
+    /// The connection to send by: the one that is there if it can carry another request, or a new one in its place.
     async fn connected<'a>(
         &self,
-        slot: &'a mut OwnedMutexGuard<Option<Connection>>,
-    ) -> Result<(Lease, &'a mut Sender), CallError> {
-        self.establish(slot).await?;
-        let connection = slot.as_mut().ok_or(CallError::TimedOut(
-            Phase::Connecting,
-            self.options().connect_timeout,
-        ))?;
-        Ok((connection.lease(), &mut connection.sender))
-    }
-
-    /// Leaves a connection in the slot: the kept one if it still stands, or a new one in its place.
-    async fn establish(
-        &self,
-        slot: &mut OwnedMutexGuard<Option<Connection>>,
-    ) -> Result<(), CallError> {
-        let limit = self.options().connect_timeout;
-        let establish = async {
-            let usable = match slot.as_mut() {
-                Some(connection) => connection.is_usable().await,
-                None => false,
-            };
-            if !usable {
-                **slot = None;
-                // Boxed: the state of a handshake is large, and thousands of calls wait that need none.
-                let made = Box::pin(self.connect(OwnedMutexGuard::mutex(slot))).await?;
-                **slot = Some(made);
+        slot: &'a mut Option<Connection>,
+    ) -> Result<&'a mut Connection, CallError> {
+        let limit = self.shared.options.connect_timeout;
+        let connect = async {
+            if let Some(mut connection) = slot.take()
+                && connection.is_ready().await
+            {
+                return Ok(connection);
             }
-            Ok(())
+            // Boxed: the state of a handshake is large, and most requests need none.
+            let stream = Box::pin(dial(&self.target, &self.shared)).await?;
+            Connection::establish(stream, &self.shared.metrics).await
         };
-        timeout(limit, establish)
+        let connection = timeout(limit, connect)
             .await
-            .unwrap_or(Err(CallError::TimedOut(Phase::Connecting, limit)))
-    }
-
-    async fn connect(&self, slot: &Arc<Slot>) -> Result<Connection, CallError> {
-        let options = self.options();
-        let metrics = &self.fleet.metrics;
-        let limits = Limits {
-            allow_loopback: options.allow_loopback,
-            timeout: options.connect_timeout,
-        };
-        let stream = dial(&self.target, limits, metrics).await?;
-        let setup = Setup {
-            slot,
-            idle: options.idle,
-            metrics,
-        };
-        Connection::establish(setup, stream).await
-    }
-
-    /// Reads the answer in time; what was read to its end leaves the connection to the next call.
-    async fn finish(
-        &self,
-        lease: Lease,
-        answer: impl Future<Output = Result<Answer, CallError>>,
-    ) -> Result<(u16, Bytes), CallError> {
-        let limit = self.options().call_timeout;
-        let answer = timeout(limit, answer)
-            .await
-            .unwrap_or(Err(CallError::TimedOut(Phase::Answering, limit)))?;
-        lease.end();
-        answer.into_result()
-    }
-
-    fn options(&self) -> &FleetOptions {
-        &self.fleet.options
-    }
-}
-
-impl std::fmt::Debug for Remote {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter
-            .debug_struct("Remote")
-            .field("server", &self.inner.target.server)
-            .finish_non_exhaustive()
-    }
-}
-
-fn draft(verb: &'static str, method: Method, path: &str) -> Draft {
-    Draft {
-        verb,
-        method,
-        path: path.to_owned(),
-        body: None,
-    }
-}
-
-fn with(draft: Draft, content_type: &'static str, body: &Value) -> Draft {
-    Draft {
-        body: Some((content_type, body.to_string().into())),
-        ..draft
+            .unwrap_or(Err(CallError::TimedOut(Phase::Connecting, limit)))?;
+        Ok(slot.insert(connection))
     }
 }
 

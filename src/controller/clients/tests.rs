@@ -10,9 +10,14 @@ use testkit::tls::{TlsServer, answer};
 
 use super::*;
 
+mod addresses;
 mod answers;
+mod bodies;
 mod connections;
+mod decoding;
 mod fairness;
+mod limits;
+mod names;
 mod trust;
 
 const POD: &str = "/api/v1/namespaces/kyma-system/pods/a";
@@ -37,32 +42,32 @@ async fn answering(alpn: &[&str]) -> TlsServer {
 
 /// The clients of runtimes and what they count.
 struct Env {
-    fleet: RuntimeClients,
+    clients: RuntimeClients,
     registry: Registry,
 }
 
 impl Env {
-    fn new(bend: impl FnOnce(&mut FleetOptions)) -> Self {
-        let mut options = FleetOptions {
+    fn new(change: impl FnOnce(&mut ClientOptions)) -> Self {
+        let mut options = ClientOptions {
             allow_loopback: true,
-            per_runtime_rate: Rate {
-                interval: Duration::ZERO,
-                burst: 1,
-            },
-            ..FleetOptions::default()
+            ..ClientOptions::default()
         };
-        bend(&mut options);
+        change(&mut options);
+        let resolver = Resolver::new(options.connect_timeout);
+        Self::with_resolver(options, resolver)
+    }
+
+    fn with_resolver(options: ClientOptions, resolver: Resolver) -> Self {
         let mut registry = Registry::default();
-        let metrics = FleetMetrics::register(&mut registry);
+        let metrics = ClientMetrics::register(&mut registry);
         Self {
-            fleet: RuntimeClients::new(options, metrics),
+            clients: RuntimeClients::with_resolver(options, metrics, resolver),
             registry,
         }
     }
 
     fn open(&self, server: &TlsServer) -> Remote {
-        let runtime = RuntimeId::new(&server.address().port().to_string());
-        self.fleet.open(&runtime, access(server), "1").unwrap()
+        self.clients.open(access(server)).unwrap()
     }
 
     /// The sum of the samples of a series.
@@ -76,7 +81,7 @@ fn access(server: &TlsServer) -> Access {
         server: format!("https://{}", server.address()).parse().unwrap(),
         server_name: "127.0.0.1".try_into().unwrap(),
         authority: vec![PKI.certificate.der.clone()],
-        credentials: Credentials::Token("token".to_owned()),
+        credentials: Credentials::Token("token".to_owned().into()),
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use api::bootstrapper::WebhookSettings;
 use component_base::client::{Deadline, RequestMetrics};
 use component_base::readiness::Readiness;
-use controller::clients::{FleetMetrics, FleetOptions, RuntimeClients};
+use controller::clients::{ClientMetrics, ClientOptions, RuntimeClients};
 use controller::direct::{
     DirectMetrics, DirectOptions, DirectSettings, Installations, Render, run,
 };
@@ -117,8 +117,8 @@ async fn what_is_kept_of_an_idle_runtime_is_small() {
         sources: published,
         salt: Salt::new("kcp"),
         fleet: RuntimeClients::new(
-            FleetOptions::default(),
-            FleetMetrics::register(&mut registry),
+            ClientOptions::default(),
+            ClientMetrics::register(&mut registry),
         ),
         installations,
         readiness: Readiness::default(),

@@ -3,7 +3,8 @@
 //! Invariants: of a document only an https address, trust anchors and one inline credential come through, and nothing
 //! in it makes us run a program, open a file, use a proxy or skip a check. An error is a closed enum without a word of
 //! the document, so it can stand in a status or a log whatever somebody pasted where. Work and memory are bounded by
-//! the document's size.
+//! the document's size. Tokens and keys are zeroized when they are dropped; what the libraries that read YAML, JSON and PEM
+//! copy while they read is not.
 //!
 //! Only what the current context names is judged; what else the document holds is never used. Deliberately absent:
 //! expiry (it needs a clock; the handshake checks it), whether key and certificate match (it needs cryptography; the
@@ -14,6 +15,7 @@
 use std::fmt;
 
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use zeroize::Zeroizing;
 
 use self::document::{Cluster, Document, User};
 pub use self::server::{Server, ServerFault};
@@ -40,16 +42,16 @@ pub struct Access {
     pub credentials: Credentials,
 }
 
-/// The one credential. `Debug` shows its kind alone.
+/// The one credential. `Debug` shows its kind alone; its memory is zeroized when it is dropped.
 pub enum Credentials {
     /// A bearer token: visible ASCII.
-    Token(String),
+    Token(Zeroizing<String>),
     /// A client certificate.
     Certificate {
         /// The leaf first; never empty.
         chain: Vec<CertificateDer<'static>>,
         /// The leaf's key, as the document says; nobody compared them yet.
-        key: PrivateKeyDer<'static>,
+        key: Zeroizing<PrivateKeyDer<'static>>,
     },
 }
 
@@ -186,7 +188,6 @@ fn refuse_cluster(cluster: &Cluster) -> Result<(), KubeconfigError> {
 
 fn refuse_user(user: &User) -> Result<(), KubeconfigError> {
     let files = [&user.client_certificate, &user.client_key, &user.token_file];
-    let passwords = [&user.username, &user.password];
     let impersonates = is_set(user.impersonate.as_ref())
         || is_set(user.impersonate_uid.as_ref())
         || user.impersonate_groups.is_some()
@@ -196,7 +197,7 @@ fn refuse_user(user: &User) -> Result<(), KubeconfigError> {
         (user.auth_provider.is_some(), Feature::AuthProvider),
         (files.iter().any(|it| is_set(it.as_ref())), Feature::File),
         (
-            passwords.iter().any(|it| is_set(it.as_ref())),
+            is_set(user.username.as_ref()) || is_set(user.password.as_ref()),
             Feature::Password,
         ),
         (impersonates, Feature::Impersonation),

@@ -3,7 +3,7 @@
 use component_base::client::RequestMetrics;
 use component_base::lease::LeaseMetrics;
 use component_base::metrics::Metrics;
-use controller::clients::FleetMetrics;
+use controller::clients::ClientMetrics;
 use controller::direct::DirectMetrics;
 use controller::signal::SignalMetrics;
 use controller::sources::SourceMetrics;
@@ -19,7 +19,7 @@ pub(crate) struct Meters {
     pub(super) sources: SourceMetrics,
     pub(super) signal: SignalMetrics,
     pub(super) direct: DirectMetrics,
-    pub(super) fleet: FleetMetrics,
+    pub(super) fleet: ClientMetrics,
 }
 
 impl Meters {
@@ -35,7 +35,7 @@ impl Meters {
             sources: SourceMetrics::register(registry),
             signal: SignalMetrics::register(registry),
             direct: DirectMetrics::register(registry),
-            fleet: FleetMetrics::register(registry),
+            fleet: ClientMetrics::register(registry),
         };
         (meters, metrics)
     }

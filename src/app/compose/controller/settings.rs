@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use api::bootstrapper::{WebhookResources, WebhookSettings};
-use controller::clients::FleetOptions;
+use controller::clients::ClientOptions;
 use controller::direct::{DirectSettings, Installations, ManifestsError, Render};
 use controller::signal::{Place, SignalKeys, SignalSettings};
 use controller::sources::SourceNames;
@@ -96,10 +96,16 @@ pub(super) fn direct(arguments: &ControllerArgs) -> DirectSettings {
     }
 }
 
-pub(super) fn fleet(arguments: &DirectArgs) -> FleetOptions {
-    FleetOptions {
+/// The host of the API server that Kubernetes tells every Pod.
+const SERVICE_HOST: &str = "KUBERNETES_SERVICE_HOST";
+
+/// Options of the clients of runtimes. None of them may be the control plane.
+pub(super) fn clients(arguments: &DirectArgs) -> ClientOptions {
+    let control_plane = std::env::var(SERVICE_HOST).ok();
+    ClientOptions {
         allow_loopback: arguments.allow_loopback_runtimes,
-        ..FleetOptions::default()
+        control_plane: control_plane.filter(|_| !arguments.allow_loopback_runtimes),
+        ..ClientOptions::default()
     }
 }
 

@@ -41,8 +41,7 @@ async fn the_best_common_protocol(
     let server = answering(alpn).await;
     let env = Env::new(|_| ());
     calls(&env.open(&server), 1).await;
-    let sample =
-        format!("runtime_tls_handshakes_total{{protocol=\"{expected}\",resumed=\"false\"}}");
+    let sample = format!("runtime_tls_handshakes_total{{protocol=\"{expected}\"}}");
     assert_eq!(env.count(&sample), 1);
 }
 
@@ -158,6 +157,53 @@ async fn a_goaway_lets_the_call_under_way_finish() {
     assert_eq!((server.requests(), server.opened()), (2, 2));
 }
 
+#[tokio::test]
+async fn a_goaway_does_not_end_the_call_under_way_when_another_connection_is_opened() {
+    let arrived = Arc::new(Notify::new());
+    let go = Arc::new(Notify::new());
+    let (noted, gate) = (arrived.clone(), go.clone());
+    let server = TlsServer::answering(speaking(H2), move |request| {
+        let (noted, gate) = (noted.clone(), gate.clone());
+        async move {
+            if request.uri().path() == "/slow" {
+                noted.notify_one();
+                gate.notified().await;
+            }
+            answer(200, "{}")
+        }
+    })
+    .await
+    .unwrap();
+    let remote = Env::new(|_| ()).open(&server);
+    let under_way = tokio::spawn({
+        let remote = remote.clone();
+        async move { remote.list("/slow").await }
+    });
+    arrived.notified().await;
+    server.retire_connections();
+    let limit = Duration::from_secs(10);
+    let opened = testkit::until::until("another connection is opened", limit, || async {
+        // A call that is sent before the GOAWAY is read fails.
+        let _ = remote.list(POD).await;
+        server.opened() == 2
+    });
+    opened.await.unwrap();
+    pass(connection::CLOSE_TIMEOUT * 2).await;
+    go.notify_one();
+    under_way.await.unwrap().unwrap();
+}
+
+/// Time passes, for timers alone: sockets and their peers have none to wait for.
+async fn pass(time: Duration) {
+    tokio::time::pause();
+    tokio::time::advance(time).await;
+    tokio::time::resume();
+    // Lets the tasks run whose timers ended.
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+}
+
 /// GOAWAY, last stream 0, ENHANCE_YOUR_CALM; before it the empty SETTINGS that begin a session.
 const SETTINGS_AND_GOAWAY: [u8; 26] = [
     0, 0, 0, 4, 0, 0, 0, 0, 0, //
@@ -213,40 +259,6 @@ fn has_headers(mut heard: &[u8]) -> bool {
 
 #[rstest]
 #[tokio::test]
-async fn an_idle_connection_is_closed_and_the_next_call_opens_another(
-    #[values(H1, H2)] alpn: &'static [&'static str],
-) {
-    let server = answering(alpn).await;
-    let env = Env::new(|_| ());
-    let remote = env.open(&server);
-    let idle = FleetOptions::default().idle;
-    calls(&remote, 1).await;
-    // Two thirds, a call, two thirds: not idle for long enough yet.
-    pass(idle * 2 / 3).await;
-    calls(&remote, 1).await;
-    pass(idle * 2 / 3).await;
-    assert_eq!((server.opened(), server.open()), (1, 1));
-    assert_eq!(env.count("runtime_connections_open"), 1);
-
-    pass(idle).await;
-    until_closed(&env, &server).await;
-    calls(&remote, 1).await;
-    assert_eq!((server.opened(), server.open()), (2, 1));
-}
-
-/// Time passes, for timers alone: sockets and their peers have none to wait for.
-async fn pass(time: Duration) {
-    tokio::time::pause();
-    tokio::time::advance(time).await;
-    tokio::time::resume();
-    // What the timers woke runs now.
-    for _ in 0..100 {
-        tokio::task::yield_now().await;
-    }
-}
-
-#[rstest]
-#[tokio::test]
 async fn a_connection_goes_with_its_last_remote(#[values(H1, H2)] alpn: &'static [&'static str]) {
     let server = answering(alpn).await;
     let env = Env::new(|_| ());
@@ -274,7 +286,7 @@ async fn a_peer_that_reads_nothing_holds_nothing(#[values(H1, H2)] alpn: &'stati
     let env = Env::new(|it| it.call_timeout = Duration::from_millis(100));
     let remote = env.open(&server);
     // More than the sockets' buffers take.
-    let body = json!({"data": "a".repeat(12 << 20)});
+    let body = Arc::new(json!({"data": "a".repeat(12 << 20)}));
     let error = remote.apply(POD, &body, "us", true).await;
     assert!(
         matches!(error, Err(CallError::TimedOut(Phase::Answering, _))),
@@ -288,8 +300,13 @@ async fn a_peer_that_reads_nothing_holds_nothing(#[values(H1, H2)] alpn: &'stati
 }
 
 #[rstest]
+#[case::closes_the_connection(H1, 2)]
+#[case::ends_its_stream_only(H2, 1)]
 #[tokio::test]
-async fn a_caller_that_stops_waiting(#[values(H1, H2)] alpn: &'static [&'static str]) {
+async fn a_caller_that_stops_waiting(
+    #[case] alpn: &'static [&'static str],
+    #[case] connections: usize,
+) {
     let stall = Arc::new(Mutex::new(true));
     let stalls = stall.clone();
     let server = TlsServer::answering(speaking(alpn), move |_| {
@@ -314,7 +331,7 @@ async fn a_caller_that_stops_waiting(#[values(H1, H2)] alpn: &'static [&'static 
         *stall.lock().unwrap() = false;
     }
     calls(&remote, 1).await;
-    assert_eq!((server.requests(), server.opened()), (2, 2));
+    assert_eq!((server.requests(), server.opened()), (2, connections));
     assert_eq!(
         env.count("runtime_requests_total{verb=\"list\",code=\"<error>\"}"),
         1
@@ -344,7 +361,7 @@ async fn a_port_on_which_no_server_listens() {
     server.stop().await;
     let error = remote.list(POD).await.unwrap_err();
     assert!(
-        matches!(error, CallError::Unreachable(Broken::Connection(_))),
+        matches!(error, CallError::Unreachable(TransportError::Connection(_))),
         "{error:?}"
     );
     assert!(error.transient());

@@ -18,7 +18,7 @@ use tokio::time::MissedTickBehavior;
 use super::super::*;
 pub(super) use super::content::{Content, salt};
 use super::runtime_cluster::{PKI, RuntimeCluster};
-use crate::clients::{FleetMetrics, FleetOptions, Rate};
+use crate::clients::{ClientMetrics, ClientOptions};
 pub(super) use crate::fixture::{ControlPlane, Mode, roots};
 
 pub(super) const DEPLOYMENT: &str = "deployments kyma-system/rt-bootstrapper-controller-manager";
@@ -247,21 +247,17 @@ impl Env {
     pub(super) fn start(&mut self) {
         let mut registry = Registry::default();
         self.readiness = Readiness::default();
-        let fleet = FleetOptions {
+        let fleet = ClientOptions {
             allow_loopback: true,
-            per_runtime_rate: Rate {
-                interval: Duration::ZERO,
-                burst: 1,
-            },
             connect_timeout: self.connect_timeout,
-            ..FleetOptions::default()
+            ..ClientOptions::default()
         };
         let options = DirectOptions {
             client: self.kcp.client(),
             settings: self.settings.clone(),
             sources: self.sources.subscribe(),
             salt: salt(),
-            fleet: RuntimeClients::new(fleet, FleetMetrics::register(&mut registry)),
+            fleet: RuntimeClients::new(fleet, ClientMetrics::register(&mut registry)),
             installations: Installations::new(Arc::new(manifests), self.webhook()).unwrap(),
             readiness: self.readiness.clone(),
             reporter: Reporter {

@@ -3,10 +3,13 @@
 //! Invariant: anchors and aliases are refused (no kubeconfig needs them, and they are how small YAML grows large), and
 //! so are duplicate keys and a second document. Fields that mean nothing to us do not outlive the reading.
 
+use std::ops::Deref;
+
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 use serde_saphyr::{DuplicateKeyPolicy, MergeKeyPolicy, Options};
+use zeroize::Zeroizing;
 
 use super::{Entry, KubeconfigError};
 
@@ -63,15 +66,15 @@ pub(super) struct Cluster {
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) struct User {
-    pub(super) token: Option<String>,
+    pub(super) token: Option<Confidential>,
     #[serde(rename = "tokenFile")]
     pub(super) token_file: Option<String>,
     pub(super) client_certificate: Option<String>,
     pub(super) client_certificate_data: Option<String>,
     pub(super) client_key: Option<String>,
-    pub(super) client_key_data: Option<String>,
+    pub(super) client_key_data: Option<Confidential>,
     pub(super) username: Option<String>,
-    pub(super) password: Option<String>,
+    pub(super) password: Option<Confidential>,
     pub(super) exec: Option<IgnoredAny>,
     pub(super) auth_provider: Option<IgnoredAny>,
     #[serde(rename = "as")]
@@ -82,6 +85,31 @@ pub(super) struct User {
     pub(super) impersonate_groups: Option<IgnoredAny>,
     #[serde(rename = "as-user-extra")]
     pub(super) impersonate_extra: Option<IgnoredAny>,
+}
+
+/// A text that is zeroized when it is dropped.
+#[derive(Deserialize)]
+#[serde(from = "String")]
+pub(super) struct Confidential(Zeroizing<String>);
+
+impl From<String> for Confidential {
+    fn from(text: String) -> Self {
+        Self(text.into())
+    }
+}
+
+impl Deref for Confidential {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl AsRef<str> for Confidential {
+    fn as_ref(&self) -> &str {
+        self
+    }
 }
 
 impl Document {

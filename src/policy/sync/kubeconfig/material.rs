@@ -8,6 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use x509_parser::prelude::{FromDer as _, X509Certificate, X509Version};
+use zeroize::Zeroizing;
 
 use super::KubeconfigError;
 
@@ -38,13 +39,13 @@ pub(super) fn authority(
 }
 
 /// A token that a header can carry; blanks around it are the file's, not the token's.
-pub(super) fn token(text: &str) -> Result<String, KubeconfigError> {
+pub(super) fn token(text: &str) -> Result<Zeroizing<String>, KubeconfigError> {
     let token = text.trim_ascii();
     let visible = !token.is_empty() && token.bytes().all(|it| it.is_ascii_graphic());
     if !visible || token.len() > MAX_TOKEN {
         return Err(KubeconfigError::Token);
     }
-    Ok(token.to_owned())
+    Ok(token.to_owned().into())
 }
 
 /// `client-certificate-data`.
@@ -61,9 +62,12 @@ pub(super) fn client_chain(
 }
 
 /// `client-key-data`.
-pub(super) fn client_key(data: Option<&str>) -> Result<PrivateKeyDer<'static>, KubeconfigError> {
+pub(super) fn client_key(
+    data: Option<&str>,
+) -> Result<Zeroizing<PrivateKeyDer<'static>>, KubeconfigError> {
     data.and_then(decode)
         .and_then(|pem| PrivateKeyDer::from_pem_slice(&pem).ok())
+        .map(Zeroizing::new)
         .ok_or(KubeconfigError::ClientKey)
 }
 
@@ -93,10 +97,9 @@ fn may_issue(der: &CertificateDer<'_>) -> Option<bool> {
 }
 
 /// Go ignores line breaks in base64; blanks come from folded YAML.
-fn decode(data: &str) -> Option<Vec<u8>> {
-    let joined: Vec<u8> = data
-        .bytes()
-        .filter(|it| !it.is_ascii_whitespace())
-        .collect();
-    STANDARD.decode(joined).ok()
+fn decode(data: &str) -> Option<Zeroizing<Vec<u8>>> {
+    // With capacity for all of it: growing would leave copies behind.
+    let mut joined = Zeroizing::new(Vec::with_capacity(data.len()));
+    joined.extend(data.bytes().filter(|it| !it.is_ascii_whitespace()));
+    STANDARD.decode(&*joined).ok().map(Zeroizing::new)
 }

@@ -99,7 +99,7 @@ fn a_token_comes_through() {
     assert_eq!(access.server.prefix(), "");
     assert_eq!(access.server_name, name("api.example"));
     assert_eq!(access.authority.len(), 1);
-    assert!(matches!(access.credentials, Credentials::Token(it) if it == TOKEN));
+    assert!(matches!(access.credentials, Credentials::Token(it) if *it == TOKEN));
 }
 
 #[test]
@@ -268,7 +268,7 @@ fn yaml_is_read_as_json_is() {
         encoded(&MATERIAL.authority)
     );
     let access = parse(text.as_bytes()).unwrap();
-    assert!(matches!(access.credentials, Credentials::Token(it) if it == TOKEN));
+    assert!(matches!(access.credentials, Credentials::Token(it) if *it == TOKEN));
 }
 
 #[rstest]

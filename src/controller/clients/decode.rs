@@ -1,8 +1,8 @@
-//! An answer as JSON, without what its reader does not ask for.
+//! The JSON of a response, without the parts that its reader does not need.
 //!
-//! Which field is whose (`metadata.managedFields`) is most of what an API server says about an object, and as a tree of
-//! maps many times as large as the text. Invariant: everything else comes out as it was sent. Deliberately absent: what
-//! any of it means.
+//! The ownership of fields (`metadata.managedFields`) is most of what an API server returns of an object, and as a tree of
+//! maps many times as large as the text. Invariant: everything else is read as it was sent. Deliberately absent: the
+//! meaning of any of it.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,12 +13,12 @@ use serde_json::{Map, Value};
 
 use super::error::CallError;
 
-/// Which fields are whose, in what is read.
+/// How much of the ownership of fields is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owners<'a> {
     /// As sent.
     Whole,
-    /// Only where this manager owns something; the other owners are then as sent, too. Else their names alone.
+    /// As sent where this manager owns something; elsewhere only the names of the owners.
     With(&'a str),
 }
 
@@ -26,7 +26,7 @@ pub enum Owners<'a> {
 pub(super) fn read(body: &[u8], owners: Owners<'_>) -> Result<Value, CallError> {
     let keeps = match owners {
         Owners::Whole => true,
-        // Of another shape than expected: whoever reads it shall see it as it is.
+        // Of another shape than expected: its reader reports that.
         Owners::With(manager) => parse::<Head<'_>>(body).map_or(true, |it| it.has(manager)),
     };
     if keeps {
@@ -34,13 +34,13 @@ pub(super) fn read(body: &[u8], owners: Owners<'_>) -> Result<Value, CallError> 
     }
     let mut reader = serde_json::Deserializer::from_slice(body);
     let value = Part::Object.deserialize(&mut reader);
-    // The reader's error could quote the body.
+    // The error of the reader could quote the body.
     let value = value.map_err(|_| CallError::NotJson)?;
     reader.end().map_err(|_| CallError::NotJson)?;
     Ok(value)
 }
 
-/// Makes sure that an answer is JSON.
+/// Checks that a response is JSON.
 pub(super) fn check(body: &[u8]) -> Result<(), CallError> {
     parse::<IgnoredAny>(body).map(drop)
 }
@@ -49,7 +49,7 @@ fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, CallError> {
     serde_json::from_slice(body).map_err(|_| CallError::NotJson)
 }
 
-/// The owners' names alone. What has another shape has no owner.
+/// The names of the owners. What has another shape has no owner.
 #[derive(Deserialize)]
 struct Head<'a> {
     #[serde(borrow, default)]
@@ -87,7 +87,7 @@ impl Head<'_> {
     }
 }
 
-/// Where in an answer a value stands.
+/// The place of a value in a response.
 #[derive(Clone, Copy)]
 enum Part {
     Object,
@@ -99,7 +99,7 @@ enum Part {
 }
 
 impl Part {
-    /// Where the value of a key stands; `None`: it is left out.
+    /// The place of the value of a key; `None` if it is left out.
     fn of(self, key: &str) -> Option<Self> {
         match (self, key) {
             (Self::Object, "items") => Some(Self::Items),
@@ -161,7 +161,7 @@ impl<'de> Visitor<'de> for Reader {
         Ok(Value::Array(list))
     }
 
-    // An object or a list was expected; whatever it is instead, its reader says what is wrong.
+    // An object or a list was expected; the reader of the result reports anything else.
     fn visit_str<E>(self, text: &str) -> Result<Value, E> {
         Ok(text.into())
     }
@@ -184,83 +184,5 @@ impl<'de> Visitor<'de> for Reader {
 
     fn visit_unit<E>(self) -> Result<Value, E> {
         Ok(Value::Null)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use rstest::rstest;
-    use serde_json::json;
-
-    use super::*;
-
-    fn object(manager: &str) -> Value {
-        json!({
-            "kind": "ConfigMap",
-            "metadata": {
-                "name": "a", "generation": 3, "deletionTimestamp": null, "labels": {"fieldsV1": "a label"},
-                "managedFields": [
-                    {"fieldsType": "FieldsV1", "fieldsV1": {"f:data": {"f:k": {}}}, "manager": manager},
-                    {"fieldsV1": {"f:data": {}}, "manager": "other", "operation": "Apply"},
-                ],
-            },
-            "data": {"metadata": {"managedFields": [{"fieldsV1": {}}]}, "number": -1.5, "truth": true},
-        })
-    }
-
-    fn without(mut object: Value) -> Value {
-        for owner in object["metadata"]["managedFields"].as_array_mut().unwrap() {
-            owner.as_object_mut().unwrap().remove("fieldsV1");
-        }
-        object
-    }
-
-    fn list(items: &[Value]) -> Value {
-        json!({"kind": "List", "metadata": {"resourceVersion": "1"}, "items": items})
-    }
-
-    fn read_text(value: &Value, owners: Owners<'_>) -> Value {
-        read(value.to_string().as_bytes(), owners).unwrap()
-    }
-
-    #[test]
-    fn fields_of_owners_are_left_out_and_nothing_else() {
-        let (whole, slim) = (object("us"), without(object("us")));
-        assert_eq!(read_text(&whole, Owners::Whole), whole);
-        assert_eq!(read_text(&whole, Owners::With("installer")), slim);
-        let (whole, slim) = (list(&[whole]), list(&[slim]));
-        assert_eq!(read_text(&whole, Owners::With("installer")), slim);
-    }
-
-    #[test]
-    fn where_the_manager_owns_something_all_owners_are_as_sent() {
-        let mine = object("installer");
-        assert_eq!(read_text(&mine, Owners::With("installer")), mine);
-        let among_others = list(&[object("us"), mine]);
-        assert_eq!(
-            read_text(&among_others, Owners::With("installer")),
-            among_others
-        );
-    }
-
-    #[rstest]
-    #[case::text(json!("text"))]
-    #[case::list(json!([1, {"metadata": 2}]))]
-    #[case::no_metadata(json!({"metadata": null, "items": {"a": 1}}))]
-    #[case::no_owners(json!({"metadata": {"managedFields": [null, 7, "x", {"manager": 1}]}}))]
-    fn what_has_another_shape_is_read_as_it_is(#[case] strange: Value) {
-        assert_eq!(read_text(&strange, Owners::With("installer")), strange);
-    }
-
-    #[rstest]
-    #[case::nothing("")]
-    #[case::broken(r#"{"metadata": {"managedFields": ["#)]
-    #[case::more(r#"{"a": 1} {"b": 2}"#)]
-    fn what_is_not_json_is_refused(#[case] text: &str) {
-        for owners in [Owners::Whole, Owners::With("us")] {
-            let refused = read(text.as_bytes(), owners);
-            assert!(matches!(refused, Err(CallError::NotJson)), "{refused:?}");
-        }
-        assert!(matches!(check(text.as_bytes()), Err(CallError::NotJson)));
     }
 }

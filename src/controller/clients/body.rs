@@ -1,0 +1,61 @@
+//! Bodies of requests.
+//!
+//! Invariants: an object that many runtimes get is serialized once and its bytes are shared; bytes are dropped after the
+//! object, and zeroized, since the object may be a Secret.
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use bytes::Bytes;
+use serde_json::Value;
+use zeroize::Zeroizing;
+
+/// The bytes of objects that others hold too: sources and manifests, a few dozen at a time.
+#[derive(Default)]
+pub(super) struct Bodies(pub(super) Mutex<Vec<(Weak<Value>, Bytes)>>);
+
+impl Bodies {
+    /// The bytes of an object. Those of an object that only the caller holds are not kept: no other runtime gets it.
+    pub(super) fn serialize(&self, object: &Arc<Value>) -> Bytes {
+        if Arc::strong_count(object) == 1 {
+            return serialize(object);
+        }
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // As long as an entry exists, no other object can have the address of its own.
+        kept.retain(|(known, _)| known.strong_count() > 0);
+        let known = kept
+            .iter()
+            .find(|(known, _)| known.as_ptr() == Arc::as_ptr(object));
+        if let Some((_, bytes)) = known {
+            return bytes.clone();
+        }
+        let bytes = serialize(object);
+        kept.push((Arc::downgrade(object), bytes.clone()));
+        bytes
+    }
+}
+
+/// A value as JSON, which is zeroized when it is dropped.
+pub(super) fn serialize(value: &Value) -> Bytes {
+    let mut length = Length(0);
+    let mut bytes = Zeroizing::new(Vec::new());
+    // Neither writer fails. With capacity for all of it: growing would leave copies behind.
+    let _ = serde_json::to_writer(&mut length, value);
+    bytes.reserve_exact(length.0);
+    let _ = serde_json::to_writer(&mut *bytes, value);
+    Bytes::from_owner(bytes)
+}
+
+/// Counts what is written.
+struct Length(usize);
+
+impl io::Write for Length {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

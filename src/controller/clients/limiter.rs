@@ -1,0 +1,53 @@
+//! A limit of how many reconciles do something at the same time.
+//!
+//! Invariants: permits are given in the order of asking. Whoever holds one for longer than `slow_after` moves to a second
+//! set of permits of the same size: the limit bounds work, and a reconcile of an unreachable runtime does no work, it
+//! only waits. When the second set is used up too, slow holders keep their permits, so that the total stays bounded by
+//! twice the size.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// A limit with a second set of permits for slow holders; see the module.
+pub(crate) struct RequestLimiter {
+    permits: Arc<Semaphore>,
+    slow: Arc<Semaphore>,
+    slow_after: Duration,
+}
+
+/// A permit of a [`RequestLimiter`]. `None` means that its semaphore was closed, which does not happen.
+pub(crate) type Permit = Option<OwnedSemaphorePermit>;
+
+impl RequestLimiter {
+    /// A limit of `size`; what takes longer than `slow_after` moves to the second set.
+    pub(crate) fn new(size: usize, slow_after: Duration) -> Self {
+        Self {
+            permits: Arc::new(Semaphore::new(size)),
+            slow: Arc::new(Semaphore::new(size)),
+            slow_after,
+        }
+    }
+
+    /// Waits for a permit.
+    pub(crate) async fn enter(&self) -> Permit {
+        self.permits.clone().acquire_owned().await.ok()
+    }
+
+    /// Runs work under a permit, and moves it to the second set when it is slow.
+    pub(crate) async fn hold<F: Future>(&self, permit: Permit, work: F) -> F::Output {
+        let mut work = std::pin::pin!(work);
+        if let Ok(output) = tokio::time::timeout(self.slow_after, &mut work).await {
+            return output;
+        }
+        let _kept = match self.slow.clone().try_acquire_owned() {
+            Ok(slow) => {
+                drop(permit);
+                Some(slow)
+            }
+            Err(_) => permit,
+        };
+        work.await
+    }
+}

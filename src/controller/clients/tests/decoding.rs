@@ -1,0 +1,77 @@
+//! What is read of a response.
+
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::clients::decode::{check, read};
+
+fn object(manager: &str) -> Value {
+    json!({
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": "a", "generation": 3, "deletionTimestamp": null, "labels": {"fieldsV1": "a label"},
+            "managedFields": [
+                {"fieldsType": "FieldsV1", "fieldsV1": {"f:data": {"f:k": {}}}, "manager": manager},
+                {"fieldsV1": {"f:data": {}}, "manager": "other", "operation": "Apply"},
+            ],
+        },
+        "data": {"metadata": {"managedFields": [{"fieldsV1": {}}]}, "number": -1.5, "truth": true},
+    })
+}
+
+fn without(mut object: Value) -> Value {
+    for owner in object["metadata"]["managedFields"].as_array_mut().unwrap() {
+        owner.as_object_mut().unwrap().remove("fieldsV1");
+    }
+    object
+}
+
+fn list(items: &[Value]) -> Value {
+    json!({"kind": "List", "metadata": {"resourceVersion": "1"}, "items": items})
+}
+
+fn read_text(value: &Value, owners: Owners<'_>) -> Value {
+    read(value.to_string().as_bytes(), owners).unwrap()
+}
+
+#[test]
+fn fields_of_owners_are_left_out_and_nothing_else() {
+    let (whole, slim) = (object("us"), without(object("us")));
+    assert_eq!(read_text(&whole, Owners::Whole), whole);
+    assert_eq!(read_text(&whole, Owners::With("installer")), slim);
+    let (whole, slim) = (list(&[whole]), list(&[slim]));
+    assert_eq!(read_text(&whole, Owners::With("installer")), slim);
+}
+
+#[test]
+fn where_the_manager_owns_something_all_owners_are_as_sent() {
+    let mine = object("installer");
+    assert_eq!(read_text(&mine, Owners::With("installer")), mine);
+    let among_others = list(&[object("us"), mine]);
+    assert_eq!(
+        read_text(&among_others, Owners::With("installer")),
+        among_others
+    );
+}
+
+#[rstest]
+#[case::text(json!("text"))]
+#[case::list(json!([1, {"metadata": 2}]))]
+#[case::no_metadata(json!({"metadata": null, "items": {"a": 1}}))]
+#[case::no_owners(json!({"metadata": {"managedFields": [null, 7, "x", {"manager": 1}]}}))]
+fn what_has_another_shape_is_read_as_it_is(#[case] strange: Value) {
+    assert_eq!(read_text(&strange, Owners::With("installer")), strange);
+}
+
+#[rstest]
+#[case::nothing("")]
+#[case::broken(r#"{"metadata": {"managedFields": ["#)]
+#[case::more(r#"{"a": 1} {"b": 2}"#)]
+fn what_is_not_json_is_refused(#[case] text: &str) {
+    for owners in [Owners::Whole, Owners::With("us")] {
+        let refused = read(text.as_bytes(), owners);
+        assert!(matches!(refused, Err(CallError::NotJson)), "{refused:?}");
+    }
+    assert!(matches!(check(text.as_bytes()), Err(CallError::NotJson)));
+}

@@ -1,0 +1,52 @@
+//! Permits of the limiter.
+
+use std::future::pending;
+use std::sync::Arc;
+
+use futures::FutureExt as _;
+
+use super::*;
+
+const SLOW_AFTER: Duration = Duration::from_secs(1);
+
+#[tokio::test(start_paused = true)]
+async fn slow_holders_release_permits_until_the_second_set_is_used_up() {
+    let limiter = Arc::new(RequestLimiter::new(2, SLOW_AFTER));
+    let mut stalled = Vec::new();
+    for _ in 0..4 {
+        let permit = limiter.enter().await;
+        let limiter = limiter.clone();
+        stalled.push(tokio::spawn(async move {
+            limiter.hold(permit, pending::<()>()).await;
+        }));
+    }
+    assert!(limiter.enter().now_or_never().is_none());
+    // Two hold a permit of the second set, two keep theirs.
+    tokio::time::sleep(SLOW_AFTER * 10).await;
+    assert!(limiter.enter().now_or_never().is_none());
+    stalled.pop().unwrap().abort();
+    let _permit = limiter.enter().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn permits_are_given_in_the_order_of_asking() {
+    let limiter = Arc::new(RequestLimiter::new(1, SLOW_AFTER));
+    let (served, mut order) = tokio::sync::mpsc::unbounded_channel();
+    let first = limiter.enter().await;
+    for index in 0..20 {
+        let limiter = limiter.clone();
+        let served = served.clone();
+        tokio::spawn(async move {
+            let permit = limiter.enter().await;
+            served.send(index).unwrap();
+            limiter
+                .hold(permit, tokio::time::sleep(SLOW_AFTER / 10))
+                .await;
+        });
+        tokio::task::yield_now().await;
+    }
+    drop(first);
+    for index in 0..20 {
+        assert_eq!(order.recv().await, Some(index));
+    }
+}
