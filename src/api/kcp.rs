@@ -75,6 +75,9 @@ pub const OWNER_RUNTIME_ID: &str = "runtimeID";
 /// Key of [`OWNER_CONFIG_MAP`]: the control plane, as a hash of its `kube-system` UID.
 pub const OWNER_CONTROL_PLANE: &str = "controlPlaneID";
 
+/// Key of [`OWNER_CONFIG_MAP`]: the inventory, one line per object that the controller has applied, before it applies it.
+pub const OWNER_INVENTORY: &str = "inventory";
+
 /// ConfigMap on KCP in which the progress of the rollout stands.
 pub const ROLLOUT: &str = "rt-bootstrapper-rollout";
 

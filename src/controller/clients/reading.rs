@@ -7,6 +7,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use policy::sync::fields::Manager;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
@@ -14,20 +15,20 @@ use serde_json::{Map, Value};
 use super::error::CallError;
 
 /// Which fields are whose, in what is read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Owners<'a> {
+#[derive(Clone, Copy, Debug)]
+pub enum Owners {
     /// As sent.
     Whole,
-    /// Only where this manager owns something; the other owners are then as sent, too. Else their names alone.
-    With(&'a str),
+    /// Only where such a manager owns something; the other owners are then as sent, too. Else their names alone.
+    With(fn(Manager<'_>) -> bool),
 }
 
 /// Reads an object, or a list of them.
-pub(super) fn read(body: &[u8], owners: Owners<'_>) -> Result<Value, CallError> {
+pub(super) fn read(body: &[u8], owners: Owners) -> Result<Value, CallError> {
     let keeps = match owners {
         Owners::Whole => true,
         // Of another shape than expected: whoever reads it shall see it as it is.
-        Owners::With(manager) => parse::<Head<'_>>(body).map_or(true, |it| it.has(manager)),
+        Owners::With(is_meant) => parse::<Head<'_>>(body).map_or(true, |it| it.has(is_meant)),
     };
     if keeps {
         return parse(body);
@@ -75,15 +76,25 @@ struct Metadata<'a> {
 struct Owner<'a> {
     #[serde(borrow, default)]
     manager: Cow<'a, str>,
+    #[serde(borrow, default)]
+    operation: Cow<'a, str>,
+    #[serde(borrow, default)]
+    subresource: Cow<'a, str>,
 }
 
 impl Head<'_> {
-    fn has(&self, manager: &str) -> bool {
+    fn has(&self, is_meant: fn(Manager<'_>) -> bool) -> bool {
         let items = self.items.iter().map(|it| &it.metadata);
         items
             .chain([&self.metadata])
             .flat_map(|it| &it.managed_fields)
-            .any(|it| it.manager == manager)
+            .any(|it| {
+                is_meant(Manager {
+                    name: &it.manager,
+                    operation: &it.operation,
+                    subresource: &it.subresource,
+                })
+            })
     }
 }
 
@@ -194,13 +205,18 @@ mod tests {
 
     use super::*;
 
+    const INSTALLERS: Owners = Owners::With(|it| {
+        (it.name, it.operation, it.subresource) == ("installer", "Update", "scale")
+    });
+
     fn object(manager: &str) -> Value {
         json!({
             "kind": "ConfigMap",
             "metadata": {
                 "name": "a", "generation": 3, "deletionTimestamp": null, "labels": {"fieldsV1": "a label"},
                 "managedFields": [
-                    {"fieldsType": "FieldsV1", "fieldsV1": {"f:data": {"f:k": {}}}, "manager": manager},
+                    {"fieldsType": "FieldsV1", "fieldsV1": {"f:data": {"f:k": {}}}, "manager": manager,
+                     "operation": "Update", "subresource": "scale"},
                     {"fieldsV1": {"f:data": {}}, "manager": "other", "operation": "Apply"},
                 ],
             },
@@ -219,7 +235,7 @@ mod tests {
         json!({"kind": "List", "metadata": {"resourceVersion": "1"}, "items": items})
     }
 
-    fn read_text(value: &Value, owners: Owners<'_>) -> Value {
+    fn read_text(value: &Value, owners: Owners) -> Value {
         read(value.to_string().as_bytes(), owners).unwrap()
     }
 
@@ -227,20 +243,17 @@ mod tests {
     fn fields_of_owners_are_left_out_and_nothing_else() {
         let (whole, slim) = (object("us"), without(object("us")));
         assert_eq!(read_text(&whole, Owners::Whole), whole);
-        assert_eq!(read_text(&whole, Owners::With("installer")), slim);
+        assert_eq!(read_text(&whole, INSTALLERS), slim);
         let (whole, slim) = (list(&[whole]), list(&[slim]));
-        assert_eq!(read_text(&whole, Owners::With("installer")), slim);
+        assert_eq!(read_text(&whole, INSTALLERS), slim);
     }
 
     #[test]
     fn where_the_manager_owns_something_all_owners_are_as_sent() {
         let mine = object("installer");
-        assert_eq!(read_text(&mine, Owners::With("installer")), mine);
+        assert_eq!(read_text(&mine, INSTALLERS), mine);
         let among_others = list(&[object("us"), mine]);
-        assert_eq!(
-            read_text(&among_others, Owners::With("installer")),
-            among_others
-        );
+        assert_eq!(read_text(&among_others, INSTALLERS), among_others);
     }
 
     #[rstest]
@@ -249,7 +262,7 @@ mod tests {
     #[case::no_metadata(json!({"metadata": null, "items": {"a": 1}}))]
     #[case::no_owners(json!({"metadata": {"managedFields": [null, 7, "x", {"manager": 1}]}}))]
     fn what_has_another_shape_is_read_as_it_is(#[case] strange: Value) {
-        assert_eq!(read_text(&strange, Owners::With("installer")), strange);
+        assert_eq!(read_text(&strange, INSTALLERS), strange);
     }
 
     #[rstest]
@@ -257,7 +270,7 @@ mod tests {
     #[case::broken(r#"{"metadata": {"managedFields": ["#)]
     #[case::more(r#"{"a": 1} {"b": 2}"#)]
     fn what_is_not_json_is_refused(#[case] text: &str) {
-        for owners in [Owners::Whole, Owners::With("us")] {
+        for owners in [Owners::Whole, Owners::With(|it| it.name == "us")] {
             let refused = read(text.as_bytes(), owners);
             assert!(matches!(refused, Err(CallError::NotJson)), "{refused:?}");
         }

@@ -25,7 +25,7 @@ use super::{FleetOptions, Shared};
 #[derive(Clone)]
 pub struct Remote {
     inner: Arc<Inner>,
-    owners: Owners<'static>,
+    owners: Owners,
 }
 
 pub(super) struct Inner {
@@ -45,7 +45,7 @@ impl Remote {
 
     /// The same client, which reads no more than this of what it is told about owners of fields.
     #[must_use]
-    pub fn with_owners(self, owners: Owners<'static>) -> Self {
+    pub fn with_owners(self, owners: Owners) -> Self {
         Self { owners, ..self }
     }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::pass::{Assignment, Common, pass};
 
+mod adoption;
 mod changes;
 mod clusters;
 mod compatibility;

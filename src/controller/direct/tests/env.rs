@@ -37,6 +37,9 @@ pub(super) const INSTALL: [&str; 7] = [
     "apply mutatingwebhookconfigurations rt-bootstrapper",
 ];
 
+/// A version of the webhook with one object more.
+pub(super) const OLD_VERSION: &str = "0.0.9";
+
 /// Every write.
 const WRITES: &str = "create|update|patch|apply|delete";
 
@@ -112,6 +115,12 @@ fn manifests(settings: &WebhookSettings, named_secret: Option<&str>) -> Result<V
         })
     });
     let mut all: Vec<Value> = role.into_iter().collect();
+    if version == OLD_VERSION {
+        all.push(json!({
+            "apiVersion": "v1", "kind": "ServiceAccount",
+            "metadata": {"name": "rt-bootstrapper-legacy", "namespace": "kyma-system"},
+        }));
+    }
     all.extend([
         json!({
             "apiVersion": "v1", "kind": "ServiceAccount",
