@@ -23,57 +23,19 @@ use super::target::Target;
 const MAX_LINES: usize = 128;
 
 /// Objects of the public manifests that ours do not have, under the names that the public kustomization gives them
-/// (<https://github.com/kyma-project/rt-bootstrapper/tree/main/config>): `apiVersion`, `kind`, namespace, name.
-const PUBLIC_LEFTOVERS: [[&str; 4]; 7] = [
-    // Scrapers find the Pods of our webhook by the port of its own Service.
-    [
-        "v1",
-        "Service",
-        SKR_NAMESPACE,
-        "rt-bootstrapper-controller-manager-metrics-service",
-    ],
-    // Our webhook has a Lease with its own Role.
-    [
-        RBAC,
-        "Role",
-        SKR_NAMESPACE,
-        "rt-bootstrapper-leader-election-role",
-    ],
-    [
-        RBAC,
-        "RoleBinding",
-        SKR_NAMESPACE,
-        "rt-bootstrapper-leader-election-rolebinding",
-    ],
-    // They would give the ServiceAccount, which has the same name, permissions that our webhook does not need: reviews of
-    // tokens, and the deletion of Pods.
-    [
-        RBAC,
-        "ClusterRoleBinding",
-        "",
-        "rt-bootstrapper-metrics-auth-rolebinding",
-    ],
-    [
-        RBAC,
-        "RoleBinding",
-        SKR_NAMESPACE,
-        "rt-bootstrapper-pod-restarter-rolebinding",
-    ],
-    [
-        RBAC,
-        "RoleBinding",
-        "istio-system",
-        "rt-bootstrapper-pod-restarter-rolebinding",
-    ],
-    [
-        RBAC,
-        "ClusterRole",
-        "",
-        "rt-bootstrapper-pod-restarter-role",
-    ],
+/// (<https://github.com/kyma-project/rt-bootstrapper/tree/main/config>), as lines of an inventory. All give permissions to the
+/// ServiceAccount, which has the same name here, and which our webhook does not need.
+const PUBLIC_LEFTOVERS: [&str; 6] = [
+    // Leader election, of which ours has a Role of its own.
+    "rbac.authorization.k8s.io/v1 Role kyma-system/rt-bootstrapper-leader-election-role",
+    "rbac.authorization.k8s.io/v1 RoleBinding kyma-system/rt-bootstrapper-leader-election-rolebinding",
+    // Reviews of tokens, for metrics behind authentication.
+    "rbac.authorization.k8s.io/v1 ClusterRoleBinding rt-bootstrapper-metrics-auth-rolebinding",
+    // Deletion of Pods, after a change of the trust bundle.
+    "rbac.authorization.k8s.io/v1 RoleBinding kyma-system/rt-bootstrapper-pod-restarter-rolebinding",
+    "rbac.authorization.k8s.io/v1 RoleBinding istio-system/rt-bootstrapper-pod-restarter-rolebinding",
+    "rbac.authorization.k8s.io/v1 ClusterRole rt-bootstrapper-pod-restarter-role",
 ];
-
-const RBAC: &str = "rbac.authorization.k8s.io/v1";
 
 /// The ServiceAccount of the public webhook, and of ours.
 const ACCOUNT: &str = "rt-bootstrapper-controller-manager";
@@ -139,12 +101,7 @@ fn is_adoption(observed: &Observed) -> bool {
 }
 
 fn leftovers() -> impl Iterator<Item = Target> {
-    PUBLIC_LEFTOVERS
-        .iter()
-        .filter_map(|[version, kind, namespace, name]| {
-            let separator = if namespace.is_empty() { "" } else { "/" };
-            Target::of_line(&format!("{version} {kind} {namespace}{separator}{name}"))
-        })
+    PUBLIC_LEFTOVERS.into_iter().filter_map(Target::of_line)
 }
 
 /// Whether an object is certainly of the public manifests: by its name, and by its label, its manager, or that all it does is

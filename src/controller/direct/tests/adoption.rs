@@ -8,7 +8,7 @@ use super::runtime_cluster::{BARE, RuntimeCluster};
 
 const LEGACY: &str = "serviceaccounts kyma-system/rt-bootstrapper-legacy";
 const MARKER: &str = "configmaps kyma-system/rt-bootstrapper-owner";
-const METRICS: &str = "rt-bootstrapper-controller-manager-metrics-service";
+const RESTARTER: &str = "rt-bootstrapper-pod-restarter-role";
 const INVENTORY: &str = "apply configmaps kyma-system/rt-bootstrapper-owner";
 
 /// The Deployment of the public manifests as far as it differs, and who owns its fields.
@@ -59,15 +59,11 @@ async fn adopted_deployment_has_only_fields_of_the_manifest(#[case] managers: Va
     let mut env = Env::new();
     let cluster = env.add("a").await;
     cluster.put(&public_deployment(&managers));
-    let service = json!({
-        "apiVersion": "v1", "kind": "Service",
-        "metadata": {
-            "name": METRICS, "namespace": "kyma-system",
-            "labels": {"app.kubernetes.io/name": "rt-bootstrapper"},
-        },
-        "spec": {"ports": [{"port": 8080}]},
-    });
-    cluster.put(&service);
+    cluster.put(&json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": RESTARTER, "labels": {"app.kubernetes.io/name": "rt-bootstrapper"}},
+        "rules": [],
+    }));
     env.start();
     env.until_ready("a").await;
     env.settle().await;
@@ -76,12 +72,8 @@ async fn adopted_deployment_has_only_fields_of_the_manifest(#[case] managers: Va
         assert_eq!(pod["containers"][0][field], Value::Null, "{pod}");
     }
     assert_eq!(pod["volumes"], Value::Null, "{pod}");
-    assert!(
-        cluster
-            .find(&format!("services kyma-system/{METRICS}"))
-            .is_none()
-    );
-    assert!(!inventory(&cluster).contains(METRICS));
+    assert!(cluster.find(&format!("clusterroles {RESTARTER}")).is_none());
+    assert!(!inventory(&cluster).contains(RESTARTER));
     cluster.take();
     env.pass("a").await;
     assert_eq!(cluster.take(), [""; 0]);
