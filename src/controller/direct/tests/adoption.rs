@@ -1,5 +1,7 @@
 //! What KIM left on a runtime, and what an earlier version of the controller left there.
 
+pub(super) mod public;
+
 use rstest::rstest;
 use serde_json::{Value, json};
 

@@ -16,6 +16,7 @@ use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 
 use super::super::*;
+use super::adoption::public::{REAL, real};
 pub(super) use super::content::{Content, salt};
 use super::runtime_cluster::{PKI, RuntimeCluster};
 use crate::clients::{FleetMetrics, FleetOptions, Rate};
@@ -38,7 +39,7 @@ pub(super) const INSTALL: [&str; 7] = [
 ];
 
 /// A version of the webhook with one object more.
-pub(super) const OLD_VERSION: &str = "0.0.9";
+pub(super) const OLD_VERSION: &str = "0.0.8";
 
 /// Every write.
 const WRITES: &str = "create|update|patch|apply|delete";
@@ -101,6 +102,9 @@ fn manifests(settings: &WebhookSettings, named_secret: Option<&str>) -> Result<V
     let version = image.rsplit(':').next().unwrap();
     if version == "broken" {
         return Err("no such image".to_owned());
+    }
+    if version == REAL {
+        return Ok(real());
     }
     let labels = json!({"app": "rt-bootstrapper"});
     let mut container = json!({"name": "manager", "image": image});
