@@ -50,6 +50,15 @@ async fn write(cluster: &RuntimeCluster, object: &Value, manager: &str, how: &Me
     cluster.client().request_text(request).await.unwrap();
 }
 
+/// Creates the objects of the public manifests.
+async fn create(cluster: &RuntimeCluster) -> Vec<Value> {
+    let public: Vec<Value> = serde_saphyr::from_multiple(PUBLIC).unwrap();
+    for object in &public {
+        write(cluster, object, "manager", &Method::POST).await;
+    }
+    public
+}
+
 /// The object as the API server has it, without what is its own.
 fn bare(mut object: Value) -> Value {
     let metadata = object["metadata"].as_object_mut().unwrap();
@@ -69,10 +78,7 @@ async fn adopted_runtime_is_like_one_on_which_the_webhook_was_installed() {
     env.image = format!("registry.example/webhook:{REAL}");
     let adopted = env.add("a").await;
     let installed = env.add("b").await;
-    let public: Vec<Value> = serde_saphyr::from_multiple(PUBLIC).unwrap();
-    for object in &public {
-        write(&adopted, object, "manager", &Method::POST).await;
-    }
+    let public = create(&adopted).await;
     let mut configuration = public
         .iter()
         .find(|it| it["kind"] == "MutatingWebhookConfiguration")
@@ -116,4 +122,34 @@ async fn adopted_runtime_is_like_one_on_which_the_webhook_was_installed() {
     let left = |it: &String| !installed.inventory().contains(it);
     let left: Vec<String> = adopted.inventory().into_iter().filter(left).collect();
     assert_eq!(left, ["clusterroles rt-bootstrapper-metrics-auth-role"]);
+}
+
+/// KIM upgrades a webhook by applying its manifests.
+#[tokio::test]
+async fn orphaned_runtime_is_like_one_of_kim_once_kim_upgrades_it() {
+    let mut env = Env::new();
+    env.image = format!("registry.example/webhook:{REAL}");
+    let adopted = env.add("a").await;
+    let never = RuntimeCluster::new("cluster-never").await;
+    let public = create(&adopted).await;
+    create(&never).await;
+    let policy = json!({"spec": {"deletionPolicy": "Orphan"}});
+    env.kcp.merge("runtimebootstrappers", "a", &policy);
+    env.start();
+    env.until_ready("a").await;
+    env.kcp.delete("runtimebootstrappers", "a");
+    let is_gone = |it: &Env| it.kcp.object("runtimebootstrappers", "a").is_none();
+    env.until("the resource is gone", is_gone).await;
+    for object in &public {
+        write(&adopted, object, "kim-bootstrapper", &Method::PATCH).await;
+        let target = Target::of(object).unwrap();
+        let live = |cluster: &RuntimeCluster| {
+            let namespace = target.namespace().unwrap_or_default();
+            let (_, plural) = target.resource();
+            let mut live = bare(cluster.get(plural, namespace, target.name()).unwrap());
+            live["metadata"]["managedFields"] = Value::Null;
+            live
+        };
+        assert_eq!(live(&adopted), live(&never));
+    }
 }
