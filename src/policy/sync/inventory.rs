@@ -53,7 +53,7 @@ pub(super) fn written<'t>(targets: impl IntoIterator<Item = &'t Target>) -> Stri
     lines.into_iter().map(|line| line + "\n").collect()
 }
 
-/// What may be on the runtime besides today's manifests and sources, and what a thorough reconcile has to read: entries of
+/// What may be on the runtime besides the current manifests and sources, and what a thorough reconcile has to read: entries of
 /// the inventory, and at adoption the objects that the public manifests have and ours do not.
 #[must_use]
 pub fn candidates(
@@ -75,7 +75,7 @@ pub fn candidates(
     candidates
 }
 
-/// Whether a candidate is to be deleted when today's manifests are installed. A source that was synchronized under another
+/// Whether a candidate is to be deleted when the current manifests are installed. A source that was synchronized under another
 /// name stays: Pods may mount it.
 pub(super) fn is_obsolete(target: &Target, live: &Value) -> bool {
     let is_manifest = annotation(live, MANIFEST_HASH).is_some() && is_applied(live);
