@@ -20,7 +20,10 @@ Feature: Migration of a runtime between the modes
     When Runtime "two" is migrated to mode direct
     Then RuntimeBootstrapper "two" has condition Ready=True with reason "Ready"
     And no object on runtime "two" has fields of field manager "kim-bootstrapper"
-    And the Pods of the webhook on runtime "two" are not replaced
+    And field spec.template.spec.volumes of Deployment "kyma-system/rt-bootstrapper-controller-manager" on runtime "two" is null
+    And field webhooks.0.objectSelector of MutatingWebhookConfiguration "rt-bootstrapper-mutating-webhook-configuration" on runtime "two" is {}
+    And field manager "rt-bootstrapper-webhook" owns only field "caBundle" of MutatingWebhookConfiguration "rt-bootstrapper-mutating-webhook-configuration" on runtime "two"
+    And ClusterRole "rt-bootstrapper-pod-restarter-role" on runtime "two" does not exist
 
   @node
   Scenario: A migration to mode signal orphans the objects of the controller

@@ -158,17 +158,27 @@ pub const LARGEST_RELEASE: u64 = 16_000_000;
 
 /// The image of a component, built if the daemon lacks it.
 pub async fn product(role: Role) -> anyhow::Result<Image> {
-    let (binary, role) = (binary(Profile::E2e).await?, name_of(&role));
-    let dockerfile = workspace::root().join("Dockerfile");
+    let role = name_of(&role);
+    let options = ["--build-arg", "BINARY=prebuilt", "--target", &role];
+    of_binary("Dockerfile", &role, &options).await
+}
+
+/// The image that stands for the public webhook: the product's binary as `/manager`. Built if the daemon lacks it.
+pub async fn public_webhook() -> anyhow::Result<Image> {
+    of_binary("harness/images/public-webhook/Dockerfile", "public", &[]).await
+}
+
+async fn of_binary(dockerfile: &str, name: &str, options: &[&str]) -> anyhow::Result<Image> {
+    let binary = binary(Profile::E2e).await?;
+    let dockerfile = workspace::root().join(dockerfile);
     let tag = content_tag([binary.as_path(), &dockerfile])?;
-    let reference = format!("localhost/{BINARY}-{role}:{tag}");
+    let reference = format!("localhost/{BINARY}-{name}:{tag}");
     if let Some(image) = Image::find(&reference).await? {
         return Ok(image);
     }
     let folder = context()?;
     std::fs::copy(&binary, folder.path().join(BINARY))?;
-    let options = ["--build-arg", "BINARY=prebuilt", "--target", &role];
-    Image::build(&reference, (&dockerfile, folder.path()), &options).await
+    Image::build(&reference, (&dockerfile, folder.path()), options).await
 }
 
 const BINARY: &str = "runtime-bootstrapper";

@@ -3,7 +3,7 @@
 mod bootstrapper;
 mod runtime;
 
-pub use bootstrapper::Bootstrapper;
+pub use bootstrapper::{Bootstrapper, public_webhook};
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -75,6 +75,9 @@ pub const OWNER_RUNTIME_ID: &str = "runtimeID";
 /// Key of [`OWNER_CONFIG_MAP`]: the control plane, as a hash of its `kube-system` UID.
 pub const OWNER_CONTROL_PLANE: &str = "controlPlaneID";
 
+/// Key of [`OWNER_CONFIG_MAP`]: the inventory, one line per object that the controller has applied, before it applies it.
+pub const OWNER_INVENTORY: &str = "inventory";
+
 /// Annotation on a `RuntimeBootstrapper` that accepts a rebuilt cluster: the UID of the new `kube-system`.
 pub const ACCEPT_CLUSTER_UID_ANNOTATION: &str =
     "rt-bootstrapper.kyma-project.io/accept-cluster-uid";

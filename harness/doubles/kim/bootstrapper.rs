@@ -111,6 +111,11 @@ impl Bootstrapper {
     }
 }
 
+/// What KIM installs on a runtime, in the shape of the public manifests, with an image that has our binary as `/manager`.
+pub fn public_webhook(image: &str) -> Result<Vec<Value>> {
+    documents(&include_str!("webhook.yaml").replace("image: IMAGE", &format!("image: {image}")))
+}
+
 fn documents(text: &str) -> Result<Vec<Value>> {
     let pieces = text.split("---").map(|piece| {
         let document: Option<Value> = serde_saphyr::from_str(piece).context("not YAML")?;
@@ -175,6 +180,21 @@ mod tests {
         );
         let broken = "kind: A\ndata: {ca: \"-----BEGIN CERTIFICATE-----\"}\n";
         assert!(documents(broken).is_err());
+    }
+
+    #[test]
+    fn public_manifests_have_what_the_manifests_of_the_controller_do_not_name() {
+        let manifests = public_webhook("localhost/webhook:1").unwrap();
+        let of = |kind: &str| manifests.iter().find(|it| it["kind"] == kind).unwrap();
+        let pod = &of("Deployment")["spec"]["template"]["spec"];
+        assert_eq!(pod["containers"][0]["image"], "localhost/webhook:1");
+        assert_eq!(pod["containers"][0]["command"], json!(["/manager"]));
+        assert_eq!(pod["volumes"][0]["name"], "rt-bootstrapper-config");
+        let entry = &of("MutatingWebhookConfiguration")["webhooks"][0];
+        assert_eq!(
+            entry["objectSelector"]["matchExpressions"][0]["operator"],
+            "NotIn"
+        );
     }
 
     #[rstest::rstest]

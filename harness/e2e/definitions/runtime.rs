@@ -6,7 +6,7 @@ use api::kcp::{FORCE_RECONCILE_KEY, MODE_DIRECT, MODE_LABEL, MODE_SIGNAL, OWNER_
 
 use super::prelude::*;
 use crate::synchronization::control_plane::{Runtime, named_config_map, runtime_path};
-use crate::synchronization::kim::Destination;
+use crate::synchronization::kim::{Destination, apply_configuration};
 use crate::synchronization::{Clusters, RUNTIMES, number};
 
 /// The environment of the scenario; the first call makes the end of the scenario wait for the controller.
@@ -245,13 +245,14 @@ async fn contains(scenario: &mut Scenario, runtime: Runtime, content: &str) -> R
     env.kcp.put_kubeconfig(&runtime, &text).await
 }
 
-/// The webhook and the sources as KIM writes them, and every replica of the webhook uses the sources.
+/// The public webhook and the sources as KIM writes them: every replica uses the sources, and the webhook has applied its
+/// configuration.
 #[given(expr = "runtime {string} installed by KIM")]
 async fn installed_by_kim(scenario: &mut Scenario, name: String) -> Result {
     incomplete(scenario, &name, None, "webhook").await?;
     let env = synchronization(scenario)?;
     let (runtime, cluster) = (env.runtime(&name)?, env.cluster(&name)?);
-    let (api, manifests) = (cluster.api.clone(), env.controller.webhook().await?);
+    let (api, manifests) = (cluster.api.clone(), env.public_webhook()?);
     let destination = Destination { api, manifests };
     env.kim()?.serve(&runtime.name, destination);
     let signal = json!({ "metadata": { "labels": { (FORCE_RECONCILE_KEY): "true" } } });
@@ -262,8 +263,8 @@ async fn installed_by_kim(scenario: &mut Scenario, name: String) -> Result {
         cluster.has(source, &original).await?;
         cluster.uses(source, &original).await?;
     }
-    let pods = cluster.webhook_pods().await?;
-    env.state().pod_uids = Some(pods);
+    cluster.is_registered().await?;
+    apply_configuration(&cluster.api).await?;
     record(scenario).await
 }
 
@@ -285,6 +286,8 @@ async fn migrated(scenario: &mut Scenario, name: String, mode: String) -> Result
         .await?;
     } else {
         env.is_synchronized(&runtime).await?;
+        let pods = env.cluster_of(&runtime)?.webhook_pods().await?;
+        env.state().pod_uids = Some(pods);
     }
     env.record_reconciles();
     Ok(())

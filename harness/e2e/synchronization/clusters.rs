@@ -8,6 +8,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, ensure};
 use api::kcp::{CONTENT_HASH, KCP_NAMESPACE, MODE_DIRECT, WEBHOOK_DEPLOYMENT};
 use api::names::SKR_NAMESPACE;
+use serde_json::Value;
 
 use super::control_plane::{
     ControlPlane, Runtime, bootstrappers_path, named_config_map, runtime_path,
@@ -31,11 +32,17 @@ pub struct Clusters {
     pub(crate) kcp: ControlPlane,
     pub(crate) runtimes: [RuntimeCluster; 2],
     pub(crate) controller: Controller,
+    /// Image that stands for the public webhook.
+    public: String,
 }
 
 impl Clusters {
     /// Starts clusters whose names have a suffix.
-    pub(crate) async fn with(fixtures: Arc<Fixtures>, image: &Image, suffix: &str) -> Result<Self> {
+    pub(crate) async fn with(
+        fixtures: Arc<Fixtures>,
+        [image, public]: [&Image; 2],
+        suffix: &str,
+    ) -> Result<Self> {
         let start = |name| {
             let options = ClusterOptions::new(&format!("{name}-{suffix}"));
             Box::pin(fixtures.cluster(options))
@@ -43,6 +50,8 @@ impl Clusters {
         let clusters = async { tokio::try_join!(start("kcp"), start("skr-one"), start("skr-two")) };
         let (kcp, one, two) = progress::show("start three clusters", clusters).await?;
         kcp.load_image(image).await?;
+        one.load_image(public).await?;
+        two.load_image(public).await?;
         let webhook = &fixtures.webhook.reference;
         let clusters = Self {
             controller: Controller::new(&image.reference, webhook),
@@ -54,6 +63,7 @@ impl Clusters {
                 RuntimeCluster::of(one).await?,
                 RuntimeCluster::of(two).await?,
             ],
+            public: public.reference.clone(),
             fixtures,
         };
         let install = Box::pin(clusters.install());
@@ -122,12 +132,18 @@ impl Clusters {
         cluster.has_one_revision().await
     }
 
+    /// The manifests of the public webhook, as KIM installs them.
+    pub(crate) fn public_webhook(&self) -> Result<Vec<Value>> {
+        doubles::kim::public_webhook(&self.public)
+    }
+
     /// Deletes a Runtime of a scenario, and what is on its cluster.
     pub(crate) async fn remove(&self, runtime: &Runtime) -> Result<()> {
         self.kcp.remove(runtime).await?;
         match runtime.cluster {
             Some(number) => {
-                let manifests = self.controller.webhook().await?;
+                let own = self.controller.webhook().await?;
+                let manifests = [self.public_webhook()?, own].concat();
                 self.runtimes[number].clear(&manifests).await
             }
             None => Ok(()),

@@ -3,7 +3,8 @@
 //!
 //! Like the public manager (<https://github.com/kyma-project/infrastructure-manager>) it removes the key before it reads the
 //! sources, and skips a Runtime that is suspended or being deleted. Unlike the public manager it deletes the copy of a source
-//! that was deleted on KCP. Nothing of Gardener is part of it.
+//! that was deleted on KCP. Nothing of Gardener is part of it. It creates objects of the manifests under the default manager,
+//! and applies those that exist.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -13,7 +14,9 @@ use api::kcp::{
     FORCE_RECONCILE_KEY, KCP_NAMESPACE, KIM_FIELD_MANAGER, RUNTIME_GROUP, RUNTIME_KIND,
     RUNTIME_PLURAL, RUNTIME_VERSION, SUSPEND_RECONCILIATION,
 };
+use api::names::CA_BUNDLE_MANAGER;
 use futures::StreamExt as _;
+use http::Method;
 use kube::api::{ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;
 use kube::runtime::{WatchStreamExt as _, watcher};
@@ -22,7 +25,7 @@ use serde_json::{Value, json};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::control_plane::{ControlPlane, runtime_path};
-use super::runtime_cluster::deployment_path;
+use super::runtime_cluster::{deployment_path, webhook_path};
 use super::source::{Source, content};
 use crate::client::Client;
 use crate::definitions::PATIENCE;
@@ -148,10 +151,27 @@ impl Destination {
             let name = text("/metadata/name").context("a manifest without a name")?;
             let object = ObjectRef::new(kind, text("/metadata/namespace"), name);
             let path = path(&self.api, &object).await?;
-            self.api.apply(KIM_FIELD_MANAGER, &path, manifest).await?;
+            if !self.api.find(&path).await?.is_null() {
+                self.api.apply(KIM_FIELD_MANAGER, &path, manifest).await?;
+                continue;
+            }
+            let (collection, _) = path.rsplit_once('/').context("a path without a name")?;
+            let path = format!("{collection}?fieldManager={DEFAULT_MANAGER}");
+            let created = self.api.ask(Method::POST, &path, Some(manifest));
+            created.await?.good_for(path)?;
         }
         Ok(())
     }
+}
+
+/// Applies the webhook configuration as a whole, as the public webhook does when it writes the `caBundle`.
+pub(crate) async fn apply_configuration(api: &Client) -> Result<()> {
+    let path = webhook_path();
+    let mut live = api.get(&path).await?.object;
+    for field in ["managedFields", "resourceVersion"] {
+        live["metadata"][field] = Value::Null;
+    }
+    api.apply(CA_BUNDLE_MANAGER, &path, &live).await
 }
 
 /// An object of KCP without its metadata but the name.
@@ -164,6 +184,9 @@ fn bare(object: &Value) -> Value {
     }
     bare
 }
+
+/// The manager that an API server notes for KIM where KIM names none: its binary, by the `User-Agent`.
+const DEFAULT_MANAGER: &str = "manager";
 
 /// The public manager's default.
 const WORKERS: usize = 25;

@@ -83,9 +83,10 @@ impl ClustersPool {
     pub async fn start(setup: &Setup, selection: &Selection, keep: bool) -> anyhow::Result<Self> {
         let fixtures = Arc::new(Fixtures::prepare(setup, keep).await?);
         let image = images::product(Role::Controller).await?;
+        let public = images::public_webhook().await?;
         let start = |suffix| {
             let fixtures = Arc::clone(&fixtures);
-            Box::pin(Clusters::with(fixtures, &image, suffix))
+            Box::pin(Clusters::with(fixtures, [&image, &public], suffix))
         };
         let suffixes = SUFFIXES.into_iter().take(selection.scenarios);
         let started = futures::future::try_join_all(suffixes.map(start)).await?;

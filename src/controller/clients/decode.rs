@@ -7,6 +7,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use policy::sync::fields::Manager;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
@@ -14,20 +15,20 @@ use serde_json::{Map, Value};
 use super::error::CallError;
 
 /// How much of the ownership of fields is read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Owners<'a> {
+#[derive(Clone, Copy, Debug)]
+pub enum Owners {
     /// As sent.
     Whole,
-    /// As sent where this manager owns something; elsewhere only the names of the owners.
-    With(&'a str),
+    /// As sent where such a manager owns something; elsewhere only the names of the owners.
+    With(fn(Manager<'_>) -> bool),
 }
 
 /// Reads an object, or a list of them.
-pub(super) fn read(body: &[u8], owners: Owners<'_>) -> Result<Value, CallError> {
+pub(super) fn read(body: &[u8], owners: Owners) -> Result<Value, CallError> {
     let keeps = match owners {
         Owners::Whole => true,
         // Of another shape than expected: its reader reports that.
-        Owners::With(manager) => parse::<Head<'_>>(body).map_or(true, |it| it.has(manager)),
+        Owners::With(is_meant) => parse::<Head<'_>>(body).map_or(true, |it| it.has(is_meant)),
     };
     if keeps {
         return parse(body);
@@ -75,15 +76,25 @@ struct Metadata<'a> {
 struct Owner<'a> {
     #[serde(borrow, default)]
     manager: Cow<'a, str>,
+    #[serde(borrow, default)]
+    operation: Cow<'a, str>,
+    #[serde(borrow, default)]
+    subresource: Cow<'a, str>,
 }
 
 impl Head<'_> {
-    fn has(&self, manager: &str) -> bool {
+    fn has(&self, is_meant: fn(Manager<'_>) -> bool) -> bool {
         let items = self.items.iter().map(|it| &it.metadata);
         items
             .chain([&self.metadata])
             .flat_map(|it| &it.managed_fields)
-            .any(|it| it.manager == manager)
+            .any(|it| {
+                is_meant(Manager {
+                    name: &it.manager,
+                    operation: &it.operation,
+                    subresource: &it.subresource,
+                })
+            })
     }
 }
 

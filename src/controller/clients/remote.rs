@@ -28,7 +28,7 @@ pub(super) const CONCURRENT_REQUESTS: usize = 16;
 #[derive(Clone)]
 pub struct Remote {
     inner: Arc<Inner>,
-    owners: Owners<'static>,
+    owners: Owners,
 }
 
 struct Inner {
@@ -53,7 +53,7 @@ impl Remote {
 
     /// The same client, which reads only these of the owners of fields.
     #[must_use]
-    pub fn with_owners(self, owners: Owners<'static>) -> Self {
+    pub fn with_owners(self, owners: Owners) -> Self {
         Self { owners, ..self }
     }
 

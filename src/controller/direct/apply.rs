@@ -14,7 +14,7 @@ use policy::sync::{Lane, Lanes};
 use serde_json::json;
 
 use super::metrics::DirectMetrics;
-use crate::clients::{CallError, Remote};
+use crate::clients::Remote;
 
 /// A write that failed.
 #[derive(Clone)]
@@ -112,24 +112,8 @@ async fn act(
             target: action.target().clone(),
             message: chain(&error),
         },
-        is_transient: is_transient(action, &error),
+        is_transient: error.transient(),
         concerns_all_calls: error.concerns_all_calls(),
         retry_after: error.retry_after(),
     })
 }
-
-/// A transfer tests the resource version, and an API server says of a failed test that the request is invalid: the object
-/// changed meanwhile, and the next plan is made from what it is then.
-fn is_transient(action: &Action, error: &CallError) -> bool {
-    let is_test = matches!(action, Action::Transfer { .. });
-    let is_invalid = matches!(
-        error,
-        CallError::Refused {
-            status: UNPROCESSABLE,
-            ..
-        }
-    );
-    error.transient() || (is_test && is_invalid)
-}
-
-const UNPROCESSABLE: u16 = 422;

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use api::kcp::OWNER_CONFIG_MAP;
 use api::names::{DOCKER_CONFIG_TYPE, PULL_SECRET_COPY_LABEL, WEBHOOK_CERTIFICATE, WEBHOOK_LEASE};
 use futures::future::{join_all, try_join_all};
+use policy::sync::inventory::candidates;
 use policy::sync::manifests::{Installation, Phase};
 use policy::sync::observed::{Identity, Made, Names, NamespaceState, Observed};
 use policy::sync::target::Target;
@@ -79,6 +80,7 @@ impl Gather<'_> {
             deployment,
             made: None,
             installed: None,
+            unread_inventory: BTreeMap::new(),
         })
     }
 
@@ -128,19 +130,25 @@ impl Gather<'_> {
         Ok((objects, unread))
     }
 
-    /// Adds the installation's objects but the Deployment.
+    /// Adds the installation's objects but the Deployment, and those of the inventory that it does not have any more.
     pub(super) async fn installed(&self, observed: &mut Observed) -> Result<(), CallError> {
+        let others = candidates(self.installation, self.names, observed);
         let targets = self
             .installation
             .manifests()
             .iter()
             .filter(|it| it.phase != Phase::Deployment)
             .map(|it| &it.target);
-        let reads = targets.map(|target| async move { Ok((target, self.read(target).await?)) });
+        let reads = targets
+            .chain(&others)
+            .map(|target| async move { Ok((target, self.read(target).await?)) });
         let mut installed = BTreeMap::new();
         for (target, read) in try_join_all(reads).await? {
             match read {
                 Read::There(found) => installed.extend(found.map(|it| (target.clone(), it))),
+                Read::Forbidden(right) if others.contains(target) => {
+                    observed.unread_inventory.insert(target.clone(), right);
+                }
                 Read::Forbidden(right) => observed.unread.webhook.push(right),
             }
         }

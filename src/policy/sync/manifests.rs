@@ -46,6 +46,17 @@ pub enum Phase {
     Webhook,
 }
 
+impl Phase {
+    /// The phase of an object, by its kind.
+    pub(super) fn of(target: &Target) -> Self {
+        match target.kind() {
+            "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration" => Self::Webhook,
+            "Deployment" => Self::Deployment,
+            _ => Self::Foundation,
+        }
+    }
+}
+
 /// Why manifests cannot be installed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InstallationError {
@@ -226,11 +237,7 @@ pub(super) fn version_label(deployment: &Value) -> Option<&str> {
 
 fn manifest(mut object: Value) -> Result<Manifest, TargetError> {
     let target = Target::of(&object)?;
-    let phase = match target.kind() {
-        "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration" => Phase::Webhook,
-        "Deployment" => Phase::Deployment,
-        _ => Phase::Foundation,
-    };
+    let phase = Phase::of(&target);
     let hash = Hash::of_value(&object).to_string();
     // `Target::of` found a name, so there is metadata.
     object["metadata"]["annotations"][MANIFEST_HASH] = hash.into();

@@ -47,9 +47,12 @@ pub struct Observed {
     pub deployment: Option<Value>,
     /// What the webhook made while it ran; `None` if this pass did not look, in which case nothing of it is deleted.
     pub made: Option<Made>,
-    /// The other objects of the installation that are there; `None` if this pass did not look at them, in which case
+    /// The other objects of the installation that are there, and those of the inventory
+    /// ([`super::inventory::candidates`]); `None` if this pass did not look at them, in which case
     /// nothing is decided about them.
     pub installed: Option<BTreeMap<Target, Value>>,
+    /// Entries of the inventory that may not be read, with the missing permission: whether they exist is not known.
+    pub unread_inventory: BTreeMap<Target, String>,
 }
 
 impl Observed {

@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use super::compatibility::{Running, TooOld};
 use super::desired::Desired;
+use super::fields::Manager;
 use super::identity::{Claim, Owner, Refusal, guard};
 use super::manifests::Installation;
 use super::observed::{DeploymentStatus, Names, NamespaceState, Observed, annotation};
@@ -22,6 +23,7 @@ use super::{Lane, Lanes, SourceKind, fields};
 
 mod content;
 mod install;
+mod inventory;
 mod leave;
 mod renewal;
 
@@ -46,8 +48,8 @@ pub enum Action {
         /// Whether the object stays until all that it owns is gone.
         foreground: bool,
     },
-    /// A JSON patch that moves the ownership of fields, and takes our annotations away when we leave. It tests the
-    /// resource version: a conflict (409 or 422) means that the next pass looks again.
+    /// A JSON patch that hands over the ownership of fields, and removes annotations of the controller. It has the resource
+    /// version that was read: after a conflict (409) the next reconcile reads the object again.
     Transfer {
         /// Where.
         target: Target,
@@ -231,7 +233,7 @@ pub fn plan(context: Context<'_>, desired: &Desired, observed: &Observed) -> Pla
         };
     }
     let mut plan = Plan::default();
-    install::mark(context, observed, &mut plan);
+    inventory::mark(context, observed, &mut plan);
     let changes = content::decide(context, desired, observed, &mut plan);
     let install = install::decide(context, observed, &mut plan);
     plan.writes_content = !changes.is_empty();
@@ -382,14 +384,19 @@ fn delete(target: Target, live: &Value) -> Action {
     }
 }
 
-/// Takes the installer's fields over, if it has any.
-fn take_over(target: &Target, live: &Value) -> Option<Action> {
-    fields::transfer(live, &[KIM_FIELD_MANAGER], CONTROLLER_FIELD_MANAGER, &[]).map(|patch| {
-        Action::Transfer {
-            target: target.clone(),
-            patch,
-        }
-    })
+/// Takes fields over from their managers, if there are any, and annotations away with them.
+fn take_over(
+    target: &Target,
+    live: &Value,
+    is_given: fn(Manager<'_>) -> bool,
+    annotations: &[&str],
+) -> Option<Action> {
+    if !fields::has(live, is_given) {
+        return None;
+    }
+    let patch = fields::transfer(live, is_given, CONTROLLER_FIELD_MANAGER, annotations)?;
+    let target = target.clone();
+    Some(Action::Transfer { target, patch })
 }
 
 /// What runs on the runtime, as far as documents are concerned.

@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::observed::text;
 
@@ -70,6 +70,31 @@ impl Target {
                 .then(|| namespace.unwrap_or("default").to_owned()),
             name: name.to_owned(),
         })
+    }
+
+    /// The place of a line of the inventory (`apps/v1 Deployment kyma-system/name`); `None` if it is not one that [`line`]
+    /// writes, or leads to a Namespace, which is never the controller's.
+    ///
+    /// [`line`]: Self::line
+    pub(super) fn of_line(line: &str) -> Option<Self> {
+        let mut words = line.split(' ');
+        let (api_version, kind, path) = (words.next()?, words.next()?, words.next()?);
+        let (namespace, name) = path.split_once('/').unwrap_or(("", path));
+        let target = Self::of(&json!({
+            "apiVersion": api_version, "kind": kind, "metadata": { "namespace": namespace, "name": name },
+        }));
+        let target = target.ok()?;
+        let is_safe = is_segment(&target.version) && is_segment(namespace) && is_segment(name);
+        (is_safe && kind != "Namespace" && target.line() == line).then_some(target)
+    }
+
+    /// Its line in the inventory.
+    pub(super) fn line(&self) -> String {
+        let (version, kind, name) = (self.api_version(), self.kind(), &self.name);
+        match &self.namespace {
+            Some(namespace) => format!("{version} {kind} {namespace}/{name}"),
+            None => format!("{version} {kind} {name}"),
+        }
     }
 
     /// A Secret.
@@ -166,6 +191,15 @@ impl Target {
     }
 }
 
+/// Whether a part of a line can be a segment of a path without a change of its meaning.
+fn is_segment(text: &str) -> bool {
+    let is_plain = |it: u8| it.is_ascii_alphanumeric() || b"-._:".contains(&it);
+    text.len() <= MAX_NAME && text.bytes().all(is_plain) && !matches!(text, "." | "..")
+}
+
+/// Characters of a name, by the rules of the API.
+const MAX_NAME: usize = 253;
+
 const fn resource(
     group: &'static str,
     kind: &'static str,
@@ -192,6 +226,7 @@ const TRUST_BUNDLE: Resource = resource(
 const RBAC: &str = "rbac.authorization.k8s.io";
 const ADMISSION: &str = "admissionregistration.k8s.io";
 
+/// A kind is never taken out: an inventory of an earlier version may have objects of it.
 const RESOURCES: [Resource; 18] = [
     SECRET,
     CONFIG_MAP,

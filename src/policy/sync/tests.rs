@@ -1,6 +1,7 @@
 //! Golden tables for every decision, then properties against interpreters: of a runtime's API server, and of a manager
 //! that takes signals when it likes.
 
+mod adoption;
 mod api_server;
 mod apply;
 mod blocked;
@@ -11,6 +12,7 @@ mod differs;
 mod held;
 mod identity;
 mod install;
+mod inventory;
 mod known;
 mod leave;
 mod plan;

@@ -3,9 +3,10 @@
 //! Invariant: the identity of the cluster that a kubeconfig leads to is verified before anything else counts, and a cluster
 //! that is rejected remains free for the runtime that it belongs to.
 
-use api::kcp::{ACCEPT_CLUSTER_UID_ANNOTATION, KIM_FIELD_MANAGER};
+use api::kcp::ACCEPT_CLUSTER_UID_ANNOTATION;
 use kube::ResourceExt as _;
 use policy::sync::Lane;
+use policy::sync::fields::is_installer;
 use policy::sync::identity::{Claim, Owner};
 use policy::sync::observed::Observed;
 use policy::sync::plan::{self, Blocked, Context, Plan};
@@ -64,10 +65,10 @@ async fn there(
     }
 }
 
-/// Which field is whose matters only where fields change hands: on the way out, and where today's installer has some.
-fn owners(goal: Goal) -> Owners<'static> {
+/// Which field is whose matters only where fields change hands: on the way out, and where an installer has some.
+fn owners(goal: Goal) -> Owners {
     match goal {
-        Goal::Sync => Owners::With(KIM_FIELD_MANAGER),
+        Goal::Sync => Owners::With(is_installer),
         Goal::Delete | Goal::Orphan => Owners::Whole,
     }
 }

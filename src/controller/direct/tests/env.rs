@@ -16,6 +16,7 @@ use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 
 use super::super::*;
+use super::adoption::public::{REAL, real};
 pub(super) use super::content::{Content, salt};
 use super::runtime_cluster::{PKI, RuntimeCluster};
 use crate::clients::{ClientMetrics, ClientOptions};
@@ -36,6 +37,9 @@ pub(super) const INSTALL: [&str; 7] = [
     "apply deployments kyma-system/rt-bootstrapper-controller-manager",
     "apply mutatingwebhookconfigurations rt-bootstrapper",
 ];
+
+/// A version of the webhook with one object more.
+pub(super) const OLD_VERSION: &str = "0.0.8";
 
 /// Every write.
 const WRITES: &str = "create|update|patch|apply|delete";
@@ -99,6 +103,9 @@ fn manifests(settings: &WebhookSettings, named_secret: Option<&str>) -> Result<V
     if version == "broken" {
         return Err("no such image".to_owned());
     }
+    if version == REAL {
+        return Ok(real());
+    }
     let labels = json!({"app": "rt-bootstrapper"});
     let mut container = json!({"name": "manager", "image": image});
     if let Some(landscape) = &settings.landscape {
@@ -112,6 +119,12 @@ fn manifests(settings: &WebhookSettings, named_secret: Option<&str>) -> Result<V
         })
     });
     let mut all: Vec<Value> = role.into_iter().collect();
+    if version == OLD_VERSION {
+        all.push(json!({
+            "apiVersion": "v1", "kind": "ServiceAccount",
+            "metadata": {"name": "rt-bootstrapper-legacy", "namespace": "kyma-system"},
+        }));
+    }
     all.extend([
         json!({
             "apiVersion": "v1", "kind": "ServiceAccount",

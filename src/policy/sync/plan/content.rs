@@ -14,6 +14,7 @@ use crate::sync::SourceKind;
 use crate::sync::compatibility::judge;
 use crate::sync::desired::{Desired, DesiredObject, TRUST_BUNDLE_VERSION, Why};
 use crate::sync::differs::contained;
+use crate::sync::fields::is_kim;
 use crate::sync::observed::{Names, Observed};
 use crate::sync::target::Target;
 
@@ -236,7 +237,7 @@ fn write(
         Some(live) => changes.clears.push(delete(target.clone(), live)),
         None => changes
             .transfers
-            .extend(live.and_then(|live| take_over(target, live))),
+            .extend(live.and_then(|live| take_over(target, live, is_kim, &[]))),
     }
     if same {
         return;

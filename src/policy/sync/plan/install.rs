@@ -1,12 +1,14 @@
-//! The part of a plan that is about the webhook's installation, and the marker that says whose runtime this is.
+//! The part of a plan that is about the webhook's installation.
 
-use api::kcp::{OWNER_CONFIG_MAP, OWNER_CONTROL_PLANE, OWNER_RUNTIME_ID};
-use serde_json::{Value, json};
+use api::kcp::MANIFEST_HASH;
+use serde_json::Value;
 
-use super::{Action, Arc, Context, Installed, Plan, Step as PlanStep, delete, take_over};
-use crate::sync::differs::contained;
+use super::{
+    Action, Arc, Context, Installed, Plan, Step as PlanStep, delete, inventory, take_over,
+};
+use crate::sync::fields::{Manager, is_installer, is_kim_or_unknown};
 use crate::sync::manifests::{Phase, Step, live, settled, step, version_label};
-use crate::sync::observed::{DeploymentStatus, Observed, number, replicas};
+use crate::sync::observed::{DeploymentStatus, Observed, annotation, number, replicas};
 use crate::sync::target::Target;
 
 /// Actions on manifests, by the step in which they may happen.
@@ -17,44 +19,23 @@ pub(super) struct Install {
     pub(super) foundation: Vec<Action>,
     pub(super) pods: Vec<Action>,
     pub(super) webhooks: Vec<Action>,
+    pub(super) removals: Vec<PlanStep>,
 }
 
 impl Install {
-    /// What Pods need is there before them, and the webhook is registered once they serve.
+    /// What Pods need is there before them, the webhook is registered once they serve, and what the manifests no longer have
+    /// is deleted last.
     pub(super) fn steps(self) -> Vec<PlanStep> {
-        vec![
+        let mut steps = vec![
             self.transfers,
             self.clears,
             self.foundation,
             self.pods,
             self.webhooks,
-        ]
+        ];
+        steps.extend(self.removals);
+        steps
     }
-}
-
-/// Marks the runtime as ours, before anything else is written.
-pub(super) fn mark(context: Context<'_>, observed: &Observed, plan: &mut Plan) {
-    let namespace = &context.names.namespace;
-    let wanted = json!({
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": { "name": OWNER_CONFIG_MAP, "namespace": namespace },
-        "data": {
-            OWNER_RUNTIME_ID: context.owner.runtime_id,
-            OWNER_CONTROL_PLANE: context.owner.control_plane,
-        },
-    });
-    if observed
-        .marker
-        .as_ref()
-        .is_some_and(|live| contained(&wanted, live))
-    {
-        return;
-    }
-    plan.common.push(vec![Action::Apply {
-        target: Target::config_map(namespace, OWNER_CONFIG_MAP),
-        object: Arc::new(wanted),
-    }]);
 }
 
 /// Decides about every manifest that the pass looked at.
@@ -73,13 +54,18 @@ pub(super) fn decide(context: Context<'_>, observed: &Observed, plan: &mut Plan)
         let target = &manifest.target;
         let live = live(manifest, observed);
         let step = step(manifest, live, settled);
+        // An object that is replaced as a whole has no fields to take over.
+        let transfer = match step {
+            Step::Recreate(_) => None,
+            _ => live.and_then(|live| adopt(target, live)),
+        };
+        let step = match step {
+            // The fields that were taken over and that the manifest does not name go with the next apply.
+            Step::Keep if transfer.is_some() => Step::Apply(Arc::clone(&manifest.object)),
+            step => step,
+        };
+        install.transfers.extend(transfer);
         complete &= step == Step::Keep;
-        // What is replaced as a whole has no fields to take over.
-        if !matches!(step, Step::Recreate(_)) {
-            install
-                .transfers
-                .extend(live.and_then(|live| take_over(target, live)));
-        }
         let object = match step {
             Step::Keep | Step::Wait => continue,
             Step::Stuck => {
@@ -104,12 +90,25 @@ pub(super) fn decide(context: Context<'_>, observed: &Observed, plan: &mut Plan)
             object,
         });
     }
+    install.removals = inventory::prune(context, observed, settled && stuck.is_none());
+    complete &= install.removals.iter().all(Vec::is_empty);
     plan.installation = Installed {
         complete: observed.installed.is_some().then_some(complete),
         stuck,
         ..installed(observed, install.pods.is_empty())
     };
     install
+}
+
+/// Takes over what other managers own of an object of the manifests: of one that is not adopted yet, everything, so that the
+/// apply removes each field that the manifest does not name. The hash goes with it, so that the apply follows although the
+/// reconcile ends here.
+fn adopt(target: &Target, live: &Value) -> Option<Action> {
+    let is_given: fn(Manager<'_>) -> bool = match annotation(live, MANIFEST_HASH) {
+        Some(_) => is_kim_or_unknown,
+        None => is_installer,
+    };
+    take_over(target, live, is_given, &[MANIFEST_HASH])
 }
 
 fn installed(observed: &Observed, current: bool) -> Installed {

@@ -253,5 +253,11 @@ fn a_live_document_that_names_another_secret_does_not_come_to_wait_for_ours() {
     runtime.observed.pull_secret = None;
     let now = Desired::new(&broken(), &known, &runtime.names);
     runtime.carry_out(&runtime.plan(&now));
-    assert_eq!(runtime.log, ["apply Secret/renamed"]);
+    assert_eq!(
+        runtime.log,
+        [
+            "apply ConfigMap/rt-bootstrapper-owner",
+            "apply Secret/renamed"
+        ]
+    );
 }

@@ -64,7 +64,16 @@ enum Fault {
     PodsHang,
     PodsComeUp,
     InstallerWrites,
+    InventoryEdited(&'static str),
 }
+
+/// Texts that a client may write into the inventory.
+const INVENTORIES: [&str; 4] = [
+    "",
+    "no entry\u{0}\nv1 Namespace kyma-system\n",
+    "v1 ServiceAccount kyma-system/foreign\nv1 Service kyma-system/gone\n",
+    "v1 Secret kyma-system/registry-credentials\nv1 ConfigMap kyma-system/rt-bootstrapper-owner\n",
+];
 
 fn fault() -> impl Strategy<Value = Fault> {
     let kind = || prop::sample::select(SourceKind::ALL.to_vec());
@@ -75,6 +84,7 @@ fn fault() -> impl Strategy<Value = Fault> {
         Just(Fault::PodsHang),
         Just(Fault::PodsComeUp),
         Just(Fault::InstallerWrites),
+        prop::sample::select(INVENTORIES.to_vec()).prop_map(Fault::InventoryEdited),
     ]
 }
 
@@ -105,6 +115,11 @@ fn make(fault: Fault, runtime: &mut Runtime) {
         }
         Fault::PodsHang => runtime.hang(),
         Fault::PodsComeUp => runtime.roll_out(),
+        Fault::InventoryEdited(text) => {
+            if let Some(marker) = &mut runtime.observed.marker {
+                marker["data"][api::kcp::OWNER_INVENTORY] = text.into();
+            }
+        }
         Fault::InstallerWrites => {
             for manifest in super::samples::manifests("1.7.0") {
                 runtime.installer_applies(&manifest);
@@ -145,6 +160,9 @@ proptest! {
         ),
     ) {
         let mut runtime = Runtime::new();
+        let foreign = serde_json::json!({ "apiVersion": "v1", "kind": "ServiceAccount",
+            "metadata": { "name": "foreign", "namespace": "kyma-system" } });
+        runtime.someone_applies(&foreign, "customer");
         let mut known = SourceHistory::default();
         let mut seen: BTreeSet<SourceKind> = BTreeSet::new();
         for (state, waits, faults) in history {
@@ -193,6 +211,7 @@ proptest! {
         runtime.roll_out();
         let desired = after(&sources([Source::Content(1); 3]), &known);
         runtime.converge(&desired);
+        prop_assert!(!runtime.log.iter().any(|it| it == "delete ServiceAccount/foreign"));
         prop_assert_eq!(runtime.plan(&desired).content.version, desired.version.map(|it| it.to_string()));
     }
 
