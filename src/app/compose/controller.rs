@@ -46,8 +46,8 @@ async fn compose(arguments: &ControllerArgs) -> anyhow::Result<()> {
     // What cannot be installed is found before anything is said to a cluster.
     let installations = settings::installations(arguments)?;
     let shutdown = Shutdown::on_signals()?;
-    let readiness = Readiness::default();
     let (meters, metrics) = Meters::new();
+    let readiness = Readiness::new(meters.watches.clone());
     let addresses = AdminOptions {
         health: arguments.health_probe_bind_address,
         metrics: arguments.metrics_bind_address,
