@@ -63,6 +63,7 @@ mod installations;
 mod lifecycle;
 mod metrics;
 mod pass;
+mod plan;
 mod progress;
 mod queue;
 mod report;
@@ -77,6 +78,9 @@ mod tests;
 
 pub use installations::{Installations, ManifestsError, Render};
 pub use metrics::DirectMetrics;
+pub use plan::{
+    PlanError, PlanOptions, PlannedCondition, PlannedLane, PlannedWrite, RuntimePlan, plan_runtime,
+};
 
 /// What the record of direct mode is called.
 pub const DIRECT_STATE: &str = "rt-bootstrapper-direct-state";

@@ -30,6 +30,7 @@ pub mod waves;
 mod tests;
 
 pub use content::{Hash, Salt};
+pub use differs::differing_fields;
 pub use lane::{Lane, Lanes};
 
 /// One of the three objects that are kept in step.
