@@ -13,17 +13,17 @@
 //! redirects, compression, system roots and environment variables play no part.
 //!
 //! Deliberately absent: watches (a pass asks and goes), retries and back-off (the queue of passes), and reading
-//! kubeconfigs (`policy::sync::kubeconfig`).
+//! kubeconfigs ([`kubeconfig`]).
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderValue;
-use policy::sync::kubeconfig::{Access, Credentials};
 
 use self::dial::Target;
 pub use self::error::{AccessError, Broken, CallError, Phase, TlsFault};
+use self::kubeconfig::{Access, Credentials};
 pub use self::metrics::FleetMetrics;
 use self::pace::Pace;
 pub use self::pace::Rate;
@@ -38,6 +38,7 @@ mod connection;
 mod dial;
 mod error;
 mod exchange;
+pub mod kubeconfig;
 mod metrics;
 mod pace;
 mod reading;

@@ -15,7 +15,6 @@ mod differs;
 mod fields;
 pub mod identity;
 pub mod known;
-pub mod kubeconfig;
 mod lane;
 pub mod manifests;
 pub mod observed;

@@ -1,7 +1,6 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use policy::sync::kubeconfig::{Access, Credentials};
 use prometheus_client::registry::Registry;
 use rustls::ServerConfig;
 use testkit::metrics::Samples;

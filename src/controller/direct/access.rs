@@ -1,17 +1,16 @@
 //! From a runtime id to a client of the runtime.
 //!
 //! Invariant: the kubeconfig is asked for when a pass begins and is gone when it ends; nothing of it is kept, logged or
-//! written anywhere. Deliberately absent: what a kubeconfig may hold (`policy::sync::kubeconfig`).
+//! written anywhere. Deliberately absent: what a kubeconfig may hold (`clients::kubeconfig`).
 
 use api::kcp::{KUBECONFIG_KEY, kubeconfig_secret};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::GetParams;
 use kube::{Api, Client};
-use policy::sync::kubeconfig;
 use policy::sync::status::{Unreached, chain};
 use tokio::sync::Semaphore;
 
-use crate::clients::{CallError, Remote, RuntimeClients, RuntimeId};
+use crate::clients::{CallError, Remote, RuntimeClients, RuntimeId, kubeconfig};
 
 /// Calls to the control plane at once: enough for hundreds of passes a second, and few connections.
 const AT_ONCE: usize = 32;
