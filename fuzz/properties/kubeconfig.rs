@@ -1,6 +1,6 @@
 //! A kubeconfig of a stranger gives an address, authorities and one credential, which `Debug` does not show, or a short error.
 
-use policy::sync::kubeconfig::{Credentials, MAX_BYTES, parse};
+use controller::clients::kubeconfig::{Credentials, MAX_BYTES, parse};
 
 /// Holds for all bytes.
 pub(crate) fn check(data: &[u8]) {

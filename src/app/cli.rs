@@ -1,7 +1,7 @@
 //! The command line: one subcommand per component or tool, each with its arguments in a module.
 
 pub(crate) mod controller;
-mod selector;
+pub(crate) mod selector;
 pub(crate) mod values;
 pub(crate) mod watcher;
 pub(crate) mod webhook;
@@ -14,6 +14,7 @@ use clap::{Parser, Subcommand};
 use crate::compose;
 use crate::crds;
 use crate::manifests::{self, ManifestsArgs};
+use crate::plan::{self, PlanArgs};
 use crate::preview::{self, PreviewArgs};
 use crate::schema;
 
@@ -37,6 +38,8 @@ pub(crate) enum Role {
     Watcher(Box<watcher::WatcherArgs>),
     /// Show how the webhook would mutate Pods, offline
     Preview(PreviewArgs),
+    /// Show what the controller would write on a runtime; writes nothing
+    Plan(Box<PlanArgs>),
     /// Print installation manifests
     Manifests(ManifestsArgs),
     /// Print the CustomResourceDefinitions
@@ -70,6 +73,7 @@ impl Role {
             Self::Controller(arguments) => compose::controller::run(&arguments),
             Self::Watcher(arguments) => compose::watcher::run(&arguments),
             Self::Preview(arguments) => Ok(preview::run(&arguments)),
+            Self::Plan(arguments) => plan::run(&arguments),
             Self::Manifests(arguments) => manifests::run(&arguments),
             Self::Crds => Ok(crds::run()?),
             Self::Schema => Ok(schema::run()?),

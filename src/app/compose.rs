@@ -33,7 +33,7 @@ fn admission_options(tls: TlsHandle, shutdown_delay_duration: Duration) -> Optio
 }
 
 /// Version and source revision of this binary, for the metrics of every component.
-fn build_info() -> BuildInfo {
+pub(crate) fn build_info() -> BuildInfo {
     BuildInfo {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         revision: option_env!("REVISION").unwrap_or("unknown").to_owned(),

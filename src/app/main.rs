@@ -6,6 +6,7 @@ mod compose;
 mod crds;
 mod edge;
 mod manifests;
+mod plan;
 mod preview;
 #[cfg(test)]
 mod reference;

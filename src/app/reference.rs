@@ -12,7 +12,9 @@ mod documents;
 mod exposition;
 mod flags;
 mod metrics;
+mod monitoring;
 mod permissions;
+mod promql;
 mod queries;
 
 /// What writes the files.

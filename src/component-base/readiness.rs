@@ -10,6 +10,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::watch::WatchMetrics;
+
 /// What one condition says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
@@ -24,7 +26,10 @@ pub enum State {
 
 /// All conditions of one process. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct Readiness(Arc<Mutex<Conditions>>);
+pub struct Readiness {
+    conditions: Arc<Mutex<Conditions>>,
+    watches: WatchMetrics,
+}
 
 #[derive(Debug, Default)]
 struct Conditions {
@@ -33,6 +38,15 @@ struct Conditions {
 }
 
 impl Readiness {
+    /// No conditions yet. A watch that is given one of them counts its failures in these metrics.
+    #[must_use]
+    pub fn new(watches: WatchMetrics) -> Self {
+        Self {
+            watches,
+            ..Self::default()
+        }
+    }
+
     /// Adds a condition, which begins as not ready. Asking again for the same name gives a
     /// second handle on the same condition and leaves its state alone.
     #[must_use]
@@ -69,7 +83,9 @@ impl Readiness {
 
     fn lock(&self) -> MutexGuard<'_, Conditions> {
         // No code path panics while it holds the lock, and the map is valid after any of them.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.conditions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -85,6 +101,16 @@ impl Condition {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Removes the condition, whatever it says. Another handle that sets it adds it again.
+    pub fn remove(&self) {
+        self.readiness.lock().states.remove(&self.name);
+    }
+
+    /// The metrics of the watches of this process.
+    pub(crate) fn watches(&self) -> &WatchMetrics {
+        &self.readiness.watches
     }
 
     /// Replaces what the condition says.
@@ -197,6 +223,16 @@ mod tests {
         let again = readiness.condition("watch");
         assert!(readiness.is_ready());
         assert_eq!(again.name(), "watch");
+    }
+
+    #[test]
+    fn a_removed_condition_does_not_count() {
+        let readiness = Readiness::default();
+        readiness.condition("config").ready();
+        let watch = readiness.condition("watch");
+        assert!(!readiness.is_ready());
+        watch.remove();
+        assert_eq!(readiness.report(), (true, "config: ready\n".to_owned()));
     }
 
     #[test]

@@ -6,7 +6,9 @@
 //! its own back-off, so a failing one delays no other.
 //!
 //! The condition is not ready until the first complete list has arrived. From then on a failing
-//! watch is a remark only: the last known state still serves.
+//! watch is a remark only: the last known state still serves. Beside the condition, a failing watch is a metric
+//! (`metrics`). Both end with the stream: a watch that nobody polls any more, such as one of an earlier leader, is neither
+//! ready nor failing.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -18,12 +20,14 @@ use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use tokio::time::{sleep, timeout};
 
+pub use self::metrics::WatchMetrics;
 pub use self::object::watch_object;
 use crate::backoff::Backoff;
 use crate::client::STREAM_HEAD;
 use crate::readiness::Condition;
 use crate::telemetry::error_chain;
 
+mod metrics;
 mod object;
 
 /// After a retry that met no error for this long, a watch on which simply nothing happens is
@@ -111,6 +115,7 @@ struct Failing {
 impl Health {
     fn new(condition: Condition) -> Self {
         condition.not_ready("first list not complete yet");
+        condition.watches().set(condition.name(), false);
         Self {
             condition,
             synced: false,
@@ -147,6 +152,7 @@ impl Health {
         if let Some(Failing { since, times }) = self.failing.take() {
             let watch = self.condition.name();
             tracing::info!(watch, %since, failures = times, "watch re-established");
+            self.condition.watches().set(watch, false);
             self.condition.ready();
         }
     }
@@ -156,6 +162,7 @@ impl Health {
         let condition = &self.condition;
         let failing = self.failing.get_or_insert_with(|| {
             tracing::warn!(watch = condition.name(), error, "watch failed");
+            condition.watches().set(condition.name(), true);
             Failing {
                 since: Timestamp::now(),
                 times: 0,
@@ -171,6 +178,13 @@ impl Health {
         let earlier = *times;
         *times = times.saturating_add(1);
         earlier
+    }
+}
+
+impl Drop for Health {
+    fn drop(&mut self) {
+        self.condition.watches().set(self.condition.name(), false);
+        self.condition.remove();
     }
 }
 

@@ -14,20 +14,19 @@
 //! compression, system roots and environment variables are not used.
 //!
 //! Deliberately absent: watches (a reconcile reads and ends), retries, backoff and rates per runtime (reconciles of one
-//! runtime are seconds apart and never overlap, see [`crate::direct`]), limits over all runtimes (the same), and reading
-//! kubeconfigs (`policy::sync::kubeconfig`).
+//! runtime are seconds apart and never overlap, see [`crate::direct`]), and limits over all runtimes (the same).
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use policy::sync::kubeconfig::Access;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 
 use self::body::Bodies;
 pub use self::decode::Owners;
 use self::dial::Target;
 pub use self::error::{AccessError, AddressError, CallError, Phase, TlsError, TransportError};
+use self::kubeconfig::Access;
 pub(crate) use self::limiter::RequestLimiter;
 pub use self::metrics::ClientMetrics;
 pub use self::reason::Reason;
@@ -41,6 +40,7 @@ mod decode;
 mod dial;
 mod error;
 mod exchange;
+pub mod kubeconfig;
 mod limiter;
 mod metrics;
 mod reason;

@@ -67,6 +67,7 @@ mod events;
 mod gather;
 mod lifecycle;
 mod metrics;
+mod plan;
 mod reconcile;
 mod report;
 mod revisions;
@@ -80,6 +81,9 @@ mod writer;
 mod tests;
 
 pub use metrics::DirectMetrics;
+pub use plan::{
+    PlanError, PlanOptions, PlannedCondition, PlannedLane, PlannedWrite, RuntimePlan, plan_runtime,
+};
 pub use revisions::{Installations, ManifestsError, Render};
 
 /// What the record of direct mode is called.

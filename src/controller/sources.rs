@@ -42,15 +42,18 @@ use self::publish::{Publisher, Told};
 mod control_plane;
 mod objects;
 mod publish;
+mod read;
 pub(super) mod served;
 mod trust_bundle;
 
 #[cfg(test)]
 mod tests;
 
+pub(crate) use control_plane::ask_salt;
 pub use control_plane::salt;
 pub use policy::sync::sources::SourceNames;
 pub use publish::SourceMetrics;
+pub(crate) use read::read;
 
 /// What the watches of the sources need.
 #[derive(Clone)]

@@ -255,6 +255,14 @@ impl Listener {
         serve::metrics::register(registry, self.server.statistics.clone());
     }
 
+    /// Creates one series in each family of metrics, because only a series names the labels; for the reference of the project
+    /// (docs/reference/metrics.md).
+    #[cfg(feature = "metrics")]
+    #[doc(hidden)]
+    pub fn create_metric_series(&self) {
+        self.endpoint.metrics.create_series();
+    }
+
     /// Takes the address. Connections queue in the kernel until [`BoundListener::run`].
     ///
     /// # Errors

@@ -106,6 +106,13 @@ impl Metrics {
         registry.register_with_unit("request_duration", help, Unit::Seconds, metric);
     }
 
+    /// Creates one series in each family.
+    pub(crate) fn create_series(&self) {
+        let label = [("request_uri_label", String::new())];
+        drop(self.failed_verifications.get_or_create(&label));
+        drop(self.rejected.get_or_create(&[("reason", "")]));
+    }
+
     /// Measures all requests on `routes`.
     pub(crate) fn measure<S: Clone + Send + Sync + 'static>(&self, routes: Router<S>) -> Router<S> {
         let metrics = self.clone();

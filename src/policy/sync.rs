@@ -16,7 +16,6 @@ pub mod fields;
 pub mod identity;
 pub mod inventory;
 pub mod known;
-pub mod kubeconfig;
 mod lane;
 pub mod manifests;
 pub mod observed;
@@ -32,6 +31,7 @@ pub mod target;
 mod tests;
 
 pub use content::{Hash, Salt};
+pub use differs::differing_fields;
 pub use lane::{Lane, Lanes};
 
 /// One of the three objects that are kept in step.

@@ -34,6 +34,7 @@ mod state;
 mod tests;
 mod writer;
 
+use component_base::watch::WatchMetrics;
 use kube::Client;
 use kube::runtime::events::Recorder;
 use prometheus_client::metrics::counter::Counter;
@@ -57,6 +58,8 @@ pub struct PullSecretSync {
     pub recorder: Recorder,
     /// What is counted.
     pub metrics: PullSecretMetrics,
+    /// Metrics of its watches.
+    pub watches: WatchMetrics,
     /// Namespace of the source, which never gets a copy.
     pub product_namespace: String,
 }

@@ -17,7 +17,7 @@ const MAY_IMPORT: &str = "
     rt-bootstrapper-controller: rt-bootstrapper-api rt-bootstrapper-policy rt-bootstrapper-serve rt-bootstrapper-component-base
     rt-bootstrapper-watcher: runtime-watcher-types rt-bootstrapper-policy rt-bootstrapper-serve rt-bootstrapper-component-base
     runtime-watcher-listener: runtime-watcher-types rt-bootstrapper-serve
-    runtime-bootstrapper: rt-bootstrapper-api runtime-watcher-types rt-bootstrapper-policy rt-bootstrapper-serve rt-bootstrapper-component-base rt-bootstrapper-webhook rt-bootstrapper-controller rt-bootstrapper-watcher
+    runtime-bootstrapper: rt-bootstrapper-api runtime-watcher-types rt-bootstrapper-policy rt-bootstrapper-serve rt-bootstrapper-component-base rt-bootstrapper-webhook rt-bootstrapper-controller rt-bootstrapper-watcher runtime-watcher-listener*
     testkit: clusters*
     clusters: rt-bootstrapper-api testkit
     doubles: rt-bootstrapper-api runtime-watcher-listener testkit

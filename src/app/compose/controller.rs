@@ -1,8 +1,9 @@
 //! The role `controller`, put together: sources are watched by every replica, the leader brings them to the runtimes.
 
 pub(crate) mod meters;
-mod settings;
+pub(crate) mod settings;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,10 +45,10 @@ pub(crate) fn run(arguments: &ControllerArgs) -> anyhow::Result<ExitCode> {
 
 async fn compose(arguments: &ControllerArgs) -> anyhow::Result<()> {
     // What cannot be installed is found before anything is said to a cluster.
-    let installations = settings::installations(arguments)?;
+    let installations = settings::installations(&arguments.sources, &arguments.direct.webhook)?;
     let shutdown = Shutdown::on_signals()?;
-    let readiness = Readiness::default();
     let (meters, metrics) = Meters::new();
+    let readiness = Readiness::new(meters.watches.clone());
     let addresses = AdminOptions {
         health: arguments.health_probe_bind_address,
         metrics: arguments.metrics_bind_address,
@@ -55,7 +56,11 @@ async fn compose(arguments: &ControllerArgs) -> anyhow::Result<()> {
     let admin = Admin::bind(addresses, readiness.clone(), Arc::new(metrics))?;
     let ended = CancellationToken::new();
     let admin = tokio::spawn(admin.run(ended.clone()));
-    let client = connect(client_options(arguments), &meters.requests).await?;
+    let client = connect(
+        client_options(arguments.kubeconfig.clone()),
+        &meters.requests,
+    )
+    .await?;
     let process = Process {
         arguments,
         installations,
@@ -102,7 +107,7 @@ async fn work(
     };
     let (published, watching) = sources::watch(SourceOptions {
         client: client.clone(),
-        names: settings::sources(arguments),
+        names: settings::sources(&arguments.namespace, &arguments.sources),
         salt: salt.clone(),
         readiness: readiness.clone(),
         metrics: meters.sources.clone(),
@@ -175,9 +180,9 @@ fn reporter(identity: &Identity) -> Reporter {
     }
 }
 
-fn client_options(arguments: &ControllerArgs) -> ClientOptions {
+pub(crate) fn client_options(kubeconfig: Option<PathBuf>) -> ClientOptions {
     ClientOptions {
-        kubeconfig: arguments.kubeconfig.clone(),
+        kubeconfig,
         user_agent: concat!(
             "runtime-bootstrapper-controller/",
             env!("CARGO_PKG_VERSION")

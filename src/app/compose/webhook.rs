@@ -49,11 +49,11 @@ pub(crate) fn run(arguments: &WebhookArgs) -> anyhow::Result<ExitCode> {
 
 async fn compose(arguments: &WebhookArgs) -> anyhow::Result<()> {
     let shutdown = Shutdown::on_signals()?;
-    let readiness = Readiness::default();
     let tls = TlsHandle::empty();
     let options = super::admission_options(tls.clone(), arguments.shutdown_delay_duration);
     let server = bind_server(arguments.webhook_bind_address, "reviews", options)?;
     let (meters, metrics) = Meters::with_server(server.statistics());
+    let readiness = Readiness::new(meters.failing_watches.clone());
     let addresses = AdminOptions {
         health: arguments.health_probe_bind_address,
         metrics: arguments.metrics_bind_address,
@@ -164,6 +164,7 @@ impl Parts<'_> {
             snapshots: self.snapshots.clone(),
             recorder: Recorder::new(self.client.clone(), self.reporter()),
             metrics: self.meters.pull_secret.clone(),
+            watches: self.meters.failing_watches.clone(),
             product_namespace: self.arguments.namespace.clone(),
         };
         let lease = LeaseOptions {

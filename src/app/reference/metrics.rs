@@ -8,6 +8,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use component_base::metrics::Metrics;
+use listener::{CertificateCheck, Listener, RuntimeIdFromCommonName, TrustAnchors};
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
 use serve::Statistics;
 use testkit::pki::Authority;
 use watcher::certificates::{CertificateOptions, Certificates};
@@ -56,8 +59,8 @@ fn row(metric: &Metric) -> Vec<String> {
     ]
 }
 
-/// Every component.
-pub(super) fn components() -> [Component; 3] {
+/// Every component, and the library for operators on KCP.
+pub(super) fn components() -> [Component; 4] {
     [
         Component {
             name: "webhook",
@@ -73,6 +76,12 @@ pub(super) fn components() -> [Component; 3] {
             name: "watcher",
             about: "On port 2112 (`--metrics-port`).",
             metrics: exposed(&watcher()),
+        },
+        Component {
+            name: "listener",
+            about: "In the registry of the operator that embeds the library. The metrics of single runtimes (`runtime_metrics`) are not \
+                    listed.",
+            metrics: listener(),
         },
     ]
 }
@@ -111,6 +120,23 @@ fn watcher() -> Metrics {
     metrics
 }
 
+fn listener() -> Vec<Metric> {
+    let authority = Authority::new("kyma").unwrap();
+    let anchors = TrustAnchors::from_pem(authority.pem().as_bytes()).unwrap();
+    let check = CertificateCheck::new(anchors, RuntimeIdFromCommonName);
+    let address = ([127, 0, 0, 1], 0).into();
+    let (listener, _notifications) = Listener::builder(address, "manager")
+        .authentication(check)
+        .build()
+        .unwrap();
+    let mut registry = Registry::default();
+    listener.register_metrics(&mut registry);
+    listener.create_metric_series();
+    let mut text = String::new();
+    encode(&mut text, &registry).unwrap();
+    listed(&text, &format!("{registry:?}"))
+}
+
 /// Files of a certificate.
 fn certificates(folder: &Path) -> CertificateOptions {
     let authority = Authority::new("kyma").unwrap();
@@ -127,10 +153,15 @@ fn certificates(folder: &Path) -> CertificateOptions {
     }
 }
 
-/// What a registry exposes. A metric that is registered and not exposed is a family without a series.
+/// What a component exposes.
 fn exposed(metrics: &Metrics) -> Vec<Metric> {
-    let found = exposition::metrics(&metrics.encode().unwrap());
-    let debug = format!("{metrics:?}");
+    listed(&metrics.encode().unwrap(), &format!("{metrics:?}"))
+}
+
+/// The metrics of an exposition, compared with the registry's debug text. A metric that is registered and not exposed is a
+/// family without a series.
+fn listed(exposition: &str, debug: &str) -> Vec<Metric> {
+    let found = exposition::metrics(exposition);
     let registered = debug.split("Descriptor { name: \"").skip(1);
     let registered: Vec<&str> = registered.filter_map(|it| it.split('"').next()).collect();
     assert!(

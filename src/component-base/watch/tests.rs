@@ -16,7 +16,14 @@ fn server() -> ApiServer {
 }
 
 fn watched(server: &ApiServer) -> (Readiness, BoxStream<'static, Event<ConfigMap>>) {
-    let readiness = Readiness::default();
+    metered(server, WatchMetrics::default())
+}
+
+fn metered(
+    server: &ApiServer,
+    metrics: WatchMetrics,
+) -> (Readiness, BoxStream<'static, Event<ConfigMap>>) {
+    let readiness = Readiness::new(metrics);
     let condition = readiness.condition("config watch");
     let stream = keep_watching(
         Api::namespaced(server.client(), "n"),
@@ -152,4 +159,43 @@ async fn a_stream_that_ends_is_begun_again() {
     for expected in ["init", "init-done", "init", "init-done"] {
         assert_eq!(name(&keeper.next().await), expected);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failing_watch_is_a_metric_until_the_server_answers() {
+    let server = server();
+    let _lists = server.fault("list configmaps").times(1).status(500);
+    let watches = server.fault("watch configmaps").status(503);
+    let metrics = WatchMetrics::default();
+    let (_readiness, mut stream) = metered(&server, metrics.clone());
+    let is_failing = || metrics.is_failing("config watch");
+    assert_eq!(is_failing(), Some(false));
+    assert_eq!(take(&mut stream, 2).await, ["init", "init"]);
+    assert_eq!(is_failing(), Some(true), "the first list fails");
+    assert_eq!(take(&mut stream, 2).await, ["init-apply", "init-done"]);
+    assert_eq!(is_failing(), Some(false));
+
+    assert!(timeout(SECOND * 5, stream.next()).await.is_err());
+    assert_eq!(is_failing(), Some(true), "the watch fails");
+    watches.stop();
+    server.edit("configmaps", ("n", "c"), |it| {
+        it["data"] = json!({"k": "v"});
+    });
+    assert_eq!(take(&mut stream, 1).await, ["apply"]);
+    assert_eq!(is_failing(), Some(false));
+}
+
+/// A replica that lost the Lease is as ready as one that never led.
+#[tokio::test(start_paused = true)]
+async fn a_dropped_watch_leaves_neither_a_condition_nor_a_failure() {
+    let server = server();
+    let _failing = server.fault("list configmaps").status(500);
+    let metrics = WatchMetrics::default();
+    let (readiness, mut stream) = metered(&server, metrics.clone());
+    readiness.condition("other").ready();
+    take(&mut stream, 2).await;
+    assert!(!readiness.is_ready());
+    drop(stream);
+    assert_eq!(readiness.report(), (true, "other: ready\n".to_owned()));
+    assert_eq!(metrics.is_failing("config watch"), Some(false));
 }

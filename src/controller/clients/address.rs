@@ -6,7 +6,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use policy::sync::kubeconfig::Server;
+use super::kubeconfig::Server;
 
 use super::ClientOptions;
 use super::error::{AddressError, CallError, TransportError};

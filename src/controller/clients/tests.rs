@@ -1,13 +1,13 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use policy::sync::kubeconfig::{Access, Credentials};
 use prometheus_client::registry::Registry;
 use rustls::ServerConfig;
 use testkit::metrics::Samples;
 use testkit::pki::Authority;
 use testkit::tls::{TlsServer, answer};
 
+use super::kubeconfig::Credentials;
 use super::*;
 
 mod addresses;

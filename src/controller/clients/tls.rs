@@ -6,9 +6,9 @@
 
 use std::sync::Arc;
 
+use super::kubeconfig::Credentials;
 use bytes::Bytes;
 use http::HeaderValue;
-use policy::sync::kubeconfig::Credentials;
 use rustls::client::Resumption;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};

@@ -1,7 +1,7 @@
 //! From the ID of a runtime to a client of the runtime.
 //!
 //! Invariant: the kubeconfig is read at the start of a reconcile, and zeroized once it is parsed; nothing of it is kept,
-//! logged or written anywhere. Deliberately absent: what a kubeconfig may contain (`policy::sync::kubeconfig`).
+//! logged or written anywhere. Deliberately absent: what a kubeconfig may contain (`clients::kubeconfig`).
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,11 @@ use api::kcp::{KUBECONFIG_KEY, kubeconfig_secret};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::GetParams;
 use kube::{Api, Client};
-use policy::sync::kubeconfig;
 use policy::sync::status::{Unreached, chain};
 use tokio::sync::Semaphore;
 use zeroize::Zeroize as _;
 
-use crate::clients::{CallError, Remote, RuntimeClients, RuntimeId};
+use crate::clients::{CallError, Remote, RuntimeClients, RuntimeId, kubeconfig};
 
 /// Requests to the control plane at the same time: enough for hundreds of reconciles per second, and few connections.
 const AT_ONCE: usize = 32;

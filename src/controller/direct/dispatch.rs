@@ -28,7 +28,7 @@ use super::completion::{self, Ended};
 use super::lifecycle::is_held;
 use super::metrics::ConditionLabels;
 use super::reconcile::{Common, ReconcileRequest, goal, reconcile};
-use super::revisions::Installations;
+use super::revisions::{Installations, object_names};
 use super::rollout_status::RolloutReporter;
 use super::store::{AdoptionAction, RuntimeStore, initial};
 use super::writer::StatusQueue;
@@ -368,9 +368,9 @@ impl Dispatcher {
         own: Option<&WebhookSettings>,
         desired: &Arc<Desired>,
     ) -> (Arc<ObjectNames>, Arc<Desired>) {
-        let renamed = own.map(|own| renamed(&self.objects, own));
-        match (renamed, &self.sources) {
-            (Some(names), Some((sources, known))) if names != *self.objects => {
+        let names = object_names(&self.objects, own);
+        match &self.sources {
+            Some((sources, known)) if names != *self.objects => {
                 let desired = Desired::new(sources, known, &names);
                 (Arc::new(names), Arc::new(desired))
             }
@@ -384,17 +384,4 @@ impl Drop for Dispatcher {
     fn drop(&mut self) {
         self.common.metrics.clear();
     }
-}
-
-/// The webhook reads the objects by the names of its settings.
-fn renamed(objects: &ObjectNames, own: &WebhookSettings) -> ObjectNames {
-    let mut names = objects.clone();
-    if let Some(name) = &own.config_map_name {
-        names.configuration.clone_from(name);
-    }
-    // A pull Secret that is switched off stays so.
-    if let (Some(name), Some(own)) = (&mut names.pull_secret, &own.pull_secret_name) {
-        name.clone_from(own);
-    }
-    names
 }

@@ -18,6 +18,7 @@ use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, Client};
 use policy::sync::Hash;
 use policy::sync::manifests::{Installation, InstallationError};
+use policy::sync::observed::Names;
 use policy::sync::status::chain;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -219,6 +220,22 @@ impl Installations {
         }
         outdated.into_iter().map(object_name).collect()
     }
+}
+
+/// Names of the three objects on a runtime with settings of its own: the webhook reads them by these names.
+pub(super) fn object_names(default: &Names, own: Option<&WebhookSettings>) -> Names {
+    let mut names = default.clone();
+    let Some(own) = own else {
+        return names;
+    };
+    if let Some(name) = &own.config_map_name {
+        names.configuration.clone_from(name);
+    }
+    // A pull Secret that is not synchronized remains so.
+    if let (Some(name), Some(own)) = (&mut names.pull_secret, &own.pull_secret_name) {
+        name.clone_from(own);
+    }
+    names
 }
 
 fn object_name(revision: Hash) -> String {

@@ -17,6 +17,7 @@ mod faults;
 mod gates;
 mod leaving;
 mod obstacles;
+mod planning;
 mod rollouts;
 mod runtime_cluster;
 mod settings;

@@ -8,23 +8,31 @@ use kube::{Api, Client};
 use policy::sync::Salt;
 use tokio::time::sleep;
 
+/// The salt, asked for once. The error says why it is not known.
+pub(crate) async fn ask_salt(client: &Client) -> Result<Salt, String> {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    match namespaces.get_metadata("kube-system").await {
+        Ok(namespace) => match namespace.metadata.uid {
+            Some(uid) => Ok(Salt::new(&uid)),
+            None => Err("the Namespace kube-system has no UID".to_owned()),
+        },
+        Err(error) => Err(error_chain(&error)),
+    }
+}
+
 /// The salt of every hash: made of the UID of the control plane's `kube-system`, asked for until it is told.
 ///
 /// Needs the right `get` on the Namespace `kube-system`.
 pub async fn salt(client: &Client, readiness: &Readiness) -> Salt {
-    let namespaces: Api<Namespace> = Api::all(client.clone());
     let condition = readiness.condition("control-plane-identity");
     let mut failures = 0;
     loop {
-        let error = match namespaces.get_metadata("kube-system").await {
-            Ok(namespace) => match namespace.metadata.uid {
-                Some(uid) => {
-                    condition.ready();
-                    return Salt::new(&uid);
-                }
-                None => "the Namespace kube-system has no UID".to_owned(),
-            },
-            Err(error) => error_chain(&error),
+        let error = match ask_salt(client).await {
+            Ok(salt) => {
+                condition.ready();
+                return salt;
+            }
+            Err(error) => error,
         };
         if failures == 0 {
             tracing::warn!(error, "failed to read the identity of KCP");

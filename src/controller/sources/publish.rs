@@ -143,15 +143,27 @@ pub(super) struct Seen {
 
 impl Seen {
     fn read(&self, salt: &Salt, names: &SourceNames) -> Option<Sources> {
-        let pull_secret = self.pull_secret.as_ref()?;
-        let trust_bundle = self.trust_bundle.as_ref()?;
-        let configuration = self.configuration.as_ref()?;
-        Some(Sources {
-            names: names.clone(),
-            pull_secret: pull_secret.read(SecretObject::view, |it| read_pull_secret(salt, it)),
-            trust_bundle: trust_bundle.read(BundleObject::view, |it| read_trust_bundle(salt, it)),
-            configuration: configuration.read(config_map_view, |it| read_configuration(salt, it)),
-        })
+        Some(sources(
+            self.pull_secret.as_ref()?,
+            self.trust_bundle.as_ref()?,
+            self.configuration.as_ref()?,
+            (salt, names),
+        ))
+    }
+}
+
+/// The three objects, read and validated.
+pub(super) fn sources(
+    pull_secret: &Told<SecretObject>,
+    trust_bundle: &Told<BundleObject>,
+    configuration: &Told<Data>,
+    (salt, names): (&Salt, &SourceNames),
+) -> Sources {
+    Sources {
+        names: names.clone(),
+        pull_secret: pull_secret.read(SecretObject::view, |it| read_pull_secret(salt, it)),
+        trust_bundle: trust_bundle.read(BundleObject::view, |it| read_trust_bundle(salt, it)),
+        configuration: configuration.read(config_map_view, |it| read_configuration(salt, it)),
     }
 }
 

@@ -73,19 +73,28 @@ async fn watch_version(
     condition: &Condition,
     (version, tell): (&str, &impl Fn(Told<BundleObject>)),
 ) {
-    let kind = ApiResource {
-        group: GROUP.to_owned(),
-        version: version.to_owned(),
-        api_version: format!("{GROUP}/{version}"),
-        kind: "ClusterTrustBundle".to_owned(),
-        plural: PLURAL.to_owned(),
-    };
-    let api: Api<BundleObject> = Api::all_with(client.clone(), &kind);
+    let api: Api<BundleObject> = Api::all_with(client.clone(), &kind(version));
     let objects = watch_object(api, name, condition.clone());
     pin_mut!(objects);
     while let Some(object) = objects.next().await {
         tell(Told::of(object));
     }
+}
+
+fn kind(version: &str) -> ApiResource {
+    ApiResource {
+        group: GROUP.to_owned(),
+        version: version.to_owned(),
+        api_version: format!("{GROUP}/{version}"),
+        kind: "ClusterTrustBundle".to_owned(),
+        plural: PLURAL.to_owned(),
+    }
+}
+
+/// The API of the best version that is served; `None` if none is.
+pub(super) async fn api(client: &Client) -> kube::Result<Option<Api<BundleObject>>> {
+    let version = served(client, GROUP, &VERSIONS, PLURAL).await?;
+    Ok(version.map(|version| Api::all_with(client.clone(), &kind(version))))
 }
 
 /// Resolves when another version than the watched one is the best that is served.

@@ -1,8 +1,8 @@
 //! What a runtime costs between calls. A process of its own: other tests would blur the figure.
 #![cfg(test)]
 
+use controller::clients::kubeconfig::{Access, Credentials};
 use controller::clients::{ClientMetrics, ClientOptions, RuntimeClients};
-use policy::sync::kubeconfig::{Access, Credentials};
 use prometheus_client::registry::Registry;
 use testkit::pki::{Authority, Leaf};
 use testkit::tls::{TlsServer, answer};

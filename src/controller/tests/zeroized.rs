@@ -6,8 +6,8 @@ use std::io::{Read as _, Seek as _, SeekFrom};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use controller::clients::kubeconfig::parse;
 use controller::clients::{ClientMetrics, ClientOptions, RuntimeClients};
-use policy::sync::kubeconfig::parse;
 use prometheus_client::registry::Registry;
 use testkit::pki::Authority;
 use zeroize::Zeroizing;

@@ -18,6 +18,79 @@ pub(super) fn contained(desired: &Value, live: &Value) -> bool {
     }
 }
 
+/// Paths of the fields in which `live` does not hold what `desired` says, as in `spec.containers[manager].image`; empty if
+/// an apply would change nothing. Paths have names and keys only, never values.
+#[must_use]
+pub fn differing_fields(desired: &Value, live: &Value) -> Vec<String> {
+    let mut paths = Vec::new();
+    if let (Value::Object(desired), Value::Object(live)) = (desired, live) {
+        for (key, value) in desired {
+            if !matches!(key.as_str(), "apiVersion" | "kind") {
+                collect((key, value), live, "", &mut paths);
+            }
+        }
+    } else if desired != live {
+        paths.push(String::new());
+    }
+    paths
+}
+
+fn collect(
+    (key, desired): (&str, &Value),
+    live: &Map<String, Value>,
+    parent: &str,
+    paths: &mut Vec<String>,
+) {
+    if member(key, desired, live) {
+        return;
+    }
+    let path = joined(parent, key);
+    match (desired, live.get(key)) {
+        (Value::Object(desired), Some(Value::Object(live))) if !is_selector(key) => {
+            for (key, value) in desired {
+                collect((key, value), live, &path, paths);
+            }
+        }
+        (Value::Array(desired), Some(Value::Array(live))) => {
+            collect_items((key, desired), live, path, paths);
+        }
+        _ => paths.push(path),
+    }
+}
+
+fn collect_items(
+    (key, desired): (&str, &[Value]),
+    live: &[Value],
+    path: String,
+    paths: &mut Vec<String>,
+) {
+    let Some(merge_key) = item_key(key, desired) else {
+        return paths.push(path);
+    };
+    for item in desired {
+        let name = item.get(merge_key);
+        let path = format!("{path}[{}]", name.and_then(Value::as_str).unwrap_or("?"));
+        let found = live.iter().find(|it| it.get(merge_key) == name);
+        match (item, found) {
+            (Value::Object(item), Some(Value::Object(found))) => {
+                for (key, value) in item {
+                    collect((key, value), found, &path, paths);
+                }
+            }
+            _ => paths.push(path),
+        }
+    }
+}
+
+fn joined(parent: &str, key: &str) -> String {
+    let is_plain = |it: char| it.is_ascii_alphanumeric() || matches!(it, '_' | '-');
+    match (parent, key.chars().all(is_plain)) {
+        ("", true) => key.to_owned(),
+        (_, true) => format!("{parent}.{key}"),
+        (_, false) => format!("{parent}[\"{key}\"]"),
+    }
+}
+
 fn member(key: &str, desired: &Value, live: &Map<String, Value>) -> bool {
     match (desired, live.get(key)) {
         (Value::Null, None | Some(Value::Null)) => true,
@@ -45,9 +118,7 @@ fn within(key: &str, desired: &Value, live: &Value) -> bool {
 }
 
 fn list(key: &str, desired: &[Value], live: &[Value]) -> bool {
-    // Lists of one name are not always of one kind: a Service's `ports` have names, a NetworkPolicy's have none.
-    let keyed = merge_key(key).filter(|key| desired.iter().all(|item| item.get(key).is_some()));
-    let Some(merge_key) = keyed else {
+    let Some(merge_key) = item_key(key, desired) else {
         return desired.len() == live.len()
             && desired
                 .iter()
@@ -59,6 +130,12 @@ fn list(key: &str, desired: &[Value], live: &[Value]) -> bool {
             .find(|it| it.get(merge_key) == item.get(merge_key))
             .is_some_and(|it| within("", item, it))
     })
+}
+
+/// The key of the items of a list that is compared by keys.
+fn item_key(list: &str, desired: &[Value]) -> Option<&'static str> {
+    // Lists of one name are not always of one kind: a Service's `ports` have names, a NetworkPolicy's have none.
+    merge_key(list).filter(|key| desired.iter().all(|item| item.get(key).is_some()))
 }
 
 /// The selectors of webhook entries and network policies, which server-side apply replaces as a whole.

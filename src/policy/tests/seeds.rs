@@ -10,8 +10,6 @@ mod configuration;
 mod docker_config;
 #[path = "../../../fuzz/properties/image_reference.rs"]
 mod image_reference;
-#[path = "../../../fuzz/properties/kubeconfig.rs"]
-mod kubeconfig;
 #[path = "../../../fuzz/properties/review.rs"]
 mod review;
 
@@ -40,15 +38,6 @@ fn a_docker_config_is_a_keyring_or_an_error_without_its_words(
     text: &[u8],
 ) {
     docker_config::check(text);
-}
-
-#[rstest]
-fn a_kubeconfig_gives_one_credential_or_an_error_without_its_words(
-    #[files("../../fuzz/seeds/kubeconfig/*")]
-    #[mode = bytes]
-    text: &[u8],
-) {
-    kubeconfig::check(text);
 }
 
 #[rstest]

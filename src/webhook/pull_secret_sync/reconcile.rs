@@ -212,7 +212,7 @@ impl Reconciler {
         K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
     {
         let api = Api::all(self.sync.client.clone());
-        let condition = Readiness::default().condition(name);
+        let condition = Readiness::new(self.sync.watches.clone()).condition(name);
         keep_watching(api, config.page_size(PAGE), condition).boxed()
     }
 

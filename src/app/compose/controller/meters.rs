@@ -3,6 +3,7 @@
 use component_base::client::RequestMetrics;
 use component_base::lease::LeaseMetrics;
 use component_base::metrics::Metrics;
+use component_base::watch::WatchMetrics;
 use controller::clients::ClientMetrics;
 use controller::direct::DirectMetrics;
 use controller::signal::SignalMetrics;
@@ -16,6 +17,7 @@ const PREFIX: &str = "rt_bootstrapper_controller";
 pub(crate) struct Meters {
     pub(super) requests: RequestMetrics,
     pub(super) lease: LeaseMetrics,
+    pub(super) watches: WatchMetrics,
     pub(super) sources: SourceMetrics,
     pub(super) signal: SignalMetrics,
     pub(super) direct: DirectMetrics,
@@ -32,6 +34,7 @@ impl Meters {
         let meters = Self {
             requests,
             lease,
+            watches: WatchMetrics::register(registry),
             sources: SourceMetrics::register(registry),
             signal: SignalMetrics::register(registry),
             direct: DirectMetrics::register(registry),
@@ -45,6 +48,7 @@ impl Meters {
     pub(crate) fn create_series(&self) {
         self.requests.create_series();
         self.lease.create_series();
+        self.watches.create_series();
         self.sources.create_series();
         self.signal.create_series();
         self.direct.create_series();

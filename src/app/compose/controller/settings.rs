@@ -19,16 +19,16 @@ fn named(name: &str) -> Option<String> {
     Some(name.to_owned()).filter(|name| !name.is_empty())
 }
 
-pub(super) fn sources(arguments: &ControllerArgs) -> SourceNames {
+pub(crate) fn sources(namespace: &str, arguments: &SourceArgs) -> SourceNames {
     SourceNames {
-        namespace: arguments.namespace.clone(),
-        config_map: arguments.sources.kcp_config_name.clone(),
-        pull_secret: named(&arguments.sources.kcp_pull_secret_name),
-        trust_bundle: named(&arguments.sources.kcp_cluster_trust_bundle),
+        namespace: namespace.to_owned(),
+        config_map: arguments.kcp_config_name.clone(),
+        pull_secret: named(&arguments.kcp_pull_secret_name),
+        trust_bundle: named(&arguments.kcp_cluster_trust_bundle),
     }
 }
 
-fn names(arguments: &SourceArgs) -> Names {
+pub(crate) fn names(arguments: &SourceArgs) -> Names {
     let source = named(&arguments.kcp_cluster_trust_bundle);
     Names {
         namespace: arguments.skr_namespace.clone(),
@@ -113,12 +113,15 @@ pub(super) fn clients(arguments: &DirectArgs) -> ClientOptions {
 ///
 /// # Errors
 /// It cannot be installed on any.
-pub(super) fn installations(arguments: &ControllerArgs) -> Result<Installations, ManifestsError> {
-    Installations::new(render(arguments), webhook(arguments))
+pub(crate) fn installations(
+    sources: &SourceArgs,
+    defaults: &WebhookDefaults,
+) -> Result<Installations, ManifestsError> {
+    Installations::new(render(sources), webhook(sources, defaults))
 }
 
 /// The webhook reads the objects by the names under which they are written.
-fn webhook(arguments: &ControllerArgs) -> WebhookSettings {
+fn webhook(sources: &SourceArgs, defaults: &WebhookDefaults) -> WebhookSettings {
     let WebhookDefaults {
         image,
         image_pull_secret,
@@ -127,13 +130,13 @@ fn webhook(arguments: &ControllerArgs) -> WebhookSettings {
         requests,
         limits,
         log_filter,
-    } = arguments.direct.webhook.clone();
+    } = defaults.clone();
     WebhookSettings {
         image: Some(image),
         image_pull_secret,
         landscape,
-        config_map_name: Some(arguments.sources.skr_config_name.clone()),
-        pull_secret_name: Some(arguments.sources.skr_pull_secret_name.clone()),
+        config_map_name: Some(sources.skr_config_name.clone()),
+        pull_secret_name: Some(sources.skr_pull_secret_name.clone()),
         replicas,
         resources: Some(WebhookResources {
             requests: requests.unwrap_or_default(),
@@ -144,8 +147,8 @@ fn webhook(arguments: &ControllerArgs) -> WebhookSettings {
 }
 
 /// The manifests that `manifests webhook` prints.
-fn render(arguments: &ControllerArgs) -> Render {
-    let namespace = arguments.sources.skr_namespace.clone();
+fn render(sources: &SourceArgs) -> Render {
+    let namespace = sources.skr_namespace.clone();
     Arc::new(move |settings, named_secret| {
         manifests::webhook_objects(settings, named_secret, &namespace)
             .map_err(|error| format!("{error:#}"))
@@ -178,7 +181,7 @@ mod tests {
     fn every_part_works_in_the_namespace_of_the_flag() {
         let arguments = parsed(&["--namespace=elsewhere"]);
         let namespaces = [
-            sources(&arguments).namespace,
+            sources(&arguments.namespace, &arguments.sources).namespace,
             signal(&arguments).namespace,
             direct(&arguments).namespace,
         ];
@@ -241,10 +244,15 @@ mod tests {
         assert_eq!(direct.signals_per_second.get(), 3);
     }
 
+    fn rendered(arguments: &ControllerArgs) -> Vec<Value> {
+        let settings = webhook(&arguments.sources, &arguments.direct.webhook);
+        render(&arguments.sources)(&settings, None).unwrap()
+    }
+
     /// The container's arguments as the webhook will read them, and the names in its Roles.
     fn installed(flags: &[&str]) -> (crate::cli::webhook::WebhookArgs, Vec<Value>) {
         let arguments = parsed(flags);
-        let objects = render(&arguments)(&webhook(&arguments), None).unwrap();
+        let objects = rendered(&arguments);
         let of_kind = |kind: &str| objects.iter().find(|it| it["kind"] == kind).unwrap();
         let place = "/spec/template/spec/containers/0/args";
         let given = of_kind("Deployment").pointer(place).unwrap();
@@ -293,7 +301,7 @@ mod tests {
             "--webhook-log-filter=debug",
             "--skr-namespace=elsewhere",
         ]);
-        let objects = render(&arguments)(&webhook(&arguments), None).unwrap();
+        let objects = rendered(&arguments);
         let deployment = objects
             .iter()
             .find(|it| it["kind"] == "Deployment")
@@ -315,8 +323,12 @@ mod tests {
 
     #[test]
     fn installation_is_made_before_anything_else() {
-        assert!(installations(&parsed(&[])).is_ok());
-        let refused = installations(&parsed(&["--webhook-requests=memory=1Gi"]));
+        let installed = |flags: &[&str]| {
+            let arguments = parsed(flags);
+            installations(&arguments.sources, &arguments.direct.webhook)
+        };
+        assert!(installed(&[]).is_ok());
+        let refused = installed(&["--webhook-requests=memory=1Gi"]);
         let error = refused.err().map(|it| it.to_string());
         assert!(error.is_some_and(|it| it.contains("memory")));
     }

@@ -3,6 +3,7 @@
 use component_base::client::RequestMetrics;
 use component_base::lease::LeaseMetrics;
 use component_base::metrics::Metrics;
+use component_base::watch::WatchMetrics as FailingWatches;
 use serve::Statistics;
 use webhook::admission::AdmissionMetrics;
 use webhook::certificate::CertificateMetrics;
@@ -17,6 +18,7 @@ const PREFIX: &str = "rt_bootstrapper";
 pub(crate) struct Meters {
     pub(super) requests: RequestMetrics,
     pub(super) lease: LeaseMetrics,
+    pub(super) failing_watches: FailingWatches,
     pub(super) admission: AdmissionMetrics,
     pub(super) watches: WatchMetrics,
     pub(super) certificate: CertificateMetrics,
@@ -34,6 +36,7 @@ impl Meters {
         let meters = Self {
             requests,
             lease,
+            failing_watches: FailingWatches::register(registry),
             admission: AdmissionMetrics::register(registry),
             watches: WatchMetrics::register(registry),
             certificate: CertificateMetrics::register(registry),
@@ -47,6 +50,7 @@ impl Meters {
     pub(crate) fn create_series(&self) {
         self.requests.create_series();
         self.lease.create_series();
+        self.failing_watches.create_series();
         self.admission.create_series();
         self.certificate.create_series();
         self.pull_secret.create_series();

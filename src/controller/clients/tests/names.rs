@@ -11,6 +11,7 @@ use tokio::sync::Semaphore;
 use tokio::time::advance;
 
 use super::*;
+use crate::clients::kubeconfig::Credentials;
 use crate::clients::resolver::{CONCURRENT_LOOKUPS, NEGATIVE_TTL, POSITIVE_TTL};
 
 const WAIT_LIMIT: Duration = Duration::from_secs(4);

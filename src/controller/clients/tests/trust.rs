@@ -5,6 +5,7 @@ use testkit::pki::{self, Leaf};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::*;
+use crate::clients::kubeconfig::Credentials;
 
 /// The error of a call to a server that shows this certificate.
 async fn fault(shown: &Leaf) -> TlsError {

@@ -271,7 +271,7 @@ impl Env {
             sources: self.sources.subscribe(),
             salt: salt(),
             fleet: RuntimeClients::new(fleet, ClientMetrics::register(&mut registry)),
-            installations: Installations::new(Arc::new(manifests), self.webhook()).unwrap(),
+            installations: self.installations(),
             readiness: self.readiness.clone(),
             reporter: Reporter {
                 controller: "rt-bootstrapper-controller".to_owned(),
@@ -284,6 +284,11 @@ impl Env {
         let token = CancellationToken::new();
         let task = tokio::spawn(run(options, token.clone()));
         self.running = Some(Running { token, task });
+    }
+
+    /// What the controller installs.
+    pub(super) fn installations(&self) -> Installations {
+        Installations::new(Arc::new(manifests), self.webhook()).unwrap()
     }
 
     /// The controller's own choice.

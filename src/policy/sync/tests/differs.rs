@@ -1,7 +1,7 @@
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::sync::differs::contained;
+use crate::sync::differs::{contained, differing_fields};
 
 #[rstest]
 #[case::same(json!({"data": {"a": "1"}}), json!({"data": {"a": "1"}}), true)]
@@ -43,4 +43,35 @@ use crate::sync::differs::contained;
     json!({"webhooks": [{"name": "w", "clientConfig": {"caBundle": "x", "service": {"name": "s", "port": 443}}}]}), true)]
 fn differences(#[case] desired: Value, #[case] live: Value, #[case] same: bool) {
     assert_eq!(contained(&desired, &live), same);
+    assert_eq!(differing_fields(&desired, &live).is_empty(), same);
+}
+
+#[test]
+fn differing_fields_are_named_without_their_values() {
+    let annotation = "rt-bootstrapper.kyma-project.io/content-hash";
+    let desired = json!({
+        "metadata": {"name": "a", "annotations": {annotation: "new"}},
+        "data": {".dockerconfigjson": "c2VjcmV0", "same": "1"},
+        "spec": {
+            "containers": [{"name": "manager", "image": "b"}, {"name": "other"}],
+            "rules": [{"verbs": ["get"]}],
+            "objectSelector": {"matchLabels": {"a": "b"}},
+        },
+    });
+    let live = json!({
+        "metadata": {"name": "a", "annotations": {annotation: "old"}},
+        "data": {".dockerconfigjson": "b2xk", "same": "1"},
+        "spec": {"containers": [{"name": "manager", "image": "a"}], "rules": [], "objectSelector": {}},
+    });
+    let mut paths = differing_fields(&desired, &live);
+    paths.sort_unstable();
+    let expected = [
+        "data[\".dockerconfigjson\"]",
+        "metadata.annotations[\"rt-bootstrapper.kyma-project.io/content-hash\"]",
+        "spec.containers[manager].image",
+        "spec.containers[other]",
+        "spec.objectSelector",
+        "spec.rules",
+    ];
+    assert_eq!(paths, expected);
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use component_base::client::{Deadline, RequestMetrics, over};
+use component_base::watch::WatchMetrics;
 use kube::runtime::events::{Recorder, Reporter};
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
@@ -54,6 +55,7 @@ impl Environment {
             snapshots: self.snapshots.clone(),
             recorder: Recorder::new(client, reporter),
             metrics: self.metrics.clone(),
+            watches: WatchMetrics::default(),
             product_namespace: "kyma-system".to_owned(),
         };
         let token = CancellationToken::new();

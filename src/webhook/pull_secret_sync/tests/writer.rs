@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use component_base::telemetry::error_chain;
+use component_base::watch::WatchMetrics;
 use kube::api::Preconditions;
 use kube::runtime::events::{Recorder, Reporter};
 use kube::{Client, Config};
@@ -29,6 +30,7 @@ fn writer(server: &MockServer) -> PullSecretSync {
         client,
         snapshots: SnapshotStore::default(),
         metrics: PullSecretMetrics::default(),
+        watches: WatchMetrics::default(),
         product_namespace: "kyma-system".to_owned(),
     }
 }

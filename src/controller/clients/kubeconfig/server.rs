@@ -8,7 +8,7 @@ use std::fmt;
 use std::net::Ipv6Addr;
 use std::str::FromStr;
 
-use rustls_pki_types::ServerName;
+use rustls::pki_types::ServerName;
 
 /// Where an API server listens.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

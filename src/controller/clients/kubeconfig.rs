@@ -6,7 +6,8 @@
 //! the document's size. Tokens and keys are zeroized when they are dropped; what the libraries that read YAML, JSON and PEM
 //! copy while they read is not.
 //!
-//! Only what the current context names is judged; what else the document holds is never used. Deliberately absent:
+//! Only what the current context names is judged; what else the document holds is never used, but it has to have the form of a
+//! kubeconfig. Deliberately absent:
 //! expiry (it needs a clock; the handshake checks it), whether key and certificate match (it needs cryptography; the
 //! client stack checks it), and which addresses may be contacted (names must be resolved for that).
 //!
@@ -14,10 +15,12 @@
 
 use std::fmt;
 
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use kube::config::{AuthInfo, Cluster};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use secrecy::{ExposeSecret, SecretString};
 use zeroize::Zeroizing;
 
-use self::document::{Cluster, Document, User};
+use self::document::{current, read};
 pub use self::server::{Server, ServerFault};
 
 mod document;
@@ -152,8 +155,7 @@ pub fn parse(bytes: &[u8]) -> Result<Access, KubeconfigError> {
     if bytes.len() > MAX_BYTES {
         return Err(KubeconfigError::TooLarge);
     }
-    let document = Document::read(bytes)?;
-    let (cluster, user) = document.current()?;
+    let (cluster, user) = current(read(bytes)?)?;
     refuse_cluster(&cluster)?;
     refuse_user(&user)?;
     let server = cluster
@@ -186,18 +188,19 @@ fn refuse_cluster(cluster: &Cluster) -> Result<(), KubeconfigError> {
     refuse(&asked)
 }
 
-fn refuse_user(user: &User) -> Result<(), KubeconfigError> {
+fn refuse_user(user: &AuthInfo) -> Result<(), KubeconfigError> {
     let files = [&user.client_certificate, &user.client_key, &user.token_file];
+    let passwords = [user.username.as_deref(), shown(user.password.as_ref())];
     let impersonates = is_set(user.impersonate.as_ref())
         || is_set(user.impersonate_uid.as_ref())
         || user.impersonate_groups.is_some()
-        || user.impersonate_extra.is_some();
+        || user.impersonate_user_extra.is_some();
     let asked = [
         (user.exec.is_some(), Feature::Exec),
         (user.auth_provider.is_some(), Feature::AuthProvider),
         (files.iter().any(|it| is_set(it.as_ref())), Feature::File),
         (
-            is_set(user.username.as_ref()) || is_set(user.password.as_ref()),
+            passwords.iter().any(|it| is_set(it.as_ref())),
             Feature::Password,
         ),
         (impersonates, Feature::Impersonation),
@@ -220,10 +223,10 @@ fn server_name(
     ServerName::try_from(name.to_owned()).map_err(|_| KubeconfigError::ServerName)
 }
 
-fn credentials(user: &User) -> Result<Credentials, KubeconfigError> {
-    let token = user.token.as_deref().filter(|it| !it.is_empty());
+fn credentials(user: &AuthInfo) -> Result<Credentials, KubeconfigError> {
+    let token = shown(user.token.as_ref()).filter(|it| !it.is_empty());
     let chain = user.client_certificate_data.as_deref();
-    let key = user.client_key_data.as_deref();
+    let key = shown(user.client_key_data.as_ref());
     let has_certificate = is_set(chain.as_ref()) || is_set(key.as_ref());
     match token {
         Some(_) if has_certificate => Err(KubeconfigError::TwoCredentials),
@@ -234,6 +237,11 @@ fn credentials(user: &User) -> Result<Credentials, KubeconfigError> {
         }),
         None => Err(KubeconfigError::NoCredentials),
     }
+}
+
+/// A secret is shown to the checks of this module only.
+fn shown(secret: Option<&SecretString>) -> Option<&str> {
+    secret.map(ExposeSecret::expose_secret)
 }
 
 /// client-go takes an empty string for absent.

@@ -5,8 +5,8 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use rustls_pki_types::pem::PemObject as _;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use x509_parser::prelude::{FromDer as _, X509Certificate, X509Version};
 use zeroize::Zeroizing;
 

@@ -285,6 +285,7 @@ fn yaml_is_read_as_json_is() {
 #[case::deep_but_closed(format!("extensions: {}{}", "[".repeat(1_000), "]".repeat(1_000)))]
 #[case::many_nodes(format!("extensions: [{}]", "1,".repeat(200_000)))]
 #[case::wrong_type("clusters: {a: b}\n".to_owned())]
+#[case::wrong_type_in_an_entry("users: [{name: a, user: {exec: sh}}]\n".to_owned())]
 fn unreadable(#[case] text: String) {
     let error = parse(text.as_bytes()).map(|_| ()).unwrap_err();
     // An empty document is a document without a context to the reader.

@@ -1,0 +1,207 @@
+//! What decides about a plan on KCP, read once.
+//!
+//! Objects are listed by name or label, and not read one by one, where the Roles of the controller allow lists only.
+
+use api::bootstrapper::{DeletionPolicy, RuntimeBootstrapper, RuntimeBootstrapperSpec};
+use api::kcp::RUNTIME_ID;
+use api::rollout::{RuntimeBootstrapperRollout, STOPPED};
+use jiff::Timestamp;
+use kube::api::ListParams;
+use kube::core::{Selector, SelectorExt as _};
+use kube::{Api, Client, ResourceExt as _};
+use policy::sync::known::{Grace, SourceHistory};
+use policy::sync::sources::Sources;
+use policy::sync::status::{Goal, Unreached};
+
+use super::super::lifecycle::{is_held, is_made_by_us};
+use super::super::reconcile::goal as goal_of;
+use super::super::{DIRECT_STATE, DirectSettings};
+use super::PlanError;
+use crate::clients::RuntimeId;
+use crate::signal::runtime::RuntimeView;
+use crate::state::{SIGNAL_STATE, StateStore, load};
+
+/// Objects in one page of a list.
+const PAGE: u32 = 500;
+
+/// See the module.
+pub(super) struct Kcp<'a> {
+    pub(super) client: &'a Client,
+    pub(super) settings: &'a DirectSettings,
+}
+
+/// A Runtime and the `RuntimeBootstrapper` of its name, as far as they exist.
+pub(super) struct Found {
+    runtime: Option<RuntimeView>,
+    resource: Option<RuntimeBootstrapper>,
+}
+
+/// What the controller does about the `RuntimeBootstrapper` itself.
+pub(super) enum Adoption {
+    /// Nothing is written on the runtime, for this reason.
+    Unmanaged(&'static str),
+    /// The runtime is reconciled with this goal, after these writes on KCP.
+    Managed(Box<RuntimeBootstrapper>, Goal, Vec<String>),
+}
+
+impl Found {
+    pub(super) fn adoption(&self, adopt: &Selector, name: &str) -> Adoption {
+        let asks = self.runtime.as_ref().is_some_and(|it| {
+            let labels = it.labels();
+            !it.leaves() && adopt.matches(labels)
+        });
+        let Some(resource) = &self.resource else {
+            if !asks {
+                return Adoption::Unmanaged(
+                    "no RuntimeBootstrapper exists, and the Runtime does not match --direct-selector",
+                );
+            }
+            let spec = RuntimeBootstrapperSpec {
+                deletion_policy: DeletionPolicy::Orphan,
+                ..RuntimeBootstrapperSpec::default()
+            };
+            let resource = Box::new(RuntimeBootstrapper::new(name, spec));
+            let write = format!("create RuntimeBootstrapper {name}");
+            return Adoption::Managed(resource, Goal::Sync, vec![write]);
+        };
+        let is_deleted = resource.metadata.deletion_timestamp.is_some();
+        if is_deleted && !is_held(resource) {
+            return Adoption::Unmanaged(
+                "the RuntimeBootstrapper is being deleted, and the controller has released it",
+            );
+        }
+        if !asks && !is_deleted && is_made_by_us(resource) {
+            let goal = match resource.spec.deletion_policy {
+                DeletionPolicy::Delete => Goal::Delete,
+                DeletionPolicy::Orphan => Goal::Orphan,
+            };
+            let write = format!("delete RuntimeBootstrapper {name}");
+            return Adoption::Managed(Box::new(resource.clone()), goal, vec![write]);
+        }
+        let goal = goal_of(resource);
+        let mut writes = Vec::new();
+        if goal == Goal::Sync && !is_held(resource) {
+            writes.push(format!("add the finalizer to RuntimeBootstrapper {name}"));
+        }
+        Adoption::Managed(Box::new(resource.clone()), goal, writes)
+    }
+}
+
+impl Kcp<'_> {
+    fn api<K>(&self) -> Api<K>
+    where
+        K: kube::Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
+    {
+        Api::namespaced(self.client.clone(), &self.settings.namespace)
+    }
+
+    /// # Errors
+    /// A request fails, or neither object exists.
+    pub(super) async fn find(&self, name: &str) -> Result<Found, PlanError> {
+        let named = ListParams::default().fields(&format!("metadata.name={name}"));
+        let runtimes = self.api::<RuntimeView>().list(&named).await;
+        let runtime = runtimes
+            .map_err(|error| PlanError::Kcp("the Runtime", error))?
+            .items
+            .pop();
+        let resource = self.api::<RuntimeBootstrapper>().get_opt(name).await;
+        let resource =
+            resource.map_err(|error| PlanError::Kcp("the RuntimeBootstrapper", error))?;
+        if runtime.is_none() && resource.is_none() {
+            let namespace = &self.settings.namespace;
+            return Err(PlanError::NotFound(format!("{namespace}/{name}")));
+        }
+        Ok(Found { runtime, resource })
+    }
+
+    /// The runtime ID, if the Runtime has one that no other Runtime has.
+    ///
+    /// # Errors
+    /// A request fails.
+    pub(super) async fn identify(
+        &self,
+        found: &Found,
+        name: &str,
+    ) -> Result<Result<RuntimeId, Unreached>, PlanError> {
+        let Some(runtime) = found.runtime.as_ref().filter(|it| !it.leaves()) else {
+            let place = format!("{}/{name}", self.settings.namespace);
+            return Ok(Err(Unreached::RuntimeNotFound(place)));
+        };
+        let id = runtime.labels().get(RUNTIME_ID).filter(|it| !it.is_empty());
+        let Some(id) = id else {
+            return Ok(Err(Unreached::RuntimeIDMissing));
+        };
+        let labeled = ListParams::default().labels(&format!("{RUNTIME_ID}={id}"));
+        let namesakes = self.api::<RuntimeView>().list(&labeled).await;
+        let namesakes = namesakes.map_err(|error| PlanError::Kcp("Runtimes", error))?;
+        let other = namesakes.items.iter().find(|it| it.name_any() != name);
+        Ok(match other {
+            Some(other) => Err(Unreached::RuntimeIDConflict(other.name_any())),
+            None => Ok(RuntimeId::new(id)),
+        })
+    }
+
+    /// Cluster UID and runtime ID of every other `RuntimeBootstrapper` that has observed its cluster.
+    ///
+    /// # Errors
+    /// A request fails.
+    pub(super) async fn claims(&self, name: &str) -> Result<Vec<(String, String)>, PlanError> {
+        let api = self.api::<RuntimeBootstrapper>();
+        let mut parameters = ListParams::default().limit(PAGE);
+        let mut claims = Vec::new();
+        loop {
+            let page = api.list(&parameters).await;
+            let page = page.map_err(|error| PlanError::Kcp("RuntimeBootstrappers", error))?;
+            let others = page.items.into_iter().filter(|it| it.name_any() != name);
+            claims.extend(others.filter_map(|it| {
+                let status = it.status?;
+                status.cluster_uid.zip(status.runtime_id)
+            }));
+            match page.metadata.continue_.filter(|it| !it.is_empty()) {
+                Some(token) => parameters = parameters.continue_token(&token),
+                None => return Ok(claims),
+            }
+        }
+    }
+
+    /// What was ever rolled out, and what of it counts as deleted now.
+    ///
+    /// # Errors
+    /// The state ConfigMap cannot be used.
+    pub(super) async fn history(&self, sources: &Sources) -> Result<SourceHistory, PlanError> {
+        let store = |name| StateStore::new(self.client.clone(), &self.settings.namespace, name);
+        let (mut own, mut signal) = (store(DIRECT_STATE), store(SIGNAL_STATE));
+        let loaded = load(&mut own, &mut signal).await;
+        let mut history = loaded.map_err(PlanError::State)?.known;
+        let grace = Grace {
+            now: Timestamp::now(),
+            period: self.settings.deletion_grace,
+        };
+        history.advance(sources, grace);
+        Ok(history)
+    }
+
+    /// The rollouts in which no other runtime starts, with the reason. Where KCP does not serve the kind, there are none.
+    ///
+    /// # Errors
+    /// A request fails.
+    pub(super) async fn held_rollouts(&self) -> Result<Vec<String>, PlanError> {
+        let api = self.api::<RuntimeBootstrapperRollout>();
+        let list = match api.list(&ListParams::default()).await {
+            Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(Vec::new()),
+            list => list.map_err(|error| PlanError::Kcp("RuntimeBootstrapperRollouts", error))?,
+        };
+        Ok(list.items.iter().filter_map(held).collect())
+    }
+}
+
+fn held(rollout: &RuntimeBootstrapperRollout) -> Option<String> {
+    let name = rollout.name_any();
+    if rollout.spec.paused {
+        return Some(format!("{name}: spec.paused is true"));
+    }
+    let conditions = rollout.status.iter().flat_map(|it| &it.conditions);
+    let mut stopped = conditions.filter(|it| it.kind == STOPPED);
+    let stopped = stopped.find(|it| it.status == api::bootstrapper::ConditionStatus::True)?;
+    Some(format!("{name}: {}: {}", stopped.reason, stopped.message))
+}

@@ -1,0 +1,268 @@
+//! A plan in words: which objects would be written, in which fields they differ, and what the conditions would be.
+//!
+//! Invariant: no content of any object. Fields are named; contents are compared by the salted hashes that are in annotations.
+
+use std::collections::BTreeMap;
+
+use api::bootstrapper::{Condition, ConditionStatus};
+use api::kcp::{CONTENT_HASH, MANIFEST_HASH, OWNER_CONFIG_MAP};
+use policy::sync::manifests::Installation;
+use policy::sync::observed::{Names, Observed};
+use policy::sync::plan::{Action, Step};
+use policy::sync::status::{Deferral, Goal, LaneOutcome, Outcome, chain};
+use policy::sync::target::Target;
+use policy::sync::{Lane, differing_fields};
+use serde::Serialize;
+use serde_json::Value;
+
+/// What the controller would write on one runtime.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RuntimePlan {
+    /// Namespace and name of the Runtime.
+    pub runtime: String,
+    /// The runtime ID; absent if the Runtime has none of its own.
+    pub runtime_id: Option<String>,
+    /// UID of the cluster that the kubeconfig leads to; absent if it was not reached.
+    #[serde(rename = "clusterUID")]
+    pub cluster_uid: Option<String>,
+    /// Goal of the reconcile: `Sync`, `Delete`, `Orphan`; absent if the controller writes nothing on the runtime.
+    pub goal: Option<&'static str>,
+    /// Why the controller writes nothing on the runtime at all.
+    pub unmanaged: Option<&'static str>,
+    /// Writes on KCP before those on the runtime.
+    pub kcp: Vec<String>,
+    /// Why no plan could be made: the runtime cannot be reached, or must not be written to.
+    pub blocked: Option<String>,
+    /// Why the writes wait.
+    pub withheld: Option<&'static str>,
+    /// Rollouts in which no other runtime starts; the leader knows whether this one waits for them.
+    pub rollouts: Vec<String>,
+    /// Steps before those of the lanes.
+    pub common: Vec<Vec<PlannedWrite>>,
+    /// The lanes.
+    pub lanes: Vec<PlannedLane>,
+    /// What keeps a part of the configuration from the runtime.
+    pub held: Vec<String>,
+    /// The conditions after the writes, if all of them succeed.
+    pub conditions: Vec<PlannedCondition>,
+}
+
+/// One lane.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PlannedLane {
+    /// Name of the lane.
+    pub name: &'static str,
+    /// Why nothing may be written in it.
+    pub blocked: Option<String>,
+    /// Steps in order; the writes of a step are made at once.
+    pub steps: Vec<Vec<PlannedWrite>>,
+}
+
+/// One write.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PlannedWrite {
+    /// `create`, `apply` or `delete`; `transfer` moves the fields of another field manager to the controller.
+    pub action: &'static str,
+    /// `apiVersion` of the object.
+    pub api_version: String,
+    /// Kind of the object.
+    pub kind: &'static str,
+    /// Namespace of the object.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Name of the object.
+    pub name: String,
+    /// Paths of the fields that differ.
+    pub fields: Vec<String>,
+    /// Hash of the content on the runtime.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub current_hash: Option<String>,
+    /// Hash of the content that would be written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub desired_hash: Option<String>,
+}
+
+/// One condition.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PlannedCondition {
+    /// Type.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Status.
+    pub status: ConditionStatus,
+    /// Reason.
+    pub reason: String,
+    /// Message.
+    pub message: String,
+}
+
+/// The objects that were observed.
+type Live<'a> = BTreeMap<Target, &'a Value>;
+
+impl RuntimePlan {
+    pub(super) fn new(namespace: &str, name: &str) -> Self {
+        Self {
+            runtime: format!("{namespace}/{name}"),
+            runtime_id: None,
+            cluster_uid: None,
+            goal: None,
+            unmanaged: None,
+            kcp: Vec::new(),
+            blocked: None,
+            withheld: None,
+            rollouts: Vec::new(),
+            common: Vec::new(),
+            lanes: Vec::new(),
+            held: Vec::new(),
+            conditions: Vec::new(),
+        }
+    }
+
+    pub(super) fn unmanaged(self, reason: &'static str) -> Self {
+        Self {
+            unmanaged: Some(reason),
+            ..self
+        }
+    }
+
+    /// Takes what a reconcile decided.
+    pub(super) fn fill(
+        &mut self,
+        observed: &Observed,
+        (names, installation): (&Names, &Installation),
+        outcome: Outcome<'_>,
+        conditions: Vec<Condition>,
+    ) {
+        self.goal = Some(goal(outcome.purpose));
+        self.cluster_uid.clone_from(&observed.cluster);
+        self.withheld = match outcome.lanes.configuration {
+            LaneOutcome::Deferred(Deferral::Paused) => Some("spec.paused is true"),
+            LaneOutcome::Deferred(Deferral::Rollout) => {
+                Some("the rollout has not reached the runtime")
+            }
+            LaneOutcome::Applied | LaneOutcome::NotReconciled => None,
+        };
+        let planned = |it: Condition| PlannedCondition {
+            kind: it.kind,
+            status: it.status,
+            reason: it.reason,
+            message: it.message,
+        };
+        self.conditions = conditions.into_iter().map(planned).collect();
+        let unreached = outcome.unreached.map(|it| chain(it));
+        let Some(plan) = outcome.plan else {
+            self.blocked = unreached;
+            return;
+        };
+        let live = live(observed, names, installation);
+        let steps = |steps: &[Step]| -> Vec<Vec<PlannedWrite>> {
+            let step = |step: &Step| step.iter().map(|it| write(it, &live)).collect();
+            steps.iter().map(step).collect()
+        };
+        self.blocked = plan.blocked.as_ref().map(|it| chain(it));
+        if self.blocked.is_some() {
+            return;
+        }
+        self.held = plan.held.iter().map(|it| chain(it)).collect();
+        self.common = steps(&plan.common);
+        for lane in Lane::ALL {
+            let planned = plan.lanes.get(lane);
+            let blocked = planned.blocked.as_ref().map(|it| chain(it));
+            let failure = outcome.failures.get(lane).map(|it| it.message.clone());
+            self.lanes.push(PlannedLane {
+                name: match lane {
+                    Lane::Configuration => "configuration",
+                    Lane::Webhook => "webhook",
+                },
+                blocked: blocked.or(failure),
+                steps: steps(&planned.steps),
+            });
+        }
+    }
+
+    /// Whether anything would be written, also if it waits.
+    #[must_use]
+    pub fn writes(&self) -> bool {
+        let mut steps = self.common.iter();
+        let mut lanes = self.lanes.iter().flat_map(|it| &it.steps);
+        !self.kcp.is_empty() || steps.next().is_some() || lanes.next().is_some()
+    }
+
+    /// Whether the runtime or a lane cannot be written to.
+    #[must_use]
+    pub fn is_blocked(&self) -> bool {
+        self.blocked.is_some() || self.lanes.iter().any(|it| it.blocked.is_some())
+    }
+}
+
+fn goal(goal: Goal) -> &'static str {
+    match goal {
+        Goal::Sync => "Sync",
+        Goal::Delete => "Delete",
+        Goal::Orphan => "Orphan",
+    }
+}
+
+fn live<'a>(observed: &'a Observed, names: &Names, installation: &Installation) -> Live<'a> {
+    let namespace = &names.namespace;
+    let marker = Target::config_map(namespace, OWNER_CONFIG_MAP);
+    let document = Target::config_map(namespace, &names.configuration);
+    let secret = names.pull_secret.as_deref();
+    let bundle = names.trust_bundle.as_deref();
+    let bundle = bundle.zip(observed.trust_bundles.as_deref());
+    let single = [
+        (Some(marker), &observed.marker),
+        (Some(document), &observed.configuration),
+        (
+            secret.map(|name| Target::secret(namespace, name)),
+            &observed.pull_secret,
+        ),
+        (
+            bundle.map(|(name, version)| Target::trust_bundle(version, name)),
+            &observed.trust_bundle,
+        ),
+        (installation.deployment().cloned(), &observed.deployment),
+    ];
+    let single = single
+        .into_iter()
+        .filter_map(|(target, object)| Some((target?, object.as_ref()?)));
+    let installed = observed.installed.iter().flatten();
+    let installed = installed.map(|(target, object)| (target.clone(), object));
+    single.chain(installed).collect()
+}
+
+fn write(action: &Action, live: &Live<'_>) -> PlannedWrite {
+    let target = action.target();
+    let current = live.get(target).copied();
+    let (verb, fields, desired) = match action {
+        Action::Apply { object, .. } => {
+            let fields = current.map(|it| differing_fields(object, it));
+            let verb = if current.is_some() { "apply" } else { "create" };
+            (verb, fields.unwrap_or_default(), Some(&**object))
+        }
+        Action::Delete { .. } => ("delete", Vec::new(), None),
+        Action::Transfer { .. } => ("transfer", Vec::new(), None),
+    };
+    PlannedWrite {
+        action: verb,
+        api_version: target.api_version(),
+        kind: target.kind(),
+        namespace: target.namespace().map(str::to_owned),
+        name: target.name().to_owned(),
+        fields,
+        current_hash: current.and_then(hash),
+        desired_hash: desired.and_then(hash),
+    }
+}
+
+/// The hash that an object has in an annotation. Another client may have written it, so only what can be a hash is shown.
+fn hash(object: &Value) -> Option<String> {
+    let annotations = object.pointer("/metadata/annotations")?;
+    let found = [CONTENT_HASH, MANIFEST_HASH].map(|key| annotations.get(key));
+    let text = found.into_iter().flatten().find_map(Value::as_str)?;
+    let is_hash = text.len() <= 64 && text.chars().all(|it| it.is_ascii_hexdigit());
+    is_hash.then(|| text.to_owned())
+}
