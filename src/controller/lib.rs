@@ -12,7 +12,6 @@ mod clock;
 pub mod direct;
 #[cfg(test)]
 mod fixture;
-#[allow(dead_code, reason = "used by the next commit")]
 mod rollouts;
 pub mod signal;
 pub mod sources;

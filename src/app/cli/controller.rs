@@ -152,7 +152,8 @@ pub(crate) struct DirectArgs {
     /// Maximum number of Runtimes in a wave; 0 means all Runtimes with the same wave label
     #[arg(long, default_value = "0")]
     pub(crate) wave_size: u32,
-    /// Maximum number of failures in a wave before the rollout stops, or a percentage of the wave (5, 10%)
+    /// Maximum number of failures in a wave before the rollout stops, or a percentage of the wave (5, 10%). In mode
+    /// `signal`, of signaled Runtimes that are not Ready, or a percentage of the selected Runtimes
     #[arg(long, default_value = "10%", value_parser = budget)]
     pub(crate) max_failures: MaxFailures,
     /// Accept loopback addresses in kubeconfigs; for tests and local clusters only

@@ -5,5 +5,6 @@ mod deletions;
 mod env;
 mod failures;
 mod leader;
+mod limits;
 mod manager;
 mod withheld;

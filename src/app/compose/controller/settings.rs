@@ -6,7 +6,7 @@ use std::sync::Arc;
 use api::bootstrapper::{WebhookResources, WebhookSettings};
 use controller::clients::FleetOptions;
 use controller::direct::{DirectSettings, Installations, ManifestsError, Render};
-use controller::signal::{Place, SignalKeys, SignalSettings};
+use controller::signal::{Limits, Place, SignalKeys, SignalSettings};
 use controller::sources::SourceNames;
 use policy::sync::observed::Names;
 use policy::sync::waves;
@@ -49,7 +49,19 @@ pub(super) fn signal(arguments: &ControllerArgs) -> SignalSettings {
         per_second: arguments.signal.qps,
         namespace: arguments.namespace.clone(),
         deletion_grace: arguments.sources.deletion_grace_period,
+        limits: Limits {
+            max_failures: max_failures(&arguments.direct),
+            ..Limits::default()
+        },
         ..SignalSettings::default()
+    }
+}
+
+/// Both modes have the same limit.
+fn max_failures(arguments: &DirectArgs) -> waves::Budget {
+    match arguments.max_failures {
+        MaxFailures::Count(count) => waves::Budget::Count(count),
+        MaxFailures::Percent(percent) => waves::Budget::Percent(percent),
     }
 }
 
@@ -68,10 +80,6 @@ fn keys(arguments: &SignalArgs) -> SignalKeys {
 
 pub(super) fn direct(arguments: &ControllerArgs) -> DirectSettings {
     let given = &arguments.direct;
-    let max_failures = match given.max_failures {
-        MaxFailures::Count(count) => waves::Budget::Count(count),
-        MaxFailures::Percent(percent) => waves::Budget::Percent(percent),
-    };
     DirectSettings {
         namespace: arguments.namespace.clone(),
         names: names(&arguments.sources),
@@ -84,7 +92,7 @@ pub(super) fn direct(arguments: &ControllerArgs) -> DirectSettings {
         passes: given.max_concurrent_reconciles.get(),
         waves: waves::Settings {
             size: NonZeroU32::new(given.wave_size),
-            failure_budget: max_failures,
+            failure_budget: max_failures(given),
             paused: false,
             deadline: waves::RUNNING_DEADLINE,
         },
@@ -204,6 +212,20 @@ mod tests {
         let flag = format!("--deletion-grace-period={period}");
         let error = Line::try_parse_from(["controller", &flag]).err().unwrap();
         assert_eq!(error.kind(), clap::error::ErrorKind::ValueValidation);
+    }
+
+    #[rstest]
+    #[case("--max-failures=3", waves::Budget::Count(3))]
+    #[case("--max-failures=20%", waves::Budget::Percent(20))]
+    #[case("--signal-qps=1", Limits::default().max_failures)]
+    fn limit_of_failures_is_one_for_both_modes(#[case] flag: &str, #[case] limit: waves::Budget) {
+        let arguments = parsed(&[flag]);
+        let limits = signal(&arguments).limits;
+        assert_eq!(
+            (limits.max_failures, limits.max_unacknowledged),
+            (limit, 50)
+        );
+        assert_eq!(direct(&arguments).waves.failure_budget, limit);
     }
 
     /// Who is handed back is signalled as everybody else is, and nobody else is.
