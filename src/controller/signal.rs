@@ -56,6 +56,7 @@ mod persisted_state;
 mod reconcile;
 mod report;
 pub(crate) mod runtime;
+mod status;
 mod write;
 
 #[cfg(test)]

@@ -226,3 +226,37 @@ fn trimmed<K: ResourceExt, T>(event: Event<K>, trim: impl Fn(&K) -> T) -> Event<
         Event::InitDone => Event::InitDone,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objects are versions; a newer one wins.
+    fn handle(list: &mut Listed<u64>, events: impl IntoIterator<Item = Event<(String, u64)>>) {
+        for event in events {
+            list.handle(event, |known, now| known.map_or(now, |it| now.max(*it)));
+        }
+    }
+
+    fn applied(name: &str, version: u64) -> Event<(String, u64)> {
+        Event::InitApply((name.to_owned(), version))
+    }
+
+    #[test]
+    fn new_list_replaces_the_known_objects_when_it_is_complete() {
+        let mut list = Listed::new(stream::pending().boxed());
+        handle(&mut list, [Event::Init, applied("a", 5), applied("b", 5)]);
+        assert!(!list.is_complete && list.items.is_empty());
+        handle(&mut list, [Event::InitDone]);
+        assert!(list.is_complete);
+        handle(&mut list, [Event::Apply(("a".to_owned(), 8)), Event::Init]);
+        assert_eq!(list.items.len(), 2);
+        // An object that is older than the response to a write does not replace it.
+        handle(
+            &mut list,
+            [applied("a", 7), applied("c", 9), Event::InitDone],
+        );
+        let items = list.items.iter().map(|(name, it)| (&**name, *it));
+        assert_eq!(items.collect::<Vec<_>>(), [("a", 8), ("c", 9)]);
+    }
+}

@@ -2,14 +2,51 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use api::rollout::MAX_FAILED_RUNTIMES;
 use policy::sync::signal::{Counts, RuntimeState, Step, Target};
 use tokio::time::Instant;
 
 use super::cache::RuntimeCache;
-use super::report::Stop;
+use super::status::Stop;
 use super::write::{MAX_IN_FLIGHT, Writer};
+
+/// Minimum time between two evaluations of all Runtimes.
+const EVALUATION_INTERVAL: Duration = Duration::from_millis(100);
+
+/// When to evaluate all Runtimes.
+#[derive(Debug, Default)]
+pub(super) struct Schedule {
+    last: Option<Instant>,
+    next: Option<Instant>,
+}
+
+impl Schedule {
+    /// Something changed.
+    pub(super) fn soon(&mut self) {
+        let earliest = self.last.map(|it| it + EVALUATION_INTERVAL);
+        self.by([earliest.unwrap_or_else(Instant::now)]);
+    }
+
+    /// The next evaluation is not later than these times.
+    pub(super) fn by(&mut self, times: impl IntoIterator<Item = Instant>) {
+        self.next = times.into_iter().chain(self.next).min();
+    }
+
+    /// Whether an evaluation is due, which then counts as carried out.
+    pub(super) fn is_due(&mut self, now: Instant) -> bool {
+        let is_due = self.next.is_some_and(|it| it <= now);
+        if is_due {
+            (self.last, self.next) = (Some(now), None);
+        }
+        is_due
+    }
+
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.next
+    }
+}
 
 /// See the module.
 #[derive(Debug, Default)]

@@ -51,15 +51,6 @@ impl SaveError {
     }
 }
 
-/// Result of [`StateFile::synchronize`].
-#[derive(Debug)]
-pub(super) enum HandleResult {
-    Nothing,
-    Loaded,
-    Saved,
-    Failed(SaveError),
-}
-
 /// See the module.
 pub(super) struct StateFile {
     store: StateStore,
@@ -106,36 +97,30 @@ impl StateFile {
         is_due.then(|| self.not_before.map_or(now, |it| it.max(now)))
     }
 
-    /// Reads or saves the state, if that is due.
-    pub(super) async fn synchronize(&mut self, now: Instant) -> HandleResult {
-        if self.due(now).is_none_or(|due| due > now) {
-            return HandleResult::Nothing;
-        }
+    /// Reads or saves the state; `None` if that is not due.
+    pub(super) async fn synchronize(&mut self, now: Instant) -> Option<Result<(), SaveError>> {
+        self.due(now).filter(|due| *due <= now)?;
         let result = match &self.state {
-            None => self.load().await.map(|()| HandleResult::Loaded),
+            None => self.load().await,
             Some(state) => {
                 let saved = self.store.save(state.write()).await;
-                saved
-                    .map(|()| HandleResult::Saved)
-                    .map_err(SaveError::Store)
+                saved.map_err(SaveError::Store)
             }
         };
-        let error = match result {
-            Ok(result) => {
-                self.is_saved = true;
-                self.failures = 0;
-                self.not_before = None;
-                return result;
+        self.is_saved = result.is_ok();
+        self.not_before = None;
+        match &result {
+            Ok(()) => self.failures = 0,
+            Err(error) => {
+                if let SaveError::Store(StateError::Changed) = error {
+                    self.state = None;
+                }
+                let delay = RETRY.delay(self.failures, fastrand::u64(..));
+                self.failures = self.failures.saturating_add(1);
+                self.not_before = Some(Instant::now() + delay);
             }
-            Err(error) => error,
-        };
-        if let SaveError::Store(StateError::Changed) = error {
-            self.state = None;
         }
-        let delay = RETRY.delay(self.failures, fastrand::u64(..));
-        self.failures = self.failures.saturating_add(1);
-        self.not_before = Some(Instant::now() + delay);
-        HandleResult::Failed(error)
+        Some(result)
     }
 
     async fn load(&mut self) -> Result<(), SaveError> {

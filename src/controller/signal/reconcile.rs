@@ -16,10 +16,11 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::cache::RuntimeCache;
-use super::evaluation::Evaluation;
+use super::evaluation::{Evaluation, Schedule};
 use super::pace::Pace;
-use super::persisted_state::{HandleResult, StateFile};
-use super::report::{self, EventReporter, Report, Stop};
+use super::persisted_state::StateFile;
+use super::report::{EventReporter, Report};
+use super::status::{StatusPublisher, message};
 use super::write::{Finished, Write, Writer};
 use super::{SignalOptions, SignalSettings};
 use crate::absent::{AbsentSources, Voice};
@@ -27,15 +28,8 @@ use crate::clock::Clock;
 use crate::rollouts::{self, Stored};
 use crate::sources::Published;
 
-/// Minimum time between two evaluations of all Runtimes.
-const EVALUATION_INTERVAL: Duration = Duration::from_millis(100);
-
 /// Interval of evaluations while a signal is unacknowledged, for its age in the metrics.
 const AGE_INTERVAL: Duration = Duration::from_secs(5);
-
-/// Time for which a limit has to stop all signals before this is reported. A limit also stops signals for moments, until KIM
-/// acknowledges the next one.
-const LIMIT_REPORT_DELAY: Duration = Duration::from_secs(30);
 
 /// See the module.
 pub(super) struct Reconciler {
@@ -53,13 +47,9 @@ pub(super) struct Reconciler {
     rollouts: BoxStream<'static, BTreeMap<String, Stored>>,
     /// The object `signal`; `None` until the objects were listed.
     rollout: Option<Stored>,
-    status: watch::Sender<Option<RolloutStatus>>,
+    status: StatusPublisher,
     evaluation: Evaluation,
-    evaluated_at: Instant,
-    /// When to evaluate all Runtimes again.
-    evaluate_at: Option<Instant>,
-    /// Since when a limit stops all signals.
-    limited_since: Option<Instant>,
+    schedule: Schedule,
     pace: Pace,
     writer: Writer,
     reporter: EventReporter,
@@ -71,28 +61,19 @@ impl Reconciler {
         options: SignalOptions,
         status: watch::Sender<Option<RolloutStatus>>,
     ) -> Self {
-        let SignalOptions {
-            client,
-            settings,
-            sources,
-            readiness,
-            reporter,
-            metrics,
-            source_metrics,
-        } = options;
-        let now = Instant::now();
+        let (settings, client, readiness) = (options.settings, options.client, options.readiness);
         let namespace = settings.namespace.as_str();
         let selected = (settings.selector.clone(), settings.keys);
         let api = Api::namespaced(client.clone(), namespace);
         Self {
-            sources,
+            sources: options.sources,
             observed: false,
             observe_at: None,
             gates: Gates::default(),
             absent: AbsentSources::new(Voice {
                 client: client.clone(),
-                reporter: reporter.clone(),
-                metrics: source_metrics,
+                reporter: options.reporter.clone(),
+                metrics: options.source_metrics,
                 controller: "signal",
                 outcome: "no Runtime is signaled before, and all are signaled",
             }),
@@ -101,14 +82,12 @@ impl Reconciler {
             state: StateFile::new(client.clone(), namespace, &settings.state),
             rollouts: rollouts::watch(&client, namespace, &readiness),
             rollout: None,
-            status,
+            status: StatusPublisher::new(status),
             evaluation: Evaluation::default(),
-            evaluated_at: now,
-            evaluate_at: None,
-            limited_since: None,
-            pace: Pace::new(settings.per_second, now),
-            writer: Writer::new(api, metrics.clone()),
-            reporter: EventReporter::new(client, reporter, &readiness, metrics),
+            schedule: Schedule::default(),
+            pace: Pace::new(settings.per_second, Instant::now()),
+            writer: Writer::new(api, options.metrics.clone()),
+            reporter: EventReporter::new(client, options.reporter, &readiness, options.metrics),
             events: FuturesUnordered::new(),
             settings,
         }
@@ -129,10 +108,10 @@ impl Reconciler {
                 Ok(()) = self.sources.changed() => self.observed = false,
                 Some(mut all) = self.rollouts.next() => {
                     self.rollout = Some(all.remove(SIGNAL).unwrap_or_default());
-                    self.evaluate_soon();
+                    self.schedule.soon();
                 }
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
-                () = self.cache.next() => self.evaluate_soon(),
+                () = self.cache.next() => self.schedule.soon(),
             }
         }
         while let Some(finished) = self.writer.next().await {
@@ -142,18 +121,17 @@ impl Reconciler {
 
     async fn synchronize_state(&mut self) {
         match self.state.synchronize(Instant::now()).await {
-            HandleResult::Nothing => return,
-            HandleResult::Loaded => {
+            None => return,
+            Some(Ok(())) => {
                 self.observed = false;
                 self.reporter.valid();
             }
-            HandleResult::Saved => self.reporter.valid(),
-            HandleResult::Failed(error) => {
+            Some(Err(error)) => {
                 let report = self.reporter.invalid(&error, self.state.reference());
                 self.events.extend(report);
             }
         }
-        self.evaluate_soon();
+        self.schedule.soon();
     }
 
     /// Observes the sources, once the state and all Runtimes are known.
@@ -190,15 +168,7 @@ impl Reconciler {
             Advance::Changed(kinds) => self.events.push(self.reporter.changed(&kinds, state)),
             Advance::Unchanged | Advance::Noted => {}
         }
-        self.evaluate_soon();
-    }
-
-    fn evaluate_soon(&mut self) {
-        self.evaluate_by(self.evaluated_at + EVALUATION_INTERVAL);
-    }
-
-    fn evaluate_by(&mut self, time: Instant) {
-        self.evaluate_at = Some(self.evaluate_at.map_or(time, |it| it.min(time)));
+        self.schedule.soon();
     }
 
     /// What Runtimes are compared with; `None` while something is unknown or not saved.
@@ -215,15 +185,13 @@ impl Reconciler {
     /// Evaluates all Runtimes, if that is due, and reports the result.
     fn evaluate(&mut self) {
         let now = Instant::now();
-        if self.evaluate_at.is_none_or(|at| at > now) {
+        if !self.schedule.is_due(now) {
             return;
         }
-        self.evaluate_at = None;
         let Some(target) = self.target() else {
             self.evaluation.due.clear();
             return;
         };
-        self.evaluated_at = now;
         self.gates.paused = self.rollout.as_ref().is_some_and(|it| it.paused);
         self.cache.spoil(&target);
         self.evaluation
@@ -233,20 +201,17 @@ impl Reconciler {
                 .due
                 .retain(|(_, step)| *step != Step::Signal);
         }
-        let stop = self.reported_stop(now);
-        self.evaluation.stop.clone_from(&stop);
-        self.publish(&target);
-        let report = self.reporter.stopped(stop, self.state.reference());
-        self.events.extend(report);
+        let (stop, again) = self.status.stop(self.stop(), now);
+        self.report(&target, stop);
         let oldest = self.evaluation.oldest();
         let age = oldest.map_or(Duration::ZERO, |it| now - it);
         self.reporter.show(&self.evaluation.counts, age);
-        if let Some(retry_at) = self.evaluation.retry_at {
-            self.evaluate_by(retry_at);
-        }
-        if oldest.is_some() {
-            self.evaluate_by(now + AGE_INTERVAL);
-        }
+        let again = [
+            again,
+            self.evaluation.retry_at,
+            oldest.map(|_| now + AGE_INTERVAL),
+        ];
+        self.schedule.by(again.into_iter().flatten());
         if self.evaluation.counts.waiting == 0
             && let Some(state) = self.state.loaded()
             && state.complete()
@@ -255,42 +220,24 @@ impl Reconciler {
         }
     }
 
-    fn stop(&self) -> Option<StopReason> {
-        StopReason::of(self.gates, &self.evaluation.counts, &self.settings.limits)
-    }
-
-    /// Why signals are stopped, with a message; a limit after some time.
-    fn reported_stop(&mut self, now: Instant) -> Option<Stop> {
-        let reason = self.stop();
-        let is_limit = reason.is_some_and(StopReason::is_limit);
-        let since = self.limited_since.filter(|_| is_limit).unwrap_or(now);
-        self.limited_since = is_limit.then_some(since);
-        let reported_at = since + LIMIT_REPORT_DELAY;
-        if is_limit && now < reported_at {
-            self.evaluate_by(reported_at);
-            return None;
-        }
-        let sources = self.sources.borrow().clone()?;
-        let (reason, limits) = (reason?, &self.settings.limits);
-        let message = report::message(reason, &sources, &self.evaluation.counts, limits);
-        Some((reason, message))
-    }
-
-    /// Publishes the status of the object `signal`, if it differs from the stored one.
-    fn publish(&self, target: &Target) {
-        let Some(stored) = &self.rollout else {
+    fn report(&mut self, target: &Target, stop: Option<StopReason>) {
+        let (Some(stored), Some(sources)) = (&self.rollout, &*self.sources.borrow()) else {
             return;
         };
+        let evaluation = &mut self.evaluation;
+        let limits = &self.settings.limits;
+        evaluation.stop = stop.map(|it| (it, message(it, sources, &evaluation.counts, limits)));
         let now = self.clock.now().strftime("%FT%TZ").to_string();
-        self.status.send_if_modified(|published| {
-            let previous = published.as_ref().unwrap_or(&stored.status);
-            let status = report::status(stored, previous, target, &self.evaluation, &now);
-            let differs = *previous != status;
-            if differs {
-                *published = Some(status);
-            }
-            differs
-        });
+        self.status
+            .publish(stored, target.revisions, evaluation, &now);
+        let report = self
+            .reporter
+            .stopped(evaluation.stop.clone(), self.state.reference());
+        self.events.extend(report);
+    }
+
+    fn stop(&self) -> Option<StopReason> {
+        StopReason::of(self.gates, &self.evaluation.counts, &self.settings.limits)
     }
 
     /// Starts writes, as far as the rate and the limits allow.
@@ -304,7 +251,7 @@ impl Reconciler {
             && let Some((name, _)) = self.evaluation.due.pop_front()
         {
             if self.evaluation.due.is_empty() {
-                self.evaluate_soon();
+                self.schedule.soon();
             }
             let Some(runtime) = self.cache.get(&name) else {
                 continue;
@@ -325,7 +272,7 @@ impl Reconciler {
     }
 
     fn finish(&mut self, (write, result): Finished) {
-        self.evaluate_soon();
+        self.schedule.soon();
         let metadata = match result {
             Ok(metadata) => metadata,
             Err(error) => return self.writer.failed(&write.name, Some(&error)),
@@ -348,7 +295,7 @@ impl Reconciler {
         let write = (may_write && self.target().is_some()).then(|| self.pace.next());
         let observe = self.observe_at.filter(|_| self.state.is_loaded());
         let state = self.state.due(Instant::now());
-        let times = [state, observe, self.evaluate_at, write];
+        let times = [state, observe, self.schedule.next(), write];
         times.into_iter().flatten().min()
     }
 }

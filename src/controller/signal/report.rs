@@ -1,10 +1,9 @@
-//! What operators see: Events on the state ConfigMap, the readiness check `signal`, the log, and the status of the object `signal`.
+//! What operators see, apart from the status: Events on the state ConfigMap, the readiness check `signal`, and the log.
 //!
 //! Invariant: what does not change is reported once. Runtimes have no Events: thousands of them would be the same.
 
 use std::time::Duration;
 
-use api::rollout::{RolloutCounts, RolloutStatus};
 use component_base::readiness::{Condition, Readiness};
 use component_base::telemetry::error_chain;
 use futures::future::BoxFuture;
@@ -12,22 +11,17 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use policy::sync::SourceKind;
-use policy::sync::signal::{Counts, Limits, StopReason, Target};
-use policy::sync::sources::Sources;
+use policy::sync::signal::{Counts, StopReason};
 
 use super::SignalMetrics;
-use super::evaluation::Evaluation;
 use super::persisted_state::SaveError;
-use crate::rollouts::{Stored, conditions};
+use super::status::Stop;
 
 /// Maximum length of the note of an Event; the API allows 1 kB.
 const MAX_NOTE: usize = 900;
 
 /// An Event that is being written.
 pub(super) type Report = BoxFuture<'static, ()>;
-
-/// Why no Runtime is signaled, with a message.
-pub(super) type Stop = (StopReason, String);
 
 /// See the module.
 pub(super) struct EventReporter {
@@ -178,84 +172,5 @@ impl Drop for EventReporter {
         self.metrics.state_invalid(None);
         self.metrics.show(&Counts::default(), Duration::ZERO);
         self.readiness.ready();
-    }
-}
-
-/// The message of a reason.
-pub(super) fn message(
-    reason: StopReason,
-    sources: &Sources,
-    counts: &Counts,
-    limits: &Limits,
-) -> String {
-    match reason {
-        StopReason::Paused => "spec.paused is true".to_owned(),
-        StopReason::InvalidSource => {
-            let errors = sources.unusable();
-            let errors: Vec<String> = errors
-                .map(|(kind, error)| format!("{}: {}", kind.name(), error_chain(error)))
-                .collect();
-            format!("KIM would copy an invalid source: {}", errors.join("; "))
-        }
-        StopReason::DeletionPending => {
-            "a source was deleted on KCP, and its grace period has not ended".to_owned()
-        }
-        StopReason::FailureLimitExceeded => {
-            let (failed, limit) = (counts.failed, limits.failures(counts.total));
-            format!("{failed} signaled Runtimes are not Ready, the limit is {limit}")
-        }
-        StopReason::UnacknowledgedLimitReached => {
-            let count = counts.unacknowledged;
-            format!("KIM has not acknowledged {count} signals")
-        }
-    }
-}
-
-/// The status of the object `signal`. `previous` is the status that was published last.
-pub(super) fn status(
-    stored: &Stored,
-    previous: &RolloutStatus,
-    target: &Target,
-    evaluation: &Evaluation,
-    now: &str,
-) -> RolloutStatus {
-    let (revisions, counts) = (target.revisions, &evaluation.counts);
-    let Counts {
-        waiting,
-        progressing,
-        ..
-    } = counts;
-    let text = format!("{waiting} Runtimes wait for a signal, {progressing} for KIM");
-    // KIM skips suspended Runtimes: they are progressing, and complete nothing.
-    let completed = if *waiting == 0 && counts.unacknowledged == 0 {
-        (true, "Completed", text)
-    } else {
-        (false, "Progressing", text)
-    };
-    let stopped = match &evaluation.stop {
-        Some((reason, message)) => (true, reason.name(), message.clone()),
-        None => (false, "NotStopped", "neither paused nor limited".to_owned()),
-    };
-    RolloutStatus {
-        observed_generation: stored.generation,
-        conditions: conditions(
-            &previous.conditions,
-            completed,
-            stopped,
-            stored.generation,
-            now,
-        ),
-        revision: Some(revisions.current.to_string()),
-        completed_revision: Some(revisions.baseline.to_string()),
-        runtimes: RolloutCounts {
-            total: counts.total,
-            waiting: counts.waiting,
-            progressing: counts.progressing,
-            done: counts.done,
-            failed: counts.failed,
-            ..RolloutCounts::default()
-        },
-        failed_runtimes: evaluation.failed.clone(),
-        ..RolloutStatus::default()
     }
 }

@@ -7,4 +7,6 @@ mod failures;
 mod leader;
 mod limits;
 mod manager;
+mod runtime;
+mod selection;
 mod withheld;

@@ -190,6 +190,34 @@ async fn what_the_manager_leaves_of_a_hand_back_is_removed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn runtimes_that_are_listed_again_are_not_signalled_again() {
+    let env = signalled(BOTH).await;
+    env.kcp.store().expire_watches();
+    env.quiet().await;
+    assert!(env.signals().is_empty(), "{:?}", env.signals());
+    env.kcp.store().expire_watches();
+    env.take("a", "annotations");
+    env.quiet().await;
+    assert_eq!(env.signals().len(), 1, "the leftover: {:?}", env.signals());
+    assert_eq!(env.keys("a"), (false, false));
+}
+
+/// Another client, as KIM's own controller for changed sources, sets the key that KIM reads.
+#[tokio::test(start_paused = true)]
+async fn key_that_another_client_sets_later_is_left_to_kim() {
+    let env = signalled(BOTH).await;
+    env.take("a", "annotations");
+    env.quiet().await;
+    env.forget();
+    let forced = json!({"metadata": {"annotations": {KEY: "true"}}});
+    env.kcp.merge("runtimes", "a", &forced);
+    env.quiet().await;
+    assert!(env.signals().is_empty(), "{:?}", env.signals());
+    assert!(env.keys("a").1);
+    assert!(env.metric("signal_unacknowledged_runtimes", 0));
+}
+
+#[tokio::test(start_paused = true)]
 async fn nothing_is_kept_of_a_runtime_that_goes() {
     let env = signalled(BOTH).await;
     env.kcp.delete("runtimes", "a");
