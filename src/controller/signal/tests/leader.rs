@@ -83,3 +83,42 @@ async fn runtimes_that_another_leader_signalled_by_mistake_are_not_signalled_aga
     assert_eq!(env.signalled(), first);
     assert!(env.readiness.is_ready(), "{:?}", env.readiness.report());
 }
+
+/// The first start saves the current sources as the baseline; what the Runtimes were signaled with is on them.
+#[tokio::test(start_paused = true)]
+async fn after_a_loss_of_the_state_only_runtimes_with_another_revision_are_signalled() {
+    let mut env = Env::initialized(&["a", "b", "c"]).await;
+    env.change("two.example");
+    env.until_signalled(&["a", "b", "c"]).await;
+    for name in ["a", "b", "c"] {
+        env.take(name, "annotations");
+    }
+    env.quiet().await;
+    env.stop().await;
+    env.kcp.delete("configmaps", STATE);
+    env.kcp.put(runtime("d"));
+    let earlier = json!({"metadata": {"annotations": {REVISION: "0".repeat(64)}}});
+    env.kcp.merge("runtimes", "b", &earlier);
+    env.forget();
+    env.start().await;
+    env.until_signalled(&["b"]).await;
+    env.quiet().await;
+    assert_eq!(env.signalled(), ["b"]);
+}
+
+/// KIM may have copied the content in between to Runtimes that were not signaled with it.
+#[tokio::test(start_paused = true)]
+async fn content_that_returns_during_a_pause_is_signalled_under_the_next_leader() {
+    let mut env = Env::initialized(&["a", "b"]).await;
+    env.pause(true);
+    env.until("it is shown", |it| it.is_stopped("Paused")).await;
+    let first = env.revision();
+    env.change("two.example");
+    env.until("it is saved", |it| it.revision() != first).await;
+    env.change("one.example");
+    env.quiet().await;
+    env.kill().await;
+    env.pause(false);
+    env.start().await;
+    env.until_signalled(&["a", "b"]).await;
+}
