@@ -1,10 +1,11 @@
 Feature: Selection of the Runtimes to signal
-  Only the keys of the signal are written, and only to Runtimes in mode signal that the selector matches.
+  Only the keys of the signal and the signaled revision are written, and only to Runtimes in mode signal that the selector matches.
 
-  Scenario: A signal modifies nothing of a Runtime but one label and one annotation
+  Scenario: A signal modifies nothing of a Runtime but the keys and the signaled revision
     Given Runtime "selected" in mode signal without a cluster
     When source pull Secret on KCP is updated
     Then Runtime "selected" is signaled
+    And Runtime "selected" has annotation "rt-bootstrapper.kyma-project.io/signaled-revision"
     And nothing of Runtime "selected" is modified except the keys of the signal
 
   Scenario: A Runtime that already has the keys is not written again

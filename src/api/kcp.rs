@@ -21,6 +21,9 @@ pub const RUNTIME_PLURAL: &str = "runtimes";
 /// `status.state` of a Runtime that is being taken down; it is not contacted any more.
 pub const STATE_TERMINATING: &str = "Terminating";
 
+/// `status.state` of a Runtime that KIM has reconciled.
+pub const STATE_READY: &str = "Ready";
+
 /// Label that carries the runtime id, on Runtimes and on their kubeconfig Secrets.
 pub const RUNTIME_ID: &str = "kyma-project.io/runtime-id";
 
@@ -35,6 +38,9 @@ pub const FORCE_RECONCILE_KEY: &str = "operator.kyma-project.io/force-patch-reco
 
 /// Annotation with which an operator suspends the manager; its value is `"true"`, and it wins over the signal.
 pub const SUSPEND_RECONCILIATION: &str = "operator.kyma-project.io/suspend-patch-reconciliation";
+
+/// Annotation on a Runtime: the revision of the sources with which the controller signaled it last.
+pub const SIGNALED_REVISION_ANNOTATION: &str = "rt-bootstrapper.kyma-project.io/signaled-revision";
 
 /// Key of the kubeconfig in its Secret.
 pub const KUBECONFIG_KEY: &str = "config";

@@ -3,6 +3,11 @@
 //! The controller creates one object for each of [`CONFIGURATION`], [`WEBHOOK`] and [`SIGNAL`] and owns its status. Operators own
 //! the spec.
 
+#![allow(
+    clippy::duplicated_attributes,
+    reason = "each printcolumn has the same keys"
+)]
+
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube_core::CustomResourceExt as _;
 use kube_derive::CustomResource;

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use api::kcp::{FORCE_RECONCILE_KEY, KCP_NAMESPACE};
+use api::kcp::{FORCE_RECONCILE_KEY, KCP_NAMESPACE, SIGNALED_REVISION_ANNOTATION};
 
 use super::prelude::*;
 use crate::synchronization::control_plane::named_config_map;
@@ -199,7 +199,8 @@ fn without_keys(mut runtime: Value) -> Value {
     let metadata = &mut runtime["metadata"];
     remove_fields(metadata, &["resourceVersion", "managedFields"]);
     for field in ["labels", "annotations"] {
-        remove_fields(&mut metadata[field], &[FORCE_RECONCILE_KEY]);
+        let keys = [FORCE_RECONCILE_KEY, SIGNALED_REVISION_ANNOTATION];
+        remove_fields(&mut metadata[field], &keys);
         if metadata[field].is_null() {
             metadata[field] = json!({});
         }

@@ -159,7 +159,8 @@ pub(crate) struct DirectArgs {
     /// Time for which a runtime is observed after it has a new webhook, before the next step, as in `2m`; `0s` means not at all
     #[arg(long, default_value = "2m", value_parser = duration)]
     pub(crate) rollout_soak_duration: Duration,
-    /// Maximum number of failed runtimes before a rollout stops, or a percentage of the runtimes of its step (5, 10%)
+    /// Maximum number of failed runtimes before a rollout stops, or a percentage of the runtimes of its step (5, 10%). In mode
+    /// `signal`, of signaled Runtimes that are not Ready, or a percentage of the selected Runtimes
     #[arg(long, default_value = "2%", value_parser = max_failures)]
     pub(crate) max_failures: MaxFailures,
     /// Accept loopback addresses and the API server of KCP in kubeconfigs; for tests and local clusters only

@@ -1,352 +1,301 @@
-//! The loop: gather, decide, apply.
+//! The loop: observe, decide, write.
 //!
 //! One task owns the state, so there is no lock; writes are futures of that task, so none outlives it.
 
-use std::collections::HashMap;
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use component_base::telemetry::error_chain;
+use api::rollout::{RolloutStatus, SIGNAL};
 use futures::StreamExt as _;
-use futures::future::BoxFuture;
-use futures::stream::FuturesUnordered;
-use kube::Client;
-use kube::runtime::watcher::Event;
+use futures::stream::{BoxStream, FuturesUnordered};
+use kube::Api;
 use policy::sync::known::Grace;
-use policy::sync::signal::{Eligibility, Epoch, Step};
+use policy::sync::signal::{Advance, Gates, KeyState, Step, StopReason, Target, mark_stale};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::fleet::{Dirty, Fleet};
-use super::gather::{self, Events};
-use super::ledger::{Attended, Ledger};
-use super::metrics::Failure;
-use super::pace::{Pace, RETRY};
-use super::queue::Queue;
-use super::report::{Report, Reports};
-use super::runtime::{Marks, Sight};
-use super::watchman::Watchman;
-use super::write::{WriteError, write};
-use super::{SignalKeys, SignalMetrics, SignalOptions};
+use super::cache::RuntimeCache;
+use super::evaluation::{Evaluation, Schedule};
+use super::pace::Pace;
+use super::persisted_state::StateFile;
+use super::report::{EventReporter, Report};
+use super::status::{StatusPublisher, message};
+use super::write::{Finished, Write, Writer};
+use super::{SignalOptions, SignalSettings};
 use crate::absent::{AbsentSources, Voice};
 use crate::clock::Clock;
+use crate::rollouts::{self, Stored};
 use crate::sources::Published;
 
-/// Writes under way at a time: with a slow API server the pace is not kept, rather than an ever growing crowd.
-const IN_FLIGHT: usize = 16;
-
-/// What a write was for.
-struct Job {
-    name: Arc<str>,
-    step: Step,
-    epoch: Epoch,
-}
-
-type Finished = (Job, Result<Marks, WriteError>);
+/// Interval of evaluations while a signal is unacknowledged, for its age in the metrics.
+const AGE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// See the module.
 pub(super) struct Reconciler {
-    client: Client,
-    namespace: Arc<str>,
-    keys: SignalKeys,
+    settings: SignalSettings,
     sources: Published,
-    /// Whether the decision knows of the newest sources.
-    looked: bool,
-    /// When it is to look at them again although none changed: a grace period ends.
-    look_at: Option<Instant>,
+    /// Whether the newest sources are observed.
+    observed: bool,
+    /// When they have to be observed again although none changed: a grace period ends.
+    observe_at: Option<Instant>,
+    gates: Gates,
     absent: AbsentSources,
     clock: Clock,
-    deletion_grace: Duration,
-    runtimes: Events<(String, Sight)>,
-    bootstrappers: Events<String>,
-    fleet: Fleet,
-    ledger: Ledger,
-    queue: Queue,
+    cache: RuntimeCache,
+    state: StateFile,
+    rollouts: BoxStream<'static, BTreeMap<String, Stored>>,
+    /// The object `signal`; `None` until the objects were listed.
+    rollout: Option<Stored>,
+    status: StatusPublisher,
+    evaluation: Evaluation,
+    schedule: Schedule,
     pace: Pace,
-    writes: FuturesUnordered<BoxFuture<'static, Finished>>,
+    writer: Writer,
+    reporter: EventReporter,
     events: FuturesUnordered<Report>,
-    reports: Reports,
-    metrics: SignalMetrics,
-    watchman: Watchman,
-    /// How a runtime failed last, so that the same is said once.
-    failing: HashMap<Arc<str>, Failure>,
 }
 
 impl Reconciler {
-    pub(super) fn new(options: SignalOptions) -> Self {
-        let SignalOptions {
-            client,
-            settings,
-            sources,
-            readiness,
-            reporter,
-            metrics,
-            source_metrics,
-        } = options;
-        let now = Instant::now();
+    pub(super) fn new(
+        options: SignalOptions,
+        status: watch::Sender<Option<RolloutStatus>>,
+    ) -> Self {
+        let (settings, client, readiness) = (options.settings, options.client, options.readiness);
         let namespace = settings.namespace.as_str();
+        let selected = (settings.selector.clone(), settings.keys);
+        let api = Api::namespaced(client.clone(), namespace);
         Self {
-            keys: settings.keys,
-            sources,
-            looked: false,
-            look_at: None,
+            sources: options.sources,
+            observed: false,
+            observe_at: None,
+            gates: Gates::default(),
             absent: AbsentSources::new(Voice {
                 client: client.clone(),
-                reporter: reporter.clone(),
-                metrics: source_metrics,
+                reporter: options.reporter.clone(),
+                metrics: options.source_metrics,
                 controller: "signal",
                 outcome: "no Runtime is signaled before, and all are signaled",
             }),
             clock: Clock::new(),
-            deletion_grace: settings.deletion_grace,
-            runtimes: gather::runtimes(&client, namespace, settings.selector, &readiness),
-            bootstrappers: gather::bootstrappers(&client, namespace, &readiness),
-            fleet: Fleet::default(),
-            ledger: Ledger::new(client.clone(), namespace, &settings.record),
-            namespace: namespace.into(),
-            queue: Queue::default(),
-            pace: Pace::new(settings.per_second, now),
-            writes: FuturesUnordered::new(),
+            cache: RuntimeCache::new(&client, namespace, selected, &readiness),
+            state: StateFile::new(client.clone(), namespace, &settings.state),
+            rollouts: rollouts::watch(&client, namespace, &readiness),
+            rollout: None,
+            status: StatusPublisher::new(status),
+            evaluation: Evaluation::default(),
+            schedule: Schedule::default(),
+            pace: Pace::new(settings.per_second, Instant::now()),
+            writer: Writer::new(api, options.metrics.clone()),
+            reporter: EventReporter::new(client, options.reporter, &readiness, options.metrics),
             events: FuturesUnordered::new(),
-            reports: Reports::new(client.clone(), reporter, &readiness, metrics.clone()),
-            client,
-            watchman: Watchman::new(metrics.clone(), now),
-            metrics,
-            failing: HashMap::new(),
+            settings,
         }
     }
 
     pub(super) async fn run(mut self, token: CancellationToken) {
         loop {
-            self.attend().await;
-            self.look();
-            self.begin();
-            self.show();
+            self.synchronize_state().await;
+            self.observe_sources();
+            self.evaluate();
+            self.start_writes();
             let due = self.next_due();
             tokio::select! {
                 biased;
                 () = token.cancelled() => break,
-                Some((job, result)) = self.writes.next() => self.finish(job, result),
+                Some(finished) = self.writer.next() => self.finish(finished),
                 Some(()) = self.events.next() => {}
-                Ok(()) = self.sources.changed() => self.looked = false,
-                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
-                // First, as a runtime that is handed back gets its signal before its resource goes.
-                Some(event) = self.runtimes.next() => {
-                    let dirty = self.fleet.see(event);
-                    self.mark(dirty);
+                Ok(()) = self.sources.changed() => self.observed = false,
+                Some(mut all) = self.rollouts.next() => {
+                    self.rollout = Some(all.remove(SIGNAL).unwrap_or_default());
+                    self.schedule.soon();
                 }
-                Some(event) = self.bootstrappers.next() => self.take_bootstrapper(event),
+                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
+                () = self.cache.next() => self.schedule.soon(),
             }
         }
-        while let Some((job, result)) = self.writes.next().await {
-            self.finish(job, result);
+        while let Some(finished) = self.writer.next().await {
+            self.finish(finished);
         }
-        let flushed = self.ledger.flush().await;
-        self.attended(flushed);
     }
 
-    fn take_bootstrapper(&mut self, event: Event<String>) {
-        let gone = match &event {
-            Event::Delete(name) => Some(name.clone()),
-            _ => None,
-        };
-        let dirty = self.fleet.see_direct(event);
-        if let Some(name) = gone
-            && self.fleet.standing(&name) == Eligibility::Selected
-            && self.stands(&name)
-        {
-            self.ledger.adopt(&name);
-        }
-        self.mark(dirty);
-    }
-
-    fn stands(&self, name: &str) -> bool {
-        let marks = self.fleet.marks(name);
-        marks.is_some_and(|marks| self.keys.stands(marks))
-    }
-
-    async fn attend(&mut self) {
-        let attended = self.ledger.attend(Instant::now()).await;
-        self.attended(attended);
-    }
-
-    fn attended(&mut self, attended: Attended) {
-        match attended {
-            Attended::Nothing => {}
-            Attended::Loaded => {
-                self.looked = false;
-                self.reports.in_order();
+    async fn synchronize_state(&mut self) {
+        match self.state.synchronize(Instant::now()).await {
+            None => return,
+            Some(Ok(())) => {
+                self.observed = false;
+                self.reporter.valid();
             }
-            Attended::Stored => self.reports.in_order(),
-            Attended::Refused(refusal) => {
-                let record = self.ledger.reference();
-                self.events.extend(self.reports.refused(&refusal, record));
+            Some(Err(error)) => {
+                let report = self.reporter.invalid(&error, self.state.reference());
+                self.events.extend(report);
             }
         }
+        self.schedule.soon();
     }
 
-    /// Takes note of the sources, once all that a decision needs is known.
-    fn look(&mut self) {
-        let expired = self.look_at.is_some_and(|at| at <= Instant::now());
-        if (self.looked && !expired) || !self.ledger.is_loaded() || !self.fleet.is_known() {
+    /// Observes the sources, once the state and all Runtimes are known.
+    fn observe_sources(&mut self) {
+        let is_due = self.observe_at.is_some_and(|at| at <= Instant::now());
+        if (self.observed && !is_due) || !self.cache.is_complete() {
             return;
         }
+        let Some(state) = self.state.loaded() else {
+            return;
+        };
         let Some(sources) = self.sources.borrow_and_update().clone() else {
             return;
         };
-        self.looked = true;
-        let record = self.ledger.reference();
-        let withheld = self.reports.withheld(&sources, record.clone());
-        self.events.extend(withheld);
+        self.observed = true;
         let grace = Grace {
             now: self.clock.now(),
-            period: self.deletion_grace,
+            period: self.settings.deletion_grace,
         };
-        let advance = self.ledger.advance(&sources, grace, self.fleet.affected());
-        self.look_at = self.ledger.next_deletion().map(|at| self.clock.instant(at));
-        let absent = self.absent.show(&sources, &self.ledger.known(), &record);
-        self.events.extend(absent);
+        let advance = state.advance(&sources, grace);
+        let history = state.history().clone();
+        let deletion = history.next_deletion();
+        self.observe_at = deletion.map(|at| self.clock.instant(at));
+        self.gates.deletion_pending = deletion.is_some();
+        self.gates.invalid_source = sources.unusable().next().is_some();
+        let state = self.state.reference();
+        self.events
+            .extend(self.absent.show(&sources, &history, &state));
+        if advance != Advance::Unchanged {
+            self.state.changed();
+        }
         match advance {
-            None => self.events.push(self.reports.begun(record)),
-            Some(kinds) if kinds.is_empty() => {}
-            Some(kinds) => {
-                let due = self.ledger.pending().count();
-                self.events.push(self.reports.changed(&kinds, due, record));
-            }
+            Advance::First => self.events.push(self.reporter.initialized(state)),
+            Advance::Changed(kinds) => self.events.push(self.reporter.changed(&kinds, state)),
+            Advance::Unchanged | Advance::Noted => {}
         }
-        self.mark(Dirty::All);
+        self.schedule.soon();
     }
 
-    fn mark(&mut self, dirty: Dirty) {
-        match dirty {
-            Dirty::Nothing => {}
-            Dirty::One(name) => self.queue.mark(&name),
-            Dirty::All => {
-                for name in self.ledger.pending() {
-                    self.queue.mark(&name.into());
-                }
-            }
-        }
+    /// What Runtimes are compared with; `None` while something is unknown or not saved.
+    fn target(&self) -> Option<Target> {
+        let is_known = self.observed && self.cache.is_complete() && self.rollout.is_some();
+        let revisions = self.state.saved().filter(|_| is_known)?.revisions()?;
+        Some(Target {
+            revisions,
+            keys: self.settings.keys,
+            usable: !self.gates.invalid_source && !self.gates.deletion_pending,
+        })
     }
 
-    /// Starts what is to be done, as far as the pace allows.
-    fn begin(&mut self) {
-        if !self.ledger.is_open() || !self.looked {
+    /// Evaluates all Runtimes, if that is due, and reports the result.
+    fn evaluate(&mut self) {
+        let now = Instant::now();
+        if !self.schedule.is_due(now) {
             return;
         }
-        let now = Instant::now();
-        self.queue.advance(now);
-        while self.may_begin(now)
-            && let Some(name) = self.queue.take()
+        let Some(target) = self.target() else {
+            self.evaluation.due.clear();
+            return;
+        };
+        self.gates.paused = self.rollout.as_ref().is_some_and(|it| it.paused);
+        self.cache.spoil(&target);
+        self.evaluation
+            .update(&target, &self.cache, &mut self.writer, now);
+        if self.stop().is_some() {
+            self.evaluation
+                .due
+                .retain(|(_, step)| *step != Step::Signal);
+        }
+        let (stop, again) = self.status.stop(self.stop(), now);
+        self.report(&target, stop);
+        let oldest = self.evaluation.oldest();
+        let age = oldest.map_or(Duration::ZERO, |it| now - it);
+        self.reporter.show(&self.evaluation.counts, age);
+        let again = [
+            again,
+            self.evaluation.retry_at,
+            oldest.map(|_| now + AGE_INTERVAL),
+        ];
+        self.schedule.by(again.into_iter().flatten());
+        if self.evaluation.counts.waiting == 0
+            && let Some(state) = self.state.loaded()
+            && state.complete()
         {
-            let epoch = self.ledger.epoch();
-            let step = self.decide(&name);
-            match step {
-                Step::Nothing | Step::Adopt | Step::Withhold | Step::Forget => {
-                    self.ledger.done(&name, step, epoch);
-                    self.queue.succeeded(&name);
-                    self.failing.remove(&name);
-                }
-                Step::Set | Step::RemoveLeftover => {
-                    self.pace.goes(now, fastrand::u64(..));
-                    self.write(Job { name, step, epoch });
-                }
-            }
+            self.state.changed();
         }
     }
 
-    fn may_begin(&self, now: Instant) -> bool {
-        self.writes.len() < IN_FLIGHT && self.pace.next() <= now
-    }
-
-    fn decide(&self, name: &str) -> Step {
-        let standing = self.fleet.standing(name);
-        let marks = self.fleet.marks(name).unwrap_or_default();
-        let seen = self.keys.seen(marks);
-        self.ledger.decide(name, standing, self.keys.policy(), seen)
-    }
-
-    fn write(&mut self, job: Job) {
-        let (client, keys) = (self.client.clone(), self.keys);
-        let namespace = Arc::clone(&self.namespace);
-        let marks = self.fleet.marks(&job.name).unwrap_or_default();
-        let patch = match job.step {
-            Step::Set => keys.set(),
-            _ => keys.remove(marks),
+    fn report(&mut self, target: &Target, stop: Option<StopReason>) {
+        let (Some(stored), Some(sources)) = (&self.rollout, &*self.sources.borrow()) else {
+            return;
         };
-        self.writes.push(Box::pin(async move {
-            let mut result = write(&client, &namespace, &job.name, &patch).await;
-            if job.step == Step::Set
-                && let Ok(marks) = result
-                && !keys.stands(marks)
-            {
-                result = Err(WriteError::Ineffective);
-            }
-            (job, result)
-        }));
+        let evaluation = &mut self.evaluation;
+        let limits = &self.settings.limits;
+        evaluation.stop = stop.map(|it| (it, message(it, sources, &evaluation.counts, limits)));
+        let now = self.clock.now().strftime("%FT%TZ").to_string();
+        self.status
+            .publish(stored, target.revisions, evaluation, &now);
+        let report = self
+            .reporter
+            .stopped(evaluation.stop.clone(), self.state.reference());
+        self.events.extend(report);
     }
 
-    fn finish(&mut self, job: Job, result: Result<Marks, WriteError>) {
-        let Job { name, step, epoch } = job;
-        match result {
-            Ok(marks) => {
-                self.fleet.wrote(&name, marks);
-                self.ledger.done(&name, step, epoch);
-                self.metrics.wrote(match step {
-                    Step::Set => "set",
-                    _ => "remove",
-                });
-                self.queue.succeeded(&name);
-                if let Some(failure) = self.failing.remove(&name) {
-                    tracing::info!(
-                        runtime = &*name,
-                        was = failure.name(),
-                        "signal write recovered"
-                    );
-                }
-                // A change may have come in between.
-                self.queue.mark(&name);
-            }
-            Err(error) => {
-                self.tell(&name, &error);
-                let backoff = RETRY.delay(self.queue.failures(&name), fastrand::u64(..));
-                let delay = error.retry_after().unwrap_or_default().max(backoff);
-                self.queue.hold(&name, Instant::now() + delay);
-            }
-        }
+    fn stop(&self) -> Option<StopReason> {
+        StopReason::of(self.gates, &self.evaluation.counts, &self.settings.limits)
     }
 
-    fn tell(&mut self, name: &Arc<str>, error: &WriteError) {
-        let failure = error.failure();
-        self.metrics.failed(failure);
-        // What all suffer from alike is one line.
-        let alike = self.failing.values().any(|it| *it == failure);
-        let before = self.failing.insert(name.clone(), failure);
-        if before != Some(failure) && !alike && !error.is_expected() {
-            let error = error_chain(error);
-            tracing::warn!(runtime = &**name, error, "failed to signal runtime");
-        }
-    }
-
-    fn show(&mut self) {
-        let stands = |name: &str| {
-            let marks = self.fleet.marks(name);
-            marks.is_some_and(|marks| self.keys.stands(marks))
+    /// Starts writes, as far as the rate and the limits allow.
+    fn start_writes(&mut self) {
+        let now = Instant::now();
+        let Some(target) = self.target() else {
+            return;
         };
-        self.watchman.show(Instant::now(), &self.ledger, stands);
+        while self.writer.has_capacity()
+            && self.pace.next() <= now
+            && let Some((name, _)) = self.evaluation.due.pop_front()
+        {
+            if self.evaluation.due.is_empty() {
+                self.schedule.soon();
+            }
+            let Some(runtime) = self.cache.get(&name) else {
+                continue;
+            };
+            // It may have changed since the evaluation.
+            let step = target.step(&runtime);
+            if step == Step::Signal {
+                if self.stop().is_some() {
+                    continue;
+                }
+                self.evaluation.counts.unacknowledged += 1;
+            }
+            if let Some(patch) = target.patch(step, &runtime) {
+                self.pace.goes(now, fastrand::u64(..));
+                self.writer.start(Write { name, step, patch });
+            }
+        }
+    }
+
+    fn finish(&mut self, (write, result): Finished) {
+        self.schedule.soon();
+        let metadata = match result {
+            Ok(metadata) => metadata,
+            Err(error) => return self.writer.failed(&write.name, Some(&error)),
+        };
+        let keys = self.cache.wrote(&write.name, metadata);
+        if write.step != Step::Signal || self.settings.keys.state(keys) == KeyState::Complete {
+            return self.writer.succeeded(&write);
+        }
+        // An admission plugin removed the keys, and the revision says that the Runtime is signaled.
+        self.writer.failed(&write.name, None);
+        self.writer.start(Write {
+            name: write.name,
+            step: Step::MarkStale,
+            patch: mark_stale(),
+        });
     }
 
     fn next_due(&self) -> Option<Instant> {
-        let now = Instant::now();
-        let may_write = self.ledger.is_open() && self.looked && self.writes.len() < IN_FLIGHT;
-        let pace = (may_write && self.queue.has_ready()).then(|| self.pace.next());
-        let held = may_write.then(|| self.queue.next_due()).flatten();
-        let show = self.watchman.due(&self.ledger);
-        let may_look = self.ledger.is_loaded() && self.fleet.is_known();
-        let look = self.look_at.filter(|_| may_look);
-        [self.ledger.due(now), pace, held, show, look]
-            .into_iter()
-            .flatten()
-            .min()
+        let may_write = !self.evaluation.due.is_empty() && self.writer.has_capacity();
+        let write = (may_write && self.target().is_some()).then(|| self.pace.next());
+        let observe = self.observe_at.filter(|_| self.state.is_loaded());
+        let state = self.state.due(Instant::now());
+        let times = [state, observe, self.schedule.next(), write];
+        times.into_iter().flatten().min()
     }
 }

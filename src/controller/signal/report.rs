@@ -1,6 +1,8 @@
-//! What an operator is told: a line in the log, a condition, a gauge and an Event for each thing that happens to all.
+//! What operators see, apart from the status: Events on the state ConfigMap, the readiness check `signal`, and the log.
 //!
-//! Invariant: what stays the same is said once. Runtimes have no Events: thousands of them would say the same.
+//! Invariant: what does not change is reported once. Runtimes have no Events: thousands of them would be the same.
+
+use std::time::Duration;
 
 use component_base::readiness::{Condition, Readiness};
 use component_base::telemetry::error_chain;
@@ -9,186 +11,166 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use policy::sync::SourceKind;
-use policy::sync::sources::{SourceError, Sources};
+use policy::sync::signal::{Counts, StopReason};
 
 use super::SignalMetrics;
-use super::ledger::Refusal;
+use super::persisted_state::SaveError;
+use super::status::Stop;
 
-/// Why an Event is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reason {
-    StateInitialized,
-    SourcesChanged,
-    SignalsSuspended,
-    InvalidState,
-}
+/// Maximum length of the note of an Event; the API allows 1 kB.
+const MAX_NOTE: usize = 900;
 
-impl Reason {
-    fn name(self) -> &'static str {
-        match self {
-            Self::StateInitialized => "StateInitialized",
-            Self::SourcesChanged => "SourcesChanged",
-            Self::SignalsSuspended => "SignalsSuspended",
-            Self::InvalidState => "InvalidState",
-        }
-    }
-
-    fn r#type(self) -> EventType {
-        match self {
-            Self::StateInitialized | Self::SourcesChanged => EventType::Normal,
-            Self::SignalsSuspended | Self::InvalidState => EventType::Warning,
-        }
-    }
-}
-
-/// An Event on its way.
+/// An Event that is being written.
 pub(super) type Report = BoxFuture<'static, ()>;
 
 /// See the module.
-pub(super) struct Reports {
+pub(super) struct EventReporter {
     client: Client,
     reporter: Reporter,
-    condition: Condition,
+    readiness: Condition,
     metrics: SignalMetrics,
-    /// What was refused last.
-    refused: Option<String>,
-    /// Which sources cannot be used, so that no signal is given.
-    withheld: Option<String>,
+    /// Why the state cannot be used.
+    invalid: Option<String>,
+    stop: Option<Stop>,
 }
 
-impl Reports {
+impl EventReporter {
     pub(super) fn new(
         client: Client,
         reporter: Reporter,
         readiness: &Readiness,
         metrics: SignalMetrics,
     ) -> Self {
-        let condition = readiness.condition("signal");
-        condition.not_ready("state not loaded yet");
+        let readiness = readiness.condition("signal");
+        readiness.not_ready("state not loaded yet");
         Self {
             client,
             reporter,
-            condition,
+            readiness,
             metrics,
-            refused: None,
-            withheld: None,
+            invalid: None,
+            stop: None,
         }
     }
 
-    /// There was no record: from now on there is.
-    pub(super) fn begun(&self, record: ObjectReference) -> Report {
+    /// The first start.
+    pub(super) fn initialized(&self, state: ObjectReference) -> Report {
         let text = "state initialized with the current sources, no Runtime is signaled";
         tracing::info!("{text}");
-        self.event(Reason::StateInitialized, text, record)
+        self.event((EventType::Normal, "StateInitialized"), text, state)
     }
 
     /// Some sources changed.
-    pub(super) fn changed(
-        &self,
-        kinds: &[SourceKind],
-        due: usize,
-        record: ObjectReference,
-    ) -> Report {
+    pub(super) fn changed(&self, kinds: &[SourceKind], state: ObjectReference) -> Report {
         let sources: Vec<&str> = kinds.iter().map(|kind| kind.name()).collect();
         let sources = sources.join(", ");
-        tracing::info!(sources, due, "sources changed, signaling runtimes");
-        let text = format!("{sources} changed: {due} Runtimes are to be signaled");
-        self.event(Reason::SourcesChanged, &text, record)
+        tracing::info!(sources, "sources changed, signaling runtimes");
+        let text = format!("{sources} changed, Runtimes are signaled");
+        self.event((EventType::Normal, "SourcesChanged"), &text, state)
     }
 
-    /// Whether signals wait for sources that cannot be used, and for which.
-    pub(super) fn withheld(
-        &mut self,
-        sources: &Sources,
-        record: ObjectReference,
-    ) -> Option<Report> {
-        let complaint = |(kind, error): (SourceKind, &SourceError)| {
-            format!("{}: {}", kind.name(), error_chain(error))
+    /// Whether signals are stopped, and why. A pending deletion has an Event of its own.
+    pub(super) fn stopped(&mut self, stop: Option<Stop>, state: ObjectReference) -> Option<Report> {
+        // The message of a limit contains counts.
+        let is_same = match (&self.stop, &stop) {
+            (Some((StopReason::InvalidSource, before)), Some((StopReason::InvalidSource, now))) => {
+                before == now
+            }
+            (before, now) => before.as_ref().map(|it| it.0) == now.as_ref().map(|it| it.0),
         };
-        let complaints: Vec<String> = sources.unusable().map(complaint).collect();
-        let now = (!complaints.is_empty()).then(|| complaints.join("; "));
-        if self.withheld == now {
+        let before = std::mem::replace(&mut self.stop, stop);
+        self.update_readiness();
+        if is_same {
             return None;
         }
-        self.withheld = now;
-        if self.refused.is_none() {
-            self.show();
-        }
-        let Some(error) = &self.withheld else {
-            tracing::info!("all sources valid, signals resumed");
-            return None;
-        };
-        tracing::warn!(error, "{WITHHELD}");
-        let text = format!("{WITHHELD}: {error}");
-        Some(self.event(Reason::SignalsSuspended, &text, record))
-    }
-
-    /// Nobody is signalled.
-    pub(super) fn refused(&mut self, refusal: &Refusal, record: ObjectReference) -> Option<Report> {
-        let text = error_chain(refusal);
-        self.metrics.refused(Some(refusal.name()));
-        self.condition
-            .not_ready(format!("signals suspended: {text}"));
-        if self.refused.as_ref() == Some(&text) {
-            return None;
-        }
-        let report = if refusal.needs_somebody() {
-            tracing::error!(error = text, "signals suspended");
-            Some(self.event(Reason::InvalidState, &text, record))
+        let (reason, event, text) = if let Some((reason, message)) = &self.stop {
+            tracing::warn!(reason = reason.name(), message, "signals suspended");
+            let text = format!("{}: {message}", reason.name());
+            (*reason, (EventType::Warning, "SignalsSuspended"), text)
         } else {
-            tracing::warn!(error = text, "signals suspended temporarily");
-            None
+            let (reason, _) = before?;
+            tracing::info!(reason = reason.name(), "signals resumed");
+            let text = format!("{} no longer holds", reason.name());
+            (reason, (EventType::Normal, "SignalsResumed"), text)
         };
-        self.refused = Some(text);
+        let has_event = reason != StopReason::DeletionPending;
+        has_event.then(|| self.event(event, &text, state))
+    }
+
+    /// The state cannot be used.
+    pub(super) fn invalid(&mut self, error: &SaveError, state: ObjectReference) -> Option<Report> {
+        let text = error_chain(error);
+        self.metrics.state_invalid(Some(error.name()));
+        self.readiness
+            .not_ready(format!("signals suspended: {text}"));
+        if self.invalid.as_ref() == Some(&text) {
+            return None;
+        }
+        let report = error.is_permanent().then(|| {
+            tracing::error!(error = text, "signals suspended");
+            self.event((EventType::Warning, "InvalidState"), &text, state)
+        });
+        if report.is_none() {
+            tracing::warn!(error = text, "signals suspended temporarily");
+        }
+        self.invalid = Some(text);
         report
     }
 
-    /// The record is in order.
-    pub(super) fn in_order(&mut self) {
-        if self.refused.take().is_some() {
+    /// The state can be used.
+    pub(super) fn valid(&mut self) {
+        if self.invalid.take().is_some() {
             tracing::info!("state valid again");
         }
-        self.metrics.refused(None);
-        self.show();
+        self.metrics.state_invalid(None);
+        self.update_readiness();
     }
 
-    /// What the condition says while the record is in order.
-    fn show(&self) {
-        match &self.withheld {
-            None => self.condition.ready(),
-            Some(error) => self.condition.detail(format!("{WITHHELD}: {error}")),
+    /// Sets the metrics of Runtimes.
+    pub(super) fn show(&self, counts: &Counts, oldest: Duration) {
+        self.metrics.show(counts, oldest);
+    }
+
+    fn update_readiness(&self) {
+        match (&self.invalid, &self.stop) {
+            (Some(_), _) => {}
+            (None, None) => self.readiness.ready(),
+            (None, Some((reason, message))) => {
+                let reason = reason.name();
+                self.readiness
+                    .detail(format!("no Runtime is signaled: {reason}: {message}"));
+            }
         }
     }
 
-    fn event(&self, reason: Reason, text: &str, record: ObjectReference) -> Report {
+    /// The Event is published by a recorder of its own, because one recorder merges Events that differ in their notes only.
+    fn event(
+        &self,
+        (type_, reason): (EventType, &str),
+        text: &str,
+        state: ObjectReference,
+    ) -> Report {
         let event = Event {
-            type_: reason.r#type(),
-            reason: reason.name().to_owned(),
-            note: Some(text.chars().take(LONGEST_NOTE).collect()),
+            type_,
+            reason: reason.to_owned(),
+            note: Some(text.chars().take(MAX_NOTE).collect()),
             action: "SignalRuntimes".to_owned(),
             secondary: None,
         };
-        // A Recorder takes Events for the same that differ in their note only, so each has one of its own.
         let recorder = Recorder::new(self.client.clone(), self.reporter.clone());
         Box::pin(async move {
-            if let Err(error) = recorder.publish(&event, &record).await {
+            if let Err(error) = recorder.publish(&event, &state).await {
                 tracing::warn!(error = error_chain(&error), "failed to write Event");
             }
         })
     }
 }
 
-impl Drop for Reports {
-    /// Whoever leads next refuses or not; here nothing is wrong any more.
+impl Drop for EventReporter {
+    /// A replica that does not lead reports nothing.
     fn drop(&mut self) {
-        self.metrics.refused(None);
-        self.condition.ready();
+        self.metrics.state_invalid(None);
+        self.metrics.show(&Counts::default(), Duration::ZERO);
+        self.readiness.ready();
     }
 }
-
-/// Said in the log, in the condition and in an Event.
-const WITHHELD: &str =
-    "no Runtime is signaled while a source is invalid, because KIM would copy it";
-
-/// The API takes 1 kB.
-const LONGEST_NOTE: usize = 900;

@@ -8,13 +8,16 @@ use std::collections::BTreeMap;
 
 use api::kcp::{
     FORCE_RECONCILE_KEY, MODE_DIRECT, MODE_LABEL, RUNTIME_GROUP, RUNTIME_KIND, RUNTIME_PLURAL,
-    RUNTIME_VERSION, STATE_TERMINATING,
+    RUNTIME_VERSION, SIGNALED_REVISION_ANNOTATION, STATE_READY, STATE_TERMINATING,
+    SUSPEND_RECONCILIATION,
 };
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::Resource;
 use kube::core::{Selector, SelectorExt as _};
-use policy::sync::signal::Eligibility;
+use policy::sync::signal::{
+    Eligibility, ObservedKeys, ObservedRuntime, RuntimeState, SignalKeys, Signaled,
+};
 use serde::{Deserialize, Deserializer};
 
 /// A Runtime as it is read from a list, a watch or the answer to a patch.
@@ -49,14 +52,29 @@ struct Metadata {
     annotations: Option<Annotations>,
 }
 
-/// Annotations may be large (`kubectl apply` leaves the whole object in one).
+/// Annotations may be large (`kubectl apply` leaves the whole object in one), so only these are read.
 #[derive(Deserialize)]
 struct Annotations {
-    #[serde(
-        default,
-        rename = "operator.kyma-project.io/force-patch-reconciliation"
-    )]
+    #[serde(rename = "operator.kyma-project.io/force-patch-reconciliation")]
     force: Option<String>,
+    #[serde(rename = "operator.kyma-project.io/suspend-patch-reconciliation")]
+    suspend: Option<String>,
+    #[serde(rename = "rt-bootstrapper.kyma-project.io/signaled-revision")]
+    signaled: Option<String>,
+}
+
+impl From<Annotations> for BTreeMap<String, String> {
+    fn from(annotations: Annotations) -> Self {
+        let all = [
+            (FORCE_RECONCILE_KEY, annotations.force),
+            (SUSPEND_RECONCILIATION, annotations.suspend),
+            (SIGNALED_REVISION_ANNOTATION, annotations.signaled),
+        ];
+        let found = all.into_iter();
+        found
+            .filter_map(|(key, value)| Some((key.to_owned(), value?)))
+            .collect()
+    }
 }
 
 fn trimmed<'de, D: Deserializer<'de>>(from: D) -> Result<ObjectMeta, D::Error> {
@@ -68,14 +86,13 @@ fn trimmed<'de, D: Deserializer<'de>>(from: D) -> Result<ObjectMeta, D::Error> {
         labels,
         annotations,
     } = Metadata::deserialize(from)?;
-    let force = annotations.and_then(|it| it.force);
     Ok(ObjectMeta {
         name,
         namespace,
         resource_version,
         deletion_timestamp,
         labels,
-        annotations: force.map(|value| BTreeMap::from([(FORCE_RECONCILE_KEY.to_owned(), value)])),
+        annotations: annotations.map(Into::into),
         ..ObjectMeta::default()
     })
 }
@@ -83,8 +100,11 @@ fn trimmed<'de, D: Deserializer<'de>>(from: D) -> Result<ObjectMeta, D::Error> {
 impl RuntimeView {
     /// Whether it is being deleted or taken down: its runtime is not contacted any more.
     pub(crate) fn leaves(&self) -> bool {
-        let state = self.status.as_ref().and_then(|it| it.state.as_deref());
-        self.metadata.deletion_timestamp.is_some() || state == Some(STATE_TERMINATING)
+        self.metadata.deletion_timestamp.is_some() || self.state() == Some(STATE_TERMINATING)
+    }
+
+    fn state(&self) -> Option<&str> {
+        self.status.as_ref()?.state.as_deref()
     }
 
     /// How it is to be treated, as far as it tells itself.
@@ -131,141 +151,66 @@ impl Resource for RuntimeView {
     }
 }
 
-/// The signal as a Runtime carries it: only the value `"true"` counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Marks {
-    /// The version of the Runtime that this is read from, if it is a number, as every API server's is.
-    pub(super) version: Option<u64>,
-    pub(super) label: bool,
-    pub(super) annotation: bool,
+/// What is stored of a Runtime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct CachedRuntime {
+    /// The resource version, if it is a number, as those of every API server are.
+    version: Option<u64>,
+    /// Its eligibility is the one by its own labels and state.
+    pub(super) runtime: ObservedRuntime,
 }
 
-impl Marks {
-    pub(super) fn read(view: &RuntimeView) -> Self {
+impl CachedRuntime {
+    pub(super) fn read(view: &RuntimeView, selector: &Selector) -> Self {
         let metadata = &view.metadata;
-        let stands = |map: &Option<BTreeMap<String, String>>| {
-            let value = map.as_ref().and_then(|it| it.get(FORCE_RECONCILE_KEY));
-            value.is_some_and(|value| value == "true")
+        let is_true = |map: &Option<BTreeMap<String, String>>, key: &str| {
+            let value = map.as_ref().and_then(|it| it.get(key));
+            value.is_some_and(|it| it == "true")
         };
+        let annotation = |key: &str| metadata.annotations.as_ref()?.get(key).map(String::as_str);
         Self {
             version: metadata
                 .resource_version
                 .as_ref()
                 .and_then(|it| it.parse().ok()),
-            label: stands(&metadata.labels),
-            annotation: stands(&metadata.annotations),
+            runtime: ObservedRuntime {
+                eligibility: view.standing(selector),
+                signaled: Signaled::from(annotation(SIGNALED_REVISION_ANNOTATION)),
+                keys: ObservedKeys {
+                    label: is_true(&metadata.labels, FORCE_RECONCILE_KEY),
+                    annotation: is_true(&metadata.annotations, FORCE_RECONCILE_KEY),
+                },
+                foreign: false,
+                spoiled: false,
+                state: match view.state() {
+                    _ if is_true(&metadata.annotations, SUSPEND_RECONCILIATION) => {
+                        RuntimeState::Suspended
+                    }
+                    None | Some("" | STATE_READY) => RuntimeState::Ready,
+                    Some(_) => RuntimeState::NotReady,
+                },
+            },
         }
     }
 
-    /// Whether it is certainly an older state than the other one: what a watch brings may be older than the answer to a
-    /// patch, and would look as if the signal had been taken.
-    pub(super) fn is_older_than(&self, other: &Self) -> bool {
-        let versions = self.version.zip(other.version);
-        versions.is_some_and(|(this, that)| this < that)
+    /// The newer one of the two: a watch may report a state that is older than the response to a write.
+    pub(super) fn after(mut self, before: Option<&Self>, keys: SignalKeys) -> Self {
+        let versions = before.and_then(|it| Some((it.version?, self.version?, it)));
+        if let Some((known, observed, before)) = versions
+            && observed < known
+        {
+            return *before;
+        }
+        self.runtime.follow(before.map(|it| &it.runtime), keys);
+        self
     }
-}
 
-/// What is kept of a Runtime.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Sight {
-    pub(super) marks: Marks,
-    /// How it is to be treated, as far as it tells itself.
-    pub(super) standing: Eligibility,
-}
-
-impl Sight {
-    /// The name and what is kept.
-    pub(super) fn read(view: &RuntimeView, selector: &Selector) -> (String, Self) {
-        let sight = Self {
-            marks: Marks::read(view),
-            standing: view.standing(selector),
+    /// The response to a write: the metadata, without the state.
+    pub(super) fn written(metadata: ObjectMeta) -> Self {
+        let view = RuntimeView {
+            metadata,
+            status: None,
         };
-        (view.metadata.name.clone().unwrap_or_default(), sight)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use kube::core::Expression;
-    use rstest::rstest;
-    use serde_json::{Value, json};
-
-    use super::*;
-
-    fn view(metadata: &Value, state: &str) -> RuntimeView {
-        let runtime = json!({"metadata": metadata, "status": {"state": state}});
-        serde_json::from_value(runtime).unwrap()
-    }
-
-    #[rstest]
-    #[case::plain(json!({}), "Ready", Eligibility::Selected)]
-    #[case::no_state_yet(json!({}), "", Eligibility::Selected)]
-    #[case::pending(json!({}), "Pending", Eligibility::Selected)]
-    #[case::failed(json!({}), "Failed", Eligibility::Selected)]
-    #[case::terminating(json!({}), "Terminating", Eligibility::NotSelected)]
-    #[case::being_deleted(json!({"deletionTimestamp": "2026-11-21T00:00:00Z"}), "Ready", Eligibility::NotSelected)]
-    #[case::direct(json!({"labels": {"rt-bootstrapper.kyma-project.io/mode": "direct", "plan": "aws"}}), "Ready", Eligibility::Direct)]
-    #[case::signal(json!({"labels": {"rt-bootstrapper.kyma-project.io/mode": "signal", "plan": "aws"}}), "Ready", Eligibility::Selected)]
-    #[case::not_selected(json!({"labels": {"plan": "trial"}}), "Ready", Eligibility::NotSelected)]
-    fn standing_follows_from_labels_and_state(
-        #[case] mut metadata: Value,
-        #[case] state: &str,
-        #[case] standing: Eligibility,
-    ) {
-        if metadata["labels"].is_null() {
-            metadata["labels"] = json!({"plan": "aws"});
-        }
-        metadata["name"] = json!("a");
-        let selector = Selector::from_iter([("plan", "aws")]);
-        let (name, sight) = Sight::read(&view(&metadata, state), &selector);
-        assert_eq!((name.as_str(), sight.standing), ("a", standing));
-    }
-
-    #[test]
-    fn an_empty_selector_selects_every_runtime() {
-        let (_, sight) = Sight::read(&view(&json!({}), "Ready"), &Selector::default());
-        assert_eq!(sight.standing, Eligibility::Selected);
-        let absent = Selector::from(Expression::DoesNotExist("plan".to_owned()));
-        let (_, sight) = Sight::read(&view(&json!({}), "Ready"), &absent);
-        assert_eq!(sight.standing, Eligibility::Selected);
-    }
-
-    #[rstest]
-    #[case::as_it_should_be("true", true)]
-    #[case::capital("True", false)]
-    #[case::number("1", false)]
-    #[case::empty("", false)]
-    fn value_that_is_not_exactly_true_is_no_signal(#[case] value: &str, #[case] stands: bool) {
-        let key = "operator.kyma-project.io/force-patch-reconciliation";
-        let label = Marks::read(&view(&json!({"labels": {key: value}}), "Ready"));
-        assert_eq!((label.label, label.annotation), (stands, false));
-        let annotation = Marks::read(&view(
-            &json!({"annotations": {key: value, "b": "c"}}),
-            "Ready",
-        ));
-        assert_eq!((annotation.label, annotation.annotation), (false, stands));
-    }
-
-    #[test]
-    fn what_is_not_needed_is_not_kept() {
-        let metadata = json!({
-            "name": "a", "uid": "u", "finalizers": ["f"], "managedFields": [{"manager": "m"}],
-            "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "everything"},
-        });
-        let text = format!("{:?}", view(&metadata, "Ready"));
-        for absent in ["everything", "manager: Some", "finalizers: Some"] {
-            assert!(!text.contains(absent), "{text}");
-        }
-    }
-
-    #[test]
-    fn versions_that_are_no_numbers_are_never_older() {
-        let marks = |version| Marks {
-            version,
-            ..Marks::default()
-        };
-        assert!(marks(Some(9)).is_older_than(&marks(Some(10))));
-        assert!(!marks(Some(10)).is_older_than(&marks(Some(10))));
-        assert!(!marks(None).is_older_than(&marks(Some(10))));
+        Self::read(&view, &Selector::default())
     }
 }

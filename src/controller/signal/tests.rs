@@ -5,5 +5,8 @@ mod deletions;
 mod env;
 mod failures;
 mod leader;
+mod limits;
 mod manager;
+mod runtime;
+mod selection;
 mod withheld;

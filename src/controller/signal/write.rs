@@ -1,150 +1,163 @@
-//! The one call that the signal makes: a merge patch of the metadata of a Runtime.
+//! Writes of Runtimes: merge patches of the metadata, and pauses after failures.
 //!
-//! Invariants: the patch names the signal's key and nothing else, so it can undo nobody's change and needs no
-//! precondition; it is safe to repeat. The request is sent by hand, because kube's typed calls drop the `Retry-After`
-//! of an answer that is no `Status`, and API servers that are busy answer so.
+//! A patch contains the keys and the annotation of the controller only, so it needs no precondition and can be repeated.
 
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::kcp::CONTROLLER_FIELD_MANAGER;
-use http::header::RETRY_AFTER;
-use http::{Response, StatusCode};
+use component_base::telemetry::error_chain;
+use futures::StreamExt as _;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Api;
 use kube::api::{Patch, PatchParams};
-use kube::client::Body;
-use kube::core::Request;
-use kube::{Client, Resource as _};
-use serde::Deserialize;
+use policy::sync::signal::Step;
 use serde_json::Value;
+use tokio::time::Instant;
 
-use super::metrics::Failure;
-use super::runtime::{Marks, RuntimeView};
+use super::SignalMetrics;
+use super::pace::RETRY;
+use super::runtime::RuntimeView;
 
-/// Why a Runtime could not be written. All are tried again as long as there is reason to.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum WriteError {
-    /// No rights, or an admission plugin. The text is the API server's and bounded.
-    #[error("forbidden: {0}")]
-    Forbidden(String),
-    #[error("Runtime not found")]
-    Gone,
-    #[error("conflict: Runtime written by another client")]
-    Conflict,
-    #[error("API server returned 429")]
-    Throttled(Option<Duration>),
-    #[error("API server returned {code}")]
-    Server {
-        code: u16,
-        retry_after: Option<Duration>,
-    },
-    #[error("API server returned {code}: {message}")]
-    Refused { code: u16, message: String },
-    /// An admission plugin took the key away, or the answer is of another object.
-    #[error("Runtime lacks the keys that were set")]
-    Ineffective,
-    #[error("invalid response of the API server")]
-    Unreadable(#[source] serde_json::Error),
-    #[error("request to the API server failed")]
-    Transport(#[source] kube::Error),
+/// Maximum number of concurrent writes.
+pub(super) const MAX_IN_FLIGHT: usize = 16;
+
+/// The longest wait that an API server may ask for.
+const MAX_RETRY_AFTER: Duration = Duration::from_mins(2);
+
+/// Consecutive failed writes of a Runtime.
+struct Failures {
+    count: u32,
+    reason: &'static str,
+    retry_at: Instant,
 }
 
-impl WriteError {
-    /// What it counts as.
-    pub(super) fn failure(&self) -> Failure {
-        match self {
-            Self::Forbidden(_) => Failure::Forbidden,
-            Self::Gone => Failure::Gone,
-            Self::Conflict => Failure::Conflict,
-            Self::Throttled(_) => Failure::Throttled,
-            Self::Server { .. } => Failure::Server,
-            Self::Refused { .. } => Failure::Refused,
-            Self::Ineffective => Failure::Ineffective,
-            Self::Unreadable(_) => Failure::Unreadable,
-            Self::Transport(_) => Failure::Transport,
+/// What a write was for.
+pub(super) struct Write {
+    pub(super) name: Arc<str>,
+    pub(super) step: Step,
+    pub(super) patch: Value,
+}
+
+/// A write and its result: the metadata of the Runtime.
+pub(super) type Finished = (Write, Result<ObjectMeta, kube::Error>);
+
+/// See the module.
+pub(super) struct Writer {
+    api: Api<RuntimeView>,
+    metrics: SignalMetrics,
+    writes: FuturesUnordered<BoxFuture<'static, Finished>>,
+    in_flight: HashSet<Arc<str>>,
+    failures: HashMap<Arc<str>, Failures>,
+}
+
+impl Writer {
+    pub(super) fn new(api: Api<RuntimeView>, metrics: SignalMetrics) -> Self {
+        Self {
+            api,
+            metrics,
+            writes: FuturesUnordered::new(),
+            in_flight: HashSet::new(),
+            failures: HashMap::new(),
         }
     }
 
-    /// What the API server asked us to wait, bounded: a wrong figure must not silence a runtime for a day.
-    pub(super) fn retry_after(&self) -> Option<Duration> {
-        match self {
-            Self::Throttled(wait)
-            | Self::Server {
-                retry_after: wait, ..
-            } => wait.map(|wait| wait.min(LONGEST_WAIT)),
+    /// Whether another write may start.
+    pub(super) fn has_capacity(&self) -> bool {
+        self.writes.len() < MAX_IN_FLIGHT
+    }
+
+    pub(super) fn is_writing(&self, name: &str) -> bool {
+        self.in_flight.contains(name)
+    }
+
+    /// When a Runtime may be written again after a failure.
+    pub(super) fn retry_at(&self, name: &str) -> Option<Instant> {
+        self.failures.get(name).map(|it| it.retry_at)
+    }
+
+    /// Forgets failures of Runtimes that need no write.
+    pub(super) fn retain(&mut self, needs_write: impl Fn(&str) -> bool) {
+        self.failures.retain(|name, _| needs_write(name));
+    }
+
+    pub(super) fn start(&mut self, write: Write) {
+        self.in_flight.insert(write.name.clone());
+        let api = self.api.clone();
+        self.writes.push(Box::pin(async move {
+            let parameters = PatchParams {
+                field_manager: Some(CONTROLLER_FIELD_MANAGER.to_owned()),
+                ..PatchParams::default()
+            };
+            let patch = Patch::Merge(&write.patch);
+            let written = api.patch_metadata(&write.name, &parameters, &patch).await;
+            (write, written.map(|it| it.metadata))
+        }));
+    }
+
+    /// The next write that ended; `None` if there is none in flight.
+    pub(super) async fn next(&mut self) -> Option<Finished> {
+        let finished = self.writes.next().await?;
+        self.in_flight.remove(&finished.0.name);
+        Some(finished)
+    }
+
+    /// A write had its effect.
+    pub(super) fn succeeded(&mut self, write: &Write) {
+        self.metrics.wrote(match write.step {
+            Step::Signal => "set",
+            Step::MarkStale => "mark_stale",
+            Step::RemoveLeftover | Step::Withdraw | Step::Nothing | Step::Wait => "remove",
+        });
+        // A signal without effect is marked as stale, and is retried after the pause.
+        if write.step != Step::MarkStale && self.failures.remove(&write.name).is_some() {
+            tracing::info!(runtime = &*write.name, "signal write recovered");
+        }
+    }
+
+    /// A write failed, or an admission plugin removed what it set (no error). It is retried after a pause, as long as there is
+    /// reason to.
+    pub(super) fn failed(&mut self, name: &Arc<str>, error: Option<&kube::Error>) {
+        let reason = error.map_or("ineffective", reason);
+        self.metrics.failed(reason);
+        // One line for the failures that many Runtimes have in common.
+        let is_known = self.failures.values().any(|it| it.reason == reason);
+        if !is_known && !matches!(reason, "gone" | "conflict" | "throttled") {
+            let error = error.map(|it| error_chain(it));
+            tracing::warn!(runtime = &**name, reason, error, "failed to signal runtime");
+        }
+        let count = self.failures.get(name).map_or(0, |it| it.count);
+        let requested = match error {
+            Some(kube::Error::Api(status)) => status.details.as_ref(),
             _ => None,
-        }
+        };
+        let requested = requested.map_or(0, |it| it.retry_after_seconds);
+        let requested = Duration::from_secs(requested.into()).min(MAX_RETRY_AFTER);
+        let backoff = RETRY.delay(count, fastrand::u64(..));
+        let failures = Failures {
+            count: count.saturating_add(1),
+            reason,
+            retry_at: Instant::now() + backoff.max(requested),
+        };
+        self.failures.insert(name.clone(), failures);
     }
-
-    /// Whether it is nothing to speak of: the watch tells what to do, if anything, or it passes by itself.
-    pub(super) fn is_expected(&self) -> bool {
-        matches!(self, Self::Gone | Self::Conflict | Self::Throttled(_))
-    }
 }
 
-/// Patches the Runtime and gives what it carries from now on.
-pub(super) async fn write(
-    client: &Client,
-    namespace: &str,
-    name: &str,
-    patch: &Value,
-) -> Result<Marks, WriteError> {
-    let parameters = PatchParams {
-        field_manager: Some(CONTROLLER_FIELD_MANAGER.to_owned()),
-        ..PatchParams::default()
-    };
-    // Of the answer, the metadata is all that is of interest.
-    let request = Request::new(RuntimeView::url_path(&(), Some(namespace)))
-        .patch_metadata(name, &parameters, &Patch::Merge(patch))
-        .map_err(|error| WriteError::Transport(kube::Error::BuildRequest(error)))?;
-    let answer = client.send(request.map(Body::from)).await;
-    let (head, body) = answer.map_err(WriteError::Transport)?.into_parts();
-    let bytes = body.collect_bytes().await;
-    let bytes = bytes.map_err(WriteError::Transport)?;
-    if !head.status.is_success() {
-        return Err(refused(&Response::from_parts(head, ()), &bytes));
-    }
-    let view: RuntimeView = serde_json::from_slice(&bytes).map_err(WriteError::Unreadable)?;
-    Ok(Marks::read(&view))
-}
-
-#[derive(Default, Deserialize)]
-struct Status {
-    #[serde(default)]
-    message: String,
-    #[serde(default)]
-    details: Details,
-}
-
-#[derive(Default, Deserialize)]
-struct Details {
-    #[serde(default, rename = "retryAfterSeconds")]
-    retry_after: u64,
-}
-
-fn refused(answer: &Response<()>, body: &[u8]) -> WriteError {
-    let status: Status = serde_json::from_slice(body).unwrap_or_default();
-    let header = answer.headers().get(RETRY_AFTER);
-    let seconds = header
-        .and_then(|it| it.to_str().ok()?.parse().ok())
-        .unwrap_or(status.details.retry_after);
-    let retry_after = (seconds > 0).then(|| Duration::from_secs(seconds));
-    let message = || status.message.chars().take(LONGEST_TEXT).collect();
-    match answer.status() {
-        StatusCode::FORBIDDEN => WriteError::Forbidden(message()),
-        StatusCode::NOT_FOUND => WriteError::Gone,
-        StatusCode::CONFLICT => WriteError::Conflict,
-        StatusCode::TOO_MANY_REQUESTS => WriteError::Throttled(retry_after),
-        code if code.is_server_error() => WriteError::Server {
-            code: code.as_u16(),
-            retry_after,
+/// The reason in metrics.
+fn reason(error: &kube::Error) -> &'static str {
+    match error {
+        kube::Error::Api(status) => match status.code {
+            403 => "forbidden",
+            404 => "gone",
+            409 => "conflict",
+            429 => "throttled",
+            500.. => "server",
+            _ => "refused",
         },
-        code => WriteError::Refused {
-            code: code.as_u16(),
-            message: message(),
-        },
+        kube::Error::SerdeError(_) => "unreadable",
+        _ => "transport",
     }
 }
-
-/// A proxy may answer with a page.
-const LONGEST_TEXT: usize = 400;
-
-const LONGEST_WAIT: Duration = Duration::from_mins(2);

@@ -99,6 +99,19 @@ impl SourceHistory {
         }
     }
 
+    /// Hash of the three contents. A source that was deleted counts as one that never existed.
+    #[must_use]
+    pub fn revision(&self) -> Hash {
+        let contents = self
+            .0
+            .each_ref()
+            .map(|it| match it.as_ref().map(|it| it.last) {
+                Some(Last::Content(hash)) => hash.to_string(),
+                Some(Last::Deleted) | None => String::new(),
+            });
+        Hash::of_parts(&contents.each_ref().map(String::as_bytes))
+    }
+
     /// When the next grace period ends, after [`SourceHistory::advance`]; `None` while no source is missing.
     #[must_use]
     pub fn next_deletion(&self) -> Option<Timestamp> {

@@ -1,61 +1,110 @@
-//! The interim mode: today's manager is told that a runtime needs the newest content, by a key on its `Runtime`.
+//! Mode `signal`: which Runtimes KIM is asked to reconcile, so that it copies the sources.
 //!
-//! A signal *stands* from the write that sets it until the manager takes it, which shows in a key that goes away. What the
-//! manager leaves of it is removed, so that the next change is a change again. A change that comes while a signal stands
-//! is not lost: the manager may have read the sources before, so it is told again once it has taken the first signal.
+//! The state is on the Runtime. One merge patch sets the force-reconcile key and, in [`SIGNALED_REVISION_ANNOTATION`], the
+//! revision of the sources. KIM acknowledges by removing the key that it reads; what remains of the signal is removed, so that
+//! the next signal is a change again. A Runtime without the annotation has the baseline of [`PersistedState`]: KIM provisions a
+//! new Runtime with the current sources. A change during an unacknowledged signal is signaled after the acknowledgement.
 //!
-//! Whoever is signalled gets all three sources, those that cannot be used too: the manager does not look at what it copies.
-//! So signals are *withheld* while there is one such source, and while one is missing whose deletion waits for the end of
-//! its grace period: a signal would carry the deletion out. What changes meanwhile is recorded as ever, and due.
+//! KIM copies all three sources without validation, so no Runtime is signaled while a source is invalid, or missing before the
+//! end of its grace period. KIM may acknowledge an earlier signal then: such a signal is marked as stale and followed by another.
 //!
-//! Invariants: no signal without a change, but for a runtime that is handed back ([`is_told_of`]); after a change every
-//! affected runtime is signalled at least once, whatever crashes in between, provided that the [`Record`] is stored when
-//! [`Record::advance`] says so and before anything is set; no signal is set while a source cannot be used, and one that
-//! stands by then is followed by another; a runtime in `direct`, or one that is being deleted, is never signalled.
-//! Deliberately absent: pacing, and the writes themselves.
+//! Invariants: no signal without a change, except for an orphaned runtime ([`is_told_of`]); after a change every selected Runtime
+//! is signaled with the revision once, whichever process does it. Not in here: pacing, and the writes.
 
-use std::collections::BTreeMap;
+use api::kcp::{FORCE_RECONCILE_KEY, SIGNALED_REVISION_ANNOTATION};
+use serde_json::{Value, json};
 
-use api::kcp::FORCE_RECONCILE_KEY;
-use jiff::Timestamp;
-use serde_json::{Map, Value, json};
-
-use super::SourceKind;
-use super::known::{Grace, KnownError, SourceHistory};
-use super::sources::Sources;
+use super::content::Hash;
 use super::status::Goal;
 
-mod store;
+mod keys;
+mod limits;
+mod state;
 
-/// Which keys of a Runtime a signal consists of. The public infrastructure manager reads and removes the annotation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Keys {
-    /// The label alone.
-    Label,
-    /// The annotation alone.
-    Annotation,
-    /// Both: the controller removes the one that the manager does not remove.
-    Both,
-}
+pub use keys::{KeyState, ObservedKeys, Place, SignalKeys};
+pub use limits::{Counts, Gates, Limits, StopReason};
+pub use state::{Advance, InvalidState, PersistedState};
 
-/// Which of the keys a Runtime carries with the value `"true"`; any other value is no signal.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
-    /// The label.
-    pub label: bool,
-    /// The annotation.
-    pub annotation: bool,
-}
+/// Value of the annotation when the signaled revision does not hold.
+const STALE: &str = "stale";
 
-/// How a Runtime is to be treated.
+/// Whether a Runtime may be signaled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Eligibility {
-    /// The selector matches it, it is not being deleted, and it is not in `direct`.
+    /// The selector matches it, it is not being deleted, and it is not in mode `direct`.
     Selected,
-    /// It is in `direct`: no signal may stand on it.
+    /// It is in mode `direct`: an unacknowledged signal is withdrawn.
     Direct,
-    /// It is not matched, is being deleted, or is gone.
+    /// The selector does not match it, it is being deleted, or it does not exist.
     NotSelected,
+}
+
+/// Content of [`SIGNALED_REVISION_ANNOTATION`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Signaled {
+    /// The annotation does not exist.
+    #[default]
+    Never,
+    /// The Runtime was signaled with this revision.
+    Revision(Hash),
+    /// Another value: the Runtime has to be signaled.
+    Stale,
+}
+
+impl From<Option<&str>> for Signaled {
+    fn from(annotation: Option<&str>) -> Self {
+        annotation.map_or(Self::Never, |it| {
+            it.parse().map_or(Self::Stale, Self::Revision)
+        })
+    }
+}
+
+/// State of a Runtime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RuntimeState {
+    /// KIM has reconciled it, or it has no state yet.
+    Ready,
+    /// It has another state.
+    NotReady,
+    /// An operator suspended its reconciliation by KIM.
+    Suspended,
+}
+
+/// What is observed of a Runtime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ObservedRuntime {
+    /// Whether it may be signaled.
+    pub eligibility: Eligibility,
+    /// The revision of its last signal.
+    pub signaled: Signaled,
+    /// The keys on it.
+    pub keys: ObservedKeys,
+    /// Whether another client set the keys; see [`ObservedRuntime::follow`].
+    pub foreign: bool,
+    /// Whether KIM may acknowledge its signal while a source cannot be used, or did; see [`Target::spoils`].
+    pub spoiled: bool,
+    /// Its state.
+    pub state: RuntimeState,
+}
+
+/// Revisions of the sources.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Revisions {
+    /// The revision that all Runtimes are to be signaled with.
+    pub current: Hash,
+    /// The revision of Runtimes that were never signaled.
+    pub baseline: Hash,
+}
+
+/// What Runtimes are compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Revisions of the sources.
+    pub revisions: Revisions,
+    /// The keys of a signal.
+    pub keys: SignalKeys,
+    /// Whether KIM can copy the sources: none is invalid, and none is missing before the end of its grace period.
+    pub usable: bool,
 }
 
 /// What to do about one Runtime.
@@ -63,295 +112,125 @@ pub enum Eligibility {
 pub enum Step {
     /// Nothing.
     Nothing,
-    /// Nothing to write: a signal that we did not set stands already. Tell [`Record::done`].
-    Adopt,
-    /// Nothing to write for now: a signal is due, and with it the manager would copy a source that cannot be used.
-    Withhold,
-    /// Set the keys that are missing, then tell [`Record::done`].
-    Set,
-    /// Remove the keys that are there, then tell [`Record::done`].
+    /// Nothing until KIM acknowledges the signal.
+    Wait,
+    /// Set the keys and the revision, when no gate or limit stops that.
+    Signal,
+    /// Remove the key that KIM left.
     RemoveLeftover,
-    /// Nothing to write; tell [`Record::done`].
-    Forget,
+    /// Mark the unacknowledged signal as stale, so that another follows.
+    MarkStale,
+    /// Take the unacknowledged signal back.
+    Withdraw,
 }
 
-/// What was signalled last, and where signals are due or stand.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Record {
-    known: Option<SourceHistory>,
-    runtimes: BTreeMap<String, State>,
-    epoch: Epoch,
-    /// Whether a source cannot be used or is missing. It lives with the process and is not stored: the sources themselves say it.
-    withheld: bool,
+impl ObservedRuntime {
+    /// Determines whether another client set the keys, from what was observed of the same Runtime before: they appeared without
+    /// a new revision. At the first observation, a Runtime that was never signaled has no keys of the controller. A signal that
+    /// KIM acknowledged in part is complete, whoever set it.
+    pub fn follow(&mut self, before: Option<&Self>, keys: SignalKeys) {
+        self.spoiled = before.is_some_and(|it| it.spoiled && it.signaled == self.signaled);
+        self.foreign = match before {
+            None => self.signaled == Signaled::Never,
+            Some(before) if before.signaled != self.signaled => false,
+            Some(before) => match (keys.state(before.keys), keys.state(self.keys)) {
+                (KeyState::Absent, _) => true,
+                (KeyState::Complete, KeyState::Partial) => false,
+                _ => before.foreign,
+            },
+        };
+    }
 }
 
-/// Which change a decision knew of. It lives with the process and is not stored.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Epoch(u64);
-
-/// A runtime that is not in the record needs nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    /// A change happened, and no signal was set since.
-    Due,
-    /// A signal was set after the last change.
-    Stands,
-    /// A signal was set before the last change, or the manager may take it while a source cannot be used.
-    StandsOutdated,
-}
-
-/// How many runtimes are where.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
-    /// A signal has to be set.
-    pub due: usize,
-    /// The manager has not taken the signal yet.
-    pub standing: usize,
-    /// The same, and another signal has to follow.
-    pub outdated: usize,
-}
-
-impl Record {
-    /// Takes note of the sources. If their content changed, every affected runtime becomes due.
-    ///
-    /// Unless it gives [`Advance::Unchanged`], the record has to be stored before anything is set. The first call ever signals nobody: what today's manager rolled out before is no change.
-    ///
-    /// While a source cannot be used, or is missing and not deleted yet, what becomes due is withheld: the manager would
-    /// copy it, or do without it. The same sources without it release that, though nothing changed: every pending runtime
-    /// needs a look after each call.
-    pub fn advance<'a>(
-        &mut self,
-        sources: &Sources,
-        grace: Grace,
-        affected: impl IntoIterator<Item = &'a str>,
-    ) -> Advance {
-        let is_first = self.known.is_none();
-        let mut known = self.known.take().unwrap_or_default();
-        let before = known.clone();
-        let changed = known.advance(sources, grace);
-        let missing = known.next_deletion().is_some();
-        let withheld_before = self.withheld;
-        self.withheld = missing || sources.unusable().next().is_some();
-        let is_same = known == before;
-        self.known = Some(known);
-        if is_first {
-            return Advance::First;
-        }
-        if changed.is_empty() {
-            let outdated = self.withheld && !withheld_before && self.outdate();
-            return if outdated || !is_same {
-                Advance::Noted
-            } else {
-                Advance::Unchanged
-            };
-        }
-        self.outdate();
-        for name in affected {
-            self.runtimes.entry(name.to_owned()).or_insert(State::Due);
-        }
-        Advance::Changed(changed)
-    }
-
-    /// Whatever was set or is being set may bring what is not wanted any more. Says whether that concerns a runtime.
-    fn outdate(&mut self) -> bool {
-        self.epoch.0 += 1;
-        let mut any = false;
-        for state in self.runtimes.values_mut() {
-            if *state == State::Stands {
-                *state = State::StandsOutdated;
-                any = true;
-            }
-        }
-        any
-    }
-
-    /// What was ever rolled out; nothing before the first [`Record::advance`].
-    #[must_use]
-    pub fn known(&self) -> SourceHistory {
-        self.known.clone().unwrap_or_default()
-    }
-
-    /// When [`Record::advance`] has to be called again although no source changed: a grace period ends.
-    #[must_use]
-    pub fn next_deletion(&self) -> Option<Timestamp> {
-        self.known.as_ref().and_then(SourceHistory::next_deletion)
-    }
-
+impl Target {
     /// What to do about a Runtime.
     ///
-    /// `seen` must be at least as new as our own last write to this Runtime (the answer of the patch counts as seen): an
-    /// older view would look as if the manager had taken the signal.
+    /// What is observed must be at least as new as the controller's own last write to this Runtime: an older state would look as if
+    /// KIM had acknowledged the signal.
     #[must_use]
-    pub fn decide(&self, name: &str, standing: Eligibility, keys: Keys, seen: Seen) -> Step {
-        let Some(state) = self.runtimes.get(name) else {
-            return Step::Nothing;
-        };
-        let seen = seen.of(keys);
-        let all = seen.all(keys);
-        match (standing, state) {
-            (Eligibility::NotSelected, _) | (Eligibility::Direct, State::Due) => Step::Forget,
-            (Eligibility::Selected, State::Due) if all => Step::Adopt,
-            // Not taken yet. Setting it again would change nothing.
-            (Eligibility::Selected, _) if all => Step::Nothing,
-            (Eligibility::Selected, State::Due | State::StandsOutdated) if self.withheld => {
-                Step::Withhold
+    pub fn step(&self, runtime: &ObservedRuntime) -> Step {
+        let is_ours = runtime.signaled != Signaled::Never && !runtime.foreign;
+        match (runtime.eligibility, self.keys.state(runtime.keys)) {
+            (Eligibility::Direct, KeyState::Complete) if is_ours => Step::Withdraw,
+            (Eligibility::Direct, KeyState::Partial) if is_ours => Step::RemoveLeftover,
+            (Eligibility::Selected, _) if runtime.spoiled && self.has_revision(runtime) => {
+                Step::MarkStale
             }
-            // Due, or taken; setting the key that is missing is a change for the manager that took it.
-            (Eligibility::Selected, State::Due | State::StandsOutdated) => Step::Set,
-            (Eligibility::Selected | Eligibility::Direct, _) if seen.none() => Step::Forget,
-            (Eligibility::Selected | Eligibility::Direct, _) => Step::RemoveLeftover,
+            (Eligibility::Selected, KeyState::Complete) => Step::Wait,
+            (Eligibility::Selected, _) if !self.has_revision(runtime) => Step::Signal,
+            (Eligibility::Selected, KeyState::Partial) if !runtime.foreign => Step::RemoveLeftover,
+            _ => Step::Nothing,
         }
     }
 
-    /// The change that decisions made now know of.
+    /// Whether a source cannot be used while a Runtime has an unacknowledged signal, whoever set it. The Runtime is spoiled then, until
+    /// the signal is marked as stale, also when KIM acknowledges it before.
     #[must_use]
-    pub fn epoch(&self) -> Epoch {
-        self.epoch
+    pub fn spoils(&self, runtime: &ObservedRuntime) -> bool {
+        !self.usable
+            && runtime.eligibility == Eligibility::Selected
+            && self.keys.state(runtime.keys) == KeyState::Complete
     }
 
-    /// The same record, in which every decision is a later one than those of that epoch: for a record that is read anew
-    /// while writes are under way.
+    /// Whether a Runtime was signaled with the current revision, or needs no signal for it.
     #[must_use]
-    pub fn following(mut self, epoch: Epoch) -> Self {
-        self.epoch = Epoch(epoch.0 + 1);
-        self
+    pub fn has_revision(&self, runtime: &ObservedRuntime) -> bool {
+        let Revisions { current, baseline } = self.revisions;
+        match runtime.signaled {
+            Signaled::Never => baseline == current,
+            Signaled::Revision(revision) => revision == current,
+            Signaled::Stale => false,
+        }
     }
 
-    /// Takes note that a step was carried out, which had been decided upon at `since`.
+    /// Whether KIM has not acknowledged a signal of the controller. A suspended Runtime does not count, because KIM skips it.
+    #[must_use]
+    pub fn is_unacknowledged(&self, runtime: &ObservedRuntime) -> bool {
+        runtime.eligibility == Eligibility::Selected
+            && runtime.signaled != Signaled::Never
+            && !runtime.foreign
+            && runtime.state != RuntimeState::Suspended
+            && self.keys.state(runtime.keys) == KeyState::Complete
+    }
+
+    /// The merge patch that carries out a step; `None` if the step writes nothing.
     ///
-    /// If a change came in between, the manager may have been told before it: the runtime is signalled again.
-    pub fn done(&mut self, name: &str, step: Step, since: Epoch) {
-        let Some(state) = self.runtimes.get_mut(name) else {
-            return;
-        };
-        let current = since == self.epoch;
-        match step {
-            Step::Nothing | Step::Withhold => {}
-            Step::Set if current => *state = State::Stands,
-            Step::Set | Step::Adopt => *state = State::StandsOutdated,
-            Step::RemoveLeftover | Step::Forget if current => {
-                self.runtimes.remove(name);
+    /// It contains nothing but the keys and the annotation of the controller, and no resource version: it neither reverts nor
+    /// waits for a concurrent change of anything else.
+    #[must_use]
+    pub fn patch(&self, step: Step, runtime: &ObservedRuntime) -> Option<Value> {
+        let revision = self.revisions.current.to_string();
+        let patch = match step {
+            Step::Nothing | Step::Wait => return None,
+            Step::Signal => self.keys.signal(Some(&revision)),
+            Step::RemoveLeftover => self.keys.remove(runtime.keys),
+            Step::MarkStale => mark_stale(),
+            Step::Withdraw => {
+                let mut patch = self.keys.remove(runtime.keys);
+                patch["metadata"]["annotations"][SIGNALED_REVISION_ANNOTATION] = json!(STALE);
+                patch
             }
-            Step::RemoveLeftover | Step::Forget => *state = State::Due,
-        }
-    }
-
-    /// Takes note of a signal that direct mode set on a runtime that it handed back: it is as one of ours from then on.
-    ///
-    /// Direct mode does not wait for a source that cannot be used, so the manager is told again once it can.
-    pub fn adopt(&mut self, name: &str) {
-        if self.known.is_some() {
-            let state = if self.withheld {
-                State::StandsOutdated
-            } else {
-                State::Stands
-            };
-            self.runtimes.entry(name.to_owned()).or_insert(state);
-        }
-    }
-
-    /// Runtimes that need a look: those with a signal that is due or stands.
-    pub fn pending(&self) -> impl Iterator<Item = &str> {
-        self.runtimes.keys().map(String::as_str)
-    }
-
-    /// How many runtimes are where.
-    #[must_use]
-    pub fn tally(&self) -> Tally {
-        let mut tally = Tally::default();
-        for state in self.runtimes.values() {
-            *match state {
-                State::Due => &mut tally.due,
-                State::Stands => &mut tally.standing,
-                State::StandsOutdated => &mut tally.outdated,
-            } += 1;
-        }
-        tally
+        };
+        Some(patch)
     }
 }
 
-/// Whether the manager has to be told of a runtime when its `RuntimeBootstrapper` goes.
+/// The merge patch of [`Step::MarkStale`].
+#[must_use]
+pub fn mark_stale() -> Value {
+    annotation(Some(STALE))
+}
+
+/// A patch of the controller's annotation alone.
+fn annotation(value: Option<&str>) -> Value {
+    json!({ "metadata": { "annotations": { SIGNALED_REVISION_ANNOTATION: value } } })
+}
+
+/// Whether KIM has to be signaled when a `RuntimeBootstrapper` is deleted.
 ///
-/// What changed while the runtime was in `direct` the manager never heard of, and whether all of it arrived is not known
-/// for certain: the runtime may have been paused, behind in a wave, or out of reach.
+/// KIM was not signaled for changes while the runtime was in mode `direct`, and not all of them may have been written: the runtime
+/// may have been paused or unreachable.
 #[must_use]
 pub fn is_told_of(purpose: Goal, standing: Eligibility) -> bool {
     purpose == Goal::Orphan && standing == Eligibility::Selected
-}
-
-/// What [`Record::advance`] found.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Advance {
-    /// There was no record: now there is one, to be stored. Nobody is signalled.
-    First,
-    /// Nothing new.
-    Unchanged,
-    /// No content changed, but the record did: store it. A source has another name, is missing or is there again; or one
-    /// cannot be used and signals stand with which the manager may copy it, which are followed by others once it can.
-    Noted,
-    /// These sources changed: store the record, then signal.
-    Changed(Vec<SourceKind>),
-}
-
-/// A record that cannot be read. To begin anew would lose changes, so an operator has to look.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RecordError {
-    /// What is known about a source.
-    #[error("the record's sources cannot be read")]
-    SourceHistory(#[source] KnownError),
-}
-
-/// The merge patch that carries out a step, `None` if the step writes nothing.
-///
-/// It holds our key alone and no resource version: a concurrent change of anything else is neither lost nor in the way.
-#[must_use]
-pub fn patch(step: Step, keys: Keys, seen: Seen) -> Option<Value> {
-    let (label, annotation, value) = match step {
-        Step::Nothing | Step::Adopt | Step::Withhold | Step::Forget => return None,
-        Step::Set => (
-            keys != Keys::Annotation && !seen.label,
-            keys != Keys::Label && !seen.annotation,
-            json!("true"),
-        ),
-        Step::RemoveLeftover => (
-            keys != Keys::Annotation && seen.label,
-            keys != Keys::Label && seen.annotation,
-            Value::Null,
-        ),
-    };
-    let mut metadata = Map::new();
-    for (name, _) in [("labels", label), ("annotations", annotation)]
-        .into_iter()
-        .filter(|(_, touched)| *touched)
-    {
-        metadata.insert(name.to_owned(), json!({ FORCE_RECONCILE_KEY: value }));
-    }
-    Some(json!({ "metadata": metadata }))
-}
-
-impl Seen {
-    /// Reads the values that a Runtime's label and annotation have: only `"true"` is a signal.
-    #[must_use]
-    pub fn read(label: Option<&str>, annotation: Option<&str>) -> Self {
-        Self {
-            label: label == Some("true"),
-            annotation: annotation == Some("true"),
-        }
-    }
-
-    /// Only the keys that a signal consists of.
-    fn of(self, keys: Keys) -> Self {
-        Self {
-            label: self.label && keys != Keys::Annotation,
-            annotation: self.annotation && keys != Keys::Label,
-        }
-    }
-
-    fn all(self, keys: Keys) -> bool {
-        (self.label || keys == Keys::Annotation) && (self.annotation || keys == Keys::Label)
-    }
-
-    fn none(self) -> bool {
-        !self.label && !self.annotation
-    }
 }

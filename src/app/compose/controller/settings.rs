@@ -5,7 +5,7 @@ use std::sync::Arc;
 use api::bootstrapper::{WebhookResources, WebhookSettings};
 use controller::clients::ClientOptions;
 use controller::direct::{DirectSettings, Installations, ManifestsError, Render};
-use controller::signal::{Place, SignalKeys, SignalSettings};
+use controller::signal::{Limits, Place, SignalKeys, SignalSettings};
 use controller::sources::SourceNames;
 use policy::sync::observed::Names;
 use policy::sync::{Lanes, rollout};
@@ -47,6 +47,10 @@ pub(super) fn signal(arguments: &ControllerArgs) -> SignalSettings {
         per_second: arguments.signal.qps,
         namespace: arguments.namespace.clone(),
         deletion_grace: arguments.sources.deletion_grace_period,
+        limits: Limits {
+            max_failures: arguments.direct.max_failures,
+            ..Limits::default()
+        },
         ..SignalSettings::default()
     }
 }
@@ -227,6 +231,26 @@ mod tests {
         let flag = format!("--deletion-grace-period={period}");
         let error = Line::try_parse_from(["controller", &flag]).err().unwrap();
         assert_eq!(error.kind(), clap::error::ErrorKind::ValueValidation);
+    }
+
+    #[rstest]
+    #[case("--max-failures=3", rollout::MaxFailures::Count(3))]
+    #[case("--max-failures=20%", rollout::MaxFailures::Percent(20))]
+    #[case("--signal-qps=1", Limits::default().max_failures)]
+    fn limit_of_failures_is_one_for_both_modes(
+        #[case] flag: &str,
+        #[case] limit: rollout::MaxFailures,
+    ) {
+        let arguments = parsed(&[flag]);
+        let limits = signal(&arguments).limits;
+        assert_eq!(
+            (limits.max_failures, limits.max_unacknowledged),
+            (limit, 50)
+        );
+        assert_eq!(
+            direct(&arguments).rollouts.webhook.max_failures,
+            Some(limit)
+        );
     }
 
     /// Who is handed back is signalled as everybody else is, and nobody else is.

@@ -18,7 +18,7 @@ async fn deleted(names: &[&str]) -> Env {
     env.quiet().await;
     env.kcp.delete("secrets", "pull");
     env.until("the absence is remembered", |it| {
-        let record = it.kcp.object("configmaps", RECORD).unwrap();
+        let record = it.kcp.object("configmaps", STATE).unwrap();
         record["data"][SINCE].is_string()
     })
     .await;
@@ -78,7 +78,7 @@ async fn grace_period_goes_on_under_the_next_leader() {
         .checked_sub(Duration::from_mins(3))
         .unwrap();
     let data = json!({"data": {SINCE: passed.to_string()}});
-    env.kcp.merge("configmaps", RECORD, &data);
+    env.kcp.merge("configmaps", STATE, &data);
     env.start().await;
     let began = Instant::now();
     env.until_signalled(&["a"]).await;

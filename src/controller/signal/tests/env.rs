@@ -15,7 +15,8 @@ pub(super) use crate::fixture::*;
 use crate::sources::{self, SourceMetrics, SourceNames, SourceOptions};
 
 pub(super) const KEY: &str = "operator.kyma-project.io/force-patch-reconciliation";
-pub(super) const RECORD: &str = "rt-bootstrapper-signal-state";
+pub(super) const REVISION: &str = "rt-bootstrapper.kyma-project.io/signaled-revision";
+pub(super) const STATE: &str = "rt-bootstrapper-signal-state";
 
 /// How long a write takes.
 const LATENCY: Duration = Duration::from_millis(20);
@@ -92,7 +93,7 @@ impl Env {
     }
 
     /// An environment whose state is initialized and in which no Runtime was signaled.
-    pub(super) async fn recorded(names: &[&str]) -> Self {
+    pub(super) async fn initialized(names: &[&str]) -> Self {
         let mut env = Self::new(names);
         env.start().await;
         env.quiet().await;
@@ -169,7 +170,7 @@ impl Env {
     }
 
     /// All writes of the state so far: `name {object}`.
-    pub(super) fn records(&self) -> Vec<String> {
+    pub(super) fn states(&self) -> Vec<String> {
         self.texts("configmaps")
     }
 
@@ -217,14 +218,57 @@ impl Env {
             .merge("runtimes", name, &json!({"metadata": {map: {KEY: null}}}));
     }
 
-    /// What the record says of runtimes.
-    pub(super) fn record(&self) -> Vec<(String, String)> {
-        let record = self.kcp.object("configmaps", RECORD).unwrap();
-        let data = record["data"].as_object().unwrap();
-        let lists = data.iter().filter(|(key, _)| key.starts_with("signal."));
-        lists
-            .map(|(key, names)| (key.clone(), names.as_str().unwrap().to_owned()))
-            .collect()
+    /// The revision that a Runtime was signaled with.
+    pub(super) fn signaled_revision(&self, name: &str) -> Option<String> {
+        let runtime = self.kcp.object("runtimes", name).unwrap();
+        let revision = runtime["metadata"]["annotations"][REVISION].as_str();
+        revision.map(str::to_owned)
+    }
+
+    /// Data of the state ConfigMap.
+    pub(super) fn state(&self) -> Value {
+        self.kcp.object("configmaps", STATE).unwrap()["data"].clone()
+    }
+
+    /// The current revision.
+    pub(super) fn revision(&self) -> String {
+        self.state()["revision"].as_str().unwrap().to_owned()
+    }
+
+    /// Status of the object `signal`.
+    pub(super) fn status(&self) -> Value {
+        let object = self.kcp.object("runtimebootstrapperrollouts", "signal");
+        object.unwrap_or_default()["status"].clone()
+    }
+
+    /// Numbers of Runtimes that wait for a signal, and for KIM, in the status of the object `signal`.
+    pub(super) fn counts(&self) -> (u64, u64) {
+        let runtimes = &self.status()["runtimes"];
+        let count = |key: &str| runtimes[key].as_u64().unwrap();
+        (count("waiting"), count("progressing"))
+    }
+
+    /// Status, reason and message of a condition of the object `signal`.
+    pub(super) fn condition(&self, kind: &str) -> (String, String, String) {
+        let status = self.status();
+        let all = status["conditions"].as_array().cloned().unwrap_or_default();
+        let found = all.iter().find(|it| it["type"] == kind);
+        let text = |key: &str| found.map_or("", |it| it[key].as_str().unwrap()).to_owned();
+        (text("status"), text("reason"), text("message"))
+    }
+
+    /// Whether the object `signal` says that signals are stopped for that reason.
+    pub(super) fn is_stopped(&self, reason: &str) -> bool {
+        let (status, found, _) = self.condition("Stopped");
+        status == "True" && found == reason
+    }
+
+    /// An operator pauses or resumes signals.
+    pub(super) fn pause(&self, paused: bool) {
+        self.kcp.put(json!({
+            "apiVersion": "operator.kyma-project.io/v1alpha1", "kind": "RuntimeBootstrapperRollout",
+            "metadata": {"name": "signal"}, "spec": {"paused": paused}, "status": self.status(),
+        }));
     }
 
     /// Reasons of the Events so far, without those about a source that was never there.

@@ -12,7 +12,7 @@ use super::env::*;
 /// A state ConfigMap.
 fn state(labels: &Value, data: &Value) -> Value {
     json!({
-        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": RECORD, "labels": labels}, "data": data,
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": STATE, "labels": labels}, "data": data,
     })
 }
 
@@ -33,7 +33,7 @@ async fn runtime_that_fails_delays_no_other_and_is_tried_again_at_growing_interv
     #[case] code: u16,
     #[case] reason: &str,
 ) {
-    let env = Env::recorded(&["a", "b", "c"]).await;
+    let env = Env::initialized(&["a", "b", "c"]).await;
     refused(&env, "a").times(6).status(code);
     let began = Instant::now();
     env.change("two.example");
@@ -63,13 +63,10 @@ async fn runtime_that_fails_delays_no_other_and_is_tried_again_at_growing_interv
     assert_eq!(env.signalled().len(), 9);
 }
 
-#[rstest]
-#[case::busy(429)]
-#[case::away(503)]
 #[tokio::test(start_paused = true)]
-async fn the_api_server_says_how_long_to_wait(#[case] code: u16) {
-    let env = Env::recorded(&["a"]).await;
-    refused(&env, "a").times(1).status_after(code, 60);
+async fn the_api_server_says_how_long_to_wait() {
+    let env = Env::initialized(&["a"]).await;
+    refused(&env, "a").times(1).status_after(503, 60);
     env.change("two.example");
     env.until("tried", |it| it.signals().len() == 1).await;
     let began = Instant::now();
@@ -83,7 +80,7 @@ async fn the_api_server_says_how_long_to_wait(#[case] code: u16) {
 
 #[tokio::test(start_paused = true)]
 async fn a_signal_that_an_admission_plugin_takes_away_is_not_taken_for_set() {
-    let env = Env::recorded(&["a"]).await;
+    let env = Env::initialized(&["a"]).await;
     env.kcp.behave(|it| it.stripped = Some(KEY));
     env.change("two.example");
     sleep(Duration::from_secs(20)).await;
@@ -93,17 +90,14 @@ async fn a_signal_that_an_admission_plugin_takes_away_is_not_taken_for_set() {
             .count("signal_write_errors_total{reason=\"ineffective\"}")
             > 0
     );
-    assert_eq!(
-        env.record(),
-        [("signal.pending".to_owned(), "a".to_owned())]
-    );
+    assert_eq!(env.counts(), (1, 0));
     env.kcp.behave(|it| it.stripped = None);
     env.until("signalled", |it| it.keys("a").1).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn concurrent_change_by_another_client_is_not_lost() {
-    let env = Env::recorded(&["a"]).await;
+    let env = Env::initialized(&["a"]).await;
     let mut theirs = runtime("a");
     theirs["metadata"]["annotations"]["theirs"] = json!("kept");
     theirs["spec"]["shoot"]["name"] = json!("renamed");
@@ -123,31 +117,26 @@ async fn concurrent_change_by_another_client_is_not_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_was_lost_costs_no_second_signal_before_the_first_is_taken() {
-    let env = Env::recorded(&["a"]).await;
+async fn an_answer_that_was_lost_costs_no_second_signal() {
+    let env = Env::initialized(&["a"]).await;
     refused(&env, "a").times(1).lose_answers();
     env.change("two.example");
     env.until("stands", |it| it.keys("a").1).await;
     env.quiet().await;
-    assert_eq!(env.signalled(), ["a"]);
     assert!(env.metric("signal_write_errors_total{reason=\"transport\"}", 1));
-    // It may have been read before the change: once more.
-    env.take("a", "annotations");
-    env.until_signalled(&["a", "a"]).await;
     env.take("a", "annotations");
     env.quiet().await;
-    assert_eq!(env.signalled(), ["a", "a"]);
+    assert_eq!(env.signalled(), ["a"]);
+    assert_eq!(env.counts(), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn partial_failure_and_a_crash_are_followed_by_the_missing_signals_alone() {
-    let mut env = Env::recorded(&["a", "b", "c"]).await;
+    let mut env = Env::initialized(&["a", "b", "c"]).await;
     let fault = refused(&env, "b").status(500);
     env.change("two.example");
     env.until("the others", |it| it.keys("a").1 && it.keys("c").1)
         .await;
-    // Longer than progress waits to be stored.
-    sleep(Duration::from_secs(10)).await;
     env.kill().await;
     env.take("a", "annotations");
     fault.stop();
@@ -156,10 +145,7 @@ async fn partial_failure_and_a_crash_are_followed_by_the_missing_signals_alone()
     env.until_signalled(&["b"]).await;
     env.quiet().await;
     assert_eq!(env.signalled(), ["b"]);
-    assert_eq!(
-        env.record(),
-        [("signal.unacknowledged".to_owned(), "b c".to_owned())]
-    );
+    assert_eq!(env.counts(), (0, 2));
 }
 
 #[rstest]
@@ -167,7 +153,21 @@ async fn partial_failure_and_a_crash_are_followed_by_the_missing_signals_alone()
 #[case::garbage(
     state(
         &json!({"app.kubernetes.io/managed-by": "rt-bootstrapper-controller"}),
-        &json!({"initialized": "true", "lastSeen.configuration": "garbage"}),
+        &json!({"baseline": "0".repeat(64), "revision": "0".repeat(64), "lastSeen.configuration": "garbage"}),
+    ),
+    "garbage"
+)]
+#[case::baseline(
+    state(
+        &json!({"app.kubernetes.io/managed-by": "rt-bootstrapper-controller"}),
+        &json!({"baseline": "garbage", "revision": "0".repeat(64)}),
+    ),
+    "garbage"
+)]
+#[case::no_revision(
+    state(
+        &json!({"app.kubernetes.io/managed-by": "rt-bootstrapper-controller"}),
+        &json!({"baseline": "0".repeat(64)}),
     ),
     "garbage"
 )]
@@ -176,9 +176,9 @@ async fn a_record_that_cannot_be_used_signals_no_runtime_and_loses_nothing(
     #[case] unusable: Value,
     #[case] reason: &str,
 ) {
-    let mut env = Env::recorded(&["a"]).await;
+    let mut env = Env::initialized(&["a"]).await;
     env.stop().await;
-    let good = env.kcp.object("configmaps", RECORD).unwrap();
+    let good = env.kcp.object("configmaps", STATE).unwrap();
     env.kcp.put(unusable.clone());
     env.forget();
     env.change("two.example");
@@ -186,7 +186,7 @@ async fn a_record_that_cannot_be_used_signals_no_runtime_and_loses_nothing(
     env.quiet().await;
     assert!(env.writes().is_empty());
     assert_eq!(
-        env.kcp.object("configmaps", RECORD).unwrap()["data"],
+        env.kcp.object("configmaps", STATE).unwrap()["data"],
         unusable["data"]
     );
     let (ready, report) = env.readiness.report();
@@ -210,34 +210,8 @@ async fn a_record_that_cannot_be_used_signals_no_runtime_and_loses_nothing(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_record_that_would_not_fit_signals_no_runtime_and_loses_nothing() {
-    let long = |index: usize| format!("{index:04}-{}", "x".repeat(240));
-    let mut env = Env::new(&[]);
-    for index in 0..4000 {
-        env.kcp.put(runtime(&long(index)));
-    }
-    env.start().await;
-    env.quiet().await;
-    env.forget();
-    env.change("two.example");
-    env.quiet().await;
-    assert!(env.writes().is_empty());
-    assert!(env.metric("signal_state_invalid{reason=\"oversized\"}", 1));
-    assert!(!env.readiness.is_ready());
-    // Some are deleted, and the controller is restarted.
-    for index in 10..4000 {
-        env.kcp.delete("runtimes", &long(index));
-    }
-    env.stop().await;
-    env.start().await;
-    env.until("the rest is signalled", |it| it.signals().len() == 10)
-        .await;
-    assert_eq!(env.samples().matching("signal_state_invalid").count(), 0);
-}
-
-#[tokio::test(start_paused = true)]
 async fn no_runtime_is_signalled_while_the_record_cannot_be_stored() {
-    let env = Env::recorded(&["a"]).await;
+    let env = Env::initialized(&["a"]).await;
     let writes = env.kcp.fault("update configmaps");
     writes.times(8).status(500);
     env.change("two.example");
@@ -250,7 +224,7 @@ async fn no_runtime_is_signalled_while_the_record_cannot_be_stored() {
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_signalled_while_runtimes_cannot_be_listed() {
-    let mut env = Env::recorded(&["a"]).await;
+    let mut env = Env::initialized(&["a"]).await;
     env.kill().await;
     let forbidden = env.kcp.forbid_reads("runtimes");
     env.change("two.example");
@@ -264,28 +238,27 @@ async fn nothing_is_signalled_while_runtimes_cannot_be_listed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_record_that_is_deleted_under_a_running_leader_is_written_anew() {
-    let env = Env::recorded(&["a"]).await;
-    env.kcp.delete("configmaps", RECORD);
+    let env = Env::initialized(&["a"]).await;
+    env.kcp.delete("configmaps", STATE);
     env.change("two.example");
     env.until_signalled(&["a"]).await;
     env.quiet().await;
     assert_eq!(
-        env.record(),
-        [("signal.unacknowledged".to_owned(), "a".to_owned())]
+        env.state()["revision"],
+        env.signaled_revision("a").unwrap().as_str()
     );
     assert!(env.readiness.is_ready());
 }
 
-/// The manager may have been told before the change: no write that began before the record was read anew counts for what
-/// came after.
+/// The state is read again, and the write in flight is one for an earlier revision.
 #[tokio::test(start_paused = true)]
-async fn a_change_after_the_record_was_read_anew_outdates_a_write_under_way() {
-    let env = Env::recorded(&["a"]).await;
+async fn change_during_a_write_and_a_conflict_of_the_state_is_signalled_afterwards() {
+    let env = Env::initialized(&["a"]).await;
     let hold = refused(&env, "a").hold();
     env.change("two.example");
     env.until("sent", |it| !it.signals().is_empty()).await;
     let theirs = json!({"metadata": {"annotations": {"theirs": "kept"}}});
-    env.kcp.merge("configmaps", RECORD, &theirs);
+    env.kcp.merge("configmaps", STATE, &theirs);
     env.change("three.example");
     sleep(Duration::from_secs(10)).await;
     drop(hold);
@@ -297,5 +270,22 @@ async fn a_change_after_the_record_was_read_anew_outdates_a_write_under_way() {
     assert_eq!(env.signalled(), ["a", "a"]);
     env.take("a", "annotations");
     env.quiet().await;
-    assert!(env.record().is_empty());
+    assert_eq!(env.signalled(), ["a", "a"]);
+    assert_eq!(env.counts(), (0, 0));
+}
+
+#[rstest]
+#[case::garbage("garbage")]
+#[case::another_revision("0000000000000000000000000000000000000000000000000000000000000000")]
+#[case::empty("")]
+#[tokio::test(start_paused = true)]
+async fn revision_that_another_client_wrote_is_replaced_by_one_signal(#[case] value: &str) {
+    let env = Env::initialized(&["a", "b"]).await;
+    let edit = json!({"metadata": {"annotations": {REVISION: value}}});
+    env.kcp.merge("runtimes", "a", &edit);
+    env.until_signalled(&["a"]).await;
+    assert_eq!(env.signaled_revision("a"), Some(env.revision()));
+    env.take("a", "annotations");
+    env.quiet().await;
+    assert_eq!(env.signalled(), ["a"]);
 }

@@ -1,102 +1,140 @@
-//! However sources, Runtimes, manager and crashes come together: every affected runtime is told, and no other.
+//! However sources, Runtimes, KIM, other clients and crashes come together: every selected runtime gets the current content.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
+use api::kcp::{FORCE_RECONCILE_KEY, SIGNALED_REVISION_ANNOTATION};
 use proptest::prelude::*;
+use serde_json::{Value, json};
 
 use super::{AT_ONCE, NOT_YET, Source, source, sources};
-use crate::sync::signal::{Advance, Eligibility, Keys, Record, Seen, Step};
+use crate::sync::signal::{
+    Advance, Counts, Eligibility, KeyState, ObservedKeys, ObservedRuntime, PersistedState, Place,
+    RuntimeState, SignalKeys, Signaled, Step, Target,
+};
 
-/// The world of the interim mode: Runtimes with two keys, a manager that obeys one of them, and a controller that may
-/// crash and forget everything since its record was last stored.
+/// A Runtime, and what is observed of it.
+struct Runtime {
+    object: Value,
+    is_direct: bool,
+    /// The content that KIM copied last; `None` if a source could not be used then.
+    copied: Option<[Source; 3]>,
+    before: Option<ObservedRuntime>,
+    signals: usize,
+}
+
+/// Runtimes, a KIM that reads one of the keys, and a controller that may crash and forget everything except its saved state.
 struct Model {
-    keys: Keys,
-    obeys_label: bool,
-    takes_both: bool,
+    keys: SignalKeys,
+    reads_label: bool,
+    /// The last usable content of each source.
     known: [Source; 3],
-    /// The sources as they are.
     live: [Source; 3],
-    /// Whether the grace period of what is missing has not passed.
+    /// Whether the grace period of a missing source has not ended.
     waits: bool,
-    record: Record,
-    stored: BTreeMap<String, String>,
-    runtimes: BTreeMap<String, Seen>,
-    /// Set since the last change.
-    told: BTreeSet<String>,
-    /// Taken by the manager since the last change.
-    taken: BTreeSet<String>,
-    /// Where the manager came last while a source could not be used.
-    spoiled: BTreeSet<String>,
-    changes: usize,
-    sets: usize,
+    state: PersistedState,
+    saved: BTreeMap<String, String>,
+    runtimes: Vec<Runtime>,
+    /// Content changes, signals that were marked as stale or taken back, and orphaned runtimes: the reasons for a signal.
+    reasons: usize,
 }
 
 #[derive(Clone, Debug)]
 enum Event {
     Sources([Source; 3], bool),
-    Look(prop::sample::Index),
-    Take(prop::sample::Index),
-    Store,
+    Reconcile(prop::sample::Index),
+    Acknowledge(prop::sample::Index),
+    /// KIM reconciles the Runtime for a reason of its own.
+    Copy(prop::sample::Index),
+    /// Another client sets the keys.
+    Force(prop::sample::Index),
+    ToDirect(prop::sample::Index),
+    Orphan(prop::sample::Index),
     Crash,
 }
 
 fn event() -> impl Strategy<Value = Event> {
+    let index = any::<prop::sample::Index>;
     prop_oneof![
-        2 => ([source(), source(), source()], any::<bool>()).prop_map(|(state, waits)| Event::Sources(state, waits)),
-        6 => any::<prop::sample::Index>().prop_map(Event::Look),
-        4 => any::<prop::sample::Index>().prop_map(Event::Take),
-        1 => Just(Event::Store),
+        3 => ([source(), source(), source()], any::<bool>()).prop_map(|(state, waits)| Event::Sources(state, waits)),
+        8 => index().prop_map(Event::Reconcile),
+        4 => index().prop_map(Event::Acknowledge),
+        1 => index().prop_map(Event::Copy),
+        1 => index().prop_map(Event::Force),
+        1 => index().prop_map(Event::ToDirect),
+        1 => index().prop_map(Event::Orphan),
         1 => Just(Event::Crash),
     ]
 }
 
+impl Runtime {
+    fn patch(&mut self, patch: &Value) {
+        json_patch::merge(&mut self.object, patch);
+    }
+
+    fn has_key(&self, map: &str) -> bool {
+        self.object["metadata"][map][FORCE_RECONCILE_KEY] == "true"
+    }
+
+    fn observe(&mut self, keys: SignalKeys) -> ObservedRuntime {
+        let revision = &self.object["metadata"]["annotations"][SIGNALED_REVISION_ANNOTATION];
+        let mut observed = ObservedRuntime {
+            eligibility: if self.is_direct {
+                Eligibility::Direct
+            } else {
+                Eligibility::Selected
+            },
+            signaled: Signaled::from(revision.as_str()),
+            keys: ObservedKeys {
+                label: self.has_key("labels"),
+                annotation: self.has_key("annotations"),
+            },
+            foreign: false,
+            spoiled: false,
+            state: RuntimeState::Ready,
+        };
+        observed.follow(self.before.as_ref(), keys);
+        self.before = Some(observed);
+        observed
+    }
+}
+
 impl Model {
-    fn new(keys: Keys, obeys_label: bool, takes_both: bool, count: usize) -> Self {
+    fn new(keys: SignalKeys, reads_label: bool, count: usize) -> Self {
+        let known = [Source::Content(1); 3];
+        let runtime = || Runtime {
+            object: json!({"metadata": {"labels": {"kept": "x"}, "annotations": {"kept": "x"}}, "spec": "kept"}),
+            is_direct: false,
+            copied: Some(known),
+            before: None,
+            signals: 0,
+        };
         let mut model = Self {
             keys,
-            obeys_label: keys == Keys::Label || (keys == Keys::Both && obeys_label),
-            takes_both,
-            known: [Source::Content(1); 3],
-            live: [Source::Content(1); 3],
+            reads_label,
+            known,
+            live: known,
             waits: false,
-            record: Record::default(),
-            stored: BTreeMap::new(),
-            runtimes: (0..count)
-                .map(|index| (format!("r{index}"), Seen::default()))
-                .collect(),
-            told: BTreeSet::new(),
-            taken: BTreeSet::new(),
-            spoiled: BTreeSet::new(),
-            changes: 0,
-            sets: 0,
+            state: PersistedState::default(),
+            saved: BTreeMap::new(),
+            runtimes: (0..count).map(|_| runtime()).collect(),
+            reasons: 0,
         };
-        assert_eq!(
-            model.record.advance(&sources(model.known), AT_ONCE, []),
-            Advance::First
-        );
-        model.stored = model.record.write();
+        let first = model.state.advance(&sources(known), AT_ONCE);
+        assert_eq!(first, Advance::First);
+        model.saved = model.state.write();
         model
     }
 
-    fn names(&self) -> Vec<String> {
-        self.runtimes.keys().cloned().collect()
-    }
-
-    /// Whether the manager would do what is not wanted: copy a source that is invalid, or do without a missing one.
-    fn is_unusable(&self) -> bool {
+    fn is_usable(&self) -> bool {
         let mut pairs = self.known.iter().zip(self.live);
         let missing = pairs.any(|(known, now)| now == Source::Absent && *known != now);
-        missing || self.live.contains(&Source::Invalid)
+        !missing && !self.live.contains(&Source::Invalid)
     }
 
     fn sources(&mut self, state: [Source; 3], waits: bool) {
         (self.live, self.waits) = (state, waits);
-        let names = self.names();
         let grace = if waits { NOT_YET } else { AT_ONCE };
-        let advance = self
-            .record
-            .advance(&sources(state), grace, names.iter().map(String::as_str));
-        // An independent judge: what the last readable state of each source was.
+        let advance = self.state.advance(&sources(state), grace);
         let mut changed = false;
         for (known, now) in self.known.iter_mut().zip(state) {
             let waits = waits && now == Source::Absent;
@@ -106,144 +144,183 @@ impl Model {
             }
         }
         assert_eq!(matches!(advance, Advance::Changed(_)), changed);
-        if changed {
-            self.changes += 1;
-            self.told.clear();
-            self.taken.clear();
-        }
+        self.reasons += usize::from(changed);
         if advance != Advance::Unchanged {
-            self.stored = self.record.write();
+            self.saved = self.state.write();
+        }
+        self.evaluate();
+    }
+
+    /// The controller observes all Runtimes.
+    fn evaluate(&mut self) {
+        let (target, keys) = (self.target(), self.keys);
+        for runtime in &mut self.runtimes {
+            let observed = runtime.observe(keys);
+            if let Some(before) = &mut runtime.before {
+                before.spoiled |= target.spoils(&observed);
+            }
         }
     }
 
-    /// The controller looks at one Runtime and does what has to be done.
-    fn look(&mut self, name: &str) -> Step {
-        let seen = self.runtimes[name];
-        let step = self
-            .record
-            .decide(name, Eligibility::Selected, self.keys, seen);
-        let since = self.record.epoch();
-        let patch = crate::sync::signal::patch(step, self.keys, seen);
-        if let Some(patch) = &patch {
-            let seen = self.runtimes.get_mut(name).unwrap();
-            let mut object = serde_json::json!({ "metadata": { "labels": {}, "annotations": {} } });
-            object["metadata"]["labels"][KEY] = if seen.label {
-                "true".into()
-            } else {
-                serde_json::Value::Null
-            };
-            object["metadata"]["annotations"][KEY] = if seen.annotation {
-                "true".into()
-            } else {
-                serde_json::Value::Null
-            };
-            json_patch::merge(&mut object, patch);
-            let before = *seen;
-            *seen = Seen::read(
-                object["metadata"]["labels"][KEY].as_str(),
-                object["metadata"]["annotations"][KEY].as_str(),
-            );
-            assert_ne!(*seen, before, "a write without effect");
+    fn target(&self) -> Target {
+        Target {
+            revisions: self.state.revisions().unwrap(),
+            keys: self.keys,
+            usable: self.is_usable(),
         }
-        if step == Step::Set {
-            assert!(!self.is_unusable(), "the manager would copy it");
-            self.sets += 1;
-            self.told.insert(name.to_owned());
+    }
+
+    /// The controller reconciles one Runtime, unless a gate stops signals.
+    fn reconcile(&mut self, index: usize) -> Step {
+        self.evaluate();
+        let (target, keys) = (self.target(), self.keys);
+        let runtime = &mut self.runtimes[index];
+        let observed = runtime.observe(keys);
+        let step = target.step(&observed);
+        match step {
+            Step::Signal if !target.usable => return step,
+            Step::Signal => {
+                assert!(!runtime.is_direct && !target.has_revision(&observed));
+                runtime.signals += 1;
+            }
+            Step::MarkStale | Step::Withdraw => self.reasons += 1,
+            Step::Nothing | Step::Wait | Step::RemoveLeftover => {}
         }
-        self.record.done(name, step, since);
+        if let Some(patch) = target.patch(step, &observed) {
+            let before = runtime.object.clone();
+            runtime.patch(&patch);
+            assert_ne!(runtime.object, before, "a write without effect");
+            assert_ne!(target.step(&runtime.observe(keys)), step);
+        }
+        let mut counts = Counts::default();
+        for runtime in &mut self.runtimes {
+            counts.add(&target, &runtime.observe(keys));
+        }
+        assert_eq!(
+            counts.total,
+            counts.waiting + counts.progressing + counts.done + counts.failed
+        );
+        if counts.waiting == 0 && self.state.complete() {
+            self.saved = self.state.write();
+        }
         step
     }
 
-    /// The manager takes a signal, if the key that it obeys is there.
-    fn take(&mut self, name: &str) {
-        let unusable = self.is_unusable();
-        let seen = self.runtimes.get_mut(name).unwrap();
-        let obeyed = if self.obeys_label {
-            seen.label
+    fn acknowledge(&mut self, index: usize) {
+        let map = if self.reads_label {
+            "labels"
         } else {
-            seen.annotation
+            "annotations"
         };
-        if !obeyed {
-            return;
+        if self.runtimes[index].has_key(map) {
+            self.runtimes[index].patch(&json!({"metadata": {map: {FORCE_RECONCILE_KEY: null}}}));
+            self.runtimes[index].copied = self.is_usable().then_some(self.known);
         }
-        if unusable {
-            self.spoiled.insert(name.to_owned());
-        } else {
-            self.spoiled.remove(name);
-        }
-        if self.takes_both {
-            *seen = Seen::default();
-        } else if self.obeys_label {
-            seen.label = false;
-        } else {
-            seen.annotation = false;
-        }
-        self.taken.insert(name.to_owned());
     }
 
     fn apply(&mut self, event: &Event) {
-        let names = self.names();
+        let count = self.runtimes.len();
         match event {
             Event::Sources(state, waits) => self.sources(*state, *waits),
-            Event::Look(index) => {
-                let name: &String = index.get(&names);
-                self.look(name);
+            Event::Reconcile(index) => drop(self.reconcile(index.index(count))),
+            Event::Acknowledge(index) => self.acknowledge(index.index(count)),
+            Event::Copy(index) if self.is_usable() => {
+                self.runtimes[index.index(count)].copied = Some(self.known);
             }
-            Event::Take(index) => {
-                let name: &String = index.get(&names);
-                self.take(name);
+            Event::Copy(_) => {}
+            Event::Force(index) => {
+                let key = json!({FORCE_RECONCILE_KEY: "true"});
+                let keys = json!({"metadata": {"labels": key, "annotations": key}});
+                self.runtimes[index.index(count)].patch(&keys);
+                self.evaluate();
             }
-            Event::Store => self.stored = self.record.write(),
+            Event::ToDirect(index) => self.runtimes[index.index(count)].is_direct = true,
+            Event::Orphan(index) => {
+                let runtime = &mut self.runtimes[index.index(count)];
+                if std::mem::take(&mut runtime.is_direct) {
+                    runtime.patch(&self.keys.set());
+                    self.reasons += 1;
+                }
+                self.evaluate();
+            }
             Event::Crash => {
-                self.record = Record::read(&self.stored).unwrap();
-                // Whoever leads next looks at the sources before anything else.
+                // Signals are marked as stale within seconds. An acknowledgement and a crash before that are not covered.
+                for index in 0..count {
+                    let observed = self.runtimes[index].observe(self.keys);
+                    if self.target().step(&observed) == Step::MarkStale {
+                        self.reconcile(index);
+                    }
+                }
+                self.state = PersistedState::read(&self.saved).unwrap();
+                for runtime in &mut self.runtimes {
+                    runtime.before = None;
+                }
+                // The next leader observes the sources before anything else.
                 self.sources(self.live, self.waits);
             }
         }
     }
 }
 
-const KEY: &str = "operator.kyma-project.io/force-patch-reconciliation";
+fn keys() -> impl Strategy<Value = (SignalKeys, bool)> {
+    let obeyed = |reads_label| {
+        if reads_label {
+            Place::Label
+        } else {
+            Place::Annotation
+        }
+    };
+    prop_oneof![
+        any::<bool>().prop_map(move |label| (SignalKeys::Only(obeyed(label)), label)),
+        any::<bool>().prop_map(|label| (SignalKeys::Both { obeyed: None }, label)),
+        any::<bool>().prop_map(move |label| {
+            let obeyed = Some(obeyed(label));
+            (SignalKeys::Both { obeyed }, label)
+        }),
+    ]
+}
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1024, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Every affected runtime is told after the last change and its manager takes that; nobody is told without a change,
-    /// nor while a source cannot be used, and where the manager came meanwhile it comes again; and in the end nothing is
-    /// left behind, neither keys nor entries.
+    /// No signal without a reason, none while a source cannot be used; in the end KIM has copied the current content to every
+    /// selected runtime, and nothing else of a Runtime was written.
     #[test]
     fn signals(
-        keys in prop::sample::select(vec![Keys::Label, Keys::Annotation, Keys::Both]),
-        obeys_label: bool,
-        takes_both: bool,
+        (keys, reads_label) in keys(),
         count in 1usize..4,
-        events in prop::collection::vec(event(), 0..60),
+        events in prop::collection::vec(event(), 0..80),
     ) {
-        let mut model = Model::new(keys, obeys_label, takes_both, count);
+        let mut model = Model::new(keys, reads_label, count);
         for event in &events {
             model.apply(event);
         }
-        // What cannot be used is mended, to what it was.
+        // Sources that cannot be used are repaired, to what they were.
         model.sources(model.known, false);
-        for _ in 0..12 {
-            for name in model.names() {
-                model.look(&name);
-                model.take(&name);
+        for _ in 0..6 {
+            for index in 0..count {
+                model.reconcile(index);
+                model.acknowledge(index);
             }
         }
-        if model.changes == 0 {
-            prop_assert_eq!(model.sets, 0);
-        } else {
-            prop_assert_eq!(&model.told, &model.runtimes.keys().cloned().collect());
-            prop_assert_eq!(&model.taken, &model.told);
+        let others = |it: &Event| matches!(it, Event::Force(_) | Event::ToDirect(_));
+        for index in 0..count {
+            let step = model.reconcile(index);
+            let runtime = &model.runtimes[index];
+            prop_assert!(runtime.signals <= model.reasons, "{} signals", runtime.signals);
+            prop_assert_eq!(&runtime.object["spec"], "kept");
+            prop_assert_eq!(&runtime.object["metadata"]["labels"]["kept"], "x");
+            prop_assert_eq!(&runtime.object["metadata"]["annotations"]["kept"], "x");
+            prop_assert_eq!(step, Step::Nothing);
+            if runtime.is_direct {
+                continue;
+            }
+            prop_assert_eq!(runtime.copied, Some(model.known));
+            // The key that KIM leaves of a signal of another client may stay.
+            if !events.iter().any(others) {
+                let observed = model.runtimes[index].observe(keys);
+                prop_assert_eq!(keys.state(observed.keys), KeyState::Absent);
+            }
         }
-        prop_assert!(model.spoiled.is_empty());
-        prop_assert_eq!(model.record.pending().count(), 0);
-        prop_assert!(model.runtimes.values().all(|it| *it == Seen::default()));
-        let sets = model.sets;
-        for name in model.names() {
-            prop_assert_eq!(model.look(&name), Step::Nothing);
-        }
-        prop_assert_eq!(model.sets, sets);
     }
 }

@@ -1,0 +1,150 @@
+//! The status of the object `signal` of kind `RuntimeBootstrapperRollout`.
+
+use std::time::Duration;
+
+use api::rollout::{RolloutCounts, RolloutStatus};
+use component_base::telemetry::error_chain;
+use policy::sync::signal::{Counts, Limits, Revisions, StopReason};
+use policy::sync::sources::Sources;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::evaluation::Evaluation;
+use crate::rollouts::{Stored, conditions};
+
+/// Why no Runtime is signaled, with a message.
+pub(super) type Stop = (StopReason, String);
+
+/// Time for which a limit has to stop all signals before this is reported. A limit also stops signals for moments, until KIM
+/// acknowledges the next one.
+const LIMIT_REPORT_DELAY: Duration = Duration::from_secs(30);
+
+/// Sends a status to [`crate::rollouts::publish`] when it differs.
+pub(super) struct StatusPublisher {
+    sender: watch::Sender<Option<RolloutStatus>>,
+    /// Since when a limit stops all signals.
+    limited_since: Option<Instant>,
+}
+
+impl StatusPublisher {
+    pub(super) fn new(sender: watch::Sender<Option<RolloutStatus>>) -> Self {
+        Self {
+            sender,
+            limited_since: None,
+        }
+    }
+
+    /// The reason to report, and the time at which another one may have to be reported.
+    pub(super) fn stop(
+        &mut self,
+        reason: Option<StopReason>,
+        now: Instant,
+    ) -> (Option<StopReason>, Option<Instant>) {
+        let is_limit = reason.is_some_and(StopReason::is_limit);
+        let since = self.limited_since.filter(|_| is_limit).unwrap_or(now);
+        self.limited_since = is_limit.then_some(since);
+        let reported_at = since + LIMIT_REPORT_DELAY;
+        if is_limit && now < reported_at {
+            return (None, Some(reported_at));
+        }
+        (reason, None)
+    }
+
+    /// Publishes the status, if it differs from the stored one and from the one that was published last.
+    pub(super) fn publish(
+        &self,
+        stored: &Stored,
+        revisions: Revisions,
+        evaluation: &Evaluation,
+        now: &str,
+    ) {
+        self.sender.send_if_modified(|published| {
+            let previous = published.as_ref().unwrap_or(&stored.status);
+            let status = status(stored, previous, revisions, evaluation, now);
+            let differs = *previous != status;
+            if differs {
+                *published = Some(status);
+            }
+            differs
+        });
+    }
+}
+
+/// The message of a reason.
+pub(super) fn message(
+    reason: StopReason,
+    sources: &Sources,
+    counts: &Counts,
+    limits: &Limits,
+) -> String {
+    match reason {
+        StopReason::Paused => "spec.paused is true".to_owned(),
+        StopReason::InvalidSource => {
+            let errors = sources.unusable();
+            let errors: Vec<String> = errors
+                .map(|(kind, error)| format!("{}: {}", kind.name(), error_chain(error)))
+                .collect();
+            format!("KIM would copy an invalid source: {}", errors.join("; "))
+        }
+        StopReason::DeletionPending => {
+            "a source was deleted on KCP, and its grace period has not ended".to_owned()
+        }
+        StopReason::FailureLimitExceeded => {
+            let (failed, limit) = (counts.failed, limits.failures(counts.total));
+            format!("{failed} signaled Runtimes are not Ready, the limit is {limit}")
+        }
+        StopReason::UnacknowledgedLimitReached => {
+            let count = counts.unacknowledged;
+            format!("KIM has not acknowledged {count} signals")
+        }
+    }
+}
+
+/// The status of the object `signal`. `previous` is the status that was published last.
+fn status(
+    stored: &Stored,
+    previous: &RolloutStatus,
+    revisions: Revisions,
+    evaluation: &Evaluation,
+    now: &str,
+) -> RolloutStatus {
+    let counts = &evaluation.counts;
+    let Counts {
+        waiting,
+        progressing,
+        ..
+    } = counts;
+    let text = format!("{waiting} Runtimes wait for a signal, {progressing} for KIM");
+    // KIM skips suspended Runtimes: they are progressing, and complete nothing.
+    let completed = if *waiting == 0 && counts.unacknowledged == 0 {
+        (true, "Completed", text)
+    } else {
+        (false, "Progressing", text)
+    };
+    let stopped = match &evaluation.stop {
+        Some((reason, message)) => (true, reason.name(), message.clone()),
+        None => (false, "NotStopped", "neither paused nor limited".to_owned()),
+    };
+    RolloutStatus {
+        observed_generation: stored.generation,
+        conditions: conditions(
+            &previous.conditions,
+            completed,
+            stopped,
+            stored.generation,
+            now,
+        ),
+        revision: Some(revisions.current.to_string()),
+        completed_revision: Some(revisions.baseline.to_string()),
+        runtimes: RolloutCounts {
+            total: counts.total,
+            waiting: counts.waiting,
+            progressing: counts.progressing,
+            done: counts.done,
+            failed: counts.failed,
+            ..RolloutCounts::default()
+        },
+        failed_runtimes: evaluation.failed.clone(),
+        ..RolloutStatus::default()
+    }
+}

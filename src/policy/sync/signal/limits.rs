@@ -1,0 +1,149 @@
+//! When no further Runtime is signaled.
+
+use super::{KeyState, ObservedRuntime, RuntimeState, Signaled, Target};
+// The limit of failures is the one of rollouts.
+use crate::sync::rollout::MaxFailures;
+
+use super::Eligibility;
+
+/// Number of selected Runtimes by their state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// All selected Runtimes.
+    pub total: u32,
+    /// Runtimes that have to be signaled with the current revision.
+    pub waiting: u32,
+    /// Runtimes whose signal with the current revision is not acknowledged, suspended ones included.
+    pub progressing: u32,
+    /// Runtimes for which KIM acknowledged the current revision, and those that need no signal for it.
+    pub done: u32,
+    /// Runtimes for which KIM acknowledged the current revision, and that are not Ready since.
+    pub failed: u32,
+    /// Unacknowledged signals of any revision, without those of suspended Runtimes.
+    pub unacknowledged: u32,
+}
+
+impl Counts {
+    /// Counts a Runtime; returns whether it counts as failed.
+    pub fn add(&mut self, target: &Target, runtime: &ObservedRuntime) -> bool {
+        if runtime.eligibility != Eligibility::Selected {
+            return false;
+        }
+        self.total += 1;
+        self.unacknowledged += u32::from(target.is_unacknowledged(runtime));
+        let is_signaled = runtime.signaled != Signaled::Never;
+        let is_complete = target.keys.state(runtime.keys) == KeyState::Complete;
+        let is_failed = runtime.state == RuntimeState::NotReady;
+        let (state, failed) = match (target.has_revision(runtime), is_signaled) {
+            (false, _) => (&mut self.waiting, false),
+            (true, true) if is_complete => (&mut self.progressing, false),
+            (true, true) if is_failed => (&mut self.failed, true),
+            (true, _) => (&mut self.done, false),
+        };
+        *state += 1;
+        failed
+    }
+}
+
+/// Limits of signals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Maximum number of unacknowledged signals.
+    pub max_unacknowledged: u32,
+    /// Maximum number of signaled Runtimes that are not Ready; a percentage is one of all selected Runtimes.
+    pub max_failures: MaxFailures,
+}
+
+impl Default for Limits {
+    /// 50 unacknowledged signals, twice the number of KIM's workers, and a tenth of the Runtimes.
+    fn default() -> Self {
+        Self {
+            max_unacknowledged: 50,
+            max_failures: MaxFailures::Percent(2),
+        }
+    }
+}
+
+impl Limits {
+    /// Number of signaled Runtimes that may be not Ready.
+    #[must_use]
+    pub fn failures(&self, total: u32) -> u32 {
+        match self.max_failures {
+            MaxFailures::Count(count) => count,
+            MaxFailures::Percent(percent) => {
+                let share = u64::from(total) * u64::from(percent) / 100;
+                u32::try_from(share).unwrap_or(u32::MAX)
+            }
+        }
+    }
+}
+
+/// What stops all signals, whatever the counts are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Gates {
+    /// An operator paused the signals.
+    pub paused: bool,
+    /// A source is invalid.
+    pub invalid_source: bool,
+    /// A source is missing, and its grace period has not ended.
+    pub deletion_pending: bool,
+}
+
+/// Why no further Runtime is signaled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StopReason {
+    /// An operator paused the signals.
+    Paused,
+    /// A source is invalid.
+    InvalidSource,
+    /// A source is missing, and its grace period has not ended.
+    DeletionPending,
+    /// Too many signaled Runtimes are not Ready.
+    FailureLimitExceeded,
+    /// Too many signals are unacknowledged.
+    UnacknowledgedLimitReached,
+}
+
+impl StopReason {
+    /// The reason, if there is one. A limit stops nothing where no Runtime waits.
+    #[must_use]
+    pub fn of(gates: Gates, counts: &Counts, limits: &Limits) -> Option<Self> {
+        let waits = counts.waiting > 0;
+        let reasons = [
+            (gates.paused, Self::Paused),
+            (gates.invalid_source, Self::InvalidSource),
+            (gates.deletion_pending, Self::DeletionPending),
+            (
+                waits && counts.failed > limits.failures(counts.total),
+                Self::FailureLimitExceeded,
+            ),
+            (
+                waits && counts.unacknowledged >= limits.max_unacknowledged,
+                Self::UnacknowledgedLimitReached,
+            ),
+        ];
+        let stopped = reasons.into_iter().find(|(holds, _)| *holds);
+        stopped.map(|(_, reason)| reason)
+    }
+
+    /// Whether the numbers of Runtimes are the reason.
+    #[must_use]
+    pub fn is_limit(self) -> bool {
+        matches!(
+            self,
+            Self::FailureLimitExceeded | Self::UnacknowledgedLimitReached
+        )
+    }
+
+    /// The reason in conditions.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Paused => "Paused",
+            Self::InvalidSource => "InvalidSource",
+            Self::DeletionPending => "DeletionPending",
+            Self::FailureLimitExceeded => "FailureLimitExceeded",
+            Self::UnacknowledgedLimitReached => "UnacknowledgedLimitReached",
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! What is persisted of mode `signal`, apart from the Runtimes: a few hundred bytes, however many Runtimes there are.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use super::Revisions;
+use crate::sync::SourceKind;
+use crate::sync::content::{Hash, NoHash};
+use crate::sync::known::{Grace, KnownError, SourceHistory};
+use crate::sync::sources::Sources;
+
+/// Number of contents since the last complete revision that are remembered.
+const MAX_EARLIER: usize = 10;
+
+const BASELINE: &str = "baseline";
+const REVISION: &str = "revision";
+const EARLIER: &str = "earlier";
+
+/// The last observed sources, the current revision and the baseline. The default is the state before the first start.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PersistedState {
+    history: SourceHistory,
+    revisions: Option<Revisions>,
+    /// Contents since the revision that is the baseline, the last one at the end.
+    earlier: Vec<Hash>,
+}
+
+/// Result of [`PersistedState::advance`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Advance {
+    /// There was no state: the sources as they are become the baseline, and no Runtime is signaled.
+    First,
+    /// Nothing changed.
+    Unchanged,
+    /// No content changed, but the state has to be saved: a source has another name, is missing, or exists again.
+    Noted,
+    /// These sources changed: save the state, then signal.
+    Changed(Vec<SourceKind>),
+}
+
+/// A state that cannot be read. To start with an empty one would lose changes, so an operator has to correct or delete it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidState {
+    /// An entry about a source is invalid.
+    #[error("invalid entry of a source")]
+    Source(#[source] KnownError),
+    /// A revision is invalid or missing.
+    #[error("{0}: not a valid revision")]
+    Revision(&'static str, #[source] NoHash),
+}
+
+impl PersistedState {
+    /// Observes the sources. Unless the result is [`Advance::Unchanged`], the state has to be saved before a Runtime is signaled.
+    ///
+    /// When a content returns before all Runtimes were signaled with the one in between, the revision is a new one nevertheless:
+    /// KIM may have copied the content in between to Runtimes that were not signaled with it.
+    pub fn advance(&mut self, sources: &Sources, grace: Grace) -> Advance {
+        let before = self.history.clone();
+        let changed = self.history.advance(sources, grace);
+        let content = self.history.revision();
+        let Some(revisions) = &mut self.revisions else {
+            self.revisions = Some(Revisions {
+                current: content,
+                baseline: content,
+            });
+            self.earlier = vec![content];
+            return Advance::First;
+        };
+        if changed.is_empty() {
+            return if self.history == before {
+                Advance::Unchanged
+            } else {
+                Advance::Noted
+            };
+        }
+        revisions.current = if self.earlier.contains(&content) {
+            Hash::of_parts(
+                &[revisions.current, content]
+                    .map(|it| it.to_string())
+                    .each_ref()
+                    .map(String::as_bytes),
+            )
+        } else {
+            content
+        };
+        self.earlier.push(content);
+        if self.earlier.len() > MAX_EARLIER {
+            self.earlier.remove(0);
+        }
+        Advance::Changed(changed)
+    }
+
+    /// Makes the current revision the baseline, once no selected Runtime waits for a signal. Returns whether the state has to be
+    /// saved.
+    pub fn complete(&mut self) -> bool {
+        let Some(revisions) = &mut self.revisions else {
+            return false;
+        };
+        let is_new = revisions.baseline != revisions.current;
+        if is_new {
+            revisions.baseline = revisions.current;
+            self.earlier.drain(..self.earlier.len().saturating_sub(1));
+        }
+        is_new
+    }
+
+    /// Revisions of the sources; `None` before the first [`PersistedState::advance`].
+    #[must_use]
+    pub fn revisions(&self) -> Option<Revisions> {
+        self.revisions
+    }
+
+    /// The last observed sources.
+    #[must_use]
+    pub fn history(&self) -> &SourceHistory {
+        &self.history
+    }
+
+    /// When [`PersistedState::advance`] has to be called although no source changed: a grace period ends.
+    #[must_use]
+    pub fn next_deletion(&self) -> Option<Timestamp> {
+        self.history.next_deletion()
+    }
+
+    /// The state as data of a ConfigMap.
+    #[must_use]
+    pub fn write(&self) -> BTreeMap<String, String> {
+        let mut data = BTreeMap::new();
+        if let Some(Revisions { current, baseline }) = self.revisions {
+            data.insert(BASELINE.to_owned(), baseline.to_string());
+            data.insert(REVISION.to_owned(), current.to_string());
+            let earlier: Vec<String> = self.earlier.iter().map(Hash::to_string).collect();
+            data.insert(EARLIER.to_owned(), earlier.join(" "));
+        }
+        self.history.write(&mut data);
+        data
+    }
+
+    /// Reads what [`PersistedState::write`] wrote. Data without a baseline is the state before the first start.
+    ///
+    /// # Errors
+    /// [`InvalidState`] if a value is invalid.
+    pub fn read(data: &BTreeMap<String, String>) -> Result<Self, InvalidState> {
+        let revision = |key: &'static str| {
+            let text = data.get(key).map_or("", String::as_str);
+            text.parse()
+                .map_err(|error| InvalidState::Revision(key, error))
+        };
+        let revisions = if data.contains_key(BASELINE) {
+            Some(Revisions {
+                current: revision(REVISION)?,
+                baseline: revision(BASELINE)?,
+            })
+        } else {
+            None
+        };
+        let earlier = data.get(EARLIER).map_or("", String::as_str);
+        Ok(Self {
+            history: SourceHistory::read(data).map_err(InvalidState::Source)?,
+            revisions,
+            // An invalid entry costs at most a signal that is not repeated.
+            earlier: earlier
+                .split(' ')
+                .filter_map(|it| it.parse().ok())
+                .collect(),
+        })
+    }
+}
