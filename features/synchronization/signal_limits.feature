@@ -15,7 +15,6 @@ Feature: Pause and limits of signals
       spec: {paused: false}
       """
     Then Runtime "a" is signaled
-    And RuntimeBootstrapperRollout "kcp-system/signal" has condition Stopped=False with reason "NotStopped"
 
   Scenario: Signals stop when KIM acknowledges none of them
     Given 60 Runtimes in mode signal without a cluster

@@ -5,7 +5,6 @@ Feature: Selection of the Runtimes to signal
     Given Runtime "selected" in mode signal without a cluster
     When source pull Secret on KCP is updated
     Then Runtime "selected" is signaled
-    And Runtime "selected" has annotation "rt-bootstrapper.kyma-project.io/signaled-revision"
     And nothing of Runtime "selected" is modified except the keys of the signal
 
   Scenario: A Runtime that already has the keys is not written again

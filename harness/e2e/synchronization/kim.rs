@@ -168,9 +168,8 @@ impl Destination {
 pub(crate) async fn apply_configuration(api: &Client) -> Result<()> {
     let path = webhook_path();
     let mut live = api.get(&path).await?.object;
-    for field in ["managedFields", "resourceVersion"] {
-        live["metadata"][field] = Value::Null;
-    }
+    let metadata = live["metadata"].as_object_mut().context("no metadata")?;
+    metadata.retain(|field, _| ["annotations", "labels", "name"].contains(&field.as_str()));
     api.apply(CA_BUNDLE_MANAGER, &path, &live).await
 }
 

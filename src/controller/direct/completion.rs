@@ -46,7 +46,7 @@ impl Dispatcher {
             return;
         };
         let report = match ended {
-            Ok((_, Ended::Reconciled(result))) => self.take_result(*result),
+            Ok((_, Ended::Reconciled(result))) => self.take_result(&result),
             Ok((_, Ended::Requested)) => Report::Idle,
             Ok((_, Ended::Interrupted)) => Report::Interrupted,
             Err(error) => {
@@ -59,7 +59,7 @@ impl Dispatcher {
         self.publish();
     }
 
-    fn take_result(&mut self, result: ReconcileResult) -> Report {
+    fn take_result(&mut self, result: &ReconcileResult) -> Report {
         let entry = self.store.get(&result.name);
         let resource = entry.and_then(|it| it.resource.as_ref());
         if resource.is_none_or(|it| it.uid() != result.uid.as_deref()) {
@@ -75,7 +75,7 @@ impl Dispatcher {
         let reason = ready(&result.status).and_then(|it| known_reason(&it.reason));
         self.common.metrics.reconciled(reason, result.took);
         if result.report != Report::Idle {
-            self.store_status(&result);
+            self.store_status(result);
         }
         result.report
     }

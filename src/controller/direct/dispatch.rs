@@ -16,7 +16,7 @@ use kube::Resource as _;
 use policy::sync::desired::Desired;
 use policy::sync::known::SourceHistory;
 use policy::sync::observed::Names as ObjectNames;
-use policy::sync::rollout::{Initial, Name};
+use policy::sync::rollout::{Begin, Initial, Name, WritePermit};
 use policy::sync::scheduler::{Access, Participation, Report, Scheduler, Settings, Work};
 use policy::sync::sources::Sources;
 use policy::sync::status::{Goal, chain};
@@ -199,13 +199,18 @@ impl Dispatcher {
             let is_kept = |it: &Hash| lane == Lane::Configuration || self.installations.has(*it);
             let (completed, now) = (completed.filter(is_kept), self.now());
             let (store, desired) = (&self.store, &*desired);
-            self.scheduler
-                .begin(lane, target, completed, resumed, now, |name| {
-                    let entry = store.get(name);
-                    entry.map_or_else(Initial::default, |it| {
-                        initial(it.status.shape(), lane, desired, resumed.is_some())
-                    })
-                });
+            let begin = Begin {
+                target,
+                completed,
+                resumed,
+                now,
+            };
+            self.scheduler.begin(lane, begin, |name| {
+                let entry = store.get(name);
+                entry.map_or_else(Initial::default, |it| {
+                    initial(it.status.shape(), lane, desired, resumed.is_some())
+                })
+            });
         }
         self.publish();
     }
@@ -342,7 +347,7 @@ impl Dispatcher {
             Some(Access::Write(permit)) => Some(permit),
             Some(Access::Observe(_)) | None => rollout.access(name),
         };
-        let revision = permitted.map(|it| it.revision()).or(rollout.target());
+        let revision = permitted.map(WritePermit::revision).or(rollout.target());
         let revision = revision.unwrap_or_else(|| self.installations.current());
         let installation = self.installations.of(revision, own);
         let entry = self.store.get(name);

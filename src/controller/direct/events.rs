@@ -198,7 +198,7 @@ impl Loop {
     fn store_revision(&mut self) {
         let kept = self.dispatcher.rollouts.kept();
         let installations = &mut self.dispatcher.installations;
-        let (created, deleted) = (installations.to_store(), installations.outdated(&kept));
+        let (created, deleted) = (installations.take_unstored(), installations.outdated(&kept));
         if created.is_some() || !deleted.is_empty() {
             let saved = self.revisions.clone().save(created, deleted);
             self.reports.push(Box::pin(saved));

@@ -158,7 +158,7 @@ impl Installations {
     }
 
     /// The object that stores the current revision, unless it is stored already.
-    pub(super) fn to_store(&mut self) -> Option<ControllerRevision> {
+    pub(super) fn take_unstored(&mut self) -> Option<ControllerRevision> {
         let number = self.last_number + 1;
         let hash = self.current();
         if self.stored.contains_key(&hash) {
@@ -194,11 +194,11 @@ impl Installations {
                     installation,
                 })
             });
-            match made.filter(|it| object_name(it.installation.hash()) == name) {
-                Some(made) => {
-                    self.stored.insert(made.installation.hash(), (number, made));
-                }
-                None => tracing::warn!(name, "invalid ControllerRevision ignored"),
+            let made = made.filter(|it| object_name(it.installation.hash()) == name);
+            if let Some(made) = made {
+                self.stored.insert(made.installation.hash(), (number, made));
+            } else {
+                tracing::warn!(name, "invalid ControllerRevision ignored");
             }
         }
     }

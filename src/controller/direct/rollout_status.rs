@@ -30,6 +30,8 @@ pub(super) struct RolloutReporter {
     senders: Lanes<watch::Sender<Option<RolloutStatus>>>,
     progress: Lanes<Option<Progress>>,
     events: mpsc::UnboundedSender<(Lane, Event)>,
+    /// The rollback annotation that selects no known revision.
+    unknown_rollback: Option<String>,
 }
 
 /// The reporter, and the future that writes statuses and Events. It ends when the reporter is dropped.
@@ -39,7 +41,7 @@ pub(super) fn reporter(
     who: Reporter,
 ) -> (RolloutReporter, BoxFuture<'static, ()>) {
     let senders = Lanes::from_fn(|_| watch::Sender::new(None));
-    let writers = senders.as_ref().map(|it| it.subscribe());
+    let writers = senders.as_ref().map(watch::Sender::subscribe);
     let Lanes {
         configuration,
         webhook,
@@ -59,6 +61,7 @@ pub(super) fn reporter(
         senders,
         progress: Lanes::default(),
         events,
+        unknown_rollback: None,
     };
     (reporter, Box::pin(writing))
 }
@@ -125,7 +128,7 @@ impl RolloutReporter {
     }
 
     /// The earlier revision that the rollback annotation selects, if its manifests are known.
-    pub(super) fn rollback(&self, installations: &Installations) -> Option<Hash> {
+    pub(super) fn rollback(&mut self, installations: &Installations) -> Option<Hash> {
         let wanted = self.stored(Lane::Webhook).rollback?;
         let history = &self.reported.webhook.history;
         let revisions = history.iter().filter_map(|it| it.revision.parse().ok());
@@ -135,9 +138,14 @@ impl RolloutReporter {
         } else {
             known.find(|it| it.to_string() == wanted)
         };
-        if found.is_none() {
+        let unknown = found.is_none().then_some(wanted);
+        if let Some(wanted) = unknown
+            .as_ref()
+            .filter(|_| self.unknown_rollback != unknown)
+        {
             tracing::warn!(wanted, "revision of the rollback annotation not found");
         }
+        self.unknown_rollback = unknown;
         found
     }
 

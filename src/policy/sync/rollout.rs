@@ -18,10 +18,10 @@ use super::content::Hash;
 mod member;
 mod settings;
 
-pub use member::{Counts, Initial, LaneResult, Phase};
+pub use member::{Counts, Initial, LaneResult, Observation, Phase};
 pub use settings::{MaxFailures, RUNNING_DEADLINE, Settings, Step, order};
 
-use member::Member;
+use member::{Member, TimeLimits};
 
 /// The name of a `Runtime` and of its `RuntimeBootstrapper`.
 pub type Name = Arc<str>;
@@ -47,6 +47,20 @@ pub enum Stopped {
     Paused,
     /// More members failed than the settings allow.
     FailureLimitExceeded,
+}
+
+/// The rollout of another revision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Begin {
+    /// The revision.
+    pub target: Hash,
+    /// The last revision whose rollout was completed. A resumed rollout of it is complete.
+    pub completed: Option<Hash>,
+    /// The step that an earlier leader reached (0 for the first one), if it rolled out the same revision. Members that have the
+    /// revision soak once more then, because the earlier leader may not have observed them for long enough.
+    pub resumed: Option<usize>,
+    /// The time, from any fixed moment.
+    pub now: Duration,
 }
 
 /// How far a rollout is.
@@ -104,18 +118,14 @@ impl Rollout {
         }
     }
 
-    /// Begins the rollout of a revision, or resumes one at the step that an earlier leader reached (0 for the first one).
-    /// `completed` is the last revision whose rollout was completed; a resumed rollout of it is complete. Members that have the
-    /// revision soak once more after a resume, because the earlier leader may not have observed them for long enough.
-    /// `initial` says what is known of each member.
-    pub fn begin(
-        &mut self,
-        target: Hash,
-        completed: Option<Hash>,
-        resumed: Option<usize>,
-        now: Duration,
-        initial: impl Fn(&Name) -> Initial,
-    ) {
+    /// Begins or resumes the rollout of a revision. `initial` says what is known of each member.
+    pub fn begin(&mut self, begin: Begin, initial: impl Fn(&Name) -> Initial) {
+        let Begin {
+            target,
+            completed,
+            resumed,
+            now,
+        } = begin;
         self.target = Some(target);
         self.completed = completed;
         self.is_resumed = resumed.is_some();
@@ -162,7 +172,11 @@ impl Rollout {
         }
         self.order.insert((order, Arc::clone(name)));
         self.members.insert(Arc::clone(name), member);
-        self.admit();
+        if self.size() == count(self.order.len()) {
+            self.admit_member(name);
+        } else {
+            self.admit();
+        }
         self.proceed();
     }
 
@@ -228,15 +242,13 @@ impl Rollout {
         Some(permit)
     }
 
-    /// Notes what a reconcile reports about a member: under which permission it ran, and whether it tried to write.
-    pub fn note(
-        &mut self,
-        name: &str,
-        permit: Option<WritePermit>,
-        result: LaneResult,
-        wrote: bool,
-        now: Duration,
-    ) {
+    /// Notes what a reconcile reports about a member. `now` counts from the same moment as in [`Self::start`].
+    pub fn note(&mut self, name: &str, report: Observation, now: Duration) {
+        let Observation {
+            permit,
+            result,
+            wrote,
+        } = report;
         let (Some(member), Some(target)) = (self.members.get(name), self.target) else {
             return;
         };
@@ -252,8 +264,11 @@ impl Rollout {
             }
         } else if is_target || result == LaneResult::Unreachable {
             let soak = (!self.is_complete).then_some(self.settings.soak);
-            let deadline = self.settings.deadline;
-            phase.after(result, wrote, now, soak.unwrap_or_default(), deadline)
+            let limits = TimeLimits {
+                soak: soak.unwrap_or_default(),
+                deadline: self.settings.deadline,
+            };
+            phase.after(report, now, limits)
         } else if wrote && permit.is_some() {
             // A reconcile that began before the rollout did: what it wrote has to be replaced.
             Phase::Progressing { since: now, wrote }
@@ -376,12 +391,7 @@ impl Rollout {
         if self.target.is_none() {
             return;
         }
-        let all = count(self.order.len());
-        let size = if self.is_complete {
-            all
-        } else {
-            self.settings.size(self.step, all)
-        };
+        let size = self.size();
         if self.admitted.total() >= size {
             return;
         }
@@ -393,18 +403,40 @@ impl Rollout {
                 has.is_some() && member.revision == has
             }
         };
-        for is_first in [true, false] {
-            for (_, name) in &self.order {
-                if self.admitted.total() >= size {
-                    return;
-                }
-                let member = self.members.get_mut(name).filter(|it| !it.is_admitted);
-                if let Some(member) = member.filter(|it| !is_first || has_started(it)) {
-                    member.is_admitted = true;
-                    *self.others.of(member.phase) -= 1;
-                    *self.admitted.of(member.phase) += 1;
-                }
+        let others = |it: &Name| self.members.get(it).is_some_and(|it| !it.is_admitted);
+        let names = self
+            .order
+            .iter()
+            .map(|(_, name)| name)
+            .filter(|it| others(it));
+        let (first, then): (Vec<Name>, Vec<Name>) = names
+            .cloned()
+            .partition(|it| self.members.get(it).is_some_and(&has_started));
+        for name in first.iter().chain(&then) {
+            if self.admitted.total() >= size {
+                return;
             }
+            self.admit_member(name);
+        }
+    }
+
+    fn admit_member(&mut self, name: &str) {
+        if let Some(member) = self.members.get_mut(name).filter(|it| !it.is_admitted)
+            && self.target.is_some()
+        {
+            member.is_admitted = true;
+            *self.others.of(member.phase) -= 1;
+            *self.admitted.of(member.phase) += 1;
+        }
+    }
+
+    /// Number of members that the current step admits.
+    fn size(&self) -> u32 {
+        let all = count(self.order.len());
+        if self.is_complete {
+            all
+        } else {
+            self.settings.size(self.step, all)
         }
     }
 

@@ -13,9 +13,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::rollout::{self, Initial, LaneResult, Name, Phase, Rollout, WritePermit};
+use super::rollout::{
+    self, Begin, Initial, LaneResult, Name, Observation, Phase, Rollout, WritePermit,
+};
 use super::status::Deferral;
-use super::{Hash, Lane, Lanes};
+use super::{Lane, Lanes};
 
 mod completion;
 mod queue;
@@ -174,17 +176,9 @@ impl Scheduler {
 
     /// Begins the rollout of a revision; see [`Rollout::begin`]. Members that may start, and those whose status changes because
     /// they may not, become due.
-    pub fn begin(
-        &mut self,
-        lane: Lane,
-        target: Hash,
-        completed: Option<Hash>,
-        resumed: Option<usize>,
-        now: Duration,
-        initial: impl Fn(&Name) -> Initial,
-    ) {
-        let rollout = self.rollouts.get_mut(lane);
-        rollout.begin(target, completed, resumed, now, initial);
+    pub fn begin(&mut self, lane: Lane, begin: Begin, initial: impl Fn(&Name) -> Initial) {
+        let (target, now) = (begin.target, begin.now);
+        self.rollouts.get_mut(lane).begin(begin, initial);
         let rollout = self.rollouts.get(lane);
         let due: Vec<Name> = self
             .runtimes
@@ -278,23 +272,24 @@ impl Scheduler {
     pub fn next(&self, now: Duration) -> Option<Duration> {
         // A running reconcile becomes slow.
         let soon = now + SLOW / 8;
-        let not_full = |has_room: bool, at: Duration| if has_room { at } else { at.max(soon) };
+        let not_full =
+            |has_capacity: bool, at: Duration| if has_capacity { at } else { at.max(soon) };
         let webhook = self.queues.webhook.next();
-        let webhook = webhook.map(|at| not_full(self.has_room_for_webhook(now), at));
+        let webhook = webhook.map(|at| not_full(self.has_capacity_for_webhook(now), at));
         let at = [self.queues.configuration.next(), webhook]
             .into_iter()
             .flatten()
             .min()?;
-        Some(not_full(self.has_room(now), at))
+        Some(not_full(self.has_capacity(now), at))
     }
 
-    /// Starts the next reconcile that is due, if there is room for it.
+    /// Starts the next reconcile that is due, if there is capacity for it.
     pub fn start(&mut self, now: Duration) -> Option<Work> {
-        if !self.has_room(now) {
+        if !self.has_capacity(now) {
             return None;
         }
-        let has_webhook_room = self.has_room_for_webhook(now);
-        let (name, from) = self.pop(now, has_webhook_room)?;
+        let has_webhook_capacity = self.has_capacity_for_webhook(now);
+        let (name, from) = self.pop(now, has_webhook_capacity)?;
         let is_due = |lane| self.queues.get(lane).at(&name).is_some_and(|at| at <= now);
         let takes_part = self.takes_part(&name);
         // What the configuration needs is read anyway, unless it has failed and waits for its next attempt.
@@ -303,7 +298,7 @@ impl Scheduler {
             configuration: from == Lane::Configuration
                 || is_due(Lane::Configuration)
                 || with_configuration,
-            webhook: from == Lane::Webhook || (has_webhook_room && is_due(Lane::Webhook)),
+            webhook: from == Lane::Webhook || (has_webhook_capacity && is_due(Lane::Webhook)),
         };
         for lane in Lane::ALL {
             if *is_due.get(lane) {
@@ -332,11 +327,11 @@ impl Scheduler {
 
     /// The runtime that has been due for the longest time, and the lane. A lane that is due while its runtime is reconciled in
     /// the other one is due again when that ends.
-    fn pop(&mut self, now: Duration, has_webhook_room: bool) -> Option<(Name, Lane)> {
+    fn pop(&mut self, now: Duration, has_webhook_capacity: bool) -> Option<(Name, Lane)> {
         loop {
             let (name, lane) = match self.queues.configuration.pop(now) {
                 Some(name) => (name, Lane::Configuration),
-                None if has_webhook_room => (self.queues.webhook.pop(now)?, Lane::Webhook),
+                None if has_webhook_capacity => (self.queues.webhook.pop(now)?, Lane::Webhook),
                 None => return None,
             };
             match self.running.get_mut(&name) {
@@ -346,13 +341,13 @@ impl Scheduler {
         }
     }
 
-    fn has_room(&self, now: Duration) -> bool {
+    fn has_capacity(&self, now: Duration) -> bool {
         let most = self.settings.concurrency;
         let young = || self.running.values().filter(|it| it.is_young(now)).count();
         self.running.len() < most || (self.running.len() < 2 * most && young() < most)
     }
 
-    fn has_room_for_webhook(&self, now: Duration) -> bool {
+    fn has_capacity_for_webhook(&self, now: Duration) -> bool {
         let most = self.settings.webhook_concurrency;
         let heavy = || self.running.values().filter(|it| it.is_heavy);
         heavy().filter(|it| it.is_young(now)).count() < most && heavy().count() < 2 * most

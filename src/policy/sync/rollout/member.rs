@@ -3,7 +3,7 @@
 use std::ops::Add;
 use std::time::Duration;
 
-use super::Hash;
+use super::{Hash, WritePermit};
 
 /// Where a member is on its way to the revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +50,24 @@ pub enum LaneResult {
     Unreachable,
     /// The runtime was observed, and nothing was written because it was not permitted.
     Deferred,
+}
+
+/// What a reconcile reports about a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Observation {
+    /// The permission under which it ran.
+    pub permit: Option<WritePermit>,
+    /// How it ended.
+    pub result: LaneResult,
+    /// Whether it tried to write.
+    pub wrote: bool,
+}
+
+/// Durations that decide about a member.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TimeLimits {
+    pub(super) soak: Duration,
+    pub(super) deadline: Duration,
 }
 
 /// What is known of a member when it joins or when a rollout begins.
@@ -145,14 +163,9 @@ impl Phase {
     }
 
     /// The phase after a reconcile that was permitted to write the revision.
-    pub(super) fn after(
-        self,
-        result: LaneResult,
-        wrote: bool,
-        now: Duration,
-        soak: Duration,
-        deadline: Duration,
-    ) -> Self {
+    pub(super) fn after(self, report: Observation, now: Duration, limits: TimeLimits) -> Self {
+        let Observation { result, wrote, .. } = report;
+        let TimeLimits { soak, deadline } = limits;
         let (since, wrote_before) = match self {
             Self::Progressing { since, wrote } | Self::Failed { since, wrote } => (since, wrote),
             Self::Soaking { .. } => (now, true),
@@ -167,15 +180,14 @@ impl Phase {
             (LaneResult::Done, Self::Soaking { .. }) => Self::Done,
             (LaneResult::Done, _) if wrote && !soak.is_zero() => Self::Soaking { since: now },
             (LaneResult::Done, _) => Self::Done,
-            (LaneResult::Failed, _) => failed,
             // Readiness is lost during the soak.
-            (LaneResult::Progressing, Self::Soaking { .. }) => failed,
+            (LaneResult::Failed, _) | (LaneResult::Progressing, Self::Soaking { .. }) => failed,
             // What was written may be the cause.
             (LaneResult::Unreachable, _) if wrote => failed,
             (LaneResult::Unreachable, _) => Self::Unreachable,
             (LaneResult::Deferred, Self::Unreachable) => Self::Waiting,
-            (LaneResult::Deferred, _) => self,
-            (LaneResult::Interrupted, Self::Failed { .. } | Self::Soaking { .. }) => self,
+            (LaneResult::Deferred, _)
+            | (LaneResult::Interrupted, Self::Failed { .. } | Self::Soaking { .. }) => self,
             (LaneResult::Interrupted, Self::Unreachable | Self::Done) if !wrote => self,
             (LaneResult::Progressing | LaneResult::Interrupted, _) if is_late => failed,
             (LaneResult::Progressing | LaneResult::Interrupted, _) => progressing,

@@ -5,7 +5,8 @@
 use std::time::Duration;
 
 use super::{
-    Access, Delay, Lane, LaneResult, Lanes, Name, Participation, Phase, Schedule, Scheduler,
+    Access, Delay, Lane, LaneResult, Lanes, Name, Observation, Participation, Phase, Schedule,
+    Scheduler, WritePermit,
 };
 
 /// Writes of a lane that are followed by another reconcile without a growing delay: twice as many as an installation has.
@@ -48,9 +49,17 @@ pub struct LaneReport {
     pub retry_after: Option<Duration>,
 }
 
+/// When something happens, and a random number for delays.
+#[derive(Clone, Copy)]
+struct Moment {
+    now: Duration,
+    random: u64,
+}
+
 impl Scheduler {
     /// Notes the end of a reconcile.
     pub fn finish(&mut self, name: &Name, report: Report, now: Duration, random: u64) {
+        let at = Moment { now, random };
         let Some(running) = self.running.remove(name) else {
             return;
         };
@@ -59,15 +68,15 @@ impl Scheduler {
         }
         match report {
             Report::Idle => {}
-            Report::Interrupted => self.interrupted(name, running.lanes, now, random),
+            Report::Interrupted => self.interrupted(name, running.lanes, at),
             Report::Unreachable { retry_after, wrote } => {
-                self.unreachable(name, running.lanes, retry_after, wrote, now, random);
+                self.unreachable(name, running.lanes, (retry_after, wrote), at);
             }
             Report::Reconciled {
                 lanes,
                 webhook_differs,
             } => {
-                self.reconciled(name, running.lanes, lanes, now, random);
+                self.reconciled(name, running.lanes, lanes, at);
                 let phase = self.rollout(Lane::Webhook).phase(name);
                 let is_settled = self.attempts(name, Lane::Webhook) == 0
                     && !matches!(phase, Some(Phase::Waiting | Phase::Unreachable) | None);
@@ -88,16 +97,11 @@ impl Scheduler {
         runtime.map_or(0, |it| it.lanes.get(lane).attempts)
     }
 
-    fn interrupted(
-        &mut self,
-        name: &Name,
-        lanes: Lanes<Option<Access>>,
-        now: Duration,
-        random: u64,
-    ) {
+    fn interrupted(&mut self, name: &Name, lanes: Lanes<Option<Access>>, at: Moment) {
         for lane in self.concerned(name, lanes) {
-            self.note(name, lane, lanes, LaneResult::Interrupted, false, now);
-            self.retry(name, lane, None, now, random);
+            let report = observation(lanes, lane, LaneResult::Interrupted, false);
+            self.note(name, lane, report, at.now);
+            self.retry(name, lane, None, at);
         }
     }
 
@@ -105,11 +109,10 @@ impl Scheduler {
         &mut self,
         name: &Name,
         lanes: Lanes<Option<Access>>,
-        retry_after: Option<Duration>,
-        wrote: bool,
-        now: Duration,
-        random: u64,
+        (retry_after, wrote): (Option<Duration>, bool),
+        at: Moment,
     ) {
+        let Moment { now, random } = at;
         let Some(runtime) = self.runtimes.get_mut(name) else {
             return;
         };
@@ -120,7 +123,8 @@ impl Scheduler {
         }
         let at = now + delay.max(retry_after.unwrap_or_default());
         for lane in Lane::ALL {
-            self.note(name, lane, lanes, LaneResult::Unreachable, wrote, now);
+            let report = observation(lanes, lane, LaneResult::Unreachable, wrote);
+            self.note(name, lane, report, now);
         }
         for lane in self.concerned(name, Lanes::both(Some(()))) {
             self.queues.get_mut(lane).set(name, at);
@@ -132,9 +136,9 @@ impl Scheduler {
         name: &Name,
         access: Lanes<Option<Access>>,
         reports: Lanes<Option<LaneReport>>,
-        now: Duration,
-        random: u64,
+        at: Moment,
     ) {
+        let Moment { now, random } = at;
         let resync = self.settings.resync;
         let Some(runtime) = self.runtimes.get_mut(name) else {
             return;
@@ -142,7 +146,7 @@ impl Scheduler {
         runtime.unreachable = 0;
         runtime.not_before = Duration::ZERO;
         if reports.webhook.is_some() {
-            runtime.resync = Some(now + resync - share(resync / 5, random));
+            runtime.resync = Some(now + resync.saturating_sub(share(resync / 5, random)));
         } else if runtime.resync.is_none() {
             // The first reconcile after a start does not read all manifests: complete ones are spread over the interval.
             runtime.resync = Some(now + share(resync, random));
@@ -151,10 +155,12 @@ impl Scheduler {
             let Some(report) = *reports.get(lane) else {
                 continue;
             };
-            self.note(name, lane, access, report.result, report.wrote, now);
-            self.schedule(name, lane, report, now, random);
+            let noted = observation(access, lane, report.result, report.wrote);
+            self.note(name, lane, noted, now);
+            self.schedule(name, lane, report, at);
             let rollout = self.rollouts.get(lane);
-            let was_permitted = matches!(access.get(lane), Some(Access::Write(permit)) if Some(permit.revision()) == rollout.target());
+            let permitted = noted.permit.map(WritePermit::revision);
+            let was_permitted = permitted.is_some() && permitted == rollout.target();
             if !was_permitted && rollout.is_startable(name) {
                 self.queues.get_mut(lane).hasten(name, now);
             }
@@ -169,14 +175,8 @@ impl Scheduler {
         }
     }
 
-    fn schedule(
-        &mut self,
-        name: &Name,
-        lane: Lane,
-        report: LaneReport,
-        now: Duration,
-        random: u64,
-    ) {
+    fn schedule(&mut self, name: &Name, lane: Lane, report: LaneReport, at: Moment) {
+        let Moment { now, random } = at;
         let phase = self.rollouts.get(lane).phase(name);
         let soak = self.rollouts.get(lane).soak();
         let progress_delay = Delay::clone(&self.settings.progress_delay);
@@ -184,7 +184,7 @@ impl Scheduler {
             return;
         };
         let (rest, schedule) = (runtime.resync.unwrap_or(now), runtime.lanes.get_mut(lane));
-        let at = match report.result {
+        let due = match report.result {
             LaneResult::Done => {
                 *schedule = Schedule::default();
                 match phase {
@@ -207,21 +207,15 @@ impl Scheduler {
                 now + delay
             }
             LaneResult::Interrupted | LaneResult::Failed | LaneResult::Unreachable => {
-                self.retry(name, lane, report.retry_after, now, random);
+                self.retry(name, lane, report.retry_after, at);
                 return;
             }
         };
-        self.queues.get_mut(lane).set(name, at);
+        self.queues.get_mut(lane).set(name, due);
     }
 
-    fn retry(
-        &mut self,
-        name: &Name,
-        lane: Lane,
-        at_least: Option<Duration>,
-        now: Duration,
-        random: u64,
-    ) {
+    fn retry(&mut self, name: &Name, lane: Lane, at_least: Option<Duration>, at: Moment) {
+        let Moment { now, random } = at;
         let Some(runtime) = self.runtimes.get_mut(name) else {
             return;
         };
@@ -232,26 +226,13 @@ impl Scheduler {
         if let Some(at_least) = at_least {
             runtime.not_before = now + at_least;
         }
-        let at = now + delay.max(at_least.unwrap_or_default());
-        self.queues.get_mut(lane).set(name, at);
+        let due = now + delay.max(at_least.unwrap_or_default());
+        self.queues.get_mut(lane).set(name, due);
     }
 
-    fn note(
-        &mut self,
-        name: &str,
-        lane: Lane,
-        access: Lanes<Option<Access>>,
-        result: LaneResult,
-        wrote: bool,
-        now: Duration,
-    ) {
-        let permit = match access.get(lane) {
-            Some(Access::Write(permit)) => Some(*permit),
-            Some(Access::Observe(_)) | None => None,
-        };
+    fn note(&mut self, name: &str, lane: Lane, report: Observation, now: Duration) {
         self.change_gates(now, |rollouts| {
-            let rollout = rollouts.get_mut(lane);
-            rollout.note(name, permit, result, wrote && permit.is_some(), now);
+            rollouts.get_mut(lane).note(name, report, now);
         });
     }
 
@@ -270,6 +251,24 @@ impl Scheduler {
         }
         let all = Lane::ALL.into_iter();
         all.filter(|lane| lanes.get(*lane).is_some()).collect()
+    }
+}
+
+/// What the end of a reconcile says in one lane.
+fn observation(
+    access: Lanes<Option<Access>>,
+    lane: Lane,
+    result: LaneResult,
+    wrote: bool,
+) -> Observation {
+    let permit = match access.get(lane) {
+        Some(Access::Write(permit)) => Some(*permit),
+        Some(Access::Observe(_)) | None => None,
+    };
+    Observation {
+        permit,
+        result,
+        wrote: wrote && permit.is_some(),
     }
 }
 

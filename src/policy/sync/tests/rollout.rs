@@ -6,8 +6,8 @@ use rstest::rstest;
 
 use crate::sync::Hash;
 use crate::sync::rollout::{
-    Initial, LaneResult, MaxFailures, Name, Phase, RUNNING_DEADLINE, Rollout, Settings, Step,
-    Stopped, order,
+    Begin, Initial, LaneResult, MaxFailures, Name, Observation, Phase, RUNNING_DEADLINE, Rollout,
+    Settings, Step, Stopped, WritePermit, order,
 };
 
 const SOAK: Duration = Duration::from_mins(2);
@@ -31,6 +31,30 @@ fn defaults() -> Settings {
     }
 }
 
+fn begin(target: Hash, completed: Option<Hash>, resumed: Option<usize>) -> Begin {
+    Begin {
+        target,
+        completed,
+        resumed,
+        now: Duration::ZERO,
+    }
+}
+
+fn note(
+    rollout: &mut Rollout,
+    name: &str,
+    permit: Option<WritePermit>,
+    (result, wrote): (LaneResult, bool),
+    now: Duration,
+) {
+    let report = Observation {
+        permit,
+        result,
+        wrote,
+    };
+    rollout.note(name, report, now);
+}
+
 /// Members that have revision 1 completely, and the rollout of revision 2.
 fn upgrade(settings: Settings, members: usize) -> Rollout {
     let mut rollout = Rollout::new(settings);
@@ -38,7 +62,7 @@ fn upgrade(settings: Settings, members: usize) -> Rollout {
         rollout.join(&name(number), u32::MAX, Initial::default());
     }
     let old = revision(1);
-    rollout.begin(revision(2), Some(old), None, Duration::ZERO, |_| holds(old));
+    rollout.begin(begin(revision(2), Some(old), None), |_| holds(old));
     rollout
 }
 
@@ -55,8 +79,8 @@ fn run(rollout: &mut Rollout, result: LaneResult, now: Duration) -> usize {
     let names: Vec<Name> = rollout.startable().cloned().collect();
     for name in &names {
         let permit = rollout.start(name, now);
-        assert_eq!(permit.map(|it| it.revision()), rollout.target());
-        rollout.note(name, permit, result, true, now);
+        assert_eq!(permit.map(WritePermit::revision), rollout.target());
+        note(rollout, name, permit, (result, true), now);
     }
     names.len()
 }
@@ -66,7 +90,7 @@ fn observe(rollout: &mut Rollout, members: usize, result: LaneResult, now: Durat
     for name in (0..members).map(name) {
         if let Some(Phase::Soaking { .. }) = rollout.phase(&name) {
             let permit = rollout.access(&name);
-            rollout.note(&name, permit, result, false, now);
+            note(rollout, &name, permit, (result, false), now);
         }
     }
 }
@@ -80,7 +104,7 @@ fn default_steps_admit_one_then_1_percent_then_10_percent_then_all() {
     for step in 1..=4 {
         assert_eq!(rollout.progress().step, step);
         started.push(run(&mut rollout, LaneResult::Done, now));
-        now += SOAK - Duration::from_secs(1);
+        now += SOAK.saturating_sub(Duration::from_secs(1));
         observe(&mut rollout, MEMBERS, LaneResult::Done, now);
         assert_eq!(rollout.progress().step, step, "the step is not soaked");
         now += Duration::from_secs(1);
@@ -113,7 +137,13 @@ fn readiness_lost_during_the_soak_is_a_failure_until_the_member_is_complete_agai
     assert!(rollout.phase("r0000").unwrap().is_failed());
     assert_eq!(rollout.startable().count(), 0);
     let permit = rollout.access("r0000");
-    rollout.note("r0000", permit, LaneResult::Done, false, SOAK);
+    note(
+        &mut rollout,
+        "r0000",
+        permit,
+        (LaneResult::Done, false),
+        SOAK,
+    );
     assert_eq!(rollout.progress().stopped, None);
     assert_eq!(rollout.startable().count(), 0, "it soaks again");
     observe(&mut rollout, 10, LaneResult::Done, SOAK * 2);
@@ -126,15 +156,15 @@ fn a_member_that_is_not_ready_by_its_deadline_has_failed() {
     run(&mut rollout, LaneResult::Progressing, Duration::ZERO);
     let permit = rollout.access("r0000");
     for result in [LaneResult::Progressing, LaneResult::Interrupted] {
-        let early = RUNNING_DEADLINE - Duration::from_secs(1);
-        rollout.note("r0000", permit, result, false, early);
+        let early = RUNNING_DEADLINE.saturating_sub(Duration::from_secs(1));
+        note(&mut rollout, "r0000", permit, (result, false), early);
         assert_eq!(rollout.progress().counts.failed, 0);
     }
-    rollout.note(
+    note(
+        &mut rollout,
         "r0000",
         permit,
-        LaneResult::Interrupted,
-        false,
+        (LaneResult::Interrupted, false),
         RUNNING_DEADLINE,
     );
     assert_eq!(
@@ -146,18 +176,24 @@ fn a_member_that_is_not_ready_by_its_deadline_has_failed() {
 #[test]
 fn a_member_that_was_unreachable_before_delays_no_step_and_starts_when_it_is_back() {
     let mut rollout = upgrade(Settings::new(vec![Step::Count(1)]), 3);
-    rollout.note(
+    note(
+        &mut rollout,
         "r0000",
         None,
-        LaneResult::Unreachable,
-        false,
+        (LaneResult::Unreachable, false),
         Duration::ZERO,
     );
     assert_eq!(rollout.phase("r0000"), Some(Phase::Unreachable));
     run(&mut rollout, LaneResult::Done, Duration::ZERO);
     assert!(rollout.progress().is_complete);
     let permit = rollout.start("r0000", Duration::ZERO);
-    rollout.note("r0000", permit, LaneResult::Done, true, Duration::ZERO);
+    note(
+        &mut rollout,
+        "r0000",
+        permit,
+        (LaneResult::Done, true),
+        Duration::ZERO,
+    );
     assert_eq!(rollout.progress().counts.done, 3);
 }
 
@@ -168,11 +204,11 @@ fn a_new_member_gets_the_last_completed_revision_whatever_stops_the_rollout() {
     rollout.join(&name(9), u32::MAX, Initial::default());
     let permit = rollout.start("r0009", Duration::ZERO).unwrap();
     assert_eq!(permit.revision(), revision(1));
-    rollout.note(
+    note(
+        &mut rollout,
         "r0009",
         Some(permit),
-        LaneResult::Done,
-        true,
+        (LaneResult::Done, true),
         Duration::ZERO,
     );
     assert_eq!(rollout.phase("r0009"), Some(Phase::Waiting));
@@ -193,16 +229,14 @@ fn a_waiting_member_keeps_the_completed_revision_and_no_other_one_is_written() {
     let kept = rollout.access("r0002").unwrap();
     assert_eq!(kept.revision(), revision(1), "drift is repaired");
     let other = |_: &Name| holds(revision(7));
-    rollout.begin(revision(2), Some(revision(1)), None, Duration::ZERO, other);
+    rollout.begin(begin(revision(2), Some(revision(1)), None), other);
     assert_eq!(rollout.access("r0002"), None);
 }
 
 #[test]
 fn the_first_revision_of_all_is_stepped() {
     let mut rollout = Rollout::new(defaults());
-    rollout.begin(revision(1), None, None, Duration::ZERO, |_| {
-        Initial::default()
-    });
+    rollout.begin(begin(revision(1), None, None), |_| Initial::default());
     assert!(
         !rollout.progress().is_complete,
         "no member shows that it works"
@@ -221,25 +255,31 @@ fn a_member_without_configuration_gets_the_current_one_where_no_other_is_kept() 
     let mut rollout = Rollout::new(Settings::new(Vec::new()));
     rollout.pause(true);
     rollout.join(&name(0), u32::MAX, Initial::default());
-    rollout.begin(revision(2), Some(revision(1)), None, Duration::ZERO, |_| {
+    rollout.begin(begin(revision(2), Some(revision(1)), None), |_| {
         Initial::default()
     });
     let permit = rollout.start("r0000", Duration::ZERO);
-    assert_eq!(permit.map(|it| it.revision()), Some(revision(2)));
-    rollout.note("r0000", permit, LaneResult::Done, true, Duration::ZERO);
+    assert_eq!(permit.map(WritePermit::revision), Some(revision(2)));
+    note(
+        &mut rollout,
+        "r0000",
+        permit,
+        (LaneResult::Done, true),
+        Duration::ZERO,
+    );
     assert_eq!(rollout.phase("r0000"), Some(Phase::Done));
 }
 
 #[test]
 fn a_rollback_to_an_earlier_revision_is_stepped() {
     let mut rollout = upgrade(defaults(), 10);
-    rollout.begin(revision(1), Some(revision(2)), None, Duration::ZERO, |_| {
+    rollout.begin(begin(revision(1), Some(revision(2)), None), |_| {
         holds(revision(2))
     });
     assert_eq!(run(&mut rollout, LaneResult::Done, Duration::ZERO), 1);
     assert_eq!(rollout.progress().counts.waiting, 9);
     // The same while revision 2 is not complete: nobody that has it goes back unseen.
-    rollout.begin(revision(1), Some(revision(1)), None, Duration::ZERO, |_| {
+    rollout.begin(begin(revision(1), Some(revision(1)), None), |_| {
         holds(revision(2))
     });
     assert_eq!(rollout.access("r0005"), None);
@@ -252,7 +292,7 @@ fn a_relabelled_member_that_has_not_started_goes_to_its_new_place() {
     for number in 0..3 {
         rollout.join(&name(number), 1, Initial::default());
     }
-    rollout.begin(revision(2), Some(revision(1)), None, Duration::ZERO, |_| {
+    rollout.begin(begin(revision(2), Some(revision(1)), None), |_| {
         holds(revision(1))
     });
     rollout.join(&name(0), 9, holds(revision(1)));
@@ -280,7 +320,13 @@ fn failures_are_counted_against_a_number(
     let mut rollout = upgrade(settings, 10);
     for name in (0..failures).map(name) {
         let permit = rollout.start(&name, Duration::ZERO);
-        rollout.note(&name, permit, LaneResult::Failed, true, Duration::ZERO);
+        note(
+            &mut rollout,
+            &name,
+            permit,
+            (LaneResult::Failed, true),
+            Duration::ZERO,
+        );
     }
     let is_stopped = is_stopped || failures > usize::try_from(allowed).unwrap();
     assert_eq!(rollout.progress().stopped.is_some(), is_stopped);
@@ -304,13 +350,13 @@ fn the_next_leader_goes_on_at_the_step_and_knows_who_failed() {
         "r0001" => lost,
         _ => holds(revision(1)),
     };
-    rollout.begin(target, Some(revision(1)), Some(1), now, initial);
+    rollout.begin(begin(target, Some(revision(1)), Some(1)), initial);
     assert_eq!(rollout.progress().step, 2);
     assert_eq!(rollout.phase("r0000"), Some(Phase::Soaking { since: now }));
     assert!(rollout.phase("r0001").unwrap().is_failed());
     assert_eq!(rollout.startable().count(), 0);
     // A finished one stays so.
-    rollout.begin(target, Some(target), Some(3), now, |_| holds(target));
+    rollout.begin(begin(target, Some(target), Some(3)), |_| holds(target));
     assert!(rollout.progress().is_complete);
     rollout.join(&name(900), u32::MAX, Initial::default());
     let permit = rollout.start("r0900", now).unwrap();

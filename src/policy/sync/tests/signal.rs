@@ -295,7 +295,7 @@ fn signals_stop(
     #[case] reason: Option<StopReason>,
 ) {
     let counts = Counts {
-        total: 29,
+        total: 100,
         waiting,
         failed,
         unacknowledged,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use crate::sync::rollout::{self, Initial, LaneResult, MaxFailures, Name, Step};
+use crate::sync::rollout::{self, Begin, Initial, LaneResult, MaxFailures, Name, Step};
 use crate::sync::scheduler::{
     Access, LaneReport, Participation, Report, Scheduler, Settings, Work,
 };
@@ -106,10 +106,14 @@ impl Fleet {
                 self.most = self.runtimes.len();
             }
         }
+        let begin = Begin {
+            target,
+            completed,
+            resumed,
+            now: self.now,
+        };
         self.scheduler
-            .begin(lane, target, completed, resumed, self.now, |name| {
-                initial(&runtimes[name], lane)
-            });
+            .begin(lane, begin, |name| initial(&runtimes[name], lane));
     }
 
     /// Number of runtimes that a step may start.
@@ -320,7 +324,7 @@ fn report(result: LaneResult, wrote: bool) -> LaneReport {
     }
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 enum Event {
     Change(Lane, u8),
     Bad(u8, bool),
@@ -383,6 +387,13 @@ impl Fleet {
                 }
             }
             Event::Join(member, order) => {
+                let target = Some(self.targets.webhook);
+                let runtime = self.runtimes.entry(name(member)).or_default();
+                if runtime.order != order && runtime.written.webhook != target {
+                    // It goes to its new place unless it has been written to.
+                    self.permitted.remove(&name(member));
+                    self.started.remove(&name(member));
+                }
                 self.runtimes.entry(name(member)).or_default().order = order;
                 self.put(&name(member));
             }
@@ -464,7 +475,7 @@ proptest! {
         steps in prop::collection::vec(step(), 0..3),
         events in prop::collection::vec(event(), 0..60),
     ) {
-        let mut fleet = Fleet::new(steps, 0, Duration::from_secs(120));
+        let mut fleet = Fleet::new(steps, 0, Duration::from_mins(2));
         for event in events {
             fleet.handle(event);
         }

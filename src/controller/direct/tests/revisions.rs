@@ -1,0 +1,92 @@
+//! Revisions of the webhook: what a runtime has whose step has not come, and the way back.
+
+use policy::sync::rollout::{MaxFailures, Step};
+use serde_json::json;
+
+use super::env::*;
+use super::gates::{NEXT_IMAGE, WEBHOOK_LANE, is_completed, progress, stopped};
+use super::runtime_cluster::RuntimeCluster;
+
+/// The image of the Deployment on a runtime.
+fn image(cluster: &RuntimeCluster) -> String {
+    let deployment = cluster.find(DEPLOYMENT).unwrap_or_default();
+    let image = &deployment["spec"]["template"]["spec"]["containers"][0]["image"];
+    image.as_str().unwrap_or_default().to_owned()
+}
+
+async fn until_completed(env: &Env, version: &str) {
+    env.until("completed", |it| {
+        is_completed(it, WEBHOOK_LANE) && progress(it, WEBHOOK_LANE)["version"] == version
+    })
+    .await;
+}
+
+/// Restarts the controller with the next image.
+async fn upgrade(env: &mut Env) {
+    until_completed(env, "0.1.0").await;
+    env.stop().await;
+    env.image = NEXT_IMAGE.to_owned();
+    env.start();
+}
+
+fn rollback_to(env: &Env, revision: Option<&str>) {
+    let key = "rt-bootstrapper.kyma-project.io/rollback";
+    let patch = json!({"metadata": {"annotations": {key: revision}}});
+    env.kcp
+        .merge("runtimebootstrapperrollouts", WEBHOOK_LANE, &patch);
+}
+
+#[tokio::test]
+async fn a_runtime_that_joins_while_the_rollout_is_stopped_has_the_completed_revision() {
+    let mut env = Env::new();
+    env.settings.rollouts.webhook.steps = vec![Step::Count(1)];
+    env.settings.rollouts.webhook.max_failures = Some(MaxFailures::Count(0));
+    let clusters = env.converge(&["a", "b"]).await;
+    for cluster in &clusters {
+        cluster.refuse(INSTALL[5], 422);
+    }
+    upgrade(&mut env).await;
+    env.until("stopped", |it| {
+        stopped(it, WEBHOOK_LANE) == "FailureLimitExceeded"
+    })
+    .await;
+    let joined = env.add("c").await;
+    env.until_ready("c").await;
+    assert_eq!(image(&joined), "registry.example/webhook:0.1.0");
+    // Its step has not come, so drift is repaired to what it has.
+    joined.drop_object(WEBHOOK);
+    env.pass("c").await;
+    env.until("repaired", |_| joined.find(WEBHOOK).is_some())
+        .await;
+    assert_eq!(image(&joined), "registry.example/webhook:0.1.0");
+}
+
+#[tokio::test]
+async fn a_rollback_restores_the_previous_revision_until_the_annotation_is_removed() {
+    let mut env = Env::new();
+    env.settings.rollouts.webhook.steps = vec![Step::Count(1)];
+    let clusters = env.converge(&["a", "b"]).await;
+    upgrade(&mut env).await;
+    until_completed(&env, "0.2.0").await;
+    rollback_to(&env, Some("previous"));
+    until_completed(&env, "0.1.0").await;
+    for cluster in &clusters {
+        assert_eq!(image(cluster), "registry.example/webhook:0.1.0");
+    }
+    rollback_to(&env, None);
+    until_completed(&env, "0.2.0").await;
+    for cluster in &clusters {
+        assert_eq!(image(cluster), NEXT_IMAGE);
+    }
+}
+
+#[tokio::test]
+async fn a_rollback_to_an_unknown_revision_changes_nothing() {
+    let (env, clusters) = Env::converged(&["a"]).await;
+    until_completed(&env, "0.1.0").await;
+    rollback_to(&env, Some("0123"));
+    env.pass("a").await;
+    env.settle().await;
+    assert_eq!(clusters[0].take(), [""; 0]);
+    assert!(is_completed(&env, WEBHOOK_LANE));
+}
