@@ -160,7 +160,7 @@ async fn run_signal(options: Option<SignalOptions>, term: CancellationToken) {
 
 async fn run_direct(options: Option<DirectOptions>, term: CancellationToken) {
     if let Some(options) = options {
-        direct::run(options, term).await;
+        Box::pin(direct::run(options, term)).await;
     }
 }
 

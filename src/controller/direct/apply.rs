@@ -22,7 +22,7 @@ pub(super) struct WriteFailure {
     pub(super) failure: Failure,
     /// Whether the same write may succeed later without any change.
     pub(super) is_transient: bool,
-    /// [`CallError::concerns_all_calls`].
+    /// [`crate::clients::CallError::concerns_all_calls`].
     pub(super) concerns_all_calls: bool,
     /// How long the API server asks to be left alone.
     pub(super) retry_after: Option<Duration>,

@@ -194,7 +194,7 @@ pub struct Content {
 /// How the installation is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Installed {
-    /// How far the Deployment is, in the wanted version; another version is [`Rollout::Progressing`].
+    /// How far the Deployment is, in the wanted version; another version is [`DeploymentStatus::Progressing`].
     pub rollout: DeploymentStatus,
     /// Whether all manifests are as wanted, the webhook configuration included; `None` if the pass did not look.
     pub complete: Option<bool>,
