@@ -7,7 +7,7 @@
 //!
 //! The condition is not ready until the first complete list has arrived. From then on a failing
 //! watch is a remark only: the last known state still serves. Beside the condition, a failing watch is a metric
-//! (`metrics`). Both end with the stream: a watch that nobody polls any more, such as one of an earlier leader, is neither
+//! (`metrics`). Both end with the stream: a watch that is not polled any more, such as one of an earlier leader, is neither
 //! ready nor failing.
 
 use std::fmt::Debug;

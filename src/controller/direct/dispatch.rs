@@ -278,7 +278,7 @@ impl Dispatcher {
         Some(self.origin + next)
     }
 
-    /// Starts every reconcile that is due and has room.
+    /// Starts every reconcile that is due and for which there is capacity.
     pub(super) fn start_due(&mut self) {
         let now = self.now();
         let Some(desired) = self.desired.clone() else {

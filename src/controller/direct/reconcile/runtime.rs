@@ -38,7 +38,7 @@ pub(super) async fn work(
         Ok(remote) => remote.with_owners(owners(goal)),
         Err(unreached) => return Ok(Findings::without(unreached)),
     };
-    // Two of a reconcile's five round trips, and little of its room: there need not be a place yet.
+    // Two of a reconcile's five round trips, and little of its memory: a permit for the rest is not needed yet.
     let connected = Box::pin(async {
         remote.connect().await?;
         Ok(common.places.enter().await)
@@ -47,7 +47,7 @@ pub(super) async fn work(
         Ok(place) => place,
         Err(error) => return Ok(Findings::of_error(&error)),
     };
-    // Boxed: most reconciles wait, and have no use for the room yet.
+    // Boxed: most reconciles wait, and do not need the memory yet.
     let there = Box::pin(there(common, request, goal, id, remote));
     Ok(common.places.hold(place, there).await)
 }
