@@ -231,11 +231,6 @@ impl Scheduler {
         self.queues.get_mut(lane).hasten(name, at);
     }
 
-    /// Makes a lane of a runtime that was never observed due at a later time, unless it is due before.
-    pub fn defer(&mut self, name: &Name, lane: Lane, at: Duration) {
-        self.queues.get_mut(lane).hasten(name, at);
-    }
-
     /// Forgets the failures of a runtime: their cause may be gone.
     pub fn reset(&mut self, name: &str) {
         if let Some(runtime) = self.runtimes.get_mut(name) {
@@ -259,12 +254,6 @@ impl Scheduler {
     #[must_use]
     pub fn running(&self) -> usize {
         self.running.len()
-    }
-
-    /// Whether a reconcile of this runtime runs.
-    #[must_use]
-    pub fn is_running(&self, name: &str) -> bool {
-        self.running.contains_key(name)
     }
 
     /// The time of the next [`Self::start`] that may return something, unless a reconcile ends before.
