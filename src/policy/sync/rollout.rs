@@ -149,28 +149,44 @@ impl Rollout {
         self.proceed();
     }
 
-    /// Adds a member, or changes the order of a member that has not started.
+    /// Adds a member. One that takes part already is not changed.
     pub fn join(&mut self, name: &Name, order: u32, initial: Initial) {
-        match self.members.get(name) {
-            Some(it)
-                if it.order == order
-                    || !it.phase.is_startable()
-                    || it.revision.is_some_and(|it| Some(it) == self.target) =>
-            {
-                return;
-            }
-            Some(_) => drop(self.remove(name)),
-            None => {}
+        if self.members.contains_key(name) {
+            return;
         }
         let mut member = Member::new(order);
         if let Some(target) = self.target {
             member.reset(initial, target);
         }
+        self.insert(name, member);
+    }
+
+    /// Changes the order of a member that has not started.
+    pub fn reorder(&mut self, name: &Name, order: u32) {
+        if let Some(member) = self.members.get(name)
+            && member.order != order
+            && member.phase.is_startable()
+            && (member.revision.is_none() || member.revision != self.target)
+            && let Some(member) = self.remove(name)
+        {
+            let is_admitted = false;
+            self.insert(
+                name,
+                Member {
+                    order,
+                    is_admitted,
+                    ..member
+                },
+            );
+        }
+    }
+
+    fn insert(&mut self, name: &Name, member: Member) {
         *self.others.of(member.phase) += 1;
         if member.phase.is_failed() {
             self.failed.insert(Arc::clone(name));
         }
-        self.order.insert((order, Arc::clone(name)));
+        self.order.insert((member.order, Arc::clone(name)));
         self.members.insert(Arc::clone(name), member);
         if self.size() == count(self.order.len()) {
             self.admit_member(name);
@@ -206,7 +222,7 @@ impl Rollout {
     #[must_use]
     pub fn access(&self, name: &str) -> Option<WritePermit> {
         let (member, target) = (self.members.get(name)?, self.target?);
-        let revision = if member.has_started(target) || self.may_start(member) {
+        let revision = if !member.phase.is_startable() || self.may_start(member) {
             target
         } else {
             self.fallback(member)?
@@ -255,12 +271,11 @@ impl Rollout {
         let (phase, may_start) = (member.phase, self.may_start(member));
         let was_tried = wrote || matches!(result, LaneResult::Done | LaneResult::Failed);
         let is_target = permit.is_some_and(|it| it.revision == target);
-        let next = if !member.has_started(target) && !(is_target && (may_start || was_tried)) {
-            match (result, phase) {
-                // What was written for an earlier revision may be the cause.
-                (LaneResult::Unreachable, Phase::Failed { .. }) => phase,
-                (LaneResult::Unreachable, _) => Phase::Unreachable,
-                _ => Phase::Waiting,
+        let next = if phase.is_startable() && !(is_target && (may_start || was_tried)) {
+            if result == LaneResult::Unreachable {
+                Phase::Unreachable
+            } else {
+                Phase::Waiting
             }
         } else if is_target || result == LaneResult::Unreachable {
             let soak = (!self.is_complete).then_some(self.settings.soak);
@@ -362,10 +377,8 @@ impl Rollout {
 
     /// Members that may start with the revision and have not.
     pub fn startable(&self) -> impl Iterator<Item = &Name> {
-        let members = self.members.iter();
-        members
-            .filter(|(_, it)| it.phase == Phase::Waiting && self.may_start(it))
-            .map(|(name, _)| name)
+        let names = self.order.iter().map(|(_, name)| name);
+        names.filter(|it| self.is_startable(it))
     }
 
     fn counts_of(&mut self, is_admitted: bool) -> &mut Counts {

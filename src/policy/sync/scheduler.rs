@@ -159,6 +159,21 @@ impl Scheduler {
                 }
             }
         });
+        self.reorder(name, now);
+    }
+
+    /// Gives a runtime the place of its wave, unless a reconcile runs: that one keeps its permission.
+    fn reorder(&mut self, name: &Name, now: Duration) {
+        let participation = self.runtimes.get(name).and_then(|it| it.participation);
+        if let Some(Participation::Active { order }) = participation
+            && !self.running.contains_key(name)
+        {
+            self.change_gates(now, |rollouts| {
+                for lane in Lane::ALL {
+                    rollouts.get_mut(lane).reorder(name, order);
+                }
+            });
+        }
     }
 
     /// Forgets a runtime.
@@ -180,7 +195,7 @@ impl Scheduler {
         let (target, now) = (begin.target, begin.now);
         self.rollouts.get_mut(lane).begin(begin, initial);
         let rollout = self.rollouts.get(lane);
-        let due: Vec<Name> = self
+        let mut due: Vec<Name> = self
             .runtimes
             .iter()
             .filter(|(name, it)| it.unreachable == 0 || self.running.contains_key(*name))
@@ -195,6 +210,7 @@ impl Scheduler {
             })
             .map(|(name, _)| Arc::clone(name))
             .collect();
+        due.sort_unstable();
         for name in due {
             self.wake_lane(&name, lane, now);
         }
@@ -225,8 +241,9 @@ impl Scheduler {
         let runtime = self.runtimes.entry(Arc::clone(name)).or_default();
         let at = now.max(runtime.not_before);
         let lane = match runtime.participation {
-            Some(Participation::Active { .. } | Participation::Paused) => lane,
-            Some(Participation::Other) | None => Lane::Webhook,
+            Some(Participation::Other) => Lane::Webhook,
+            // Without a resource, it is not known yet whether it takes part.
+            Some(Participation::Active { .. } | Participation::Paused) | None => lane,
         };
         self.queues.get_mut(lane).hasten(name, at);
     }

@@ -118,24 +118,15 @@ impl Member {
         }
     }
 
-    /// Whether it was permitted to write the target. A member that failed with another revision was not.
-    pub(super) fn has_started(&self, target: Hash) -> bool {
-        match self.phase {
-            Phase::Waiting | Phase::Unreachable => false,
-            Phase::Failed { .. } => self.revision == Some(target),
-            Phase::Progressing { .. } | Phase::Soaking { .. } | Phase::Done => true,
-        }
-    }
-
     /// Begins anew, for a target, with what is known.
     pub(super) fn reset(&mut self, initial: Initial, target: Hash) {
         self.is_admitted = false;
         self.revision = initial.revision;
         let (since, wrote) = (Duration::ZERO, true);
         let has_started = initial.revision == Some(target);
-        // An incomplete revision that ends in silence may be its cause, whichever revision it was.
-        let is_lost = initial.is_unreachable && initial.revision.is_some() && !initial.is_complete;
-        self.phase = if is_lost || (has_started && initial.is_failed) {
+        // A revision that was not complete when the runtime became unreachable may be the cause.
+        let is_lost = initial.is_unreachable && !initial.is_complete;
+        self.phase = if has_started && (is_lost || initial.is_failed) {
             Phase::Failed { since, wrote }
         } else if initial.is_unreachable {
             Phase::Unreachable
@@ -188,7 +179,9 @@ impl Phase {
             (LaneResult::Deferred, Self::Unreachable) => Self::Waiting,
             (LaneResult::Deferred, _)
             | (LaneResult::Interrupted, Self::Failed { .. } | Self::Soaking { .. }) => self,
-            (LaneResult::Interrupted, Self::Unreachable | Self::Done) if !wrote => self,
+            (LaneResult::Interrupted, Self::Waiting | Self::Unreachable | Self::Done) if !wrote => {
+                self
+            }
             (LaneResult::Progressing | LaneResult::Interrupted, _) if is_late => failed,
             (LaneResult::Progressing | LaneResult::Interrupted, _) => progressing,
         }

@@ -85,6 +85,7 @@ impl Scheduler {
                 }
             }
         }
+        self.reorder(name, now);
         for lane in Lane::ALL {
             if *running.again.get(lane) {
                 self.wake_lane(name, lane, now);

@@ -55,7 +55,7 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// 50 unacknowledged signals, twice the number of KIM's workers, and a tenth of the Runtimes.
+    /// 50 unacknowledged signals, twice the number of KIM's workers, and 2 % of the Runtimes.
     fn default() -> Self {
         Self {
             max_unacknowledged: 50,

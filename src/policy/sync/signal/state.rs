@@ -10,20 +10,14 @@ use crate::sync::content::{Hash, NoHash};
 use crate::sync::known::{Grace, KnownError, SourceHistory};
 use crate::sync::sources::Sources;
 
-/// Number of contents since the last complete revision that are remembered.
-const MAX_EARLIER: usize = 10;
-
 const BASELINE: &str = "baseline";
 const REVISION: &str = "revision";
-const EARLIER: &str = "earlier";
 
 /// The last observed sources, the current revision and the baseline. The default is the state before the first start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PersistedState {
     history: SourceHistory,
     revisions: Option<Revisions>,
-    /// Contents since the revision that is the baseline, the last one at the end.
-    earlier: Vec<Hash>,
 }
 
 /// Result of [`PersistedState::advance`].
@@ -53,8 +47,9 @@ pub enum InvalidState {
 impl PersistedState {
     /// Observes the sources. Unless the result is [`Advance::Unchanged`], the state has to be saved before a Runtime is signaled.
     ///
-    /// When a content returns before all Runtimes were signaled with the one in between, the revision is a new one nevertheless:
-    /// KIM may have copied the content in between to Runtimes that were not signaled with it.
+    /// A revision is the hash of the content, and, while Runtimes wait for a signal of the previous revision, of that one and of
+    /// the baseline too: then a content that returns is a new revision, because KIM may have copied the content in between to
+    /// Runtimes that were not signaled with it.
     pub fn advance(&mut self, sources: &Sources, grace: Grace) -> Advance {
         let before = self.history.clone();
         let changed = self.history.advance(sources, grace);
@@ -64,7 +59,6 @@ impl PersistedState {
                 current: content,
                 baseline: content,
             });
-            self.earlier = vec![content];
             return Advance::First;
         };
         if changed.is_empty() {
@@ -74,20 +68,13 @@ impl PersistedState {
                 Advance::Noted
             };
         }
-        revisions.current = if self.earlier.contains(&content) {
-            Hash::of_parts(
-                &[revisions.current, content]
-                    .map(|it| it.to_string())
-                    .each_ref()
-                    .map(String::as_bytes),
-            )
-        } else {
+        let Revisions { current, baseline } = *revisions;
+        revisions.current = if current == baseline {
             content
+        } else {
+            let parts = [baseline, current, content].map(|it| it.to_string());
+            Hash::of_parts(&parts.each_ref().map(String::as_bytes))
         };
-        self.earlier.push(content);
-        if self.earlier.len() > MAX_EARLIER {
-            self.earlier.remove(0);
-        }
         Advance::Changed(changed)
     }
 
@@ -100,7 +87,6 @@ impl PersistedState {
         let is_new = revisions.baseline != revisions.current;
         if is_new {
             revisions.baseline = revisions.current;
-            self.earlier.drain(..self.earlier.len().saturating_sub(1));
         }
         is_new
     }
@@ -130,8 +116,6 @@ impl PersistedState {
         if let Some(Revisions { current, baseline }) = self.revisions {
             data.insert(BASELINE.to_owned(), baseline.to_string());
             data.insert(REVISION.to_owned(), current.to_string());
-            let earlier: Vec<String> = self.earlier.iter().map(Hash::to_string).collect();
-            data.insert(EARLIER.to_owned(), earlier.join(" "));
         }
         self.history.write(&mut data);
         data
@@ -155,15 +139,9 @@ impl PersistedState {
         } else {
             None
         };
-        let earlier = data.get(EARLIER).map_or("", String::as_str);
         Ok(Self {
             history: SourceHistory::read(data).map_err(InvalidState::Source)?,
             revisions,
-            // An invalid entry costs at most a signal that is not repeated.
-            earlier: earlier
-                .split(' ')
-                .filter_map(|it| it.parse().ok())
-                .collect(),
         })
     }
 }

@@ -295,11 +295,11 @@ fn a_relabelled_member_that_has_not_started_goes_to_its_new_place() {
     rollout.begin(begin(revision(2), Some(revision(1)), None), |_| {
         holds(revision(1))
     });
-    rollout.join(&name(0), 9, holds(revision(1)));
+    rollout.reorder(&name(0), 9);
     let startable: Vec<&Name> = rollout.startable().collect();
     assert_eq!(startable, [&name(1)]);
     let permit = rollout.start("r0001", Duration::ZERO);
-    rollout.join(&name(1), 9, holds(revision(1)));
+    rollout.reorder(&name(1), 9);
     assert_eq!(rollout.access("r0001"), permit, "what started is finished");
     assert_eq!(rollout.startable().count(), 0);
 }
@@ -361,6 +361,27 @@ fn the_next_leader_goes_on_at_the_step_and_knows_who_failed() {
     rollout.join(&name(900), u32::MAX, Initial::default());
     let permit = rollout.start("r0900", now).unwrap();
     assert_eq!(permit.revision(), target);
+}
+
+/// It was unreachable before, so the new revision is not the cause, and may be the repair.
+#[test]
+fn a_runtime_that_an_earlier_revision_left_unreachable_stops_no_rollout() {
+    let mut rollout = upgrade(defaults(), 3);
+    let lost = Initial {
+        revision: Some(revision(1)),
+        is_unreachable: true,
+        ..Initial::default()
+    };
+    let initial = |it: &Name| {
+        if **it == *"r0000" {
+            lost
+        } else {
+            holds(revision(1))
+        }
+    };
+    rollout.begin(begin(revision(2), Some(revision(1)), None), initial);
+    assert_eq!(rollout.phase("r0000"), Some(Phase::Unreachable));
+    assert_eq!(rollout.progress().stopped, None);
 }
 
 #[rstest]

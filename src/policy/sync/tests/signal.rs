@@ -362,7 +362,7 @@ fn content_that_returns_before_all_runtimes_were_signaled_is_a_new_revision() {
     let mut state = started();
     let first = current(&state);
     let mut revisions = vec![first];
-    for password in ["two", "one", "two", "one"] {
+    for password in ["two", "one"].into_iter().cycle().take(24) {
         state.advance(&rotated(password), AT_ONCE);
         assert!(!revisions.contains(&current(&state)), "{password}");
         revisions.push(current(&state));
@@ -375,6 +375,9 @@ fn content_that_returns_before_all_runtimes_were_signaled_is_a_new_revision() {
     state.advance(&sources(), AT_ONCE);
     assert_eq!(current(&state), first);
     assert_eq!(current(&started()), first);
+    // And a revision before that is not used again for another time.
+    state.advance(&rotated("two"), AT_ONCE);
+    assert!(!revisions.contains(&current(&state)));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use crate::sync::rollout::{self, Begin, Initial, LaneResult, MaxFailures, Name, Step};
+use crate::sync::rollout::{self, Begin, Initial, LaneResult, MaxFailures, Name, Phase, Step};
 use crate::sync::scheduler::{
     Access, LaneReport, Participation, Report, Scheduler, Settings, Work,
 };
@@ -172,8 +172,21 @@ impl Fleet {
         }
     }
 
+    /// Forgets the runtimes that may not write the current target any more, and have not: those that were unreachable.
+    fn forget_unreachable(&mut self) {
+        let (target, webhook) = (self.targets.webhook, self.scheduler.rollout(Lane::Webhook));
+        let stays = |name: &Name| {
+            self.runtimes[name].written.webhook == Some(target)
+                || self.running.iter().any(|it| it.name == *name)
+                || !webhook.phase(name).is_some_and(Phase::is_startable)
+        };
+        self.permitted.retain(stays);
+        self.started.retain(stays);
+    }
+
     fn start_all(&mut self) {
         loop {
+            self.forget_unreachable();
             let webhook = self.scheduler.rollout(Lane::Webhook);
             let (before, failed) = (webhook.progress(), webhook.failed().count());
             let holds_none = |it: &Simulated| it.written.webhook.is_none();
@@ -387,13 +400,6 @@ impl Fleet {
                 }
             }
             Event::Join(member, order) => {
-                let target = Some(self.targets.webhook);
-                let runtime = self.runtimes.entry(name(member)).or_default();
-                if runtime.order != order && runtime.written.webhook != target {
-                    // It goes to its new place unless it has been written to.
-                    self.permitted.remove(&name(member));
-                    self.started.remove(&name(member));
-                }
                 self.runtimes.entry(name(member)).or_default().order = order;
                 self.put(&name(member));
             }
@@ -437,7 +443,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 2 * ProptestConfig::default().cases, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// No runtime starts that a step, a pause or the failure limit keeps back, and no two reconciles of one runtime overlap
     /// (both are asserted while events are handled). Once all faults are over, every runtime has the target of both lanes, and

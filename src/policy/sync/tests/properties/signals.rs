@@ -281,7 +281,7 @@ fn keys() -> impl Strategy<Value = (SignalKeys, bool)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1024, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 4 * ProptestConfig::default().cases, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// No signal without a reason, none while a source cannot be used; in the end KIM has copied the current content to every
     /// selected runtime, and nothing else of a Runtime was written.
