@@ -100,6 +100,12 @@ impl Dispatcher {
         self.scheduler.wake(&name, now);
     }
 
+    /// Makes the configuration lane of a runtime due now, or as soon as it may be called.
+    pub(super) fn wake_configuration(&mut self, name: &str) {
+        let (name, now) = (self.store.name(name), self.now());
+        self.scheduler.wake_lane(&name, Lane::Configuration, now);
+    }
+
     /// Notes how a runtime takes part, after its resource or its Runtime changed.
     pub(super) fn refresh(&mut self, name: &str) {
         let name = self.store.name(name);

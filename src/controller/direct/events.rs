@@ -58,6 +58,8 @@ pub(super) struct Loop {
     resources: Listing,
     runtimes: Listing,
     listed: Listing,
+    /// Whether all lists were read once.
+    has_started: bool,
     writing: futures::future::BoxFuture<'static, ()>,
 }
 
@@ -109,6 +111,7 @@ impl Loop {
             resources: Listing::default(),
             runtimes: Listing::default(),
             listed: Listing::default(),
+            has_started: false,
             writing: Box::pin(writing),
         }
     }
@@ -128,6 +131,7 @@ impl Loop {
         let mut writing = std::mem::replace(&mut self.writing, Box::pin(std::future::pending()));
         loop {
             if self.is_ready() {
+                self.has_started |= self.listed.complete;
                 self.dispatcher.start_due();
             }
             let due = self.next();
@@ -285,7 +289,17 @@ impl Loop {
         }
         if change != Change::None {
             self.dispatcher.refresh(&name);
-            self.dispatcher.wake(&name);
+            self.wake(&name);
+        }
+    }
+
+    /// Makes a runtime due. What the first lists contain is not news: the webhook lane, which reads all manifests, is due then
+    /// only where a status says that it is not complete, and everywhere else with the resync.
+    fn wake(&mut self, name: &str) {
+        if self.has_started {
+            self.dispatcher.wake(name);
+        } else {
+            self.dispatcher.wake_configuration(name);
         }
     }
 
@@ -313,13 +327,13 @@ impl Loop {
         let (name, facts) = RuntimeInfo::read(view, &settings.adopt, &settings.signal_selector);
         for name in self.dispatcher.store.put_runtime(&name, facts) {
             self.dispatcher.refresh(&name);
-            self.dispatcher.wake(&name);
+            self.wake(&name);
         }
     }
 
     fn drop_runtime(&mut self, name: &str) {
         for name in self.dispatcher.store.drop_runtime(name) {
-            self.dispatcher.wake(&name);
+            self.wake(&name);
         }
     }
 
@@ -370,7 +384,7 @@ impl Loop {
 
     fn wake_all(&mut self, id: &str) {
         for name in self.dispatcher.store.by_id(id) {
-            self.dispatcher.wake(&name);
+            self.wake(&name);
         }
     }
 }
