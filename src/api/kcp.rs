@@ -27,6 +27,9 @@ pub const STATE_READY: &str = "Ready";
 /// Label that carries the runtime id, on Runtimes and on their kubeconfig Secrets.
 pub const RUNTIME_ID: &str = "kyma-project.io/runtime-id";
 
+/// Label of a Runtime with the name of its shoot.
+pub const SHOOT_NAME: &str = "kyma-project.io/shoot-name";
+
 /// Label on kubeconfig Secrets that names their manager.
 pub const MANAGED_BY: &str = "operator.kyma-project.io/managed-by";
 

@@ -102,20 +102,13 @@ pub(crate) async fn publish(
 ) {
     let objects: Api<RuntimeBootstrapperRollout> = Api::namespaced(client, &namespace);
     let mut failures = 0;
-    let mut written = None;
     while status.changed().await.is_ok() {
         sleep(INTERVAL).await;
         let Some(wanted) = status.borrow_and_update().clone() else {
             continue;
         };
-        if written.as_ref() == Some(&wanted) {
-            continue;
-        }
         match write(&objects, name, &wanted).await {
-            Ok(()) => {
-                failures = 0;
-                written = Some(wanted);
-            }
+            Ok(()) => failures = 0,
             Err(error) => {
                 let error = error_chain(&error);
                 tracing::warn!(name, error, "failed to update rollout status, backing off");

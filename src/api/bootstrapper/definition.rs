@@ -55,6 +55,24 @@ mod tests;
         json_path = r#".status.conditions[?(@.type=="Reachable")].status"#
     ),
     printcolumn(name = "Version", type_ = "string", json_path = ".status.webhook.version"),
+    printcolumn(
+        name = "Message",
+        type_ = "string",
+        priority = 1,
+        json_path = r#".status.conditions[?(@.type=="Ready")].message"#
+    ),
+    printcolumn(
+        name = "Runtime ID",
+        type_ = "string",
+        priority = 1,
+        json_path = ".status.runtimeID"
+    ),
+    printcolumn(
+        name = "Shoot",
+        type_ = "string",
+        priority = 1,
+        json_path = r".metadata.labels['kyma-project\.io/shoot-name']"
+    ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     validation = Rule::new("self.metadata.name.size() <= 63")
         .message("must be the name of a Runtime: at most 63 characters")

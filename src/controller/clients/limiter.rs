@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// A limit with a second set of permits for slow holders; see the module.
@@ -15,23 +16,43 @@ pub(crate) struct RequestLimiter {
     permits: Arc<Semaphore>,
     slow: Arc<Semaphore>,
     slow_after: Duration,
+    /// Number of those that wait for a permit.
+    waiting: Gauge,
+}
+
+/// One that waits for a permit, until it has one or gives up.
+struct Waiting<'a>(&'a Gauge);
+
+impl<'a> Waiting<'a> {
+    fn new(gauge: &'a Gauge) -> Self {
+        gauge.inc();
+        Self(gauge)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
 }
 
 /// A permit of a [`RequestLimiter`]. `None` means that its semaphore was closed, which does not happen.
 pub(crate) type Permit = Option<OwnedSemaphorePermit>;
 
 impl RequestLimiter {
-    /// A limit of `size`; what takes longer than `slow_after` moves to the second set.
-    pub(crate) fn new(size: usize, slow_after: Duration) -> Self {
+    /// A limit of `size`; what takes longer than `slow_after` moves to the second set. `waiting` shows how many wait.
+    pub(crate) fn new(size: usize, slow_after: Duration, waiting: Gauge) -> Self {
         Self {
             permits: Arc::new(Semaphore::new(size)),
             slow: Arc::new(Semaphore::new(size)),
             slow_after,
+            waiting,
         }
     }
 
     /// Waits for a permit.
     pub(crate) async fn enter(&self) -> Permit {
+        let _waiting = Waiting::new(&self.waiting);
         self.permits.clone().acquire_owned().await.ok()
     }
 

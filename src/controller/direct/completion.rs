@@ -7,6 +7,7 @@ use policy::sync::status::Reason;
 use tokio::task::{Id, JoinError};
 
 use super::dispatch::Dispatcher;
+use super::metrics::is_deferred;
 use super::reconcile::ReconcileResult;
 use super::writer::StatusUpdate;
 
@@ -85,27 +86,32 @@ impl Dispatcher {
         let Some(entry) = self.store.get_mut(&result.name) else {
             return;
         };
-        if entry.status == status {
+        if entry.status == status && !entry.status_differs {
             return;
         }
-        log_change(&result.name, &entry.status.open(), &result.status);
+        let has_event = log_change(&result.name, &entry.status.open(), &result.status);
         entry.status = status.clone();
         self.statuses.say(StatusUpdate {
             name: Name::clone(&result.name),
             uid: result.uid.clone(),
             status,
+            has_event,
         });
     }
 }
 
-/// One line for each change of the condition Ready.
-fn log_change(name: &Name, before: &RuntimeBootstrapperStatus, now: &RuntimeBootstrapperStatus) {
+/// One line for each change of the condition Ready. Returns whether it changed to something other than a state that passes.
+fn log_change(
+    name: &Name,
+    before: &RuntimeBootstrapperStatus,
+    now: &RuntimeBootstrapperStatus,
+) -> bool {
     let Some(condition) = ready(now) else {
-        return;
+        return false;
     };
     let is_same = |it: &Condition| it.status == condition.status && it.reason == condition.reason;
     if ready(before).is_some_and(is_same) {
-        return;
+        return false;
     }
     let revision = now.configuration.as_ref();
     let revision = revision.and_then(|it| it.revision.as_deref());
@@ -119,6 +125,7 @@ fn log_change(name: &Name, before: &RuntimeBootstrapperStatus, now: &RuntimeBoot
         version,
         "condition Ready changed"
     );
+    !known_reason(&condition.reason).is_some_and(is_deferred)
 }
 
 fn ready(status: &RuntimeBootstrapperStatus) -> Option<&Condition> {

@@ -126,6 +126,13 @@ impl Dispatcher {
         self.publish();
     }
 
+    /// A resource cannot be read: its runtime is neither reconciled nor part of a rollout. Its cluster remains claimed.
+    pub(super) fn suspend(&mut self, name: &str) {
+        self.store.drop_resource(name);
+        self.scheduler.remove(name, self.now());
+        self.publish();
+    }
+
     /// A resource is gone.
     pub(super) fn forget(&mut self, name: &str) {
         let id = self
@@ -135,9 +142,7 @@ impl Dispatcher {
         if let Some(id) = id {
             self.common.claims.release(&id);
         }
-        self.store.drop_resource(name);
-        self.scheduler.remove(name, self.now());
-        self.publish();
+        self.suspend(name);
         // Its Runtime may ask for a new one.
         self.wake(name);
     }
@@ -304,10 +309,13 @@ impl Dispatcher {
         let resource = self.store.get(&name).and_then(|it| it.resource.as_ref());
         let resource = resource.map(|it| Box::new(it.open()));
         let job = match (self.store.wish(&name), resource) {
-            (AdoptionAction::Adopt, _) => self.jobs.spawn(async move {
-                let adopted = common.lifecycle.adopt(&work.name).await;
-                completion::of_kcp(&work.name, &adopted)
-            }),
+            (AdoptionAction::Adopt, _) => {
+                let shoot = self.store.shoot(&name).map(str::to_owned);
+                self.jobs.spawn(async move {
+                    let adopted = common.lifecycle.adopt(&work.name, shoot.as_deref()).await;
+                    completion::of_kcp(&work.name, &adopted)
+                })
+            }
             (AdoptionAction::Dismiss, Some(resource)) => self.jobs.spawn(async move {
                 let dismissed = common.lifecycle.dismiss(&resource).await;
                 completion::of_kcp(&work.name, &dismissed)

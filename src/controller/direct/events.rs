@@ -2,6 +2,7 @@
 //!
 //! Invariant: everything is done by this one task, so nothing is locked and no two events cross.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt as _;
-use kube::core::PartialObjectMeta;
+use kube::core::{DeserializeGuard, PartialObjectMeta};
 use kube::runtime::watcher::Event;
 use policy::sync::known::{Grace, SourceHistory};
 use policy::sync::sources::Sources;
@@ -58,6 +59,8 @@ pub(super) struct Loop {
     resources: Listing,
     runtimes: Listing,
     listed: Listing,
+    /// Names of resources that cannot be read.
+    unreadable: BTreeSet<String>,
     /// Whether all lists were read once.
     has_started: bool,
     writing: futures::future::BoxFuture<'static, ()>,
@@ -68,10 +71,12 @@ impl Loop {
         let settings = options.settings.clone();
         let installations = options.installations.clone();
         let client = options.client.clone();
+        let metrics = &options.metrics;
+        let limiter = |size, name| RequestLimiter::new(size, SLOW, metrics.limit(name));
         let common = Arc::new(Common {
             door: ClientFactory::new(client.clone(), &settings.namespace, options.fleet.clone()),
-            handshakes: RequestLimiter::new(settings.handshakes, SLOW),
-            places: RequestLimiter::new(settings.connected, SLOW),
+            handshakes: limiter(settings.handshakes, "handshakes"),
+            places: limiter(settings.connected, "connections"),
             lifecycle: Lifecycle::new(client.clone(), &settings),
             claims: Claims::default(),
             control_plane: options.salt.control_plane(),
@@ -82,6 +87,7 @@ impl Loop {
             &settings.namespace,
             settings.statuses_per_second,
             options.metrics.clone(),
+            options.reporter.clone(),
         );
         let who = options.reporter.clone();
         let (reporter, reporting) = rollout_status::reporter(&client, &settings.namespace, who);
@@ -111,6 +117,7 @@ impl Loop {
             resources: Listing::default(),
             runtimes: Listing::default(),
             listed: Listing::default(),
+            unreadable: BTreeSet::new(),
             has_started: false,
             writing: Box::pin(writing),
         }
@@ -251,23 +258,53 @@ impl Loop {
         Ok(known)
     }
 
-    fn take_resource(&mut self, event: Event<RuntimeBootstrapper>) {
+    fn take_resource(&mut self, event: Event<DeserializeGuard<RuntimeBootstrapper>>) {
         match event {
             Event::Init => self.resources.begin(),
             Event::InitApply(resource) => {
                 self.resources.seen.insert(resource.name_any());
-                self.put_resource(resource);
+                self.read_resource(resource);
             }
             Event::InitDone => {
                 let known = self.dispatcher.store.resources();
-                let known: Vec<String> = known.map(|(name, _)| name.to_string()).collect();
+                let known = known.map(|(name, _)| name.to_string());
+                let known = known.chain(self.unreadable.iter().cloned()).collect();
                 for name in self.resources.end(known) {
-                    self.dispatcher.forget(&name);
+                    self.drop_resource(&name);
                 }
             }
-            Event::Apply(resource) => self.put_resource(resource),
-            Event::Delete(resource) => self.dispatcher.forget(&resource.name_any()),
+            Event::Apply(resource) => self.read_resource(resource),
+            Event::Delete(resource) => self.drop_resource(&resource.name_any()),
         }
+    }
+
+    fn drop_resource(&mut self, name: &str) {
+        self.unreadable.remove(name);
+        let unreadable = self.unreadable.len();
+        self.dispatcher.common.metrics.unreadable(unreadable);
+        self.dispatcher.forget(name);
+    }
+
+    /// What an unreadable resource asks for is unknown, so nothing is done for its runtime until it can be read.
+    fn read_resource(&mut self, resource: DeserializeGuard<RuntimeBootstrapper>) {
+        match resource.0 {
+            Ok(resource) => {
+                self.unreadable.remove(&resource.name_any());
+                self.put_resource(resource);
+            }
+            Err(invalid) => {
+                let name = invalid.metadata.name.unwrap_or_default();
+                tracing::error!(
+                    runtime = name,
+                    error = %invalid.error,
+                    "RuntimeBootstrapper cannot be read, its runtime is not reconciled"
+                );
+                self.dispatcher.suspend(&name);
+                self.unreadable.insert(name);
+            }
+        }
+        let unreadable = self.unreadable.len();
+        self.dispatcher.common.metrics.unreadable(unreadable);
     }
 
     fn put_resource(&mut self, resource: RuntimeBootstrapper) {

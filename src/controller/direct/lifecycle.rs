@@ -6,7 +6,7 @@
 //! Runtime nothing is written but the signal's key.
 
 use api::bootstrapper::{DeletionPolicy, FINALIZER, RuntimeBootstrapper, RuntimeBootstrapperSpec};
-use api::kcp::CONTROLLER_FIELD_MANAGER;
+use api::kcp::{CONTROLLER_FIELD_MANAGER, SHOOT_NAME};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client, Resource as _, ResourceExt as _};
@@ -20,7 +20,7 @@ use crate::signal::pace::Pace;
 use crate::signal::runtime::RuntimeView;
 
 /// The label by which a resource is one that we made; its value is [`CONTROLLER_FIELD_MANAGER`].
-const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+pub(super) const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 
 /// Calls at once: each has a connection of its own, and the control plane does not become quicker by more of them.
 const AT_ONCE: usize = 16;
@@ -48,8 +48,8 @@ impl Lifecycle {
         }
     }
 
-    /// Makes one for a Runtime that asks for it. Who was quicker is right.
-    pub(super) async fn adopt(&self, name: &str) -> Result<(), kube::Error> {
+    /// Creates one for a Runtime that asks for it, with the name of its shoot. One that somebody else created is kept.
+    pub(super) async fn adopt(&self, name: &str, shoot: Option<&str>) -> Result<(), kube::Error> {
         let spec = RuntimeBootstrapperSpec {
             deletion_policy: DeletionPolicy::Orphan,
             ..RuntimeBootstrapperSpec::default()
@@ -58,6 +58,10 @@ impl Lifecycle {
         resource
             .labels_mut()
             .insert(MANAGED_BY.to_owned(), CONTROLLER_FIELD_MANAGER.to_owned());
+        if let Some(shoot) = shoot {
+            let labels = resource.labels_mut();
+            labels.insert(SHOOT_NAME.to_owned(), shoot.to_owned());
+        }
         // Held from the beginning, which saves a write of each.
         resource.finalizers_mut().push(FINALIZER.to_owned());
         let parameters = PostParams {

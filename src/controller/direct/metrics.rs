@@ -24,6 +24,8 @@ pub struct DirectMetrics {
     running: Gauge,
     statuses: Family<Updated, Counter>,
     abandoned: Counter,
+    unreadable: Gauge,
+    limit_waiting: Family<Limit, Gauge>,
     runtimes: Family<ConditionLabels, Gauge>,
     unsynchronized: Gauge,
     rollout_runtimes: Family<RolloutState, Gauge>,
@@ -58,6 +60,11 @@ struct Reconciled {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Limit {
+    limit: &'static str,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Updated {
     result: &'static str,
 }
@@ -80,6 +87,8 @@ impl Default for DirectMetrics {
             running: Gauge::default(),
             statuses: Family::default(),
             abandoned: Counter::default(),
+            unreadable: Gauge::default(),
+            limit_waiting: Family::default(),
             runtimes: Family::default(),
             unsynchronized: Gauge::default(),
             rollout_runtimes: Family::default(),
@@ -128,27 +137,41 @@ impl DirectMetrics {
             "Number of deletions that ended at their timeout and left objects behind on the runtime",
             metrics.abandoned.clone(),
         );
+        metrics.register_gauges(registry);
+        metrics
+    }
+
+    fn register_gauges(&self, registry: &mut Registry) {
+        registry.register(
+            "unreadable_resources",
+            "Number of RuntimeBootstrappers that cannot be read, so that their runtimes are not reconciled",
+            self.unreadable.clone(),
+        );
+        registry.register(
+            "limit_waiting",
+            "Number of reconciles that wait because others hold all permits, by limit",
+            self.limit_waiting.clone(),
+        );
         registry.register(
             "runtimes",
             "Number of RuntimeBootstrappers, by condition, status and reason",
-            metrics.runtimes.clone(),
+            self.runtimes.clone(),
         );
         registry.register(
             "oldest_unsynchronized_age_seconds",
             "Time since which a runtime has not been synchronized, of the one that waits for the longest time; 0 if there is none",
-            metrics.unsynchronized.clone(),
+            self.unsynchronized.clone(),
         );
         registry.register(
             "rollout_runtimes",
             "Number of runtimes in a rollout, by their state",
-            metrics.rollout_runtimes.clone(),
+            self.rollout_runtimes.clone(),
         );
         registry.register(
             "rollout_stopped",
             "1 while no other runtime starts in a rollout, by reason",
-            metrics.rollout_stopped.clone(),
+            self.rollout_stopped.clone(),
         );
-        metrics
     }
 
     /// Creates one series in each family, for the generated reference: see [`component_base::metrics::create_series`].
@@ -156,9 +179,21 @@ impl DirectMetrics {
         create_series(&self.reconciles);
         create_series(&self.actions);
         create_series(&self.statuses);
+        create_series(&self.limit_waiting);
         create_series(&self.runtimes);
         create_series(&self.rollout_runtimes);
         create_series(&self.rollout_stopped);
+    }
+
+    /// Shows how many resources cannot be read.
+    pub(super) fn unreadable(&self, count: usize) {
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        self.unreadable.set(count);
+    }
+
+    /// The gauge of reconciles that wait for a permit of a limit.
+    pub(super) fn limit(&self, limit: &'static str) -> Gauge {
+        self.limit_waiting.get_or_create_owned(&Limit { limit })
     }
 
     /// Shows how many runtimes have each condition, and the age of the oldest one that is not synchronized.
@@ -203,6 +238,7 @@ impl DirectMetrics {
     /// Shows nothing any more: this replica does not lead.
     pub(super) fn clear(&self) {
         self.runtimes.clear();
+        self.unreadable(0);
         self.unsynchronized.set(0);
         self.rollout_runtimes.clear();
         self.rollout_stopped.clear();
@@ -251,17 +287,25 @@ fn result(good: bool) -> &'static str {
     if good { "success" } else { "error" }
 }
 
-/// The result of a reconcile that ended with this reason of `Ready`: what waits for time or for an operator is deferred.
+/// The result of a reconcile that ended with this reason of `Ready`.
 fn result_of(reason: Reason) -> &'static str {
     match reason {
         Reason::Ready => "success",
-        Reason::Paused
-        | Reason::RolloutPending
-        | Reason::DeletionPending
-        | Reason::Installing
-        | Reason::Uninstalling
-        | Reason::Orphaning
-        | Reason::Pending => "deferred",
+        _ if is_deferred(reason) => "deferred",
         _ => "error",
     }
+}
+
+/// Whether a reason says that something waits for time or for an operator.
+pub(super) fn is_deferred(reason: Reason) -> bool {
+    matches!(
+        reason,
+        Reason::Paused
+            | Reason::RolloutPending
+            | Reason::DeletionPending
+            | Reason::Installing
+            | Reason::Uninstalling
+            | Reason::Orphaning
+            | Reason::Pending
+    )
 }

@@ -97,6 +97,14 @@ impl RolloutReporter {
                 stored.map(|it| it.status.clone()).unwrap_or_default()
             });
         }
+        // An object that somebody deleted is created again, with what was reported.
+        for lane in Lane::ALL {
+            let had = |it: &BTreeMap<String, Stored>| it.contains_key(lane.name());
+            if self.stored.as_ref().is_some_and(had) && !had(&stored) {
+                let reported = self.reported.get(lane).clone();
+                self.senders.get(lane).send_replace(Some(reported));
+            }
+        }
         self.stored = Some(stored);
     }
 

@@ -9,7 +9,7 @@ use api::bootstrapper::{
     CONFIGURATION_SYNCHRONIZED, ConditionStatus, IDENTITY_VERIFIED, INSTALLED, REACHABLE,
     RuntimeBootstrapper, RuntimeBootstrapperStatus,
 };
-use api::kcp::{RUNTIME_ID, WAVE_LABEL};
+use api::kcp::{RUNTIME_ID, SHOOT_NAME, WAVE_LABEL};
 use kube::core::{Selector, SelectorExt as _};
 use kube::{Resource as _, ResourceExt as _};
 use policy::sync::desired::Desired;
@@ -19,7 +19,7 @@ use policy::sync::status::{Reason, Unreached};
 use policy::sync::{Hash, Lane};
 
 use super::compact_status::{CompactStatus, InternPool, Interned};
-use super::lifecycle::is_made_by_us;
+use super::lifecycle::{MANAGED_BY, is_made_by_us};
 use crate::clients::RuntimeId;
 use crate::signal::runtime::RuntimeView;
 
@@ -27,6 +27,8 @@ use crate::signal::runtime::RuntimeView;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RuntimeInfo {
     id: Option<RuntimeId>,
+    /// Its label with the name of the shoot.
+    shoot: Option<Box<str>>,
     /// Whether its labels ask for direct mode.
     chosen: bool,
     order: u32,
@@ -46,6 +48,7 @@ impl RuntimeInfo {
         let chosen = adopt.matches(&labels);
         let facts = Self {
             id,
+            shoot: labels.get(SHOOT_NAME).map(|it| it.as_str().into()),
             chosen,
             standing: if chosen {
                 Eligibility::Direct
@@ -66,8 +69,10 @@ pub(super) struct Entry {
     facts: Option<RuntimeInfo>,
     /// Whether we made the resource.
     ours: bool,
-    /// What was last said about it, which the control plane may not have yet.
+    /// The last status, which may not be stored on KCP yet.
     pub(super) status: CompactStatus,
+    /// Whether the last one that KCP reported is another one. Unless it is on its way, somebody else wrote it.
+    pub(super) status_differs: bool,
 }
 
 /// What is to be done about a resource on the control plane itself.
@@ -149,11 +154,16 @@ impl RuntimeStore {
     pub(super) fn put_resource(&mut self, mut resource: RuntimeBootstrapper) -> Change {
         resource.meta_mut().managed_fields = None;
         let ours = is_made_by_us(&resource);
-        if ours && resource.labels().len() == 1 {
-            // A map has room for many from the beginning.
+        if ours
+            && resource
+                .labels()
+                .keys()
+                .all(|it| it == MANAGED_BY || it == SHOOT_NAME)
+        {
+            // A map allocates memory for many.
             resource.meta_mut().labels = None;
         }
-        // Of no use here, and thousands have a time of their own.
+        // Of no use here, and each of thousands has another time.
         resource.meta_mut().creation_timestamp = None;
         let name: Name = self.name(&resource.name_any());
         let entry = self.entries.entry(name).or_default();
@@ -165,12 +175,16 @@ impl RuntimeStore {
             Some(_) => Change::Metadata,
             None => Change::Spec,
         };
+        // It is kept beside the resource.
+        let stored = self
+            .statuses
+            .close(resource.status.take().unwrap_or_default());
         if same.is_none() {
-            let status = resource.status.take().unwrap_or_default();
-            entry.status = self.statuses.close(status);
+            entry.status = stored;
+            entry.status_differs = false;
+        } else {
+            entry.status_differs = entry.status != stored;
         }
-        // What was said last is kept beside it; once is enough.
-        resource.status = None;
         entry.ours = ours;
         entry.resource = Some(self.resources.close(resource));
         change
@@ -261,6 +275,12 @@ impl RuntimeStore {
     pub(super) fn standing(&self, name: &str) -> Eligibility {
         let facts = self.entries.get(name).and_then(|it| it.facts.as_ref());
         facts.map_or(Eligibility::NotSelected, |it| it.standing)
+    }
+
+    /// The name of the runtime's shoot.
+    pub(super) fn shoot(&self, name: &str) -> Option<&str> {
+        let facts = self.entries.get(name).and_then(|it| it.facts.as_ref());
+        facts.and_then(|it| it.shoot.as_deref())
     }
 
     /// The runtime's place in the order of waves.

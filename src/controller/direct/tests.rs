@@ -18,6 +18,7 @@ mod gates;
 mod leaving;
 mod obstacles;
 mod planning;
+mod reports;
 mod revisions;
 mod rollouts;
 mod runtime_cluster;

@@ -11,7 +11,7 @@ use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Secret;
-use kube::core::PartialObjectMeta;
+use kube::core::{DeserializeGuard, PartialObjectMeta};
 use kube::runtime::watcher::{Config, Event};
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
@@ -25,8 +25,8 @@ const PAGE: u32 = 200;
 /// What happens to the objects of a kind.
 pub(super) type Events<T> = BoxStream<'static, Event<T>>;
 
-/// All `RuntimeBootstrapper`s.
-pub(super) fn resources(options: &DirectOptions) -> Events<RuntimeBootstrapper> {
+/// All `RuntimeBootstrapper`s. One that another version of the definition stored may be unreadable; the others are not.
+pub(super) fn resources(options: &DirectOptions) -> Events<DeserializeGuard<RuntimeBootstrapper>> {
     watch(options, Config::default(), "direct-resources-watch")
 }
 

@@ -1,8 +1,8 @@
-//! Writes statuses on the control plane, evenly and no more than needed.
+//! Writes statuses of `RuntimeBootstrapper`s on KCP, and an Event after a status with another condition Ready.
 //!
-//! Invariants: of several statuses of one runtime only the latest is written, and never two at once; no more than so
-//! many a second over all runtimes, and none for a growing while after a failure; a write that fails is made again
-//! unless a later status took its place. The control plane is everyone's, and thousands of runtimes may change at once.
+//! Invariants: of several statuses of one runtime only the latest is written, and never two at once; writes of all runtimes
+//! have a rate limit, and back off after a failure; a write that fails is repeated unless a later status replaced it; a runtime
+//! has at most one Event a minute. Many clients use KCP, and thousands of runtimes may change at once.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::num::NonZeroU32;
@@ -10,13 +10,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use api::bootstrapper::{GROUP, KIND, RuntimeBootstrapper, VERSION};
+use api::bootstrapper::{
+    Condition, ConditionStatus, GROUP, KIND, READY, RuntimeBootstrapper, RuntimeBootstrapperStatus,
+    VERSION,
+};
 use api::kcp::CONTROLLER_FIELD_MANAGER;
 use component_base::backoff::Backoff;
 use component_base::telemetry::error_chain;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt as _};
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::{Patch, PatchParams};
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Api, Client};
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -36,6 +41,12 @@ const CONFLICTS: u8 = 3;
 /// plane has kubeconfigs to hand out meanwhile.
 const SLOWER: u32 = 10;
 
+/// Maximum length of the note of an Event; the API allows 1 kB.
+const MAX_NOTE: usize = 900;
+
+/// Time after an Event in which a runtime has no other one.
+const EVENT_INTERVAL: Duration = Duration::from_mins(1);
+
 /// After a write that the control plane did not do.
 const PAUSE: Backoff = Backoff::WATCH;
 
@@ -45,6 +56,8 @@ pub(super) struct StatusUpdate {
     /// Of the resource that it is about: a namesake that came later is another one.
     pub(super) uid: Option<String>,
     pub(super) status: CompactStatus,
+    /// Whether its condition Ready is worth an Event.
+    pub(super) has_event: bool,
 }
 
 /// Where statuses are handed in.
@@ -73,11 +86,19 @@ pub(super) fn desk(
     namespace: &str,
     per_second: NonZeroU32,
     metrics: DirectMetrics,
+    reporter: Reporter,
 ) -> (StatusQueue, impl Future<Output = ()> + Send + use<>) {
     let (desk, receiver) = mpsc::unbounded_channel();
     let low_priority = Arc::<AtomicBool>::default();
     let writer = Writer {
-        resources: Api::namespaced(client, namespace),
+        resources: Api::namespaced(client.clone(), namespace),
+        events: Events {
+            client,
+            namespace: namespace.to_owned(),
+            reporter,
+            recent: VecDeque::new(),
+            names: HashSet::new(),
+        },
         waiting: HashMap::new(),
         order: VecDeque::new(),
         writing: FuturesUnordered::new(),
@@ -95,6 +116,7 @@ pub(super) fn desk(
 
 struct Writer {
     resources: Api<RuntimeBootstrapper>,
+    events: Events,
     waiting: HashMap<Name, (StatusUpdate, u8)>,
     order: VecDeque<Name>,
     writing: FuturesUnordered<BoxFuture<'static, Written>>,
@@ -144,12 +166,12 @@ impl Writer {
         }
     }
 
-    fn take(&mut self, saying: StatusUpdate, conflicts: u8) {
+    fn take(&mut self, mut saying: StatusUpdate, conflicts: u8) {
         let name = Name::clone(&saying.name);
-        let known = self
-            .waiting
-            .insert(Name::clone(&name), (saying, conflicts))
-            .is_some();
+        let replaced = self.waiting.remove(&name);
+        let known = replaced.is_some();
+        saying.has_event |= replaced.is_some_and(|(it, _)| it.has_event);
+        self.waiting.insert(Name::clone(&name), (saying, conflicts));
         // One that is being written takes its place when that has ended.
         if !known && !self.names.contains(&name) {
             self.order.push_back(name);
@@ -166,8 +188,12 @@ impl Writer {
         };
         self.names.insert(Name::clone(&saying.name));
         let resources = self.resources.clone();
+        let event = self.events.of(&saying);
         let write = async move {
             let result = write(&resources, &saying).await;
+            if let (Ok(()), Some(event)) = (&result, event) {
+                event.await;
+            }
             Written {
                 saying,
                 conflicts,
@@ -216,6 +242,83 @@ impl Writer {
         if !self.waiting.contains_key(&saying.name) {
             self.take(saying, conflicts);
         }
+    }
+}
+
+/// Events about the condition Ready.
+struct Events {
+    client: Client,
+    namespace: String,
+    reporter: Reporter,
+    /// Runtimes that had one within the last [`EVENT_INTERVAL`], the latest at the end, and their names.
+    recent: VecDeque<(Instant, Name)>,
+    names: HashSet<Name>,
+}
+
+impl Events {
+    /// Publishes the Event of a status, if it is to have one. A failure is logged, not repeated: the condition says the same.
+    fn of(&mut self, saying: &StatusUpdate) -> Option<impl Future<Output = ()> + Send + use<>> {
+        let now = Instant::now();
+        let is_old = |(at, _): &(Instant, Name)| now.duration_since(*at) >= EVENT_INTERVAL;
+        while self.recent.front().is_some_and(is_old) {
+            if let Some((_, name)) = self.recent.pop_front() {
+                self.names.remove(&name);
+            }
+        }
+        if !saying.has_event || !self.names.insert(Name::clone(&saying.name)) {
+            return None;
+        }
+        self.recent.push_back((now, Name::clone(&saying.name)));
+        let status = saying.status.open();
+        let ready = status.conditions.iter().find(|it| it.kind == READY)?;
+        let reference = ObjectReference {
+            api_version: Some(format!("{GROUP}/{VERSION}")),
+            kind: Some(KIND.to_owned()),
+            name: Some(saying.name.to_string()),
+            namespace: Some(self.namespace.clone()),
+            uid: saying.uid.clone(),
+            ..ObjectReference::default()
+        };
+        let event = ready_event(ready, &status);
+        let recorder = Recorder::new(self.client.clone(), self.reporter.clone());
+        let name = Name::clone(&saying.name);
+        Some(async move {
+            if let Err(error) = recorder.publish(&event, &reference).await {
+                let error = error_chain(&error);
+                tracing::warn!(runtime = &*name, error, "failed to write Event");
+            }
+        })
+    }
+}
+
+fn ready_event(ready: &Condition, status: &RuntimeBootstrapperStatus) -> Event {
+    let configuration = status.configuration.as_ref();
+    let parts = [
+        ("", Some(ready.message.as_str()).filter(|it| !it.is_empty())),
+        ("runtime ID ", status.runtime_id.as_deref()),
+        (
+            "configuration ",
+            configuration.and_then(|it| it.revision.as_deref()),
+        ),
+        (
+            "webhook ",
+            status.webhook.as_ref().and_then(|it| it.version.as_deref()),
+        ),
+    ];
+    let parts = parts
+        .iter()
+        .filter_map(|(what, value)| Some(format!("{what}{}", (*value)?)));
+    let note = parts.collect::<Vec<_>>().join("; ");
+    Event {
+        type_: if ready.status == ConditionStatus::True {
+            EventType::Normal
+        } else {
+            EventType::Warning
+        },
+        reason: ready.reason.clone(),
+        note: Some(note.chars().take(MAX_NOTE).collect()),
+        action: "Reconcile".to_owned(),
+        secondary: None,
     }
 }
 

@@ -4,6 +4,7 @@ use std::future::pending;
 use std::sync::Arc;
 
 use futures::FutureExt as _;
+use prometheus_client::metrics::gauge::Gauge;
 
 use super::*;
 
@@ -11,7 +12,8 @@ const SLOW_AFTER: Duration = Duration::from_secs(1);
 
 #[tokio::test(start_paused = true)]
 async fn slow_holders_release_permits_until_the_second_set_is_used_up() {
-    let limiter = Arc::new(RequestLimiter::new(2, SLOW_AFTER));
+    let waiting = Gauge::default();
+    let limiter = Arc::new(RequestLimiter::new(2, SLOW_AFTER, waiting.clone()));
     let mut stalled = Vec::new();
     for _ in 0..4 {
         let permit = limiter.enter().await;
@@ -24,13 +26,20 @@ async fn slow_holders_release_permits_until_the_second_set_is_used_up() {
     // Two hold a permit of the second set, two keep theirs.
     tokio::time::sleep(SLOW_AFTER * 10).await;
     assert!(limiter.enter().now_or_never().is_none());
+    let asking = tokio::spawn({
+        let limiter = Arc::clone(&limiter);
+        async move { limiter.enter().await }
+    });
+    tokio::task::yield_now().await;
+    assert_eq!(waiting.get(), 1, "those that gave up do not wait");
     stalled.pop().unwrap().abort();
-    let _permit = limiter.enter().await;
+    let _permit = asking.await.unwrap();
+    assert_eq!(waiting.get(), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn permits_are_given_in_the_order_of_asking() {
-    let limiter = Arc::new(RequestLimiter::new(1, SLOW_AFTER));
+    let limiter = Arc::new(RequestLimiter::new(1, SLOW_AFTER, Gauge::default()));
     let (served, mut order) = tokio::sync::mpsc::unbounded_channel();
     let first = limiter.enter().await;
     for index in 0..20 {

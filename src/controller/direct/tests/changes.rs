@@ -8,6 +8,7 @@ use policy::sync::sources::{
 };
 use rstest::rstest;
 use serde_json::{Value, json};
+use testkit::apiserver::Recorded;
 use testkit::apiserver::kinds::TRUST_BUNDLES;
 
 use super::env::*;
@@ -167,7 +168,11 @@ async fn source_that_never_existed_touches_nothing() {
     for object in ["Secret kcp-system/pull", "ClusterTrustBundle roots"] {
         assert!(said.contains(&format!("{object} not found")), "{said}");
     }
-    assert_eq!(env.kcp.events_of("SourceNotFound"), 2);
+    let mut events = env.kcp.requests_of("create events");
+    events.retain(|it| it.body["reason"] == "SourceNotFound");
+    let of_runtime = |it: &&Recorded| it.body["regarding"]["name"] == "a";
+    assert_eq!(events.iter().filter(of_runtime).count(), 1);
+    assert_eq!(events.len(), 3, "one for each source, one for the runtime");
     let writes = cluster.take();
     assert!(
         !writes

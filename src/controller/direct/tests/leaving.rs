@@ -188,13 +188,15 @@ async fn finalizer_of_another_client_stays_and_the_runtime_is_not_reconciled_aga
 async fn a_labelled_runtime_is_adopted_and_dismissed_without_its_label() {
     let mut env = Env::new();
     let cluster = RuntimeCluster::new("cluster-a").await;
-    env.kcp.put(runtime("a", "id-a", &[MODE]));
+    let shoot = ("kyma-project.io/shoot-name", "c-1234567");
+    env.kcp.put(runtime("a", "id-a", &[MODE, shoot]));
     env.kcp.put(runtime("b", "id-b", &[]));
     env.connect("a", &cluster, "first");
     env.start();
     env.until_ready("a").await;
     let resource = env.kcp.object("runtimebootstrappers", "a").unwrap();
     assert_eq!(resource["spec"]["deletionPolicy"], "Orphan");
+    assert_eq!(resource["metadata"]["labels"][shoot.0], shoot.1);
     assert!(env.kcp.object("runtimebootstrappers", "b").is_none());
     cluster.take();
     let label = json!({"metadata": {"labels": {MODE.0: null}}});

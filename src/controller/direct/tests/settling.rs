@@ -118,7 +118,9 @@ async fn converged_runtimes_are_not_written_to_even_after_a_restart() {
     env.publish();
     env.pass("a").await;
     env.stop().await;
-    clusters.iter().for_each(|it| drop(it.take_requests()));
+    for cluster in &clusters {
+        cluster.take();
+    }
     // The time of the resync is random, and must not come while the test observes.
     env.settings.resync = std::time::Duration::from_hours(24);
     env.start();

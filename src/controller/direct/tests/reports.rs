@@ -1,0 +1,98 @@
+//! What operators see on KCP: Events, statuses that others edit, resources that cannot be read.
+
+use serde_json::{Value, json};
+
+use super::env::*;
+use super::gates::{CONFIGURATION_LANE, is_completed, progress};
+
+/// Notes of the Events about a runtime.
+fn notes(env: &Env, name: &str) -> Vec<(String, String)> {
+    let events = env.kcp.requests_of("create events").into_iter();
+    let of_runtime = events.filter(|it| it.body["regarding"]["name"] == name);
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    of_runtime
+        .map(|it| (text(&it.body["reason"]), text(&it.body["note"])))
+        .collect()
+}
+
+#[tokio::test]
+async fn a_change_of_ready_is_an_event_with_runtime_and_version_and_one_a_minute_at_most() {
+    let (env, clusters) = Env::converged(&["a", "b"]).await;
+    let all = notes(&env, "a");
+    assert_eq!(all.len(), 1, "{all:?}");
+    let (reason, note) = &all[0];
+    assert_eq!(reason, "Ready");
+    assert!(
+        note.contains("runtime ID id-a") && note.contains("webhook 0.1.0"),
+        "{note}"
+    );
+    let outage = clusters[0].outage(503);
+    env.pass("a").await;
+    env.until_condition("a", "Reachable", "False APIServerError")
+        .await;
+    outage.stop();
+    env.until_ready("a").await;
+    env.settle().await;
+    assert_eq!(notes(&env, "a").len(), 1, "within the same minute");
+    assert_eq!(notes(&env, "b").len(), 1);
+}
+
+#[tokio::test]
+async fn a_status_that_somebody_edits_is_written_again() {
+    let (env, _clusters) = Env::converged(&["a"]).await;
+    let written = env.status("a");
+    let edit = json!({"status": {"runtimeID": "another", "webhook": {"readyReplicas": 7}}});
+    env.kcp.merge("runtimebootstrappers", "a", &edit);
+    env.pass("a").await;
+    env.until("written again", |it| it.status("a") == written)
+        .await;
+    drop(env.kcp.take_requests());
+    env.pass("a").await;
+    assert_eq!(env.kcp.writes(), [""; 0], "once");
+}
+
+/// As after a downgrade: a value that this version does not know.
+#[tokio::test]
+async fn a_resource_that_cannot_be_read_stops_no_other_runtime() {
+    let mut env = Env::new();
+    let a = env.add("a").await;
+    env.kcp
+        .put(bootstrapper("a", &json!({"deletionPolicy": "Archive"})));
+    let _b = env.converge(&["b"]).await;
+    assert!(env.metric("unreadable_resources", 1));
+    assert_eq!(a.requests().len(), 0);
+    // It can become unreadable while the controller runs, and readable again.
+    let policy = |policy: &str| json!({"spec": {"deletionPolicy": policy}});
+    env.kcp
+        .merge("runtimebootstrappers", "a", &policy("Orphan"));
+    env.until_ready("a").await;
+    assert!(env.metric("unreadable_resources", 0));
+    env.kcp
+        .merge("runtimebootstrappers", "a", &policy("Archive"));
+    env.until("noted", |it| it.metric("unreadable_resources", 1))
+        .await;
+    a.take();
+    env.content.registry("two.example");
+    env.publish();
+    env.until("the other runtime", |it| {
+        is_completed(it, CONFIGURATION_LANE)
+            && progress(it, CONFIGURATION_LANE)["runtimes"]["total"] == 1
+    })
+    .await;
+    env.settle().await;
+    assert_eq!(a.requests().len(), 0, "what it asks for is unknown");
+}
+
+#[tokio::test]
+async fn a_deleted_rollout_is_created_again() {
+    let (env, _clusters) = Env::converged(&["a"]).await;
+    env.until("completed", |it| is_completed(it, CONFIGURATION_LANE))
+        .await;
+    let before = progress(&env, CONFIGURATION_LANE);
+    env.kcp
+        .delete("runtimebootstrapperrollouts", CONFIGURATION_LANE);
+    env.until("created again", |it| {
+        progress(it, CONFIGURATION_LANE)["completedRevision"] == before["completedRevision"]
+    })
+    .await;
+}
