@@ -95,6 +95,20 @@ impl Remote {
         read(&self.call(request).await?, self.owners)
     }
 
+    /// Creates an object as the field manager; one of its name is a conflict.
+    ///
+    /// # Errors
+    /// [`CallError`] unless it was created.
+    pub async fn create(
+        &self,
+        path: &str,
+        object: &Arc<Value>,
+        manager: &str,
+    ) -> Result<(), CallError> {
+        let path = format!("{path}?fieldManager={manager}");
+        self.post(&path, object).await.map(drop)
+    }
+
     /// Applies an object server-side as the field manager; `force` takes fields over from others. The bytes of an object
     /// that many runtimes get are shared.
     ///

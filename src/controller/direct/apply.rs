@@ -92,6 +92,10 @@ async fn act(
 ) -> Result<(), WriteFailure> {
     let path = action.target().path();
     let result = match action {
+        Action::Create { target, object } => {
+            let path = target.collection();
+            remote.create(&path, object, CONTROLLER_FIELD_MANAGER).await
+        }
         Action::Apply { object, .. } => {
             remote
                 .apply(&path, object, CONTROLLER_FIELD_MANAGER, true)
@@ -104,7 +108,9 @@ async fn act(
             let deleted = remote.delete(&path, preconditions.as_ref(), *foreground);
             deleted.await.map(drop)
         }
-        Action::Transfer { patch, .. } => remote.json_patch(&path, patch).await,
+        Action::Transfer { patch, .. } | Action::RemoveKeys { patch, .. } => {
+            remote.json_patch(&path, patch).await
+        }
     };
     metrics.acted(action, result.is_ok());
     result.map_err(|error| WriteFailure {

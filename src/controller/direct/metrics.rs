@@ -247,11 +247,7 @@ impl DirectMetrics {
 
     pub(super) fn acted(&self, action: &Action, good: bool) {
         let written = Written {
-            action: match action {
-                Action::Apply { .. } => "apply",
-                Action::Delete { .. } => "delete",
-                Action::Transfer { .. } => "transfer",
-            },
+            action: action.verb(),
             kind: action.target().kind(),
             result: result(good),
         };

@@ -32,6 +32,13 @@ pub use leave::{hand_back, uninstall};
 /// What to do with one object.
 #[derive(Clone, PartialEq)]
 pub enum Action {
+    /// Create an object that must not exist: of two control planes that mark one cluster as theirs, one fails.
+    Create {
+        /// Where.
+        target: Target,
+        /// The object.
+        object: Arc<Value>,
+    },
     /// Server-side apply as [`CONTROLLER_FIELD_MANAGER`], forced: whoever else wrote the field loses it.
     Apply {
         /// Where.
@@ -51,6 +58,13 @@ pub enum Action {
     /// A JSON patch that hands over the ownership of fields, and removes annotations of the controller. It has the resource
     /// version that was read: after a conflict (409) the next reconcile reads the object again.
     Transfer {
+        /// Where.
+        target: Target,
+        /// The operations.
+        patch: Value,
+    },
+    /// A JSON patch that removes keys of our ConfigMap that another client added. It has the resource version that was read.
+    RemoveKeys {
         /// Where.
         target: Target,
         /// The operations.
@@ -306,9 +320,23 @@ impl Action {
     #[must_use]
     pub fn target(&self) -> &Target {
         match self {
-            Self::Apply { target, .. }
+            Self::Create { target, .. }
+            | Self::Apply { target, .. }
             | Self::Delete { target, .. }
-            | Self::Transfer { target, .. } => target,
+            | Self::Transfer { target, .. }
+            | Self::RemoveKeys { target, .. } => target,
+        }
+    }
+
+    /// The word for it in metrics and in what is printed.
+    #[must_use]
+    pub fn verb(&self) -> &'static str {
+        match self {
+            Self::Create { .. } => "create",
+            Self::Apply { .. } => "apply",
+            Self::Delete { .. } => "delete",
+            Self::Transfer { .. } => "transfer",
+            Self::RemoveKeys { .. } => "remove-keys",
         }
     }
 }
@@ -316,12 +344,7 @@ impl Action {
 /// An object may hold credentials, so an action is told by what it does to which path.
 impl fmt::Debug for Action {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let verb = match self {
-            Self::Apply { .. } => "apply",
-            Self::Delete { .. } => "delete",
-            Self::Transfer { .. } => "transfer",
-        };
-        write!(formatter, "{verb} {}", self.target().path())
+        write!(formatter, "{} {}", self.verb(), self.target().path())
     }
 }
 

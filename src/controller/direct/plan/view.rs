@@ -238,13 +238,15 @@ fn write(action: &Action, live: &Live<'_>) -> PlannedWrite {
     let target = action.target();
     let current = live.get(target).copied();
     let (verb, fields, desired) = match action {
+        Action::Create { object, .. } => (action.verb(), Vec::new(), Some(&**object)),
         Action::Apply { object, .. } => {
             let fields = current.map(|it| differing_fields(object, it));
             let verb = if current.is_some() { "apply" } else { "create" };
             (verb, fields.unwrap_or_default(), Some(&**object))
         }
-        Action::Delete { .. } => ("delete", Vec::new(), None),
-        Action::Transfer { .. } => ("transfer", Vec::new(), None),
+        Action::Delete { .. } | Action::Transfer { .. } | Action::RemoveKeys { .. } => {
+            (action.verb(), Vec::new(), None)
+        }
     };
     PlannedWrite {
         action: verb,

@@ -29,7 +29,7 @@ pub(super) const DOCUMENT: &str = "configmaps kyma-system/rt-bootstrapper-config
 
 /// Everything of an installation, the webhook configuration last.
 pub(super) const INSTALL: [&str; 7] = [
-    "apply configmaps kyma-system/rt-bootstrapper-owner",
+    "create configmaps kyma-system/rt-bootstrapper-owner",
     "apply serviceaccounts kyma-system/rt-bootstrapper",
     "apply secrets kyma-system/registry-credentials",
     "apply clustertrustbundles roots",

@@ -76,8 +76,10 @@ fn writes(plan: &RuntimePlan) -> Vec<String> {
     let steps = plan.common.iter().chain(lanes);
     let text = steps.flatten().map(|it| {
         let verb = match it.action {
+            // Only the marker must not exist; what else is new is created by an apply.
+            "create" if it.name == "rt-bootstrapper-owner" => "create",
             "create" | "apply" => "apply",
-            "transfer" => "patch",
+            "transfer" | "remove-keys" => "patch",
             verb => verb,
         };
         let namespace = it.namespace.as_deref();

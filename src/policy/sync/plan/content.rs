@@ -3,7 +3,7 @@
 use api::kcp::{
     CONTENT_HASH, OWNER_CONFIG_MAP, REQUIRES_NONE, REQUIRES_PULL_SECRET, REQUIRES_TRUST_BUNDLE,
 };
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
 use super::renewal::renewed;
 use super::{
@@ -15,7 +15,7 @@ use crate::sync::compatibility::judge;
 use crate::sync::desired::{Desired, DesiredObject, TRUST_BUNDLE_VERSION, Why};
 use crate::sync::differs::contained;
 use crate::sync::fields::is_kim;
-use crate::sync::observed::{Names, Observed};
+use crate::sync::observed::{Names, Observed, text};
 use crate::sync::target::Target;
 
 /// Actions on the three objects, by the step in which they may happen.
@@ -114,9 +114,11 @@ impl Plan {
                 continue;
             };
             let hash = match action {
-                Action::Apply { object, .. } => live_hash(Some(object)),
+                Action::Create { object, .. } | Action::Apply { object, .. } => {
+                    live_hash(Some(object))
+                }
                 Action::Delete { .. } => None,
-                Action::Transfer { .. } => continue,
+                Action::Transfer { .. } | Action::RemoveKeys { .. } => continue,
             };
             *slot(&mut self.content, kind) = hash;
         }
@@ -233,11 +235,19 @@ fn write(
 ) {
     let same = live.is_some_and(|live| contained(object, live));
     let replaced = live.filter(|live| !same && must_be_replaced(object, live));
-    match replaced {
-        Some(live) => changes.clears.push(delete(target.clone(), live)),
-        None => changes
-            .transfers
-            .extend(live.and_then(|live| take_over(target, live, is_kim, &[]))),
+    let transfer = live.and_then(|live| take_over(target, live, is_kim, &[]));
+    match (replaced, transfer) {
+        (Some(live), _) => changes.clears.push(delete(target.clone(), live)),
+        // What KIM owns and the object does not name is removed by the apply, other keys by the next reconcile.
+        (None, Some(transfer)) => changes.transfers.push(transfer),
+        (None, None) => {
+            let live = live.filter(|_| kind == SourceKind::Configuration);
+            let patch = live.and_then(|live| removal_of_keys(object, live));
+            changes.parts.extend(patch.map(|patch| Action::RemoveKeys {
+                target: target.clone(),
+                patch,
+            }));
+        }
     }
     if same {
         return;
@@ -250,6 +260,27 @@ fn write(
         target: target.clone(),
         object: Arc::clone(object),
     });
+}
+
+/// The JSON patch that removes the keys of a ConfigMap that our document does not have: a webhook may obey them. One operation
+/// for each map, because the API server accepts no patch of more than 10,000.
+fn removal_of_keys(object: &Value, live: &Value) -> Option<Value> {
+    let version = text(live, "/metadata/resourceVersion")?;
+    let mut patch =
+        vec![json!({ "op": "replace", "path": "/metadata/resourceVersion", "value": version })];
+    for map in ["data", "binaryData"] {
+        let Some(entries) = live.get(map).and_then(Value::as_object) else {
+            continue;
+        };
+        let is_ours = |key: &str| object.get(map).is_some_and(|it| it.get(key).is_some());
+        if entries.keys().all(|key| is_ours(key)) {
+            continue;
+        }
+        let ours = entries.iter().filter(|(key, _)| is_ours(key));
+        let ours: Map<String, Value> = ours.map(|(key, it)| (key.clone(), it.clone())).collect();
+        patch.push(json!({ "op": "replace", "path": format!("/{map}"), "value": ours }));
+    }
+    (patch.len() > 1).then_some(Value::Array(patch))
 }
 
 /// Whether the difference lies in what cannot be changed in place: a Secret's type, a bundle's signer, or the content of

@@ -18,9 +18,15 @@ use crate::sync::target::Target;
 pub(super) fn mark(context: Context<'_>, observed: &Observed, plan: &mut Plan) {
     let wanted = marker(context, observed, &remaining(context, observed));
     let live = observed.marker.as_ref();
-    if !live.is_some_and(|live| contained(&wanted, live)) {
-        plan.common.push(vec![write(context, wanted)]);
-    }
+    let action = match live {
+        Some(live) if contained(&wanted, live) => return,
+        Some(_) => write(context, wanted),
+        None => Action::Create {
+            target: Target::config_map(&context.names.namespace, OWNER_CONFIG_MAP),
+            object: Arc::new(wanted),
+        },
+    };
+    plan.common.push(vec![action]);
 }
 
 /// Deletes what the inventory lists and the manifests no longer have, and takes it out of the inventory: first what sends

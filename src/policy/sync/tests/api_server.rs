@@ -138,15 +138,14 @@ impl Runtime {
 
     pub(super) fn apply_action(&mut self, action: &Action) {
         let target = action.target().clone();
-        let verb = match action {
-            Action::Apply { .. } => "apply",
-            Action::Delete { .. } => "delete",
-            Action::Transfer { .. } => "transfer",
-        };
-        self.log
-            .push(format!("{verb} {}/{}", target.kind(), target.name()));
+        let (verb, kind) = (action.verb(), target.kind());
+        self.log.push(format!("{verb} {kind}/{}", target.name()));
         let live = self.get(&target).cloned();
         let after = match action {
+            Action::Create { object, .. } => {
+                assert!(live.is_none(), "what is created is not there");
+                Some(stored(Value::clone(object)))
+            }
             Action::Apply { object, .. } => Some(apply(
                 live.unwrap_or_else(|| json!({})),
                 object,
@@ -163,7 +162,7 @@ impl Runtime {
                 live["metadata"]["deletionTimestamp"] = json!("2026-11-21T00:00:00Z");
                 foreground.then_some(live)
             }
-            Action::Transfer { patch, .. } => {
+            Action::Transfer { patch, .. } | Action::RemoveKeys { patch, .. } => {
                 let mut live = live.expect("what is patched is there");
                 let operations: json_patch::Patch = serde_json::from_value(patch.clone()).unwrap();
                 json_patch::patch(&mut live, &operations).unwrap();

@@ -19,7 +19,7 @@ fn a_first_installation() {
     assert_eq!(
         runtime.log,
         [
-            "apply ConfigMap/rt-bootstrapper-owner",
+            "create ConfigMap/rt-bootstrapper-owner",
             "apply Secret/registry-credentials",
             "apply ClusterTrustBundle/landscape",
             "apply ConfigMap/rt-bootstrapper-config",

@@ -8,11 +8,12 @@ use super::api_server::Runtime;
 use super::samples::{AT_ONCE, after, desired, sources};
 use crate::sync::SourceKind;
 use crate::sync::known::SourceHistory;
-use crate::sync::plan::Held;
+use crate::sync::plan::{Action, Held};
 use crate::sync::sources::{SourceState, Sources};
 
 const SECRET: &str = "apply Secret/registry-credentials";
 const TRUST: &str = "apply ClusterTrustBundle/landscape";
+const KEYS: &str = "remove-keys ConfigMap/rt-bootstrapper-config";
 const DOCUMENT: &str = "apply ConfigMap/rt-bootstrapper-config";
 
 /// Equal content is not written, and applying twice changes nothing.
@@ -35,7 +36,8 @@ fn nothing_differs_nothing_is_done() {
 #[case::secret(SourceKind::PullSecret, "/data/.dockerconfigjson", json!("e30="), &[SECRET])]
 #[case::bundle(SourceKind::TrustBundle, "/spec/trustBundle", json!(""), &[TRUST])]
 #[case::document(SourceKind::Configuration, "/data/rt-bootstrapper-config.json", json!("{}"), &[DOCUMENT])]
-#[case::key_added(SourceKind::Configuration, "/data/other", json!("x"), &[])]
+#[case::key_added(SourceKind::Configuration, "/data/other", json!("x"), &[KEYS])]
+#[case::binary_key_added(SourceKind::Configuration, "/binaryData", json!({"other": "eA=="}), &[KEYS])]
 #[case::label(SourceKind::PullSecret, "/metadata/labels", json!({"a": "b"}), &[])]
 #[case::annotation(SourceKind::PullSecret, "/metadata/annotations", json!({}), &[SECRET])]
 fn drift(
@@ -57,6 +59,27 @@ fn drift(
     }
     runtime.carry_out(&runtime.plan(&desired));
     assert_eq!(runtime.log, writes);
+    assert!(runtime.plan(&desired).is_empty(), "once");
+}
+
+/// As many as an object may hold, by one operation: the API server accepts 10,000.
+#[test]
+fn any_number_of_added_keys_is_removed_by_one_small_patch() {
+    let desired = desired(&sources());
+    let mut runtime = Runtime::converged(&desired);
+    let live = runtime.observed.configuration.as_mut().unwrap();
+    for number in 0..100_000 {
+        live["data"][format!("k{number}")] = json!("");
+    }
+    let plan = runtime.plan(&desired);
+    let Action::RemoveKeys { patch, .. } = plan.steps().flatten().next().unwrap() else {
+        panic!("{plan:?}");
+    };
+    assert!(patch.to_string().len() < 4096);
+    runtime.carry_out(&plan);
+    assert_eq!(runtime.log, [KEYS]);
+    let live = runtime.live(SourceKind::Configuration).unwrap();
+    assert_eq!(live["data"].as_object().unwrap().len(), 1);
 }
 
 #[test]
