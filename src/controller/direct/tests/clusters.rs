@@ -242,15 +242,36 @@ async fn a_wrong_kubeconfig_does_not_keep_out_whom_the_cluster_belongs_to() {
     env.until_ready("b").await;
 }
 
+fn foreign_marker() -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "rt-bootstrapper-owner", "namespace": "kyma-system"},
+        "data": {"runtimeID": "id-a", "controlPlaneID": "y"},
+    })
+}
+
+/// Both find no marker, and the other one is quicker.
+#[tokio::test]
+async fn of_two_control_planes_with_one_kubeconfig_one_writes() {
+    let mut env = Env::new();
+    let cluster = env.add("a").await;
+    let creation = cluster.fault("create configmaps").times(1);
+    creation.before(|server| server.put(&foreign_marker()));
+    env.start();
+    env.until_condition("a", "IdentityVerified", "False OwnershipConflict")
+        .await;
+    assert_eq!(cluster.take(), [INSTALL[0]]);
+    assert_eq!(
+        cluster.kyma("configmaps/rt-bootstrapper-owner").unwrap()["data"]["controlPlaneID"],
+        "y"
+    );
+}
+
 #[tokio::test]
 async fn a_foreign_marker_and_missing_rights_are_refused_before_anything_is_written() {
     let mut env = Env::new();
     let clusters = env.add_all(&["a", "b"]).await;
-    clusters[0].put(&json!({
-        "apiVersion": "v1", "kind": "ConfigMap",
-        "metadata": {"name": "rt-bootstrapper-owner", "namespace": "kyma-system"},
-        "data": {"runtimeID": "x", "controlPlaneID": "y"},
-    }));
+    clusters[0].put(&foreign_marker());
     clusters[1].behave(|it| it.rights = Rights::with_verbs(&["get", "list"]));
     env.start();
     env.until_condition("a", "IdentityVerified", "False OwnershipConflict")
