@@ -1,8 +1,8 @@
-//! The plain HTTP endpoints that a platform asks: `/healthz`, `/readyz` and `/metrics`.
+//! HTTP endpoints for kubelet and Prometheus: `/healthz`, `/readyz` and `/metrics`, without TLS.
 //!
-//! Health and metrics have a server each, so that a NetworkPolicy can open one without the
-//! other and many scrapers cannot keep the kubelet out. Invariant: no answer waits for
-//! anything, and at the connection limit a slow or silent client is evicted by the next one.
+//! Health and metrics have separate servers, so that a NetworkPolicy can allow one of them only, and scrapers cannot
+//! use up the connections of the kubelet. Invariants: no response waits for anything; at the connection limit a new
+//! client evicts a slow or idle one.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,40 +15,39 @@ use axum::routing::get;
 use serve::{BoundServer, Options};
 use tokio_util::sync::CancellationToken;
 
-use crate::listen::{ListenError, bind_server, everywhere};
+use crate::listen::{ListenError, bind_server, unspecified_address};
 use crate::metrics::{CONTENT_TYPE, Metrics};
 use crate::readiness::Readiness;
 
-/// Far above two probes and a few scrapers, far below what memory would notice.
+/// Connections per server. Two probes and a few scrapers need far fewer; 32 cost hardly any memory.
 const CONNECTIONS: usize = 32;
 
-/// The usual scrape timeout.
+/// Time limit of a response: the default scrape timeout of Prometheus.
 const RESPONSE: Duration = Duration::from_secs(10);
 
-/// How long responses in flight may take once the end has been asked for.
+/// Time for responses in flight when the server is stopped.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Where to listen.
+/// Addresses of the endpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AdminOptions {
-    /// `/healthz` and `/readyz`.
+    /// Address of `/healthz` and `/readyz`.
     pub health: SocketAddr,
-    /// `/metrics`.
+    /// Address of `/metrics`.
     pub metrics: SocketAddr,
 }
 
 impl Default for AdminOptions {
-    /// Every address; 8081 for health and 8080 for metrics, as controller-runtime projects
-    /// have it.
+    /// All addresses; port 8081 for health and 8080 for metrics, as in controller-runtime.
     fn default() -> Self {
         Self {
-            health: everywhere(8081),
-            metrics: everywhere(8080),
+            health: unspecified_address(8081),
+            metrics: unspecified_address(8080),
         }
     }
 }
 
-/// Both endpoints, bound and not yet answering.
+/// Both servers, bound but not serving yet.
 #[derive(Debug)]
 pub struct Admin {
     health: (BoundServer, Router),
@@ -59,7 +58,7 @@ impl Admin {
     /// Binds both addresses.
     ///
     /// # Errors
-    /// When one of them cannot be bound.
+    /// An address cannot be bound.
     pub fn bind(
         options: AdminOptions,
         readiness: Readiness,
@@ -77,23 +76,23 @@ impl Admin {
         })
     }
 
-    /// Where health is answered, after port 0 became a real one.
+    /// The address of the health server, with the port that was assigned if port 0 was requested.
     #[must_use]
     pub fn health_address(&self) -> SocketAddr {
         self.health.0.local_addr()
     }
 
-    /// Where metrics are answered, after port 0 became a real one.
+    /// The address of the metrics server, with the port that was assigned if port 0 was requested.
     #[must_use]
     pub fn metrics_address(&self) -> SocketAddr {
         self.metrics.0.local_addr()
     }
 
-    /// Answers until the token is cancelled. Give it a token of its own, cancelled after the
-    /// drain: the kubelet and the scraper should see the process until it ends.
+    /// Serves until the token is canceled. The token should be canceled after the drain, so that kubelet and Prometheus
+    /// reach the process until it ends.
     pub async fn run(self, end: CancellationToken) {
         let Self { health, metrics } = self;
-        // Responses that are aborted at the end of the grace are aborted by the end of the process anyway.
+        // Responses that are aborted after the grace period would be aborted by the exit of the process anyway.
         let _aborted = tokio::join!(
             health.0.run(health.1, end.clone()),
             metrics.0.run(metrics.1, end),
@@ -101,7 +100,7 @@ impl Admin {
     }
 }
 
-/// One request a connection: kept-alive ones would only take the place of others.
+/// One request per connection: kept-alive connections would use up the limit.
 fn server_options() -> Options {
     let mut options = Options::plain();
     options.limits.connections = CONNECTIONS;
@@ -116,8 +115,7 @@ fn server_options() -> Options {
     options
 }
 
-/// `/healthz` answers 200 while the process runs; `/readyz` answers 200 or 503 with one line a
-/// condition.
+/// Router of `/healthz`, which returns 200, and of `/readyz`, which returns 200 or 503 with one line per check.
 pub fn health_router(readiness: Readiness) -> Router {
     Router::new().route("/healthz", get(async || "ok\n")).route(
         "/readyz",
@@ -133,7 +131,7 @@ pub fn health_router(readiness: Readiness) -> Router {
     )
 }
 
-/// `/metrics` answers with [`Metrics::encode`].
+/// Router of `/metrics`, which returns [`Metrics::encode`].
 pub fn metrics_router(metrics: Arc<Metrics>) -> Router {
     Router::new().route("/metrics", get(async move || scrape(&metrics)))
 }

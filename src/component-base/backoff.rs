@@ -1,30 +1,30 @@
-//! How long to wait: jittered exponential back-off and spread periods.
+//! Durations of retries and periods, with jitter.
 //!
-//! Invariant: pure functions of their arguments; chance is an argument, so that tests choose it.
-//! Deliberately absent: sleeping, counting attempts, deciding what deserves a retry.
+//! Invariant: pure functions; the random number is an argument, so that tests can set it. Not in here: sleeping,
+//! counting of attempts, and the decision whether to retry.
 
 use std::time::Duration;
 
-/// A doubling delay between a first and a longest value.
+/// Exponential backoff with jitter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
-    /// The longest delay after the first failure.
+    /// Upper bound of the delay after the first failure.
     pub base: Duration,
-    /// The longest delay ever.
+    /// Upper bound of every delay.
     pub cap: Duration,
 }
 
 impl Backoff {
-    /// What a watch on an API server waits: client-go's reflector uses the same bounds.
+    /// Backoff of a watch on an API server, with the bounds of client-go's reflector.
     pub const WATCH: Self = Self {
         base: Duration::from_millis(800),
         cap: Duration::from_secs(30),
     };
 
-    /// The delay after `attempt` earlier failures in a row (0 for the first).
+    /// The delay after `attempt` earlier consecutive failures (0 for the first failure).
     ///
-    /// Half of it is fixed and half is chance, so that replicas which failed together do not
-    /// come back together, and none comes back at once. `random` is uniform over `u64`.
+    /// One half is fixed and one half is random, so that replicas that failed together do not retry together, and none
+    /// retries at once. `random` is uniform over `u64`.
     #[must_use]
     pub fn delay(&self, attempt: u32, random: u64) -> Duration {
         let doublings = 2_u32.saturating_pow(attempt);
@@ -34,14 +34,14 @@ impl Backoff {
     }
 }
 
-/// A period shortened by up to a fifth, so that replicas started together drift apart.
+/// A period shortened by up to a fifth at random, so that replicas that were started together do not stay synchronous.
 #[must_use]
 pub fn spread(period: Duration, random: u64) -> Duration {
     let fifth = period / 5;
     period.saturating_sub(share(fifth, random))
 }
 
-/// `random / 2⁶⁴` of a duration.
+/// The part `random / 2⁶⁴` of a duration.
 fn share(whole: Duration, random: u64) -> Duration {
     let nanos = (whole.as_nanos() * u128::from(random)) >> 64;
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))

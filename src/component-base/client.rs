@@ -1,10 +1,9 @@
-//! The Kubernetes client of a role, on a stack of our own.
+//! The client for the API server of the cluster that a component belongs to.
 //!
-//! kube's default stack waits for ever for an answer, retries for minutes out of sight, and
-//! never closes idle connections. Ours: every call has a deadline (a watch only until its first
-//! byte), nothing is retried (the caller knows whether and when to), idle connections are
-//! reaped, and every request is counted. Deliberately absent: HTTP/2, proxies, rate limits, and
-//! any care about hostile kubeconfigs: the one read here belongs to whoever starts the process.
+//! kube's default stack has no timeout for responses, retries for minutes without a log message, and never closes idle
+//! connections. In this stack every request has a deadline (a watch only until its first byte), nothing is retried (the
+//! caller decides), idle connections are closed, and every request is counted. Not in here: HTTP/2, proxies, rate limits,
+//! and protection against a malicious kubeconfig, since it comes from the user who starts the process.
 //!
 //! ```text
 //! kube::Client ─ RequestMetrics ─ Deadline ─ base URI ─ auth ─ headers ─ pool ─ rustls ─ TCP
@@ -25,51 +24,50 @@ use kube::{Client, Config};
 use tower::{BoxError, Layer, Service, ServiceBuilder, ServiceExt};
 
 use self::call::Call;
-pub(crate) use self::deadline::STREAM_HEAD;
-pub use self::deadline::{AnswerBody, Deadline, DeadlineExceeded, DeadlineService};
-pub use self::metered::{Metered, RequestMetrics};
+pub(crate) use self::deadline::STREAM_HEAD_TIMEOUT;
+pub use self::deadline::{Deadline, DeadlineExceeded, DeadlineService, ResponseBody};
+pub use self::metered::{RequestMetrics, RequestMetricsService};
 
 mod call;
 mod deadline;
 mod metered;
 
-/// An API server closes idle connections after minutes, load balancers between us after one or
-/// less; a request on a connection that the other side gave up costs an error.
+/// Time after which an idle connection is closed. An API server closes it after minutes, a load balancer after a minute
+/// or less; a request on a connection that the peer has closed fails.
 const IDLE: Duration = Duration::from_secs(30);
-/// Each watch has a connection of its own (HTTP/1.1); these are for the calls beside them. As many as any role makes at
-/// once: with fewer, most of a burst of calls would begin with a TLS handshake.
+/// Idle connections that are kept. Each watch has its own connection (HTTP/1.1); these are for other requests, as many
+/// as a component sends at once: with fewer, most requests of a burst would need a TLS handshake.
 const IDLE_CONNECTIONS: usize = 16;
 
-/// How to reach one API server.
+/// Options of a client.
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
-    /// A kubeconfig file, of which the current context is taken. Without one the process runs
-    /// in a Pod and uses its service account.
+    /// Path of a kubeconfig, of which the current context is used; `None` means the service account of the Pod.
     pub kubeconfig: Option<PathBuf>,
-    /// What to call ourselves in the audit log of the API server.
+    /// Value of the `User-Agent` header, which appears in the audit log of the API server.
     pub user_agent: String,
-    /// How long a call may take, connecting and reading the answer included.
+    /// Time limit of a request, from connecting to the last byte of the response.
     pub timeout: Duration,
 }
 
-/// No client can be made.
+/// Why a client cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Not in a Pod, and no kubeconfig given.
+    /// There is no kubeconfig, and the process does not run in a Pod.
     #[error("no kubeconfig given, and not in a Pod with a service account")]
     InCluster(#[source] InClusterError),
     /// The kubeconfig cannot be used.
     #[error("kubeconfig {path}")]
     Kubeconfig {
-        /// The file.
+        /// The path of the kubeconfig.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The cause.
         source: KubeconfigError,
     },
-    /// The kubeconfig wants a proxy; going round it would be a surprise.
+    /// The kubeconfig requires a proxy. It is rejected, since ignoring it would send requests by an unexpected route.
     #[error("proxy {0} in the kubeconfig is not supported")]
     Proxy(Uri),
-    /// The user agent is no header value.
+    /// The user agent is not a valid header value.
     #[error("user agent: not a valid header value")]
     UserAgent(#[source] InvalidHeaderValue),
     /// Credentials or TLS material cannot be used.
@@ -77,10 +75,10 @@ pub enum ClientError {
     Credentials(#[source] kube::Error),
 }
 
-/// A client for the API server that the options lead to. Nothing is sent yet.
+/// Creates a client. No request is sent yet.
 ///
 /// # Errors
-/// When the configuration is missing, broken or not supported.
+/// The configuration is missing, invalid or not supported.
 pub async fn connect(
     options: ClientOptions,
     requests: &RequestMetrics,
@@ -98,7 +96,7 @@ pub async fn connect(
     config.headers.push((USER_AGENT, user_agent));
     let namespace = config.default_namespace.clone();
     let transport = transport(&config, timeout).map_err(ClientError::Credentials)?;
-    Ok(over(
+    Ok(with_transport(
         transport,
         &namespace,
         Deadline::new(timeout),
@@ -106,9 +104,9 @@ pub async fn connect(
     ))
 }
 
-/// A client over any transport, with the deadline and the counter of this module: for tests with
-/// a service in place of an API server, and for transports built elsewhere.
-pub fn over<S, B>(
+/// Creates a client over any transport, with deadline and request counter: for tests with a service in place of an API
+/// server, and for transports of other modules.
+pub fn with_transport<S, B>(
     transport: S,
     namespace: &str,
     deadline: Deadline,
@@ -139,9 +137,9 @@ async fn load(kubeconfig: Option<PathBuf>) -> Result<Config, ClientError> {
 type Transport = tower::util::BoxService<Request<Body>, Response<Incoming>, BoxError>;
 
 fn transport(config: &Config, timeout: Duration) -> kube::Result<Transport> {
-    // `main` chooses the provider; this is for tests and tools that did not.
+    // The main function installs the provider; tests and tools may not.
     if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // Losing the race against another thread leaves a provider too.
+        // If another thread was faster, its provider is installed.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     }
     let mut tcp = HttpConnector::new();
@@ -149,7 +147,7 @@ fn transport(config: &Config, timeout: Duration) -> kube::Result<Transport> {
     tcp.set_nodelay(true);
     let tls = config.rustls_https_connector_with_connector(tcp)?;
     let pool = hyper_util::client::legacy::Client::builder(TokioExecutor::new())
-        // Without a timer the idle timeout is looked at only when a connection is wanted.
+        // Without a timer, idle connections are closed only when a connection is requested.
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(IDLE)
         .pool_max_idle_per_host(IDLE_CONNECTIONS)
@@ -163,8 +161,8 @@ fn transport(config: &Config, timeout: Duration) -> kube::Result<Transport> {
         .boxed())
 }
 
-/// Connecting, the TLS handshake included, ends in time even when the call that wanted the
-/// connection is gone: the pool goes on connecting without it.
+/// Adds a time limit to connecting, TLS handshake included. It also applies after the request that needed the
+/// connection was dropped, since the pool continues to connect.
 fn bounded<C>(
     connector: C,
     limit: Duration,

@@ -1,7 +1,8 @@
 //! Small files that may change at any time, such as those of a mounted Secret or `ConfigMap`.
 //!
-//! The kubelet changes them by a swap of symbolic links, which no watch on the files would tell. So they are read again and
-//! again and compared by content. Files that are read one after the other may be of two versions; the next reading finds out.
+//! The kubelet replaces symbolic links, which a watch on the files would not notice. So the files are read periodically
+//! and compared by content. Files that are read one after the other may be of two revisions; the next read corrects
+//! that.
 
 use std::fs::{File, metadata};
 use std::io::{self, Read as _};
@@ -15,21 +16,21 @@ use tokio_util::sync::CancellationToken;
 /// Why a file was not read.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// There is no such file.
+    /// The file does not exist.
     #[error("not found")]
     NotFound,
-    /// It is not a regular file; a pipe, for instance, would block its reader.
+    /// The file is not a regular one; reading a pipe, for instance, would block.
     #[error("not a regular file")]
     NotRegular,
-    /// It has more bytes than this limit.
+    /// The file exceeds this limit, in bytes.
     #[error("exceeds {0} bytes")]
     TooLarge(usize),
-    /// The system refused.
+    /// The operating system returned an error.
     #[error("not readable")]
     Io(#[source] io::Error),
 }
 
-/// Stands for the content of files, so that no second copy of a key need be kept.
+/// Hash of the content of files, for comparison without a copy of a key in memory.
 pub type Fingerprint = [u8; 32];
 
 /// Reads a regular file of at most `limit` bytes. Blocks.
@@ -54,7 +55,7 @@ pub fn read(path: &Path, limit: usize) -> Result<Vec<u8>, FileError> {
     Ok(content)
 }
 
-/// The fingerprint of some contents in this order.
+/// The fingerprint of contents in this order.
 #[must_use]
 pub fn fingerprint(contents: &[&[u8]]) -> Fingerprint {
     let mut hash = Sha256::new();
@@ -65,17 +66,17 @@ pub fn fingerprint(contents: &[&[u8]]) -> Fingerprint {
     hash.finalize().into()
 }
 
-/// Calls `look` at once and then every `period` until `cancel`, on a thread that may block.
+/// Calls `check` at once and then every `period` until `cancel`, on a thread that may block.
 pub async fn poll(
     period: Duration,
     cancel: CancellationToken,
-    look: impl Fn() + Clone + Send + 'static,
+    check: impl Fn() + Clone + Send + 'static,
 ) {
     let mut ticks = interval(period);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while cancel.run_until_cancelled(ticks.tick()).await.is_some() {
-        // An error: it panicked, or the runtime is ending.
-        let _ = tokio::task::spawn_blocking(look.clone()).await;
+        // An error means that the callback panicked or that the tokio runtime is shutting down.
+        let _ = tokio::task::spawn_blocking(check.clone()).await;
     }
 }
 

@@ -1,21 +1,19 @@
 //! Leader election over a `coordination.k8s.io/v1` Lease, with fenced work.
 //!
 //! Invariants:
-//! - Every write names the `resourceVersion` it is based on, so of two writers one loses.
-//! - Somebody else's lease has expired only when *our* monotonic clock has seen no change of it
-//!   for its whole duration. The times written in it are for humans: clocks differ.
-//! - Our own work ends before anybody may think that our lease has expired: its token is
-//!   cancelled and its task aborted at two thirds of the duration after the last renewal that
-//!   was *sent* and succeeded.
+//! - Every write contains the `resourceVersion` it is based on, so that of two concurrent writes one fails.
+//! - The Lease of another holder has expired only when the local monotonic clock has observed no change of it for its whole
+//!   duration. The times in the Lease are informational, since clocks differ.
+//! - Local work ends before another replica can regard the Lease as expired: its token is canceled and its task aborted at
+//!   two thirds of the duration after the last successful renewal was *sent*.
 //!
-//! A process that the kernel stops for longer than a lease lasts cannot keep the last promise for
-//! the first instant after it continues; writes must still be safe to repeat.
+//! A process that the kernel suspends for longer than the duration of the Lease may violate the last invariant for a moment
+//! after it resumes; writes must still be idempotent.
 //!
-//! Rights needed (a Role in the lease's namespace): `leases` in `coordination.k8s.io`: `create`,
-//! and `get` and `update` for the lease's name (`create` cannot be limited to a name).
+//! Required permissions (a Role in the namespace of the Lease): `leases` in `coordination.k8s.io`: `create`, and `get` and
+//! `update` for the name of the Lease (`create` cannot be limited to a name).
 //!
-//! Deliberately absent: waiting for work to end by itself when the lease is lost, and coordinated
-//! leader election (`LeaseCandidate`).
+//! Not in here: a grace period for work when the Lease is lost, and coordinated leader election (`LeaseCandidate`).
 
 use std::time::Duration;
 
@@ -27,7 +25,7 @@ use prometheus_client::registry::Registry;
 use tokio_util::sync::CancellationToken;
 
 use self::candidate::Candidate;
-use self::term::Term;
+use self::term::LeadershipTerm;
 
 mod candidate;
 mod decide;
@@ -36,21 +34,21 @@ mod term;
 
 pub use identity::{Identity, IdentityError};
 
-/// Which lease, and who asks for it.
+/// Options of a leader election.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseOptions {
-    /// Where the lease is.
+    /// Namespace of the Lease.
     pub namespace: String,
-    /// What it is called.
+    /// Name of the Lease.
     pub name: String,
-    /// Who we are: unique among all that run at the same time. A Pod's name is right: a
-    /// restarted container of the Pod takes up at once what its predecessor left.
+    /// Identity of this process, unique among all that run at the same time. The name of the Pod is suitable: a
+    /// restarted container of the Pod continues with the Lease at once.
     pub identity: Identity,
-    /// How long it lasts.
+    /// Duration and renewal of the Lease.
     pub timing: LeaseTiming,
 }
 
-/// How long a lease lasts and how often it is renewed.
+/// Duration of a Lease and interval of its renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseTiming {
     duration: Duration,
@@ -58,8 +56,7 @@ pub struct LeaseTiming {
 }
 
 impl Default for LeaseTiming {
-    /// 15 s and 5 s: a leader lives through an outage of about 3 s, and a dead one is replaced within
-    /// 20 s.
+    /// 15 s and 5 s: a leader survives an outage of about 3 s, and a failed leader is replaced within 20 s.
     fn default() -> Self {
         Self {
             duration: Duration::from_secs(15),
@@ -69,9 +66,11 @@ impl Default for LeaseTiming {
 }
 
 impl LeaseTiming {
+    /// A valid timing.
+    ///
     /// # Errors
-    /// When the duration is not a whole number of seconds (the API knows no other), or leaves no
-    /// time for a second attempt before the work would be fenced.
+    /// The duration is not a whole number of seconds (the API has no fractions), or leaves no time for a second attempt
+    /// before the work is fenced.
     pub fn new(duration: Duration, renew_every: Duration) -> Result<Self, LeaseError> {
         let timing = Self {
             duration,
@@ -89,33 +88,32 @@ impl LeaseTiming {
         Ok(timing)
     }
 
-    /// How long after a renewal was sent the work may go on without another one. The last third
-    /// is for what the work has under way at that moment.
+    /// How long after a renewal was sent the work may continue without another renewal. The last third of the duration
+    /// is for requests that are in flight then.
     fn fence(&self) -> Duration {
         self.duration * 2 / 3
     }
 
-    /// How long one attempt may take: a single lost answer must leave time for another attempt
-    /// before the fence.
+    /// Time limit of an attempt: after one lost response there must be time for another attempt before the fence.
     fn attempt(&self) -> Duration {
         self.renew_every / 2
     }
 }
 
-/// The timing makes no sense.
+/// Why a timing is invalid.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LeaseError {
-    /// Not what a Lease can say.
+    /// The duration cannot be represented in a Lease.
     #[error("lease duration {0:?}: expected whole seconds")]
     Duration(Duration),
-    /// Too seldom, or all the time.
+    /// The interval is zero or too long.
     #[error(
         "renew interval {renew_every:?}: expected at most a third of the lease duration {duration:?}"
     )]
     RenewEvery {
-        /// The period asked for.
+        /// The interval of renewal.
         renew_every: Duration,
-        /// How long the lease lasts.
+        /// The duration of the Lease.
         duration: Duration,
     },
 }
@@ -130,7 +128,7 @@ struct Labels {
 }
 
 impl LeaseMetrics {
-    /// Gauges that the registry shows.
+    /// Registers the gauges.
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
@@ -152,16 +150,15 @@ impl LeaseMetrics {
     }
 }
 
-/// Runs the work whenever and as long as this process holds the lease, until `shutdown`.
+/// Runs the work while this process holds the Lease, until `shutdown`.
 ///
-/// The work is started anew at each election, in a task of its own, with a token that is
-/// cancelled when it must end:
-/// - lease lost or not renewable: the task is aborted right after, without a grace period;
-/// - shutdown: the work has until the fence to end, then it is aborted; the lease is released, so
-///   that a successor need not wait for it to expire.
+/// The work is started at each election, in its own task, with a token that is canceled when the work must end:
+/// - the Lease is lost or cannot be renewed: the task is aborted at once, without a grace period;
+/// - shutdown: the task is aborted if it has not ended at the fence; the Lease is released, so that a successor does not have
+///   to wait until it expires.
 ///
-/// Tasks that the work spawns must end with its token. Work that returns (or panics) by itself
-/// gives the lease up for one renewal period, so that another replica may try.
+/// Tasks that the work spawns must end with its token. If the work returns or panics, the Lease is released and not acquired
+/// for one renewal interval, so that another replica can acquire it.
 pub async fn run_while_leading<W, F>(
     client: Client,
     options: LeaseOptions,
@@ -179,12 +176,12 @@ pub async fn run_while_leading<W, F>(
     while let Some(fence) = candidate.campaign(&shutdown).await {
         metrics.set(&lease, true);
         tracing::info!(lease, "became leader");
-        let term = Term::begin(fence, &mut work);
+        let term = LeadershipTerm::begin(fence, &mut work);
         let end = term
             .run(&mut candidate, &shutdown, || metrics.set(&lease, false))
             .await;
         tracing::info!(lease, reason = end.reason(), "lost leadership");
-        if end.gives_others_a_turn() {
+        if end.lets_another_replica_lead() {
             shutdown
                 .run_until_cancelled(tokio::time::sleep(pause))
                 .await;

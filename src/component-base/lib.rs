@@ -1,9 +1,8 @@
-//! Process parts that every role of the binary is assembled from.
+//! The common base of all components: admin endpoints, telemetry, shutdown, leader election and the Kubernetes client.
 //!
-//! Invariant: nothing in here knows what the process is *for*. No Pods, no config document, no
-//! admission; the names of metrics, leases and conditions come from the caller. Deliberately
-//! absent: reading the environment or flags (the composition root does that) and any global
-//! other than the log subscriber.
+//! Invariant: independent of the purpose of the process (no Pods, no configuration document, no admission); names of
+//! metrics, Leases and readiness checks are arguments. Not in here: environment variables and flags, which package
+//! `app` reads, and global state other than the log subscriber.
 
 pub mod admin;
 pub mod backoff;

@@ -1,7 +1,7 @@
-//! Listening sockets for all address families.
+//! Listening sockets for IPv4 and IPv6.
 //!
-//! `[::]` accepts IPv6 and IPv4, whatever the system's default for such sockets is. Where the kernel has no IPv6 it cannot be
-//! bound; `0.0.0.0` takes its place then, with a line in the log. Every other address is bound as it is given.
+//! `[::]` accepts both families, whatever the system's default for such sockets is. If the kernel has no IPv6,
+//! `0.0.0.0` is bound instead, with a log message. Every other address is bound as it is.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -11,28 +11,28 @@ use serve::{BoundServer, Options, Server};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
 
-/// Connections that the kernel keeps until they are accepted, as in tokio.
+/// Connections that the kernel queues until they are accepted, as in tokio.
 const BACKLOG: i32 = 1024;
 
-/// An address cannot be listened on.
+/// An address cannot be bound.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to listen on {address} for {purpose}")]
 pub struct ListenError {
-    /// The address asked for.
+    /// The address.
     address: SocketAddr,
-    /// What it is for.
+    /// The purpose of the socket, such as `metrics`.
     purpose: &'static str,
-    /// What the operating system said.
+    /// The error of the operating system.
     source: io::Error,
 }
 
-/// The address of all interfaces, of both families.
+/// The unspecified address, which accepts IPv4 and IPv6.
 #[must_use]
-pub fn everywhere(port: u16) -> SocketAddr {
+pub fn unspecified_address(port: u16) -> SocketAddr {
     (Ipv6Addr::UNSPECIFIED, port).into()
 }
 
-/// Listens on an address; `purpose` is for the error's text.
+/// Binds a socket; `purpose` appears in the error.
 ///
 /// # Errors
 /// The address is in use, does not belong to this host, or is not permitted.
@@ -44,7 +44,7 @@ fn listen(address: SocketAddr, purpose: &'static str) -> Result<TcpListener, Lis
     })
 }
 
-/// Listens on an address with a server; `purpose` is for the error's text.
+/// Binds a server; `purpose` appears in the error.
 ///
 /// # Errors
 /// The address is in use, does not belong to this host, or is not permitted.
@@ -90,7 +90,7 @@ fn open(address: SocketAddr) -> io::Result<TcpListener> {
     if address.ip() == Ipv6Addr::UNSPECIFIED {
         socket.set_only_v6(false)?;
     }
-    // A restarted process need not wait for the connections of the one before.
+    // A restarted process can bind the port while connections of the previous one are in state TIME_WAIT.
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
@@ -123,7 +123,7 @@ mod tests {
 
     #[tokio::test]
     async fn unspecified_ipv6_address_accepts_both_families() {
-        let listener = listen(everywhere(0), "a test").unwrap();
+        let listener = listen(unspecified_address(0), "a test").unwrap();
         assert!(accepts(&listener, Ipv4Addr::LOCALHOST.into()).await);
         let address = listener.local_addr().unwrap();
         // Without IPv6 in the kernel the fallback is what there has to be.
@@ -155,15 +155,16 @@ mod tests {
     #[case::no_address(Errno::ADDRNOTAVAIL)]
     #[tokio::test]
     async fn without_ipv6_all_addresses_are_those_of_ipv4(#[case] code: Errno) {
-        let listener = listen_with(everywhere(0), |it| open_without_ipv6(code, it)).unwrap();
+        let listener =
+            listen_with(unspecified_address(0), |it| open_without_ipv6(code, it)).unwrap();
         assert!(listener.local_addr().unwrap().is_ipv4());
         assert!(accepts(&listener, Ipv4Addr::LOCALHOST.into()).await);
     }
 
     #[rstest]
     #[case::one_address((Ipv6Addr::LOCALHOST, 0).into(), Errno::AFNOSUPPORT)]
-    #[case::in_use(everywhere(0), Errno::ADDRINUSE)]
-    #[case::not_permitted(everywhere(0), Errno::ACCESS)]
+    #[case::in_use(unspecified_address(0), Errno::ADDRINUSE)]
+    #[case::not_permitted(unspecified_address(0), Errno::ACCESS)]
     fn other_failures_are_told(#[case] address: SocketAddr, #[case] code: Errno) {
         let asked = Mutex::new(Vec::new());
         let refused = listen_with(address, |it| {

@@ -1,9 +1,9 @@
 //! The metrics of one process, as OpenMetrics text.
 //!
-//! Two families of names: those of the component, under the prefix that the caller gives, and those that dashboards expect
-//! unprefixed: `process_*` as in every Prometheus client library, `rest_client_*` and `leader_election_*` as in client-go.
-//! Invariant: there is no global registry; a part of the component registers its metrics before the process serves and
-//! keeps the handle. Not in here: HTTP (see [`crate::admin`]) and metrics of a component.
+//! Metrics of the component have the prefix that the caller sets. Metrics that other projects define have no prefix:
+//! `process_*` as in every Prometheus client library, `rest_client_*` and `leader_election_*` as in client-go.
+//! Invariant: there is no global registry; every module registers its metrics before the process serves and keeps the
+//! handle. Not in here: HTTP (see [`crate::admin`]) and metrics of a component.
 
 use std::fmt;
 use std::hash::Hash;
@@ -21,7 +21,7 @@ mod process;
 /// The media type of [`Metrics::encode`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// What was built, shown as `<prefix>_build_info`.
+/// Build information, exposed as `<prefix>_build_info`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct BuildInfo {
     /// The version of the release.
@@ -32,8 +32,8 @@ pub struct BuildInfo {
 
 /// Creates one series of a family, with empty label values.
 ///
-/// A family without a series is missing in the exposition, and only a series names the labels. The generated reference
-/// (docs/reference/metrics.md) lists every metric by means of this; a process does not call it.
+/// A family without a series is missing in the exposition, and only a series shows the labels. The generated reference
+/// (docs/reference/metrics.md) uses this to list every metric; a running process does not.
 pub fn create_series<L, M, C>(family: &Family<L, M, C>)
 where
     L: Clone + Default + Eq + Hash,
@@ -50,7 +50,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// A registry whose names begin with `<prefix>_`, with build information and the metrics of this process.
+    /// A registry with a prefix, build information and the metrics of this process.
     #[must_use]
     pub fn new(prefix: &str, build: BuildInfo) -> Self {
         let mut product = Registry::with_prefix(prefix);
@@ -64,7 +64,7 @@ impl Metrics {
         Self { product, process }
     }
 
-    /// The registry of the component's own metrics, with the prefix.
+    /// The registry of the component's metrics, with the prefix.
     pub fn registry(&mut self) -> &mut Registry {
         &mut self.product
     }
@@ -74,10 +74,10 @@ impl Metrics {
         &mut self.process
     }
 
-    /// Everything as OpenMetrics text, read now.
+    /// All metrics as OpenMetrics text.
     ///
     /// # Errors
-    /// When a metric cannot be written as text.
+    /// A metric cannot be written as text.
     pub fn encode(&self) -> Result<String, fmt::Error> {
         let mut text = String::new();
         encode_registry(&mut text, &self.product)?;

@@ -1,9 +1,8 @@
-//! What the process still waits for, as named conditions.
+//! Readiness of a process, as named checks.
 //!
-//! Invariant: the process is ready when it has at least one condition, none of them says
-//! otherwise, and it does not drain. Setting a condition is a plain call without `await`, so the
-//! request path and the watch loops can both do it. Deliberately absent: HTTP (see
-//! [`crate::admin`]) and time (a condition never expires by itself).
+//! Invariant: the process is ready when it has at least one check, all checks pass, and it is not draining. Setting a
+//! check is a synchronous call, so that request handlers and watches can use it. Not in here: HTTP (see
+//! [`crate::admin`]) and expiry of checks.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -12,33 +11,33 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::watch::WatchMetrics;
 
-/// What one condition says.
+/// The state of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum State {
-    /// In order.
+pub enum CheckState {
+    /// The check passes.
     Ready,
-    /// Not in order: requests should go elsewhere. The reason is for a human.
+    /// The check fails, so that requests should go to another replica. The reason is for operators.
     NotReady(String),
-    /// In order, with a remark that an operator should see (a broken document was refused, a
-    /// watch fails but its last state is still served).
+    /// The check passes, with a message for operators, for instance that a document was rejected, or that a watch fails
+    /// while its last state is still served.
     Detail(String),
 }
 
-/// All conditions of one process. Clones share them.
+/// All checks of one process. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Readiness {
-    conditions: Arc<Mutex<Conditions>>,
+    checks: Arc<Mutex<Checks>>,
     watches: WatchMetrics,
 }
 
 #[derive(Debug, Default)]
-struct Conditions {
-    states: BTreeMap<Cow<'static, str>, State>,
+struct Checks {
+    states: BTreeMap<Cow<'static, str>, CheckState>,
     draining: bool,
 }
 
 impl Readiness {
-    /// No conditions yet. A watch that is given one of them counts its failures in these metrics.
+    /// No checks yet. Watches report their failures in these metrics.
     #[must_use]
     pub fn new(watches: WatchMetrics) -> Self {
         Self {
@@ -47,63 +46,60 @@ impl Readiness {
         }
     }
 
-    /// Adds a condition, which begins as not ready. Asking again for the same name gives a
-    /// second handle on the same condition and leaves its state alone.
+    /// Adds a check, which is not ready at first. A second call with the same name returns another handle of the same
+    /// check and does not change its state.
     #[must_use]
-    pub fn condition(&self, name: impl Into<Cow<'static, str>>) -> Condition {
+    pub fn check(&self, name: impl Into<Cow<'static, str>>) -> ReadinessCheck {
         let name = name.into();
         self.lock()
             .states
             .entry(name.clone())
-            .or_insert_with(|| State::NotReady("not reported yet".to_owned()));
-        Condition {
+            .or_insert_with(|| CheckState::NotReady("not reported yet".to_owned()));
+        ReadinessCheck {
             name,
             readiness: self.clone(),
         }
     }
 
-    /// Turns readiness off for good, whatever the conditions say: endpoints must forget this
-    /// process before it stops to serve.
+    /// Makes the process permanently not ready, so that it is removed from endpoints before it stops serving.
     pub fn drain(&self) {
         self.lock().draining = true;
     }
 
-    /// Whether requests may be sent here.
+    /// Whether the process is ready.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.lock().is_ready()
     }
 
-    /// Whether requests may be sent here, and one line a condition for a human.
+    /// Whether the process is ready, and one line per check.
     #[must_use]
     pub fn report(&self) -> (bool, String) {
-        let conditions = self.lock();
-        (conditions.is_ready(), conditions.to_string())
+        let checks = self.lock();
+        (checks.is_ready(), checks.to_string())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Conditions> {
-        // No code path panics while it holds the lock, and the map is valid after any of them.
-        self.conditions
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Checks> {
+        // No code panics while it holds the lock, and the map would be valid after a panic.
+        self.checks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A handle on one named condition. Clones share the condition.
+/// A handle of one check. Clones share the check.
 #[derive(Clone, Debug)]
-pub struct Condition {
+pub struct ReadinessCheck {
     name: Cow<'static, str>,
     readiness: Readiness,
 }
 
-impl Condition {
-    /// The name given to [`Readiness::condition`].
+impl ReadinessCheck {
+    /// The name given to [`Readiness::check`].
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Removes the condition, whatever it says. Another handle that sets it adds it again.
+    /// Removes the check. If another handle sets it, it is added again.
     pub fn remove(&self) {
         self.readiness.lock().states.remove(&self.name);
     }
@@ -113,42 +109,42 @@ impl Condition {
         &self.readiness.watches
     }
 
-    /// Replaces what the condition says.
-    pub fn set(&self, state: State) {
+    /// Sets the state of the check.
+    pub fn set(&self, state: CheckState) {
         self.readiness
             .lock()
             .states
             .insert(self.name.clone(), state);
     }
 
-    /// Sets [`State::Ready`].
+    /// Sets [`CheckState::Ready`].
     pub fn ready(&self) {
-        self.set(State::Ready);
+        self.set(CheckState::Ready);
     }
 
-    /// Sets [`State::NotReady`].
+    /// Sets [`CheckState::NotReady`].
     pub fn not_ready(&self, reason: impl Into<String>) {
-        self.set(State::NotReady(reason.into()));
+        self.set(CheckState::NotReady(reason.into()));
     }
 
-    /// Sets [`State::Detail`].
-    pub fn detail(&self, remark: impl Into<String>) {
-        self.set(State::Detail(remark.into()));
+    /// Sets [`CheckState::Detail`].
+    pub fn detail(&self, message: impl Into<String>) {
+        self.set(CheckState::Detail(message.into()));
     }
 }
 
-impl Conditions {
+impl Checks {
     fn is_ready(&self) -> bool {
         !self.draining
             && !self.states.is_empty()
             && !self
                 .states
                 .values()
-                .any(|state| matches!(state, State::NotReady(_)))
+                .any(|state| matches!(state, CheckState::NotReady(_)))
     }
 }
 
-impl std::fmt::Display for Conditions {
+impl std::fmt::Display for Checks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if self.draining {
             f.write_str("shutdown: not ready: draining\n")?;
@@ -159,9 +155,9 @@ impl std::fmt::Display for Conditions {
         for (name, state) in &self.states {
             write!(f, "{name}: ")?;
             match state {
-                State::Ready => f.write_str("ready")?,
-                State::NotReady(reason) => write_line(f, "not ready: ", reason)?,
-                State::Detail(remark) => write_line(f, "ready: ", remark)?,
+                CheckState::Ready => f.write_str("ready")?,
+                CheckState::NotReady(reason) => write_line(f, "not ready: ", reason)?,
+                CheckState::Detail(message) => write_line(f, "ready: ", message)?,
             }
             f.write_char('\n')?;
         }
@@ -169,7 +165,7 @@ impl std::fmt::Display for Conditions {
     }
 }
 
-/// One condition is one line, whatever an error message contains.
+/// Writes one line, without line breaks of the message.
 fn write_line(f: &mut std::fmt::Formatter<'_>, prefix: &str, text: &str) -> std::fmt::Result {
     f.write_str(prefix)?;
     text.chars()
@@ -191,8 +187,8 @@ mod tests {
     #[test]
     fn every_condition_must_agree_and_a_remark_is_no_objection() {
         let readiness = Readiness::default();
-        let config = readiness.condition("config");
-        let certificate = readiness.condition(String::from("certificate"));
+        let config = readiness.check("config");
+        let certificate = readiness.check(String::from("certificate"));
         config.ready();
         assert_eq!(
             readiness.report(),
@@ -219,8 +215,8 @@ mod tests {
     #[test]
     fn handles_of_one_name_share_one_condition() {
         let readiness = Readiness::default();
-        readiness.condition("watch").ready();
-        let again = readiness.condition("watch");
+        readiness.check("watch").ready();
+        let again = readiness.check("watch");
         assert!(readiness.is_ready());
         assert_eq!(again.name(), "watch");
     }
@@ -228,8 +224,8 @@ mod tests {
     #[test]
     fn a_removed_condition_does_not_count() {
         let readiness = Readiness::default();
-        readiness.condition("config").ready();
-        let watch = readiness.condition("watch");
+        readiness.check("config").ready();
+        let watch = readiness.check("watch");
         assert!(!readiness.is_ready());
         watch.remove();
         assert_eq!(readiness.report(), (true, "config: ready\n".to_owned()));
@@ -238,7 +234,7 @@ mod tests {
     #[test]
     fn drain_wins_over_conditions_for_good() {
         let readiness = Readiness::default();
-        let condition = readiness.condition("config");
+        let condition = readiness.check("config");
         condition.ready();
         readiness.clone().drain();
         condition.ready();

@@ -1,8 +1,8 @@
-//! From signals to cancellation.
+//! Shutdown by SIGTERM and SIGINT.
 //!
-//! The first SIGTERM or SIGINT asks for a drain, the second one ends the wait for it. Invariant:
-//! nothing here ends the process; the caller selects on [`Shutdown::second_signal`] and returns
-//! from `main`. Deliberately absent: drain order and drain deadlines, which differ by role.
+//! The first one starts the drain, the second one ends the wait for it. Invariant: nothing in here ends the process;
+//! the caller awaits [`Shutdown::second_signal`] and returns from `main`. Not in here: order and deadlines of the
+//! drain, which differ per component.
 
 use std::io;
 
@@ -10,15 +10,15 @@ use futures::{Stream, StreamExt};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// The process cannot hear its signals.
+/// Why signals cannot be handled.
 #[derive(Debug, thiserror::Error)]
 pub enum ShutdownError {
-    /// The operating system refused a handler.
+    /// The operating system rejected a handler.
     #[error("failed to install the handler of {name}")]
     Handler {
-        /// The signal.
+        /// The name of the signal.
         name: &'static str,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: io::Error,
     },
 }
@@ -31,13 +31,13 @@ pub struct Shutdown {
 }
 
 impl Shutdown {
-    /// Listens for SIGTERM and SIGINT from now on. Call it inside a tokio runtime.
+    /// Handles SIGTERM and SIGINT from now on. It must be called in a tokio runtime.
     ///
     /// # Errors
-    /// When a handler cannot be installed.
+    /// A handler cannot be installed.
     pub fn on_signals() -> Result<Self, ShutdownError> {
-        let terminate = arrivals("SIGTERM", SignalKind::terminate())?;
-        let interrupt = arrivals("SIGINT", SignalKind::interrupt())?;
+        let terminate = signal_stream("SIGTERM", SignalKind::terminate())?;
+        let interrupt = signal_stream("SIGINT", SignalKind::interrupt())?;
         Ok(Self::on(futures::stream::select(terminate, interrupt)))
     }
 
@@ -65,19 +65,19 @@ impl Shutdown {
         }
     }
 
-    /// Cancelled by the first signal. A part that cannot go on may cancel it as well.
+    /// A token that the first SIGTERM or SIGINT cancels. A task that fails permanently may cancel it as well.
     #[must_use]
     pub fn token(&self) -> CancellationToken {
         self.first.clone()
     }
 
-    /// Resolves at the second signal: the caller stops waiting for the drain.
+    /// Waits for the second SIGTERM or SIGINT.
     pub async fn second_signal(&self) {
         self.second.cancelled().await;
     }
 }
 
-fn arrivals(
+fn signal_stream(
     name: &'static str,
     kind: SignalKind,
 ) -> Result<impl Stream<Item = &'static str>, ShutdownError> {

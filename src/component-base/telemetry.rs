@@ -1,9 +1,8 @@
 //! Log lines on stderr.
 //!
-//! JSON, one object a line: `ts` (RFC 3339, UTC), `level`, `target`, `message`, `fields`, and
-//! `spans` from the outermost inwards where there are any. Product fields are nested, so a field
-//! called `level` cannot shadow the line's own. Invariant: a line is one line. Deliberately
-//! absent: log files, rotation, sampling, and trace export.
+//! In JSON, each line is an object with `ts` (RFC 3339, UTC), `level`, `target`, `message`, `fields`, and `spans` from
+//! the outermost to the innermost, if any. Fields of a message are nested, so that a field `level` does not hide the
+//! level of the line. Invariant: an event is one line. Not in here: log files, rotation, sampling and trace export.
 
 use std::error::Error;
 use std::io;
@@ -21,13 +20,13 @@ use self::json::JsonLines;
 
 mod json;
 
-/// How a line looks.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
-    /// For machines.
+    /// JSON objects.
     #[default]
     Json,
-    /// For a terminal.
+    /// Text for terminals.
     Text,
 }
 
@@ -43,8 +42,8 @@ impl FromStr for Format {
     }
 }
 
-/// Which lines are logged: a level, and levels of modules, as in `info,kube=warn`. Deliberately no more than that: spans
-/// and patterns would bring a regular expression engine into the process.
+/// Which events are logged: a level, and levels of modules, as in `info,kube=warn`. Spans and patterns are not
+/// supported, since they would need a regular expression engine.
 #[derive(Clone, Debug)]
 pub struct Filter(Targets);
 
@@ -60,30 +59,30 @@ impl FromStr for Filter {
     }
 }
 
-/// What to log, and how.
+/// Options of logging.
 #[derive(Clone, Debug)]
 pub struct TelemetryOptions {
-    /// How a line looks.
+    /// The format.
     pub format: Format,
-    /// Which lines there are.
+    /// The filter.
     pub filter: Filter,
 }
 
-/// Logging cannot begin.
+/// Why logging cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
-    /// The format is none of ours.
+    /// The format is unknown.
     #[error("log format {0:?}: expected json or text")]
     UnknownFormat(String),
-    /// The filter does not parse.
+    /// The filter is invalid.
     #[error("log filter {filter:?}: not valid")]
     Filter {
-        /// What was given.
+        /// The filter.
         filter: String,
-        /// Where it goes wrong.
+        /// The cause.
         source: tracing_subscriber::filter::ParseError,
     },
-    /// The process has a subscriber already, which stays.
+    /// The process has a subscriber already, which is kept.
     #[error("logging is already set up")]
     AlreadySetUp(#[source] tracing_subscriber::util::TryInitError),
 }
@@ -91,7 +90,7 @@ pub enum TelemetryError {
 /// Sets the subscriber of the process.
 ///
 /// # Errors
-/// When a subscriber is set already, which is harmless.
+/// A subscriber is set already; it is kept.
 pub fn init(options: TelemetryOptions) -> Result<(), TelemetryError> {
     let TelemetryOptions { format, filter } = options;
     let Filter(filter) = filter;
@@ -115,9 +114,9 @@ where
     tracing_subscriber::registry().with(lines.with_filter(filter))
 }
 
-/// An error and all its sources on one line, outermost first.
+/// An error and all its sources in one line, outermost first.
 ///
-/// Foreign errors often repeat their source in their own text; such a source is not repeated.
+/// Errors of some libraries contain the text of their source; such a source is not repeated.
 #[must_use]
 pub fn error_chain(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();

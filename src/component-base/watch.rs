@@ -1,14 +1,12 @@
-//! A watch that never ends.
+//! Watches that retry without an end.
 //!
-//! kube's watcher recovers from errors but hands each one to its reader, without a pause. Here
-//! an error is a pause, one log line at each change of state, and a readiness condition; the
-//! reader sees events only. Invariant: the stream yields no error and has no end. Each watch has
-//! its own back-off, so a failing one delays no other.
+//! kube's watcher recovers from errors, but returns each of them and does not pause. This one pauses with backoff, logs
+//! a change of state once, and reports failures by a readiness check; its stream has events only. Invariant: the stream
+//! returns no error and does not end. Each watch has its own backoff.
 //!
-//! The condition is not ready until the first complete list has arrived. From then on a failing
-//! watch is a remark only: the last known state still serves. Beside the condition, a failing watch is a metric
-//! (`metrics`). Both end with the stream: a watch that is not polled any more, such as one of an earlier leader, is neither
-//! ready nor failing.
+//! The check is not ready until the first list is complete. After that a failing watch only sets a message, since the
+//! last state is still served. A failing watch is also a metric (`metrics`). Check and metric end with the stream: a
+//! dropped watch, such as one of a former leader, is neither ready nor failing.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -23,47 +21,47 @@ use tokio::time::{sleep, timeout};
 pub use self::metrics::WatchMetrics;
 pub use self::object::watch_object;
 use crate::backoff::Backoff;
-use crate::client::STREAM_HEAD;
-use crate::readiness::Condition;
+use crate::client::STREAM_HEAD_TIMEOUT;
+use crate::readiness::ReadinessCheck;
 use crate::telemetry::error_chain;
 
 mod metrics;
 mod object;
 
-/// After a retry that met no error for this long, a watch on which simply nothing happens is
-/// taken to work again: a failing attempt would have said so within [`STREAM_HEAD`].
-const QUIET: Duration = STREAM_HEAD.saturating_add(Duration::from_secs(15));
+/// Time after a retry without an error, after which a watch without events counts as recovered: a failing attempt would
+/// have returned an error within [`STREAM_HEAD_TIMEOUT`].
+const RECOVERY_TIMEOUT: Duration = STREAM_HEAD_TIMEOUT.saturating_add(Duration::from_secs(15));
 
-/// Watches for ever. Nothing is asked before the stream is polled.
+/// Watches with backoff. No request is sent before the stream is polled.
 ///
-/// `Init` begins a complete list and `InitDone` ends it; a list that fails half-way begins anew
-/// with another `Init`, so gather until `InitDone`.
-pub fn keep_watching<K>(
+/// `Init` starts a list and `InitDone` completes it; a list that fails is started again by another `Init`, so the
+/// caller has to collect objects until `InitDone`.
+pub fn watch_with_backoff<K>(
     api: Api<K>,
     config: watcher::Config,
-    condition: Condition,
+    check: ReadinessCheck,
 ) -> impl Stream<Item = Event<K>> + Send
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
     let begin = move || watcher(api.clone(), config.clone()).boxed();
-    let keeper = Keeper {
+    let supervisor = WatchSupervisor {
         events: begin(),
         begin,
-        health: Health::new(condition),
+        health: WatchHealth::new(check),
     };
-    stream::unfold(keeper, async |mut keeper| {
-        Some((keeper.next().await, keeper))
+    stream::unfold(supervisor, async |mut supervisor| {
+        Some((supervisor.next().await, supervisor))
     })
 }
 
-struct Keeper<K, B> {
+struct WatchSupervisor<K, B> {
     begin: B,
     events: BoxStream<'static, watcher::Result<Event<K>>>,
-    health: Health,
+    health: WatchHealth,
 }
 
-impl<K, B> Keeper<K, B>
+impl<K, B> WatchSupervisor<K, B>
 where
     B: Fn() -> BoxStream<'static, watcher::Result<Event<K>>>,
 {
@@ -75,7 +73,7 @@ where
                     return event;
                 }
                 Some(Err(error)) => self.pause_after(&error_chain(&error)).await,
-                // kube's watcher has no end today; should it get one, begin anew.
+                // kube's watcher does not end; if a later version does, the watch is started again.
                 None => {
                     self.pause_after("the watch ended").await;
                     self.events = (self.begin)();
@@ -85,12 +83,12 @@ where
     }
 
     async fn poll(&mut self) -> Option<watcher::Result<Event<K>>> {
-        if self.health.may_be_quiet()
-            && let Ok(item) = timeout(QUIET, self.events.next()).await
+        if self.health.may_have_recovered()
+            && let Ok(item) = timeout(RECOVERY_TIMEOUT, self.events.next()).await
         {
             return item;
         }
-        self.health.quiet();
+        self.health.assume_recovered();
         self.events.next().await
     }
 
@@ -100,80 +98,80 @@ where
     }
 }
 
-/// What is told about a watch.
-struct Health {
-    condition: Condition,
+/// The reported state of a watch.
+struct WatchHealth {
+    check: ReadinessCheck,
     synced: bool,
-    failing: Option<Failing>,
+    failing: Option<WatchFailure>,
 }
 
-struct Failing {
+struct WatchFailure {
     since: Timestamp,
     times: u32,
 }
 
-impl Health {
-    fn new(condition: Condition) -> Self {
-        condition.not_ready("first list not complete yet");
-        condition.watches().set(condition.name(), false);
+impl WatchHealth {
+    fn new(check: ReadinessCheck) -> Self {
+        check.not_ready("first list not complete yet");
+        check.watches().set(check.name(), false);
         Self {
-            condition,
+            check,
             synced: false,
             failing: None,
         }
     }
 
-    /// Only what proves that the API server answered: `Init` precedes the first request of a
-    /// list, and one page of a list may be followed by a page that fails.
+    /// Handles an event. Not every event proves that the API server responds: `Init` precedes the first request of a
+    /// list, and a page of a list may be followed by a failing one.
     fn succeeded<K>(&mut self, event: &Event<K>) {
         match event {
             Event::Init | Event::InitApply(_) => {}
             Event::InitDone if !self.synced => {
                 self.synced = true;
-                self.condition.ready();
+                self.check.ready();
                 self.recovered();
             }
             Event::InitDone | Event::Apply(_) | Event::Delete(_) => self.recovered(),
         }
     }
 
-    /// Whether silence could mean that all is well: not while the first list is missing.
-    fn may_be_quiet(&self) -> bool {
+    /// Whether a watch without events may have recovered: only after the first list.
+    fn may_have_recovered(&self) -> bool {
         self.synced && self.failing.is_some()
     }
 
-    fn quiet(&mut self) {
-        if self.may_be_quiet() {
+    fn assume_recovered(&mut self) {
+        if self.may_have_recovered() {
             self.recovered();
         }
     }
 
     fn recovered(&mut self) {
-        if let Some(Failing { since, times }) = self.failing.take() {
-            let watch = self.condition.name();
+        if let Some(WatchFailure { since, times }) = self.failing.take() {
+            let watch = self.check.name();
             tracing::info!(watch, %since, failures = times, "watch re-established");
-            self.condition.watches().set(watch, false);
-            self.condition.ready();
+            self.check.watches().set(watch, false);
+            self.check.ready();
         }
     }
 
-    /// Gives the number of failures in a row before this one.
+    /// Reports a failure. Returns the number of consecutive failures before it.
     fn failed(&mut self, error: &str) -> u32 {
-        let condition = &self.condition;
+        let check = &self.check;
         let failing = self.failing.get_or_insert_with(|| {
-            tracing::warn!(watch = condition.name(), error, "watch failed");
-            condition.watches().set(condition.name(), true);
-            Failing {
+            tracing::warn!(watch = check.name(), error, "watch failed");
+            check.watches().set(check.name(), true);
+            WatchFailure {
                 since: Timestamp::now(),
                 times: 0,
             }
         });
-        let Failing { since, times } = failing;
+        let WatchFailure { since, times } = failing;
         let text = format!("failing since {since:.0}: {error}");
         if self.synced {
-            condition.detail(text);
+            check.detail(text);
         } else {
-            condition.not_ready(text);
+            check.not_ready(text);
         }
         let earlier = *times;
         *times = times.saturating_add(1);
@@ -181,10 +179,10 @@ impl Health {
     }
 }
 
-impl Drop for Health {
+impl Drop for WatchHealth {
     fn drop(&mut self) {
-        self.condition.watches().set(self.condition.name(), false);
-        self.condition.remove();
+        self.check.watches().set(self.check.name(), false);
+        self.check.remove();
     }
 }
 

@@ -1,7 +1,7 @@
-//! What is said about a source that is absent: an Event and a line in the log for each change, and a gauge.
+//! Reports a source that is absent: an Event and a log line for each change, and a gauge.
 //!
-//! Invariants: what stays the same is said once in a term of office; a replica that does not lead shows nothing.
-//! Deliberately absent: what an absence means (`policy::sync::known`), and conditions of runtimes.
+//! Invariants: an unchanged state is reported once per leadership term; the gauges of a replica that does not lead are 0. Not in
+//! here: what the absence of a source means (`policy::sync::history`), and conditions of runtimes.
 
 use component_base::telemetry::error_chain;
 use futures::future::BoxFuture;
@@ -10,111 +10,111 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use policy::sync::SourceKind;
-use policy::sync::known::{Absence, SourceHistory};
-use policy::sync::sources::{Sources, Summary};
+use policy::sync::history::{Absence, SourceHistory};
+use policy::sync::sources::{SourceSummary, Sources};
 
 use super::sources::SourceMetrics;
 
-/// An Event on its way.
-pub(super) type Report = BoxFuture<'static, ()>;
+/// Writes one Event.
+pub(super) type PendingEvent = BoxFuture<'static, ()>;
 
-/// What there is to say about a source.
+/// What is reported of a source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Presence {
-    /// Nothing: it is there, not looked for, or deleted.
+    /// Nothing: it exists, is not configured, or was deleted.
     #[default]
-    Usual,
-    /// It is missing, and taken for deleted then.
+    Normal,
+    /// It is missing, and counts as deleted at this time.
     DeletionPending(Timestamp),
-    /// It is named, and never was there.
+    /// It is configured, and has never existed.
     NotFound,
 }
 
 impl Presence {
     fn of(kind: SourceKind, sources: &Sources, known: &SourceHistory) -> Self {
-        if sources.summary(kind) != Summary::Absent {
-            return Self::Usual;
+        if sources.summary(kind) != SourceSummary::Absent {
+            return Self::Normal;
         }
         match known.absence(kind, sources.names.get(kind)) {
             Absence::Pending { at, .. } => Self::DeletionPending(at),
             Absence::NeverRolledOut => Self::NotFound,
-            Absence::Deleted => Self::Usual,
+            Absence::Deleted => Self::Normal,
         }
     }
 }
 
-/// Who says it.
+/// Settings of the Events, logs and gauges of one controller.
 #[derive(Clone)]
-pub(super) struct Voice {
+pub(super) struct EventSettings {
     pub(super) client: Client,
     pub(super) reporter: Reporter,
     pub(super) metrics: SourceMetrics,
-    /// `signal` or `direct`.
+    /// Name of the controller: `signal` or `direct`.
     pub(super) controller: &'static str,
-    /// What a deletion comes to, for Events.
+    /// What follows from the deletion, as a part of the Event's note.
     pub(super) outcome: &'static str,
 }
 
 /// See the module.
 pub(super) struct AbsentSources {
-    voice: Voice,
-    said: [Presence; 3],
+    settings: EventSettings,
+    reported: [Presence; 3],
 }
 
 impl AbsentSources {
-    pub(super) fn new(voice: Voice) -> Self {
+    pub(super) fn new(settings: EventSettings) -> Self {
         Self {
-            voice,
-            said: [Presence::default(); 3],
+            settings,
+            reported: [Presence::default(); 3],
         }
     }
 
-    /// Says what changed; gives the Events, which regard that object.
-    pub(super) fn show(
+    /// Reports what changed. Returns the Events, which regard the given object.
+    pub(super) fn report(
         &mut self,
         sources: &Sources,
         known: &SourceHistory,
         regarding: &ObjectReference,
-    ) -> Vec<Report> {
-        let mut reports = Vec::new();
+    ) -> Vec<PendingEvent> {
+        let mut events = Vec::new();
         for kind in SourceKind::ALL {
             let now = Presence::of(kind, sources, known);
-            let before = std::mem::replace(&mut self.said[kind as usize], now);
+            let before = std::mem::replace(&mut self.reported[kind as usize], now);
             if now != before {
                 self.gauge(kind, now);
                 let text = self.log(kind, sources, (before, now));
-                let report = text.map(|(reason, text)| self.event(reason, text, regarding.clone()));
-                reports.extend(report);
+                let event = text.map(|(reason, text)| self.event(reason, text, regarding.clone()));
+                events.extend(event);
             }
         }
-        reports
+        events
     }
 
     fn gauge(&self, kind: SourceKind, presence: Presence) {
-        let Voice {
+        let EventSettings {
             metrics,
             controller,
             ..
-        } = &self.voice;
+        } = &self.settings;
         let pending = matches!(presence, Presence::DeletionPending(_));
         metrics.deletion_pending(kind, controller, pending);
         metrics.not_found(kind, controller, presence == Presence::NotFound);
     }
 
-    /// Gives the Event's reason and text, if there is one.
+    /// Logs a change. Returns the reason and the note of the Event, if there is one.
     fn log(
         &self,
         kind: SourceKind,
         sources: &Sources,
         (before, now): (Presence, Presence),
     ) -> Option<(&'static str, String)> {
-        let (source, controller) = (kind.name(), self.voice.controller);
+        let (source, controller) = (kind.name(), self.settings.controller);
         let object = sources.names.reference(kind);
         match (before, now) {
             (_, Presence::DeletionPending(at)) => {
                 let at = at.strftime("%FT%TZ");
                 tracing::warn!(source, controller, object, %at, "deletion of source pending");
-                let outcome = self.voice.outcome;
+                let outcome = self.settings.outcome;
                 let text = format!(
                     "{object} was deleted: {outcome} at {at}, unless it is created again before"
                 );
@@ -125,7 +125,7 @@ impl AbsentSources {
                 let text = format!("{object} not found: only the other sources are synchronized");
                 Some(("SourceNotFound", text))
             }
-            (Presence::DeletionPending(_), _) if sources.summary(kind) == Summary::Absent => {
+            (Presence::DeletionPending(_), _) if sources.summary(kind) == SourceSummary::Absent => {
                 tracing::warn!(source, controller, object, "deletion of source carried out");
                 None
             }
@@ -137,11 +137,11 @@ impl AbsentSources {
                 tracing::info!(source, controller, object, "source found");
                 None
             }
-            (Presence::Usual, Presence::Usual) => None,
+            (Presence::Normal, Presence::Normal) => None,
         }
     }
 
-    fn event(&self, reason: &str, note: String, regarding: ObjectReference) -> Report {
+    fn event(&self, reason: &str, note: String, regarding: ObjectReference) -> PendingEvent {
         let event = Event {
             type_: EventType::Warning,
             reason: reason.to_owned(),
@@ -149,8 +149,8 @@ impl AbsentSources {
             action: "SynchronizeSource".to_owned(),
             secondary: None,
         };
-        // A Recorder takes Events for the same that differ in their note only, so each has one of its own.
-        let recorder = Recorder::new(self.voice.client.clone(), self.voice.reporter.clone());
+        // A Recorder aggregates Events that differ in their note only, so each Event has its own Recorder.
+        let recorder = Recorder::new(self.settings.client.clone(), self.settings.reporter.clone());
         Box::pin(async move {
             if let Err(error) = recorder.publish(&event, &regarding).await {
                 let error = error_chain(&error);
@@ -161,10 +161,10 @@ impl AbsentSources {
 }
 
 impl Drop for AbsentSources {
-    /// Whoever leads next says it.
+    /// Resets the gauges: the next leader reports the sources again.
     fn drop(&mut self) {
         for kind in SourceKind::ALL {
-            self.gauge(kind, Presence::Usual);
+            self.gauge(kind, Presence::Normal);
         }
     }
 }

@@ -23,7 +23,7 @@ use std::time::Duration;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 
 use self::body::Bodies;
-pub use self::decode::Owners;
+pub use self::decode::ManagedFields;
 use self::dial::Target;
 pub use self::error::{AccessError, AddressError, CallError, Phase, TlsError, TransportError};
 use self::kubeconfig::Access;

@@ -1,38 +1,40 @@
-//! Wall-clock time for what is remembered across restarts, and its relation to the time that timers go by.
+//! Wall-clock time for times that are stored, and its conversion into the time of timers.
 //!
-//! Invariant: within one term of office it moves with the timers, so a wall clock that is set does not end a wait, nor
-//! does it prolong one.
+//! Invariant: during one leadership term it advances with the timers, so setting the system clock neither ends a wait nor
+//! prolongs it.
 
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-/// See the module. Copies are the same clock.
+/// A clock that starts at the wall-clock time. Copies are the same clock.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clock {
-    began: Instant,
-    at: Timestamp,
+    start: Instant,
+    start_time: Timestamp,
 }
 
 impl Clock {
-    /// One that begins with the wall clock's time.
+    /// A clock that starts at the current wall-clock time.
     pub(super) fn new() -> Self {
         Self {
-            began: Instant::now(),
-            at: Timestamp::now(),
+            start: Instant::now(),
+            start_time: Timestamp::now(),
         }
     }
 
-    /// The time now.
+    /// The current time.
     pub(super) fn now(&self) -> Timestamp {
-        let passed = self.began.elapsed();
-        self.at.checked_add(passed).unwrap_or(Timestamp::MAX)
+        let passed = self.start.elapsed();
+        self.start_time
+            .checked_add(passed)
+            .unwrap_or(Timestamp::MAX)
     }
 
-    /// When a timer has to go off for a time; now, if that is past.
+    /// The instant at which a timer has to expire for a time; now if that is in the past.
     pub(super) fn instant(&self, time: Timestamp) -> Instant {
-        let left = self.now().duration_until(time);
-        // A timer that goes off a moment early would find that it is not time yet.
-        Instant::now() + left.try_into().unwrap_or_default()
+        let remaining = self.now().duration_until(time);
+        // Read after `remaining`, so that the timer does not expire before the time is reached.
+        Instant::now() + remaining.try_into().unwrap_or_default()
     }
 }
 
@@ -43,7 +45,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn time_comes_when_the_timer_goes_off() {
+    async fn time_is_reached_when_the_timer_expires() {
         let clock = Clock::new();
         let later = clock.now().checked_add(Duration::from_mins(5)).unwrap();
         tokio::time::sleep_until(clock.instant(later)).await;

@@ -1,20 +1,20 @@
-//! The long-term mode: the controller itself installs the webhook on every runtime and keeps its content in step.
+//! The controller `direct`: installs the webhook on every runtime and keeps its configuration synchronized.
 //!
-//! Gather (`gather`: one round trip), decide (`policy::sync`), apply (`apply`: one server-side apply per object
-//! that differs), report (`report`, `writer`). `policy::sync::scheduler` says which runtime is due in which lane, and what may
-//! be written; `dispatch` starts it. Runs on the leader only.
+//! A reconcile reads the runtime (`gather`, one round trip), makes a plan (`policy::sync`), applies it (`apply`, one server-side
+//! apply per object that differs) and reports the result (`report`, `writer`). `policy::sync::scheduler` decides which lane of
+//! which runtime is due and what may be written; `dispatch` starts the reconcile. Runs on the leader only.
 //!
 //! Invariants:
-//! - nothing is written to a cluster before its identity, what it serves and our rights there were looked at;
-//! - where nothing differs nothing is written, neither on the runtime nor on the control plane;
-//! - a kubeconfig is held for one pass, and a runtime that is idle holds no connection;
-//! - nothing begins before all Runtimes, all `RuntimeBootstrapper`s, the sources and the record are known.
+//! - nothing is written to a cluster before its identity, its APIs and the permissions of the controller there were read;
+//! - an object that does not differ is not written, neither on the runtime nor on KCP;
+//! - a kubeconfig is kept for one reconcile only, and an idle runtime has no open connection;
+//! - no reconcile starts before all Runtimes, all `RuntimeBootstrapper`s, the sources and the state ConfigMap were read.
 //!
-//! # Rights
-//! Beside those of the sources and the record, a Role in `kcp-system`:
+//! # Permissions
+//! Besides those of the sources and the state ConfigMap, a Role in `kcp-system`:
 //! ```yaml
 //! - apiGroups: [""]
-//!   resources: [secrets]                  # kubeconfigs: one a runtime, so no names can be given
+//!   resources: [secrets]                  # kubeconfigs: one per runtime, so names cannot be listed
 //!   verbs: [get, list, watch]
 //! - apiGroups: [""]
 //!   resources: [configmaps]
@@ -24,7 +24,7 @@
 //!   resources: [controllerrevisions]      # manifests of earlier revisions of the webhook
 //!   verbs: [create, delete, list]
 //! - apiGroups: [infrastructuremanager.kyma-project.io]
-//!   resources: [runtimes]                 # patched once, when a runtime is handed back: the signal
+//!   resources: [runtimes]                 # patched once, when a runtime is orphaned: the signal
 //!   verbs: [list, patch, watch]
 //! - apiGroups: [operator.kyma-project.io]
 //!   resources: [runtimebootstrappers]
@@ -86,50 +86,50 @@ pub use plan::{
 };
 pub use revisions::{Installations, ManifestsError, Render};
 
-/// What the record of direct mode is called.
+/// Name of the state ConfigMap of the controller `direct`.
 pub const DIRECT_STATE: &str = "rt-bootstrapper-direct-state";
 
-/// Reconciles of the webhook lane at once, at a quarter of a megabyte each; twice as many while some of them are slow.
+/// Maximum number of concurrent reconciles of the webhook lane. Each needs 0.25 MB; the number doubles while some are slow.
 const WEBHOOK_RECONCILES: usize = 48;
 
-/// A reconcile that takes longer does not keep others from starting.
+/// Duration after which a reconcile counts as slow, so that it does not keep others from starting.
 const SLOW: Duration = Duration::from_secs(2);
 
-/// What can be set.
+/// Settings of the controller `direct`.
 #[derive(Clone, Debug)]
 pub struct DirectSettings {
-    /// Where Runtimes, resources and kubeconfigs are.
+    /// Namespace of Runtimes, `RuntimeBootstrapper`s and kubeconfig Secrets on KCP.
     pub namespace: String,
     /// Names of the three objects on runtimes.
     pub names: Names,
-    /// Which Runtimes get a resource by themselves.
+    /// Selects the Runtimes for which the controller creates a `RuntimeBootstrapper`.
     pub adopt: Selector,
-    /// How today's manager is told that a runtime is its own again, whether part `signal` runs or not.
+    /// Where the signal is written that asks KIM to reconcile an orphaned runtime. Also used if the controller `signal` is off.
     pub signal_keys: SignalKeys,
-    /// Of which Runtimes it may be told.
+    /// Selects the Runtimes that may be signaled.
     pub signal_selector: Selector,
-    /// Of how many in a second.
+    /// Maximum number of signals per second.
     pub signals_per_second: NonZeroU32,
-    /// Within which time everything on a runtime is looked at again.
+    /// Interval after which all objects on a runtime are read again.
     pub resync: Duration,
-    /// How many passes may run at once; twice as many while some of them take long.
-    pub passes: usize,
-    /// How many runtimes are connected to, or wait as such for a pass, at once; twice as many while some of them take
-    /// long. A handshake takes two round trips of a pass's five and much less room.
-    pub handshakes: usize,
-    /// How many runtimes are looked at and written to at once, at most; twice as many while some of them take long. A
-    /// connection in use costs a tenth of a megabyte.
-    pub connected: usize,
-    /// How long a runtime in trouble is left alone.
+    /// Maximum number of concurrent reconciles; it doubles while some are slow.
+    pub max_concurrent_reconciles: usize,
+    /// Maximum number of runtimes that are being connected to, or are connected and wait for `max_connections`; it doubles while
+    /// some are slow. A handshake is two of the five round trips of a reconcile, and needs much less memory than the rest.
+    pub max_handshakes: usize,
+    /// Maximum number of runtimes that are read and written concurrently; it doubles while some are slow. A connection in use
+    /// needs 0.1 MB.
+    pub max_connections: usize,
+    /// Delay before a failed reconcile is repeated.
     pub backoff: Backoff,
-    /// How soon a Deployment that is on its way is looked at again.
-    pub soon: Backoff,
-    /// How many statuses are written on the control plane in a second.
+    /// Delay before a Deployment that is progressing is read again.
+    pub progress_backoff: Backoff,
+    /// Maximum number of status updates on KCP per second.
     pub statuses_per_second: NonZeroU32,
-    /// How long the first change of a source waits for others: sources that are changed together come one by one, and
-    /// each would be a version of its own, written everywhere.
-    pub together: Duration,
-    /// How long a source that was rolled out may be missing before that counts as its deletion.
+    /// Time to wait after the first change of a source: sources that are changed together arrive one by one, and each would
+    /// otherwise be a revision of its own that is written everywhere.
+    pub debounce: Duration,
+    /// Time for which a source that was rolled out may be missing before it counts as deleted.
     pub deletion_grace: Duration,
     /// Steps and limits of the rollouts.
     pub rollouts: Lanes<Rollout>,
@@ -145,19 +145,19 @@ impl Default for DirectSettings {
             signal_selector: Selector::default(),
             signals_per_second: NonZeroU32::MIN.saturating_add(9),
             resync: Duration::from_mins(10),
-            passes: 512,
-            handshakes: 128,
-            connected: 224,
+            max_concurrent_reconciles: 512,
+            max_handshakes: 128,
+            max_connections: 224,
             backoff: Backoff {
                 base: Duration::from_secs(5),
                 cap: Duration::from_mins(5),
             },
-            soon: Backoff {
+            progress_backoff: Backoff {
                 base: Duration::from_secs(2),
                 cap: Duration::from_secs(30),
             },
             statuses_per_second: NonZeroU32::MIN.saturating_add(99),
-            together: Duration::from_millis(200),
+            debounce: Duration::from_millis(200),
             deletion_grace: DELETION_GRACE,
             rollouts: Lanes {
                 configuration: Rollout::new(vec![Step::Percent(100)]),
@@ -177,35 +177,34 @@ impl Default for DirectSettings {
     }
 }
 
-/// Everything that direct mode needs.
+/// What the controller `direct` needs.
 #[derive(Clone)]
 pub struct DirectOptions {
-    /// The control plane.
+    /// Client of KCP.
     pub client: Client,
-    /// What may be set.
+    /// Settings.
     pub settings: DirectSettings,
-    /// From [`super::sources::watch`].
+    /// The sources, from [`super::sources::watch`].
     pub sources: Published,
-    /// Who the control plane is.
+    /// Salt of all hashes; it identifies KCP.
     pub salt: Salt,
-    /// The clients of runtimes.
+    /// Clients of runtimes.
     pub fleet: RuntimeClients,
-    /// What is installed.
+    /// Manifests of the webhook.
     pub installations: Installations,
-    /// Where health is reported.
+    /// Readiness checks of the process.
     pub readiness: Readiness,
-    /// Who writes Events.
+    /// Reporter of Kubernetes Events.
     pub reporter: Reporter,
-    /// What is counted.
+    /// Metrics of the controller.
     pub metrics: DirectMetrics,
-    /// What is counted of sources.
+    /// Metrics of the sources.
     pub source_metrics: SourceMetrics,
 }
 
-/// Keeps runtimes in step until the token is cancelled, and then stops at once: whoever leads next goes on from what is
-/// there.
+/// Synchronizes runtimes until the token is canceled, then stops immediately. The next leader continues from what is stored.
 ///
-/// What goes wrong is retried, counted and reported.
+/// Failures are retried, counted and reported.
 pub async fn run(options: DirectOptions, token: CancellationToken) {
     let events = events::Loop::new(options);
     tokio::select! {

@@ -77,7 +77,7 @@ impl ControlPlane {
     pub(crate) fn client(&self) -> Client {
         let requests = RequestMetrics::register(&mut Registry::default());
         let deadline = Deadline::new(Duration::from_secs(15));
-        component_base::client::over(self.service(), self.namespace, deadline, &requests)
+        component_base::client::with_transport(self.service(), self.namespace, deadline, &requests)
     }
 
     fn home(&self, plural: &str) -> &str {

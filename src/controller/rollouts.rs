@@ -1,7 +1,7 @@
-//! The objects of kind `RuntimeBootstrapperRollout`: what operators ask for, and the progress that the controller reports.
+//! The objects of kind `RuntimeBootstrapperRollout`: the requests of operators, and the progress that the controller reports.
 //!
 //! The controller creates each object and writes its status, at most once a second and only when it differs. Operators own the
-//! spec and the annotations. Not in here: what a rollout is (`policy::sync::rollout`).
+//! spec and the annotations. Not in here: how a rollout progresses (`policy::sync::rollout`).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use api::rollout::{
 use component_base::backoff::Backoff;
 use component_base::readiness::Readiness;
 use component_base::telemetry::error_chain;
-use component_base::watch::keep_watching;
+use component_base::watch::watch_with_backoff;
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -28,7 +28,7 @@ use tokio::time::sleep;
 /// Pause before a changed status is written, so that a burst of changes is one write.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// What is stored in one object.
+/// The relevant part of one object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stored {
     /// Whether an operator paused the rollout.
@@ -52,17 +52,17 @@ impl From<RuntimeBootstrapperRollout> for Stored {
     }
 }
 
-/// All objects by name, after each change; nothing before the first complete list. A deleted object pauses nothing.
+/// All objects by name, after each change; nothing before the first complete list. A deleted object does not pause a rollout.
 pub(crate) fn watch(
     client: &Client,
     namespace: &str,
     readiness: &Readiness,
 ) -> BoxStream<'static, BTreeMap<String, Stored>> {
     let api: Api<RuntimeBootstrapperRollout> = Api::namespaced(client.clone(), namespace);
-    let check = readiness.condition("rollout-watch");
+    let check = readiness.check("rollout-watch");
     let mut stored = BTreeMap::new();
     let mut listed = BTreeMap::new();
-    keep_watching(api, Config::default(), check)
+    watch_with_backoff(api, Config::default(), check)
         .filter_map(move |event| {
             let is_complete = match event {
                 Event::Init => {
@@ -92,8 +92,7 @@ pub(crate) fn watch(
         .boxed()
 }
 
-/// Creates the object if it does not exist, and writes its status whenever another one is sent. Ends when the sender is
-/// dropped.
+/// Creates the object if it does not exist, and writes each status that is sent. Returns when the sender is dropped.
 pub(crate) async fn publish(
     client: Client,
     namespace: String,

@@ -1,12 +1,12 @@
-//! The three sources on the control plane, watched by name and published together.
+//! The three sources on KCP, watched by name and published together.
 //!
 //! Invariants:
-//! - nothing is published before all three are known: half a picture would pass the other half for deleted;
-//! - a source that cannot be read keeps its last reading; one that no name is set for, or whose API is not served, is not
-//!   managed: none of them is ever taken for deleted;
-//! - the same content is published once, whatever happens to the metadata.
+//! - nothing is published before all three were observed: a source that is not known yet would count as deleted;
+//! - a source that cannot be read keeps its last content. A source without a configured name, or whose API is not served, is
+//!   unmanaged. Neither counts as deleted;
+//! - the same content is published once, also if the metadata changes.
 //!
-//! # Rights
+//! # Permissions
 //! ```yaml
 //! # Role in kcp-system, each by resourceNames (list and watch pass because of the field selector metadata.name)
 //! - apiGroups: [""]
@@ -24,7 +24,7 @@
 //!   resourceNames: [kube-system]
 //!   verbs: [get]
 //! ```
-//! Deliberately absent: what a content has to look like (`policy::sync::sources`) and what follows from it.
+//! Not in here: the validation of the content (`policy::sync::sources`) and what follows from it.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ use policy::sync::Salt;
 use policy::sync::sources::Sources;
 
 use self::objects::SecretObject;
-use self::publish::{Publisher, Told};
+use self::publish::{Publisher, SourceUpdate};
 
 mod control_plane;
 mod objects;
@@ -49,7 +49,7 @@ mod trust_bundle;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use control_plane::ask_salt;
+pub(crate) use control_plane::read_salt;
 pub use control_plane::salt;
 pub use policy::sync::sources::SourceNames;
 pub use publish::SourceMetrics;
@@ -58,22 +58,22 @@ pub(crate) use read::read;
 /// What the watches of the sources need.
 #[derive(Clone)]
 pub struct SourceOptions {
-    /// The control plane.
+    /// Client of KCP.
     pub client: Client,
-    /// What to look for.
+    /// Names of the three objects.
     pub names: SourceNames,
-    /// See [`salt`].
+    /// Salt of all hashes, see [`salt`].
     pub salt: Salt,
-    /// Where health is reported: one condition for each watch, and `sources` for the contents.
+    /// Readiness checks of the process: one for each watch, and `sources` for the contents.
     pub readiness: Readiness,
-    /// What is counted.
+    /// Metrics of the sources.
     pub metrics: SourceMetrics,
 }
 
-/// The sources as they are now; `None` until all three are known.
+/// The current sources; `None` until all three were observed.
 pub type Published = tokio::sync::watch::Receiver<Option<Arc<Sources>>>;
 
-/// The sources, and the future that watches them for ever. Nothing is asked before it is polled.
+/// The sources, and the future that watches them and never completes. No request is sent before it is polled.
 pub fn watch(options: SourceOptions) -> (Published, impl Future<Output = ()> + Send) {
     let SourceOptions {
         client,
@@ -82,7 +82,7 @@ pub fn watch(options: SourceOptions) -> (Published, impl Future<Output = ()> + S
         readiness,
         metrics,
     } = options;
-    let condition = readiness.condition("sources");
+    let condition = readiness.check("sources");
     let (publisher, receiver) = Publisher::new(salt, names.clone(), condition, metrics);
     let running = async move {
         tokio::join!(
@@ -101,11 +101,12 @@ async fn configuration(
     publisher: &Publisher,
 ) {
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), &names.namespace);
-    let condition = readiness.condition("source-configuration-watch");
+    let condition = readiness.check("source-configuration-watch");
     let objects = watch_object(api, &names.config_map, condition);
     pin_mut!(objects);
     while let Some(object) = objects.next().await {
-        publisher.take(|seen| seen.configuration = Some(Told::of(object.map(|it| it.data))));
+        publisher
+            .update(|seen| seen.configuration = Some(SourceUpdate::of(object.map(|it| it.data))));
     }
 }
 
@@ -116,14 +117,14 @@ async fn pull_secret(
     publisher: &Publisher,
 ) {
     let Some(name) = &names.pull_secret else {
-        return publisher.take(|seen| seen.pull_secret = Some(Told::Unmanaged));
+        return publisher.update(|seen| seen.pull_secret = Some(SourceUpdate::Unmanaged));
     };
     let api: Api<SecretObject> = Api::namespaced(client.clone(), &names.namespace);
-    let condition = readiness.condition("source-pull-secret-watch");
+    let condition = readiness.check("source-pull-secret-watch");
     let objects = watch_object(api, name, condition);
     pin_mut!(objects);
     while let Some(object) = objects.next().await {
-        publisher.take(|seen| seen.pull_secret = Some(Told::of(object)));
+        publisher.update(|seen| seen.pull_secret = Some(SourceUpdate::of(object)));
     }
 }
 
@@ -134,10 +135,10 @@ async fn bundle(
     publisher: &Publisher,
 ) {
     let Some(name) = &names.trust_bundle else {
-        return publisher.take(|seen| seen.trust_bundle = Some(Told::Unmanaged));
+        return publisher.update(|seen| seen.trust_bundle = Some(SourceUpdate::Unmanaged));
     };
-    let condition = readiness.condition("source-trust-bundle-watch");
+    let condition = readiness.check("source-trust-bundle-watch");
     condition.not_ready("first list not complete yet");
-    let tell = |told| publisher.take(|seen| seen.trust_bundle = Some(told));
-    trust_bundle::watch(client, name, &condition, tell).await;
+    let send = |update| publisher.update(|seen| seen.trust_bundle = Some(update));
+    trust_bundle::watch(client, name, &condition, send).await;
 }

@@ -1,12 +1,12 @@
-//! What the controller has to remember over its own end, in a ConfigMap of ours on the control plane.
+//! What the controller persists, in a ConfigMap on KCP.
 //!
 //! Invariants:
-//! - every write names the version that was read, so a leader that was deposed without knowing it writes nothing;
-//! - a ConfigMap that does not say it is ours is neither believed nor written;
-//! - a content that would not fit is not written at all: half a record would be believed.
+//! - every write names the resource version that was read, so a replica that lost leadership without noticing overwrites nothing;
+//! - a ConfigMap without the label of the controller is neither used nor written;
+//! - data that exceeds the limit is rejected, not truncated.
 //!
-//! # Rights
-//! A Role in the record's namespace:
+//! # Permissions
+//! A Role in the namespace of the ConfigMap:
 //! ```yaml
 //! - apiGroups: [""]
 //!   resources: [configmaps]
@@ -16,7 +16,7 @@
 //!   resources: [configmaps]
 //!   verbs: [create]       # cannot be limited to a name
 //! ```
-//! Deliberately absent: what a record says (`policy::sync`), caching and retries.
+//! Not in here: the meaning of the data (`policy::sync`), caching and retries.
 
 use std::collections::BTreeMap;
 
@@ -31,57 +31,58 @@ mod load;
 #[cfg(test)]
 mod tests;
 
-pub use load::{RecallError, Recalled, load};
+pub use load::{LoadError, LoadedState, load};
 
-/// What the record of the signal is called.
+/// Name of the state ConfigMap of the controller `signal`.
 pub const SIGNAL_STATE: &str = "rt-bootstrapper-signal-state";
 
-/// The label by which a record is ours; its value is [`CONTROLLER_FIELD_MANAGER`].
+/// The label of a state ConfigMap; its value is [`CONTROLLER_FIELD_MANAGER`].
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 
-/// What etcd takes is 1 MiB, metadata included; the rest is for what others attach to it.
-const LARGEST: usize = 900 * 1024;
+/// Maximum size of keys and values in bytes. The limit of etcd is 1 MiB, metadata included; the rest is for annotations and
+/// labels of other clients.
+const MAX_SIZE: usize = 900 * 1024;
 
-/// The data of a record.
+/// The data of a state ConfigMap.
 pub type Data = BTreeMap<String, String>;
 
-/// Why a record cannot be used.
+/// Why the state cannot be loaded or saved.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
-    /// Somebody else's ConfigMap has the name.
+    /// A ConfigMap of the name exists and does not belong to the controller.
     #[error("ConfigMap {name}: label {MANAGED_BY}={CONTROLLER_FIELD_MANAGER} is missing")]
-    Foreign {
-        /// The ConfigMap.
+    NotOwned {
+        /// Name of the ConfigMap.
         name: String,
     },
-    /// It would not fit into a ConfigMap.
-    #[error("state of {size} bytes exceeds {LARGEST} bytes")]
+    /// The data exceeds the limit of a ConfigMap.
+    #[error("state of {size} bytes exceeds {MAX_SIZE} bytes")]
     Oversized {
-        /// Of keys and values together.
+        /// Size of keys and values in bytes.
         size: usize,
     },
-    /// It is not as it was read any more.
+    /// Another client wrote the ConfigMap since it was read.
     #[error("conflict: state written by another client")]
     Changed,
-    /// Somebody deleted it since it was read; the next write creates it.
+    /// Another client deleted the ConfigMap since it was read. The next write creates it.
     #[error("state ConfigMap not found")]
     Deleted,
-    /// The API server did not do it.
+    /// The request failed.
     #[error("failed to access the state ConfigMap")]
     Unavailable(#[source] kube::Error),
 }
 
-/// One record. Not shared: who reads it writes it.
+/// One state ConfigMap. It has one user, which reads and writes it.
 pub struct StateStore {
     api: Api<ConfigMap>,
     name: String,
     namespace: String,
-    /// As it was read or written last, without its data; `None` while there is none.
+    /// The ConfigMap as it was read or written last, without its data; `None` if it does not exist.
     stored: Option<ConfigMap>,
 }
 
 impl StateStore {
-    /// Nothing is asked yet.
+    /// Creates the store. No request is sent.
     #[must_use]
     pub fn new(client: Client, namespace: &str, name: &str) -> Self {
         Self {
@@ -92,10 +93,10 @@ impl StateStore {
         }
     }
 
-    /// What the control plane holds now; `None` before the first write ever.
+    /// Reads the data from KCP; `None` if the ConfigMap does not exist.
     ///
     /// # Errors
-    /// [`StateError::Foreign`] and [`StateError::Unavailable`]. Neither means that there is none.
+    /// [`StateError::NotOwned`] and [`StateError::Unavailable`]. Neither means that the ConfigMap does not exist.
     pub async fn load(&mut self) -> Result<Option<Data>, StateError> {
         self.stored = None;
         let found = self.api.get_opt(&self.name).await;
@@ -105,7 +106,7 @@ impl StateStore {
         let labels = found.metadata.labels.as_ref();
         let manager = labels.and_then(|labels| labels.get(MANAGED_BY));
         if manager.is_none_or(|manager| manager != CONTROLLER_FIELD_MANAGER) {
-            return Err(StateError::Foreign {
+            return Err(StateError::NotOwned {
                 name: self.name.clone(),
             });
         }
@@ -114,17 +115,18 @@ impl StateStore {
         Ok(Some(data))
     }
 
-    /// Replaces the data, labels and annotations of others stay. Without a [`StateStore::load`] that found one, it is
-    /// created.
+    /// Replaces the data, and keeps labels and annotations of other clients. Creates the ConfigMap if the last
+    /// [`StateStore::load`] found none.
     ///
     /// # Errors
-    /// [`StateError::Changed`]: read it again and decide anew; the others leave the record as it was, as far as anybody knows.
+    /// After [`StateError::Changed`] the caller has to load and decide again. After the other errors the ConfigMap is presumably
+    /// unchanged.
     pub async fn save(&mut self, data: Data) -> Result<(), StateError> {
         let size = data
             .iter()
             .map(|(key, value)| key.len() + value.len())
             .sum();
-        if size > LARGEST {
+        if size > MAX_SIZE {
             return Err(StateError::Oversized { size });
         }
         let parameters = PostParams {
@@ -132,7 +134,11 @@ impl StateStore {
             ..PostParams::default()
         };
         let written = match &self.stored {
-            None => self.api.create(&parameters, &self.first(data)).await,
+            None => {
+                self.api
+                    .create(&parameters, &self.new_config_map(data))
+                    .await
+            }
             Some(stored) => {
                 let next = ConfigMap {
                     data: Some(data),
@@ -146,7 +152,7 @@ impl StateStore {
                 self.stored = Some(trimmed(written));
                 Ok(())
             }
-            // Created or written meanwhile.
+            // Created or written by another client.
             Err(kube::Error::Api(status)) if status.code == 409 => Err(StateError::Changed),
             Err(kube::Error::Api(status)) if status.code == 404 && self.stored.is_some() => {
                 self.stored = None;
@@ -156,7 +162,7 @@ impl StateStore {
         }
     }
 
-    /// For Events.
+    /// Reference to the ConfigMap, for Events.
     #[must_use]
     pub fn reference(&self) -> ObjectReference {
         self.stored.as_ref().map_or_else(
@@ -171,7 +177,7 @@ impl StateStore {
         )
     }
 
-    fn first(&self, data: Data) -> ConfigMap {
+    fn new_config_map(&self, data: Data) -> ConfigMap {
         let label = (MANAGED_BY.to_owned(), CONTROLLER_FIELD_MANAGER.to_owned());
         ConfigMap {
             metadata: ObjectMeta {
@@ -185,7 +191,7 @@ impl StateStore {
     }
 }
 
-/// Managed fields may not be sent back, and whoever asked for the data has it.
+/// Removes the data, which the caller has, and managed fields, which must not be sent back.
 fn trimmed(mut map: ConfigMap) -> ConfigMap {
     map.metadata.managed_fields = None;
     map.data = None;

@@ -1,22 +1,22 @@
-//! What should be on a runtime, what is there, and what to do about the difference.
+//! Decisions about runtimes: the desired objects, the difference to the live ones, and the actions that remove it.
 //!
-//! [`sources`] are read and understood once a change, [`desired`] is computed once for all runtimes, [`plan`] compares it
-//! with what one runtime holds, [`status`] says what came of it. [`signal`] is the interim mode, in which today's manager
-//! does the writing. [`rollout`] says which runtimes may start with a revision, [`scheduler`] when each is reconciled.
+//! [`sources`] are validated once for each change, [`desired`] is computed once for all runtimes, [`plan`] compares it with the
+//! objects of one runtime, [`status`] describes the result. [`signal`] is the mode in which KIM writes. [`rollout`] decides which
+//! runtimes may start with a revision, [`scheduler`] when each is reconciled.
 //!
-//! Invariants: a source that is absent for ever, unreadable or invalid yields no action on its object; nothing is written
-//! while the identity of the runtime is in doubt; a plan computed after its own effect is empty.
-//! Deliberately absent: requests, clocks, queues and records (all in `controller`).
+//! Invariants: a source that never existed, cannot be read or is invalid leads to no action on its object; nothing is written
+//! while the identity of the runtime is not verified; a plan that is computed after its own effect is empty.
+//! Not in here: requests, clocks and stored state (all in `controller`).
 
 pub mod compatibility;
 pub mod content;
 pub mod desired;
-mod differs;
-pub mod fields;
+mod diff;
+pub mod history;
 pub mod identity;
 pub mod inventory;
-pub mod known;
 mod lane;
+pub mod managed_fields;
 pub mod manifests;
 pub mod observed;
 pub mod plan;
@@ -31,10 +31,10 @@ pub mod target;
 mod tests;
 
 pub use content::{Hash, Salt};
-pub use differs::differing_fields;
+pub use diff::differing_fields;
 pub use lane::{Lane, Lanes};
 
-/// One of the three objects that are kept in step.
+/// One of the three objects that are synchronized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SourceKind {
     /// The Secret with the credentials of private registries.
@@ -49,7 +49,7 @@ impl SourceKind {
     /// All three, in the order in which they are written: the document comes after what it requires.
     pub const ALL: [Self; 3] = [Self::PullSecret, Self::TrustBundle, Self::Configuration];
 
-    /// The name in records, statuses and metrics.
+    /// The name in stored state, statuses and metrics.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

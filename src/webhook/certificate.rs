@@ -140,7 +140,7 @@ impl Certificates {
     pub async fn run(&self, tls: TlsHandle, readiness: &Readiness) {
         let server = CertificateServer {
             tls,
-            condition: readiness.condition("certificate"),
+            condition: readiness.check("certificate"),
             metrics: self.metrics.clone(),
             settings: Arc::clone(&self.settings),
             active: None,
@@ -151,12 +151,12 @@ impl Certificates {
             if let Some(directory) = &self.files {
                 self.watch_files(directory).await;
             } else {
-                let synced = readiness.condition("certificate-watch");
+                let synced = readiness.check("certificate-watch");
                 self.watch_secret(synced).await;
             }
         };
         tokio::join!(
-            self.watch_entry(readiness.condition("webhook-configuration-watch")),
+            self.watch_entry(readiness.check("webhook-configuration-watch")),
             observe_certificate,
             server.run(certificate, entry),
         );

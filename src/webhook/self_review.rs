@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use api::names::WEBHOOK_PATH;
 use axum::body::Bytes;
-use component_base::readiness::Condition;
+use component_base::readiness::ReadinessCheck;
 use component_base::telemetry::error_chain;
 use http::header::{CONTENT_TYPE, HOST};
 use http::{Request, StatusCode, Uri};
@@ -44,7 +44,7 @@ struct Probe<'a> {
 
 /// Sends reviews until there is a valid answer. Then it stays ready: what may fail later (an expired certificate, a lost
 /// watch) has a condition of its own, and a false alarm here would make every replica unready at once.
-pub async fn until_answered(port: u16, certificates: &Certificates, condition: &Condition) {
+pub async fn until_answered(port: u16, certificates: &Certificates, condition: &ReadinessCheck) {
     condition.not_ready("no response to the self-review yet");
     let probe = Probe {
         port,

@@ -94,7 +94,7 @@ impl Watches {
 /// Reports when configuration, pull Secret and trust bundle are not of one revision: as a readiness detail, a metric, and
 /// a log line at begin and end. The process stays ready, because a revision is active all the same.
 async fn report_mismatch(watches: &Watches) {
-    let condition = watches.readiness.condition("configuration-version");
+    let condition = watches.readiness.check("configuration-version");
     let mut changes = watches.snapshots.changes();
     let mut logged = false;
     loop {

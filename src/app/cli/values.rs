@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use component_base::listen::everywhere;
+use component_base::listen::unspecified_address;
 use component_base::telemetry::{Filter, TelemetryError};
 use jiff::SignedDuration;
 use policy::image::Reference;
@@ -107,7 +107,7 @@ pub(crate) fn log_filter(text: &str) -> Result<String, TelemetryError> {
 /// Where to listen: `:PORT` or `PORT` is all addresses of both families.
 pub(crate) fn bind_address(text: &str) -> Result<SocketAddr, ValueError> {
     match text.strip_prefix(':').unwrap_or(text).parse() {
-        Ok(port) => Ok(everywhere(port)),
+        Ok(port) => Ok(unspecified_address(port)),
         Err(_) => text.parse().map_err(|_| ValueError::Address),
     }
 }

@@ -212,8 +212,8 @@ impl Parts<'_> {
     /// Ready while there is a certificate to serve with; what else is wrong is a remark, since reviews are answered and
     /// events kept all the same.
     async fn keep_readiness(&self) {
-        let certificate = self.readiness.condition("certificate");
-        let spool = self.readiness.condition("spool");
+        let certificate = self.readiness.check("certificate");
+        let spool = self.readiness.check("spool");
         let tls = self.certificates.tls();
         let mut looks = interval(LOOK);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -126,7 +126,7 @@ impl Parts<'_> {
 
     /// Becomes ready with an answer to a review to itself; ends with the process.
     async fn review_self(&self, certificates: &Certificates, port: u16, ended: CancellationToken) {
-        let condition = self.readiness.condition("self-review");
+        let condition = self.readiness.check("self-review");
         self_review::until_answered(port, certificates, &condition).await;
         ended.cancelled().await;
     }

@@ -42,7 +42,7 @@ async fn health_says_ok_whatever_readiness_says() {
 #[tokio::test]
 async fn readiness_follows_its_conditions_at_once() {
     let readiness = Readiness::default();
-    let config = readiness.condition("config");
+    let config = readiness.check("config");
     let router = health_router(readiness.clone());
     let ready = async || ask(router.clone(), "GET", "/readyz").await;
 

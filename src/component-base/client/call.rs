@@ -1,18 +1,17 @@
-//! Resource and kind of response of a request to an API server, read from its HTTP form.
+//! The resource of a request to an API server, and whether its response is a stream.
 //!
-//! Invariant: total, and bounded: the resource is the plural (and subresource) in the path and never holds a name, a namespace
-//! or a group.
+//! Invariant: the resource is the bounded plural (with subresource) of the path, never a name, a namespace or a group.
 
 use http::Request;
 
-/// Longest plural with its subresource, in bytes; a longer one counts as `other`.
+/// Longest plural with its subresource, in bytes; a longer one is reported as `other`.
 const LONGEST_RESOURCE: usize = 63;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Call {
-    /// `pods`, `pods/eviction`; `discovery` and `other` for a path without a resource.
+    /// Such as `pods` or `pods/eviction`; `discovery` or `other` for a path without a resource.
     pub(super) resource: String,
-    /// Whether the body of the response has no end by design: a watch, or followed logs.
+    /// Whether the body of the response is a stream without an end: a watch, or followed logs.
     pub(super) streams: bool,
 }
 
@@ -38,7 +37,7 @@ fn resource(path: &str) -> String {
 
 fn in_group(segments: &[&str]) -> String {
     match segments {
-        // These two are subresources of a namespace and not resources in it.
+        // Subresources of a Namespace, not resources in it.
         ["namespaces", _, sub @ ("status" | "finalize")] => named(&format!("namespaces/{sub}")),
         ["namespaces", _, rest @ ..] if !rest.is_empty() => in_namespace(rest),
         _ => in_namespace(segments),

@@ -1,9 +1,8 @@
-//! A deadline for every answer.
+//! A deadline for every request.
 //!
-//! An ordinary call must be answered in full, body included, or it ends with
-//! [`DeadlineExceeded`]. A call that streams by design (a watch) must only *begin* to be answered
-//! in time: an API server sends the head of a watch at once, and kube's watcher guards what comes
-//! after it, but not the head. Invariant: no call can hang for ever.
+//! A request fails with [`DeadlineExceeded`] unless the complete response arrives in time. For a stream (a watch) the
+//! deadline applies to the head only: an API server sends the head of a watch at once, and kube's watcher has timeouts
+//! for the body, but not for the head. Invariant: no request waits without a limit.
 
 use std::error::Error;
 use std::task::{Context, Poll};
@@ -20,19 +19,18 @@ use tower::{BoxError, Layer, Service};
 
 use super::Call;
 
-/// For the head of a streamed answer. Generous, because a server may hold back a watch until its
-/// cache has caught up.
-pub(crate) const STREAM_HEAD: Duration = Duration::from_secs(30);
+/// Time limit of the head of a stream, at least. An API server may delay a watch until its cache is up to date.
+pub(crate) const STREAM_HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The body of an answer, gathered or still arriving.
-pub type AnswerBody = UnsyncBoxBody<Bytes, BoxError>;
+/// The body of a response, complete or a stream.
+pub type ResponseBody = UnsyncBoxBody<Bytes, BoxError>;
 
-/// The layer: how long an ordinary call may take.
+/// The layer with the time limit of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deadline(Duration);
 
 impl Deadline {
-    /// Each call gets this long.
+    /// A layer with this limit for each request.
     #[must_use]
     pub const fn new(limit: Duration) -> Self {
         Self(limit)
@@ -50,7 +48,7 @@ impl<S> Layer<S> for Deadline {
     }
 }
 
-/// The API server did not answer in time.
+/// The API server did not respond in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no complete response within {limit:?}")]
 pub struct DeadlineExceeded {
@@ -68,13 +66,13 @@ impl DeadlineExceeded {
         matches!(error, kube::Error::Service(inner) if Self::caused(inner.as_ref()))
     }
 
-    /// A connection that was not made in time arrives inside the pool's own error.
+    /// A timeout while connecting is a source of the connection pool's error.
     pub(super) fn caused(error: &(dyn Error + 'static)) -> bool {
         error.is::<Self>() || error.source().is_some_and(Self::caused)
     }
 }
 
-/// See [`Deadline`].
+/// The service of [`Deadline`].
 #[derive(Clone, Debug)]
 pub struct DeadlineService<S> {
     inner: S,
@@ -89,9 +87,9 @@ where
     B: HttpBody<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    type Response = Response<AnswerBody>;
+    type Response = Response<ResponseBody>;
     type Error = BoxError;
-    type Future = BoxFuture<'static, Result<Response<AnswerBody>, BoxError>>;
+    type Future = BoxFuture<'static, Result<Response<ResponseBody>, BoxError>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         self.inner.poll_ready(context).map_err(Into::into)
@@ -107,7 +105,7 @@ where
                 Ok(answer.map(|body| body.map_err(Into::into).boxed_unsync()))
             };
             if streams {
-                within(STREAM_HEAD.max(ordinary), head).await
+                within(STREAM_HEAD_TIMEOUT.max(ordinary), head).await
             } else {
                 within(ordinary, async { complete(head.await?).await }).await
             }
@@ -115,8 +113,8 @@ where
     }
 }
 
-/// kube reads the whole body before it parses it, so gathering it here costs nothing more.
-async fn complete(answer: Response<AnswerBody>) -> Result<Response<AnswerBody>, BoxError> {
+/// Reads the complete body. kube would do so, too, before it parses it.
+async fn complete(answer: Response<ResponseBody>) -> Result<Response<ResponseBody>, BoxError> {
     let (head, body) = answer.into_parts();
     let body = Full::new(body.collect().await?.to_bytes());
     let body = body.map_err(|never| match never {}).boxed_unsync();

@@ -1,7 +1,7 @@
-//! A count of every request that leaves for an API server.
+//! A counter of all requests to an API server.
 //!
-//! Invariant: each request is counted exactly once, also when its caller stops waiting, so that
-//! "no API call was made" can be read from the metric.
+//! Invariant: each request is counted exactly once, also when its caller stops waiting, so that the metric shows
+//! whether requests were sent.
 
 use std::task::{Context, Poll};
 
@@ -30,7 +30,7 @@ struct Labels {
 }
 
 impl RequestMetrics {
-    /// Counters that the registry shows.
+    /// Registers the counters.
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
         let requests = Self::default();
@@ -49,24 +49,24 @@ impl RequestMetrics {
 }
 
 impl<S> Layer<S> for RequestMetrics {
-    type Service = Metered<S>;
+    type Service = RequestMetricsService<S>;
 
-    fn layer(&self, inner: S) -> Metered<S> {
-        Metered {
+    fn layer(&self, inner: S) -> RequestMetricsService<S> {
+        RequestMetricsService {
             inner,
             requests: self.clone(),
         }
     }
 }
 
-/// See [`RequestMetrics`].
+/// The service of [`RequestMetrics`].
 #[derive(Clone, Debug)]
-pub struct Metered<S> {
+pub struct RequestMetricsService<S> {
     inner: S,
     requests: RequestMetrics,
 }
 
-impl<S, Q, A> Service<Request<Q>> for Metered<S>
+impl<S, Q, A> Service<Request<Q>> for RequestMetricsService<S>
 where
     S: Service<Request<Q>, Response = Response<A>>,
     S::Future: Send + 'static,
@@ -81,44 +81,44 @@ where
     }
 
     fn call(&mut self, request: Request<Q>) -> Self::Future {
-        let pending = Pending {
+        let inflight = InflightRequest {
             requests: self.requests.clone(),
             call: Call::of(&request),
             method: request.method().to_string(),
             code: NO_RESPONSE.to_owned(),
         };
-        let answer = self.inner.call(request);
+        let response = self.inner.call(request);
         Box::pin(async move {
-            let answer = answer.await.map_err(Into::into);
-            pending.ended(code(&answer));
-            answer
+            let response = response.await.map_err(Into::into);
+            inflight.ended(code(&response));
+            response
         })
     }
 }
 
-fn code<A>(answer: &Result<Response<A>, BoxError>) -> String {
-    let code = answer.as_ref().map(Response::status);
+fn code<A>(response: &Result<Response<A>, BoxError>) -> String {
+    let code = response.as_ref().map(Response::status);
     code.map_or_else(|_| NO_RESPONSE.to_owned(), |code| code.as_str().to_owned())
 }
 
 /// The code of a request without a response, as in client-go.
 const NO_RESPONSE: &str = "<error>";
 
-/// A request under way; counted when it is dropped, however that comes.
-struct Pending {
+/// A request in flight, which is counted when it is dropped.
+struct InflightRequest {
     requests: RequestMetrics,
     call: Call,
     method: String,
     code: String,
 }
 
-impl Pending {
+impl InflightRequest {
     fn ended(mut self, code: String) {
         self.code = code;
     }
 }
 
-impl Drop for Pending {
+impl Drop for InflightRequest {
     fn drop(&mut self) {
         let labels = Labels {
             method: std::mem::take(&mut self.method),

@@ -196,7 +196,10 @@ fn slow_body(delay: Duration) -> (Registry, Client) {
         ))))
     });
     let deadline = Deadline::new(Duration::from_secs(10));
-    (registry, over(transport, "default", deadline, &requests))
+    (
+        registry,
+        with_transport(transport, "default", deadline, &requests),
+    )
 }
 
 async fn read(client: &Client, uri: &str) -> kube::Result<Bytes> {
@@ -227,11 +230,14 @@ async fn even_a_watch_must_begin() {
     let silent = tower::service_fn(async |_: Request<Body>| {
         std::future::pending::<Result<Response<Body>, BoxError>>().await
     });
-    let client = over(silent, "default", Deadline::new(SHORT), &requests);
+    let client = with_transport(silent, "default", Deadline::new(SHORT), &requests);
     let began = tokio::time::Instant::now();
     let error = read(&client, "/api/v1/pods?watch=true").await.unwrap_err();
     assert!(DeadlineExceeded::is(&error), "{error:?}");
-    assert_eq!(began.elapsed().as_secs(), deadline::STREAM_HEAD.as_secs());
+    assert_eq!(
+        began.elapsed().as_secs(),
+        deadline::STREAM_HEAD_TIMEOUT.as_secs()
+    );
     assert_eq!(
         counted(&registry),
         ["{code=\"<error>\",method=\"GET\",resource=\"pods\"} 1"]
@@ -246,7 +252,7 @@ async fn a_request_that_nobody_waits_for_is_counted_too() {
         ASKED.store(true, Ordering::SeqCst);
         std::future::pending::<Result<Response<Body>, BoxError>>().await
     });
-    let client = over(silent, "default", Deadline::new(TIMEOUT), &requests);
+    let client = with_transport(silent, "default", Deadline::new(TIMEOUT), &requests);
     {
         let mut call = pin!(read(&client, "/api/v1/pods"));
         while !ASKED.load(Ordering::SeqCst) {

@@ -1,7 +1,7 @@
-//! The calls that an election is made of.
+//! The requests of a leader election.
 //!
-//! Invariant: one look and at most one write an attempt, and every attempt ends within half a
-//! renewal period, whatever the client's own timeout is.
+//! Invariant: one attempt sends at most one read and one write, and ends within half a renewal interval, whatever the
+//! timeout of the client is.
 
 use std::time::Duration;
 
@@ -22,30 +22,30 @@ pub(super) struct Candidate {
     name: String,
     identity: Identity,
     timing: LeaseTiming,
-    /// What the next write is based on. `None`: look first.
+    /// The Lease that the next write is based on; `None` if it has to be read first.
     base: Option<Lease>,
     observed: Option<Observed>,
     failing: bool,
 }
 
-/// The outcome of one attempt.
-enum Standing {
-    /// Ours; work is safe until then.
-    Leads(Instant),
-    /// Somebody else's, for at least this long unless it is released.
-    Follows(Duration),
-    /// Our write was based on a record that has changed since.
-    Contested,
-    /// The API server gave no usable answer.
+/// The result of an attempt.
+enum LeadershipState {
+    /// This process is the leader; work is safe until then.
+    Leader(Instant),
+    /// Another process is the leader, for at most this long unless it renews or releases the Lease.
+    Follower(Duration),
+    /// The write was based on an outdated Lease.
+    Conflict,
+    /// The API server returned no usable response.
     Unknown,
 }
 
-/// Why a term ended although nobody asked for it.
+/// Why leadership was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lost {
-    /// Somebody else holds it.
+pub(super) enum LeadershipLost {
+    /// Another process holds the Lease.
     Taken,
-    /// It could not be renewed in time.
+    /// The Lease was not renewed in time.
     Unrenewed,
 }
 
@@ -68,19 +68,18 @@ impl Candidate {
         }
     }
 
-    /// Waits for the lease. Gives the instant until which work is safe, or `None` at shutdown.
+    /// Waits until this process is the leader. Returns the instant until which work is safe, or `None` at shutdown.
     pub(super) async fn campaign(&mut self, shutdown: &CancellationToken) -> Option<Instant> {
         let mut failures = 0;
         while !shutdown.is_cancelled() {
-            // Not cancelled by the shutdown: a write under way may win the lease, and then it
-            // must be released.
+            // The shutdown does not cancel an attempt: its write may acquire the Lease, which must be released then.
             let pause = match self.attempt().await {
-                Standing::Leads(fence) => return Some(fence),
-                Standing::Follows(at_most) => {
+                LeadershipState::Leader(fence) => return Some(fence),
+                LeadershipState::Follower(at_most) => {
                     failures = 0;
                     spread(self.timing.renew_every, fastrand::u64(..)).min(at_most)
                 }
-                Standing::Contested | Standing::Unknown => {
+                LeadershipState::Conflict | LeadershipState::Unknown => {
                     failures += 1;
                     self.retry_pause(failures, self.timing.renew_every)
                 }
@@ -90,28 +89,28 @@ impl Candidate {
         None
     }
 
-    /// Renews when it is time to. Gives the next instant until which work is safe.
-    pub(super) async fn renew(&mut self, fence: Instant) -> Result<Instant, Lost> {
+    /// Waits for the renewal interval and renews the Lease. Returns the next instant until which work is safe.
+    pub(super) async fn renew(&mut self, fence: Instant) -> Result<Instant, LeadershipLost> {
         timeout_at(fence, async {
             let mut failures = 0;
             sleep(spread(self.timing.renew_every, fastrand::u64(..))).await;
             loop {
                 match self.attempt().await {
-                    Standing::Leads(fence) => return Ok(fence),
-                    Standing::Follows(_) => return Err(Lost::Taken),
-                    Standing::Contested | Standing::Unknown => failures += 1,
+                    LeadershipState::Leader(fence) => return Ok(fence),
+                    LeadershipState::Follower(_) => return Err(LeadershipLost::Taken),
+                    LeadershipState::Conflict | LeadershipState::Unknown => failures += 1,
                 }
-                // Often enough for several attempts before the fence.
+                // Short enough for several attempts before the fence.
                 sleep(self.retry_pause(failures, self.timing.renew_every / 5)).await;
             }
         })
         .await
-        .unwrap_or(Err(Lost::Unrenewed))
+        .unwrap_or(Err(LeadershipLost::Unrenewed))
     }
 
-    /// Lets a successor in at once. Failing is harmless: the lease expires.
+    /// Releases the Lease, so that a successor acquires it at once. A failure does no harm, since the Lease expires.
     pub(super) async fn release(&mut self) {
-        // A renewal that was cancelled under way may have written: then the first try conflicts.
+        // A renewal that was canceled may have been written; then the first attempt returns a conflict.
         for _ in 0..2 {
             let released = timeout(self.timing.attempt(), self.try_release()).await;
             match released {
@@ -159,27 +158,27 @@ impl Candidate {
         Ok(())
     }
 
-    async fn attempt(&mut self) -> Standing {
+    async fn attempt(&mut self) -> LeadershipState {
         let answer = timeout(self.timing.attempt(), self.try_attempt()).await;
         let error = match answer {
-            Ok(Ok(standing)) => {
+            Ok(Ok(state)) => {
                 if std::mem::take(&mut self.failing) {
                     tracing::info!(lease = self.name, "lease renewal recovered");
                 }
-                return standing;
+                return state;
             }
             Ok(Err(error)) => error_chain(&error),
-            Err(_) => format!("no answer within {:?}", self.timing.attempt()),
+            Err(_) => format!("no response within {:?}", self.timing.attempt()),
         };
-        // Whether a write that failed has happened all the same is not known.
+        // It is unknown whether the failed write took effect.
         self.base = None;
         if !std::mem::replace(&mut self.failing, true) {
             tracing::warn!(lease = self.name, error, "failed to renew lease");
         }
-        Standing::Unknown
+        LeadershipState::Unknown
     }
 
-    async fn try_attempt(&mut self) -> kube::Result<Standing> {
+    async fn try_attempt(&mut self) -> kube::Result<LeadershipState> {
         if self.base.is_none() {
             let found = self.leases.get_opt(&self.name).await?;
             self.observe(found);
@@ -190,12 +189,12 @@ impl Candidate {
             self.identity.as_str(),
             self.timing.duration,
         );
-        // Before the write is sent: others count from when they see it, which is later.
+        // Taken before the write is sent: other replicas count from the time at which they observe it, which is later.
         let fence = Instant::now() + self.timing.fence();
         let written = match action {
             Action::Wait(at_most) => {
                 self.base = None;
-                return Ok(Standing::Follows(at_most));
+                return Ok(LeadershipState::Follower(at_most));
             }
             Action::Create => {
                 self.leases
@@ -211,11 +210,11 @@ impl Candidate {
         match written {
             Ok(lease) => {
                 self.observe(Some(lease));
-                Ok(Standing::Leads(fence))
+                Ok(LeadershipState::Leader(fence))
             }
             Err(error) if is_conflict(&error) => {
                 self.base = None;
-                Ok(Standing::Contested)
+                Ok(LeadershipState::Conflict)
             }
             Err(error) => Err(error),
         }

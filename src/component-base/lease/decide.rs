@@ -1,4 +1,4 @@
-//! What to do about a lease: a function of what was seen, the time, and who we are.
+//! The decision of a leader election: a function of the observed Lease, the time and the local identity.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use k8s_openapi::api::coordination::v1::LeaseSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use tokio::time::Instant;
 
-/// A record, and since when it is known to be as it is.
+/// A Lease, and since when it has been observed unchanged.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Observed {
     spec: LeaseSpec,
@@ -14,7 +14,7 @@ pub(super) struct Observed {
 }
 
 impl Observed {
-    /// What is known after another look. A record that is still the same keeps its age.
+    /// The state after another read. An unchanged Lease keeps its time.
     pub(super) fn again(earlier: Option<Self>, spec: LeaseSpec, now: Instant) -> Self {
         match earlier {
             Some(earlier) if earlier.spec == spec => earlier,
@@ -25,7 +25,7 @@ impl Observed {
         }
     }
 
-    /// Who holds it. An empty name is nobody: client-go releases so.
+    /// The holder. An empty name means that the Lease is released, as in client-go.
     pub(super) fn holder(&self) -> Option<&str> {
         let holder = self.spec.holder_identity.as_deref();
         holder.filter(|name| !name.is_empty())
@@ -34,17 +34,17 @@ impl Observed {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
-    /// There is no record.
+    /// The Lease does not exist.
     Create,
-    /// It is ours.
+    /// This process holds the Lease.
     Renew,
-    /// It is nobody's any more.
+    /// The Lease is released or expired.
     Take,
-    /// It is somebody's; without a change it may be taken after this long.
+    /// Another process holds the Lease; it expires after this long unless it changes.
     Wait(Duration),
 }
 
-/// `default_duration` stands in for a record that does not say how long it lasts.
+/// Decides what to do. `default_duration` is used for a Lease without a duration.
 pub(super) fn step(
     observed: Option<&Observed>,
     now: Instant,
@@ -72,7 +72,7 @@ pub(super) fn step(
     }
 }
 
-/// The record to write. `wall_clock` is for human readers only.
+/// The specification to write. `wall_clock` is informational.
 pub(super) fn claim(
     previous: Option<&LeaseSpec>,
     me: &str,
@@ -80,19 +80,19 @@ pub(super) fn claim(
     wall_clock: jiff::Timestamp,
 ) -> LeaseSpec {
     let previous = previous.cloned().unwrap_or_default();
-    let was_ours = previous.holder_identity.as_deref() == Some(me);
+    let was_holder = previous.holder_identity.as_deref() == Some(me);
     let transitions = previous.lease_transitions.unwrap_or(0);
     let now = MicroTime(wall_clock);
     LeaseSpec {
         holder_identity: Some(me.to_owned()),
-        // Rounded up: a longer lease delays a successor, a shorter one makes two leaders.
+        // Rounded up: a longer Lease delays a successor, a shorter one could allow two leaders.
         lease_duration_seconds: i32::try_from(whole_seconds(duration)).ok(),
         acquire_time: match previous.acquire_time {
-            Some(time) if was_ours => Some(time),
+            Some(time) if was_holder => Some(time),
             _ => Some(now.clone()),
         },
         renew_time: Some(now),
-        lease_transitions: Some(if was_ours {
+        lease_transitions: Some(if was_holder {
             transitions
         } else {
             transitions.saturating_add(1)

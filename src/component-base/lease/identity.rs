@@ -1,40 +1,40 @@
-//! Names of processes in leases.
+//! Identities of the participants in a leader election.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::str::FromStr;
 
-/// Length limit of the host's part of a generated name, in bytes.
+/// Maximum length of the host name in a generated identity, in bytes.
 const HOST_LIMIT: usize = 63;
 
-/// Length limit of a name, in bytes: that of an Event's `reportingInstance`.
+/// Maximum length of an identity, in bytes: that of an Event's `reportingInstance`.
 const LIMIT: usize = 128;
 
-/// The name of a process in a lease, which tells it apart from every other one that may ask for the lease.
+/// The unique identity of a process in a leader election.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity(String);
 
-/// The text cannot name a process.
+/// The text is not a valid identity.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not a valid identity: expected 1 to 128 printable ASCII characters without blanks")]
+#[error("not a valid identity: expected 1 to 128 printable ASCII characters without spaces")]
 pub struct IdentityError;
 
 impl Identity {
-    /// A name that no other process has: the host's name and 64 random bits, much as client-go makes it.
+    /// A unique identity: the host name and 64 random bits, similar to client-go.
     ///
-    /// For processes outside Pods, where a restarted process has no claim to what an earlier one held. A Pod has a name that
-    /// is unique already.
+    /// For processes outside Pods, where a restarted process does not continue with the Lease of the previous one. The
+    /// name of a Pod is unique already.
     #[must_use]
     pub fn random() -> Self {
         let system = rustix::system::uname();
         let host = system.nodename().to_string_lossy();
         let mut host: String = host.chars().filter(char::is_ascii_graphic).collect();
         host.truncate(HOST_LIMIT);
-        // Keyed by the operating system.
+        // `RandomState` has keys from the operating system.
         let suffix = RandomState::new().hash_one(std::process::id());
         Self(format!("{host}_{suffix:016x}"))
     }
 
-    /// As text.
+    /// The identity as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

@@ -1,94 +1,94 @@
-//! One term of office: from an election to its end.
+//! A term of leadership: from an election to its end.
 
 use tokio::task::JoinError;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::candidate::{Candidate, Lost};
+use super::candidate::{Candidate, LeadershipLost};
 
-/// Work under way, and until when it is safe.
-pub(super) struct Term {
+/// The running work, and the instant until which it is safe.
+pub(super) struct LeadershipTerm {
     fence: Instant,
     token: CancellationToken,
     task: AbortOnDropHandle<()>,
 }
 
 #[derive(Debug)]
-pub(super) enum End {
+pub(super) enum TermEnd {
     Shutdown,
-    Lost(Lost),
+    Lost(LeadershipLost),
     Work(Result<(), JoinError>),
 }
 
-impl End {
+impl TermEnd {
     pub(super) fn reason(&self) -> &'static str {
         match self {
             Self::Shutdown => "shutdown",
-            Self::Lost(Lost::Taken) => "lease taken by another",
-            Self::Lost(Lost::Unrenewed) => "lease not renewed in time",
-            Self::Work(Ok(())) => "work ended by itself",
+            Self::Lost(LeadershipLost::Taken) => "lease taken by another",
+            Self::Lost(LeadershipLost::Unrenewed) => "lease not renewed in time",
+            Self::Work(Ok(())) => "work returned",
             Self::Work(Err(_)) => "work panicked",
         }
     }
 
-    pub(super) fn gives_others_a_turn(&self) -> bool {
+    pub(super) fn lets_another_replica_lead(&self) -> bool {
         matches!(self, Self::Work(_))
     }
 }
 
-impl Term {
+impl LeadershipTerm {
     pub(super) fn begin<W, F>(fence: Instant, work: &mut W) -> Self
     where
         W: FnMut(CancellationToken) -> F,
         F: Future<Output = ()> + Send + 'static,
     {
         let token = CancellationToken::new();
-        // A task of its own, so that busy work cannot keep the renewals from being sent.
+        // In its own task, so that busy work does not delay renewals.
         let task = AbortOnDropHandle::new(tokio::spawn(work(token.clone())));
         Self { fence, token, task }
     }
 
-    /// Renews until the term ends, and ends the work.
+    /// Renews the Lease until the term ends, and ends the work.
     pub(super) async fn run(
         mut self,
         candidate: &mut Candidate,
         shutdown: &CancellationToken,
-        resigned: impl FnOnce(),
-    ) -> End {
+        on_end: impl FnOnce(),
+    ) -> TermEnd {
         let end = self.serve(candidate, shutdown).await;
         self.token.cancel();
-        resigned();
+        on_end();
         let Self {
             fence, mut task, ..
         } = self;
         match end {
-            End::Lost(_) => {
+            TermEnd::Lost(_) => {
                 task.abort();
-                // Waits for the abort, not for the work: two terms must not overlap.
+                // Waits until the task is aborted: two terms must not overlap.
                 (&mut task).await.ok();
             }
-            End::Shutdown => {
+            TermEnd::Shutdown => {
                 if timeout_at(fence, &mut task).await.is_err() {
                     task.abort();
                     (&mut task).await.ok();
                 }
                 candidate.release().await;
             }
-            End::Work(_) => candidate.release().await,
+            TermEnd::Work(_) => candidate.release().await,
         }
         end
     }
 
-    async fn serve(&mut self, candidate: &mut Candidate, shutdown: &CancellationToken) -> End {
+    async fn serve(&mut self, candidate: &mut Candidate, shutdown: &CancellationToken) -> TermEnd {
         loop {
             tokio::select! {
                 biased;
-                () = shutdown.cancelled() => return End::Shutdown,
-                ended = &mut self.task => return End::Work(ended),
+                () = shutdown.cancelled() => return TermEnd::Shutdown,
+                ended = &mut self.task => return TermEnd::Work(ended),
                 renewed = candidate.renew(self.fence) => match renewed {
                     Ok(fence) => self.fence = fence,
-                    Err(lost) => return End::Lost(lost),
+                    Err(lost) => return TermEnd::Lost(lost),
                 },
             }
         }

@@ -1,7 +1,7 @@
-//! Memory, processor time, open files and start time of this process, from procfs at each scrape.
+//! Memory, CPU time, open files and start time of this process, from procfs at each scrape.
 //!
-//! Invariant: a figure that cannot be read is left out, never reported as zero. Deliberately
-//! absent: other platforms than Linux, where every figure is simply missing.
+//! Invariant: a value that cannot be read is omitted, never reported as zero. On systems other than Linux all values
+//! are omitted.
 
 use std::fmt;
 use std::fs;
@@ -13,11 +13,11 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
 
-/// Clock ticks a second in procfs. The kernel keeps USER_HZ at 100 on every architecture that
-/// our images are built for, whatever its own timer frequency is (proc(5), time(7)).
+/// Clock ticks per second in procfs. The kernel keeps USER_HZ at 100 on every architecture that images are built for,
+/// whatever its timer frequency is (proc(5), time(7)).
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// Reads the figures at each scrape.
+/// Reads the values at each scrape.
 #[derive(Debug)]
 pub(super) struct ProcessCollector {
     procfs: PathBuf,
@@ -33,12 +33,12 @@ impl ProcessCollector {
 
 impl Collector for ProcessCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let Figures {
+        let ProcessStats {
             resident_bytes,
             cpu_seconds,
             open_files,
             start_seconds,
-        } = Figures::read(&self.procfs);
+        } = ProcessStats::read(&self.procfs);
         let encoder = &mut encoder;
         if let Some(bytes) = resident_bytes {
             let help = "Resident memory size in bytes";
@@ -87,17 +87,17 @@ fn write(
 }
 
 #[derive(Debug, PartialEq)]
-struct Figures {
+struct ProcessStats {
     resident_bytes: Option<u64>,
     cpu_seconds: Option<f64>,
     open_files: Option<u64>,
     start_seconds: Option<f64>,
 }
 
-impl Figures {
+impl ProcessStats {
     fn read(procfs: &Path) -> Self {
         let text = |path: &str| fs::read_to_string(procfs.join(path)).unwrap_or_default();
-        let times = Times::parse(&text("self/stat"));
+        let times = CpuTimes::parse(&text("self/stat"));
         Self {
             resident_bytes: resident_bytes(&text("self/status")),
             cpu_seconds: times.as_ref().map(|times| times.cpu_seconds),
@@ -111,7 +111,7 @@ impl Figures {
     }
 }
 
-/// `VmRSS` of `/proc/self/status`, which is in KiB and so needs no page size.
+/// `VmRSS` of `/proc/self/status`, which is in KiB, so that the page size is not needed.
 fn resident_bytes(status: &str) -> Option<u64> {
     let value = status
         .lines()
@@ -120,25 +120,25 @@ fn resident_bytes(status: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// `btime` of `/proc/stat`: when the machine booted.
+/// `btime` of `/proc/stat`: the boot time, in seconds since the epoch.
 fn boot_seconds(stat: &str) -> Option<f64> {
     let value = stat.lines().find_map(|line| line.strip_prefix("btime "))?;
     value.trim().parse().ok()
 }
 
 #[derive(Debug, PartialEq)]
-struct Times {
+struct CpuTimes {
     cpu_seconds: f64,
     start_after_boot_seconds: f64,
 }
 
-impl Times {
-    /// From `/proc/self/stat`. The second field is the program's name in parentheses and may
-    /// hold spaces and parentheses itself, so the fields are counted from its last `)`.
+impl CpuTimes {
+    /// Parses `/proc/self/stat`. The second field is the program's name in parentheses, which may contain spaces and
+    /// parentheses, so fields are counted from the last `)`.
     fn parse(stat: &str) -> Option<Self> {
         let (_, fields) = stat.rsplit_once(')')?;
         let fields: Vec<&str> = fields.split_ascii_whitespace().collect();
-        // Numbered from 1 in proc(5); `fields` begins with number 3.
+        // Fields are numbered from 1 in proc(5); `fields` starts with number 3.
         let ticks = |number: usize| fields.get(number - 3)?.parse::<f64>().ok();
         Some(Self {
             cpu_seconds: (ticks(14)? + ticks(15)?) / TICKS_PER_SECOND,
@@ -171,18 +171,18 @@ mod tests {
         let stat = format!(
             "42 {name} S 1 42 42 0 -1 4194304 900 0 3 0 250 50 0 0 20 0 4 0 360000 1 2 3\n"
         );
-        let expected = Times {
+        let expected = CpuTimes {
             cpu_seconds: 3.0,
             start_after_boot_seconds: 3_600.0,
         };
-        assert_eq!(Times::parse(&stat), Some(expected));
+        assert_eq!(CpuTimes::parse(&stat), Some(expected));
     }
 
     #[rstest]
     #[case::empty("")]
     #[case::short("42 (app) S 1 2")]
     fn unreadable_times_are_missing(#[case] stat: &str) {
-        assert_eq!(Times::parse(stat), None);
+        assert_eq!(CpuTimes::parse(stat), None);
     }
 
     #[test]
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn figures_of_this_process_are_plausible() {
-        let figures = Figures::read(Path::new("/proc"));
+        let figures = ProcessStats::read(Path::new("/proc"));
         assert!(figures.resident_bytes.unwrap() > 500_000);
         assert!(figures.cpu_seconds.unwrap() >= 0.0);
         assert!(figures.open_files.unwrap() >= 3);
@@ -208,12 +208,12 @@ mod tests {
 
     #[test]
     fn a_machine_without_procfs_reports_nothing() {
-        let nothing = Figures {
+        let nothing = ProcessStats {
             resident_bytes: None,
             cpu_seconds: None,
             open_files: None,
             start_seconds: None,
         };
-        assert_eq!(Figures::read(Path::new("/nowhere")), nothing);
+        assert_eq!(ProcessStats::read(Path::new("/nowhere")), nothing);
     }
 }

@@ -1,4 +1,4 @@
-//! One event as one JSON object.
+//! Log events as JSON objects.
 
 use std::error::Error;
 use std::fmt;
@@ -13,7 +13,7 @@ use tracing_subscriber::registry::{LookupSpan, SpanRef};
 
 use super::error_chain;
 
-/// Writes events; spans must have been formatted by [`JsonFields`].
+/// Formats events; requires spans that are formatted by [`JsonFields`].
 pub(super) struct JsonLines;
 
 #[derive(Serialize)]

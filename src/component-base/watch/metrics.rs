@@ -1,4 +1,4 @@
-//! The metric of watches that fail.
+//! The metric of failing watches.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
@@ -7,8 +7,8 @@ use prometheus_client::registry::Registry;
 
 /// `<prefix>_watch_failing{watch}`. Clones share it.
 ///
-/// `watch` is the name of the readiness condition of the watch. The value is 1 from a failed request or stream until the API
-/// server answers again, and 0 otherwise. A watch of the leader is 0 on replicas that do not lead.
+/// `watch` is the name of the readiness check of the watch. The value is 1 from a failed request or stream until the
+/// API server responds again, otherwise 0. The watches of the leader are 0 on other replicas.
 #[derive(Clone, Debug, Default)]
 pub struct WatchMetrics(Family<Labels, Gauge>);
 
@@ -18,7 +18,7 @@ struct Labels {
 }
 
 impl WatchMetrics {
-    /// A gauge that the registry shows.
+    /// Registers the gauge.
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();

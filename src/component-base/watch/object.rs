@@ -1,4 +1,4 @@
-//! A watch on one object, by name.
+//! A watch of one object, by name.
 
 use std::fmt::Debug;
 use std::future::ready;
@@ -8,23 +8,24 @@ use kube::runtime::watcher::{Config, Event};
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 
-use super::keep_watching;
-use crate::readiness::Condition;
+use super::watch_with_backoff;
+use crate::readiness::ReadinessCheck;
 
-/// Yields the object once the first list is complete and after each event, `None` while it does not exist. Never ends.
+/// Returns the object once the first list is complete and after each event; `None` while it does not exist. The stream
+/// does not end.
 pub fn watch_object<K>(
     api: Api<K>,
     name: &str,
-    condition: Condition,
+    check: ReadinessCheck,
 ) -> impl Stream<Item = Option<K>> + Send + use<K>
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
     let config = Config::default().fields(&format!("metadata.name={name}"));
-    states(keep_watching(api, config, condition))
+    states(watch_with_backoff(api, config, check))
 }
 
-/// A list that fails half-way is followed by another `Init`; the object stays as it was until a list is complete.
+/// A list that fails is followed by another `Init`; the object is kept until a list is complete.
 fn states<K>(events: impl Stream<Item = Event<K>>) -> impl Stream<Item = Option<K>> {
     let mut listed = None;
     events.filter_map(move |event| {

@@ -24,8 +24,8 @@ fn metered(
     metrics: WatchMetrics,
 ) -> (Readiness, BoxStream<'static, Event<ConfigMap>>) {
     let readiness = Readiness::new(metrics);
-    let condition = readiness.condition("config watch");
-    let stream = keep_watching(
+    let condition = readiness.check("config watch");
+    let stream = watch_with_backoff(
         Api::namespaced(server.client(), "n"),
         watcher::Config::default(),
         condition,
@@ -128,7 +128,7 @@ async fn a_watch_that_is_merely_silent_after_a_failure_works() {
             .is_err()
     );
     assert!(readiness.report().1.contains("failing since"));
-    assert!(timeout(QUIET, stream.next()).await.is_err());
+    assert!(timeout(RECOVERY_TIMEOUT, stream.next()).await.is_err());
     assert_eq!(readiness.report().1, "config watch: ready\n");
 }
 
@@ -151,13 +151,13 @@ async fn an_expired_version_lists_anew() {
 async fn a_stream_that_ends_is_begun_again() {
     let readiness = Readiness::default();
     let begin = || stream::iter([Ok(Event::<ConfigMap>::Init), Ok(Event::InitDone)]).boxed();
-    let mut keeper = Keeper {
+    let mut supervisor = WatchSupervisor {
         events: begin(),
         begin,
-        health: Health::new(readiness.condition("w")),
+        health: WatchHealth::new(readiness.check("w")),
     };
     for expected in ["init", "init-done", "init", "init-done"] {
-        assert_eq!(name(&keeper.next().await), expected);
+        assert_eq!(name(&supervisor.next().await), expected);
     }
 }
 
@@ -192,7 +192,7 @@ async fn a_dropped_watch_leaves_neither_a_condition_nor_a_failure() {
     let _failing = server.fault("list configmaps").status(500);
     let metrics = WatchMetrics::default();
     let (readiness, mut stream) = metered(&server, metrics.clone());
-    readiness.condition("other").ready();
+    readiness.check("other").ready();
     take(&mut stream, 2).await;
     assert!(!readiness.is_ready());
     drop(stream);

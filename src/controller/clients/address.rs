@@ -1,8 +1,8 @@
-//! Which addresses the API server of a runtime may have.
+//! Addresses that the API server of a runtime may have.
 //!
-//! Invariant: the addresses that were checked are the addresses that are connected to; a name is resolved at most once
-//! for a connection. A name with one refused address is refused as a whole: no API server has such a name, an attacker
-//! may. Private networks are allowed, since API servers are there.
+//! Invariant: exactly the addresses that were checked are connected to; a name is resolved at most once per connection.
+//! A name with one forbidden address is rejected: the name of an API server has none, that of an attacker may. Private
+//! networks are allowed, since API servers are in them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -12,7 +12,7 @@ use super::ClientOptions;
 use super::error::{AddressError, CallError, TransportError};
 use super::resolver::Resolver;
 
-/// The addresses of a server, as many as are worth trying.
+/// Resolves a server to at most [`MAX_ADDRESSES`] permitted addresses.
 pub(super) async fn resolve(
     server: &Server,
     options: &ClientOptions,
@@ -36,8 +36,8 @@ pub(super) async fn resolve(
         .collect())
 }
 
-/// Refuses the name of the control plane. Its addresses are not looked up: the load balancers of Gardener serve many
-/// clusters at one address, and tell them apart by name.
+/// Rejects the host name of KCP. Its addresses are not compared: the load balancers of Gardener serve many clusters at
+/// one address, by name.
 fn check_name(host: &str, options: &ClientOptions) -> Result<(), AddressError> {
     let host = host.trim_end_matches('.');
     let is_control_plane = |it: &str| it.eq_ignore_ascii_case(host);
@@ -71,36 +71,36 @@ pub(super) fn check(address: IpAddr, options: &ClientOptions) -> Result<(), Addr
 }
 
 fn permits_4(address: Ipv4Addr) -> bool {
-    // 0/8 is "this host" to Linux; metadata services of AWS, Azure, GCP and most others are link-local.
-    let nowhere = is_zero(address) || address.is_broadcast() || address.is_multicast();
-    !nowhere && !address.is_link_local() && !METADATA_4.contains(&address)
+    // 0/8 is "this host" in Linux; the metadata services of AWS, Azure, GCP and most other providers are link-local.
+    let is_unroutable = is_zero(address) || address.is_broadcast() || address.is_multicast();
+    !is_unroutable && !address.is_link_local() && !METADATA_4.contains(&address)
 }
 
 fn permits_6(address: Ipv6Addr) -> bool {
-    let nowhere = address.is_unspecified() || address.is_multicast();
-    !nowhere && !address.is_unicast_link_local() && !METADATA_6.contains(&address)
+    let is_unroutable = address.is_unspecified() || address.is_multicast();
+    !is_unroutable && !address.is_unicast_link_local() && !METADATA_6.contains(&address)
 }
 
 fn is_zero(address: Ipv4Addr) -> bool {
     address.octets()[0] == 0
 }
 
-/// Where packets to an address may arrive: the address itself, or the IPv4 addresses that translators and tunnels read
+/// Addresses that packets may be sent to: the address itself, or the IPv4 addresses that translators and tunnels derive
 /// from an IPv6 address.
 fn targets(address: IpAddr) -> Vec<IpAddr> {
     let IpAddr::V6(address) = address else {
         return vec![address];
     };
     let octets = address.octets();
-    let at = |places: [usize; 4]| Ipv4Addr::from(places.map(|it| octets[it]));
+    let at = |indexes: [usize; 4]| Ipv4Addr::from(indexes.map(|it| octets[it]));
     let found = match address.segments() {
         // Mapped, translated, compatible, NAT64.
         [0, 0, 0, 0, 0, 0xffff, ..]
         | [0, 0, 0, 0, 0xffff, 0, ..]
         | [0, 0, 0, 0, 0, 0, 1..=0xffff, _]
         | [0x64, 0xff9b, 0, 0, 0, 0, ..] => vec![at(NAT64_96)],
-        // NAT64 for local use: each network chooses one of these forms, so all of them count. Bytes that another form
-        // leaves empty are 0/8.
+        // NAT64 for local use: each network uses one of these forms, so all of them are checked. Bytes that another
+        // form does not use are 0/8.
         [0x64, 0xff9b, 1, ..] => {
             let forms = [NAT64_48, NAT64_56, NAT64_64, NAT64_96].map(at);
             let found: Vec<_> = forms.into_iter().filter(|it| !is_zero(*it)).collect();
@@ -122,10 +122,10 @@ fn targets(address: IpAddr) -> Vec<IpAddr> {
     found.into_iter().map(IpAddr::V4).collect()
 }
 
-/// Trying more than these would only divide the time for connecting into useless pieces.
+/// With more addresses the time per address would be too short for connecting.
 const MAX_ADDRESSES: usize = 4;
 
-/// The places of an IPv4 address behind a prefix of so many bits (RFC 6052, 2.2).
+/// Bytes of an IPv4 address after a prefix of this number of bits (RFC 6052, 2.2).
 const NAT64_48: [usize; 4] = [6, 7, 9, 10];
 const NAT64_56: [usize; 4] = [7, 9, 10, 11];
 const NAT64_64: [usize; 4] = [9, 10, 11, 12];

@@ -1,7 +1,7 @@
 //! Bodies of requests.
 //!
-//! Invariants: an object that many runtimes get is serialized once and its bytes are shared; bytes are dropped after the
-//! object, and zeroized, since the object may be a Secret.
+//! Invariants: an object that is sent to many runtimes is serialized once and its bytes are shared; bytes are dropped
+//! after the object, and zeroized, since the object may be a Secret.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -10,18 +10,19 @@ use bytes::Bytes;
 use serde_json::Value;
 use zeroize::Zeroizing;
 
-/// The bytes of objects that others hold too: sources and manifests, a few dozen at a time.
+/// The bytes of objects that have other owners, too: sources and manifests, a few dozen.
 #[derive(Default)]
 pub(super) struct Bodies(pub(super) Mutex<Vec<(Weak<Value>, Bytes)>>);
 
 impl Bodies {
-    /// The bytes of an object. Those of an object that only the caller holds are not kept: no other runtime gets it.
+    /// The bytes of an object. They are not cached if the caller is the only owner, since no other runtime gets the
+    /// object.
     pub(super) fn serialize(&self, object: &Arc<Value>) -> Bytes {
         if Arc::strong_count(object) == 1 {
             return serialize(object);
         }
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // As long as an entry exists, no other object can have the address of its own.
+        // While an entry exists, no other object can have the same address.
         kept.retain(|(known, _)| known.strong_count() > 0);
         let known = kept
             .iter()
@@ -35,18 +36,18 @@ impl Bodies {
     }
 }
 
-/// A value as JSON, which is zeroized when it is dropped.
+/// A value as JSON, zeroized when it is dropped.
 pub(super) fn serialize(value: &Value) -> Bytes {
     let mut length = Length(0);
     let mut bytes = Zeroizing::new(Vec::new());
-    // Neither writer fails. With capacity for all of it: growing would leave copies behind.
+    // Neither writer fails. The capacity is reserved, since growing would leave copies in memory.
     let _ = serde_json::to_writer(&mut length, value);
     bytes.reserve_exact(length.0);
     let _ = serde_json::to_writer(&mut *bytes, value);
     Bytes::from_owner(bytes)
 }
 
-/// Counts what is written.
+/// Counts bytes.
 struct Length(usize);
 
 impl io::Write for Length {

@@ -1,8 +1,8 @@
 //! One connection to one API server, from the TLS session to its end.
 //!
-//! Invariants: a connection ends when its [`super::Remote`] is dropped, at the latest [`CLOSE_TIMEOUT`] after, unless a
-//! request is under way on it; a connection that its server retires carries the requests under way to their end.
-//! Deliberately absent: reconnecting, which [`super::Remote`] decides.
+//! Invariants: a connection ends at most [`CLOSE_TIMEOUT`] after its [`super::Remote`] is dropped, unless a request is
+//! in flight; a connection that the server shuts down gracefully completes the requests in flight. Not in here:
+//! reconnecting, see [`super::Remote`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,19 +29,19 @@ pub(super) struct Connection {
     in_use: InUse,
 }
 
-/// Keeps a connection open; the last clone closes it.
+/// A guard that keeps a connection open; dropping the last clone closes it.
 pub(super) type InUse = Arc<DropGuard>;
 
-/// What sends requests, by the protocol agreed on.
+/// The sender of requests, by protocol.
 enum Sender {
-    /// One request after the other.
+    /// Requests one after the other.
     Http1(http1::SendRequest<Full<Bytes>>),
-    /// Requests side by side.
+    /// Concurrent requests.
     Http2(http2::SendRequest<Full<Bytes>>),
 }
 
 impl Connection {
-    /// Starts HTTP on a TLS session, as ALPN agreed.
+    /// Starts HTTP on a TLS session, with the protocol that ALPN selected.
     pub(super) async fn establish(
         stream: TlsStream<TcpStream>,
         metrics: &ClientMetrics,
@@ -59,13 +59,13 @@ impl Connection {
         Ok(Self { sender, in_use })
     }
 
-    /// Whether requests go side by side.
+    /// Whether requests can be concurrent.
     pub(super) fn is_http2(&self) -> bool {
         matches!(self.sender, Sender::Http2(_))
     }
 
-    /// Waits until a request can be sent; `false` if none can, as the server closed or retired the connection. Nothing
-    /// was sent then, so that opening another connection is not a retry.
+    /// Waits until a request can be sent; `false` if the server has closed the connection or is shutting it down.
+    /// Nothing was sent then, so that a request on another connection is not a retry.
     pub(super) async fn is_ready(&mut self) -> bool {
         match &mut self.sender {
             Sender::Http1(sender) => sender.ready().await.is_ok(),
@@ -73,7 +73,7 @@ impl Connection {
         }
     }
 
-    /// Sends a request. The connection stays open as long as the second value lives.
+    /// Sends a request. The connection is open as long as the second value exists.
     pub(super) fn send(
         &mut self,
         request: Request<Full<Bytes>>,
@@ -89,7 +89,7 @@ impl Connection {
     }
 }
 
-/// The tasks that drive one connection, and the means to end them.
+/// The tasks that drive one connection.
 #[derive(Clone, Default)]
 struct Tasks {
     tracker: TaskTracker,
@@ -97,7 +97,7 @@ struct Tasks {
 }
 
 impl Tasks {
-    /// Waits for the end of the connection, and ends it when it is closing and its peer does not read.
+    /// Waits for the end of the connection; after it is closed, aborts it if the peer does not read.
     async fn finish(self, closing: CancellationToken) {
         self.tracker.close();
         tokio::select! {
@@ -116,7 +116,7 @@ where
 {
     fn execute(&self, future: F) {
         use tokio_util::future::FutureExt as _;
-        // A wrapper type: an `async` block would hold the future several times over, and every request has one.
+        // A wrapper type, since an `async` block would contain the future several times, for every request.
         let kill = self.kill.clone();
         self.tracker
             .spawn(future.with_cancellation_token_owned(kill));
@@ -151,12 +151,11 @@ async fn handshake(stream: TlsStream<TcpStream>, tasks: &Tasks) -> Result<Sender
     }
 }
 
-/// Longer than a round trip around the world, short enough that a dead peer costs nothing.
+/// Longer than any network round trip, and short enough for an unresponsive peer.
 pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The largest headers of a response, in bytes; API servers need one kilobyte.
+/// Maximum size of the headers of a response, in bytes; API servers need one kilobyte.
 const MAX_HEADERS: u32 = 32 << 10;
 
-/// How much of a body a server may send before it is read, in bytes. With less, a long list would need more round trips
-/// than its request has time for.
+/// Flow-control window, in bytes. With less, a long list would need more round trips than the timeout allows.
 const READ_AHEAD: u32 = 256 << 10;

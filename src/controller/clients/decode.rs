@@ -1,41 +1,42 @@
-//! The JSON of a response, without the parts that its reader does not need.
+//! Decoding of responses, without the field ownership that the caller does not need.
 //!
-//! The ownership of fields (`metadata.managedFields`) is most of what an API server returns of an object, and as a tree of
-//! maps many times as large as the text. Invariant: everything else is read as it was sent. Deliberately absent: the
-//! meaning of any of it.
+//! `metadata.managedFields` is most of what an API server returns of an object, and as a tree of maps many times as
+//! large as the text. Invariant: everything else is returned as it was sent.
 
 use std::borrow::Cow;
 use std::fmt;
 
-use policy::sync::fields::Manager;
+use policy::sync::managed_fields::Manager;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
 use super::error::CallError;
 
-/// How much of the ownership of fields is read.
+/// How much of `metadata.managedFields` is decoded.
 #[derive(Clone, Copy, Debug)]
-pub enum Owners {
-    /// As sent.
-    Whole,
-    /// As sent where such a manager owns something; elsewhere only the names of the owners.
-    With(fn(Manager<'_>) -> bool),
+pub enum ManagedFields {
+    /// Everything.
+    All,
+    /// Everything where a matching manager owns a field; otherwise without `fieldsV1`.
+    IfOwnedBy(fn(Manager<'_>) -> bool),
 }
 
-/// Reads an object, or a list of them.
-pub(super) fn read(body: &[u8], owners: Owners) -> Result<Value, CallError> {
-    let keeps = match owners {
-        Owners::Whole => true,
-        // Of another shape than expected: its reader reports that.
-        Owners::With(is_meant) => parse::<Head<'_>>(body).map_or(true, |it| it.has(is_meant)),
+/// Decodes an object, or a list of objects.
+pub(super) fn read(body: &[u8], extent: ManagedFields) -> Result<Value, CallError> {
+    let is_complete = match extent {
+        ManagedFields::All => true,
+        // A response of another structure is reported by its consumer.
+        ManagedFields::IfOwnedBy(matches) => {
+            parse::<Head<'_>>(body).map_or(true, |it| it.has(matches))
+        }
     };
-    if keeps {
+    if is_complete {
         return parse(body);
     }
     let mut reader = serde_json::Deserializer::from_slice(body);
     let value = Part::Object.deserialize(&mut reader);
-    // The error of the reader could quote the body.
+    // The error of the parser could quote the body.
     let value = value.map_err(|_| CallError::NotJson)?;
     reader.end().map_err(|_| CallError::NotJson)?;
     Ok(value)
@@ -50,7 +51,7 @@ fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, CallError> {
     serde_json::from_slice(body).map_err(|_| CallError::NotJson)
 }
 
-/// The names of the owners. What has another shape has no owner.
+/// The field managers. A response of another structure has none.
 #[derive(Deserialize)]
 struct Head<'a> {
     #[serde(borrow, default)]
@@ -69,11 +70,11 @@ struct Item<'a> {
 #[serde(rename_all = "camelCase")]
 struct Metadata<'a> {
     #[serde(borrow, default)]
-    managed_fields: Vec<Owner<'a>>,
+    managed_fields: Vec<ManagerEntry<'a>>,
 }
 
 #[derive(Deserialize)]
-struct Owner<'a> {
+struct ManagerEntry<'a> {
     #[serde(borrow, default)]
     manager: Cow<'a, str>,
     #[serde(borrow, default)]
@@ -83,13 +84,13 @@ struct Owner<'a> {
 }
 
 impl Head<'_> {
-    fn has(&self, is_meant: fn(Manager<'_>) -> bool) -> bool {
+    fn has(&self, matches: fn(Manager<'_>) -> bool) -> bool {
         let items = self.items.iter().map(|it| &it.metadata);
         items
             .chain([&self.metadata])
             .flat_map(|it| &it.managed_fields)
             .any(|it| {
-                is_meant(Manager {
+                matches(Manager {
                     name: &it.manager,
                     operation: &it.operation,
                     subresource: &it.subresource,
@@ -98,25 +99,25 @@ impl Head<'_> {
     }
 }
 
-/// The place of a value in a response.
+/// The position of a value in a response.
 #[derive(Clone, Copy)]
 enum Part {
     Object,
     Items,
     Metadata,
-    Owners,
-    Owner,
+    ManagedFields,
+    ManagerEntry,
     Rest,
 }
 
 impl Part {
-    /// The place of the value of a key; `None` if it is left out.
+    /// The position of the value of a key; `None` if it is skipped.
     fn of(self, key: &str) -> Option<Self> {
         match (self, key) {
             (Self::Object, "items") => Some(Self::Items),
             (Self::Object, "metadata") => Some(Self::Metadata),
-            (Self::Metadata, "managedFields") => Some(Self::Owners),
-            (Self::Owner, "fieldsV1") => None,
+            (Self::Metadata, "managedFields") => Some(Self::ManagedFields),
+            (Self::ManagerEntry, "fieldsV1") => None,
             _ => Some(Self::Rest),
         }
     }
@@ -124,7 +125,7 @@ impl Part {
     fn element(self) -> Self {
         match self {
             Self::Items => Self::Object,
-            Self::Owners => Self::Owner,
+            Self::ManagedFields => Self::ManagerEntry,
             _ => Self::Rest,
         }
     }
@@ -172,7 +173,7 @@ impl<'de> Visitor<'de> for Reader {
         Ok(Value::Array(list))
     }
 
-    // An object or a list was expected; the reader of the result reports anything else.
+    // An object or a list is expected; the consumer reports anything else.
     fn visit_str<E>(self, text: &str) -> Result<Value, E> {
         Ok(text.into())
     }

@@ -1,7 +1,7 @@
-//! From the server of a kubeconfig to a TLS session.
+//! Opens TLS sessions to API servers.
 //!
-//! Invariant: no proxy, no system roots, no second lookup of the name between the check of an address and its use.
-//! Deliberately absent: the time limit, which the caller sets over all of it, and any memory of which address worked.
+//! Invariant: no proxy, no system roots, no second lookup of the name between the check of an address and its use. Not
+//! in here: the time limit, which the caller sets, and a cache of addresses that worked.
 
 use std::io;
 use std::net::SocketAddr;
@@ -20,7 +20,7 @@ use super::error::{CallError, TransportError};
 use super::tls::HTTP_2;
 use super::{Shared, address};
 
-/// One API server, and the identity of the client there.
+/// An API server, and the credentials of the client.
 pub(super) struct Target {
     pub(super) server: Server,
     pub(super) server_name: ServerName<'static>,
@@ -28,7 +28,7 @@ pub(super) struct Target {
     pub(super) authorization: Option<HeaderValue>,
 }
 
-/// Opens a session, over the first address that accepts a connection.
+/// Opens a TLS session, over the first address that accepts a connection.
 pub(super) async fn dial(
     target: &Target,
     shared: &Shared,
@@ -48,16 +48,17 @@ pub(super) async fn dial(
     Ok(stream)
 }
 
-/// Connects to the first address that accepts. `timeout` is the caller's limit for all of them; each gets its share.
+/// Connects to the first address that accepts. `timeout` is the caller's limit for all of them; each gets an equal
+/// share.
 async fn connect(addresses: &[SocketAddr], timeout: Duration) -> io::Result<TcpStream> {
     let share = timeout / u32::try_from(addresses.len()).unwrap_or(u32::MAX).max(1);
     let mut failure = io::Error::from(io::ErrorKind::NotFound);
     for (left, address) in (0..addresses.len()).rev().zip(addresses) {
-        // The last has the rest of the caller's time, so that the caller reports the timeout.
+        // The last address has the rest of the time, so that the caller reports the timeout.
         let limit = if left == 0 { Duration::MAX } else { share };
         match tokio::time::timeout(limit, TcpStream::connect(address)).await {
             Ok(Ok(stream)) => {
-                // Requests are small and each waits for its response: Nagle's algorithm could only delay them.
+                // Requests are small and each waits for its response, so Nagle's algorithm would only delay them.
                 stream.set_nodelay(true)?;
                 return Ok(stream);
             }

@@ -1,8 +1,8 @@
-//! Why a client of a runtime cannot be created, and why a request failed.
+//! Errors of clients of runtimes.
 //!
-//! Invariant: an error contains no text of a response and nothing of a kubeconfig. What an API server writes is reduced to
-//! its machine-readable reason and the names of fields, both bounded. Deliberately absent: retries; an error only says
-//! whether one makes sense, and when.
+//! Invariant: an error contains no text of a response and nothing of a kubeconfig. The response of an API server is
+//! reduced to its machine-readable reason and the names of fields, both bounded. Not in here: retries; an error only
+//! says whether and when a retry is useful.
 
 use std::io;
 use std::time::Duration;
@@ -11,51 +11,51 @@ use http::header::InvalidHeaderValue;
 
 use super::reason::Reason;
 
-/// Why a kubeconfig cannot be used. Only another kubeconfig helps.
+/// Why a kubeconfig cannot be used. It has to be replaced.
 #[derive(Debug, thiserror::Error)]
 pub enum AccessError {
-    /// A certificate of the authority cannot be a trust anchor.
-    #[error("the TLS library refuses the certificate authority")]
+    /// A CA certificate cannot be a trust anchor.
+    #[error("certificate authority rejected by the TLS library")]
     Authority(#[source] rustls::Error),
-    /// Key and certificate are not a pair, or of a kind that the TLS library does not support.
-    #[error("the TLS library refuses the client certificate and its key")]
+    /// Key and certificate do not match, or are not supported by the TLS library.
+    #[error("client certificate or key rejected by the TLS library")]
     Identity(#[source] rustls::Error),
-    /// The token cannot be the value of a header.
+    /// The token is not a valid header value.
     #[error("token: not a valid header value")]
     Token(#[source] InvalidHeaderValue),
-    /// The cryptography of the process lacks what TLS 1.2 and 1.3 need.
+    /// The cryptographic provider does not support TLS 1.2 and 1.3.
     #[error("the TLS library cannot be configured")]
     Provider(#[source] rustls::Error),
 }
 
-/// Why a request failed. Whether a write without a response took effect is unknown.
+/// Why a request failed. It is unknown whether a write without a response took effect.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
-    /// No connection, or it was closed before the response was complete.
+    /// The connection failed, or was closed before the response was complete.
     #[error("connection failed")]
     Unreachable(#[source] TransportError),
-    /// The address is one that no runtime may have.
+    /// A runtime must not have this address.
     #[error("server")]
     AddressRefused(#[source] AddressError),
-    /// Connecting or the response took too long.
+    /// No connection or no complete response in time.
     #[error("{0} within {1:?}")]
     TimedOut(Phase, Duration),
-    /// No TLS session: the certificate of the server or that of the client was rejected.
+    /// The TLS handshake failed: the certificate of the server or of the client was rejected.
     #[error("TLS")]
     Tls(#[source] TlsError),
-    /// 429.
+    /// Status 429.
     #[error("API server returned 429")]
     Throttled {
-        /// What `Retry-After` says.
+        /// The value of `Retry-After`.
         retry_after: Option<Duration>,
     },
-    /// 409.
+    /// Status 409.
     #[error("API server returned 409 ({reason})")]
     Conflict {
         /// The reason of the API server.
         reason: Reason,
     },
-    /// Another 3xx or 4xx: redirects are never followed.
+    /// Another status 3xx or 4xx; redirects are not followed.
     #[error("API server returned {status} ({reason})")]
     Refused {
         /// The HTTP status.
@@ -63,81 +63,81 @@ pub enum CallError {
         /// The reason of the API server.
         reason: Reason,
     },
-    /// 5xx, or a status that HTTP does not define.
+    /// Status 5xx, or one that HTTP does not define.
     #[error("API server returned {status}")]
     Server {
         /// The HTTP status.
         status: u16,
-        /// What `Retry-After` says.
+        /// The value of `Retry-After`.
         retry_after: Option<Duration>,
     },
     /// The response is larger than [`super::MAX_BODY`].
     #[error("response of the API server exceeds {} bytes", super::MAX_BODY)]
     Oversized,
-    /// A success whose body is not JSON.
+    /// The body of a successful response is not JSON.
     #[error("response of the API server is not JSON")]
     NotJson,
-    /// The path cannot be that of a request.
+    /// The path is not valid in a request.
     #[error("not a valid request path")]
     InvalidPath,
 }
 
-/// How a connection failed.
+/// Why a connection failed.
 #[derive(Debug, thiserror::Error)]
 pub enum TransportError {
-    /// The name does not resolve.
+    /// The host name cannot be resolved.
     #[error("host name cannot be resolved")]
     Name(#[source] io::Error),
-    /// TCP or the bytes below TLS.
+    /// TCP failed, or the stream below TLS.
     #[error("TCP connection failed")]
     Connection(#[source] io::Error),
-    /// HTTP: reset, closed too early, or not HTTP.
+    /// HTTP failed: reset, closed too early, or not HTTP.
     #[error("HTTP exchange aborted")]
     Exchange(#[source] hyper::Error),
 }
 
-/// Why no runtime may have an address.
+/// Why a runtime must not have an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
-    /// It belongs to this machine, to its network, to a metadata service, or to no machine.
+    /// A loopback, link-local, metadata, multicast or unspecified address.
     #[error("loopback, link-local and metadata addresses are not allowed")]
     Special,
-    /// It belongs to the API server of the control plane.
-    #[error("the API server of the control plane is not allowed")]
+    /// The address of the API server of KCP.
+    #[error("the API server of KCP is not allowed")]
     ControlPlane,
 }
 
 /// What took too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Name, TCP, TLS and HTTP set-up.
+    /// Name resolution, TCP, TLS and HTTP handshake.
     Connecting,
     /// From sending the request to the last byte of the response.
     Answering,
 }
 
-/// Why there is no TLS session.
+/// Why the TLS handshake failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TlsError {
-    /// Not issued by the kubeconfig's authority.
+    /// The server's certificate is not issued by the CA of the kubeconfig.
     #[error("certificate of the API server is not issued by the CA of the kubeconfig")]
     UnknownIssuer,
-    /// It has expired.
+    /// The server's certificate has expired.
     #[error("certificate of the API server has expired")]
     Expired,
-    /// It is not valid yet.
+    /// The server's certificate is not valid yet.
     #[error("certificate of the API server is not valid yet")]
     NotYetValid,
-    /// Issued for another host.
+    /// The server's certificate is for another host.
     #[error("certificate of the API server is for another name")]
     WrongName,
-    /// Another error in its certificate.
+    /// The server's certificate is invalid for another reason.
     #[error("certificate of the API server is invalid")]
     Certificate,
     /// The API server rejects the certificate of the client, or requires one.
     #[error("client certificate rejected by the API server")]
     ClientRefused,
-    /// It does not speak TLS, or no version that the client speaks.
+    /// The server does not speak TLS, or no version that the client supports.
     #[error("handshake failed")]
     Handshake,
 }
@@ -157,8 +157,8 @@ impl CallError {
         }
     }
 
-    /// Whether any other request would fail now too: the API server cannot be reached, or demands a pause. A write that
-    /// times out does not mean that, as an admission webhook of the cluster may have delayed it.
+    /// Whether any other request would fail now, too: the API server cannot be reached, or requires a pause. A timeout
+    /// of a response does not mean that, since an admission webhook of the cluster may have delayed it.
     #[must_use]
     pub fn concerns_all_calls(&self) -> bool {
         match self {
@@ -172,7 +172,7 @@ impl CallError {
         }
     }
 
-    /// The pause that the API server demands; at most [`super::MAX_RETRY_AFTER`].
+    /// The pause that the API server requires; at most [`super::MAX_RETRY_AFTER`].
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
@@ -191,7 +191,7 @@ impl CallError {
         }
     }
 
-    /// A failure of the handshake.
+    /// The error of a handshake.
     pub(super) fn of_handshake(error: io::Error) -> Self {
         match tls_error(&error) {
             Some(fault) => Self::Tls(fault),
@@ -199,8 +199,8 @@ impl CallError {
         }
     }
 
-    /// A failure of an exchange. In TLS 1.3 a server verifies the certificate of the client only after the handshake has ended for
-    /// the client.
+    /// The error of an exchange. In TLS 1.3 a server verifies the certificate of the client after the handshake has
+    /// ended for the client.
     pub(super) fn of_exchange(error: hyper::Error) -> Self {
         match tls_error(&error) {
             Some(fault) => Self::Tls(fault),
@@ -218,14 +218,14 @@ impl std::fmt::Display for Phase {
     }
 }
 
-/// Finds the error of the TLS library behind an error.
+/// Finds the error of the TLS library among the causes.
 fn tls_error(error: &(dyn std::error::Error + 'static)) -> Option<TlsError> {
     let mut next = Some(error);
     while let Some(error) = next {
         if let Some(error) = error.downcast_ref::<rustls::Error>() {
             return Some(TlsError::of(error));
         }
-        // The source of an io::Error is its content's source, so the content itself must be asked for.
+        // `source` of an `io::Error` skips the inner error, so it has to be read by `get_ref`.
         next = match error
             .downcast_ref::<io::Error>()
             .and_then(io::Error::get_ref)
@@ -243,7 +243,7 @@ impl TlsError {
         use rustls::CertificateError as Fault;
         use rustls::Error;
         match error {
-            // Authorities of many clusters have one name ("kubernetes"), so the wrong one often shows by its signature.
+            // CAs of many clusters have the same name ("kubernetes"), so a wrong CA is often detected by the signature.
             Error::InvalidCertificate(Fault::UnknownIssuer | Fault::BadSignature) => {
                 Self::UnknownIssuer
             }

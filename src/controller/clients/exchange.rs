@@ -1,7 +1,6 @@
 //! One request and its response.
 //!
-//! Invariant: the body of a response is read within a bound of size, and the result is what it means to the caller.
-//! Deliberately absent: which connection carries it, and the limit of time.
+//! Invariant: the size of a response is bounded. Not in here: the connection, and the time limit.
 
 use bytes::Bytes;
 use component_base::retry_after::retry_after;
@@ -16,7 +15,7 @@ use super::error::CallError;
 use super::reason::Reason;
 use super::{MAX_BODY, MAX_RETRY_AFTER};
 
-/// A request before the protocol of its connection is known. Not `Debug`: the body may be a Secret.
+/// A request, independent of the protocol of its connection. Not `Debug`: the body may be a Secret.
 pub(super) struct RequestBuilder {
     pub(super) verb: &'static str,
     method: Method,
@@ -84,7 +83,7 @@ impl RequestBuilder {
     }
 }
 
-/// Awaits a response and reads it to its end: status and body of a success, or the error of another status.
+/// Awaits a response and reads it: status and body if successful, otherwise the error.
 pub(super) async fn receive(
     response: impl Future<Output = hyper::Result<Response<Incoming>>>,
 ) -> Result<(u16, Bytes), CallError> {

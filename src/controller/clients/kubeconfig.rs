@@ -1,17 +1,13 @@
-//! A runtime's kubeconfig, read as what it is: input from a stranger.
+//! The kubeconfig of a runtime, which is untrusted input.
 //!
-//! Invariants: of a document only an https address, trust anchors and one inline credential come through, and nothing
-//! in it makes us run a program, open a file, use a proxy or skip a check. An error is a closed enum without a word of
-//! the document, so it can stand in a status or a log whatever somebody pasted where. Work and memory are bounded by
-//! the document's size. Tokens and keys are zeroized when they are dropped; what the libraries that read YAML, JSON and PEM
-//! copy while they read is not.
+//! Invariants: only an https address, trust anchors and one inline credential of a document are used; no document makes
+//! the controller run a program, open a file, use a proxy or skip a check. An error is a closed enum without text of
+//! the document, so that it can appear in a status or a log. Work and memory are bounded by the size of the document.
+//! Tokens and keys are zeroized when they are dropped; copies of the libraries that parse YAML, JSON and PEM are not.
 //!
-//! Only what the current context names is judged; what else the document holds is never used, but it has to have the form of a
-//! kubeconfig. Deliberately absent:
-//! expiry (it needs a clock; the handshake checks it), whether key and certificate match (it needs cryptography; the
-//! client stack checks it), and which addresses may be contacted (names must be resolved for that).
-//!
-//! A kubeconfig out of a Secret is hostile input; the format is client-go's `clientcmd/api/v1`.
+//! Only the cluster and the user of the current context are checked; the rest is not used, but has to be valid. Not in
+//! here: expiry (the handshake checks it), whether key and certificate match (the TLS library checks it), and which
+//! addresses are allowed (names must be resolved for that). The format is client-go's `clientcmd/api/v1`.
 
 use std::fmt;
 
@@ -21,7 +17,7 @@ use secrecy::{ExposeSecret, SecretString};
 use zeroize::Zeroizing;
 
 use self::document::{current, read};
-pub use self::server::{Server, ServerFault};
+pub use self::server::{Server, ServerUrlError};
 
 mod document;
 mod material;
@@ -30,22 +26,22 @@ mod server;
 #[cfg(test)]
 mod tests;
 
-/// The largest document, in bytes. A Secret cannot be larger; Gardener's are below 10 kB.
+/// Maximum size of a document, in bytes. A Secret cannot be larger; those of Gardener are below 10 kB.
 pub const MAX_BYTES: usize = 1 << 20;
 
-/// How to reach one API server and as whom. `Debug` shows the server alone.
+/// Address and credentials of one API server. `Debug` shows the address only.
 pub struct Access {
-    /// Where the API server is.
+    /// The address of the API server.
     pub server: Server,
-    /// The name that its certificate must carry: `tls-server-name`, or the host.
+    /// The name in the server's certificate: `tls-server-name`, or the host.
     pub server_name: ServerName<'static>,
-    /// Who may vouch for it; never empty, and nobody else may (no system roots).
+    /// The CA certificates, never empty. The system roots are not used.
     pub authority: Vec<CertificateDer<'static>>,
-    /// Who we are there.
+    /// The credentials of the client.
     pub credentials: Credentials,
 }
 
-/// The one credential. `Debug` shows its kind alone; its memory is zeroized when it is dropped.
+/// The credential. `Debug` shows its kind only; its memory is zeroized when it is dropped.
 pub enum Credentials {
     /// A bearer token: visible ASCII.
     Token(Zeroizing<String>),
@@ -53,71 +49,71 @@ pub enum Credentials {
     Certificate {
         /// The leaf first; never empty.
         chain: Vec<CertificateDer<'static>>,
-        /// The leaf's key, as the document says; nobody compared them yet.
+        /// The key of the leaf, as in the document; whether they match is not checked yet.
         key: Zeroizing<PrivateKeyDer<'static>>,
     },
 }
 
-/// Why a document gives no access. No text of the document is in it.
+/// Why a document is invalid. The texts contain nothing of the document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KubeconfigError {
-    /// It is larger than [`MAX_BYTES`].
+    /// The document exceeds [`MAX_BYTES`].
     #[error("larger than 1 MiB")]
     TooLarge,
-    /// It is no YAML of the right form, or it uses anchors, or more nesting and nodes than any kubeconfig has.
+    /// The document is not YAML of a kubeconfig, uses anchors, or exceeds the limits of nesting and nodes.
     #[error("line {line}: not valid YAML of a kubeconfig")]
     Unreadable {
-        /// Where reading ended, from 1; 0 if unknown.
+        /// The line of the error, from 1; 0 if unknown.
         line: u64,
     },
-    /// `kind` or `apiVersion` says that it is something else.
+    /// `kind` or `apiVersion` is another one.
     #[error("kind and apiVersion: expected Config of v1")]
     Foreign,
-    /// Two entries of a section have one name.
+    /// Two entries of a section have the same name.
     #[error("{0}: duplicate name")]
     Duplicate(Entry),
-    /// `current-context`, or what it leads to, is not in the document.
+    /// `current-context`, or what it refers to, does not exist.
     #[error("{0}: not found")]
     Missing(Entry),
-    /// It asks for something that is never done for a stranger.
+    /// The document uses a feature that is not allowed in untrusted input.
     #[error("{0} is not allowed")]
     Refused(Feature),
-    /// The address of the API server cannot be used.
+    /// The address of the API server is invalid.
     #[error("server")]
-    Server(#[source] ServerFault),
+    Server(#[source] ServerUrlError),
     /// `tls-server-name` is neither a DNS name nor an IP address.
     #[error("tls-server-name: not a valid DNS name or IP address")]
     ServerName,
-    /// There is no `certificate-authority-data`; the system's roots are never used instead.
+    /// `certificate-authority-data` is missing; the system roots are not used instead.
     #[error("certificate-authority-data is missing")]
     NoAuthority,
     /// `certificate-authority-data` is not base64 of PEM certificates.
     #[error("certificate-authority-data: not a valid PEM certificate")]
     Authority,
-    /// Every certificate given as authority is a leaf. kubectl accepts the server's own leaf there; TLS here needs
-    /// the certificate that issued it.
+    /// Every certificate in `certificate-authority-data` is a leaf. kubectl accepts the server's own leaf there; rustls
+    /// requires the certificate that issued it.
     #[error(
         "certificate-authority-data: expected a CA certificate, got the certificate of a server"
     )]
     LeafAuthority,
-    /// Neither a token nor a client certificate.
+    /// There is neither a token nor a client certificate.
     #[error("user has neither token nor client certificate")]
     NoCredentials,
-    /// A token and a client certificate: which one would count is the server's secret.
+    /// There are both a token and a client certificate; which one the API server would use is not defined.
     #[error("user has both a token and a client certificate")]
     TwoCredentials,
-    /// The token cannot be sent in a header.
+    /// The token is not a valid header value.
     #[error("token: not a valid bearer token")]
     Token,
-    /// `client-certificate-data` is missing beside a key, or not base64 of PEM certificates.
+    /// `client-certificate-data` is missing although there is a key, or is not base64 of PEM certificates.
     #[error("client-certificate-data: not a valid PEM certificate")]
     ClientCertificate,
-    /// `client-key-data` is missing beside a certificate, or not base64 of an unencrypted PEM key.
+    /// `client-key-data` is missing although there is a certificate, or is not base64 of an unencrypted PEM key.
     #[error("client-key-data: not a valid PEM key")]
     ClientKey,
 }
 
-/// A part of a kubeconfig that others refer to by name.
+/// A named entry of a kubeconfig.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
     /// `current-context` and `contexts`.
@@ -128,29 +124,29 @@ pub enum Entry {
     User,
 }
 
-/// What a kubeconfig may ask of kubectl, and not of us.
+/// A feature of kubeconfigs that is not allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Feature {
-    /// `exec`: running a program.
+    /// `exec`: runs a program.
     Exec,
-    /// `auth-provider`: code of old clients.
+    /// `auth-provider`: removed from client-go.
     AuthProvider,
-    /// `certificate-authority`, `client-certificate`, `client-key` or `tokenFile`: reading our disk.
+    /// `certificate-authority`, `client-certificate`, `client-key` or `tokenFile`: reads a local file.
     File,
-    /// `proxy-url`: sending our credentials' traffic elsewhere.
+    /// `proxy-url`: sends requests with credentials to another host.
     Proxy,
     /// `insecure-skip-tls-verify`.
     SkippedVerification,
-    /// `username`, `password`: gone from Kubernetes 1.19.
+    /// `username`, `password`: removed in Kubernetes 1.19.
     Password,
-    /// `as`, `as-uid`, `as-groups`, `as-user-extra`; ignoring it would use more permissions than intended.
+    /// `as`, `as-uid`, `as-groups`, `as-user-extra`; ignoring them would use more permissions than intended.
     Impersonation,
 }
 
-/// Reads a kubeconfig.
+/// Parses a kubeconfig.
 ///
 /// # Errors
-/// The document cannot be read, asks for something refused, or lacks what a call needs.
+/// The document is invalid, uses a feature that is not allowed, or is incomplete.
 pub fn parse(bytes: &[u8]) -> Result<Access, KubeconfigError> {
     if bytes.len() > MAX_BYTES {
         return Err(KubeconfigError::TooLarge);
@@ -239,12 +235,12 @@ fn credentials(user: &AuthInfo) -> Result<Credentials, KubeconfigError> {
     }
 }
 
-/// A secret is shown to the checks of this module only.
+/// The text of a secret, for the checks of this module.
 fn shown(secret: Option<&SecretString>) -> Option<&str> {
     secret.map(ExposeSecret::expose_secret)
 }
 
-/// client-go takes an empty string for absent.
+/// client-go treats an empty string as absent.
 fn is_set(field: Option<&impl AsRef<str>>) -> bool {
     field.is_some_and(|it| !it.as_ref().is_empty())
 }
@@ -283,7 +279,7 @@ impl fmt::Display for Feature {
         formatter.write_str(match self {
             Self::Exec => "exec",
             Self::AuthProvider => "auth-provider",
-            Self::File => "a path of a file",
+            Self::File => "a file path",
             Self::Proxy => "proxy-url",
             Self::SkippedVerification => "insecure-skip-tls-verify",
             Self::Password => "username or password",

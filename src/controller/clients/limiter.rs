@@ -1,9 +1,8 @@
-//! A limit of how many reconciles do something at the same time.
+//! A limit of concurrent reconciles.
 //!
-//! Invariants: permits are given in the order of asking. Whoever holds one for longer than `slow_after` moves to a second
-//! set of permits of the same size: the limit bounds work, and a reconcile of an unreachable runtime does no work, it
-//! only waits. When the second set is used up too, slow holders keep their permits, so that the total stays bounded by
-//! twice the size.
+//! Invariants: permits are granted in the order of requests. Work that takes longer than `slow_after` moves to a second
+//! set of permits of the same size, since a reconcile of an unreachable runtime uses no CPU and only waits. When the
+//! second set is exhausted, slow work keeps its permits, so that the total is at most twice the size.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,16 +10,16 @@ use std::time::Duration;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// A limit with a second set of permits for slow holders; see the module.
+/// A limit with a second set of permits for slow work; see the module.
 pub(crate) struct RequestLimiter {
     permits: Arc<Semaphore>,
     slow: Arc<Semaphore>,
     slow_after: Duration,
-    /// Number of those that wait for a permit.
+    /// Number of waiting reconciles.
     waiting: Gauge,
 }
 
-/// One that waits for a permit, until it has one or gives up.
+/// Counts a waiting reconcile until it is dropped.
 struct Waiting<'a>(&'a Gauge);
 
 impl<'a> Waiting<'a> {
@@ -40,7 +39,8 @@ impl Drop for Waiting<'_> {
 pub(crate) type Permit = Option<OwnedSemaphorePermit>;
 
 impl RequestLimiter {
-    /// A limit of `size`; what takes longer than `slow_after` moves to the second set. `waiting` shows how many wait.
+    /// A limit of `size`; work that takes longer than `slow_after` moves to the second set. `waiting` is the number of
+    /// waiting reconciles.
     pub(crate) fn new(size: usize, slow_after: Duration, waiting: Gauge) -> Self {
         Self {
             permits: Arc::new(Semaphore::new(size)),
@@ -51,13 +51,13 @@ impl RequestLimiter {
     }
 
     /// Waits for a permit.
-    pub(crate) async fn enter(&self) -> Permit {
+    pub(crate) async fn acquire(&self) -> Permit {
         let _waiting = Waiting::new(&self.waiting);
         self.permits.clone().acquire_owned().await.ok()
     }
 
-    /// Runs work under a permit, and moves it to the second set when it is slow.
-    pub(crate) async fn hold<F: Future>(&self, permit: Permit, work: F) -> F::Output {
+    /// Runs work with a permit, and moves it to the second set when it is slow.
+    pub(crate) async fn run<F: Future>(&self, permit: Permit, work: F) -> F::Output {
         let mut work = std::pin::pin!(work);
         if let Ok(output) = tokio::time::timeout(self.slow_after, &mut work).await {
             return output;

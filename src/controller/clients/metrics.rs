@@ -1,6 +1,6 @@
 //! Metrics of the clients of runtimes, over all runtimes together.
 //!
-//! Invariant: no label names a runtime; there are thousands, and the status of each has more.
+//! Invariant: no label identifies a runtime, since there are thousands; the status of each has details.
 
 use std::fmt::{self, Write as _};
 
@@ -48,7 +48,7 @@ impl EncodeLabelValue for Code {
 }
 
 impl ClientMetrics {
-    /// Metrics that the registry shows.
+    /// Registers the metrics.
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self {
@@ -60,7 +60,8 @@ impl ClientMetrics {
         };
         registry.register(
             "runtime_requests",
-            "Number of requests to API servers of runtimes, by verb and code; with verb connect, connections that failed before a request",
+            "Number of requests to API servers of runtimes, by verb and code; with verb connect, connections that \
+             failed before a request",
             metrics.calls.clone(),
         );
         registry.register(
@@ -110,7 +111,7 @@ impl ClientMetrics {
     }
 }
 
-/// One request under way; counted when dropped, also when its caller stopped waiting.
+/// A request in flight, which is counted when it is dropped.
 pub(super) struct Measurement<'a> {
     metrics: &'a ClientMetrics,
     verb: &'static str,
@@ -120,12 +121,12 @@ pub(super) struct Measurement<'a> {
 }
 
 impl Measurement<'_> {
-    /// Ends it with a code.
+    /// Ends the measurement with a code.
     pub(super) fn end(mut self, code: Option<u16>) {
         self.end = Some(Code(code));
     }
 
-    /// Ends it without counting a request: a connection was established.
+    /// Ends the measurement without counting a request: a connection was established.
     pub(super) fn end_uncounted(mut self) {
         self.end = None;
     }
@@ -144,7 +145,7 @@ impl Drop for Measurement<'_> {
     }
 }
 
-/// From a request within a data center to the longest timeout in use.
+/// From a request within a data center to the longest timeout.
 const BUCKETS: [f64; 12] = [
     0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
 ];

@@ -1,14 +1,15 @@
 //! The reason of an API server for a rejected request, reduced to its machine-readable parts.
 //!
-//! Invariant: bounded, made of letters, digits and the punctuation of field paths. The message is read once, to tell a
-//! quota from missing permissions (Kubernetes has one reason for both), and never kept: it may quote what was sent.
+//! Invariant: bounded, and limited to letters, digits and the punctuation of field paths. The message is only used to
+//! distinguish a quota from missing permissions, which have the same reason in Kubernetes. It is not kept, since it may
+//! quote the request.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use serde::Deserialize;
 
-/// The `reason` of a `Status`, and the fields that its causes name. Empty when the body is no `Status`.
+/// The `reason` of a `Status`, and the fields in its causes. Empty if the body is not a `Status`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reason {
     name: String,
@@ -46,19 +47,19 @@ impl Reason {
         }
     }
 
-    /// Kubernetes' reason, such as `Forbidden`; empty if there is none.
+    /// The reason of Kubernetes, such as `Forbidden`; empty if there is none.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The fields that the rejection is about, such as `spec.replicas`; at most sixteen.
+    /// The rejected fields, such as `spec.replicas`; at most sixteen.
     pub fn fields(&self) -> impl Iterator<Item = &str> {
         let fields = self.causes.iter().map(|it| it.field.as_str());
         fields.filter(|it| !it.is_empty())
     }
 
-    /// What the name does not tell: `Forbidden` is also the reason when a permission is missing.
+    /// A detail that the reason does not contain: `Forbidden` is also the reason for a missing permission.
     fn detail(&self) -> Option<&'static str> {
         if self.quota {
             return Some("a quota is exceeded");
@@ -67,8 +68,8 @@ impl Reason {
         terminating.then_some("the namespace is being deleted")
     }
 
-    /// Whether the object changed since it was read, so that reading and writing again helps. That does not help against a
-    /// field that another manager owns, or a name that is taken.
+    /// Whether the object changed since it was read, so that reading and writing again may succeed. It does not against
+    /// a field of another manager, or a name that exists already.
     pub(super) fn is_stale_write(&self) -> bool {
         self.name != "AlreadyExists" && !self.has_cause("FieldManagerConflict")
     }
@@ -121,7 +122,7 @@ struct StatusCause<'a> {
     field: Cow<'a, str>,
 }
 
-/// A text that is short and made of the allowed characters; any other is dropped as a whole.
+/// A text that is short and has allowed characters only; any other becomes empty.
 fn bounded(text: &str, allowed: fn(char) -> bool) -> String {
     if text.len() <= MAX_TEXT && text.chars().all(allowed) {
         text.to_owned()

@@ -1,8 +1,8 @@
-//! The API server of one runtime, for one reconcile.
+//! The client of the API server of one runtime, for one reconcile.
 //!
-//! Invariants: one connection carries all requests (HTTP/2: side by side; HTTP/1.1: one after the other), at most
-//! [`CONCURRENT_REQUESTS`] at a time; a request is sent at most once. A request that finds the connection closed by the
-//! server has sent nothing yet and opens another; one that fails later is the caller's to repeat.
+//! Invariants: one connection for all requests (HTTP/2: concurrent; HTTP/1.1: one after the other), at most
+//! [`CONCURRENT_REQUESTS`] at a time; a request is sent at most once. If the server has closed the connection before a
+//! request is sent, another connection is opened; a request that fails later has to be repeated by the caller.
 
 use std::sync::Arc;
 
@@ -15,20 +15,20 @@ use tokio::time::timeout;
 use super::Shared;
 use super::body::serialize;
 use super::connection::Connection;
-use super::decode::{Owners, check, read};
+use super::decode::{ManagedFields, check, read};
 use super::dial::{Target, dial};
 use super::error::{CallError, Phase};
 use super::exchange::{RequestBuilder, receive};
 
-/// Requests of one connection at the same time: as many as a reconcile reads in one step, so that none of them costs a
-/// second round trip, and few for an API server (priority and fairness gives each client more).
+/// Concurrent requests of one connection: as many as a reconcile reads in one step, so that none needs a second round
+/// trip, and fewer than priority and fairness of an API server allows.
 pub(super) const CONCURRENT_REQUESTS: usize = 16;
 
-/// A client of one runtime. Clones share its connection, which ends with the last of them.
+/// A client of one runtime. Clones share its connection, which is closed with the last of them.
 #[derive(Clone)]
 pub struct Remote {
     inner: Arc<Inner>,
-    owners: Owners,
+    managed_fields: ManagedFields,
 }
 
 struct Inner {
@@ -47,18 +47,21 @@ impl Remote {
                 connection: Mutex::default(),
                 permits: Semaphore::new(CONCURRENT_REQUESTS),
             }),
-            owners: Owners::Whole,
+            managed_fields: ManagedFields::All,
         }
     }
 
-    /// The same client, which reads only these of the owners of fields.
+    /// The same client, which decodes `metadata.managedFields` to this extent.
     #[must_use]
-    pub fn with_owners(self, owners: Owners) -> Self {
-        Self { owners, ..self }
+    pub fn with_managed_fields(self, managed_fields: ManagedFields) -> Self {
+        Self {
+            managed_fields,
+            ..self
+        }
     }
 
-    /// Opens the connection that the first request would open, so that a caller who waits for something else before that
-    /// request has no handshake to wait for. The caller bounds how many connections are opened at once.
+    /// Opens the connection before the first request, so that the caller can do something else before that request and
+    /// need not wait for a handshake then. The caller limits how many connections are opened at once.
     ///
     /// # Errors
     /// See [`CallError`]: the runtime cannot be reached.
@@ -80,25 +83,25 @@ impl Remote {
     pub async fn get(&self, path: &str) -> Result<Option<Value>, CallError> {
         let request = RequestBuilder::new("get", Method::GET, path);
         match self.call(request).await {
-            Ok(body) => read(&body, self.owners).map(Some),
+            Ok(body) => read(&body, self.managed_fields).map(Some),
             Err(CallError::Refused { status: 404, .. }) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Reads a collection, or anything else that must exist. The path includes the query.
+    /// Reads a collection, or another resource that must exist. The path includes the query.
     ///
     /// # Errors
     /// See [`CallError`].
     pub async fn list(&self, path_and_query: &str) -> Result<Value, CallError> {
         let request = RequestBuilder::new("list", Method::GET, path_and_query);
-        read(&self.call(request).await?, self.owners)
+        read(&self.call(request).await?, self.managed_fields)
     }
 
-    /// Creates an object as the field manager; one of its name is a conflict.
+    /// Creates an object as the field manager.
     ///
     /// # Errors
-    /// [`CallError`] unless it was created.
+    /// See [`CallError`]; an object of the same name is a `Conflict`.
     pub async fn create(
         &self,
         path: &str,
@@ -109,8 +112,8 @@ impl Remote {
         self.post(&path, object).await.map(drop)
     }
 
-    /// Applies an object server-side as the field manager; `force` takes fields over from others. The bytes of an object
-    /// that many runtimes get are shared.
+    /// Applies an object server-side as the field manager; `force` overrides other field managers. The bytes of an
+    /// object for many runtimes are shared.
     ///
     /// # Errors
     /// See [`CallError`]; a field that another manager owns is a `Conflict` that is not transient.
@@ -124,7 +127,7 @@ impl Remote {
         let separator = if path.contains('?') { '&' } else { '?' };
         let path = format!("{path}{separator}fieldManager={manager}&force={force}");
         let request = RequestBuilder::new("apply", Method::PATCH, &path);
-        // JSON is YAML.
+        // YAML is a superset of JSON.
         let body = self.inner.shared.bodies.serialize(object);
         check(&self.call(request.body(APPLY_PATCH, body)).await?)
     }
@@ -145,17 +148,17 @@ impl Remote {
     /// Creates an object, or a review such as a SelfSubjectAccessReview.
     ///
     /// # Errors
-    /// See [`CallError`]; a name that is taken is a `Conflict` that is not transient.
+    /// See [`CallError`]; a name that exists already is a `Conflict` that is not transient.
     pub async fn post(&self, path: &str, body: &Value) -> Result<Value, CallError> {
         let request = RequestBuilder::new("create", Method::POST, path);
         read(
             &self.call(request.body(JSON, serialize(body))).await?,
-            Owners::Whole,
+            ManagedFields::All,
         )
     }
 
     /// Deletes an object, if the preconditions (`uid`, `resourceVersion`) hold; returns whether it existed. In the
-    /// foreground, it stays until all that it owns is deleted.
+    /// foreground, it is kept until its dependents are deleted.
     ///
     /// # Errors
     /// See [`CallError`]; a precondition that does not hold is a `Conflict`.
@@ -181,11 +184,11 @@ impl Remote {
     }
 
     async fn call(&self, request: RequestBuilder) -> Result<Bytes, CallError> {
-        // It is never closed.
+        // The semaphore is never closed.
         let _permit = self.inner.permits.acquire().await;
         let slot = self.inner.connection.lock().await;
         let measurement = self.inner.shared.metrics.begin(request.verb);
-        // Boxed: a request that waits need not hold the memory of what follows.
+        // Boxed, so that a waiting request does not hold the memory of the following future.
         let result = Box::pin(self.inner.send(slot, &request)).await;
         let status = match &result {
             Ok((status, _)) => Some(*status),
@@ -205,7 +208,7 @@ impl Inner {
         let connection = self.connected(&mut slot).await?;
         let is_http2 = connection.is_http2();
         let (response, _in_use) = connection.send(request.build(&self.target, is_http2)?);
-        // Over HTTP/1.1 the next request waits until this one has its response.
+        // Over HTTP/1.1 the next request waits for the response to this one.
         let _turn = if is_http2 {
             drop(slot);
             None
@@ -218,7 +221,7 @@ impl Inner {
             .unwrap_or(Err(CallError::TimedOut(Phase::Answering, limit)))
     }
 
-    /// The connection to send by: the one that is there if it can carry another request, or a new one in its place.
+    /// The existing connection if it can carry another request, otherwise a new one.
     async fn connected<'a>(
         &self,
         slot: &'a mut Option<Connection>,

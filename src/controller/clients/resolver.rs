@@ -1,9 +1,9 @@
 //! Addresses of host names, by `getaddrinfo` of the system, bounded and cached.
 //!
-//! `getaddrinfo` blocks a thread, and cannot be canceled. Invariants: at most [`CONCURRENT_LOOKUPS`] threads are blocked,
-//! however many callers gave up; one lookup per host at a time, which all its callers share; neither an address nor a
-//! cached host waits for a lookup. Other resolvers are not used, since `/etc/hosts`, the search domains of
-//! `/etc/resolv.conf` and the policy of the C library are what operators of clusters expect.
+//! `getaddrinfo` blocks a thread, and cannot be canceled. Invariants: at most [`CONCURRENT_LOOKUPS`] threads are
+//! blocked, also after callers gave up; there is one lookup per host at a time, which its callers share; an IP address
+//! or a cached host does not wait for a lookup. Other resolvers are not used, since operators expect `/etc/hosts`, the
+//! search domains of `/etc/resolv.conf` and the behavior of the C library.
 
 use std::collections::HashMap;
 use std::io;
@@ -16,19 +16,19 @@ use futures::future::{BoxFuture, Shared};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
-/// Lookups at the same time: a resolver that answers in 10 ms resolves thousands of hosts per second.
+/// Concurrent lookups: with responses within 10 ms, thousands of hosts are resolved per second.
 pub(super) const CONCURRENT_LOOKUPS: usize = 32;
 
-/// How long addresses are used again. API servers move, and their names are published with such a TTL.
+/// Lifetime of cached addresses. API servers move, and their names have a similar TTL.
 pub(super) const POSITIVE_TTL: Duration = Duration::from_secs(30);
 
-/// How long a failure is reported again.
+/// Lifetime of a cached failure.
 pub(super) const NEGATIVE_TTL: Duration = Duration::from_secs(5);
 
 /// Resolves host names.
 pub(super) struct Resolver {
     query: Query,
-    /// The longest wait for another lookup to end, and the age from which a lookup counts as stalled.
+    /// The longest wait for a lookup, after which it counts as stalled.
     wait_limit: Duration,
     permits: Arc<Semaphore>,
     cache: Mutex<Cache>,
@@ -42,7 +42,7 @@ struct Cache {
     sweep_at: usize,
 }
 
-/// A lookup under way, or its result while that is valid.
+/// A lookup in progress, or its result until that expires.
 struct Entry {
     started: Instant,
     lookup: Shared<BoxFuture<'static, Answer>>,
@@ -55,12 +55,12 @@ struct Answer {
 }
 
 impl Resolver {
-    /// The resolver of the system. A caller waits for `wait_limit` at most.
+    /// The resolver of the system. A caller waits for at most `wait_limit`.
     pub(super) fn new(wait_limit: Duration) -> Self {
         Self::over(wait_limit, Arc::new(|host| system(host).boxed()))
     }
 
-    /// A resolver over another source of addresses.
+    /// A resolver with another source of addresses.
     pub(super) fn over(wait_limit: Duration, query: Query) -> Self {
         Self {
             query,
@@ -93,7 +93,7 @@ impl Resolver {
         }
         if cache.by_host.len() >= cache.sweep_at {
             cache.by_host.retain(|_, it| it.is_valid(now));
-            // Doubling keeps the cost of sweeps in proportion to that of lookups.
+            // Doubling keeps the cost of sweeps proportional to that of lookups.
             cache.sweep_at = (cache.by_host.len() * 2).max(FIRST_SWEEP);
         }
         let host = Arc::<str>::from(host);
@@ -106,13 +106,13 @@ impl Resolver {
         (lookup, self.wait_limit)
     }
 
-    /// Starts a lookup, which ends also when all its callers gave up, and holds its permit until then.
+    /// Starts a lookup, which continues after its callers gave up and holds its permit until it ends.
     fn start(&self, host: Arc<str>) -> Shared<BoxFuture<'static, Answer>> {
         let (query, permits, wait_limit) =
             (self.query.clone(), self.permits.clone(), self.wait_limit);
         let lookup = async move {
             let Ok(_permit) = timeout(wait_limit, permits.acquire_owned()).await else {
-                // Not the fault of this host: the next caller tries again.
+                // The host is not the cause, so the failure is not cached.
                 return Answer::new(Err(stalled()), Duration::ZERO);
             };
             match query(host).await {

@@ -1,8 +1,8 @@
-//! TLS towards runtimes: one configuration per reconcile.
+//! TLS to runtimes: one configuration per reconcile.
 //!
-//! Invariants: trust comes from the kubeconfig alone; no session is resumed, so that each connection verifies the
-//! certificate of the server and shows that of the client; tokens and keys are zeroized when they are dropped, except in
-//! the buffers of the libraries for HTTP and TLS.
+//! Invariants: only the CA of the kubeconfig is trusted; sessions are not resumed, so that each connection verifies the
+//! server's certificate and presents the client's; tokens and keys are zeroized when they are dropped, except in
+//! buffers of the HTTP and TLS libraries.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use zeroize::Zeroizing;
 
 use super::error::AccessError;
 
-/// HTTP/2 as ALPN names it.
+/// HTTP/2 in ALPN.
 pub(super) const HTTP_2: &[u8] = b"h2";
 const HTTP_1: &[u8] = b"http/1.1";
 
@@ -63,8 +63,8 @@ fn identity(
     }
 }
 
-/// The header that carries a bearer token, if that is the credential. It is marked as sensitive: neither shown by
-/// `Debug` nor kept in an HTTP/2 header table.
+/// The header with the bearer token, if there is one. It is marked as sensitive: not shown by `Debug` and not stored in
+/// an HTTP/2 header table.
 pub(super) fn authorization(credentials: &Credentials) -> Result<Option<HeaderValue>, AccessError> {
     let Credentials::Token(token) = credentials else {
         return Ok(None);

@@ -1,7 +1,7 @@
-//! From the ID of a runtime to a client of the runtime.
+//! Creates the client of a runtime from its runtime ID.
 //!
-//! Invariant: the kubeconfig is read at the start of a reconcile, and zeroized once it is parsed; nothing of it is kept,
-//! logged or written anywhere. Deliberately absent: what a kubeconfig may contain (`clients::kubeconfig`).
+//! Invariant: the kubeconfig is read at the start of a reconcile, and zeroized once it is parsed. It is neither kept, nor logged,
+//! nor written. Not in here: what a kubeconfig may contain (`clients::kubeconfig`).
 
 use std::collections::BTreeMap;
 
@@ -9,16 +9,16 @@ use api::kcp::{KUBECONFIG_KEY, kubeconfig_secret};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::GetParams;
 use kube::{Api, Client};
-use policy::sync::status::{Unreached, chain};
+use policy::sync::status::{ConnectionError, error_chain};
 use tokio::sync::Semaphore;
 use zeroize::Zeroize as _;
 
 use crate::clients::{CallError, Remote, RuntimeClients, RuntimeId, kubeconfig};
 
-/// Requests to the control plane at the same time: enough for hundreds of reconciles per second, and few connections.
-const AT_ONCE: usize = 32;
+/// Maximum number of concurrent requests to KCP: enough for hundreds of reconciles per second, with few connections.
+const MAX_CONCURRENT_READS: usize = 32;
 
-/// The status of an API server that did not reach the requested version in time.
+/// Status code of an API server that did not reach the requested resource version in time.
 const TIMED_OUT: u16 = 504;
 
 /// Creates clients of runtimes.
@@ -36,16 +36,16 @@ impl ClientFactory {
         Self {
             secrets: Api::namespaced(client, namespace),
             fleet,
-            permits: Semaphore::new(AT_ONCE),
+            permits: Semaphore::new(MAX_CONCURRENT_READS),
         }
     }
 
-    /// Reads the Secret with the kubeconfig, as it is now or was since the version `seen`: an API server has that in its
-    /// cache, and need not read each of thousands from its store.
+    /// Reads the kubeconfig Secret, at least at the resource version `seen`: the API server answers from its cache, and need not
+    /// read each of thousands of Secrets from etcd.
     ///
     /// # Errors
-    /// The control plane does not return the Secret.
-    pub(super) async fn ask(
+    /// KCP does not return the Secret.
+    pub(super) async fn read_kubeconfig(
         &self,
         id: &RuntimeId,
         seen: Option<&str>,
@@ -57,12 +57,12 @@ impl ClientFactory {
         let name = kubeconfig_secret(id.as_str());
         let found = match self.secrets.get_with(&name, &parameters).await {
             Err(kube::Error::Api(status)) if status.is_not_found() => None,
-            // It has not reached that version, and never will after its store was restored from a backup: what it has
+            // The API server has not reached that version, and never will if etcd was restored from a backup. Its latest version
             // is valid then.
             Err(kube::Error::Api(status)) if status.code == TIMED_OUT && seen.is_some() => {
                 self.secrets.get_opt(&name).await?
             }
-            answer => Some(answer?),
+            response => Some(response?),
         };
         Ok(KubeconfigSecret(found))
     }
@@ -71,25 +71,26 @@ impl ClientFactory {
     ///
     /// # Errors
     /// The kubeconfig is missing or invalid.
-    pub(super) fn open(
+    pub(super) fn client(
         &self,
         id: &RuntimeId,
         secret: KubeconfigSecret,
-    ) -> Result<Remote, Unreached> {
+    ) -> Result<Remote, ConnectionError> {
         let name = kubeconfig_secret(id.as_str());
         let access = kubeconfig::parse(secret.content(&name)?)
-            .map_err(|error| Unreached::InvalidKubeconfig(chain(&error)))?;
+            .map_err(|error| ConnectionError::InvalidKubeconfig(error_chain(&error)))?;
         drop(secret);
         self.fleet
             .open(access)
-            .map_err(|error| Unreached::InvalidKubeconfig(chain(&error)))
+            .map_err(|error| ConnectionError::InvalidKubeconfig(error_chain(&error)))
     }
 }
 
 impl KubeconfigSecret {
-    /// The kubeconfig. KIM renews the Secret in steps; the error names what is missing.
-    fn content(&self, name: &str) -> Result<&[u8], Unreached> {
-        let missing = |what: &str| Unreached::KubeconfigNotFound(format!("Secret {name}{what}"));
+    /// The bytes of the kubeconfig. The error names what is missing, as KIM renews the Secret in several writes.
+    fn content(&self, name: &str) -> Result<&[u8], ConnectionError> {
+        let missing =
+            |what: &str| ConnectionError::KubeconfigNotFound(format!("Secret {name}{what}"));
         let secret = self.0.as_ref().ok_or_else(|| missing(" not found"))?;
         let data = secret.data.as_ref().ok_or_else(|| missing(": no data"))?;
         let bytes = data
@@ -111,14 +112,14 @@ impl Drop for KubeconfigSecret {
     }
 }
 
-/// What a failed request says about the connection to a runtime.
-pub(super) fn unreached(error: &CallError) -> Unreached {
+/// Maps a failed request to the reason why the runtime is not reachable.
+pub(super) fn unreached(error: &CallError) -> ConnectionError {
     match error {
-        CallError::Unreachable(cause) => Unreached::ConnectionFailed(chain(cause)),
-        CallError::TimedOut(..) => Unreached::Timeout(chain(error)),
-        CallError::Tls(cause) => Unreached::TLSHandshakeFailed(chain(cause)),
-        CallError::AddressRefused(_) => Unreached::InvalidKubeconfig(chain(error)),
-        CallError::Refused { status: 401, .. } => Unreached::Unauthorized,
-        _ => Unreached::APIServerError(chain(error)),
+        CallError::Unreachable(cause) => ConnectionError::ConnectionFailed(error_chain(cause)),
+        CallError::TimedOut(..) => ConnectionError::Timeout(error_chain(error)),
+        CallError::Tls(cause) => ConnectionError::TLSHandshakeFailed(error_chain(cause)),
+        CallError::AddressRefused(_) => ConnectionError::InvalidKubeconfig(error_chain(error)),
+        CallError::Refused { status: 401, .. } => ConnectionError::Unauthorized,
+        _ => ConnectionError::APIServerError(error_chain(error)),
     }
 }

@@ -1,15 +1,14 @@
 //! Applies a plan.
 //!
-//! Invariants: within a lane a step begins only if the one before succeeded as a whole, and the actions of a step go at
-//! once; a lane whose write is refused does not stop the other lane. After any failure the next reconcile can go on from
-//! what there is.
+//! Invariants: the actions of a step run concurrently, and a step of a lane starts only if all actions of the previous one
+//! succeeded. A rejected write in one lane does not stop the other lane. After any failure the next reconcile can continue.
 
 use std::time::Duration;
 
 use api::kcp::CONTROLLER_FIELD_MANAGER;
 use futures::future::join_all;
 use policy::sync::plan::{Action, Plan, Step};
-use policy::sync::status::{Failure, chain};
+use policy::sync::status::{Failure, error_chain};
 use policy::sync::{Lane, Lanes};
 use serde_json::json;
 
@@ -24,11 +23,11 @@ pub(super) struct WriteFailure {
     pub(super) is_transient: bool,
     /// [`crate::clients::CallError::concerns_all_calls`].
     pub(super) concerns_all_calls: bool,
-    /// How long the API server asks to be left alone.
+    /// Delay that the API server asks for.
     pub(super) retry_after: Option<Duration>,
 }
 
-/// What came of a plan.
+/// The result of applying a plan.
 #[derive(Default)]
 pub(super) struct Applied {
     /// The actions that succeeded.
@@ -37,7 +36,7 @@ pub(super) struct Applied {
     pub(super) failures: Lanes<Option<WriteFailure>>,
 }
 
-/// Applies the common steps, and then those of each permitted lane. A lane is not begun once every call would fail.
+/// Applies the common steps, and then those of each permitted lane. Stops after a failure that concerns all requests.
 pub(super) async fn apply(
     plan: &Plan,
     is_permitted: impl Fn(Lane) -> bool,
@@ -45,13 +44,13 @@ pub(super) async fn apply(
     metrics: &DirectMetrics,
 ) -> Applied {
     let mut applied = Applied::default();
-    if let Err(failure) = carry_out(&plan.common, remote, metrics, &mut applied.done).await {
+    if let Err(failure) = apply_steps(&plan.common, remote, metrics, &mut applied.done).await {
         applied.failures = Lanes::both(Some(failure));
         return applied;
     }
     for lane in Lane::ALL.into_iter().filter(|it| is_permitted(*it)) {
         let steps = &plan.lanes.get(lane).steps;
-        if let Err(failure) = carry_out(steps, remote, metrics, &mut applied.done).await {
+        if let Err(failure) = apply_steps(steps, remote, metrics, &mut applied.done).await {
             let concerns_all = failure.concerns_all_calls;
             *applied.failures.get_mut(lane) = Some(failure);
             if concerns_all {
@@ -62,15 +61,15 @@ pub(super) async fn apply(
     applied
 }
 
-/// Applies steps up to the first one in which an action fails, and returns the first failure of it.
-async fn carry_out(
+/// Applies steps up to the first one in which an action fails, and returns the first failure of that step.
+async fn apply_steps(
     steps: &[Step],
     remote: &Remote,
     metrics: &DirectMetrics,
     done: &mut Vec<Action>,
 ) -> Result<(), WriteFailure> {
     for step in steps {
-        let actions = step.iter().map(|action| act(action, remote, metrics));
+        let actions = step.iter().map(|action| write(action, remote, metrics));
         let mut failures = Vec::new();
         for (action, result) in step.iter().zip(join_all(actions).await) {
             match result {
@@ -85,7 +84,7 @@ async fn carry_out(
     Ok(())
 }
 
-async fn act(
+async fn write(
     action: &Action,
     remote: &Remote,
     metrics: &DirectMetrics,
@@ -112,11 +111,11 @@ async fn act(
             remote.json_patch(&path, patch).await
         }
     };
-    metrics.acted(action, result.is_ok());
+    metrics.object_written(action, result.is_ok());
     result.map_err(|error| WriteFailure {
         failure: Failure {
             target: action.target().clone(),
-            message: chain(&error),
+            message: error_chain(&error),
         },
         is_transient: error.transient(),
         concerns_all_calls: error.concerns_all_calls(),

@@ -1,65 +1,65 @@
-//! Which runtime is which cluster, over all runtimes: two kubeconfigs that lead to one cluster are found out.
+//! Finds two kubeconfigs that lead to the same cluster.
 //!
-//! Invariant: a cluster belongs to the runtime that was first accepted on it, for as long as that runtime is known. Each
-//! question costs a look-up, however many runtimes there are.
+//! Invariant: a cluster belongs to the first runtime that was accepted for it, until that runtime is released. Each operation is
+//! a hash look-up, independent of the number of runtimes.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Clusters by the UID of their `kube-system`.
+/// Owners of clusters. A cluster is identified by the UID of its Namespace `kube-system`, a runtime by its runtime ID.
 #[derive(Debug, Default)]
-pub(super) struct Claims(Mutex<Both>);
+pub(super) struct Claims(Mutex<ClaimIndex>);
 
-/// Both ways.
+/// The claims by cluster and by runtime.
 #[derive(Debug, Default)]
-struct Both {
+struct ClaimIndex {
     owners: HashMap<String, String>,
     clusters: HashMap<String, Vec<String>>,
 }
 
 impl Claims {
-    /// Notes that a runtime was seen on a cluster; gives the other runtime that was there before, if any.
+    /// Claims a cluster for a runtime. Returns the other runtime that already owns it, if any.
     pub(super) fn claim(&self, cluster: &str, runtime: &str) -> Option<String> {
-        let mut both = self.lock();
-        match both.owners.get(cluster) {
+        let mut index = self.lock();
+        match index.owners.get(cluster) {
             Some(owner) if owner != runtime => Some(owner.clone()),
             Some(_) => None,
             None => {
-                both.owners.insert(cluster.to_owned(), runtime.to_owned());
-                let clusters = both.clusters.entry(runtime.to_owned()).or_default();
+                index.owners.insert(cluster.to_owned(), runtime.to_owned());
+                let clusters = index.clusters.entry(runtime.to_owned()).or_default();
                 clusters.push(cluster.to_owned());
                 None
             }
         }
     }
 
-    /// The runtime is not taken for this cluster after all: whoever it belongs to may come.
+    /// Removes the claim of a runtime to a cluster that was rejected for it.
     pub(super) fn withdraw(&self, cluster: &str, runtime: &str) {
-        self.lock().keep(runtime, |it| it != cluster);
+        self.lock().retain(runtime, |it| it != cluster);
     }
 
-    /// Forgets the clusters of a runtime.
+    /// Removes all claims of a runtime.
     pub(super) fn release(&self, runtime: &str) {
-        self.lock().keep(runtime, |_| false);
+        self.lock().retain(runtime, |_| false);
     }
 
-    /// Forgets the runtime's clusters but one: it was rebuilt.
-    pub(super) fn settle(&self, cluster: &str, runtime: &str) {
-        self.lock().keep(runtime, |it| it == cluster);
+    /// Removes all claims of a runtime but one, because its cluster was rebuilt.
+    pub(super) fn release_others(&self, cluster: &str, runtime: &str) {
+        self.lock().retain(runtime, |it| it == cluster);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Both> {
+    fn lock(&self) -> MutexGuard<'_, ClaimIndex> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Both {
-    fn keep(&mut self, runtime: &str, stays: impl Fn(&str) -> bool) {
+impl ClaimIndex {
+    fn retain(&mut self, runtime: &str, is_kept: impl Fn(&str) -> bool) {
         let Some(clusters) = self.clusters.get_mut(runtime) else {
             return;
         };
-        for gone in clusters.extract_if(.., |it| !stays(it)) {
-            self.owners.remove(&gone);
+        for removed in clusters.extract_if(.., |it| !is_kept(it)) {
+            self.owners.remove(&removed);
         }
         if clusters.is_empty() {
             self.clusters.remove(runtime);
@@ -72,20 +72,20 @@ mod tests {
     use super::Claims;
 
     #[test]
-    fn the_first_one_stays_until_it_leaves() {
+    fn first_runtime_owns_the_cluster_until_its_release() {
         let claims = Claims::default();
         assert_eq!(claims.claim("cluster", "a"), None);
         assert_eq!(claims.claim("cluster", "a"), None);
         assert_eq!(claims.claim("cluster", "b").as_deref(), Some("a"));
         assert_eq!(claims.claim("rebuilt", "a"), None);
-        claims.settle("rebuilt", "a");
+        claims.release_others("rebuilt", "a");
         assert_eq!(claims.claim("cluster", "b"), None);
         claims.release("b");
         assert_eq!(claims.claim("cluster", "c"), None);
     }
 
     #[test]
-    fn who_was_refused_keeps_nobody_out() {
+    fn withdrawn_claim_does_not_block_other_runtimes() {
         let claims = Claims::default();
         assert_eq!(claims.claim("own", "a"), None);
         assert_eq!(claims.claim("another", "a"), None);

@@ -1,70 +1,69 @@
-//! What is known about thousands of runtimes, in little room: their resources, and what was said about them.
+//! Stores the resources and the last statuses of thousands of runtimes in little memory.
 //!
-//! Runtimes that are well have resources and statuses that differ in ids, versions and times alone. A status is written
-//! about each, and comes back by the watch with its resource: what is then kept is one small text, so that memory does
-//! not fray. Invariant: what is opened is what was closed. Deliberately absent: those in trouble in little room; each has
-//! words of its own.
+//! Resources and statuses of healthy runtimes differ only in IDs, versions and times. Each is stored as a shared value (`shape`)
+//! and one string with the texts that are unique to the runtime, which also avoids fragmentation of the memory. Invariant:
+//! `expand` returns what was given to `intern`. Failing runtimes have individual messages and share little.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use api::bootstrapper::{RuntimeBootstrapper, RuntimeBootstrapperStatus};
 
-/// InternPool that are remembered, the last used. More than there are in a sweep over runtimes that are well.
-const SHAPES: usize = 8;
+/// Number of recently used shapes that are kept. It exceeds the number that occurs while all runtimes are healthy.
+const MAX_SHAPES: usize = 8;
 
-/// Stands in no id, version or time; where it does, everything is kept as it is.
-const BETWEEN: char = '\n';
+/// Separator of unique texts. It does not occur in valid IDs, versions and times; a value with it is stored as it is.
+const SEPARATOR: char = '\n';
 
-/// What many have in common, and some texts that they have not.
-pub(super) trait Common: Clone + PartialEq {
-    /// What is a runtime's own.
-    fn own(&mut self) -> impl Iterator<Item = &mut String>;
+/// A value in which some texts are unique to a runtime, and the rest is common to many.
+pub(super) trait Internable: Clone + PartialEq {
+    /// The texts that are unique to a runtime.
+    fn unique(&mut self) -> impl Iterator<Item = &mut String>;
 }
 
-/// See the module.
+/// A value that shares its common part with others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Interned<T> {
     shape: Arc<T>,
-    /// In the order of [`Common::own`].
-    own: Arc<str>,
+    /// The unique texts, in the order of [`Internable::unique`]; empty if they are in `shape`.
+    unique: Arc<str>,
 }
 
-/// A status.
+/// A compact status.
 pub(super) type CompactStatus = Interned<RuntimeBootstrapperStatus>;
 
-impl<T: Common> Interned<T> {
-    /// The whole.
-    pub(super) fn open(&self) -> T {
-        let mut whole = T::clone(&self.shape);
-        if !self.own.is_empty() {
-            for (place, text) in whole.own().zip(self.own.split(BETWEEN)) {
-                text.clone_into(place);
+impl<T: Internable> Interned<T> {
+    /// Returns the complete value.
+    pub(super) fn expand(&self) -> T {
+        let mut value = T::clone(&self.shape);
+        if !self.unique.is_empty() {
+            for (target, text) in value.unique().zip(self.unique.split(SEPARATOR)) {
+                text.clone_into(target);
             }
         }
-        whole
+        value
     }
 
-    /// The whole, but that what is a runtime's own may be empty texts.
+    /// The common part; its unique texts may be empty.
     pub(super) fn shape(&self) -> &T {
         &self.shape
     }
 }
 
 impl Interned<RuntimeBootstrapper> {
-    /// Its uid, without opening the whole: every end of a pass asks for it.
+    /// The UID, without expanding the value, as every result of a reconcile needs it.
     pub(super) fn uid(&self) -> Option<&str> {
         let metadata = &self.shape.metadata;
         let shared = metadata.uid.as_deref()?;
-        if self.own.is_empty() {
+        if self.unique.is_empty() {
             return Some(shared);
         }
         let before = usize::from(metadata.name.is_some());
-        self.own.split(BETWEEN).nth(before)
+        self.unique.split(SEPARATOR).nth(before)
     }
 }
 
-/// Makes things little.
+/// Pool of the shapes that were used last.
 pub(super) struct InternPool<T>(VecDeque<Arc<T>>);
 
 impl<T> Default for InternPool<T> {
@@ -73,35 +72,35 @@ impl<T> Default for InternPool<T> {
     }
 }
 
-impl<T: Common> InternPool<T> {
-    /// In as little room as those before it allow.
-    pub(super) fn close(&mut self, mut whole: T) -> Interned<T> {
-        if whole.own().any(|it| it.contains(BETWEEN)) {
+impl<T: Internable> InternPool<T> {
+    /// Stores a value with a shape that earlier ones share, if it is the same.
+    pub(super) fn intern(&mut self, mut value: T) -> Interned<T> {
+        if value.unique().any(|it| it.contains(SEPARATOR)) {
             return Interned {
-                shape: Arc::new(whole),
-                own: Arc::default(),
+                shape: Arc::new(value),
+                unique: Arc::default(),
             };
         }
-        let parts: Vec<String> = whole.own().map(std::mem::take).collect();
+        let parts: Vec<String> = value.unique().map(std::mem::take).collect();
         Interned {
-            shape: self.shape(whole),
-            own: parts.join("\n").into(),
+            shape: self.shape(value),
+            unique: parts.join("\n").into(),
         }
     }
 
-    fn shape(&mut self, whole: T) -> Arc<T> {
-        let known = self.0.iter().position(|it| **it == whole);
+    fn shape(&mut self, value: T) -> Arc<T> {
+        let known = self.0.iter().position(|it| **it == value);
         let shape = known
             .and_then(|at| self.0.remove(at))
-            .unwrap_or_else(|| Arc::new(whole));
+            .unwrap_or_else(|| Arc::new(value));
         self.0.push_front(Arc::clone(&shape));
-        self.0.truncate(SHAPES);
+        self.0.truncate(MAX_SHAPES);
         shape
     }
 }
 
-impl Common for RuntimeBootstrapperStatus {
-    fn own(&mut self) -> impl Iterator<Item = &mut String> {
+impl Internable for RuntimeBootstrapperStatus {
+    fn unique(&mut self) -> impl Iterator<Item = &mut String> {
         let Self {
             observed_generation: _,
             conditions,
@@ -119,8 +118,8 @@ impl Common for RuntimeBootstrapperStatus {
     }
 }
 
-impl Common for RuntimeBootstrapper {
-    fn own(&mut self) -> impl Iterator<Item = &mut String> {
+impl Internable for RuntimeBootstrapper {
+    fn unique(&mut self) -> impl Iterator<Item = &mut String> {
         let metadata = &mut self.metadata;
         let ids = metadata.name.iter_mut().chain(&mut metadata.uid);
         ids.chain(&mut metadata.resource_version)
@@ -165,7 +164,7 @@ mod tests {
         resource
     }
 
-    fn nobody() -> RuntimeBootstrapperStatus {
+    fn without_ids() -> RuntimeBootstrapperStatus {
         RuntimeBootstrapperStatus {
             runtime_id: None,
             cluster_uid: None,
@@ -177,61 +176,61 @@ mod tests {
     #[rstest]
     #[case::usual(status("a", "2026-01-01T00:00:00Z"))]
     #[case::empty_texts(status("", ""))]
-    #[case::no_ids(nobody())]
+    #[case::no_ids(without_ids())]
     #[case::nothing(RuntimeBootstrapperStatus::default())]
-    #[case::a_hostile_id(status("a\nb\n", "t"))]
-    fn what_is_opened_is_what_was_closed(#[case] status: RuntimeBootstrapperStatus) {
-        let said = InternPool::default().close(status.clone());
-        assert_eq!(said.open(), status);
+    #[case::separator_in_id(status("a\nb\n", "t"))]
+    fn expanding_an_interned_status_returns_it(#[case] status: RuntimeBootstrapperStatus) {
+        let interned = InternPool::default().intern(status.clone());
+        assert_eq!(interned.expand(), status);
     }
 
     #[rstest]
     #[case::usual("a", Some("u"), "7")]
     #[case::not_stored_yet("a", None, "")]
-    #[case::a_hostile_version("a", Some("u"), "1\n2")]
-    fn a_resource_comes_out_as_it_went_in(
+    #[case::separator_in_version("a", Some("u"), "1\n2")]
+    fn expanding_an_interned_resource_returns_it(
         #[case] name: &str,
         #[case] uid: Option<&str>,
         #[case] version: &str,
     ) {
         let resource = resource(name, uid, version);
-        let little = InternPool::default().close(resource.clone());
-        assert_eq!(little.open(), resource);
-        assert_eq!(little.uid(), uid);
+        let interned = InternPool::default().intern(resource.clone());
+        assert_eq!(interned.expand(), resource);
+        assert_eq!(interned.uid(), uid);
     }
 
     #[test]
-    fn resources_that_differ_in_ids_and_versions_share_the_rest() {
-        let mut shapes = InternPool::default();
-        let one = shapes.close(resource("a", Some("u"), "1"));
-        let other = shapes.close(resource("b", Some("v"), "2"));
+    fn resources_that_differ_in_ids_and_versions_share_a_shape() {
+        let mut pool = InternPool::default();
+        let one = pool.intern(resource("a", Some("u"), "1"));
+        let other = pool.intern(resource("b", Some("v"), "2"));
         assert!(Arc::ptr_eq(&one.shape, &other.shape));
         let mut paused = resource("c", Some("w"), "3");
         paused.spec.paused = true;
-        assert!(!Arc::ptr_eq(&one.shape, &shapes.close(paused).shape));
+        assert!(!Arc::ptr_eq(&one.shape, &pool.intern(paused).shape));
     }
 
     #[test]
-    fn statuses_that_differ_in_ids_and_times_share_their_words() {
-        let mut shapes = InternPool::default();
-        let one = shapes.close(status("a", "t1"));
-        let other = shapes.close(status("b", "t2"));
+    fn statuses_that_differ_in_ids_and_times_share_a_shape() {
+        let mut pool = InternPool::default();
+        let one = pool.intern(status("a", "t1"));
+        let other = pool.intern(status("b", "t2"));
         assert!(Arc::ptr_eq(&one.shape, &other.shape));
         assert_ne!(one, other);
-        let mut troubled = status("c", "t3");
-        troubled.conditions[0].status = ConditionStatus::False;
-        let troubled = shapes.close(troubled);
-        assert!(!Arc::ptr_eq(&one.shape, &troubled.shape));
+        let mut failing = status("c", "t3");
+        failing.conditions[0].status = ConditionStatus::False;
+        let failing = pool.intern(failing);
+        assert!(!Arc::ptr_eq(&one.shape, &failing.shape));
     }
 
     #[test]
-    fn no_more_shapes_are_remembered_than_are_of_use() {
-        let mut shapes = InternPool::default();
+    fn pool_keeps_a_limited_number_of_shapes() {
+        let mut pool = InternPool::default();
         for number in 0..100 {
             let mut status = status("a", "t");
             status.observed_generation = Some(number);
-            shapes.close(status);
+            pool.intern(status);
         }
-        assert_eq!(shapes.0.len(), SHAPES);
+        assert_eq!(pool.0.len(), MAX_SHAPES);
     }
 }

@@ -1,4 +1,4 @@
-//! What follows from the end of a reconcile: a status, a log line, and what the scheduler makes of it.
+//! Handles the result of a reconcile: updates the status, logs, and reports to the scheduler.
 
 use api::bootstrapper::{Condition, READY, RuntimeBootstrapperStatus};
 use policy::sync::rollout::Name;
@@ -11,34 +11,34 @@ use super::metrics::is_deferred;
 use super::reconcile::ReconcileResult;
 use super::writer::StatusUpdate;
 
-/// What ended.
-pub(super) enum Ended {
+/// The result of a job.
+pub(super) enum JobResult {
     /// A reconcile.
     Reconciled(Box<ReconcileResult>),
-    /// A request to KCP: a resource was created or deleted, and the watch reports it.
+    /// A request to KCP succeeded: a resource was created or deleted, and the watch reports it.
     Requested,
-    /// A request to KCP that failed, or a reconcile that KCP did not let happen.
+    /// A request to KCP failed, or a reconcile could not be done because of KCP.
     Interrupted,
 }
 
-/// The end of a request to KCP.
-pub(super) fn of_kcp(name: &Name, result: &kube::Result<()>) -> Ended {
+/// The result of a request to KCP.
+pub(super) fn of_kcp(name: &Name, result: &kube::Result<()>) -> JobResult {
     if let Err(error) = result {
         let error = component_base::telemetry::error_chain(error);
         tracing::warn!(runtime = &**name, error, "KCP API request failed");
-        return Ended::Interrupted;
+        return JobResult::Interrupted;
     }
-    Ended::Requested
+    JobResult::Requested
 }
 
 impl Dispatcher {
-    /// The next job that ends; none while there are none.
-    pub(super) async fn ended(&mut self) -> Option<Result<(Id, Ended), JoinError>> {
+    /// The next job that ends; `None` if no job runs.
+    pub(super) async fn next_result(&mut self) -> Option<Result<(Id, JobResult), JoinError>> {
         self.jobs.join_next_with_id().await
     }
 
-    /// Takes note of what ended.
-    pub(super) fn complete(&mut self, ended: Result<(Id, Ended), JoinError>) {
+    /// Handles the result of a job.
+    pub(super) fn complete(&mut self, ended: Result<(Id, JobResult), JoinError>) {
         let id = match &ended {
             Ok((id, _)) => *id,
             Err(error) => error.id(),
@@ -47,9 +47,9 @@ impl Dispatcher {
             return;
         };
         let report = match ended {
-            Ok((_, Ended::Reconciled(result))) => self.take_result(&result),
-            Ok((_, Ended::Requested)) => Report::Idle,
-            Ok((_, Ended::Interrupted)) => Report::Interrupted,
+            Ok((_, JobResult::Reconciled(result))) => self.take_result(&result),
+            Ok((_, JobResult::Requested)) => Report::Idle,
+            Ok((_, JobResult::Interrupted)) => Report::Interrupted,
             Err(error) => {
                 tracing::error!(runtime = &*name, %error, "reconcile panicked");
                 Report::Interrupted
@@ -64,7 +64,7 @@ impl Dispatcher {
         let entry = self.store.get(&result.name);
         let resource = entry.and_then(|it| it.resource.as_ref());
         if resource.is_none_or(|it| it.uid() != result.uid.as_deref()) {
-            // It was deleted meanwhile, and what the reconcile noted goes with it.
+            // It was deleted during the reconcile, so the claims of that reconcile are removed.
             if resource.is_none()
                 && let Some(id) = &result.status.runtime_id
             {
@@ -82,16 +82,16 @@ impl Dispatcher {
     }
 
     fn store_status(&mut self, result: &ReconcileResult) {
-        let status = self.store.statuses.close(result.status.clone());
+        let status = self.store.statuses.intern(result.status.clone());
         let Some(entry) = self.store.get_mut(&result.name) else {
             return;
         };
         if entry.status == status && !entry.status_differs {
             return;
         }
-        let has_event = log_change(&result.name, &entry.status.open(), &result.status);
+        let has_event = log_change(&result.name, &entry.status.expand(), &result.status);
         entry.status = status.clone();
-        self.statuses.say(StatusUpdate {
+        self.statuses.send(StatusUpdate {
             name: Name::clone(&result.name),
             uid: result.uid.clone(),
             status,
@@ -100,7 +100,7 @@ impl Dispatcher {
     }
 }
 
-/// One line for each change of the condition Ready. Returns whether it changed to something other than a state that passes.
+/// Logs a change of the condition Ready. Returns whether it changed to something other than a temporary state.
 fn log_change(
     name: &Name,
     before: &RuntimeBootstrapperStatus,
@@ -132,7 +132,7 @@ fn ready(status: &RuntimeBootstrapperStatus) -> Option<&Condition> {
     status.conditions.iter().find(|it| it.kind == READY)
 }
 
-/// The reason out of the closed list, so that it can be a label.
-fn known_reason(word: &str) -> Option<Reason> {
-    Reason::ALL.iter().find(|it| it.name() == word).copied()
+/// The reason from the closed list, so that it can be a label.
+fn known_reason(reason: &str) -> Option<Reason> {
+    Reason::ALL.iter().find(|it| it.name() == reason).copied()
 }

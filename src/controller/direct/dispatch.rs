@@ -1,8 +1,7 @@
-//! The task that knows all runtimes: it feeds the scheduler with what is observed on KCP, and starts the reconciles that the
-//! scheduler gives.
+//! Feeds the scheduler with what is observed on KCP, and starts the reconciles that the scheduler returns.
 //!
-//! Invariant: every decision about time, lanes and permits is the scheduler's (`policy::sync::scheduler`); what is known of
-//! runtimes is in the [`RuntimeStore`] only.
+//! Invariant: the scheduler (`policy::sync::scheduler`) makes every decision about time, lanes and permits; the state of runtimes
+//! is in the [`RuntimeStore`] only.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -14,18 +13,18 @@ use api::bootstrapper::{
 use jiff::Timestamp;
 use kube::Resource as _;
 use policy::sync::desired::Desired;
-use policy::sync::known::SourceHistory;
+use policy::sync::history::SourceHistory;
 use policy::sync::observed::Names as ObjectNames;
 use policy::sync::rollout::{Begin, Initial, Name, WritePermit};
 use policy::sync::scheduler::{Access, Participation, Report, Scheduler, Settings, Work};
 use policy::sync::sources::Sources;
-use policy::sync::status::{Goal, chain};
+use policy::sync::status::{Goal, error_chain};
 use policy::sync::{Hash, Lane, Lanes};
 use tokio::task::{Id, JoinSet};
 use tokio::time::Instant;
 
-use super::completion::{self, Ended};
-use super::lifecycle::is_held;
+use super::completion::{self, JobResult};
+use super::lifecycle::has_finalizer;
 use super::metrics::ConditionLabels;
 use super::reconcile::{Common, ReconcileRequest, goal, reconcile};
 use super::revisions::{Installations, object_names};
@@ -35,24 +34,24 @@ use super::writer::StatusQueue;
 use super::{DirectSettings, WEBHOOK_RECONCILES};
 use crate::rollouts::Stored;
 
-/// See the module.
+/// State of all runtimes and the running reconciles. One task owns it.
 pub(super) struct Dispatcher {
     pub(super) store: RuntimeStore,
     pub(super) scheduler: Scheduler,
-    /// Versions of kubeconfigs by runtime ID: no reconcile uses an older one.
+    /// Resource versions of kubeconfig Secrets by runtime ID: no reconcile uses an older one.
     pub(super) kubeconfigs: HashMap<String, String>,
     pub(super) common: Arc<Common>,
     pub(super) installations: Installations,
     pub(super) statuses: StatusQueue,
     pub(super) rollouts: RolloutReporter,
-    pub(super) jobs: JoinSet<Ended>,
+    pub(super) jobs: JoinSet<JobResult>,
     pub(super) names: HashMap<Id, Name>,
     desired: Option<Arc<Desired>>,
-    /// What that was made of.
+    /// The input of `desired`.
     sources: Option<(Arc<Sources>, SourceHistory)>,
-    /// Names of the three objects, unless a resource names others.
+    /// Names of the three objects on runtimes, unless a resource overrides them.
     objects: Arc<ObjectNames>,
-    /// The scheduler's time counts from here.
+    /// Start of the time of the scheduler.
     origin: Instant,
 }
 
@@ -64,14 +63,14 @@ impl Dispatcher {
         statuses: StatusQueue,
         rollouts: RolloutReporter,
     ) -> Self {
-        let (backoff, soon) = (settings.backoff, settings.soon);
+        let (backoff, progress) = (settings.backoff, settings.progress_backoff);
         let scheduler = Scheduler::new(Settings {
             rollouts: settings.rollouts.clone(),
-            concurrency: settings.passes,
-            webhook_concurrency: WEBHOOK_RECONCILES.min(settings.passes),
+            concurrency: settings.max_concurrent_reconciles,
+            webhook_concurrency: WEBHOOK_RECONCILES.min(settings.max_concurrent_reconciles),
             resync: settings.resync,
             failure_delay: Arc::new(move |attempt, random| backoff.delay(attempt, random)),
-            progress_delay: Arc::new(move |attempt, random| soon.delay(attempt, random)),
+            progress_delay: Arc::new(move |attempt, random| progress.delay(attempt, random)),
         });
         Self {
             store: RuntimeStore::default(),
@@ -94,19 +93,19 @@ impl Dispatcher {
         self.origin.elapsed()
     }
 
-    /// Makes a runtime due now, or as soon as it may be called.
+    /// Makes a runtime due now, or when its backoff allows it.
     pub(super) fn wake(&mut self, name: &str) {
         let (name, now) = (self.store.name(name), self.now());
         self.scheduler.wake(&name, now);
     }
 
-    /// Makes the configuration lane of a runtime due now, or as soon as it may be called.
+    /// Makes the configuration lane of a runtime due now, or when its backoff allows it.
     pub(super) fn wake_configuration(&mut self, name: &str) {
         let (name, now) = (self.store.name(name), self.now());
         self.scheduler.wake_lane(&name, Lane::Configuration, now);
     }
 
-    /// Notes how a runtime takes part, after its resource or its Runtime changed.
+    /// Updates how a runtime takes part in rollouts, after its resource or its Runtime changed.
     pub(super) fn refresh(&mut self, name: &str) {
         let name = self.store.name(name);
         let Some(resource) = self.store.get(&name).and_then(|it| it.resource.as_ref()) else {
@@ -133,27 +132,27 @@ impl Dispatcher {
         self.publish();
     }
 
-    /// A resource is gone.
+    /// Handles the deletion of a resource.
     pub(super) fn forget(&mut self, name: &str) {
         let id = self
             .store
             .get(name)
-            .and_then(|entry| entry.status.open().runtime_id);
+            .and_then(|entry| entry.status.expand().runtime_id);
         if let Some(id) = id {
             self.common.claims.release(&id);
         }
         self.suspend(name);
-        // Its Runtime may ask for a new one.
+        // Its Runtime may need a new one.
         self.wake(name);
     }
 
-    /// These are the sources from now on.
+    /// Sets the sources.
     pub(super) fn set_sources(&mut self, sources: Arc<Sources>, known: SourceHistory) {
-        // A document that cannot be read says nothing, and the one before stays on runtimes.
+        // If the configuration document is invalid, the previous one stays on runtimes.
         if let Some(document) = sources.configuration.valid()
-            && let Err(error) = self.installations.permit(document.mentions.pull_secret())
+            && let Err(error) = self.installations.permit(document.references.pull_secret())
         {
-            let error = chain(&error);
+            let error = error_chain(&error);
             tracing::error!(error, "failed to permit the pull Secret of the document");
         }
         let desired = Desired::new(&sources, &known, &self.objects);
@@ -164,7 +163,7 @@ impl Dispatcher {
         }
         self.begin_rollouts();
         if has_changed {
-            // What is desired may differ although its revision does not, such as the reason why a source is not written.
+            // The desired objects may differ although their revision does not, such as in the reason why a source is not written.
             let now = self.now();
             let resources = self.store.resources();
             let reached = resources.filter(|(_, it)| it.status.is_reached());
@@ -175,8 +174,8 @@ impl Dispatcher {
         }
     }
 
-    /// What the objects of the rollouts say: what an earlier leader reported, and whether an operator pauses a rollout or
-    /// selects an earlier revision.
+    /// Sets the stored rollout objects: what an earlier leader reported, and whether an operator pauses a rollout or selects an
+    /// earlier revision.
     pub(super) fn set_stored(&mut self, stored: BTreeMap<String, Stored>) {
         self.rollouts.set(stored);
         for lane in Lane::ALL {
@@ -187,7 +186,7 @@ impl Dispatcher {
         self.publish();
     }
 
-    /// Begins the rollout of each lane that has another target than before.
+    /// Starts the rollout of each lane whose target changed.
     fn begin_rollouts(&mut self) {
         let Some(desired) = self.desired.clone().filter(|_| self.rollouts.is_known()) else {
             return;
@@ -246,8 +245,8 @@ impl Dispatcher {
         }
     }
 
-    /// Shows in metrics how many runtimes have each condition.
-    pub(super) fn observe(&self) {
+    /// Updates the gauges of runtimes by condition.
+    pub(super) fn update_gauges(&self) {
         let mut runtimes: BTreeMap<ConditionLabels, i64> = BTreeMap::new();
         let mut oldest: Option<Timestamp> = None;
         for (_, entry) in self.store.resources() {
@@ -270,7 +269,7 @@ impl Dispatcher {
                 .iter()
                 .any(|it| is_synchronized(&it))
             {
-                let status = entry.status.open();
+                let status = entry.status.expand();
                 let since = status.conditions.iter().find(is_synchronized);
                 let since = since.and_then(|it| it.last_transition_time.parse().ok());
                 oldest = oldest.into_iter().chain(since).min();
@@ -280,16 +279,16 @@ impl Dispatcher {
         let age = age.and_then(|it| Duration::try_from(it).ok());
         self.common
             .metrics
-            .observe(runtimes, age.unwrap_or_default());
+            .set_runtimes(runtimes, age.unwrap_or_default());
     }
 
-    /// When something is to be started, if no reconcile ends before.
+    /// When the next reconcile is due, if none ends before.
     pub(super) fn next(&self) -> Option<Instant> {
         let next = self.scheduler.next(self.now())?;
         Some(self.origin + next)
     }
 
-    /// Starts every reconcile that is due and for which there is capacity.
+    /// Starts every reconcile that is due, up to the limits.
     pub(super) fn start_due(&mut self) {
         let now = self.now();
         let Some(desired) = self.desired.clone() else {
@@ -300,15 +299,17 @@ impl Dispatcher {
         }
         let due = self.scheduler.due(now);
         self.statuses.set_low_priority(due > 0);
-        self.common.metrics.stand(due, self.scheduler.running());
+        self.common
+            .metrics
+            .set_workqueue(due, self.scheduler.running());
     }
 
     fn start(&mut self, work: Work, desired: &Arc<Desired>) {
         let name = Name::clone(&work.name);
         let common = Arc::clone(&self.common);
         let resource = self.store.get(&name).and_then(|it| it.resource.as_ref());
-        let resource = resource.map(|it| Box::new(it.open()));
-        let job = match (self.store.wish(&name), resource) {
+        let resource = resource.map(|it| Box::new(it.expand()));
+        let job = match (self.store.adoption_action(&name), resource) {
             (AdoptionAction::Adopt, _) => {
                 let shoot = self.store.shoot(&name).map(str::to_owned);
                 self.jobs.spawn(async move {
@@ -316,14 +317,14 @@ impl Dispatcher {
                     completion::of_kcp(&work.name, &adopted)
                 })
             }
-            (AdoptionAction::Dismiss, Some(resource)) => self.jobs.spawn(async move {
-                let dismissed = common.lifecycle.dismiss(&resource).await;
-                completion::of_kcp(&work.name, &dismissed)
+            (AdoptionAction::Delete, Some(resource)) => self.jobs.spawn(async move {
+                let deleted = common.lifecycle.delete(&resource).await;
+                completion::of_kcp(&work.name, &deleted)
             }),
             (_, Some(resource))
-                if resource.meta().deletion_timestamp.is_some() && !is_held(&resource) =>
+                if resource.meta().deletion_timestamp.is_some() && !has_finalizer(&resource) =>
             {
-                // Another finalizer holds it.
+                // The resource waits for a finalizer of another controller.
                 let now = self.now();
                 self.scheduler.finish(&name, Report::Idle, now, 0);
                 return;
@@ -332,7 +333,7 @@ impl Dispatcher {
                 let request = self.request(&work, resource, desired);
                 self.jobs.spawn(async move {
                     match reconcile(&common, request).await {
-                        Ok(result) => Ended::Reconciled(Box::new(result)),
+                        Ok(result) => JobResult::Reconciled(Box::new(result)),
                         Err(error) => completion::of_kcp(&work.name, &Err(error)),
                     }
                 })
@@ -354,8 +355,8 @@ impl Dispatcher {
         desired: &Arc<Desired>,
     ) -> ReconcileRequest {
         let name = &work.name;
-        let own = resource.spec.webhook.as_ref();
-        let (objects, desired) = self.objects(own, desired);
+        let overrides = resource.spec.webhook.as_ref();
+        let (objects, desired) = self.objects(overrides, desired);
         let rollout = self.scheduler.rollout(Lane::Webhook);
         let permitted = match work.lanes.webhook {
             Some(Access::Write(permit)) => Some(permit),
@@ -363,16 +364,16 @@ impl Dispatcher {
         };
         let revision = permitted.map(WritePermit::revision).or(rollout.target());
         let revision = revision.unwrap_or_else(|| self.installations.current());
-        let installation = self.installations.of(revision, own);
+        let installation = self.installations.of(revision, overrides);
         let entry = self.store.get(name);
         let runtime = self.store.identify(name);
         let id = runtime.as_ref().ok();
         ReconcileRequest {
             name: Name::clone(name),
-            previous: entry.map(|it| it.status.open()).unwrap_or_default(),
+            previous: entry.map(|it| it.status.expand()).unwrap_or_default(),
             kubeconfig: id.and_then(|id| self.kubeconfigs.get(id.as_str()).cloned()),
             runtime,
-            eligibility: self.store.standing(name),
+            eligibility: self.store.eligibility(name),
             objects,
             desired,
             installation,
@@ -384,10 +385,10 @@ impl Dispatcher {
     /// Names and contents of the three objects on a runtime.
     fn objects(
         &self,
-        own: Option<&WebhookSettings>,
+        overrides: Option<&WebhookSettings>,
         desired: &Arc<Desired>,
     ) -> (Arc<ObjectNames>, Arc<Desired>) {
-        let names = object_names(&self.objects, own);
+        let names = object_names(&self.objects, overrides);
         match &self.sources {
             Some((sources, known)) if names != *self.objects => {
                 let desired = Desired::new(sources, known, &names);
@@ -399,7 +400,7 @@ impl Dispatcher {
 }
 
 impl Drop for Dispatcher {
-    /// The next leader shows the figures.
+    /// Resets the metrics: the next leader reports them.
     fn drop(&mut self) {
         self.common.metrics.clear();
     }

@@ -1,6 +1,6 @@
-//! What happens, one thing after the other: watches, sources, ends of passes, and time.
+//! The main loop: handles events of watches, changes of the sources, results of reconciles, and timers.
 //!
-//! Invariant: everything is done by this one task, so nothing is locked and no two events cross.
+//! Invariant: one task handles all of them one after the other, so no lock is needed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt as _;
 use kube::core::{DeserializeGuard, PartialObjectMeta};
 use kube::runtime::watcher::Event;
-use policy::sync::known::{Grace, SourceHistory};
+use policy::sync::history::{Grace, SourceHistory};
 use policy::sync::sources::Sources;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
@@ -28,7 +28,7 @@ use super::revisions::RevisionStore;
 use super::store::{Change, RuntimeInfo};
 use super::watches::Listing;
 use super::{DIRECT_STATE, DirectOptions, SLOW, rollout_status, watches, writer};
-use crate::absent::{AbsentSources, Report, Voice};
+use crate::absent::{AbsentSources, EventSettings, PendingEvent};
 use crate::clients::RequestLimiter;
 use crate::clock::Clock;
 use crate::rollouts;
@@ -36,32 +36,32 @@ use crate::signal::runtime::RuntimeView;
 use crate::sources::Published;
 use crate::state::{SIGNAL_STATE, StateError, StateStore, load};
 
-/// How often gauges of all runtimes are computed.
-const FIGURES: Duration = Duration::from_secs(5);
+/// Interval at which the gauges of runtimes are computed.
+const GAUGE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// After a record could not be read or written.
-const RECORD_PAUSE: Duration = Duration::from_secs(5);
+/// Delay before a failed read or write of the state ConfigMap is repeated.
+const STATE_RETRY_DELAY: Duration = Duration::from_secs(5);
 
-/// See the module.
+/// The main loop of the controller.
 pub(super) struct Loop {
     dispatcher: Dispatcher,
     options: DirectOptions,
-    record: StateStore,
-    known: Option<SourceHistory>,
+    state: StateStore,
+    history: Option<SourceHistory>,
     absent: AbsentSources,
     revisions: RevisionStore,
     has_revisions: bool,
-    /// Events on their way.
-    reports: FuturesUnordered<Report>,
+    /// Writes of Events and of revisions that are running.
+    tasks: FuturesUnordered<PendingEvent>,
     clock: Clock,
-    /// When the sources are to be looked at again although they did not change.
-    sources_at: Option<Instant>,
+    /// When the sources are read again: after a change, or when a grace period ends.
+    next_update: Option<Instant>,
     resources: Listing,
     runtimes: Listing,
-    listed: Listing,
-    /// Names of resources that cannot be read.
+    kubeconfigs: Listing,
+    /// Names of resources that cannot be deserialized.
     unreadable: BTreeSet<String>,
-    /// Whether all lists were read once.
+    /// Whether all first lists were handled.
     has_started: bool,
     writing: futures::future::BoxFuture<'static, ()>,
 }
@@ -74,27 +74,32 @@ impl Loop {
         let metrics = &options.metrics;
         let limiter = |size, name| RequestLimiter::new(size, SLOW, metrics.limit(name));
         let common = Arc::new(Common {
-            door: ClientFactory::new(client.clone(), &settings.namespace, options.fleet.clone()),
-            handshakes: limiter(settings.handshakes, "handshakes"),
-            places: limiter(settings.connected, "connections"),
+            client_factory: ClientFactory::new(
+                client.clone(),
+                &settings.namespace,
+                options.fleet.clone(),
+            ),
+            handshakes: limiter(settings.max_handshakes, "handshakes"),
+            connections: limiter(settings.max_connections, "connections"),
             lifecycle: Lifecycle::new(client.clone(), &settings),
             claims: Claims::default(),
             control_plane: options.salt.control_plane(),
             metrics: options.metrics.clone(),
         });
-        let (statuses, desk) = writer::desk(
+        let (statuses, status_writer) = writer::status_queue(
             client.clone(),
             &settings.namespace,
             settings.statuses_per_second,
             options.metrics.clone(),
             options.reporter.clone(),
         );
-        let who = options.reporter.clone();
-        let (reporter, reporting) = rollout_status::reporter(&client, &settings.namespace, who);
+        let event_reporter = options.reporter.clone();
+        let (reporter, reporting) =
+            rollout_status::reporter(&client, &settings.namespace, event_reporter);
         let writing = async move {
-            tokio::join!(desk, reporting);
+            tokio::join!(status_writer, reporting);
         };
-        let absent = AbsentSources::new(Voice {
+        let absent = AbsentSources::new(EventSettings {
             client: client.clone(),
             reporter: options.reporter.clone(),
             metrics: options.source_metrics.clone(),
@@ -102,28 +107,28 @@ impl Loop {
             outcome: "its copies on runtimes are deleted",
         });
         let revisions = RevisionStore::new(client.clone(), &settings.namespace);
-        let record = StateStore::new(client, &settings.namespace, DIRECT_STATE);
+        let state = StateStore::new(client, &settings.namespace, DIRECT_STATE);
         Self {
             dispatcher: Dispatcher::new(&settings, common, installations, statuses, reporter),
             options,
-            record,
-            known: None,
+            state,
+            history: None,
             absent,
             revisions,
             has_revisions: false,
-            reports: FuturesUnordered::new(),
+            tasks: FuturesUnordered::new(),
             clock: Clock::new(),
-            sources_at: None,
+            next_update: None,
             resources: Listing::default(),
             runtimes: Listing::default(),
-            listed: Listing::default(),
+            kubeconfigs: Listing::default(),
             unreadable: BTreeSet::new(),
             has_started: false,
             writing: Box::pin(writing),
         }
     }
 
-    /// Never ends.
+    /// Runs the loop. It does not return while the controller leads.
     pub(super) async fn run(mut self) {
         let options = &self.options;
         let mut resources = watches::resources(options);
@@ -133,12 +138,12 @@ impl Loop {
         let mut rollout = rollouts::watch(&options.client, namespace, &options.readiness);
         let mut sources: Published = options.sources.clone();
         sources.mark_changed();
-        let mut figures = interval(FIGURES);
-        figures.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut gauges = interval(GAUGE_INTERVAL);
+        gauges.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut writing = std::mem::replace(&mut self.writing, Box::pin(std::future::pending()));
         loop {
             if self.is_ready() {
-                self.has_started |= self.listed.complete;
+                self.has_started |= self.kubeconfigs.complete;
                 self.dispatcher.start_due();
             }
             let due = self.next();
@@ -147,115 +152,117 @@ impl Loop {
                 Some(event) = runtimes.next() => self.take_runtime(event),
                 Some(event) = kubeconfigs.next() => self.take_kubeconfig(event),
                 Some(stored) = rollout.next() => self.dispatcher.set_stored(stored),
-                Ok(()) = sources.changed() => self.expect_sources(),
-                Some(ended) = self.dispatcher.ended() => self.dispatcher.complete(ended),
-                Some(()) = self.reports.next() => {}
-                _ = figures.tick() => self.dispatcher.observe(),
+                Ok(()) = sources.changed() => self.schedule_update(),
+                Some(ended) = self.dispatcher.next_result() => self.dispatcher.complete(ended),
+                Some(()) = self.tasks.next() => {}
+                _ = gauges.tick() => self.dispatcher.update_gauges(),
                 () = &mut writing => return,
-                () = wait(due) => self.look_at_sources(&sources).await,
+                () = wait(due) => self.update_sources(&sources).await,
             }
         }
     }
 
     fn is_ready(&self) -> bool {
-        self.is_listed() && self.known.is_some()
+        self.is_listed() && self.history.is_some()
     }
 
-    /// The rollout's ConfigMap as well: before it is known whether there is a pause, nobody begins.
+    /// Whether the first lists are complete. Those of the rollouts are included, because a rollout may be paused.
     fn is_listed(&self) -> bool {
         self.resources.complete && self.runtimes.complete && self.dispatcher.rollouts.is_known()
     }
 
     fn next(&self) -> Option<Instant> {
-        let sources = self.sources_at.filter(|_| self.is_listed());
-        let passes = self.dispatcher.next().filter(|_| self.is_ready());
-        [sources, passes].into_iter().flatten().min()
+        let sources = self.next_update.filter(|_| self.is_listed());
+        let reconciles = self.dispatcher.next().filter(|_| self.is_ready());
+        [sources, reconciles].into_iter().flatten().min()
     }
 
-    /// Counted from the first change, so that one after the other cannot put it off.
-    fn expect_sources(&mut self) {
-        let soon = Instant::now() + self.options.settings.together;
-        self.sources_at = Some(self.sources_at.map_or(soon, |at| at.min(soon)));
+    /// Schedules an update. The delay counts from the first change, so further changes do not postpone it.
+    fn schedule_update(&mut self) {
+        let at = Instant::now() + self.options.settings.debounce;
+        self.next_update = Some(self.next_update.map_or(at, |it| it.min(at)));
     }
 
-    /// The record first: what is rolled out is remembered before it is, or its deletion could be missed.
-    async fn look_at_sources(&mut self, published: &Published) {
-        if self.sources_at.is_none_or(|at| at > Instant::now()) {
+    /// Saves the state, then starts rollouts. In this order, because the deletion of a source could otherwise be missed after a
+    /// restart.
+    async fn update_sources(&mut self, published: &Published) {
+        if self.next_update.is_none_or(|at| at > Instant::now()) {
             return;
         }
-        self.sources_at = None;
+        self.next_update = None;
         let Some(sources) = published.borrow().clone() else {
             return;
         };
-        match self.remember(&sources).await {
-            Ok(known) => {
-                // When the next grace period ends, if that is before another change.
-                self.sources_at = known.next_deletion().map(|at| self.clock.instant(at));
-                let record = self.record.reference();
-                let reports = self.absent.show(&sources, &known, &record);
-                self.reports.extend(reports);
-                self.dispatcher.set_sources(sources, known.clone());
-                self.known = Some(known);
+        match self.save_state(&sources).await {
+            Ok(history) => {
+                // The next grace period ends then, unless a source changes before.
+                self.next_update = history.next_deletion().map(|at| self.clock.instant(at));
+                let state = self.state.reference();
+                let events = self.absent.report(&sources, &history, &state);
+                self.tasks.extend(events);
+                self.dispatcher.set_sources(sources, history.clone());
+                self.history = Some(history);
                 self.store_revision();
             }
             Err(reason) => {
                 tracing::error!(reason, "failed to load state, rollout suspended");
-                self.sources_at = Some(Instant::now() + RECORD_PAUSE);
+                self.next_update = Some(Instant::now() + STATE_RETRY_DELAY);
             }
         }
     }
 
-    /// Stores the manifests that are rolled out from now on, and deletes those that no rollout needs any more.
+    /// Stores the manifests of the current revision, and deletes those that no rollout needs.
     fn store_revision(&mut self) {
         let kept = self.dispatcher.rollouts.kept();
         let installations = &mut self.dispatcher.installations;
         let (created, deleted) = (installations.take_unstored(), installations.outdated(&kept));
         if created.is_some() || !deleted.is_empty() {
             let saved = self.revisions.clone().save(created, deleted);
-            self.reports.push(Box::pin(saved));
+            self.tasks.push(Box::pin(saved));
         }
     }
 
-    async fn remember(&mut self, sources: &Sources) -> Result<SourceHistory, String> {
+    async fn save_state(&mut self, sources: &Sources) -> Result<SourceHistory, String> {
         if !self.has_revisions {
             let listed = self.revisions.list().await;
             let listed = listed.map_err(|it| error_chain(&it))?;
             self.dispatcher.installations.load(listed);
             self.has_revisions = true;
         }
-        let (mut known, inherited) = if let Some(known) = self.known.clone() {
-            (known, false)
+        let (mut history, inherited) = if let Some(history) = self.history.clone() {
+            (history, false)
         } else {
             let client = self.options.client.clone();
             let namespace = &self.options.settings.namespace;
             let mut signal = StateStore::new(client, namespace, SIGNAL_STATE);
-            let recalled = load(&mut self.record, &mut signal).await;
-            let recalled = recalled.map_err(|it| error_chain(&it))?;
-            (recalled.known, recalled.inherited)
+            let loaded = load(&mut self.state, &mut signal).await;
+            let loaded = loaded.map_err(|it| error_chain(&it))?;
+            (loaded.history, loaded.inherited)
         };
-        let before = known.clone();
+        let before = history.clone();
         let grace = Grace {
             now: self.clock.now(),
             period: self.options.settings.deletion_grace,
         };
-        known.advance(sources, grace);
-        if known != before || inherited {
+        history.advance(sources, grace);
+        if history != before || inherited {
             let mut data = std::collections::BTreeMap::new();
-            known.write(&mut data);
-            let mut saved = self.record.save(data.clone()).await;
+            history.write(&mut data);
+            let mut saved = self.state.save(data.clone()).await;
             if let Err(StateError::Deleted) = saved {
-                // Nobody else knows any more what was rolled out.
-                saved = self.record.save(data).await;
+                // Created again, because nothing else stores what was rolled out.
+                saved = self.state.save(data).await;
             }
             if let Err(error) = saved {
-                // Whoever wrote it meanwhile knows better. Otherwise what is known holds, and passes go on by it.
+                // After a conflict the state is loaded again. After other errors the loaded state is still valid, and reconciles
+                // continue with it.
                 if let StateError::Changed = error {
-                    self.known = None;
+                    self.history = None;
                 }
                 return Err(error_chain(&error));
             }
         }
-        Ok(known)
+        Ok(history)
     }
 
     fn take_resource(&mut self, event: Event<DeserializeGuard<RuntimeBootstrapper>>) {
@@ -285,7 +292,7 @@ impl Loop {
         self.dispatcher.forget(name);
     }
 
-    /// What an unreadable resource asks for is unknown, so nothing is done for its runtime until it can be read.
+    /// A resource that cannot be deserialized has an unknown spec, so its runtime is not reconciled.
     fn read_resource(&mut self, resource: DeserializeGuard<RuntimeBootstrapper>) {
         match resource.0 {
             Ok(resource) => {
@@ -310,7 +317,7 @@ impl Loop {
     fn put_resource(&mut self, resource: RuntimeBootstrapper) {
         let name = resource.name_any();
         let known = self.dispatcher.store.get(&name);
-        // From then on the passes know better.
+        // For a known resource the claims come from reconciles.
         if known.is_none_or(|it| it.resource.is_none()) {
             let status = resource.status.as_ref();
             let identity =
@@ -321,7 +328,7 @@ impl Loop {
         }
         let change = self.dispatcher.store.put_resource(resource);
         if change == Change::Spec {
-            // What failed was asked for by another spec.
+            // The failures belong to the previous spec.
             self.dispatcher.scheduler.reset(&name);
         }
         if change != Change::None {
@@ -330,8 +337,8 @@ impl Loop {
         }
     }
 
-    /// Makes a runtime due. What the first lists contain is not news: the webhook lane, which reads all manifests, is due then
-    /// only where a status says that it is not complete, and everywhere else with the resync.
+    /// Makes a runtime due. For the objects of the first lists this is the configuration lane only: the webhook lane, which reads
+    /// all manifests, is due if the status is incomplete, and otherwise with the resync.
     fn wake(&mut self, name: &str) {
         if self.has_started {
             self.dispatcher.wake(name);
@@ -361,8 +368,8 @@ impl Loop {
 
     fn put_runtime(&mut self, view: &RuntimeView) {
         let settings = &self.options.settings;
-        let (name, facts) = RuntimeInfo::read(view, &settings.adopt, &settings.signal_selector);
-        for name in self.dispatcher.store.put_runtime(&name, facts) {
+        let (name, info) = RuntimeInfo::read(view, &settings.adopt, &settings.signal_selector);
+        for name in self.dispatcher.store.put_runtime(&name, info) {
             self.dispatcher.refresh(&name);
             self.wake(&name);
         }
@@ -376,15 +383,15 @@ impl Loop {
 
     fn take_kubeconfig(&mut self, event: Event<PartialObjectMeta<Secret>>) {
         match event {
-            Event::Init => self.listed.begin(),
+            Event::Init => self.kubeconfigs.begin(),
             Event::InitDone => {
                 let known = self.dispatcher.kubeconfigs.keys().cloned().collect();
-                for id in self.listed.end(known) {
+                for id in self.kubeconfigs.end(known) {
                     self.drop_kubeconfig(&id);
                 }
             }
             Event::InitApply(secret) => {
-                self.listed.seen.extend(runtime_id(&secret));
+                self.kubeconfigs.seen.extend(runtime_id(&secret));
                 self.put_kubeconfig(&secret);
             }
             Event::Apply(secret) => self.put_kubeconfig(&secret),
@@ -406,7 +413,7 @@ impl Loop {
             .kubeconfigs
             .insert(id.clone(), version.clone());
         if before != Some(version) {
-            // What failed was tried with another kubeconfig, or without one.
+            // The failures belong to the previous kubeconfig, or to its absence.
             for name in self.dispatcher.store.by_id(&id) {
                 self.dispatcher.scheduler.reset(&name);
             }
@@ -426,7 +433,7 @@ impl Loop {
     }
 }
 
-/// Whose kubeconfig a Secret is: copies and other Secrets may carry the label as well.
+/// The runtime ID of a kubeconfig Secret; `None` for copies and other Secrets with the label.
 fn runtime_id(secret: &PartialObjectMeta<Secret>) -> Option<String> {
     let id = secret.labels().get(RUNTIME_ID)?;
     (secret.name_any() == kubeconfig_secret(id)).then(|| id.clone())

@@ -1,7 +1,7 @@
-//! What one pass sees on one runtime: one round trip for everything that is always looked at, another for the rest.
+//! Reads what a reconcile needs from one runtime: one round trip for what every reconcile reads, another one for the rest.
 //!
-//! Invariant: only reads, and a question about our own rights. An object that we may not read is a right that is
-//! missing, not an object that is absent. Deliberately absent: what any of it means.
+//! Invariant: only reads, and reviews of the controller's own permissions. An object that must not be read is a missing
+//! permission, not an absent object. Not in here: what follows from the observation.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use api::names::{DOCKER_CONFIG_TYPE, PULL_SECRET_COPY_LABEL, WEBHOOK_CERTIFICATE
 use futures::future::{join_all, try_join_all};
 use policy::sync::inventory::candidates;
 use policy::sync::manifests::{Installation, Phase};
-use policy::sync::observed::{Identity, Made, Names, NamespaceState, Observed};
+use policy::sync::observed::{Names, NamespaceState, ObjectIdentity, Observed, WebhookObjects};
 use policy::sync::target::Target;
 use policy::sync::{Lane, Lanes};
 use serde_json::Value;
@@ -18,44 +18,44 @@ use serde_json::Value;
 use super::rights;
 use crate::clients::{CallError, Remote};
 
-/// Versions in which ClusterTrustBundles may be served, the most likely first: it is asked for alone.
+/// Versions in which ClusterTrustBundles may be served. The first one is the most likely, and is requested alone.
 const TRUST_BUNDLE_VERSIONS: [&str; 3] = ["v1beta1", "v1", "v1alpha1"];
 
-/// Secrets in one page of a list: their memory at once.
+/// Secrets in one page of a list; it bounds the memory.
 const PAGE: u32 = 100;
 
-/// Characters of a cluster's UID; a status with a longer one is refused, and so would say nothing new for good.
+/// Maximum length of the UID of a cluster: the API server would reject a status with a longer one.
 const MAX_UID: usize = 64;
 
 const FORBIDDEN: u16 = 403;
 const NOT_FOUND: u16 = 404;
 
-/// Looks at a runtime.
-pub(super) struct Gather<'a> {
+/// Reads the objects of one runtime.
+pub(super) struct RuntimeReader<'a> {
     pub(super) remote: &'a Remote,
     pub(super) names: &'a Names,
     pub(super) installation: &'a Installation,
 }
 
-/// A version of the API of bundles, and the bundle if it is there.
+/// The served version of ClusterTrustBundles, and the object if it exists.
 type Bundle = (String, Option<Value>);
 
-/// What a version says, or the right that we lack to ask it.
+/// The result of a list in one version; `Forbidden` has the missing permission.
 enum Listed {
-    There(Bundle),
+    Found(Bundle),
     Forbidden(String),
 }
 
-/// An object, or the right that we lack to read it.
+/// The result of a read; `Forbidden` has the missing permission.
 enum Read {
-    There(Option<Value>),
+    Found(Option<Value>),
     Forbidden(String),
 }
 
-impl Gather<'_> {
-    /// Everything but the installation's lesser objects.
+impl RuntimeReader<'_> {
+    /// Reads everything except the installed objects; of those only the Deployment.
     pub(super) async fn essentials(&self) -> Result<Observed, CallError> {
-        let (cluster, state, (objects, mut unread), (bundle, unlisted), missing_rights) = futures::try_join!(
+        let (cluster, state, (objects, mut unread), (bundle, unlisted), missing_permissions) = futures::try_join!(
             self.kube_system(),
             self.namespace(&self.names.namespace),
             self.objects(),
@@ -72,19 +72,19 @@ impl Gather<'_> {
             marker,
             namespace: state,
             trust_bundles,
-            missing_rights,
+            missing_permissions,
             unread,
             pull_secret,
             trust_bundle: trust_bundle.flatten(),
             configuration,
             deployment,
-            made: None,
+            webhook_objects: None,
             installed: None,
             unread_inventory: BTreeMap::new(),
         })
     }
 
-    /// The marker, the pull Secret, the document and the Deployment, and the rights to read them that are missing.
+    /// Reads the owner marker, the pull Secret, the configuration ConfigMap and the Deployment, and returns missing permissions.
     async fn objects(&self) -> Result<([Option<Value>; 4], Lanes<Vec<String>>), CallError> {
         let Names {
             namespace,
@@ -111,7 +111,7 @@ impl Gather<'_> {
         let reads = targets.iter().map(|(_, target)| async move {
             match target {
                 Some(target) => self.read(target).await,
-                None => Ok(Read::There(None)),
+                None => Ok(Read::Found(None)),
             }
         });
         let mut unread: Lanes<Vec<String>> = Lanes::default();
@@ -119,10 +119,10 @@ impl Gather<'_> {
         let reads = try_join_all(reads).await?;
         for ((object, (lanes, _)), read) in objects.iter_mut().zip(&targets).zip(reads) {
             match read {
-                Read::There(found) => *object = found,
-                Read::Forbidden(right) => {
+                Read::Found(found) => *object = found,
+                Read::Forbidden(permission) => {
                     for lane in *lanes {
-                        unread.get_mut(*lane).push(right.clone());
+                        unread.get_mut(*lane).push(permission.clone());
                     }
                 }
             }
@@ -130,7 +130,7 @@ impl Gather<'_> {
         Ok((objects, unread))
     }
 
-    /// Adds the installation's objects but the Deployment, and those of the inventory that it does not have any more.
+    /// Adds the installed objects other than the Deployment, and inventory objects that the installation does not have any more.
     pub(super) async fn installed(&self, observed: &mut Observed) -> Result<(), CallError> {
         let others = candidates(self.installation, self.names, observed);
         let targets = self
@@ -145,47 +145,50 @@ impl Gather<'_> {
         let mut installed = BTreeMap::new();
         for (target, read) in try_join_all(reads).await? {
             match read {
-                Read::There(found) => installed.extend(found.map(|it| (target.clone(), it))),
-                Read::Forbidden(right) if others.contains(target) => {
-                    observed.unread_inventory.insert(target.clone(), right);
+                Read::Found(found) => installed.extend(found.map(|it| (target.clone(), it))),
+                Read::Forbidden(permission) if others.contains(target) => {
+                    observed.unread_inventory.insert(target.clone(), permission);
                 }
-                Read::Forbidden(right) => observed.unread.webhook.push(right),
+                Read::Forbidden(permission) => observed.unread.webhook.push(permission),
             }
         }
         observed.installed = Some(installed);
         Ok(())
     }
 
-    /// Adds what the webhook made while it ran, and the rights that we lack to delete it. A list that is refused is a right
-    /// that is missing, so that nothing begins of what cannot be completed.
-    pub(super) async fn made(&self, observed: &mut Observed) -> Result<(), CallError> {
+    /// Adds the objects that the webhook created, and missing permissions to delete them. A forbidden list is a missing
+    /// permission, so that a deletion does not start if it cannot be completed.
+    pub(super) async fn created_by_webhook(
+        &self,
+        observed: &mut Observed,
+    ) -> Result<(), CallError> {
         let namespace = &self.names.namespace;
-        let mut made = Made::default();
+        let mut made = WebhookObjects::default();
         for target in [
             Target::secret(namespace, WEBHOOK_CERTIFICATE),
             Target::lease(namespace, WEBHOOK_LEASE),
         ] {
             match self.read(&target).await? {
-                Read::There(found) => {
-                    let found = found.map(|it| Identity::of(target, &it));
+                Read::Found(found) => {
+                    let found = found.map(|it| ObjectIdentity::of(target, &it));
                     made.others.extend(found);
                 }
-                Read::Forbidden(right) => observed.unread.webhook.push(right),
+                Read::Forbidden(permission) => observed.unread.webhook.push(permission),
             }
         }
         match self.copies().await? {
             Some(copies) => made.copies = copies,
-            None => observed.unread.webhook.push(everywhere("list")),
+            None => observed.unread.webhook.push(in_all_namespaces("list")),
         }
         if !made.copies.is_empty() && !self.may_delete_copies().await? {
-            observed.unread.webhook.push(everywhere("delete"));
+            observed.unread.webhook.push(in_all_namespaces("delete"));
         }
-        observed.made = Some(made);
+        observed.webhook_objects = Some(made);
         Ok(())
     }
 
-    /// The copies of the pull Secret in all namespaces; `None` if they may not be listed.
-    async fn copies(&self) -> Result<Option<Vec<Identity>>, CallError> {
+    /// Lists the copies of the pull Secret in all namespaces; `None` if the list is forbidden.
+    async fn copies(&self) -> Result<Option<Vec<ObjectIdentity>>, CallError> {
         let (label, kind) = (escaped(PULL_SECRET_COPY_LABEL), escaped(DOCKER_CONFIG_TYPE));
         let selectors = format!("labelSelector={label}%3Dtrue&fieldSelector=type%3D{kind}");
         let mut copies = Vec::new();
@@ -199,7 +202,12 @@ impl Gather<'_> {
                 page => page?,
             };
             let items = page.get("items").and_then(Value::as_array);
-            copies.extend(items.into_iter().flatten().filter_map(Identity::of_copy));
+            copies.extend(
+                items
+                    .into_iter()
+                    .flatten()
+                    .filter_map(ObjectIdentity::of_copy),
+            );
             match text(&page, "/metadata/continue").filter(|it| !it.is_empty()) {
                 Some(token) => next = format!("&continue={}", escaped(&token)),
                 None => return Ok(Some(copies)),
@@ -207,35 +215,38 @@ impl Gather<'_> {
         }
     }
 
-    /// Whether Secrets may be deleted in all namespaces. Who cannot even ask is told by the deletions.
+    /// Whether Secrets may be deleted in all namespaces. If the review is rejected the deletions show it.
     async fn may_delete_copies(&self) -> Result<bool, CallError> {
         match self
             .remote
-            .post(rights::ACCESS, &rights::may("delete", "secrets"))
+            .post(
+                rights::ACCESS_REVIEWS,
+                &rights::access_review("delete", "secrets"),
+            )
             .await
         {
             Err(CallError::Refused { .. }) => Ok(true),
-            answer => Ok(answer?.pointer("/status/allowed") != Some(&Value::Bool(false))),
+            response => Ok(response?.pointer("/status/allowed") != Some(&Value::Bool(false))),
         }
     }
 
     async fn read(&self, target: &Target) -> Result<Read, CallError> {
         match self.remote.get(&target.path()).await {
-            Ok(found) => Ok(Read::There(found)),
+            Ok(found) => Ok(Read::Found(found)),
             Err(CallError::Refused {
                 status: FORBIDDEN, ..
-            }) => Ok(Read::Forbidden(rights::name("get", target))),
+            }) => Ok(Read::Forbidden(rights::permission("get", target))),
             Err(error) => Err(error),
         }
     }
 
-    /// A cluster that does not let us ask who it is does not say who it is.
+    /// Reads the Namespace `kube-system`; `None` also if that is forbidden, because the cluster is unidentified then.
     async fn kube_system(&self) -> Result<Option<Value>, CallError> {
         match self.remote.get("/api/v1/namespaces/kube-system").await {
             Err(CallError::Refused {
                 status: FORBIDDEN, ..
             }) => Ok(None),
-            answer => answer,
+            response => response,
         }
     }
 
@@ -253,22 +264,22 @@ impl Gather<'_> {
         })
     }
 
-    /// The best version that is served, and the bundle in it; beside it the right that we lack to know. A list tells in
-    /// one answer what a read cannot: whether the bundle is absent or its API.
+    /// Reads the ClusterTrustBundle in the best served version, or returns the missing permission. A list distinguishes an absent
+    /// object from an absent API, which a read does not.
     async fn trust_bundle(&self) -> Result<(Option<Bundle>, Option<String>), CallError> {
         let Some(name) = &self.names.trust_bundle else {
             return Ok((None, None));
         };
-        let (likely, others) = TRUST_BUNDLE_VERSIONS.split_at(1);
-        for versions in [likely, others] {
+        let (first, others) = TRUST_BUNDLE_VERSIONS.split_at(1);
+        for versions in [first, others] {
             let lists = versions
                 .iter()
                 .map(|version| self.trust_bundle_in(version, name));
-            for answer in join_all(lists).await {
-                match answer {
+            for response in join_all(lists).await {
+                match response {
                     Ok(None) => {}
-                    Ok(Some(Listed::There(bundle))) => return Ok((Some(bundle), None)),
-                    Ok(Some(Listed::Forbidden(right))) => return Ok((None, Some(right))),
+                    Ok(Some(Listed::Found(bundle))) => return Ok((Some(bundle), None)),
+                    Ok(Some(Listed::Forbidden(permission))) => return Ok((None, Some(permission))),
                     Err(error) => return Err(error),
                 }
             }
@@ -276,7 +287,7 @@ impl Gather<'_> {
         Ok((None, None))
     }
 
-    /// `None`: the version is not served.
+    /// Lists the ClusterTrustBundle in one version; `None` if the version is not served.
     async fn trust_bundle_in(
         &self,
         version: &str,
@@ -288,19 +299,19 @@ impl Gather<'_> {
         match self.remote.list(&query).await {
             Ok(mut list) => {
                 let first = list.pointer_mut("/items/0").map(Value::take);
-                Ok(Some(Listed::There((version.to_owned(), first))))
+                Ok(Some(Listed::Found((version.to_owned(), first))))
             }
             Err(CallError::Refused {
                 status: NOT_FOUND, ..
             }) => Ok(None),
             Err(CallError::Refused {
                 status: FORBIDDEN, ..
-            }) => Ok(Some(Listed::Forbidden(rights::name("list", &target)))),
+            }) => Ok(Some(Listed::Forbidden(rights::permission("list", &target)))),
             Err(error) => Err(error),
         }
     }
 
-    /// The rights that we lack. Who cannot even ask about them is told by the writes.
+    /// Returns the missing permissions. If the review is rejected the writes show them.
     async fn missing(&self) -> Result<Lanes<Vec<String>>, CallError> {
         let Names {
             namespace,
@@ -316,12 +327,12 @@ impl Gather<'_> {
                 .as_ref()
                 .map(|it| Target::trust_bundle(TRUST_BUNDLE_VERSIONS[0], it)),
         );
-        let question = rights::question(namespace);
-        let rules = match self.remote.post(rights::PATH, &question).await {
+        let review = rights::rules_review(namespace);
+        let rules = match self.remote.post(rights::RULES_REVIEWS, &review).await {
             Err(CallError::Refused { .. }) => return Ok(Lanes::default()),
-            answer => answer?,
+            response => response?,
         };
-        // At once, as the list is long and the other answers may be awaited still.
+        // Parsed here, because the response is large and the other requests may still be pending.
         let rules = rights::Rules::read(rules);
         let manifests = self.installation.manifests().iter().map(|it| &it.target);
         Ok(Lanes {
@@ -331,12 +342,12 @@ impl Gather<'_> {
     }
 }
 
-/// A right to Secrets that no namespace limits.
-fn everywhere(verb: &str) -> String {
+/// A permission for Secrets in all namespaces.
+fn in_all_namespaces(verb: &str) -> String {
     format!("{verb} secrets in all namespaces")
 }
 
-/// Names of bundles hold colons, and those of labels and types a slash; nothing else that a name can hold needs escaping.
+/// Escapes a query value. Names of bundles may contain colons, labels and types a slash; other special characters cannot occur.
 fn escaped(name: &str) -> String {
     name.replace('%', "%25")
         .replace(':', "%3A")

@@ -1,9 +1,8 @@
-//! The `RuntimeBootstrapper` itself: it is held until its runtime is clean, and made where a Runtime asks for direct mode;
-//! and the word to today's manager at its end.
+//! Creates, deletes and finalizes `RuntimeBootstrapper`s, and signals KIM when a runtime is orphaned.
 //!
-//! Invariant: of an existing resource only our own finalizer is ever written, guarded by the resource version (our own
-//! statuses change it too, so a conflict is looked at once more); only a resource that we made is ever deleted; of a
-//! Runtime nothing is written but the signal's key.
+//! Invariants: of an existing resource only the controller's finalizer is written, with the resource version as precondition. A
+//! conflict is retried once, because status updates change the version too. Only resources that the controller created are
+//! deleted. Of a Runtime only the key of the signal is written.
 
 use api::bootstrapper::{DeletionPolicy, FINALIZER, RuntimeBootstrapper, RuntimeBootstrapperSpec};
 use api::kcp::{CONTROLLER_FIELD_MANAGER, SHOOT_NAME};
@@ -19,36 +18,36 @@ use super::DirectSettings;
 use crate::signal::pace::Pace;
 use crate::signal::runtime::RuntimeView;
 
-/// The label by which a resource is one that we made; its value is [`CONTROLLER_FIELD_MANAGER`].
+/// The label of a resource that the controller created; its value is [`CONTROLLER_FIELD_MANAGER`].
 pub(super) const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 
-/// Calls at once: each has a connection of its own, and the control plane does not become quicker by more of them.
-const AT_ONCE: usize = 16;
+/// Maximum number of concurrent requests: each has its own connection, and more of them do not increase the throughput of KCP.
+const MAX_CONCURRENT_REQUESTS: usize = 16;
 
-/// Creates, holds and releases.
+/// Writes `RuntimeBootstrapper`s and signals.
 pub(super) struct Lifecycle {
     resources: Api<RuntimeBootstrapper>,
     runtimes: Api<RuntimeView>,
     signal: Value,
-    /// Of signals: each costs the manager a reconciliation of the whole runtime.
-    pace: Mutex<Pace>,
-    turns: Semaphore,
+    /// Rate limit of signals: each makes KIM reconcile the complete runtime.
+    signal_limiter: Mutex<Pace>,
+    permits: Semaphore,
 }
 
 impl Lifecycle {
     pub(super) fn new(client: Client, settings: &DirectSettings) -> Self {
         let namespace = &settings.namespace;
-        let pace = Pace::new(settings.signals_per_second, Instant::now());
+        let limiter = Pace::new(settings.signals_per_second, Instant::now());
         Self {
             resources: Api::namespaced(client.clone(), namespace),
             runtimes: Api::namespaced(client, namespace),
             signal: settings.signal_keys.set(),
-            pace: Mutex::new(pace),
-            turns: Semaphore::new(AT_ONCE),
+            signal_limiter: Mutex::new(limiter),
+            permits: Semaphore::new(MAX_CONCURRENT_REQUESTS),
         }
     }
 
-    /// Creates one for a Runtime that asks for it, with the name of its shoot. One that somebody else created is kept.
+    /// Creates a resource for a Runtime in mode `direct`, with the label of its shoot. An existing resource is kept.
     pub(super) async fn adopt(&self, name: &str, shoot: Option<&str>) -> Result<(), kube::Error> {
         let spec = RuntimeBootstrapperSpec {
             deletion_policy: DeletionPolicy::Orphan,
@@ -62,26 +61,26 @@ impl Lifecycle {
             let labels = resource.labels_mut();
             labels.insert(SHOOT_NAME.to_owned(), shoot.to_owned());
         }
-        // Held from the beginning, which saves a write of each.
+        // Set at creation, which saves a write.
         resource.finalizers_mut().push(FINALIZER.to_owned());
         let parameters = PostParams {
             field_manager: Some(CONTROLLER_FIELD_MANAGER.to_owned()),
             ..PostParams::default()
         };
-        let _turn = self.turns.acquire().await;
+        let _permit = self.permits.acquire().await;
         match self.resources.create(&parameters, &resource).await {
             Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
             result => result.map(drop),
         }
     }
 
-    /// Deletes one that we made; the finalizer does the rest.
-    pub(super) async fn dismiss(&self, resource: &RuntimeBootstrapper) -> Result<(), kube::Error> {
+    /// Deletes a resource that the controller created; the finalizer delays the deletion until the runtime is done.
+    pub(super) async fn delete(&self, resource: &RuntimeBootstrapper) -> Result<(), kube::Error> {
         let parameters = DeleteParams::default().preconditions(Preconditions {
             uid: resource.uid(),
             resource_version: None,
         });
-        let _turn = self.turns.acquire().await;
+        let _permit = self.permits.acquire().await;
         match self
             .resources
             .delete(&resource.name_any(), &parameters)
@@ -92,73 +91,88 @@ impl Lifecycle {
         }
     }
 
-    /// Puts our finalizer there before anything is written to the runtime.
-    pub(super) async fn hold(
+    /// Adds the finalizer, before anything is written to the runtime.
+    pub(super) async fn add_finalizer(
         &self,
         resource: &RuntimeBootstrapper,
-        purpose: Goal,
+        goal: Goal,
     ) -> Result<(), kube::Error> {
-        if purpose != Goal::Sync || is_held(resource) {
+        if goal != Goal::Sync || has_finalizer(resource) {
             return Ok(());
         }
-        self.set(resource, true).await
+        self.set_finalizer(resource, true).await
     }
 
-    /// Tells today's manager that a runtime is its own again, when its turn has come. A Runtime that is gone is nobody's.
-    pub(super) async fn tell(&self, name: &str) -> Result<(), kube::Error> {
+    /// Signals KIM to reconcile an orphaned runtime, within the rate limit. A Runtime that does not exist is ignored.
+    pub(super) async fn signal_kim(&self, name: &str) -> Result<(), kube::Error> {
         let parameters = PatchParams {
             field_manager: Some(CONTROLLER_FIELD_MANAGER.to_owned()),
             ..PatchParams::default()
         };
         let patch = Patch::Merge(&self.signal);
         {
-            let mut pace = self.pace.lock().await;
-            sleep_until(pace.next()).await;
-            pace.goes(Instant::now(), fastrand::u64(..));
+            let mut limiter = self.signal_limiter.lock().await;
+            sleep_until(limiter.next()).await;
+            limiter.goes(Instant::now(), fastrand::u64(..));
         }
-        let _turn = self.turns.acquire().await;
-        let told = self.runtimes.patch_metadata(name, &parameters, &patch);
-        match told.await {
+        let _permit = self.permits.acquire().await;
+        let signaled = self.runtimes.patch_metadata(name, &parameters, &patch);
+        match signaled.await {
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
             result => result.map(drop),
         }
     }
 
-    /// Takes our finalizer away.
-    pub(super) async fn let_go(&self, resource: &RuntimeBootstrapper) -> Result<(), kube::Error> {
-        if !is_held(resource) {
+    /// Removes the finalizer.
+    pub(super) async fn remove_finalizer(
+        &self,
+        resource: &RuntimeBootstrapper,
+    ) -> Result<(), kube::Error> {
+        if !has_finalizer(resource) {
             return Ok(());
         }
-        match self.set(resource, false).await {
+        match self.set_finalizer(resource, false).await {
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
             result => result,
         }
     }
 
-    async fn set(&self, resource: &RuntimeBootstrapper, held: bool) -> Result<(), kube::Error> {
+    async fn set_finalizer(
+        &self,
+        resource: &RuntimeBootstrapper,
+        is_wanted: bool,
+    ) -> Result<(), kube::Error> {
         let name = resource.name_any();
-        let _turn = self.turns.acquire().await;
-        match self.patch(&name, resource.meta(), held).await {
+        let _permit = self.permits.acquire().await;
+        match self
+            .patch_finalizers(&name, resource.meta(), is_wanted)
+            .await
+        {
             Err(kube::Error::Api(status)) if status.is_conflict() => {
                 let fresh = self.resources.get_metadata(&name).await?.metadata;
-                let leaves = fresh.deletion_timestamp.is_some();
-                if fresh.uid != resource.uid() || (held && leaves) {
+                let is_terminating = fresh.deletion_timestamp.is_some();
+                if fresh.uid != resource.uid() || (is_wanted && is_terminating) {
                     return Err(kube::Error::Api(status));
                 }
-                self.patch(&name, &fresh, held).await
+                self.patch_finalizers(&name, &fresh, is_wanted).await
             }
             result => result,
         }
     }
 
-    async fn patch(&self, name: &str, meta: &ObjectMeta, held: bool) -> Result<(), kube::Error> {
+    async fn patch_finalizers(
+        &self,
+        name: &str,
+        meta: &ObjectMeta,
+        is_wanted: bool,
+    ) -> Result<(), kube::Error> {
         let mut finalizers = meta.finalizers.clone().unwrap_or_default();
-        if finalizers.iter().any(|it| it == FINALIZER) == held {
+        if finalizers.iter().any(|it| it == FINALIZER) == is_wanted {
             return Ok(());
         }
         finalizers.retain(|it| it != FINALIZER);
-        finalizers.extend(held.then(|| FINALIZER.to_owned()));
-        // With the version, or somebody else's finalizer that came meanwhile would be lost.
+        finalizers.extend(is_wanted.then(|| FINALIZER.to_owned()));
+        // The resource version protects finalizers that other controllers add concurrently.
         let patch = json!({ "metadata": {
             "resourceVersion": meta.resource_version,
             "finalizers": finalizers,
@@ -174,13 +188,13 @@ impl Lifecycle {
     }
 }
 
-/// Whether our finalizer is there.
-pub(super) fn is_held(resource: &RuntimeBootstrapper) -> bool {
+/// Whether the resource has the controller's finalizer.
+pub(super) fn has_finalizer(resource: &RuntimeBootstrapper) -> bool {
     resource.finalizers().iter().any(|it| it == FINALIZER)
 }
 
-/// Whether we made it.
-pub(super) fn is_made_by_us(resource: &RuntimeBootstrapper) -> bool {
+/// Whether the controller created the resource.
+pub(super) fn is_managed(resource: &RuntimeBootstrapper) -> bool {
     resource
         .labels()
         .get(MANAGED_BY)

@@ -14,7 +14,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-/// The metrics of direct mode. Clones share them.
+/// Metrics of the controller `direct`. Clones share them.
 #[derive(Clone, Debug)]
 pub struct DirectMetrics {
     reconciles: Family<Reconciled, Counter>,
@@ -98,7 +98,7 @@ impl Default for DirectMetrics {
 }
 
 impl DirectMetrics {
-    /// Figures that the registry shows.
+    /// Registers the metrics.
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
@@ -185,7 +185,7 @@ impl DirectMetrics {
         create_series(&self.rollout_stopped);
     }
 
-    /// Shows how many resources cannot be read.
+    /// Sets the number of resources that cannot be deserialized.
     pub(super) fn unreadable(&self, count: usize) {
         let count = i64::try_from(count).unwrap_or(i64::MAX);
         self.unreadable.set(count);
@@ -196,8 +196,8 @@ impl DirectMetrics {
         self.limit_waiting.get_or_create_owned(&Limit { limit })
     }
 
-    /// Shows how many runtimes have each condition, and the age of the oldest one that is not synchronized.
-    pub(super) fn observe(&self, runtimes: BTreeMap<ConditionLabels, i64>, oldest: Duration) {
+    /// Sets the number of runtimes by condition, and the age of the oldest one that is not synchronized.
+    pub(super) fn set_runtimes(&self, runtimes: BTreeMap<ConditionLabels, i64>, oldest: Duration) {
         self.runtimes.clear();
         for (labels, count) in runtimes {
             self.runtimes.get_or_create(&labels).set(count);
@@ -206,7 +206,7 @@ impl DirectMetrics {
         self.unsynchronized.set(oldest);
     }
 
-    /// Shows the progress of a rollout.
+    /// Sets the progress of a rollout.
     pub(super) fn rollout(&self, rollout: &'static str, progress: Progress) {
         let counts = progress.counts;
         let states = [
@@ -235,21 +235,21 @@ impl DirectMetrics {
         }
     }
 
-    /// Shows nothing any more: this replica does not lead.
+    /// Resets the gauges, as this replica does not lead any more.
     pub(super) fn clear(&self) {
         self.runtimes.clear();
         self.unreadable(0);
         self.unsynchronized.set(0);
         self.rollout_runtimes.clear();
         self.rollout_stopped.clear();
-        self.stand(0, 0);
+        self.set_workqueue(0, 0);
     }
 
-    pub(super) fn acted(&self, action: &Action, good: bool) {
+    pub(super) fn object_written(&self, action: &Action, is_ok: bool) {
         let written = Written {
             action: action.verb(),
             kind: action.target().kind(),
-            result: result(good),
+            result: result(is_ok),
         };
         self.actions.get_or_create(&written).inc();
     }
@@ -264,23 +264,23 @@ impl DirectMetrics {
         self.duration.observe(took.as_secs_f64());
     }
 
-    pub(super) fn stand(&self, queued: usize, running: usize) {
+    pub(super) fn set_workqueue(&self, queued: usize, running: usize) {
         self.queued.set(i64::try_from(queued).unwrap_or(i64::MAX));
         self.running.set(i64::try_from(running).unwrap_or(i64::MAX));
     }
 
-    pub(super) fn status_written(&self, good: bool) {
-        let result = result(good);
+    pub(super) fn status_written(&self, is_ok: bool) {
+        let result = result(is_ok);
         self.statuses.get_or_create(&Updated { result }).inc();
     }
 
-    pub(super) fn gave_up(&self) {
+    pub(super) fn deletion_timed_out(&self) {
         self.abandoned.inc();
     }
 }
 
-fn result(good: bool) -> &'static str {
-    if good { "success" } else { "error" }
+fn result(is_ok: bool) -> &'static str {
+    if is_ok { "success" } else { "error" }
 }
 
 /// The result of a reconcile that ended with this reason of `Ready`.

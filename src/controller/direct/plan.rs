@@ -1,7 +1,7 @@
-//! What the controller would write on one runtime, and why: the plan of a reconcile, without the writes.
+//! Computes what the controller would write on one runtime, and why, without the writes.
 //!
-//! Invariant: only reads. On a runtime these are the requests of `gather`, two reviews of the own permissions included. Nothing
-//! on KCP changes either: the state ConfigMap is read, and advanced in memory only. Not in here: which runtime may start in a
+//! Invariant: only reads. On a runtime these are the requests of `gather`, including two reviews of the controller's own
+//! permissions. On KCP the state ConfigMap is read, and advanced in memory only. Not in here: whether the runtime may start in a
 //! rollout, which only the leader knows.
 
 use std::sync::Arc;
@@ -10,21 +10,23 @@ use api::bootstrapper::{RuntimeBootstrapper, WebhookSettings};
 use api::kcp::ACCEPT_CLUSTER_UID_ANNOTATION;
 use kube::{Client, ResourceExt as _};
 use policy::sync::desired::Desired;
-use policy::sync::fields::is_installer;
-use policy::sync::identity::{Claim, Owner};
+use policy::sync::identity::{IdentityRecord, Owner};
+use policy::sync::managed_fields::is_installer;
 use policy::sync::manifests::Installation;
 use policy::sync::observed::{Names, Observed};
 use policy::sync::plan::{self, Context, Plan};
 use policy::sync::sources::SourceNames;
-use policy::sync::status::{Deferral, Failure, Goal, LaneOutcome, Outcome, Unreached, conditions};
+use policy::sync::status::{
+    ConnectionError, Deferral, Failure, Goal, LaneOutcome, Outcome, conditions,
+};
 use policy::sync::{Lanes, Salt};
 
 use super::DirectSettings;
 use super::access::{ClientFactory, unreached};
-use super::gather::Gather;
+use super::gather::RuntimeReader;
 use super::revisions::{Installations, ManifestsError, object_names};
-use crate::clients::{CallError, Owners, Remote, RuntimeClients, RuntimeId};
-use crate::state::RecallError;
+use crate::clients::{CallError, ManagedFields, Remote, RuntimeClients, RuntimeId};
+use crate::state::LoadError;
 
 mod kcp;
 mod view;
@@ -32,7 +34,7 @@ mod view;
 use kcp::{Adoption, Kcp};
 pub use view::{PlannedCondition, PlannedLane, PlannedWrite, RuntimePlan};
 
-/// What a plan is made of. All of it is as the controller has it, or the plan is another one.
+/// The input of a plan. It must be the same as that of the controller.
 pub struct PlanOptions {
     /// Client of KCP.
     pub client: Client,
@@ -49,18 +51,18 @@ pub struct PlanOptions {
 /// Why there is no plan.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
-    /// The UID of the Namespace kube-system of KCP is not known.
+    /// The UID of the Namespace `kube-system` of KCP cannot be read.
     #[error("failed to read the identity of KCP: {0}")]
     Identity(String),
-    /// Neither the Runtime nor a `RuntimeBootstrapper` of its name exists.
+    /// Neither the Runtime nor a `RuntimeBootstrapper` of the name exists.
     #[error("Runtime {0} not found, and no RuntimeBootstrapper of its name")]
     NotFound(String),
     /// Objects cannot be read.
     #[error("failed to read {0} from KCP")]
     Kcp(&'static str, #[source] kube::Error),
-    /// What was rolled out before is not known.
+    /// The state of the controller cannot be loaded.
     #[error("failed to load state")]
-    State(#[source] RecallError),
+    State(#[source] LoadError),
     /// The manifests of the webhook cannot be rendered for the configuration document.
     #[error("invalid manifests of the webhook")]
     Manifests(#[source] ManifestsError),
@@ -68,14 +70,14 @@ pub enum PlanError {
 
 /// The observation of a runtime.
 #[derive(Default)]
-struct Examined {
-    unreached: Option<Unreached>,
+struct Observation {
+    unreached: Option<ConnectionError>,
     plan: Option<Plan>,
     observed: Observed,
 }
 
-impl Examined {
-    fn without(unreached: Unreached) -> Self {
+impl Observation {
+    fn unreached(unreached: ConnectionError) -> Self {
         Self {
             unreached: Some(unreached),
             ..Self::default()
@@ -83,17 +85,17 @@ impl Examined {
     }
 }
 
-/// What the runtime should hold.
+/// The desired state of a runtime.
 struct Wanted {
     salt: Salt,
     names: Names,
     desired: Desired,
     installation: Arc<Installation>,
-    /// Why there are no manifests for the settings of the runtime.
+    /// Why no manifests can be rendered for the settings of the runtime.
     failure: Option<String>,
 }
 
-/// One runtime, and everything that a reconcile goes by.
+/// One runtime and the input of its reconcile.
 struct Assignment<'a> {
     resource: &'a RuntimeBootstrapper,
     goal: Goal,
@@ -101,10 +103,10 @@ struct Assignment<'a> {
     claimed_by: &'a [(String, String)],
 }
 
-/// Works out what the controller would write on a runtime, by the name of its Runtime.
+/// Computes what the controller would write on the runtime of the Runtime `name`.
 ///
 /// # Errors
-/// [`PlanError`] if KCP does not provide what decides. A runtime that is not reachable is no error: the plan says so.
+/// [`PlanError`] if KCP does not return the input. An unreachable runtime is not an error, but part of the result.
 pub async fn plan_runtime(options: PlanOptions, name: &str) -> Result<RuntimePlan, PlanError> {
     let (client, settings) = (options.client.clone(), options.settings.clone());
     let kcp = Kcp {
@@ -120,7 +122,8 @@ pub async fn plan_runtime(options: PlanOptions, name: &str) -> Result<RuntimePla
             (resource, goal)
         }
     };
-    let door = ClientFactory::new(client.clone(), &settings.namespace, options.fleet.clone());
+    let client_factory =
+        ClientFactory::new(client.clone(), &settings.namespace, options.fleet.clone());
     let wanted = wanted(&kcp, options, resource.spec.webhook.as_ref()).await?;
     let assignment = Assignment {
         resource: &resource,
@@ -129,23 +132,23 @@ pub async fn plan_runtime(options: PlanOptions, name: &str) -> Result<RuntimePla
         claimed_by: &kcp.claims(name).await?,
     };
     let id = kcp.identify(&found, name).await?;
-    let examined = match &id {
-        Ok(id) => examine(&door, &assignment, id).await?,
-        Err(unreached) => Examined::without(unreached.clone()),
+    let observation = match &id {
+        Ok(id) => observe(&client_factory, &assignment, id).await?,
+        Err(unreached) => Observation::unreached(unreached.clone()),
     };
     view.runtime_id = id.ok().map(|it| it.as_str().to_owned());
-    view.rollouts = kcp.held_rollouts().await?;
-    report(&mut view, &assignment, examined);
+    view.rollouts = kcp.stopped_rollouts().await?;
+    report(&mut view, &assignment, observation);
     Ok(view)
 }
 
-/// What the runtime should hold by the sources, the state and its own settings.
+/// Reads the desired state from the sources, the state ConfigMap and the settings of the resource.
 async fn wanted(
     kcp: &Kcp<'_>,
     options: PlanOptions,
-    own: Option<&WebhookSettings>,
+    overrides: Option<&WebhookSettings>,
 ) -> Result<Wanted, PlanError> {
-    let salt = crate::sources::ask_salt(kcp.client)
+    let salt = crate::sources::read_salt(kcp.client)
         .await
         .map_err(PlanError::Identity)?;
     let sources = crate::sources::read(kcp.client, &options.sources, &salt)
@@ -154,15 +157,15 @@ async fn wanted(
     let history = kcp.history(&sources).await?;
     let mut installations = options.installations;
     if let Some(document) = sources.configuration.valid() {
-        let secret = document.mentions.pull_secret();
+        let secret = document.references.pull_secret();
         installations.permit(secret).map_err(PlanError::Manifests)?;
     }
     let revision = installations.current();
-    let (installation, failure) = match installations.of(revision, own) {
+    let (installation, failure) = match installations.of(revision, overrides) {
         Ok(installation) => (installation, None),
         Err((installation, reason)) => (installation, Some(reason)),
     };
-    let names = object_names(&kcp.settings.names, own);
+    let names = object_names(&kcp.settings.names, overrides);
     Ok(Wanted {
         desired: Desired::new(&sources, &history, &names),
         salt,
@@ -172,8 +175,8 @@ async fn wanted(
     })
 }
 
-/// Takes the result of a reconcile that wrote everything, with the conditions that it would have.
-fn report(view: &mut RuntimePlan, assignment: &Assignment<'_>, mut examined: Examined) {
+/// Adds the result of a reconcile whose writes all succeed, with its conditions.
+fn report(view: &mut RuntimePlan, assignment: &Assignment<'_>, mut observation: Observation) {
     let Assignment {
         resource,
         goal,
@@ -183,15 +186,15 @@ fn report(view: &mut RuntimePlan, assignment: &Assignment<'_>, mut examined: Exa
     let failure = wanted.failure.as_ref().filter(|_| *goal == Goal::Sync);
     let failure = failure.and_then(|message| {
         let target = wanted.installation.deployment()?.clone();
-        examined.plan.as_mut()?.lanes.webhook.steps.clear();
+        observation.plan.as_mut()?.lanes.webhook.steps.clear();
         let message = message.clone();
         Some(Failure { target, message })
     });
     let is_paused = *goal == Goal::Sync && resource.spec.paused;
     let outcome = Outcome {
-        unreached: examined.unreached.as_ref(),
-        plan: examined.plan.as_ref(),
-        purpose: *goal,
+        connection_error: observation.unreached.as_ref(),
+        plan: observation.plan.as_ref(),
+        goal: *goal,
         lanes: Lanes::both(if is_paused {
             LaneOutcome::Deferred(Deferral::Paused)
         } else {
@@ -207,49 +210,49 @@ fn report(view: &mut RuntimePlan, assignment: &Assignment<'_>, mut examined: Exa
     let now = jiff::Timestamp::now().strftime("%FT%TZ").to_string();
     let after = conditions(before, outcome, resource.metadata.generation, &now);
     let objects = (&wanted.names, &*wanted.installation);
-    view.fill(&examined.observed, objects, outcome, after);
+    view.fill(&observation.observed, objects, outcome, after);
 }
 
-/// Connects to the runtime, reads and decides. Everything is read, as in a complete reconcile.
-async fn examine(
-    door: &ClientFactory,
+/// Connects to the runtime, reads all objects as a complete reconcile does, and makes the plan.
+async fn observe(
+    client_factory: &ClientFactory,
     assignment: &Assignment<'_>,
     id: &RuntimeId,
-) -> Result<Examined, PlanError> {
-    let secret = door.ask(id, None).await;
+) -> Result<Observation, PlanError> {
+    let secret = client_factory.read_kubeconfig(id, None).await;
     let secret = secret.map_err(|error| PlanError::Kcp("the kubeconfig of the runtime", error))?;
     let owners = match assignment.goal {
-        Goal::Sync => Owners::With(is_installer),
-        Goal::Delete | Goal::Orphan => Owners::Whole,
+        Goal::Sync => ManagedFields::IfOwnedBy(is_installer),
+        Goal::Delete | Goal::Orphan => ManagedFields::All,
     };
-    let remote = match door.open(id, secret) {
-        Ok(remote) => remote.with_owners(owners),
-        Err(unreached) => return Ok(Examined::without(unreached)),
+    let remote = match client_factory.client(id, secret) {
+        Ok(remote) => remote.with_managed_fields(owners),
+        Err(unreached) => return Ok(Observation::unreached(unreached)),
     };
     let decided = decide(&remote, assignment, id).await;
-    Ok(decided.unwrap_or_else(|error| Examined::without(unreached(&error))))
+    Ok(decided.unwrap_or_else(|error| Observation::unreached(unreached(&error))))
 }
 
 async fn decide(
     remote: &Remote,
     assignment: &Assignment<'_>,
     id: &RuntimeId,
-) -> Result<Examined, CallError> {
+) -> Result<Observation, CallError> {
     remote.connect().await?;
-    let gather = Gather {
+    let reader = RuntimeReader {
         remote,
         names: &assignment.wanted.names,
         installation: &assignment.wanted.installation,
     };
-    let mut observed = gather.essentials().await?;
+    let mut observed = reader.essentials().await?;
     let quick = decided(assignment, id, &observed);
     if quick.blocked.is_none() {
-        gather.installed(&mut observed).await?;
+        reader.installed(&mut observed).await?;
         if assignment.goal == Goal::Delete {
-            gather.made(&mut observed).await?;
+            reader.created_by_webhook(&mut observed).await?;
         }
     }
-    Ok(Examined {
+    Ok(Observation {
         unreached: None,
         plan: Some(decided(assignment, id, &observed)),
         observed,
@@ -273,15 +276,15 @@ fn decided(assignment: &Assignment<'_>, id: &RuntimeId, observed: &Observed) -> 
         names: &assignment.wanted.names,
         installation: &assignment.wanted.installation,
         owner: &owner,
-        claim: Claim {
-            remembered: status.and_then(|it| it.cluster_uid.as_deref()),
-            accepted: accepted.map(String::as_str),
+        record: IdentityRecord {
+            recorded_uid: status.and_then(|it| it.cluster_uid.as_deref()),
+            accepted_uid: accepted.map(String::as_str),
             claimed_by,
         },
     };
     match assignment.goal {
         Goal::Sync => plan::plan(context, &assignment.wanted.desired, observed),
-        Goal::Delete => plan::uninstall(context, observed),
-        Goal::Orphan => plan::hand_back(context, observed),
+        Goal::Delete => plan::plan_deletion(context, observed),
+        Goal::Orphan => plan::plan_orphan(context, observed),
     }
 }

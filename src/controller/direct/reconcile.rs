@@ -1,9 +1,9 @@
-//! One reconcile of one runtime: observe, plan, apply, and a report of what is there now.
+//! One reconcile of one runtime: reads, plans, applies, and reports the result.
 //!
-//! Invariants: nothing is written before the plan is made from all that was observed, and then only the lanes for which the
-//! scheduler gave a permit. On KCP a reconcile changes the finalizer of its own `RuntimeBootstrapper` only, and at the end of
-//! a runtime that is orphaned the signal on its Runtime. A fault of KCP says nothing about the runtime: there is no report
-//! then. Not in here: when the next reconcile is.
+//! Invariants: nothing is written before the plan is complete, and then only in the lanes for which the scheduler gave a permit.
+//! On KCP a reconcile writes only the finalizer of its own `RuntimeBootstrapper`, and the signal on its Runtime when that is
+//! orphaned. A failure of KCP says nothing about the runtime, so there is no result then. Not in here: when the next reconcile is
+//! due.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use policy::sync::plan::Plan;
 use policy::sync::rollout::{LaneResult, Name, WritePermit};
 use policy::sync::scheduler::{Access, LaneReport, Report};
 use policy::sync::signal::Eligibility;
-use policy::sync::status::{Goal, LaneOutcome, Outcome, Unreached};
+use policy::sync::status::{ConnectionError, Goal, LaneOutcome, Outcome};
 use policy::sync::{Hash, Lane, Lanes};
 use tokio::time::{Duration, Instant};
 
@@ -25,19 +25,19 @@ use super::apply::WriteFailure;
 use super::claims::Claims;
 use super::lifecycle::Lifecycle;
 use super::metrics::DirectMetrics;
-use super::report::{Given, status};
+use super::report::{StatusInput, status};
 use crate::clients::{CallError, RequestLimiter, RuntimeId};
 
 mod leave;
 mod runtime;
 
-/// What is the same for all reconciles.
+/// What all reconciles share.
 pub(super) struct Common {
-    pub(super) door: ClientFactory,
-    /// Who connects to a runtime, or is connected and waits for a place.
+    pub(super) client_factory: ClientFactory,
+    /// Limits handshakes: runtimes that are being connected to, or are connected and wait for `connections`.
     pub(super) handshakes: RequestLimiter,
-    /// On runtimes.
-    pub(super) places: RequestLimiter,
+    /// Limits runtimes that are read and written.
+    pub(super) connections: RequestLimiter,
     pub(super) lifecycle: Lifecycle,
     pub(super) claims: Claims,
     pub(super) control_plane: String,
@@ -48,20 +48,20 @@ pub(super) struct Common {
 pub(super) struct ReconcileRequest {
     pub(super) name: Name,
     pub(super) resource: Box<RuntimeBootstrapper>,
-    /// The status that was last reported.
+    /// The last reported status.
     pub(super) previous: RuntimeBootstrapperStatus,
-    /// The runtime, or why it is not known.
-    pub(super) runtime: Result<RuntimeId, Unreached>,
-    /// The version of its kubeconfig that was observed last.
+    /// The runtime ID, or why it is unknown.
+    pub(super) runtime: Result<RuntimeId, ConnectionError>,
+    /// The last observed resource version of the kubeconfig Secret.
     pub(super) kubeconfig: Option<String>,
-    /// Whether its Runtime may be signaled.
+    /// Whether the Runtime may be signaled.
     pub(super) eligibility: Eligibility,
     /// Names of the three objects on the runtime.
     pub(super) objects: Arc<Names>,
     pub(super) desired: Arc<Desired>,
-    /// What is to be installed, or why that is not known.
+    /// The manifests to install, or why they cannot be rendered, with those for the default settings.
     pub(super) installation: Result<Arc<Installation>, (Arc<Installation>, String)>,
-    /// What may be done in each lane; `None` for a lane that is not due.
+    /// What may be done in each lane; `None` if the lane is not due.
     pub(super) lanes: Lanes<Option<Access>>,
 }
 
@@ -82,22 +82,22 @@ impl ReconcileRequest {
 /// The result of one reconcile.
 pub(super) struct ReconcileResult {
     pub(super) name: Name,
-    /// UID of the resource: one of the same name that was created meanwhile is another one.
+    /// UID of the resource: it may have been deleted and created again meanwhile.
     pub(super) uid: Option<String>,
     pub(super) status: RuntimeBootstrapperStatus,
-    /// For the scheduler; [`Report::Idle`] if the resource is on its way out, and nothing is to be done any more.
+    /// For the scheduler; [`Report::Idle`] if the deletion of the resource is complete.
     pub(super) report: Report,
     pub(super) took: Duration,
 }
 
-/// What was found on the runtime.
+/// The observation of the runtime and the results of the writes.
 #[derive(Default)]
 struct Findings {
-    unreached: Option<Unreached>,
+    unreached: Option<ConnectionError>,
     plan: Option<Plan>,
     /// The failed write of each lane.
     failures: Lanes<Option<WriteFailure>>,
-    /// Whether a write was tried in each lane.
+    /// Whether a write was attempted in each lane.
     wrote: Lanes<bool>,
     retry_after: Option<Duration>,
     cluster: Option<String>,
@@ -106,20 +106,23 @@ struct Findings {
 /// Reconciles one runtime.
 ///
 /// # Errors
-/// KCP does not respond as needed; nothing is known of the runtime.
+/// A request to KCP failed; the runtime may not have been contacted.
 pub(super) async fn reconcile(
     common: &Common,
     request: ReconcileRequest,
 ) -> kube::Result<ReconcileResult> {
-    let begun = Instant::now();
+    let start = Instant::now();
     let goal = goal(&request.resource);
-    common.lifecycle.hold(&request.resource, goal).await?;
-    let findings = runtime::work(common, &request, goal).await?;
+    common
+        .lifecycle
+        .add_finalizer(&request.resource, goal)
+        .await?;
+    let findings = runtime::run(common, &request, goal).await?;
     let mut report = report(&request, goal, &findings);
     if goal != Goal::Sync {
-        report = leave::leave(common, &request, &findings, report).await?;
+        report = leave::finish_deletion(common, &request, &findings, report).await?;
     }
-    let given = Given {
+    let input = StatusInput {
         previous: &request.previous,
         runtime: request.runtime.as_ref().ok(),
         generation: request.resource.meta().generation,
@@ -130,9 +133,9 @@ pub(super) async fn reconcile(
             .filter(|_| findings.wrote.webhook || is_done(report, Lane::Webhook)),
     };
     let outcome = Outcome {
-        unreached: findings.unreached.as_ref(),
+        connection_error: findings.unreached.as_ref(),
         plan: findings.plan.as_ref(),
-        purpose: goal,
+        goal,
         lanes: request.lanes.map(|it| match it {
             None if goal == Goal::Sync => LaneOutcome::NotReconciled,
             Some(Access::Observe(deferral)) => LaneOutcome::Deferred(deferral),
@@ -144,11 +147,11 @@ pub(super) async fn reconcile(
             .map(|it| it.as_ref().map(|it| &it.failure)),
     };
     Ok(ReconcileResult {
-        status: status(&given, outcome),
+        status: status(&input, outcome),
         uid: request.resource.uid(),
         name: request.name,
         report,
-        took: begun.elapsed(),
+        took: start.elapsed(),
     })
 }
 
@@ -191,7 +194,7 @@ fn report(request: &ReconcileRequest, goal: Goal, findings: &Findings) -> Report
             webhook_differs: request.lanes.webhook.is_none() && webhook_differs(plan),
         };
     }
-    if plan.has_left() {
+    if plan.is_removed() {
         return Report::Idle;
     }
     let mut failures = findings.failures.iter().flatten();
@@ -219,11 +222,12 @@ fn report(request: &ReconcileRequest, goal: Goal, findings: &Findings) -> Report
 fn lane_report(access: Access, lane: Lane, plan: &Plan, findings: &Findings) -> LaneReport {
     let failure = findings.failures.get(lane).as_ref();
     let installed = &plan.installation;
-    // What was just installed is observed once more before it counts.
-    let is_progressing =
-        lane == Lane::Webhook && (plan.waits() || installed.complete == Some(false));
+    // The installation is observed again after the write before it counts as complete.
+    let is_progressing = lane == Lane::Webhook
+        && (plan.is_deployment_pending() || installed.complete == Some(false));
     let is_broken = lane == Lane::Webhook
-        && (installed.rollout == DeploymentStatus::Failed || installed.stuck.is_some());
+        && (installed.deployment == DeploymentStatus::Failed
+            || installed.immutable_conflict.is_some());
     let result = match (failure, access) {
         (Some(failure), _) if failure.is_transient => LaneResult::Interrupted,
         (Some(_), _) => LaneResult::Failed,
@@ -236,21 +240,21 @@ fn lane_report(access: Access, lane: Lane, plan: &Plan, findings: &Findings) -> 
     LaneReport {
         result,
         wrote: false,
-        // Pods become ready without a write, and the status tells.
+        // Pods become ready without another write, so the status is read again.
         look_again: is_progressing && !is_broken && plan.lanes.get(lane).steps.is_empty(),
         retry_after: failure.and_then(|it| it.retry_after),
     }
 }
 
-/// Whether the webhook lane has something to do, as far as is seen without reading all manifests.
+/// Whether the webhook lane has writes or a Deployment that is not available, without reading all manifests.
 fn webhook_differs(plan: &Plan) -> bool {
     plan.lanes.webhook.blocked.is_none()
-        && (plan.installation.rollout != DeploymentStatus::Available
+        && (plan.installation.deployment != DeploymentStatus::Available
             || !plan.lanes.webhook.steps.is_empty())
 }
 
 impl Findings {
-    fn without(unreached: Unreached) -> Self {
+    fn unreached(unreached: ConnectionError) -> Self {
         Self {
             unreached: Some(unreached),
             ..Self::default()
@@ -260,7 +264,7 @@ impl Findings {
     fn of_error(error: &CallError) -> Self {
         Self {
             retry_after: error.retry_after(),
-            ..Self::without(unreached(error))
+            ..Self::unreached(unreached(error))
         }
     }
 }

@@ -1,9 +1,9 @@
 //! The manifests of the webhook, by revision.
 //!
-//! A revision is the hash of the manifests that the controller's flags give. A runtime whose step in a rollout has not come
-//! has an earlier revision, so its manifests are stored on KCP, in a `ControllerRevision`. Invariant: manifests are rendered
-//! once for the same settings, and for the flags when the controller starts, so that a mistake is found before a runtime is
-//! written to.
+//! A revision is the hash of the manifests that the controller's flags give. A runtime that has not started in a rollout has an
+//! earlier revision, so the manifests of each revision are stored on KCP in a `ControllerRevision`. Invariant: manifests are
+//! rendered once for the same settings, and for the flags when the controller starts, so that an error is found before a runtime
+//! is written to.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -19,37 +19,37 @@ use kube::{Api, Client};
 use policy::sync::Hash;
 use policy::sync::manifests::{Installation, InstallationError};
 use policy::sync::observed::Names;
-use policy::sync::status::chain;
+use policy::sync::status::error_chain;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::time::sleep;
 
-/// Renders the manifests for settings of the webhook. The webhook may copy the Secret of this name, too, because the
-/// configuration document names it. The error is for people.
+/// Renders the manifests for settings of the webhook. The second argument is the pull Secret that the configuration document
+/// names; the webhook gets the permission to copy it. The error is human-readable.
 pub type Render =
     Arc<dyn Fn(&WebhookSettings, Option<&str>) -> Result<Vec<Value>, String> + Send + Sync>;
 
-/// Number of rendered manifests for settings of single runtimes that are kept.
-const OTHERS: usize = 64;
+/// Maximum number of cached installations for settings of single runtimes.
+const MAX_CUSTOM: usize = 64;
 
-/// Number of stored revisions that are kept although no rollout names them.
+/// Number of the newest stored revisions, which are kept although no rollout needs them.
 const NEWEST: usize = 10;
 
 /// Label of the `ControllerRevision`s of the webhook; its value is [`CONTROLLER_FIELD_MANAGER`].
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 
-/// Why there is nothing to install.
+/// Why there are no valid manifests.
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestsError {
-    /// They cannot be rendered for these settings.
+    /// The manifests cannot be rendered for these settings.
     #[error("failed to render manifests: {0}")]
     Rendering(String),
-    /// They are not what can be installed.
+    /// The rendered manifests cannot be installed.
     #[error("invalid manifests")]
     Installation(#[source] InstallationError),
 }
 
-/// What a revision is made of, as it is stored.
+/// The content of a revision, as it is stored.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Source {
@@ -65,24 +65,24 @@ struct Revision {
     installation: Arc<Installation>,
 }
 
-/// The manifests for all revisions and for all settings of runtimes.
+/// The manifests of all revisions, for the settings of all runtimes.
 #[derive(Clone)]
 pub struct Installations {
     render: Render,
     defaults: WebhookSettings,
     current: Revision,
-    /// With their numbers.
+    /// Stored revisions with their numbers.
     stored: HashMap<Hash, (i64, Revision)>,
     /// The highest number of a stored revision.
     last_number: i64,
-    others: HashMap<(Hash, WebhookSettings), Result<Arc<Installation>, String>>,
+    custom: HashMap<(Hash, WebhookSettings), Result<Arc<Installation>, String>>,
 }
 
 impl Installations {
-    /// Those of the controller's flags.
+    /// Renders the manifests for the controller's flags.
     ///
     /// # Errors
-    /// [`ManifestsError`] if they cannot be installed on any runtime.
+    /// [`ManifestsError`] if they are invalid.
     pub fn new(render: Render, defaults: WebhookSettings) -> Result<Self, ManifestsError> {
         let current = rendered(&render, &defaults, None)?;
         Ok(Self {
@@ -91,14 +91,14 @@ impl Installations {
             current,
             stored: HashMap::new(),
             last_number: 0,
-            others: HashMap::new(),
+            custom: HashMap::new(),
         })
     }
 
-    /// The configuration document names this pull Secret from now on, which the webhook has to read and copy.
+    /// Sets the pull Secret that the configuration document names, which the webhook has to read and copy.
     ///
     /// # Errors
-    /// [`ManifestsError`] if no manifests can be made for it; those before remain.
+    /// [`ManifestsError`] if the manifests are invalid; the previous ones remain.
     pub(super) fn permit(&mut self, named_secret: Option<&str>) -> Result<(), ManifestsError> {
         if self.current.source.named_secret.as_deref() != named_secret {
             self.current = rendered(&self.render, &self.defaults, named_secret)?;
@@ -111,7 +111,7 @@ impl Installations {
         self.current.installation.hash()
     }
 
-    /// Whether the manifests of a revision are known.
+    /// Whether the manifests of a revision are available.
     pub(super) fn has(&self, revision: Hash) -> bool {
         self.get(revision).is_some()
     }
@@ -129,35 +129,35 @@ impl Installations {
         self.stored.get(&revision).map(|(_, it)| it)
     }
 
-    /// What a runtime gets of a revision, with settings of its own. Beside an error is what it would get without them. Of an
-    /// unknown revision it is the current one.
+    /// The manifests of a revision for the settings of a runtime; those of the current revision if the revision is unknown. The
+    /// error has those without the settings, and why they cannot be rendered.
     pub(super) fn of(
         &mut self,
         revision: Hash,
-        own: Option<&WebhookSettings>,
+        overrides: Option<&WebhookSettings>,
     ) -> Result<Arc<Installation>, (Arc<Installation>, String)> {
         let base = self.get(revision).unwrap_or(&self.current);
         let installation = Arc::clone(&base.installation);
-        let Some(own) = own.filter(|it| **it != WebhookSettings::default()) else {
+        let Some(overrides) = overrides.filter(|it| **it != WebhookSettings::default()) else {
             return Ok(installation);
         };
-        let key = (installation.hash(), own.clone());
-        if let Some(made) = self.others.get(&key) {
+        let key = (installation.hash(), overrides.clone());
+        if let Some(made) = self.custom.get(&key) {
             return made.clone().map_err(|reason| (installation, reason));
         }
-        let settings = own.clone().or(&base.source.settings);
+        let settings = overrides.clone().or(&base.source.settings);
         let made = rendered(&self.render, &settings, base.source.named_secret.as_deref())
             .map(|it| it.installation)
-            .map_err(|error| chain(&error));
-        // Rendered again where they are still used.
-        if self.others.len() >= OTHERS {
-            self.others.clear();
+            .map_err(|error| error_chain(&error));
+        // Those that are still used are rendered again.
+        if self.custom.len() >= MAX_CUSTOM {
+            self.custom.clear();
         }
-        self.others.insert(key, made.clone());
+        self.custom.insert(key, made.clone());
         made.map_err(|reason| (installation, reason))
     }
 
-    /// The object that stores the current revision, unless it is stored already.
+    /// Marks the current revision as stored, and returns its object; `None` if it is stored already.
     pub(super) fn take_unstored(&mut self) -> Option<ControllerRevision> {
         let number = self.last_number + 1;
         let hash = self.current();
@@ -179,7 +179,7 @@ impl Installations {
         })
     }
 
-    /// Takes in what is stored; what cannot be read, or is not what its name says, is left out.
+    /// Loads stored objects. An invalid one, or one whose name does not match its hash, is ignored.
     pub(super) fn load(&mut self, objects: Vec<ControllerRevision>) {
         for object in objects {
             let name = object.metadata.name.clone().unwrap_or_default();
@@ -203,7 +203,7 @@ impl Installations {
         }
     }
 
-    /// Names of stored objects that are neither of these revisions nor among the newest ones.
+    /// Removes the revisions that are neither in `kept` nor among the newest, and returns the names of their objects.
     pub(super) fn outdated(&mut self, kept: &[Hash]) -> Vec<String> {
         let mut numbers: Vec<i64> = self.stored.values().map(|(number, _)| *number).collect();
         numbers.sort_unstable_by(|a, b| b.cmp(a));
@@ -222,18 +222,18 @@ impl Installations {
     }
 }
 
-/// Names of the three objects on a runtime with settings of its own: the webhook reads them by these names.
-pub(super) fn object_names(default: &Names, own: Option<&WebhookSettings>) -> Names {
+/// Names of the three objects on a runtime with its own settings, by which the webhook reads them.
+pub(super) fn object_names(default: &Names, overrides: Option<&WebhookSettings>) -> Names {
     let mut names = default.clone();
-    let Some(own) = own else {
+    let Some(overrides) = overrides else {
         return names;
     };
-    if let Some(name) = &own.config_map_name {
+    if let Some(name) = &overrides.config_map_name {
         names.configuration.clone_from(name);
     }
-    // A pull Secret that is not synchronized remains so.
-    if let (Some(name), Some(own)) = (&mut names.pull_secret, &own.pull_secret_name) {
-        name.clone_from(own);
+    // A pull Secret that is not synchronized has no name.
+    if let (Some(name), Some(overridden)) = (&mut names.pull_secret, &overrides.pull_secret_name) {
+        name.clone_from(overridden);
     }
     names
 }
@@ -260,7 +260,7 @@ fn rendered(
     })
 }
 
-/// The stored revisions on KCP. Clones are the same.
+/// Access to the stored revisions on KCP. Clones share it.
 #[derive(Clone)]
 pub(super) struct RevisionStore(Api<ControllerRevision>);
 
@@ -269,14 +269,14 @@ impl RevisionStore {
         Self(Api::namespaced(client, namespace))
     }
 
-    /// All of them.
+    /// Lists all stored revisions.
     pub(super) async fn list(&self) -> kube::Result<Vec<ControllerRevision>> {
         let label = format!("{MANAGED_BY}={CONTROLLER_FIELD_MANAGER}");
         let listed = self.0.list(&ListParams::default().labels(&label)).await?;
         Ok(listed.items)
     }
 
-    /// Creates an object and deletes others, and tries again until that has succeeded.
+    /// Creates an object and deletes others. Retries until it succeeds.
     pub(super) async fn save(self, created: Option<ControllerRevision>, deleted: Vec<String>) {
         let mut failures = 0;
         while let Err(error) = self.try_save(created.as_ref(), &deleted).await {
@@ -301,7 +301,7 @@ impl RevisionStore {
         Ok(())
     }
 
-    /// Creates an object. One that exists has the same content, because its name is a hash of it.
+    /// Creates an object. An existing one has the same content, because its name is a hash of it.
     async fn create(&self, object: &ControllerRevision) -> kube::Result<()> {
         match self.0.create(&PostParams::default(), object).await {
             Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
@@ -309,7 +309,6 @@ impl RevisionStore {
         }
     }
 
-    /// Deletes an object.
     async fn delete(&self, name: &str) -> kube::Result<()> {
         match self.0.delete(name, &DeleteParams::default()).await {
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),

@@ -1,20 +1,19 @@
-//! Which of the rights that a pass may need a kubeconfig lacks, judged by the runtime's own review of our rules.
+//! Computes the missing permissions of a kubeconfig from a review by the runtime's API server.
 //!
-//! Deliberately absent: asking. A review that says it is incomplete is given the benefit of the doubt: the write itself
-//! tells.
+//! Not in here: the requests. An incomplete review has no missing permissions: the writes show them.
 
 use policy::sync::target::Target;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// The path of the review.
-pub(super) const PATH: &str = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews";
+/// Path of SelfSubjectRulesReviews.
+pub(super) const RULES_REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews";
 
-/// The path of the question about one right.
-pub(super) const ACCESS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+/// Path of SelfSubjectAccessReviews.
+pub(super) const ACCESS_REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
-/// The question about one right in all namespaces, to a kind of the core group.
-pub(super) fn may(verb: &str, plural: &str) -> Value {
+/// A review of one permission in all namespaces, for a resource of the core group.
+pub(super) fn access_review(verb: &str, plural: &str) -> Value {
     json!({
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectAccessReview",
@@ -22,11 +21,11 @@ pub(super) fn may(verb: &str, plural: &str) -> Value {
     })
 }
 
-/// What a pass does to an object. A server-side apply of a new object wants `create` beside `patch`.
+/// Verbs that a reconcile may need for an object. A server-side apply that creates an object needs `create` besides `patch`.
 const VERBS: [&str; 4] = ["get", "create", "patch", "delete"];
 
-/// The question for a namespace; the answer holds the rules of the whole cluster as well.
-pub(super) fn question(namespace: &str) -> Value {
+/// A review of the rules in a namespace; the response contains those of the whole cluster as well.
+pub(super) fn rules_review(namespace: &str) -> Value {
     json!({
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectRulesReview",
@@ -39,7 +38,7 @@ struct Review {
     status: Rules,
 }
 
-/// What a kubeconfig may do, as its API server says.
+/// The permissions of a kubeconfig.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Rules {
@@ -66,20 +65,20 @@ impl Rule {
     fn allows(&self, verb: &str, target: &Target) -> bool {
         let (group, plural) = target.resource();
         let among = |list: &[String], wanted: &str| list.iter().any(|it| it == "*" || it == wanted);
-        // What is created by its path has a name; rules with names hold for it.
-        let named = self.resource_names.is_empty()
+        // A server-side apply creates an object by its path, so rules with names apply.
+        let has_name = self.resource_names.is_empty()
             || self.resource_names.iter().any(|it| it == target.name());
         among(&self.verbs, verb)
             && among(&self.api_groups, group)
             && among(&self.resources, plural)
-            && named
+            && has_name
     }
 }
 
 impl Rules {
-    /// Reads the answer to a [`question`]; one that is no review is taken for an incomplete one.
-    pub(super) fn read(answer: Value) -> Self {
-        let review = serde_json::from_value(answer);
+    /// Reads the response to a [`rules_review`]; an invalid response counts as incomplete.
+    pub(super) fn read(response: Value) -> Self {
+        let review = serde_json::from_value(response);
         review.map_or_else(
             |_| Self {
                 incomplete: true,
@@ -89,7 +88,7 @@ impl Rules {
         )
     }
 
-    /// Each right to the targets that is missing, as `verb plural.group`, once.
+    /// The missing permissions for the targets, without duplicates, as `verb plural.group`.
     pub(super) fn missing<'t>(&self, targets: impl IntoIterator<Item = &'t Target>) -> Vec<String> {
         let mut missing = Vec::new();
         if self.incomplete {
@@ -98,9 +97,9 @@ impl Rules {
         for target in targets {
             for verb in VERBS {
                 let is_allowed = self.resource_rules.iter().any(|it| it.allows(verb, target));
-                let right = name(verb, target);
-                if !is_allowed && !missing.contains(&right) {
-                    missing.push(right);
+                let permission = permission(verb, target);
+                if !is_allowed && !missing.contains(&permission) {
+                    missing.push(permission);
                 }
             }
         }
@@ -108,8 +107,8 @@ impl Rules {
     }
 }
 
-/// A right in words.
-pub(super) fn name(verb: &str, target: &Target) -> String {
+/// A permission as text.
+pub(super) fn permission(verb: &str, target: &Target) -> String {
     match target.resource() {
         ("", plural) => format!("{verb} {plural}"),
         (group, plural) => format!("{verb} {plural}.{group}"),
@@ -122,13 +121,13 @@ mod tests {
 
     use super::*;
 
-    fn lacking(rules: &Value, incomplete: bool) -> Vec<String> {
-        let answer = json!({ "status": { "incomplete": incomplete, "resourceRules": rules } });
+    fn missing(rules: &Value, incomplete: bool) -> Vec<String> {
+        let response = json!({ "status": { "incomplete": incomplete, "resourceRules": rules } });
         let targets = [
             Target::secret("kyma-system", "registry-credentials"),
             Target::trust_bundle("v1beta1", "b"),
         ];
-        Rules::read(answer).missing(&targets)
+        Rules::read(response).missing(&targets)
     }
 
     #[rstest]
@@ -139,23 +138,23 @@ mod tests {
         { "verbs": ["get", "create", "patch", "delete"], "apiGroups": ["certificates.k8s.io"],
           "resources": ["clustertrustbundles"] },
     ]))]
-    fn enough(#[case] rules: Value) {
-        assert_eq!(lacking(&rules, false), [""; 0]);
+    fn sufficient_rules_have_no_missing_permissions(#[case] rules: Value) {
+        assert_eq!(missing(&rules, false), [""; 0]);
     }
 
     #[test]
-    fn what_is_lacking_is_named_once() {
+    fn missing_permission_is_listed_once() {
         let rules = json!([
             { "verbs": ["get", "patch"], "apiGroups": [""], "resources": ["secrets"] },
             { "verbs": ["*"], "apiGroups": [""], "resources": ["secrets"], "resourceNames": ["another"] },
             { "verbs": ["*"], "apiGroups": ["certificates.k8s.io"], "resources": ["clustertrustbundles"] },
         ]);
-        assert_eq!(lacking(&rules, false), ["create secrets", "delete secrets"]);
+        assert_eq!(missing(&rules, false), ["create secrets", "delete secrets"]);
     }
 
     #[test]
-    fn an_incomplete_or_strange_review_speaks_against_nobody() {
-        assert_eq!(lacking(&json!([]), true), [""; 0]);
+    fn incomplete_or_invalid_review_has_no_missing_permissions() {
+        assert_eq!(missing(&json!([]), true), [""; 0]);
         let targets = [Target::secret("a", "b")];
         assert_eq!(Rules::read(json!("no review")).missing(&targets), [""; 0]);
     }

@@ -1,6 +1,6 @@
-//! The objects `RuntimeBootstrapperRollout` of both lanes: what operators ask for, and the progress that is reported.
+//! The `RuntimeBootstrapperRollout` objects of both lanes: the requests of operators, and the progress that is reported.
 //!
-//! Invariant: what is reported is enough for the next leader to go on: revision, step and completed revisions. Which runtimes
+//! Invariant: the status contains what the next leader needs to continue: revision, step and completed revisions. Which runtimes
 //! have started is in their own statuses.
 
 use std::collections::BTreeMap;
@@ -20,25 +20,25 @@ use tokio::sync::{mpsc, watch};
 use super::revisions::Installations;
 use crate::rollouts::{Stored, conditions, publish};
 
-/// Completed revisions that are kept.
+/// Maximum number of completed revisions in the status.
 const HISTORY: usize = 10;
 
-/// What is known of the objects, and where statuses are handed in.
+/// The stored objects, and the channels of the tasks that write statuses and Events.
 pub(super) struct RolloutReporter {
     stored: Option<BTreeMap<String, Stored>>,
     reported: Lanes<RolloutStatus>,
     senders: Lanes<watch::Sender<Option<RolloutStatus>>>,
     progress: Lanes<Option<Progress>>,
     events: mpsc::UnboundedSender<(Lane, Event)>,
-    /// The rollback annotation that selects no known revision.
+    /// The last rollback annotation that selects no known revision, to log it once.
     unknown_rollback: Option<String>,
 }
 
-/// The reporter, and the future that writes statuses and Events. It ends when the reporter is dropped.
+/// The reporter, and the future that writes statuses and Events until the reporter is dropped.
 pub(super) fn reporter(
     client: &Client,
     namespace: &str,
-    who: Reporter,
+    event_reporter: Reporter,
 ) -> (RolloutReporter, BoxFuture<'static, ()>) {
     let senders = Lanes::from_fn(|_| watch::Sender::new(None));
     let writers = senders.as_ref().map(watch::Sender::subscribe);
@@ -51,7 +51,12 @@ pub(super) fn reporter(
     let configuration = write(Lane::Configuration, configuration);
     let webhook = write(Lane::Webhook, webhook);
     let (events, received) = mpsc::unbounded_channel();
-    let events_written = write_events(client.clone(), namespace.to_owned(), who, received);
+    let events_written = write_events(
+        client.clone(),
+        namespace.to_owned(),
+        event_reporter,
+        received,
+    );
     let writing = async move {
         tokio::join!(configuration, webhook, events_written);
     };
@@ -69,7 +74,7 @@ pub(super) fn reporter(
 async fn write_events(
     client: Client,
     namespace: String,
-    who: Reporter,
+    event_reporter: Reporter,
     mut events: mpsc::UnboundedReceiver<(Lane, Event)>,
 ) {
     while let Some((lane, event)) = events.recv().await {
@@ -80,7 +85,7 @@ async fn write_events(
             namespace: Some(namespace.clone()),
             ..ObjectReference::default()
         };
-        let recorder = Recorder::new(client.clone(), who.clone());
+        let recorder = Recorder::new(client.clone(), event_reporter.clone());
         if let Err(error) = recorder.publish(&event, &object).await {
             let error = component_base::telemetry::error_chain(&error);
             tracing::warn!(error, "failed to write Event");
@@ -89,7 +94,7 @@ async fn write_events(
 }
 
 impl RolloutReporter {
-    /// What is stored on KCP now.
+    /// Sets the objects that are stored on KCP.
     pub(super) fn set(&mut self, stored: BTreeMap<String, Stored>) {
         if self.stored.is_none() {
             self.reported = Lanes::from_fn(|lane| {
@@ -97,7 +102,7 @@ impl RolloutReporter {
                 stored.map(|it| it.status.clone()).unwrap_or_default()
             });
         }
-        // An object that somebody deleted is created again, with what was reported.
+        // A deleted object is created again, with the last reported status.
         for lane in Lane::ALL {
             let had = |it: &BTreeMap<String, Stored>| it.contains_key(lane.name());
             if self.stored.as_ref().is_some_and(had) && !had(&stored) {
@@ -108,12 +113,12 @@ impl RolloutReporter {
         self.stored = Some(stored);
     }
 
-    /// Whether it is known what is stored.
+    /// Whether the objects were listed.
     pub(super) fn is_known(&self) -> bool {
         self.stored.is_some()
     }
 
-    /// What is stored for a lane.
+    /// The stored object of a lane.
     pub(super) fn stored(&self, lane: Lane) -> Stored {
         let stored = self.stored.as_ref();
         stored
@@ -266,7 +271,7 @@ impl RolloutReporter {
             action: "RollOut".to_owned(),
             secondary: None,
         };
-        // The writer ends together with this task.
+        // The receiver ends together with this task.
         drop(self.events.send((lane, event)));
     }
 }

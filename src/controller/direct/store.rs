@@ -1,7 +1,7 @@
-//! What is known of every runtime: its `Runtime`, its `RuntimeBootstrapper`, the version of its kubeconfig.
+//! What is known of every runtime on KCP: its Runtime and its `RuntimeBootstrapper`.
 //!
-//! Invariant: one entry a name, gone when nothing of it is left; small, because there are thousands. Deliberately absent:
-//! kubeconfigs, objects of runtimes, and time.
+//! Invariant: one entry per name, which is removed when neither object exists; entries are small, because there are thousands.
+//! Not in here: kubeconfigs, objects on runtimes, and times.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -15,75 +15,79 @@ use kube::{Resource as _, ResourceExt as _};
 use policy::sync::desired::Desired;
 use policy::sync::rollout::{Initial, Name, order};
 use policy::sync::signal::Eligibility;
-use policy::sync::status::{Reason, Unreached};
+use policy::sync::status::{ConnectionError, Reason};
 use policy::sync::{Hash, Lane};
 
 use super::compact_status::{CompactStatus, InternPool, Interned};
-use super::lifecycle::{MANAGED_BY, is_made_by_us};
+use super::lifecycle::{MANAGED_BY, is_managed};
 use crate::clients::RuntimeId;
 use crate::signal::runtime::RuntimeView;
 
-/// A Runtime, as little of it as is needed.
+/// The relevant fields of a Runtime.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RuntimeInfo {
     id: Option<RuntimeId>,
     /// Its label with the name of the shoot.
     shoot: Option<Box<str>>,
-    /// Whether its labels ask for direct mode.
-    chosen: bool,
+    /// Whether its labels select mode `direct`.
+    is_direct: bool,
     order: u32,
-    leaves: bool,
-    /// Whether today's manager may be told of it once it is not direct.
-    standing: Eligibility,
+    is_terminating: bool,
+    /// Whether KIM may be signaled when the runtime is orphaned.
+    eligibility: Eligibility,
 }
 
 impl RuntimeInfo {
     /// Reads a Runtime.
-    pub(super) fn read(view: &RuntimeView, adopt: &Selector, told: &Selector) -> (String, Self) {
+    pub(super) fn read(
+        view: &RuntimeView,
+        adopt: &Selector,
+        signal_selector: &Selector,
+    ) -> (String, Self) {
         let labels = view.meta().labels.clone().unwrap_or_default();
         let id = labels
             .get(RUNTIME_ID)
             .filter(|id| !id.is_empty())
             .map(|id| RuntimeId::new(id));
-        let chosen = adopt.matches(&labels);
-        let facts = Self {
+        let is_direct = adopt.matches(&labels);
+        let info = Self {
             id,
             shoot: labels.get(SHOOT_NAME).map(|it| it.as_str().into()),
-            chosen,
-            standing: if chosen {
+            is_direct,
+            eligibility: if is_direct {
                 Eligibility::Direct
             } else {
-                view.standing(told)
+                view.eligibility(signal_selector)
             },
             order: order(labels.get(WAVE_LABEL).map(String::as_str)),
-            leaves: view.leaves(),
+            is_terminating: view.is_terminating(),
         };
-        (view.meta().name.clone().unwrap_or_default(), facts)
+        (view.meta().name.clone().unwrap_or_default(), info)
     }
 }
 
-/// One runtime.
+/// The Runtime and the `RuntimeBootstrapper` of one name.
 #[derive(Default)]
 pub(super) struct Entry {
     pub(super) resource: Option<Interned<RuntimeBootstrapper>>,
-    facts: Option<RuntimeInfo>,
-    /// Whether we made the resource.
-    ours: bool,
-    /// The last status, which may not be stored on KCP yet.
+    info: Option<RuntimeInfo>,
+    /// Whether the controller created the resource.
+    is_managed: bool,
+    /// The last reported status, which may not be written to KCP yet.
     pub(super) status: CompactStatus,
-    /// Whether the last one that KCP reported is another one. Unless it is on its way, somebody else wrote it.
+    /// Whether the status on KCP differs: the update is pending, or another client wrote the status.
     pub(super) status_differs: bool,
 }
 
-/// What is to be done about a resource on the control plane itself.
+/// What the controller does with the resource itself, besides the reconcile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AdoptionAction {
-    /// Nothing: the runtime is kept in step, or left alone.
+    /// Nothing.
     Nothing,
-    /// The Runtime asks for direct mode, and there is no resource yet.
+    /// Create the resource: the Runtime selects mode `direct` and has none.
     Adopt,
-    /// The resource is ours, and the Runtime does not ask any more.
-    Dismiss,
+    /// Delete the resource: the controller created it, and the Runtime does not select mode `direct` any more.
+    Delete,
 }
 
 /// What changed in a resource.
@@ -91,9 +95,9 @@ pub(super) enum AdoptionAction {
 pub(super) enum Change {
     /// Nothing that a reconcile uses.
     None,
-    /// Annotations, labels, or a deletion was requested.
+    /// Annotations, labels, or the deletion timestamp.
     Metadata,
-    /// The spec, or all of it is new.
+    /// The spec, or the resource is new.
     Spec,
 }
 
@@ -101,46 +105,46 @@ pub(super) enum Change {
 #[derive(Default)]
 pub(super) struct RuntimeStore {
     entries: HashMap<Name, Entry>,
-    /// Runtimes by id; more than one name is a mistake.
+    /// Names by runtime ID. Two Runtimes with the same ID are an error of the user.
     ids: HashMap<RuntimeId, BTreeSet<Name>>,
     resources: InternPool<RuntimeBootstrapper>,
     pub(super) statuses: InternPool<RuntimeBootstrapperStatus>,
 }
 
 impl RuntimeStore {
-    /// A runtime.
+    /// The entry of a runtime.
     pub(super) fn get(&self, name: &str) -> Option<&Entry> {
         self.entries.get(name)
     }
 
-    /// A runtime.
+    /// The entry of a runtime.
     pub(super) fn get_mut(&mut self, name: &str) -> Option<&mut Entry> {
         self.entries.get_mut(name)
     }
 
-    /// All that have a resource.
+    /// All entries with a resource.
     pub(super) fn resources(&self) -> impl Iterator<Item = (&Name, &Entry)> {
         self.entries
             .iter()
             .filter(|(_, entry)| entry.resource.is_some())
     }
 
-    /// The names of all that have a Runtime.
+    /// The names of all entries with a Runtime.
     pub(super) fn runtimes(&self) -> impl Iterator<Item = &Name> {
         self.entries
             .iter()
-            .filter(|(_, entry)| entry.facts.is_some())
+            .filter(|(_, entry)| entry.info.is_some())
             .map(|(name, _)| name)
     }
 
-    /// The name of an entry, as its own text.
+    /// The name of an entry, shared with the key of the map.
     pub(super) fn name(&self, name: &str) -> Name {
         self.entries
             .get_key_value(name)
             .map_or_else(|| name.into(), |(name, _)| Name::clone(name))
     }
 
-    /// The names of the runtimes with an id.
+    /// The names of the Runtimes with a runtime ID.
     pub(super) fn by_id(&self, id: &str) -> Vec<Name> {
         self.ids
             .get(&RuntimeId::new(id))
@@ -150,148 +154,153 @@ impl RuntimeStore {
             .collect()
     }
 
-    /// Notes a resource, and returns what changed.
+    /// Stores a resource, and returns what changed.
     pub(super) fn put_resource(&mut self, mut resource: RuntimeBootstrapper) -> Change {
         resource.meta_mut().managed_fields = None;
-        let ours = is_made_by_us(&resource);
-        if ours
+        let is_managed = is_managed(&resource);
+        if is_managed
             && resource
                 .labels()
                 .keys()
                 .all(|it| it == MANAGED_BY || it == SHOOT_NAME)
         {
-            // A map allocates memory for many.
+            // Dropped, because a map allocates memory for several entries.
             resource.meta_mut().labels = None;
         }
-        // Of no use here, and each of thousands has another time.
+        // Not used, and different in each resource, so it could not be shared.
         resource.meta_mut().creation_timestamp = None;
         let name: Name = self.name(&resource.name_any());
         let entry = self.entries.entry(name).or_default();
-        let before = entry.resource.as_ref().map(Interned::open);
+        let before = entry.resource.as_ref().map(Interned::expand);
         let same = before.filter(|it| it.uid() == resource.uid());
         let change = match &same {
             Some(before) if before.spec != resource.spec => Change::Spec,
-            Some(before) if !asks_anew(before, &resource) => Change::None,
+            Some(before) if !has_relevant_change(before, &resource) => Change::None,
             Some(_) => Change::Metadata,
             None => Change::Spec,
         };
-        // It is kept beside the resource.
+        // The status is stored separately from the resource.
         let stored = self
             .statuses
-            .close(resource.status.take().unwrap_or_default());
+            .intern(resource.status.take().unwrap_or_default());
         if same.is_none() {
             entry.status = stored;
             entry.status_differs = false;
         } else {
             entry.status_differs = entry.status != stored;
         }
-        entry.ours = ours;
-        entry.resource = Some(self.resources.close(resource));
+        entry.is_managed = is_managed;
+        entry.resource = Some(self.resources.intern(resource));
         change
     }
 
-    /// Notes that a resource is gone.
+    /// Removes a resource.
     pub(super) fn drop_resource(&mut self, name: &str) {
         if let Some(entry) = self.entries.get_mut(name) {
             entry.resource = None;
             entry.status = CompactStatus::default();
         }
-        self.tidy(name);
+        self.remove_if_empty(name);
     }
 
-    /// Notes a Runtime; gives those that a pass should follow for: namesakes by id are in each other's way.
-    pub(super) fn put_runtime(&mut self, name: &str, facts: RuntimeInfo) -> Vec<Name> {
+    /// Stores a Runtime. Returns the runtimes that have to be reconciled, including those with the same runtime ID.
+    pub(super) fn put_runtime(&mut self, name: &str, info: RuntimeInfo) -> Vec<Name> {
         let name = self.name(name);
         let entry = self.entries.entry(Name::clone(&name)).or_default();
-        if entry.facts.as_ref() == Some(&facts) {
+        if entry.info.as_ref() == Some(&info) {
             return Vec::new();
         }
         let mut affected = vec![Name::clone(&name)];
-        let before = entry.facts.replace(facts.clone()).and_then(|it| it.id);
-        if before != facts.id {
+        let before = entry.info.replace(info.clone()).and_then(|it| it.id);
+        if before != info.id {
             affected.extend(self.unlink(before.as_ref(), &name));
-            if let Some(id) = facts.id {
-                let namesakes = self.ids.entry(id).or_default();
-                affected.extend(namesakes.iter().cloned());
-                namesakes.insert(name);
+            if let Some(id) = info.id {
+                let others = self.ids.entry(id).or_default();
+                affected.extend(others.iter().cloned());
+                others.insert(name);
             }
         }
         affected
     }
 
-    /// Notes that a Runtime is gone; gives those that a pass should follow for.
+    /// Removes a Runtime. Returns the runtimes that have to be reconciled.
     pub(super) fn drop_runtime(&mut self, name: &str) -> Vec<Name> {
         let before = self
             .entries
             .get_mut(name)
-            .and_then(|entry| entry.facts.take())
-            .and_then(|facts| facts.id);
+            .and_then(|entry| entry.info.take())
+            .and_then(|info| info.id);
         let mut affected = self.unlink(before.as_ref(), name);
         affected.push(self.name(name));
-        self.tidy(name);
+        self.remove_if_empty(name);
         affected
     }
 
-    /// What is to be done about the resource itself.
-    pub(super) fn wish(&self, name: &str) -> AdoptionAction {
+    /// What the controller does with the resource itself.
+    pub(super) fn adoption_action(&self, name: &str) -> AdoptionAction {
         let Some(entry) = self.entries.get(name) else {
             return AdoptionAction::Nothing;
         };
-        let asks = entry
-            .facts
+        let is_wanted = entry
+            .info
             .as_ref()
-            .is_some_and(|it| it.chosen && !it.leaves);
+            .is_some_and(|it| it.is_direct && !it.is_terminating);
         match &entry.resource {
-            None if asks => AdoptionAction::Adopt,
+            None if is_wanted => AdoptionAction::Adopt,
             Some(resource)
-                if !asks && entry.ours && resource.shape().meta().deletion_timestamp.is_none() =>
+                if !is_wanted
+                    && entry.is_managed
+                    && resource.shape().meta().deletion_timestamp.is_none() =>
             {
-                AdoptionAction::Dismiss
+                AdoptionAction::Delete
             }
             _ => AdoptionAction::Nothing,
         }
     }
 
-    /// The runtime ID of a Runtime, if it has one that no other Runtime has.
-    pub(super) fn identify(&self, name: &str) -> Result<RuntimeId, Unreached> {
+    /// The runtime ID of a Runtime, if no other Runtime has the same.
+    pub(super) fn identify(&self, name: &str) -> Result<RuntimeId, ConnectionError> {
         let entry = self.entries.get(name);
-        let facts = entry
-            .and_then(|it| it.facts.as_ref())
-            .filter(|facts| !facts.leaves)
+        let info = entry
+            .and_then(|it| it.info.as_ref())
+            .filter(|info| !info.is_terminating)
             .ok_or_else(|| {
                 let resource = entry.and_then(|it| it.resource.as_ref());
                 let namespace = resource.and_then(|it| it.shape().metadata.namespace.as_deref());
-                Unreached::RuntimeNotFound(format!("{}/{name}", namespace.unwrap_or_default()))
+                ConnectionError::RuntimeNotFound(format!(
+                    "{}/{name}",
+                    namespace.unwrap_or_default()
+                ))
             })?;
-        let id = facts.id.clone().ok_or(Unreached::RuntimeIDMissing)?;
-        let mut namesakes = self.ids.get(&id).into_iter().flatten();
-        match namesakes.find(|other| &***other != name) {
-            Some(other) => Err(Unreached::RuntimeIDConflict(other.to_string())),
+        let id = info.id.clone().ok_or(ConnectionError::RuntimeIDMissing)?;
+        let mut others = self.ids.get(&id).into_iter().flatten();
+        match others.find(|other| &***other != name) {
+            Some(other) => Err(ConnectionError::RuntimeIDConflict(other.to_string())),
             None => Ok(id),
         }
     }
 
-    /// Whether the Runtime may be signalled, as far as it tells itself.
-    pub(super) fn standing(&self, name: &str) -> Eligibility {
-        let facts = self.entries.get(name).and_then(|it| it.facts.as_ref());
-        facts.map_or(Eligibility::NotSelected, |it| it.standing)
+    /// Whether the Runtime may be signaled.
+    pub(super) fn eligibility(&self, name: &str) -> Eligibility {
+        let info = self.entries.get(name).and_then(|it| it.info.as_ref());
+        info.map_or(Eligibility::NotSelected, |it| it.eligibility)
     }
 
-    /// The name of the runtime's shoot.
+    /// The name of the shoot of a Runtime.
     pub(super) fn shoot(&self, name: &str) -> Option<&str> {
-        let facts = self.entries.get(name).and_then(|it| it.facts.as_ref());
-        facts.and_then(|it| it.shoot.as_deref())
+        let info = self.entries.get(name).and_then(|it| it.info.as_ref());
+        info.and_then(|it| it.shoot.as_deref())
     }
 
-    /// The runtime's place in the order of waves.
+    /// The order of a runtime in a rollout, from its label `wave`.
     pub(super) fn order(&self, name: &str) -> u32 {
         self.entries
             .get(name)
-            .and_then(|it| it.facts.as_ref())
+            .and_then(|it| it.info.as_ref())
             .map_or(u32::MAX, |it| it.order)
     }
 
-    /// Gives those that still have the id.
+    /// Removes a name from a runtime ID. Returns the other names that have the ID.
     fn unlink(&mut self, id: Option<&RuntimeId>, name: &str) -> Vec<Name> {
         let Some(names) = id.and_then(|id| self.ids.get_mut(id)) else {
             return Vec::new();
@@ -304,22 +313,23 @@ impl RuntimeStore {
         rest
     }
 
-    fn tidy(&mut self, name: &str) {
-        let empty = |entry: &Entry| entry.resource.is_none() && entry.facts.is_none();
+    fn remove_if_empty(&mut self, name: &str) {
+        let empty = |entry: &Entry| entry.resource.is_none() && entry.info.is_none();
         if self.entries.get(name).is_some_and(empty) {
             self.entries.remove(name);
         }
     }
 }
 
-/// Whether metadata changed that a reconcile uses; the controller's own writes are not among them.
-fn asks_anew(before: &RuntimeBootstrapper, after: &RuntimeBootstrapper) -> bool {
+/// Whether metadata changed that a reconcile uses; the writes of the controller do not change it.
+fn has_relevant_change(before: &RuntimeBootstrapper, after: &RuntimeBootstrapper) -> bool {
     before.meta().deletion_timestamp != after.meta().deletion_timestamp
         || before.annotations() != after.annotations()
         || before.labels() != after.labels()
 }
 
-/// What a status says about a runtime in the rollout of a lane, which an earlier leader began if it is resumed.
+/// The initial state of a runtime in the rollout of a lane, from its status. An earlier leader started the rollout if it is
+/// resumed.
 pub(super) fn initial(
     status: &RuntimeBootstrapperStatus,
     lane: Lane,
@@ -353,23 +363,23 @@ pub(super) fn initial(
             }
         }
         Lane::Configuration => {
-            let said = status.configuration.as_ref();
-            let has_some = said.is_some_and(|it| {
+            let reported = status.configuration.as_ref();
+            let has_some = reported.is_some_and(|it| {
                 it.pull_secret_hash.is_some()
                     || it.trust_bundle_hash.is_some()
                     || it.config_map_hash.is_some()
             });
             let has_failed = has_reason(CONFIGURATION_SYNCHRONIZED, &[Reason::ApplyFailed]);
             Initial {
-                // What failed in a resumed rollout was written for it.
-                revision: if desired.is_held(said) || (is_resumed && has_failed) {
+                // A failure in a resumed rollout is a failure of its revision.
+                revision: if desired.is_synchronized(reported) || (is_resumed && has_failed) {
                     Some(desired.revision)
                 } else {
                     has_some.then_some(Hash::UNKNOWN)
                 },
-                is_complete: desired.is_held(said) || !has_failed,
+                is_complete: desired.is_synchronized(reported) || !has_failed,
                 is_unreachable,
-                is_failed: has_failed && !desired.is_held(said),
+                is_failed: has_failed && !desired.is_synchronized(reported),
             }
         }
     }
@@ -408,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_spec_is_told_from_a_changed_annotation() {
+    fn spec_change_differs_from_annotation_change() {
         let mut store = RuntimeStore::default();
         let mut put = |touched, image| store.put_resource(resource(touched, image));
         assert_eq!(put("once", "a:1"), Change::Spec);

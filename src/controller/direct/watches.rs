@@ -1,12 +1,13 @@
-//! The watches of direct mode on the control plane.
+//! The watches of the controller `direct` on KCP.
 //!
-//! Invariant: whoever is not in a complete list is gone, whatever was missed; of kubeconfigs only metadata come this way, and never all of a kind at once.
+//! Invariant: an object that is missing in a complete list counts as deleted, also if a deletion event was missed. Of kubeconfig
+//! Secrets only the metadata are read, in pages.
 
 use std::collections::HashSet;
 
 use api::bootstrapper::RuntimeBootstrapper;
 use api::kcp::RUNTIME_ID;
-use component_base::watch::keep_watching;
+use component_base::watch::watch_with_backoff;
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use k8s_openapi::NamespaceResourceScope;
@@ -19,13 +20,13 @@ use serde::de::DeserializeOwned;
 use super::DirectOptions;
 use crate::signal::runtime::RuntimeView;
 
-/// Objects in one page of a list: their memory at once.
+/// Objects in one page of a list; it bounds the memory.
 const PAGE: u32 = 200;
 
-/// What happens to the objects of a kind.
+/// The events of the objects of a kind.
 pub(super) type Events<T> = BoxStream<'static, Event<T>>;
 
-/// All `RuntimeBootstrapper`s. One that another version of the definition stored may be unreadable; the others are not.
+/// All `RuntimeBootstrapper`s. One that another version of the definition stored may be invalid; the others are still read.
 pub(super) fn resources(options: &DirectOptions) -> Events<DeserializeGuard<RuntimeBootstrapper>> {
     watch(options, Config::default(), "direct-resources-watch")
 }
@@ -35,7 +36,7 @@ pub(super) fn runtimes(options: &DirectOptions) -> Events<RuntimeView> {
     watch(options, Config::default(), "direct-runtimes-watch")
 }
 
-/// The Secrets with kubeconfigs, and others that carry their label.
+/// The metadata of the Secrets with kubeconfigs, and of others with the same label.
 pub(super) fn kubeconfigs(options: &DirectOptions) -> Events<PartialObjectMeta<Secret>> {
     let config = Config::default().labels(RUNTIME_ID);
     watch(options, config, "direct-kubeconfigs-watch")
@@ -51,25 +52,25 @@ where
         + 'static,
 {
     let api = Api::namespaced(options.client.clone(), &options.settings.namespace);
-    let condition = options.readiness.condition(condition);
-    keep_watching(api, config.page_size(PAGE), condition).boxed()
+    let condition = options.readiness.check(condition);
+    watch_with_backoff(api, config.page_size(PAGE), condition).boxed()
 }
 
-/// A list that is being read anew: whoever is not in it is gone.
+/// A list that is being read: known objects that are not in it were deleted.
 #[derive(Default)]
 pub(super) struct Listing {
     pub(super) seen: HashSet<String>,
-    /// Whether one was read to its end.
+    /// Whether a list was read completely.
     pub(super) complete: bool,
 }
 
 impl Listing {
-    /// A new list begins.
+    /// Starts a new list.
     pub(super) fn begin(&mut self) {
         self.seen.clear();
     }
 
-    /// Those that are not there any more.
+    /// Ends the list. Returns the known objects that are not in it.
     pub(super) fn end(&mut self, known: Vec<String>) -> Vec<String> {
         self.complete = true;
         let seen = std::mem::take(&mut self.seen);

@@ -1,8 +1,8 @@
-//! Writes statuses of `RuntimeBootstrapper`s on KCP, and an Event after a status with another condition Ready.
+//! Writes statuses of `RuntimeBootstrapper`s on KCP, and an Event if the condition Ready changed.
 //!
-//! Invariants: of several statuses of one runtime only the latest is written, and never two at once; writes of all runtimes
-//! have a rate limit, and back off after a failure; a write that fails is repeated unless a later status replaced it; a runtime
-//! has at most one Event a minute. Many clients use KCP, and thousands of runtimes may change at once.
+//! Invariants: of several statuses of one runtime only the latest is written, and never two concurrently. All writes share a rate
+//! limit and back off after a failure. A failed write is repeated unless a later status replaced it. A runtime has at most one
+//! Event per minute. The reason: KCP has many clients, and thousands of runtimes may change at once.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::num::NonZeroU32;
@@ -31,15 +31,14 @@ use super::compact_status::CompactStatus;
 use super::metrics::DirectMetrics;
 use policy::sync::rollout::Name;
 
-/// Writes at once: a control plane that answers slowly still gets the full pace.
-const AT_ONCE: usize = 16;
+/// Maximum number of concurrent writes: enough to reach the rate limit also if KCP responds slowly.
+const MAX_CONCURRENT_WRITES: usize = 16;
 
-/// Conflicts of one status in a row before it is taken to be about a resource that is gone.
-const CONFLICTS: u8 = 3;
+/// Number of consecutive conflicts after which a status is dropped, because its resource was deleted and created again.
+const MAX_CONFLICTS: u8 = 3;
 
-/// How much slower statuses are written while passes wait for their turn: what they tell of can wait, and the control
-/// plane has kubeconfigs to hand out meanwhile.
-const SLOWER: u32 = 10;
+/// Divisor of the rate limit while reconciles are due: they need KCP for kubeconfigs, and statuses can wait.
+const LOW_PRIORITY_DIVISOR: u32 = 10;
 
 /// Maximum length of the note of an Event; the API allows 1 kB.
 const MAX_NOTE: usize = 900;
@@ -47,50 +46,50 @@ const MAX_NOTE: usize = 900;
 /// Time after an Event in which a runtime has no other one.
 const EVENT_INTERVAL: Duration = Duration::from_mins(1);
 
-/// After a write that the control plane did not do.
-const PAUSE: Backoff = Backoff::WATCH;
+/// Delay after a failed write.
+const BACKOFF: Backoff = Backoff::WATCH;
 
-/// A status on its way.
+/// A status to write.
 pub(super) struct StatusUpdate {
     pub(super) name: Name,
-    /// Of the resource that it is about: a namesake that came later is another one.
+    /// UID of its resource: a later resource of the same name has another one.
     pub(super) uid: Option<String>,
     pub(super) status: CompactStatus,
-    /// Whether its condition Ready is worth an Event.
+    /// Whether the condition Ready changed so that an Event is written.
     pub(super) has_event: bool,
 }
 
-/// Where statuses are handed in.
+/// Accepts statuses to write.
 #[derive(Clone)]
 pub(super) struct StatusQueue {
-    desk: mpsc::UnboundedSender<StatusUpdate>,
+    queue: mpsc::UnboundedSender<StatusUpdate>,
     low_priority: Arc<AtomicBool>,
 }
 
 impl StatusQueue {
-    /// Puts a status on its way.
-    pub(super) fn say(&self, saying: StatusUpdate) {
-        // Who does not listen any more is at its end, and so are we.
-        drop(self.desk.send(saying));
+    /// Queues a status.
+    pub(super) fn send(&self, update: StatusUpdate) {
+        // Fails only if the writer has ended, which ends the controller too.
+        drop(self.queue.send(update));
     }
 
-    /// Whether there is more urgent work for the control plane.
-    pub(super) fn set_low_priority(&self, whether: bool) {
-        self.low_priority.store(whether, Ordering::Relaxed);
+    /// Sets whether KCP has more urgent requests to answer.
+    pub(super) fn set_low_priority(&self, is_low: bool) {
+        self.low_priority.store(is_low, Ordering::Relaxed);
     }
 }
 
-/// The desk and the future that works at it until the last hand-in is gone.
-pub(super) fn desk(
+/// The queue, and the future that writes its statuses until all queues are dropped.
+pub(super) fn status_queue(
     client: Client,
     namespace: &str,
     per_second: NonZeroU32,
     metrics: DirectMetrics,
     reporter: Reporter,
 ) -> (StatusQueue, impl Future<Output = ()> + Send + use<>) {
-    let (desk, receiver) = mpsc::unbounded_channel();
+    let (queue, receiver) = mpsc::unbounded_channel();
     let low_priority = Arc::<AtomicBool>::default();
-    let writer = Writer {
+    let writer = StatusWriter {
         resources: Api::namespaced(client.clone(), namespace),
         events: Events {
             client,
@@ -109,93 +108,96 @@ pub(super) fn desk(
         metrics,
     };
     (
-        StatusQueue { desk, low_priority },
+        StatusQueue {
+            queue,
+            low_priority,
+        },
         writer.run(receiver, per_second),
     )
 }
 
-struct Writer {
+struct StatusWriter {
     resources: Api<RuntimeBootstrapper>,
     events: Events,
     waiting: HashMap<Name, (StatusUpdate, u8)>,
     order: VecDeque<Name>,
     writing: FuturesUnordered<BoxFuture<'static, Written>>,
-    /// Of those that are being written.
+    /// Names whose status is being written.
     names: HashSet<Name>,
     failures: u32,
     resume: Instant,
-    /// Of the others.
+    /// Set by [`StatusQueue::set_low_priority`].
     low_priority: Arc<AtomicBool>,
     metrics: DirectMetrics,
 }
 
 struct Written {
-    saying: StatusUpdate,
+    update: StatusUpdate,
     conflicts: u8,
     result: kube::Result<()>,
 }
 
-impl Writer {
+impl StatusWriter {
     async fn run(
         mut self,
         mut arrivals: mpsc::UnboundedReceiver<StatusUpdate>,
         per_second: NonZeroU32,
     ) {
-        let pace = Duration::from_secs(1) / per_second.get();
-        let [mut turns, mut slow_turns] = [pace, pace * SLOWER].map(interval);
-        turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        slow_turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let period = Duration::from_secs(1) / per_second.get();
+        let [mut ticks, mut slow_ticks] = [period, period * LOW_PRIORITY_DIVISOR].map(interval);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        slow_ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            let (resume, has_turn) = (self.resume, !self.order.is_empty());
-            let turn = async {
+            let (resume, has_work) = (self.resume, !self.order.is_empty());
+            let tick = async {
                 sleep_until(resume).await;
                 if self.low_priority.load(Ordering::Relaxed) {
-                    slow_turns.tick().await
+                    slow_ticks.tick().await
                 } else {
-                    turns.tick().await
+                    ticks.tick().await
                 }
             };
             tokio::select! {
                 arrival = arrivals.recv() => match arrival {
-                    Some(saying) => self.take(saying, 0),
+                    Some(update) => self.enqueue(update, 0),
                     None => return,
                 },
-                Some(written) = self.writing.next() => self.end(written),
-                _ = turn, if has_turn && self.names.len() < AT_ONCE => self.write_next(),
+                Some(written) = self.writing.next() => self.complete(written),
+                _ = tick, if has_work && self.names.len() < MAX_CONCURRENT_WRITES => self.write_next(),
             }
         }
     }
 
-    fn take(&mut self, mut saying: StatusUpdate, conflicts: u8) {
-        let name = Name::clone(&saying.name);
+    fn enqueue(&mut self, mut update: StatusUpdate, conflicts: u8) {
+        let name = Name::clone(&update.name);
         let replaced = self.waiting.remove(&name);
         let known = replaced.is_some();
-        saying.has_event |= replaced.is_some_and(|(it, _)| it.has_event);
-        self.waiting.insert(Name::clone(&name), (saying, conflicts));
-        // One that is being written takes its place when that has ended.
+        update.has_event |= replaced.is_some_and(|(it, _)| it.has_event);
+        self.waiting.insert(Name::clone(&name), (update, conflicts));
+        // If its previous status is being written, it is queued when that write ends.
         if !known && !self.names.contains(&name) {
             self.order.push_back(name);
         }
     }
 
     fn write_next(&mut self) {
-        let Some((saying, conflicts)) = self
+        let Some((update, conflicts)) = self
             .order
             .pop_front()
             .and_then(|name| self.waiting.remove(&name))
         else {
             return;
         };
-        self.names.insert(Name::clone(&saying.name));
+        self.names.insert(Name::clone(&update.name));
         let resources = self.resources.clone();
-        let event = self.events.of(&saying);
+        let event = self.events.prepare(&update);
         let write = async move {
-            let result = write(&resources, &saying).await;
+            let result = write(&resources, &update).await;
             if let (Ok(()), Some(event)) = (&result, event) {
                 event.await;
             }
             Written {
-                saying,
+                update,
                 conflicts,
                 result,
             }
@@ -203,61 +205,65 @@ impl Writer {
         self.writing.push(Box::pin(write));
     }
 
-    fn end(&mut self, written: Written) {
+    fn complete(&mut self, written: Written) {
         let Written {
-            saying,
+            update,
             conflicts,
             result,
         } = written;
         self.metrics.status_written(result.is_ok());
-        self.names.remove(&saying.name);
-        if self.waiting.contains_key(&saying.name) {
-            self.order.push_back(Name::clone(&saying.name));
+        self.names.remove(&update.name);
+        if self.waiting.contains_key(&update.name) {
+            self.order.push_back(Name::clone(&update.name));
         }
         match result {
             Ok(()) => self.failures = 0,
             Err(kube::Error::Api(status)) if status.is_not_found() => {}
-            // Another one of that name, or somebody who wrote at the same time.
+            // The resource was deleted and created again, or another client wrote it concurrently.
             Err(kube::Error::Api(status)) if status.is_conflict() => {
-                if conflicts + 1 < CONFLICTS && !self.waiting.contains_key(&saying.name) {
-                    self.take(saying, conflicts + 1);
+                if conflicts + 1 < MAX_CONFLICTS && !self.waiting.contains_key(&update.name) {
+                    self.enqueue(update, conflicts + 1);
                 }
             }
             Err(kube::Error::Api(status)) if status.is_invalid() => {
-                let (runtime, reason) = (&*saying.name, status.message);
+                let (runtime, reason) = (&*update.name, status.message);
                 tracing::error!(runtime, reason, "invalid status rejected by the API server");
             }
-            Err(error) => self.pause(saying, conflicts, &error),
+            Err(error) => self.back_off(update, conflicts, &error),
         }
     }
 
-    fn pause(&mut self, saying: StatusUpdate, conflicts: u8, error: &kube::Error) {
-        // Those that were on their way when the first one failed are the same failure.
+    fn back_off(&mut self, update: StatusUpdate, conflicts: u8, error: &kube::Error) {
+        // Writes that were running when the first one failed are the same failure.
         if self.resume <= Instant::now() {
             let error = error_chain(error);
-            tracing::warn!(runtime = &*saying.name, error, "status updates backing off");
-            self.resume = Instant::now() + PAUSE.delay(self.failures, fastrand::u64(..));
+            tracing::warn!(runtime = &*update.name, error, "status updates backing off");
+            self.resume = Instant::now() + BACKOFF.delay(self.failures, fastrand::u64(..));
             self.failures += 1;
         }
-        if !self.waiting.contains_key(&saying.name) {
-            self.take(saying, conflicts);
+        if !self.waiting.contains_key(&update.name) {
+            self.enqueue(update, conflicts);
         }
     }
 }
 
-/// Events about the condition Ready.
+/// Writes Events about the condition Ready.
 struct Events {
     client: Client,
     namespace: String,
     reporter: Reporter,
-    /// Runtimes that had one within the last [`EVENT_INTERVAL`], the latest at the end, and their names.
+    /// Runtimes that had an Event within the last [`EVENT_INTERVAL`], the latest at the end, and their names.
     recent: VecDeque<(Instant, Name)>,
     names: HashSet<Name>,
 }
 
 impl Events {
-    /// Publishes the Event of a status, if it is to have one. A failure is logged, not repeated: the condition says the same.
-    fn of(&mut self, saying: &StatusUpdate) -> Option<impl Future<Output = ()> + Send + use<>> {
+    /// Returns the write of the Event of a status, if it has one. A failure is logged, not retried: the condition has the same
+    /// content.
+    fn prepare(
+        &mut self,
+        update: &StatusUpdate,
+    ) -> Option<impl Future<Output = ()> + Send + use<>> {
         let now = Instant::now();
         let is_old = |(at, _): &(Instant, Name)| now.duration_since(*at) >= EVENT_INTERVAL;
         while self.recent.front().is_some_and(is_old) {
@@ -265,23 +271,23 @@ impl Events {
                 self.names.remove(&name);
             }
         }
-        if !saying.has_event || !self.names.insert(Name::clone(&saying.name)) {
+        if !update.has_event || !self.names.insert(Name::clone(&update.name)) {
             return None;
         }
-        self.recent.push_back((now, Name::clone(&saying.name)));
-        let status = saying.status.open();
+        self.recent.push_back((now, Name::clone(&update.name)));
+        let status = update.status.expand();
         let ready = status.conditions.iter().find(|it| it.kind == READY)?;
         let reference = ObjectReference {
             api_version: Some(format!("{GROUP}/{VERSION}")),
             kind: Some(KIND.to_owned()),
-            name: Some(saying.name.to_string()),
+            name: Some(update.name.to_string()),
             namespace: Some(self.namespace.clone()),
-            uid: saying.uid.clone(),
+            uid: update.uid.clone(),
             ..ObjectReference::default()
         };
         let event = ready_event(ready, &status);
         let recorder = Recorder::new(self.client.clone(), self.reporter.clone());
-        let name = Name::clone(&saying.name);
+        let name = Name::clone(&update.name);
         Some(async move {
             if let Err(error) = recorder.publish(&event, &reference).await {
                 let error = error_chain(&error);
@@ -322,16 +328,16 @@ fn ready_event(ready: &Condition, status: &RuntimeBootstrapperStatus) -> Event {
     }
 }
 
-async fn write(resources: &Api<RuntimeBootstrapper>, saying: &StatusUpdate) -> kube::Result<()> {
+async fn write(resources: &Api<RuntimeBootstrapper>, update: &StatusUpdate) -> kube::Result<()> {
     let body = json!({
         "apiVersion": format!("{GROUP}/{VERSION}"),
         "kind": KIND,
-        "metadata": { "name": &*saying.name, "uid": saying.uid },
-        "status": saying.status.open(),
+        "metadata": { "name": &*update.name, "uid": update.uid },
+        "status": update.status.expand(),
     });
     let parameters = PatchParams::apply(CONTROLLER_FIELD_MANAGER).force();
     resources
-        .patch_status(&saying.name, &parameters, &Patch::Apply(&body))
+        .patch_status(&update.name, &parameters, &Patch::Apply(&body))
         .await
         .map(drop)
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use api::bootstrapper::{FINALIZER, GROUP, RuntimeBootstrapper, VERSION};
 use component_base::readiness::Readiness;
 use component_base::telemetry::error_chain;
-use component_base::watch::keep_watching;
+use component_base::watch::watch_with_backoff;
 use futures::StreamExt as _;
 use futures::future::ready;
 use futures::stream::{self, BoxStream};
@@ -165,8 +165,8 @@ fn runtimes(
     readiness: &Readiness,
 ) -> Events<CachedRuntime> {
     let api: Api<RuntimeView> = Api::namespaced(client.clone(), namespace);
-    let check = readiness.condition("signal-runtimes-watch");
-    keep_watching(api, Config::default().page_size(PAGE_SIZE), check)
+    let check = readiness.check("signal-runtimes-watch");
+    watch_with_backoff(api, Config::default().page_size(PAGE_SIZE), check)
         .map(move |event| trimmed(event, |it| CachedRuntime::read(it, &selector)))
         .boxed()
 }
@@ -174,7 +174,7 @@ fn runtimes(
 /// Watches the names of all `RuntimeBootstrapper`s, except those from which the controller has removed its finalizer. A KCP that
 /// does not serve the kind has none.
 fn bootstrappers(client: &Client, namespace: &str, readiness: &Readiness) -> Events<()> {
-    let check = readiness.condition("signal-bootstrappers-watch");
+    let check = readiness.check("signal-bootstrappers-watch");
     check.not_ready("first list not complete yet");
     let discovery = (client.clone(), check.clone(), false);
     let until_served = stream::unfold(discovery, async |(client, check, told)| {
@@ -196,7 +196,7 @@ fn bootstrappers(client: &Client, namespace: &str, readiness: &Readiness) -> Eve
         }
     });
     let api: Api<Named> = Api::namespaced(client.clone(), namespace);
-    let watched = keep_watching(api, Config::default().page_size(PAGE_SIZE), check)
+    let watched = watch_with_backoff(api, Config::default().page_size(PAGE_SIZE), check)
         .filter_map(|event| ready(held(event)))
         .map(|event| trimmed(event, |_| ()));
     until_served.flatten().chain(watched).boxed()

@@ -32,7 +32,7 @@ impl SaveError {
     /// The reason in metrics.
     pub(super) fn name(&self) -> &'static str {
         match self {
-            Self::Store(StateError::Foreign { .. }) => "foreign",
+            Self::Store(StateError::NotOwned { .. }) => "foreign",
             Self::Store(StateError::Oversized { .. }) => "oversized",
             Self::Store(StateError::Changed) => "changed",
             Self::Store(StateError::Deleted) => "deleted",
@@ -46,7 +46,7 @@ impl SaveError {
         matches!(
             self,
             Self::Garbage(_)
-                | Self::Store(StateError::Foreign { .. } | StateError::Oversized { .. })
+                | Self::Store(StateError::NotOwned { .. } | StateError::Oversized { .. })
         )
     }
 }

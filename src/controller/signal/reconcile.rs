@@ -9,7 +9,7 @@ use api::rollout::{RolloutStatus, SIGNAL};
 use futures::StreamExt as _;
 use futures::stream::{BoxStream, FuturesUnordered};
 use kube::Api;
-use policy::sync::known::Grace;
+use policy::sync::history::Grace;
 use policy::sync::signal::{Advance, Gates, KeyState, Step, StopReason, Target, mark_stale};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
@@ -23,7 +23,7 @@ use super::report::{EventReporter, Report};
 use super::status::{StatusPublisher, message};
 use super::write::{Finished, Write, Writer};
 use super::{SignalOptions, SignalSettings};
-use crate::absent::{AbsentSources, Voice};
+use crate::absent::{AbsentSources, EventSettings};
 use crate::clock::Clock;
 use crate::rollouts::{self, Stored};
 use crate::sources::Published;
@@ -70,7 +70,7 @@ impl Reconciler {
             observed: false,
             observe_at: None,
             gates: Gates::default(),
-            absent: AbsentSources::new(Voice {
+            absent: AbsentSources::new(EventSettings {
                 client: client.clone(),
                 reporter: options.reporter.clone(),
                 metrics: options.source_metrics,
@@ -156,10 +156,10 @@ impl Reconciler {
         let deletion = history.next_deletion();
         self.observe_at = deletion.map(|at| self.clock.instant(at));
         self.gates.deletion_pending = deletion.is_some();
-        self.gates.invalid_source = sources.unusable().next().is_some();
+        self.gates.invalid_source = sources.invalid().next().is_some();
         let state = self.state.reference();
         self.events
-            .extend(self.absent.show(&sources, &history, &state));
+            .extend(self.absent.report(&sources, &history, &state));
         if advance != Advance::Unchanged {
             self.state.changed();
         }

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use component_base::readiness::{Condition, Readiness};
+use component_base::readiness::{Readiness, ReadinessCheck};
 use component_base::telemetry::error_chain;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -27,7 +27,7 @@ pub(super) type Report = BoxFuture<'static, ()>;
 pub(super) struct EventReporter {
     client: Client,
     reporter: Reporter,
-    readiness: Condition,
+    readiness: ReadinessCheck,
     metrics: SignalMetrics,
     /// Why the state cannot be used.
     invalid: Option<String>,
@@ -41,7 +41,7 @@ impl EventReporter {
         readiness: &Readiness,
         metrics: SignalMetrics,
     ) -> Self {
-        let readiness = readiness.condition("signal");
+        let readiness = readiness.check("signal");
         readiness.not_ready("state not loaded yet");
         Self {
             client,

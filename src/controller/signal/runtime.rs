@@ -99,7 +99,7 @@ fn trimmed<'de, D: Deserializer<'de>>(from: D) -> Result<ObjectMeta, D::Error> {
 
 impl RuntimeView {
     /// Whether it is being deleted or taken down: its runtime is not contacted any more.
-    pub(crate) fn leaves(&self) -> bool {
+    pub(crate) fn is_terminating(&self) -> bool {
         self.metadata.deletion_timestamp.is_some() || self.state() == Some(STATE_TERMINATING)
     }
 
@@ -108,13 +108,13 @@ impl RuntimeView {
     }
 
     /// How it is to be treated, as far as it tells itself.
-    pub(crate) fn standing(&self, selector: &Selector) -> Eligibility {
+    pub(crate) fn eligibility(&self, selector: &Selector) -> Eligibility {
         let no_labels = BTreeMap::new();
         let labels = self.metadata.labels.as_ref().unwrap_or(&no_labels);
         let direct = labels
             .get(MODE_LABEL)
             .is_some_and(|mode| mode == MODE_DIRECT);
-        match (self.leaves(), direct) {
+        match (self.is_terminating(), direct) {
             (false, true) => Eligibility::Direct,
             (false, false) if selector.matches(labels) => Eligibility::Selected,
             (true, _) | (false, false) => Eligibility::NotSelected,
@@ -174,7 +174,7 @@ impl CachedRuntime {
                 .as_ref()
                 .and_then(|it| it.parse().ok()),
             runtime: ObservedRuntime {
-                eligibility: view.standing(selector),
+                eligibility: view.eligibility(selector),
                 signaled: Signaled::from(annotation(SIGNALED_REVISION_ANNOTATION)),
                 keys: ObservedKeys {
                     label: is_true(&metadata.labels, FORCE_RECONCILE_KEY),

@@ -80,7 +80,7 @@ pub(super) fn message(
     match reason {
         StopReason::Paused => "spec.paused is true".to_owned(),
         StopReason::InvalidSource => {
-            let errors = sources.unusable();
+            let errors = sources.invalid();
             let errors: Vec<String> = errors
                 .map(|(kind, error)| format!("{}: {}", kind.name(), error_chain(error)))
                 .collect();

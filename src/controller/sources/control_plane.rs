@@ -1,4 +1,4 @@
-//! Which control plane this is.
+//! The identity of KCP.
 
 use component_base::backoff::Backoff;
 use component_base::readiness::Readiness;
@@ -8,8 +8,8 @@ use kube::{Api, Client};
 use policy::sync::Salt;
 use tokio::time::sleep;
 
-/// The salt, asked for once. The error says why it is not known.
-pub(crate) async fn ask_salt(client: &Client) -> Result<Salt, String> {
+/// Reads the salt with one request. The error says why it failed.
+pub(crate) async fn read_salt(client: &Client) -> Result<Salt, String> {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     match namespaces.get_metadata("kube-system").await {
         Ok(namespace) => match namespace.metadata.uid {
@@ -20,14 +20,14 @@ pub(crate) async fn ask_salt(client: &Client) -> Result<Salt, String> {
     }
 }
 
-/// The salt of every hash: made of the UID of the control plane's `kube-system`, asked for until it is told.
+/// The salt of every hash: the UID of the Namespace `kube-system` of KCP. Retries until it is read.
 ///
-/// Needs the right `get` on the Namespace `kube-system`.
+/// Needs the permission `get` on the Namespace `kube-system`.
 pub async fn salt(client: &Client, readiness: &Readiness) -> Salt {
-    let condition = readiness.condition("control-plane-identity");
+    let condition = readiness.check("control-plane-identity");
     let mut failures = 0;
     loop {
-        let error = match ask_salt(client).await {
+        let error = match read_salt(client).await {
             Ok(salt) => {
                 condition.ready();
                 return salt;

@@ -1,7 +1,7 @@
-//! The sources as they come from the API server, of which only the content is kept.
+//! The sources as the API server returns them; only the relevant fields are kept.
 //!
-//! Invariant: neither a `Debug` text nor the text of a parse error can show a credential: a value that is no base64 is
-//! taken as it stands, and is refused later as no docker config.
+//! Invariant: neither the `Debug` output nor the text of a parse error contains a credential. A value that is not base64 is kept
+//! as it is, and is rejected later because it is not a docker config.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -91,7 +91,7 @@ impl Resource for SecretObject {
     }
 }
 
-/// The ClusterTrustBundle, in whichever version: what we read is the same in all.
+/// The ClusterTrustBundle; the relevant fields are the same in all versions.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct BundleObject {
     #[serde(deserialize_with = "identity")]
@@ -146,7 +146,7 @@ impl Resource for BundleObject {
     }
 }
 
-/// The `data` of the ConfigMap. Kept apart from the object: its annotations may repeat everything.
+/// The `data` of the ConfigMap, without the object, whose annotations may repeat it.
 pub(super) type Data = Option<BTreeMap<String, String>>;
 
 #[derive(Deserialize)]
@@ -157,7 +157,7 @@ struct Identity {
     resource_version: Option<String>,
 }
 
-/// What a watch needs: `kubectl apply` leaves a whole Secret, values included, in an annotation.
+/// Keeps only the metadata that a watch needs: `kubectl apply` stores a complete Secret, values included, in an annotation.
 fn identity<'de, D: Deserializer<'de>>(from: D) -> Result<ObjectMeta, D::Error> {
     let Identity {
         name,
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_that_can_be_printed_holds_a_credential() {
+    fn debug_output_contains_no_credential() {
         let text = r#"{"metadata": {"name": "s", "annotations": {"a": "hunter2"}},
             "type": "kubernetes.io/dockerconfigjson", "data": {".dockerconfigjson": "hunter2!", "b": "hunter2"}}"#;
         let secret: SecretObject = serde_json::from_str(text).unwrap();

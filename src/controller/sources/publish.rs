@@ -1,15 +1,15 @@
-//! What the three watches brought, understood together and published when it says something new.
+//! Validates what the three watches report, and publishes it when it changes.
 //!
-//! Invariants: nothing is published before all three are known; the same content is published once.
-//! Deliberately absent: the watches.
+//! Invariants: nothing is published before all three sources were observed; the same content is published once. Not in here: the
+//! watches.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use component_base::metrics::create_series;
-use component_base::readiness::Condition;
+use component_base::readiness::ReadinessCheck;
 use component_base::telemetry::error_chain;
 use policy::sync::sources::{
-    ConfigMapView, SourceState, Sources, Summary, read_configuration, read_pull_secret,
+    ConfigMapView, SourceState, SourceSummary, Sources, read_configuration, read_pull_secret,
     read_trust_bundle,
 };
 use policy::sync::{Salt, SourceKind};
@@ -22,7 +22,7 @@ use tokio::sync::watch;
 use super::objects::{BundleObject, Data, SecretObject};
 use super::{Published, SourceNames};
 
-/// What is counted of the sources. Clones share the figures.
+/// Metrics of the sources. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct SourceMetrics {
     invalid: Family<SourceLabel, Gauge>,
@@ -42,7 +42,7 @@ struct AbsentLabel {
 }
 
 impl SourceMetrics {
-    /// Figures that the registry shows: `source_invalid{source}`, `source_deletion_pending{source,controller}` and
+    /// Registers `source_invalid{source}`, `source_deletion_pending{source,controller}` and
     /// `source_not_found{source,controller}`.
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
@@ -79,7 +79,7 @@ impl SourceMetrics {
         self.invalid.get_or_create(&label).set(invalid.into());
     }
 
-    /// Notes whether the deletion of a source waits, in the eyes of one controller.
+    /// Sets whether the deletion of a source is pending in one controller.
     pub(crate) fn deletion_pending(
         &self,
         kind: SourceKind,
@@ -91,7 +91,7 @@ impl SourceMetrics {
         gauge.set(pending.into());
     }
 
-    /// Notes whether a source that is named was never there, in the eyes of one controller.
+    /// Sets whether a configured source has never existed, as one controller sees it.
     pub(crate) fn not_found(&self, kind: SourceKind, controller: &'static str, not_found: bool) {
         let label = AbsentLabel::new(kind, controller);
         self.not_found.get_or_create(&label).set(not_found.into());
@@ -107,17 +107,17 @@ impl AbsentLabel {
     }
 }
 
-/// What the API server says of an object.
-pub(super) enum Told<T> {
-    /// It was not asked, or does not serve the kind.
+/// The state of an object on the API server.
+pub(super) enum SourceUpdate<T> {
+    /// It is not configured, or its kind is not served.
     Unmanaged,
     Absent,
-    There(T),
+    Present(T),
 }
 
-impl<T> Told<T> {
+impl<T> SourceUpdate<T> {
     pub(super) fn of(object: Option<T>) -> Self {
-        object.map_or(Self::Absent, Self::There)
+        object.map_or(Self::Absent, Self::Present)
     }
 
     fn read<'a, V, R>(
@@ -128,20 +128,20 @@ impl<T> Told<T> {
         match self {
             Self::Unmanaged => SourceState::Unmanaged,
             Self::Absent => read(None),
-            Self::There(object) => read(Some(view(object))),
+            Self::Present(object) => read(Some(view(object))),
         }
     }
 }
 
-/// What the API server said last, as far as it said anything.
+/// The last state of each object; `None` if it was not observed yet.
 #[derive(Default)]
-pub(super) struct Seen {
-    pub(super) pull_secret: Option<Told<SecretObject>>,
-    pub(super) trust_bundle: Option<Told<BundleObject>>,
-    pub(super) configuration: Option<Told<Data>>,
+pub(super) struct ObservedSources {
+    pub(super) pull_secret: Option<SourceUpdate<SecretObject>>,
+    pub(super) trust_bundle: Option<SourceUpdate<BundleObject>>,
+    pub(super) configuration: Option<SourceUpdate<Data>>,
 }
 
-impl Seen {
+impl ObservedSources {
     fn read(&self, salt: &Salt, names: &SourceNames) -> Option<Sources> {
         Some(sources(
             self.pull_secret.as_ref()?,
@@ -154,9 +154,9 @@ impl Seen {
 
 /// The three objects, read and validated.
 pub(super) fn sources(
-    pull_secret: &Told<SecretObject>,
-    trust_bundle: &Told<BundleObject>,
-    configuration: &Told<Data>,
+    pull_secret: &SourceUpdate<SecretObject>,
+    trust_bundle: &SourceUpdate<BundleObject>,
+    configuration: &SourceUpdate<Data>,
     (salt, names): (&Salt, &SourceNames),
 ) -> Sources {
     Sources {
@@ -176,18 +176,18 @@ fn config_map_view(data: &Data) -> ConfigMapView<'_> {
 pub(super) struct Publisher {
     salt: Salt,
     names: SourceNames,
-    seen: Mutex<Seen>,
+    seen: Mutex<ObservedSources>,
     sender: watch::Sender<Option<Arc<Sources>>>,
-    condition: Condition,
+    condition: ReadinessCheck,
     metrics: SourceMetrics,
 }
 
 impl Publisher {
-    /// One that has published nothing, and where it will.
+    /// A publisher that has not published anything, and the receiver.
     pub(super) fn new(
         salt: Salt,
         names: SourceNames,
-        condition: Condition,
+        condition: ReadinessCheck,
         metrics: SourceMetrics,
     ) -> (Self, Published) {
         condition.not_ready("not all sources observed yet");
@@ -203,75 +203,75 @@ impl Publisher {
         (publisher, receiver)
     }
 
-    /// Takes note of what a watch brought.
-    pub(super) fn take(&self, change: impl FnOnce(&mut Seen)) {
+    /// Stores what a watch reported, and publishes if it changes a source.
+    pub(super) fn update(&self, change: impl FnOnce(&mut ObservedSources)) {
         let mut seen = self.lock();
         change(&mut seen);
         let Some(sources) = seen.read(&self.salt, &self.names) else {
             return;
         };
-        // Still under the lock, so that the newest is the last to be published.
+        // Sent under the lock, so that the latest state is published last.
         self.sender.send_if_modified(|published| {
-            let news = news(published.as_deref(), &sources);
-            if !news.is_empty() {
-                self.tell(&news, &sources);
+            let changed = changed_sources(published.as_deref(), &sources);
+            if !changed.is_empty() {
+                self.report(&changed, &sources);
                 *published = Some(Arc::new(sources));
             }
-            !news.is_empty()
+            !changed.is_empty()
         });
     }
 
-    fn tell(&self, news: &[SourceKind], sources: &Sources) {
-        for kind in news.iter().filter(|kind| self.is_asked_for(**kind)) {
+    fn report(&self, changed: &[SourceKind], sources: &Sources) {
+        for kind in changed.iter().filter(|kind| self.is_configured(**kind)) {
             let source = kind.name();
-            match (sources.summary(*kind), complaint(sources, *kind)) {
+            match (sources.summary(*kind), error_text(sources, *kind)) {
                 (_, Some(error)) => {
                     tracing::error!(source, error, "invalid source, rollout suspended");
                 }
-                (Summary::Valid(hash), _) => {
+                (SourceSummary::Valid(hash), _) => {
                     tracing::info!(source, %hash, "source observed");
                 }
-                (Summary::Unmanaged, _) => {
+                (SourceSummary::Unmanaged, _) => {
                     tracing::warn!(source, "API of source not served, copies are kept");
                 }
                 _ => tracing::info!(source, "source absent"),
             }
         }
-        let mut remarks = Vec::new();
+        let mut errors = Vec::new();
         for kind in SourceKind::ALL
             .into_iter()
-            .filter(|kind| self.is_asked_for(*kind))
+            .filter(|kind| self.is_configured(*kind))
         {
-            let error = complaint(sources, kind);
+            let error = error_text(sources, kind);
             self.metrics.set(kind, error.is_some());
-            remarks.extend(error.map(|error| format!("{}: {error}", kind.name())));
+            errors.extend(error.map(|error| format!("{}: {error}", kind.name())));
         }
-        if remarks.is_empty() {
+        if errors.is_empty() {
             self.condition.ready();
         } else {
-            self.condition.detail(remarks.join("; "));
+            self.condition.detail(errors.join("; "));
         }
     }
 
-    /// That an operator wants no source of a kind is nothing to complain of.
-    fn is_asked_for(&self, kind: SourceKind) -> bool {
+    /// Whether an operator configured the source: only such a source is reported.
+    fn is_configured(&self, kind: SourceKind) -> bool {
         self.names.get(kind).is_some()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Seen> {
+    fn lock(&self) -> MutexGuard<'_, ObservedSources> {
         // No code path panics while it holds the lock, and the value is valid after any of them.
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Which sources say something else than before.
-fn news(before: Option<&Sources>, now: &Sources) -> Vec<SourceKind> {
-    let says = |sources: &Sources, kind| (sources.summary(kind), complaint(sources, kind));
+/// The sources whose content or error changed.
+fn changed_sources(before: Option<&Sources>, now: &Sources) -> Vec<SourceKind> {
+    let state = |sources: &Sources, kind| (sources.summary(kind), error_text(sources, kind));
     let differs =
-        |kind: &SourceKind| before.is_none_or(|before| says(before, *kind) != says(now, *kind));
+        |kind: &SourceKind| before.is_none_or(|before| state(before, *kind) != state(now, *kind));
     SourceKind::ALL.into_iter().filter(differs).collect()
 }
 
-fn complaint(sources: &Sources, kind: SourceKind) -> Option<String> {
+fn error_text(sources: &Sources, kind: SourceKind) -> Option<String> {
     sources.error(kind).map(|error| error_chain(error))
 }

@@ -1,6 +1,6 @@
-//! The three sources, read once.
+//! Reads the three sources once.
 //!
-//! Each is listed by name, as the watches do, so that the permissions of the controller suffice.
+//! Each is listed by name, as by the watches, so that the permissions of the controller suffice.
 
 use std::fmt::Debug;
 
@@ -12,13 +12,13 @@ use policy::sync::sources::Sources;
 use serde::de::DeserializeOwned;
 
 use super::objects::{BundleObject, SecretObject};
-use super::publish::{Told, sources};
+use super::publish::{SourceUpdate, sources};
 use super::{SourceNames, trust_bundle};
 
-/// The sources as they are now.
+/// Reads the current sources.
 ///
 /// # Errors
-/// An object cannot be read; nothing may be concluded from that.
+/// An object cannot be read. It may exist or not.
 pub(crate) async fn read(
     client: &Client,
     names: &SourceNames,
@@ -32,9 +32,9 @@ pub(crate) async fn read(
         bundle(client, names.trust_bundle.as_deref()),
     )?;
     let configuration = match configuration {
-        Told::Unmanaged => Told::Unmanaged,
-        Told::Absent => Told::Absent,
-        Told::There(map) => Told::There(map.data),
+        SourceUpdate::Unmanaged => SourceUpdate::Unmanaged,
+        SourceUpdate::Absent => SourceUpdate::Absent,
+        SourceUpdate::Present(map) => SourceUpdate::Present(map.data),
     };
     Ok(sources(
         &pull_secret,
@@ -44,24 +44,24 @@ pub(crate) async fn read(
     ))
 }
 
-async fn bundle(client: &Client, name: Option<&str>) -> kube::Result<Told<BundleObject>> {
+async fn bundle(client: &Client, name: Option<&str>) -> kube::Result<SourceUpdate<BundleObject>> {
     if name.is_none() {
-        return Ok(Told::Unmanaged);
+        return Ok(SourceUpdate::Unmanaged);
     }
     match trust_bundle::api(client).await? {
         Some(api) => find(&api, name).await,
-        None => Ok(Told::Unmanaged),
+        None => Ok(SourceUpdate::Unmanaged),
     }
 }
 
-async fn find<K>(api: &Api<K>, name: Option<&str>) -> kube::Result<Told<K>>
+async fn find<K>(api: &Api<K>, name: Option<&str>) -> kube::Result<SourceUpdate<K>>
 where
     K: Clone + DeserializeOwned + Debug,
 {
     let Some(name) = name else {
-        return Ok(Told::Unmanaged);
+        return Ok(SourceUpdate::Unmanaged);
     };
     let parameters = ListParams::default().fields(&format!("metadata.name={name}"));
     let found = api.list(&parameters).await?.items.pop();
-    Ok(Told::of(found))
+    Ok(SourceUpdate::of(found))
 }

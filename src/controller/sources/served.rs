@@ -1,11 +1,11 @@
-//! In which version an API server serves a kind, if at all.
+//! Finds the version in which an API server serves a kind.
 
 use kube::Client;
 
-/// The first of the versions in which the group has the plural; `None` when it has it in none.
+/// The first of the versions in which the group has the plural; `None` if it has it in none.
 ///
 /// # Errors
-/// When the API server does not tell: that is no answer, and nothing may be concluded from it.
+/// The API server did not respond. The kind may be served or not.
 pub(crate) async fn served(
     client: &Client,
     group: &str,

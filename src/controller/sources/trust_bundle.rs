@@ -1,8 +1,8 @@
-//! The ClusterTrustBundle, in the version that the control plane serves.
+//! Watches the ClusterTrustBundle in the version that KCP serves.
 
 use std::time::Duration;
 
-use component_base::readiness::Condition;
+use component_base::readiness::ReadinessCheck;
 use component_base::telemetry::error_chain;
 use component_base::watch::watch_object;
 use futures::{StreamExt as _, pin_mut};
@@ -10,7 +10,7 @@ use kube::core::ApiResource;
 use kube::{Api, Client};
 use tokio::time::sleep;
 
-use super::Told;
+use super::SourceUpdate;
 use super::objects::BundleObject;
 use super::served::served;
 
@@ -18,28 +18,29 @@ const GROUP: &str = "certificates.k8s.io";
 const PLURAL: &str = "clustertrustbundles";
 const VERSIONS: [&str; 3] = ["v1", "v1beta1", "v1alpha1"];
 
-/// How often an API server that does not serve the kind, or does not tell, is asked again.
-const ASK_AGAIN: Duration = Duration::from_mins(1);
+/// Interval of requests to an API server that does not serve the kind; after a failed request a twelfth of it.
+const RETRY_INTERVAL: Duration = Duration::from_mins(1);
 
-/// How often it is asked whether it serves another version by now: an upgrade may end the one that is watched, and to the
-/// watch that looks like any other failure.
-const LOOK_AGAIN: Duration = Duration::from_mins(10);
+/// Interval of checks for another served version. An upgrade may remove the watched version, which the watch cannot distinguish
+/// from other failures.
+const VERSION_CHECK_INTERVAL: Duration = Duration::from_mins(10);
 
-/// Tells what is there, for ever. Bundles that an API server cannot show are not deleted: one that is restarted without the
-/// feature must not take its roots from every runtime. Nothing waits for them either.
+/// Sends each state of the object and never returns. An object whose API is not served any more does not count as deleted: an API
+/// server that restarts without the feature must not remove the bundle from all runtimes. If the API was never served, the source
+/// is unmanaged.
 pub(super) async fn watch(
     client: &Client,
     name: &str,
-    condition: &Condition,
-    tell: impl Fn(Told<BundleObject>),
+    condition: &ReadinessCheck,
+    send: impl Fn(SourceUpdate<BundleObject>),
 ) {
-    let mut told = false;
+    let mut has_sent = false;
     loop {
         match served(client, GROUP, &VERSIONS, PLURAL).await {
             Ok(Some(version)) => {
-                told = true;
+                has_sent = true;
                 tokio::select! {
-                    () = watch_version(client, name, condition, (version, &tell)) => {}
+                    () = watch_version(client, name, condition, (version, &send)) => {}
                     () = another_version(client, version) => {
                         tracing::info!(was = version, "served version of ClusterTrustBundle changed");
                     }
@@ -47,21 +48,21 @@ pub(super) async fn watch(
             }
             Ok(None) => {
                 condition.detail("API of ClusterTrustBundles not served");
-                if !told {
-                    told = true;
-                    tell(Told::Unmanaged);
+                if !has_sent {
+                    has_sent = true;
+                    send(SourceUpdate::Unmanaged);
                 }
-                sleep(ASK_AGAIN).await;
+                sleep(RETRY_INTERVAL).await;
             }
             Err(error) => {
                 let error = error_chain(&error);
                 tracing::warn!(error, "failed to discover APIs");
-                if told {
+                if has_sent {
                     condition.detail(error);
                 } else {
                     condition.not_ready(error);
                 }
-                sleep(ASK_AGAIN / 12).await;
+                sleep(RETRY_INTERVAL / 12).await;
             }
         }
     }
@@ -70,14 +71,14 @@ pub(super) async fn watch(
 async fn watch_version(
     client: &Client,
     name: &str,
-    condition: &Condition,
-    (version, tell): (&str, &impl Fn(Told<BundleObject>)),
+    condition: &ReadinessCheck,
+    (version, send): (&str, &impl Fn(SourceUpdate<BundleObject>)),
 ) {
     let api: Api<BundleObject> = Api::all_with(client.clone(), &kind(version));
     let objects = watch_object(api, name, condition.clone());
     pin_mut!(objects);
     while let Some(object) = objects.next().await {
-        tell(Told::of(object));
+        send(SourceUpdate::of(object));
     }
 }
 
@@ -91,16 +92,16 @@ fn kind(version: &str) -> ApiResource {
     }
 }
 
-/// The API of the best version that is served; `None` if none is.
+/// The API in the best version that is served; `None` if none is served.
 pub(super) async fn api(client: &Client) -> kube::Result<Option<Api<BundleObject>>> {
     let version = served(client, GROUP, &VERSIONS, PLURAL).await?;
     Ok(version.map(|version| Api::all_with(client.clone(), &kind(version))))
 }
 
-/// Resolves when another version than the watched one is the best that is served.
+/// Returns when another version than the watched one is the best that is served.
 async fn another_version(client: &Client, watched: &str) {
     loop {
-        sleep(LOOK_AGAIN).await;
+        sleep(VERSION_CHECK_INTERVAL).await;
         if let Ok(Some(best)) = served(client, GROUP, &VERSIONS, PLURAL).await
             && best != watched
         {

@@ -1,47 +1,47 @@
-//! What was ever rolled out, as a mode finds it that begins.
+//! Loads what was rolled out before, when a controller starts.
 //!
-//! The first start of a mode is not the beginning of the world: what the mode before rolled out, and what was deleted
-//! since, is in that one's record alone. It is looked at only as long as there is no record of the mode's own.
+//! When a controller starts for the first time, only the state of the other controller says what was rolled out and what was
+//! deleted since. That state is read only as long as the controller has no state of its own.
 
-use policy::sync::known::{KnownError, SourceHistory};
+use policy::sync::history::{HistoryError, SourceHistory};
 
 use super::{StateError, StateStore};
 
-/// What a mode begins with.
+/// The state with which a controller starts.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Recalled {
+pub struct LoadedState {
     /// What was ever rolled out.
-    pub known: SourceHistory,
-    /// Whether it has to be stored in the mode's own record, even if nothing changed since.
+    pub history: SourceHistory,
+    /// Whether it comes from the other controller, so that it must be saved although nothing changed.
     pub inherited: bool,
 }
 
-/// Why nothing can be recalled. It does not mean that there is nothing.
+/// Why the state cannot be loaded. It does not mean that there is none.
 #[derive(Debug, thiserror::Error)]
-pub enum RecallError {
-    /// A record cannot be used.
+pub enum LoadError {
+    /// A state ConfigMap cannot be read.
     #[error("failed to load state")]
     StateStore(#[source] StateError),
-    /// A record cannot be understood.
+    /// The data of a state ConfigMap is invalid.
     #[error("invalid state")]
-    Garbage(#[source] KnownError),
+    Invalid(#[source] HistoryError),
 }
 
-/// What the mode's own record says; without one, what the record of the mode before says, if there is that.
+/// Loads the state of the controller; if it does not exist, that of the other controller, if that exists.
 ///
 /// # Errors
-/// [`RecallError`] if the record that decides cannot be read, is not ours, or is damaged.
-pub async fn load(own: &mut StateStore, before: &mut StateStore) -> Result<Recalled, RecallError> {
-    let stored = own.load().await.map_err(RecallError::StateStore)?;
+/// [`LoadError`] if the ConfigMap cannot be read, does not belong to the controller, or is invalid.
+pub async fn load(own: &mut StateStore, other: &mut StateStore) -> Result<LoadedState, LoadError> {
+    let stored = own.load().await.map_err(LoadError::StateStore)?;
     let is_first = stored.is_none();
-    let left = if is_first {
-        before.load().await.map_err(RecallError::StateStore)?
+    let data = if is_first {
+        other.load().await.map_err(LoadError::StateStore)?
     } else {
         stored
     };
-    let known = SourceHistory::read(&left.unwrap_or_default()).map_err(RecallError::Garbage)?;
-    Ok(Recalled {
-        inherited: is_first && known != SourceHistory::default(),
-        known,
+    let history = SourceHistory::read(&data.unwrap_or_default()).map_err(LoadError::Invalid)?;
+    Ok(LoadedState {
+        inherited: is_first && history != SourceHistory::default(),
+        history,
     })
 }

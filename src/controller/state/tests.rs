@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use std::time::Duration;
 
 use policy::sync::SourceKind;
-use policy::sync::known::{Grace, SourceHistory};
+use policy::sync::history::{Grace, SourceHistory};
 use policy::sync::sources::{SourceNames, SourceState, Sources};
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -99,7 +99,7 @@ async fn a_foreign_config_map_is_neither_believed_nor_written(#[case] labels: Va
     let mut ours = record(&kcp);
     assert!(matches!(
         ours.load().await.unwrap_err(),
-        StateError::Foreign { .. }
+        StateError::NotOwned { .. }
     ));
     assert!(matches!(
         ours.save(data("one")).await.unwrap_err(),
@@ -131,13 +131,13 @@ async fn what_would_not_fit_is_not_sent() {
     let mut ours = record(&kcp);
     ours.save(data("one")).await.unwrap();
     let before = kcp.writes().len();
-    let large = data(&"x".repeat(LARGEST));
+    let large = data(&"x".repeat(MAX_SIZE));
     assert!(matches!(
         ours.save(large).await.unwrap_err(),
         StateError::Oversized { .. }
     ));
     assert_eq!(kcp.writes().len(), before);
-    ours.save(data(&"x".repeat(LARGEST - 3))).await.unwrap();
+    ours.save(data(&"x".repeat(MAX_SIZE - 3))).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -177,7 +177,7 @@ fn rolled_out() -> Data {
     ])
 }
 
-async fn recalled(kcp: &ControlPlane) -> Result<Recalled, RecallError> {
+async fn recalled(kcp: &ControlPlane) -> Result<LoadedState, LoadError> {
     let mut own = StateStore::new(kcp.client(), NAMESPACE, "rt-bootstrapper-direct-state");
     load(&mut own, &mut record(kcp)).await
 }
@@ -185,7 +185,7 @@ async fn recalled(kcp: &ControlPlane) -> Result<Recalled, RecallError> {
 #[tokio::test(start_paused = true)]
 async fn without_any_record_nothing_was_rolled_out() {
     let recalled = recalled(&ControlPlane::new(Mode::Direct)).await.unwrap();
-    assert_eq!(recalled.known, SourceHistory::default());
+    assert_eq!(recalled.history, SourceHistory::default());
     assert!(!recalled.inherited);
 }
 
@@ -206,7 +206,7 @@ async fn what_the_mode_before_rolled_out_is_inherited_once() {
         configuration: SourceState::Absent,
     };
     assert_eq!(
-        recalled.known.advance(
+        recalled.history.advance(
             &deleted,
             Grace {
                 now: Timestamp::now(),
@@ -219,7 +219,7 @@ async fn what_the_mode_before_rolled_out_is_inherited_once() {
     let mut own = StateStore::new(kcp.client(), NAMESPACE, "rt-bootstrapper-direct-state");
     own.save(Data::new()).await.unwrap();
     let later = super::load(&mut own, &mut record(&kcp)).await.unwrap();
-    assert_eq!(later.known, SourceHistory::default());
+    assert_eq!(later.history, SourceHistory::default());
     assert!(!later.inherited);
 }
 

@@ -112,7 +112,12 @@ async fn what_is_kept_of_an_idle_runtime_is_small() {
     // Without sources no runtime is reconciled, so what stays is what is known of each.
     let (_sources, published) = tokio::sync::watch::channel(None);
     let options = DirectOptions {
-        client: component_base::client::over(server.service(), "kcp-system", deadline, &requests),
+        client: component_base::client::with_transport(
+            server.service(),
+            "kcp-system",
+            deadline,
+            &requests,
+        ),
         settings,
         sources: published,
         salt: Salt::new("kcp"),

@@ -1,8 +1,8 @@
-//! Whether a webhook understands a document: if not, the runtime keeps what it has.
+//! Compatibility of configuration documents with webhook versions. An incompatible document is not written.
 //!
-//! The public manager reads every public document and passes over keys that it does not know, so a document with keys of
-//! ours would take effect only in part. Its version numbers say nothing about ours; our Deployment is known by its
-//! annotation.
+//! The public rt-bootstrapper ignores keys that it does not know, so that a document with keys of this project would
+//! take effect only in part. Its version numbers are unrelated to those of this project; a Deployment of this project
+//! has the manifest hash as annotation.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -10,23 +10,23 @@ use std::str::FromStr;
 
 use api::config::{Document, ImagePullSecret};
 
-/// A version of the form `major.minor.patch`; a leading `v`, a pre-release and build data are passed over.
+/// A version of the form `major.minor.patch`; a leading `v`, a pre-release and build metadata are ignored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version([u32; 3]);
 
-/// A text is no [`Version`].
+/// The text is not a valid [`Version`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a valid version (major.minor.patch)")]
-pub struct NoVersion;
+pub struct VersionError;
 
-/// What a webhook must be to understand a document.
+/// The webhook that a document requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Requirement {
-    /// The document is public: every webhook will do.
+    /// Any webhook: the document uses only keys of the public rt-bootstrapper.
     Any,
-    /// Ours, from a version on, because of a key.
+    /// A webhook of this project, because of a key.
     AtLeast {
-        /// The first version that knows the key.
+        /// The first version that supports the key.
         version: Version,
         /// The key of the document.
         key: &'static str,
@@ -35,34 +35,34 @@ pub enum Requirement {
 
 /// The webhook that runs on a runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Running {
-    /// None: whoever starts will read the document first.
-    Nothing,
-    /// One that we did not install, or that does not say its version.
-    Foreign,
-    /// Ours, of this version; while a rollout goes on, the older one counts as foreign.
-    Ours(Version),
+pub enum RunningWebhook {
+    /// No webhook: the next one reads the document when it starts.
+    Absent,
+    /// A webhook that the controller did not install, or whose version is unknown.
+    Unmanaged,
+    /// A webhook of this project. During a rolling update [`RunningWebhook::Unmanaged`] is used instead.
+    Managed(Version),
 }
 
-/// The webhook cannot use the document.
+/// The webhook does not support a key of the document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("key {key} requires webhook version {needed} or later, {} is running", Has(.running))]
-pub struct TooOld {
-    /// The first version that knows the key.
+#[error("key {key} requires webhook version {needed} or later, {} is running", DisplayRunning(.running))]
+pub struct IncompatibleVersion {
+    /// The first version that supports the key.
     pub needed: Version,
     /// The key of the document.
     pub key: &'static str,
-    /// What runs.
-    pub running: Running,
+    /// The webhook on the runtime.
+    pub running: RunningWebhook,
 }
 
-struct Has<'a>(&'a Running);
+struct DisplayRunning<'a>(&'a RunningWebhook);
 
 /// Whether a document uses a key.
-type Used = fn(&Document) -> bool;
+type IsUsed = fn(&Document) -> bool;
 
-/// Keys that the public manager does not know, and since when ours does.
-const SINCE: [(&str, Version, Used); 3] = [
+/// Keys that the public rt-bootstrapper does not support, with the first version that does.
+const KEYS: [(&str, Version, IsUsed); 3] = [
     ("fipsVariables", Version([0, 1, 0]), |it| {
         it.fips_variables.is_some()
     }),
@@ -72,14 +72,13 @@ const SINCE: [(&str, Version, Used); 3] = [
     ("optOut", Version([0, 1, 0]), |it| it.opt_out.is_some()),
 ];
 
-/// What a document asks of the webhook.
+/// The webhook that a document requires.
 #[must_use]
 pub fn requirement(document: &Document) -> Requirement {
-    SINCE
-        .iter()
+    KEYS.iter()
         .filter(|(_, _, used)| used(document))
         .max_by(|(_, one, _), (_, other, _)| match one.cmp(other) {
-            // Of equals the first is named.
+            // Of keys with the same version the first is reported.
             Ordering::Equal => Ordering::Greater,
             order => order,
         })
@@ -89,18 +88,21 @@ pub fn requirement(document: &Document) -> Requirement {
         })
 }
 
-/// Whether the document may go to a runtime where this webhook runs.
+/// Checks whether a document can be written to a runtime with this webhook.
 ///
 /// # Errors
-/// [`TooOld`] if it would take effect only in part.
-pub fn judge(requirement: Requirement, running: Running) -> Result<(), TooOld> {
+/// [`IncompatibleVersion`] if the document would take effect only in part.
+pub fn check_compatibility(
+    requirement: Requirement,
+    running: RunningWebhook,
+) -> Result<(), IncompatibleVersion> {
     let Requirement::AtLeast { version, key } = requirement else {
         return Ok(());
     };
     match running {
-        Running::Nothing => Ok(()),
-        Running::Ours(has) if has >= version => Ok(()),
-        Running::Ours(_) | Running::Foreign => Err(TooOld {
+        RunningWebhook::Absent => Ok(()),
+        RunningWebhook::Managed(has) if has >= version => Ok(()),
+        RunningWebhook::Managed(_) | RunningWebhook::Unmanaged => Err(IncompatibleVersion {
             needed: version,
             key,
             running,
@@ -109,9 +111,9 @@ pub fn judge(requirement: Requirement, running: Running) -> Result<(), TooOld> {
 }
 
 impl FromStr for Version {
-    type Err = NoVersion;
+    type Err = VersionError;
 
-    fn from_str(text: &str) -> Result<Self, NoVersion> {
+    fn from_str(text: &str) -> Result<Self, VersionError> {
         let text = text.strip_prefix('v').unwrap_or(text);
         let core = text.split(['-', '+']).next().unwrap_or_default();
         let mut parts = core.split('.');
@@ -119,11 +121,11 @@ impl FromStr for Version {
             parts
                 .next()
                 .and_then(|part| part.parse().ok())
-                .ok_or(NoVersion)
+                .ok_or(VersionError)
         };
         let version = Self([next()?, next()?, next()?]);
         if parts.next().is_some() {
-            return Err(NoVersion);
+            return Err(VersionError);
         }
         Ok(version)
     }
@@ -136,12 +138,12 @@ impl fmt::Display for Version {
     }
 }
 
-impl fmt::Display for Has<'_> {
+impl fmt::Display for DisplayRunning<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            Running::Nothing => formatter.write_str("none"),
-            Running::Foreign => formatter.write_str("another one"),
-            Running::Ours(version) => version.fmt(formatter),
+            RunningWebhook::Absent => formatter.write_str("none"),
+            RunningWebhook::Unmanaged => formatter.write_str("another one"),
+            RunningWebhook::Managed(version) => version.fmt(formatter),
         }
     }
 }

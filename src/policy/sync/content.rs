@@ -1,8 +1,8 @@
-//! The hash of a content: equal hashes mean equal contents, and nobody else can make use of one.
+//! Salted hashes of synchronized objects: equal hashes mean equal content.
 //!
-//! Hashes of credentials stand in annotations and statuses that many may read. So that nobody can try out contents, they
-//! are salted with the UID of the control plane's `kube-system`, which is random and does not leave the control plane.
-//! Every part goes in with its length: two contents never run together into the same bytes.
+//! Hashes of credentials appear in annotations and statuses that many users can read. They are salted with the UID of
+//! the Namespace `kube-system` of KCP, which is random and not published, so that guessed content cannot be verified
+//! against them. Every part is hashed with its length, so that different lists of parts have different bytes.
 
 use std::fmt;
 use std::fmt::Write as _;
@@ -11,21 +11,21 @@ use std::str::FromStr;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-/// The identity of a control plane, as far as hashes need it.
+/// The salt of all hashes of one KCP.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Salt([u8; 32]);
 
-/// The hash of a content. Displays as 64 lower-case hexadecimal digits.
+/// The hash of an object's content. Displays as 64 lower-case hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Hash([u8; 32]);
 
-/// A text is no [`struct@Hash`].
+/// The text is not a valid [`struct@Hash`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a hash has 64 lower-case hexadecimal digits")]
-pub struct NoHash;
+#[error("not a valid hash (64 lower-case hexadecimal digits)")]
+pub struct HashError;
 
 impl Salt {
-    /// The salt of the control plane whose `kube-system` namespace has this UID.
+    /// The salt of the KCP whose Namespace `kube-system` has this UID.
     #[must_use]
     pub fn new(kube_system_uid: &str) -> Self {
         Self(digest(&[
@@ -34,13 +34,13 @@ impl Salt {
         ]))
     }
 
-    /// A name of the control plane that does not tell its UID: what the marker on a runtime says.
+    /// An ID of KCP that does not reveal its UID, for the ownership ConfigMap on runtimes.
     #[must_use]
     pub fn control_plane(&self) -> String {
         Hash(digest(&[b"rt-bootstrapper/control-plane", &self.0])).to_string()
     }
 
-    /// The hash of a content of some kind, given as its parts.
+    /// The hash of content of some kind, given as its parts.
     pub(super) fn hash(&self, kind: &str, parts: &[&[u8]]) -> Hash {
         let mut all: Vec<&[u8]> = vec![b"rt-bootstrapper/content", &self.0, kind.as_bytes()];
         all.extend(parts);
@@ -55,15 +55,15 @@ impl fmt::Debug for Salt {
 }
 
 impl Hash {
-    /// The hash of a revision that is not known.
+    /// The hash of an unknown revision.
     pub const UNKNOWN: Self = Self([0; 32]);
 
-    /// The hash of hashes.
+    /// The hash of a list of parts, without the salt.
     pub(super) fn of_parts(parts: &[&[u8]]) -> Self {
         Self(digest(parts))
     }
 
-    /// The hash of a public value, whatever the order of its keys.
+    /// The hash of a public value, independent of the order of its keys.
     pub(super) fn of_value(value: &Value) -> Self {
         let mut hasher = Sha256::new();
         feed_value(&mut hasher, value);
@@ -82,12 +82,12 @@ impl fmt::Display for Hash {
 }
 
 impl FromStr for Hash {
-    type Err = NoHash;
+    type Err = HashError;
 
-    fn from_str(text: &str) -> Result<Self, NoHash> {
+    fn from_str(text: &str) -> Result<Self, HashError> {
         let digits = text.as_bytes();
         if digits.len() != 64 {
-            return Err(NoHash);
+            return Err(HashError);
         }
         let mut bytes = [0; 32];
         for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
@@ -97,11 +97,11 @@ impl FromStr for Hash {
     }
 }
 
-fn nibble(digit: u8) -> Result<u8, NoHash> {
+fn nibble(digit: u8) -> Result<u8, HashError> {
     match digit {
         b'0'..=b'9' => Ok(digit - b'0'),
         b'a'..=b'f' => Ok(digit - b'a' + 10),
-        _ => Err(NoHash),
+        _ => Err(HashError),
     }
 }
 

@@ -1,7 +1,8 @@
-//! What every runtime should hold, computed once for each state of the sources.
+//! The desired objects of all runtimes, computed once for each state of the sources.
 //!
-//! The ConfigMap carries the hashes of what its version requires, so that the webhook goes over to a version only when
-//! all its parts are there; it requires nothing of an object that the document does not name. A document whose parts cannot be had is held back, whole.
+//! The ConfigMap is annotated with the hashes of the objects that it refers to, so that the webhook activates a
+//! revision only when all of them are present; an object that the document does not refer to is not required. A
+//! document is not written while an object that it refers to has an invalid source.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,102 +18,102 @@ use serde_json::{Map, Value, json};
 use super::SourceKind;
 use super::compatibility::Requirement;
 use super::content::Hash;
-use super::known::{Absence, SourceHistory};
+use super::history::{Absence, SourceHistory};
 use super::observed::Names;
 use super::sources::{Document, PullSecret, SourceState, Sources, TrustBundle};
 
-/// What should become of an object on runtimes.
+/// The desired state of an object on runtimes.
 #[derive(Clone, PartialEq)]
 pub enum DesiredObject {
-    /// It should say this.
+    /// The object is applied.
     Present {
-        /// Ready for server-side apply, our annotations included.
+        /// The object for server-side apply, including annotations.
         object: Arc<Value>,
         /// Hash of the content.
         hash: Hash,
     },
-    /// It should go: its source was rolled out under its name, and was deleted.
+    /// The object is deleted: its source was synchronized under this name and then deleted.
     Removed,
-    /// It stays as it is.
-    Untouched(Why),
+    /// The object is not changed.
+    Untouched(UntouchedReason),
 }
 
-/// Why an object stays as it is.
+/// Why an object is not changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Why {
-    /// The operator gave it no name.
-    Off,
-    /// There is no source of its name, and there never was one.
+pub enum UntouchedReason {
+    /// No name is configured for the object.
+    Disabled,
+    /// The source does not exist and was never synchronized under this name.
     NotFound {
         /// The source, for messages.
         object: String,
     },
-    /// Its source is not looked for.
+    /// The source is not watched.
     Unmanaged,
-    /// Its source is invalid; the text says why, without anything secret.
+    /// The source is invalid, with the cause (without secret content).
     Invalid(String),
-    /// It is the document, and this part of its version cannot be had.
-    Held(SourceKind),
-    /// Its source is missing: what was rolled out stays until the grace period ends.
+    /// The document cannot be written, because this source is invalid.
+    InvalidReference(SourceKind),
+    /// The source is missing; the object is deleted at the end of the grace period.
     DeletionPending {
         /// The source, for messages.
         object: String,
-        /// What was rolled out.
+        /// Hash of the synchronized content.
         hash: Hash,
         /// The end of the grace period.
         at: Timestamp,
     },
 }
 
-/// What every runtime should hold.
+/// The desired objects of all runtimes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Desired {
     /// The pull Secret.
     pub pull_secret: DesiredObject,
-    /// The ClusterTrustBundle, as an object of [`TRUST_BUNDLE_VERSION`]; a runtime may get it in another version.
+    /// The ClusterTrustBundle, in [`TRUST_BUNDLE_VERSION`]; for a runtime the version may be replaced.
     pub trust_bundle: DesiredObject,
     /// The webhook's ConfigMap.
     pub configuration: DesiredObject,
-    /// What the document asks of the webhook.
+    /// The webhook that the document requires.
     pub requirement: Requirement,
-    /// The version of the whole: the same hash means the same three contents. `None` while the document is held back.
-    pub version: Option<Hash>,
-    /// Hash of what is wanted of the three objects, whether they make a complete version or not: the same hash means that
-    /// the same is written. A rollout goes by it, so that a change waits for its wave also while a source is invalid.
+    /// Revision of the complete configuration: a hash of all three objects. `None` while an object cannot be written.
+    pub complete_revision: Option<Hash>,
+    /// Hash of the desired state of all three objects, also while the configuration is incomplete. A rollout uses it,
+    /// so that a change is rolled out in steps also while a source is invalid.
     pub revision: Hash,
 }
 
-/// The version of the API in which the bundle's object is written down.
+/// The API version in which ClusterTrustBundles are computed.
 pub const TRUST_BUNDLE_VERSION: &str = "v1beta1";
 
 impl Desired {
-    /// Works out what every runtime should hold.
+    /// Computes the desired objects.
     #[must_use]
-    pub fn new(sources: &Sources, known: &SourceHistory, names: &Names) -> Self {
-        let absent = |kind| absent(kind, sources, known);
-        let pull_secret = wanted(
+    pub fn new(sources: &Sources, history: &SourceHistory, names: &Names) -> Self {
+        let absent = |kind| absent(kind, sources, history);
+        let pull_secret = desired_object(
             names.pull_secret.as_deref(),
             &sources.pull_secret,
             absent(SourceKind::PullSecret),
             |name, it| (pull_secret(name, &names.namespace, it), it.hash),
         );
-        let trust_bundle = wanted(
+        let trust_bundle = desired_object(
             names.trust_bundle.as_deref(),
             &sources.trust_bundle,
             absent(SourceKind::TrustBundle),
             |name, it| (trust_bundle(name, it), it.hash),
         );
-        let held = [
+        let invalid = [
             (SourceKind::PullSecret, &pull_secret),
             (SourceKind::TrustBundle, &trust_bundle),
         ]
         .into_iter()
-        .find(|(_, part)| matches!(part, DesiredObject::Untouched(Why::Invalid(_))));
-        let configuration = match held {
+        .find(|(_, part)| matches!(part, DesiredObject::Untouched(UntouchedReason::Invalid(_))));
+        let configuration = match invalid {
             Some((kind, _)) if sources.configuration.valid().is_some() => {
-                DesiredObject::Untouched(Why::Held(kind))
+                DesiredObject::Untouched(UntouchedReason::InvalidReference(kind))
             }
-            _ => wanted(
+            _ => desired_object(
                 Some(&names.configuration),
                 &sources.configuration,
                 absent(SourceKind::Configuration),
@@ -126,7 +127,7 @@ impl Desired {
                         ),
                     ]
                     .into_iter()
-                    .filter(|(kind, ..)| !it.mentions.another(*kind, names))
+                    .filter(|(kind, ..)| !it.references.names_other_object(*kind, names))
                     .map(|(_, key, part)| (key, part));
                     (config_map(name, &names.namespace, it, requires), it.hash)
                 },
@@ -134,8 +135,8 @@ impl Desired {
         };
         let revision = revision([&pull_secret, &trust_bundle, &configuration]);
         Self {
-            // The parts alone are no version.
-            version: (!configuration.is_held_back()).then_some(revision),
+            // Without the document the configuration is incomplete.
+            complete_revision: (!configuration.has_invalid_source()).then_some(revision),
             revision,
             requirement: sources
                 .configuration
@@ -147,28 +148,28 @@ impl Desired {
         }
     }
 
-    /// Whether a runtime holds all of this already, by what its status says about it. Of an incomplete version that is
-    /// every object that is wanted; what stays untouched may be anything.
+    /// Whether a runtime has the desired configuration, according to its status. For an incomplete configuration only
+    /// the objects that can be written are compared.
     #[must_use]
-    pub fn is_held(&self, said: Option<&ConfigurationStatus>) -> bool {
-        if let Some(version) = self.version {
-            return said.and_then(|it| it.revision.as_deref()) == Some(&*version.to_string());
+    pub fn is_synchronized(&self, status: Option<&ConfigurationStatus>) -> bool {
+        if let Some(revision) = self.complete_revision {
+            return status.and_then(|it| it.revision.as_deref()) == Some(&*revision.to_string());
         }
         SourceKind::ALL.into_iter().all(|kind| {
-            let said = said.and_then(|it| match kind {
+            let reported = status.and_then(|it| match kind {
                 SourceKind::PullSecret => it.pull_secret_hash.as_deref(),
                 SourceKind::TrustBundle => it.trust_bundle_hash.as_deref(),
                 SourceKind::Configuration => it.config_map_hash.as_deref(),
             });
             match self.get(kind) {
-                DesiredObject::Present { hash, .. } => said == Some(&*hash.to_string()),
-                DesiredObject::Removed => said.is_none(),
+                DesiredObject::Present { hash, .. } => reported == Some(&*hash.to_string()),
+                DesiredObject::Removed => reported.is_none(),
                 DesiredObject::Untouched(_) => true,
             }
         })
     }
 
-    /// One of the three.
+    /// The desired state of one object.
     #[must_use]
     pub fn get(&self, kind: SourceKind) -> &DesiredObject {
         match kind {
@@ -180,33 +181,36 @@ impl Desired {
 }
 
 impl DesiredObject {
-    /// Whether the object keeps an older content because its source, or a part of its version, cannot be used.
-    fn is_held_back(&self) -> bool {
-        matches!(self, Self::Untouched(Why::Invalid(_) | Why::Held(_)))
+    /// Whether an object keeps older content because of an invalid source.
+    fn has_invalid_source(&self) -> bool {
+        matches!(
+            self,
+            Self::Untouched(UntouchedReason::Invalid(_) | UntouchedReason::InvalidReference(_))
+        )
     }
 }
 
-/// An object may hold credentials, so it is told by its hash.
+/// Shows the hash only, since an object may contain credentials.
 impl fmt::Debug for DesiredObject {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Present { hash, .. } => write!(formatter, "Present({hash})"),
             Self::Removed => formatter.write_str("Removed"),
-            Self::Untouched(why) => write!(formatter, "Untouched({why:?})"),
+            Self::Untouched(reason) => write!(formatter, "Untouched({reason:?})"),
         }
     }
 }
 
-fn wanted<T>(
+fn desired_object<T>(
     name: Option<&str>,
-    reading: &SourceState<T>,
+    source: &SourceState<T>,
     absent: DesiredObject,
     object: impl FnOnce(&str, &T) -> (Value, Hash),
 ) -> DesiredObject {
     let Some(name) = name.filter(|name| !name.is_empty()) else {
-        return DesiredObject::Untouched(Why::Off);
+        return DesiredObject::Untouched(UntouchedReason::Disabled);
     };
-    match reading {
+    match source {
         SourceState::Valid(content) => {
             let (object, hash) = object(name, content);
             DesiredObject::Present {
@@ -214,25 +218,27 @@ fn wanted<T>(
                 hash,
             }
         }
-        SourceState::Unmanaged => DesiredObject::Untouched(Why::Unmanaged),
+        SourceState::Unmanaged => DesiredObject::Untouched(UntouchedReason::Unmanaged),
         SourceState::Invalid(error) => {
-            DesiredObject::Untouched(Why::Invalid(super::status::chain(error)))
+            DesiredObject::Untouched(UntouchedReason::Invalid(super::status::error_chain(error)))
         }
         SourceState::Absent => absent,
     }
 }
 
-/// What becomes of an object whose source is absent.
-fn absent(kind: SourceKind, sources: &Sources, known: &SourceHistory) -> DesiredObject {
-    match known.absence(kind, sources.names.get(kind)) {
-        Absence::NeverRolledOut => DesiredObject::Untouched(Why::NotFound {
+/// The desired state of an object whose source is absent.
+fn absent(kind: SourceKind, sources: &Sources, history: &SourceHistory) -> DesiredObject {
+    match history.absence(kind, sources.names.get(kind)) {
+        Absence::NeverRolledOut => DesiredObject::Untouched(UntouchedReason::NotFound {
             object: sources.names.reference(kind),
         }),
-        Absence::Pending { hash, at } => DesiredObject::Untouched(Why::DeletionPending {
-            object: sources.names.reference(kind),
-            hash,
-            at,
-        }),
+        Absence::Pending { hash, at } => {
+            DesiredObject::Untouched(UntouchedReason::DeletionPending {
+                object: sources.names.reference(kind),
+                hash,
+                at,
+            })
+        }
         Absence::Deleted => DesiredObject::Removed,
     }
 }
@@ -279,9 +285,11 @@ fn config_map<'a>(
     for (key, part) in requires {
         let hash = match part {
             DesiredObject::Present { hash, .. }
-            | DesiredObject::Untouched(Why::DeletionPending { hash, .. }) => hash.to_string(),
+            | DesiredObject::Untouched(UntouchedReason::DeletionPending { hash, .. }) => {
+                hash.to_string()
+            }
             DesiredObject::Removed => REQUIRES_NONE.to_owned(),
-            // Not ours to judge: the webhook takes such a part as it comes.
+            // A hash is not known: the webhook uses such an object in any revision.
             DesiredObject::Untouched(_) => continue,
         };
         annotations.insert(key.to_owned(), hash.into());
@@ -296,9 +304,11 @@ fn config_map<'a>(
 
 fn revision(parts: [&DesiredObject; 3]) -> Hash {
     let texts = parts.map(|part| match part {
-        // Nothing of a missing source changes before the end of the grace period.
+        // The object of a missing source does not change before the end of the grace period.
         DesiredObject::Present { hash, .. }
-        | DesiredObject::Untouched(Why::DeletionPending { hash, .. }) => hash.to_string(),
+        | DesiredObject::Untouched(UntouchedReason::DeletionPending { hash, .. }) => {
+            hash.to_string()
+        }
         DesiredObject::Removed => "removed".to_owned(),
         DesiredObject::Untouched(_) => "untouched".to_owned(),
     });

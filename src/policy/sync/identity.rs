@@ -1,4 +1,5 @@
-//! Verifies that a kubeconfig leads to the cluster of its runtime. In doubt nothing is written.
+//! Verifies that a kubeconfig leads to the cluster of its runtime. Nothing is written to a cluster that is not
+//! verified.
 
 use api::kcp::{OWNER_CONFIG_MAP, OWNER_CONTROL_PLANE, OWNER_RUNTIME_ID};
 use serde_json::Value;
@@ -6,116 +7,119 @@ use serde_json::Value;
 use super::Salt;
 use super::observed::data;
 
-/// Who a runtime is for us, and who we are for it.
+/// The expected owner in the ownership ConfigMap of a runtime.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
-    /// The runtime id.
+    /// The runtime ID.
     pub runtime_id: String,
-    /// [`super::Salt::control_plane`].
+    /// The ID of KCP, see [`super::Salt::control_plane`].
     pub control_plane: String,
 }
 
-/// What is known about a runtime's identity besides what it says itself.
+/// What KCP has recorded about the cluster of a runtime.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Claim<'a> {
-    /// `status.clusterUID` of its `RuntimeBootstrapper`: the UID seen first.
-    pub remembered: Option<&'a str>,
-    /// The annotation that accepts a rebuilt cluster, or the runtime of a control plane that was restored: the UID seen now.
-    pub accepted: Option<&'a str>,
-    /// Another runtime that remembers the observed UID.
+pub struct IdentityRecord<'a> {
+    /// `status.clusterUID` of the `RuntimeBootstrapper`: the UID that was observed first.
+    pub recorded_uid: Option<&'a str>,
+    /// The annotation by which an operator accepts a cluster: its current UID.
+    pub accepted_uid: Option<&'a str>,
+    /// Another runtime with the observed UID.
     pub claimed_by: Option<&'a str>,
 }
 
-/// Why the cluster is not verified, so that nothing is written to it.
+/// Why a cluster is not verified.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
-    /// The cluster did not tell its UID.
+pub enum IdentityError {
+    /// The UID of the cluster is unknown.
     #[error("Namespace kube-system of the cluster has no UID")]
-    Unidentified,
+    ClusterUIDUnknown,
     /// The kubeconfig leads to KCP.
     #[error(
         "the cluster is KCP, expected a runtime: the kubeconfig leads to the control plane itself"
     )]
-    ControlPlane,
-    /// Two kubeconfigs lead to one cluster.
+    ClusterIsKCP,
+    /// The kubeconfigs of two runtimes lead to the same cluster.
     #[error("cluster is already managed as runtime {runtime}")]
-    Claimed {
+    ClusterAlreadyManaged {
         /// The other runtime.
         runtime: String,
     },
-    /// The marker on the cluster names somebody else.
+    /// The ownership ConfigMap names another runtime.
     #[error("ConfigMap {OWNER_CONFIG_MAP} of the cluster names runtime {runtime:?}")]
     OwnershipConflict {
-        /// The runtime id of the marker, empty if it says none.
+        /// The runtime ID in the ConfigMap, empty if there is none.
         runtime: String,
     },
-    /// The marker on the cluster names this runtime and another control plane.
+    /// The ownership ConfigMap names this runtime and another KCP.
     #[error(
-        "ConfigMap {OWNER_CONFIG_MAP} of the cluster names another control plane; if KCP was restored or replaced, accept the cluster \
+        "ConfigMap {OWNER_CONFIG_MAP} of the cluster names another KCP; if KCP was restored or replaced, accept the cluster \
 by annotation {annotation}={observed}",
         annotation = api::kcp::ACCEPT_CLUSTER_UID_ANNOTATION
     )]
-    ForeignControlPlane {
-        /// The UID seen now.
+    OtherKCP {
+        /// The current UID.
         observed: String,
     },
     /// The kubeconfig leads to another cluster than before.
     #[error(
-        "cluster UID is {observed}, expected {remembered}; if the cluster was rebuilt, accept it by annotation \
+        "cluster UID is {observed}, expected {recorded_uid}; if the cluster was rebuilt, accept it by annotation \
 {annotation}={observed}",
         annotation = api::kcp::ACCEPT_CLUSTER_UID_ANNOTATION
     )]
-    Rebuilt {
-        /// The UID seen first.
-        remembered: String,
-        /// The UID seen now.
+    ClusterUIDChanged {
+        /// The UID that was observed first.
+        recorded_uid: String,
+        /// The current UID.
         observed: String,
     },
 }
 
-/// Judges a cluster by its `kube-system` UID and by the marker that it carries; gives the UID to remember.
+/// Verifies a cluster by the UID of its `kube-system` and by its ownership ConfigMap. Returns the UID to record.
 ///
 /// # Errors
-/// [`Refusal`] if anything speaks against writing to it. An acknowledgement of the UID seen now covers a rebuilt cluster,
-/// and a marker that names the same runtime of another control plane, as every runtime has it after a restore under a new
-/// `kube-system`; it covers no other runtime's cluster.
-pub fn guard<'o>(
+/// [`IdentityError`] if the cluster may be the wrong one. An accepted UID covers a rebuilt cluster, and an ownership
+/// ConfigMap with the same runtime and another KCP, as after a restore of KCP with a new `kube-system`. It does not
+/// cover the cluster of another runtime.
+pub fn verify_identity<'o>(
     owner: &Owner,
-    claim: Claim<'_>,
+    record: IdentityRecord<'_>,
     observed: Option<&'o str>,
     marker: Option<&Value>,
-) -> Result<&'o str, Refusal> {
+) -> Result<&'o str, IdentityError> {
     let observed = observed
         .filter(|uid| !uid.is_empty())
-        .ok_or(Refusal::Unidentified)?;
-    // No acceptance covers this: the webhook would be installed on KCP, or what KCP keeps under the same names be deleted.
+        .ok_or(IdentityError::ClusterUIDUnknown)?;
+    // An accepted UID does not cover this: the webhook would be installed on KCP, or objects of KCP with the same names
+    // be deleted.
     if Salt::new(observed).control_plane() == owner.control_plane {
-        return Err(Refusal::ControlPlane);
+        return Err(IdentityError::ClusterIsKCP);
     }
-    if let Some(runtime) = claim.claimed_by.filter(|it| *it != owner.runtime_id) {
-        return Err(Refusal::Claimed {
+    if let Some(runtime) = record.claimed_by.filter(|it| *it != owner.runtime_id) {
+        return Err(IdentityError::ClusterAlreadyManaged {
             runtime: runtime.to_owned(),
         });
     }
-    let accepted = claim.accepted == Some(observed);
+    let accepted = record.accepted_uid == Some(observed);
     if let Some(marker) = marker {
         let runtime = data(marker, OWNER_RUNTIME_ID).unwrap_or_default();
         if runtime != owner.runtime_id {
-            return Err(Refusal::OwnershipConflict {
+            return Err(IdentityError::OwnershipConflict {
                 runtime: runtime.to_owned(),
             });
         }
         if data(marker, OWNER_CONTROL_PLANE) != Some(&owner.control_plane) && !accepted {
-            return Err(Refusal::ForeignControlPlane {
+            return Err(IdentityError::OtherKCP {
                 observed: observed.to_owned(),
             });
         }
     }
-    match claim.remembered {
-        Some(remembered) if remembered != observed && !accepted => Err(Refusal::Rebuilt {
-            remembered: remembered.to_owned(),
-            observed: observed.to_owned(),
-        }),
+    match record.recorded_uid {
+        Some(recorded_uid) if recorded_uid != observed && !accepted => {
+            Err(IdentityError::ClusterUIDChanged {
+                recorded_uid: recorded_uid.to_owned(),
+                observed: observed.to_owned(),
+            })
+        }
         _ => Ok(observed),
     }
 }

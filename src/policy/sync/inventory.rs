@@ -1,12 +1,11 @@
-//! The inventory of a runtime: which objects the controller has applied there.
+//! The inventory of a runtime: the objects that the controller has applied there.
 //!
-//! It is text in the marker of ownership, one line per object (`apps/v1 Deployment kyma-system/name`). An object is in it
-//! before it is applied, so what a later version no longer has is found again, when that version is installed and when the
-//! webhook is uninstalled.
+//! It is a key of the ownership ConfigMap, with one line per object (`apps/v1 Deployment kyma-system/name`). An object
+//! is added before it is applied, so that an object that a later version does not contain can be deleted, when that
+//! version is installed or the webhook is uninstalled.
 //!
-//! Clients of the runtime can write the marker, so an entry is a question, not a permission: an object is deleted only if it
-//! says itself, by its manifest hash and its field manager, that the controller applied it. Lines that are not valid are
-//! dropped, and the number of lines that are read is bounded.
+//! Clients of the runtime can change the inventory. Therefore a listed object is deleted only if its manifest hash and
+//! field manager show that the controller applied it. Invalid lines are ignored, and the number of lines is bounded.
 
 use std::collections::BTreeSet;
 
@@ -14,100 +13,101 @@ use api::kcp::{CONTENT_HASH, KIM_FIELD_MANAGER, MANIFEST_HASH, OWNER_CONFIG_MAP,
 use api::names::{OWN_LABEL, SKR_NAMESPACE};
 use serde_json::Value;
 
-use super::fields::{applied_by_controller, managed_by};
+use super::managed_fields::{applied_by_controller, managed_by};
 use super::manifests::Installation;
 use super::observed::{Names, Observed, annotation, data, is_terminating, text};
 use super::target::Target;
 
-/// Lines that are read; the manifests have fewer than twenty objects.
+/// Maximum number of lines that are read; the manifests have fewer than twenty objects.
 const MAX_LINES: usize = 128;
 
-/// Objects of the public manifests that ours do not have, under the names that the public kustomization gives them
-/// (<https://github.com/kyma-project/rt-bootstrapper/tree/main/config>), as lines of an inventory. All give permissions to the
-/// ServiceAccount, which has the same name here, and which our webhook does not need.
-const PUBLIC_LEFTOVERS: [&str; 6] = [
-    // Leader election, of which ours has a Role of its own.
+/// Objects of the public manifests that the manifests of this project do not contain, with their names in the public
+/// kustomization (<https://github.com/kyma-project/rt-bootstrapper/tree/main/config>), as lines of an inventory. All of
+/// them grant permissions to the ServiceAccount, which has the same name in both, and which does not need them.
+const PUBLIC_ONLY_OBJECTS: [&str; 6] = [
+    // Leader election, for which this project has a Role of its own.
     "rbac.authorization.k8s.io/v1 Role kyma-system/rt-bootstrapper-leader-election-role",
     "rbac.authorization.k8s.io/v1 RoleBinding kyma-system/rt-bootstrapper-leader-election-rolebinding",
-    // Reviews of tokens, for metrics behind authentication.
+    // TokenReviews for metrics with authentication.
     "rbac.authorization.k8s.io/v1 ClusterRoleBinding rt-bootstrapper-metrics-auth-rolebinding",
-    // Deletion of Pods, after a change of the trust bundle.
+    // Deletion of Pods after a change of the trust bundle.
     "rbac.authorization.k8s.io/v1 RoleBinding kyma-system/rt-bootstrapper-pod-restarter-rolebinding",
     "rbac.authorization.k8s.io/v1 RoleBinding istio-system/rt-bootstrapper-pod-restarter-rolebinding",
     "rbac.authorization.k8s.io/v1 ClusterRole rt-bootstrapper-pod-restarter-role",
 ];
 
-/// The ServiceAccount of the public webhook, and of ours.
+/// The ServiceAccount of both webhooks.
 const ACCOUNT: &str = "rt-bootstrapper-controller-manager";
 
-/// The entries of the live marker.
-pub(super) fn listed(marker: Option<&Value>) -> BTreeSet<Target> {
+/// Parses the inventory of the live ownership ConfigMap.
+pub(super) fn parse(marker: Option<&Value>) -> BTreeSet<Target> {
     let text = marker.and_then(|it| data(it, OWNER_INVENTORY));
     let lines = text.unwrap_or_default().lines().take(MAX_LINES);
     lines.filter_map(Target::of_line).collect()
 }
 
-/// The text of an inventory.
-pub(super) fn written<'t>(targets: impl IntoIterator<Item = &'t Target>) -> String {
+/// Formats an inventory.
+pub(super) fn format<'t>(targets: impl IntoIterator<Item = &'t Target>) -> String {
     let lines: BTreeSet<String> = targets.into_iter().map(Target::line).collect();
     lines.into_iter().map(|line| line + "\n").collect()
 }
 
-/// What may be on the runtime besides the current manifests and sources, and what a thorough reconcile has to read: entries of
-/// the inventory, and at adoption the objects that the public manifests have and ours do not.
+/// Objects that may be on the runtime in addition to manifests and sources, so that a full reconcile has to read them:
+/// those in the inventory, and at adoption the objects of the public manifests that are not in the manifests of this
+/// project.
 #[must_use]
 pub fn candidates(
     installation: &Installation,
     names: &Names,
     observed: &Observed,
 ) -> BTreeSet<Target> {
-    let mut candidates = listed(observed.marker.as_ref());
+    let mut candidates = parse(observed.marker.as_ref());
     if is_adoption(observed) {
-        candidates.extend(leftovers());
+        candidates.extend(public_only_objects());
     }
     candidates.retain(|it| {
         let is_manifest = installation
             .manifests()
             .iter()
-            .any(|of| is_same(&of.target, it));
-        !is_manifest && !is_named(names, it)
+            .any(|of| may_be_same_object(&of.target, it));
+        !is_manifest && !is_reserved(names, it)
     });
     candidates
 }
 
-/// Whether a candidate is to be deleted when the current manifests are installed. A source that was synchronized under another
-/// name stays: Pods may mount it.
+/// Whether to delete a candidate after the current manifests are installed. A source that was synchronized under
+/// another name is kept, since Pods may mount it.
 pub(super) fn is_obsolete(target: &Target, live: &Value) -> bool {
-    let is_manifest = annotation(live, MANIFEST_HASH).is_some() && is_applied(live);
-    !is_terminating(live) && (is_manifest || is_leftover(target, live))
+    let is_manifest = annotation(live, MANIFEST_HASH).is_some() && is_managed(live);
+    !is_terminating(live) && (is_manifest || is_public_only(target, live))
 }
 
-/// Whether a candidate is the controller's, or of the public webhook.
-pub(super) fn is_known(target: &Target, live: &Value) -> bool {
-    is_applied(live) || is_leftover(target, live)
+/// Whether a candidate belongs to the controller or to the public webhook.
+pub(super) fn is_managed_or_public(target: &Target, live: &Value) -> bool {
+    is_managed(live) || is_public_only(target, live)
 }
 
-/// Whether the controller applied an object, by both its mark and its field manager: a copy that another client made of the
-/// object has the mark only.
-pub(super) fn is_applied(live: &Value) -> bool {
+/// Whether the controller applied an object, according to both annotation and field manager: a copy by another client
+/// has the annotation only.
+pub(super) fn is_managed(live: &Value) -> bool {
     let is_marked = |key: &&str| annotation(live, key).is_some();
     applied_by_controller(live) && [MANIFEST_HASH, CONTENT_HASH].iter().any(is_marked)
 }
 
-/// Whether the webhook of KIM is there, and the controller has not been.
+/// Whether KIM has installed the webhook, and the controller has not adopted it yet.
 fn is_adoption(observed: &Observed) -> bool {
     let is_foreign = |it: &Value| annotation(it, MANIFEST_HASH).is_none();
     observed.marker.is_none() && observed.deployment.as_ref().is_some_and(is_foreign)
 }
 
-fn leftovers() -> impl Iterator<Item = Target> {
-    PUBLIC_LEFTOVERS.into_iter().filter_map(Target::of_line)
+fn public_only_objects() -> impl Iterator<Item = Target> {
+    PUBLIC_ONLY_OBJECTS.into_iter().filter_map(Target::of_line)
 }
 
-/// Whether an object is certainly of the public manifests: by its name, and by its label, its manager, or that all it does is
-/// to give permissions to the webhook's account.
-fn is_leftover(target: &Target, live: &Value) -> bool {
-    if !leftovers().any(|it| it == *target) {
+/// Whether an object belongs to the public manifests: by its name, and by its label, its field manager, or since its
+/// only subject is the ServiceAccount of the webhook.
+fn is_public_only(target: &Target, live: &Value) -> bool {
+    if !public_only_objects().any(|it| it == *target) {
         return false;
     }
     let label = live
@@ -124,8 +124,9 @@ fn is_leftover(target: &Target, live: &Value) -> bool {
         || subjects.is_some_and(|it| !it.is_empty() && it.iter().all(is_account))
 }
 
-/// Whether two entries may be one object: it can be read in several versions, and was moved between groups before.
-fn is_same(one: &Target, other: &Target) -> bool {
+/// Whether two entries may be the same object, which can be read in several versions and may have been moved between
+/// groups.
+fn may_be_same_object(one: &Target, other: &Target) -> bool {
     let key = |it: &Target| {
         (
             it.kind(),
@@ -136,8 +137,8 @@ fn is_same(one: &Target, other: &Target) -> bool {
     key(one) == key(other)
 }
 
-/// Whether it is the marker, or has the name of one of the three objects.
-fn is_named(names: &Names, target: &Target) -> bool {
+/// Whether the object is the ownership ConfigMap or has the name of a synchronized object.
+fn is_reserved(names: &Names, target: &Target) -> bool {
     let name = Some(target.name());
     let is_inside = target.namespace() == Some(&names.namespace);
     match target.kind() {

@@ -1,12 +1,12 @@
-//! Lanes: the sets of objects on a runtime that are planned, applied and reported apart from each other.
+//! Lanes: sets of objects on a runtime that are planned, applied and reported independently.
 //!
-//! Invariant: within a reconcile lanes share the connection, the verified identity of the cluster and the marker of ownership,
-//! nothing else: revision, rollout, backoff, missing permissions, failures and condition are a lane's own.
+//! Invariant: within a reconcile lanes share only the connection, the verified identity of the cluster and the
+//! ownership ConfigMap. Each lane has its own revision, rollout, backoff, missing permissions, failures and condition.
 
 /// A set of objects on a runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Lane {
-    /// Pull Secret, trust bundle, configuration document, and their removal.
+    /// Pull Secret, trust bundle and configuration document.
     Configuration,
     /// The manifests of the webhook.
     Webhook,
@@ -15,17 +15,17 @@ pub enum Lane {
 /// One value for each lane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lanes<T> {
-    /// Of [`Lane::Configuration`].
+    /// The value of [`Lane::Configuration`].
     pub configuration: T,
-    /// Of [`Lane::Webhook`].
+    /// The value of [`Lane::Webhook`].
     pub webhook: T,
 }
 
 impl Lane {
-    /// All lanes, in the order in which a reconcile applies them: the webhook finds its configuration when it starts.
+    /// All lanes, in the order in which a reconcile applies them: the webhook needs its configuration when it starts.
     pub const ALL: [Self; 2] = [Self::Configuration, Self::Webhook];
 
-    /// The name of the lane, also of its `RuntimeBootstrapperRollout`.
+    /// The name of the lane and of its `RuntimeBootstrapperRollout`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -63,7 +63,7 @@ impl<T> Lanes<T> {
         }
     }
 
-    /// The value of a lane, to be changed.
+    /// A mutable reference to the value of a lane.
     pub fn get_mut(&mut self, lane: Lane) -> &mut T {
         match lane {
             Lane::Configuration => &mut self.configuration,
@@ -84,7 +84,7 @@ impl<T> Lanes<T> {
         }
     }
 
-    /// Another value for each lane.
+    /// Converts the value of each lane.
     pub fn map<U>(self, mut convert: impl FnMut(T) -> U) -> Lanes<U> {
         Lanes {
             configuration: convert(self.configuration),

@@ -1,9 +1,9 @@
-//! The webhook's manifests: understood once, installed and removed in an order in which no Pod is missed.
+//! The manifests of the webhook, and the order in which they are installed and deleted without missing a Pod.
 //!
-//! The webhook configuration is what makes the API server send Pods, so it comes last, after every replica of the wanted
-//! version is available, and goes first. Where another version already serves (an upgrade, or today's installer's), it
-//! stays in force all the while: until the new Pods have taken over, Services stay as they are and roles only grow.
-//! Deliberately absent: YAML. Whoever renders the manifests parses them, so that no text is ever split.
+//! The webhook configuration makes the API server send Pods. It is installed last, after all replicas of the desired
+//! version are available, and deleted first. If another version is serving (an upgrade or an adoption), it remains
+//! active: until the new Pods are available, Services are not changed and Roles are only extended. Not in here: YAML,
+//! which the caller parses.
 
 use std::sync::Arc;
 
@@ -12,11 +12,11 @@ use api::names::CONFIG_MAP;
 use serde_json::{Value, json};
 
 use super::content::Hash;
-use super::differs::contained;
+use super::diff::is_applied;
 use super::observed::{DeploymentStatus, Observed, text};
 use super::target::{Target, TargetError};
 
-/// What has to be installed.
+/// The manifests to install.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Installation {
     manifests: Vec<Manifest>,
@@ -27,22 +27,22 @@ pub struct Installation {
 /// One object of an [`Installation`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Manifest {
-    /// Where it goes.
+    /// The object's kind, namespace and name.
     pub target: Target,
-    /// When it goes there.
+    /// The phase of the installation.
     pub phase: Phase,
-    /// The object, ready for server-side apply, its hash included.
+    /// The object for server-side apply, with its hash as annotation.
     pub object: Arc<Value>,
 }
 
-/// When an object is installed; the order of removal is the reverse.
+/// The phase in which an object is installed; deletion has the reverse order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
-    /// What the Pods need: accounts, rights, the Service.
-    Foundation,
+    /// What Pods need: ServiceAccounts, permissions, the Service.
+    Prerequisites,
     /// The Pods.
     Deployment,
-    /// What sends the Pods' reviews to them.
+    /// The webhook configurations, which make the API server send Pods.
     Webhook,
 }
 
@@ -52,7 +52,7 @@ impl Phase {
         match target.kind() {
             "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration" => Self::Webhook,
             "Deployment" => Self::Deployment,
-            _ => Self::Foundation,
+            _ => Self::Prerequisites,
         }
     }
 }
@@ -60,34 +60,34 @@ impl Phase {
 /// Why manifests cannot be installed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InstallationError {
-    /// An object without a known place.
-    #[error("manifest {index} cannot be placed")]
+    /// An object has an unknown kind or no name.
+    #[error("manifest {index} is invalid")]
     Target {
-        /// Counted from 1.
+        /// The number of the object, from 1.
         index: usize,
-        /// Why.
+        /// The cause.
         #[source]
         source: TargetError,
     },
-    /// No object at all.
+    /// There are no objects.
     #[error("there are no manifests")]
     Empty,
-    /// There is nothing whose progress could be observed, or more than one.
-    #[error("the manifests hold {0} Deployments instead of one")]
+    /// There is not exactly one Deployment, whose status would show the progress.
+    #[error("the manifests contain {0} Deployments, expected one")]
     Deployments(usize),
-    /// The Deployment does not say its version.
-    #[error("the Deployment lacks the label `{VERSION_LABEL}`")]
+    /// The Deployment has no version label.
+    #[error("the Deployment has no label `{VERSION_LABEL}`")]
     Version,
-    /// The document comes from KCP, never from the manifests.
-    #[error("the manifests hold the ConfigMap `{CONFIG_MAP}`, which is synchronised")]
+    /// The manifests contain the configuration, which is synchronized from KCP.
+    #[error("the manifests contain the ConfigMap `{CONFIG_MAP}`, which is synchronized from KCP")]
     Content,
 }
 
 impl Installation {
-    /// Understands manifests.
+    /// Creates an installation from manifests.
     ///
     /// # Errors
-    /// [`InstallationError`] if they cannot be installed as a whole.
+    /// [`InstallationError`] if they cannot be installed.
     pub fn new(documents: Vec<Value>) -> Result<Self, InstallationError> {
         if documents.is_empty() {
             return Err(InstallationError::Empty);
@@ -130,7 +130,7 @@ impl Installation {
         })
     }
 
-    /// The objects, in the order of the documents.
+    /// The objects, in the order of the manifests.
     #[must_use]
     pub fn manifests(&self) -> &[Manifest] {
         &self.manifests
@@ -148,7 +148,7 @@ impl Installation {
         self.hash
     }
 
-    /// Where the Deployment is.
+    /// The Deployment.
     #[must_use]
     pub fn deployment(&self) -> Option<&Target> {
         self.manifests
@@ -158,62 +158,66 @@ impl Installation {
     }
 }
 
-/// What to do about one manifest.
+/// What to do with the object of a manifest.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Step {
-    /// Nothing.
+pub(super) enum ManifestAction {
+    /// The object is up to date.
     Keep,
-    /// Nothing yet: the Pods have to take over first.
+    /// Wait until the Pods of the desired version are available.
     Wait,
-    /// Write this.
+    /// Apply this object.
     Apply(Arc<Value>),
-    /// Remove it, then write this: a field differs that cannot be changed in place.
+    /// Delete the object, then apply this one: an immutable field differs.
     Recreate(Arc<Value>),
-    /// Nothing can be done: replacing it would leave the runtime without a webhook.
-    Stuck,
+    /// An immutable field differs, and deleting the object would leave the runtime without a webhook.
+    ImmutableConflict,
 }
 
-/// Whether the Pods of the wanted version have taken over.
-pub(super) fn settled(installation: &Installation, observed: &Observed) -> bool {
+/// Whether the Pods of the desired version are available.
+pub(super) fn is_rolled_out(installation: &Installation, observed: &Observed) -> bool {
     installation
         .manifests
         .iter()
         .filter(|it| it.phase == Phase::Deployment)
         .all(|it| {
-            live(it, observed).is_some_and(|live| contained(&it.object, live))
+            live(it, observed).is_some_and(|live| is_applied(&it.object, live))
                 && DeploymentStatus::of(observed.deployment.as_ref()) == DeploymentStatus::Available
         })
 }
 
-/// Decides about one manifest.
-pub(super) fn step(manifest: &Manifest, live: Option<&Value>, settled: bool) -> Step {
+/// Decides what to do with the object of a manifest.
+pub(super) fn manifest_action(
+    manifest: &Manifest,
+    live: Option<&Value>,
+    is_rolled_out: bool,
+) -> ManifestAction {
     let Some(live) = live else {
-        return if manifest.phase == Phase::Webhook && !settled {
-            Step::Wait
+        return if manifest.phase == Phase::Webhook && !is_rolled_out {
+            ManifestAction::Wait
         } else {
-            Step::Apply(Arc::clone(&manifest.object))
+            ManifestAction::Apply(Arc::clone(&manifest.object))
         };
     };
-    if contained(&manifest.object, live) {
-        return Step::Keep;
+    if is_applied(&manifest.object, live) {
+        return ManifestAction::Keep;
     }
     if immutable_differs(&manifest.object, live) {
         return match manifest.phase {
-            Phase::Deployment => Step::Stuck,
-            _ => Step::Recreate(Arc::clone(&manifest.object)),
+            Phase::Deployment => ManifestAction::ImmutableConflict,
+            _ => ManifestAction::Recreate(Arc::clone(&manifest.object)),
         };
     }
     match (manifest.phase, manifest.target.kind()) {
-        (Phase::Webhook, _) | (_, "Service") if !settled => Step::Wait,
-        (_, "Role" | "ClusterRole") if !settled => {
-            let grown = grown(&manifest.object, live);
-            if contained(&grown, live) {
-                Step::Wait
+        (Phase::Webhook, _) | (_, "Service") if !is_rolled_out => ManifestAction::Wait,
+        (_, "Role" | "ClusterRole") if !is_rolled_out => {
+            let extended = union_rules(&manifest.object, live);
+            if is_applied(&extended, live) {
+                ManifestAction::Wait
             } else {
-                Step::Apply(Arc::new(grown))
+                ManifestAction::Apply(Arc::new(extended))
             }
         }
-        _ => Step::Apply(Arc::clone(&manifest.object)),
+        _ => ManifestAction::Apply(Arc::clone(&manifest.object)),
     }
 }
 
@@ -225,7 +229,7 @@ pub(super) fn live<'o>(manifest: &Manifest, observed: &'o Observed) -> Option<&'
     observed.installed.as_ref()?.get(&manifest.target)
 }
 
-/// The version that a Deployment says it has.
+/// The version in the label of a Deployment.
 pub(super) fn version_label(deployment: &Value) -> Option<&str> {
     deployment
         .get("metadata")?
@@ -239,7 +243,7 @@ fn manifest(mut object: Value) -> Result<Manifest, TargetError> {
     let target = Target::of(&object)?;
     let phase = Phase::of(&target);
     let hash = Hash::of_value(&object).to_string();
-    // `Target::of` found a name, so there is metadata.
+    // `Target::of` requires a name, so there is metadata.
     object["metadata"]["annotations"][MANIFEST_HASH] = hash.into();
     if let Some(namespace) = target.namespace() {
         object["metadata"]["namespace"] = namespace.into();
@@ -251,8 +255,8 @@ fn manifest(mut object: Value) -> Result<Manifest, TargetError> {
     })
 }
 
-/// The old Pods still need their rights, and the new ones theirs.
-fn grown(desired: &Value, live: &Value) -> Value {
+/// A Role with the rules of both versions, since Pods of both are running.
+fn union_rules(desired: &Value, live: &Value) -> Value {
     let rules = |object: &Value| -> Vec<Value> {
         object
             .get("rules")
@@ -266,17 +270,18 @@ fn grown(desired: &Value, live: &Value) -> Value {
             all.push(rule);
         }
     }
-    let mut grown = desired.clone();
-    grown["rules"] = json!(all);
-    grown
+    let mut extended = desired.clone();
+    extended["rules"] = json!(all);
+    extended
 }
 
-/// Fields that the API server does not let anyone change.
+/// Whether an immutable field differs.
 fn immutable_differs(desired: &Value, live: &Value) -> bool {
     let differs = |pointer: &str| {
-        desired
-            .pointer(pointer)
-            .is_some_and(|value| live.pointer(pointer).is_none_or(|it| !contained(value, it)))
+        desired.pointer(pointer).is_some_and(|value| {
+            live.pointer(pointer)
+                .is_none_or(|it| !is_applied(value, it))
+        })
     };
     match text(desired, "/kind") {
         Some("Deployment") => differs("/spec/selector"),

@@ -1,4 +1,5 @@
-//! What one pass saw on one runtime. Objects are raw JSON, so that fields of newer Kubernetes versions are no obstacle.
+//! The state of one runtime that a reconcile observed. Objects are raw JSON, so that fields of newer Kubernetes
+//! versions are kept.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,33 +10,34 @@ use serde_json::Value;
 use super::lane::{Lane, Lanes};
 use super::target::Target;
 
-/// The state of the product's namespace.
+/// The state of the namespace of the webhook.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NamespaceState {
-    /// Not there yet: today's manager makes it while it provisions the runtime.
+    /// It does not exist yet. KIM creates it during provisioning.
     #[default]
     Missing,
-    /// There.
+    /// It exists.
     Active,
-    /// Being deleted: nothing can be created in it.
+    /// It is being deleted, so that nothing can be created in it.
     Terminating,
 }
 
-/// What one pass saw on one runtime.
+/// The state of one runtime that a reconcile observed.
 #[derive(Clone, Default)]
 pub struct Observed {
-    /// UID of the namespace `kube-system`.
+    /// UID of the Namespace `kube-system`.
     pub cluster: Option<String>,
-    /// The ConfigMap [`api::kcp::OWNER_CONFIG_MAP`].
+    /// The ownership ConfigMap, [`api::kcp::OWNER_CONFIG_MAP`].
     pub marker: Option<Value>,
-    /// The product's namespace.
+    /// The namespace of the webhook.
     pub namespace: NamespaceState,
-    /// The best version in which ClusterTrustBundles are served (`v1` before `v1beta1` before `v1alpha1`), if at all.
+    /// The preferred served version of ClusterTrustBundles (`v1`, `v1beta1`, `v1alpha1`); `None` if they are not
+    /// served.
     pub trust_bundles: Option<String>,
-    /// Rights that are missing in each lane, each as `verb resource.group`; empty if they suffice. What all lanes write is
-    /// in every one.
-    pub missing_rights: Lanes<Vec<String>>,
-    /// The same, of objects that may not be read: whether they exist is not known.
+    /// Permissions that are missing in each lane, each as `verb resource.group`. Permissions for objects of all lanes
+    /// are in every lane.
+    pub missing_permissions: Lanes<Vec<String>>,
+    /// Missing permissions for reading; it is unknown whether these objects exist.
     pub unread: Lanes<Vec<String>>,
     /// The pull Secret.
     pub pull_secret: Option<Value>,
@@ -43,47 +45,45 @@ pub struct Observed {
     pub trust_bundle: Option<Value>,
     /// The webhook's ConfigMap.
     pub configuration: Option<Value>,
-    /// The webhook's Deployment; looked at in every pass.
+    /// The webhook's Deployment, which every reconcile reads.
     pub deployment: Option<Value>,
-    /// What the webhook made while it ran; `None` if this pass did not look, in which case nothing of it is deleted.
-    pub made: Option<Made>,
-    /// The other objects of the installation that are there, and those of the inventory
-    /// ([`super::inventory::candidates`]); `None` if this pass did not look at them, in which case
-    /// nothing is decided about them.
+    /// Objects that the webhook created; `None` if this reconcile did not list them, so that none is deleted.
+    pub webhook_objects: Option<WebhookObjects>,
+    /// Live objects of the other manifests and of the inventory ([`super::inventory::candidates`]); `None` if this
+    /// reconcile did not read them, so that they are not changed.
     pub installed: Option<BTreeMap<Target, Value>>,
-    /// Entries of the inventory that may not be read, with the missing permission: whether they exist is not known.
+    /// Entries of the inventory that cannot be read, with the missing permission; it is unknown whether they exist.
     pub unread_inventory: BTreeMap<Target, String>,
 }
 
 impl Observed {
-    /// All rights that are missing in a lane.
+    /// All permissions that are missing in a lane.
     #[must_use]
-    pub fn lacking_in(&self, lane: Lane) -> Vec<String> {
-        [&**self.missing_rights.get(lane), self.unread.get(lane)].concat()
+    pub fn missing_permissions_in(&self, lane: Lane) -> Vec<String> {
+        [&**self.missing_permissions.get(lane), self.unread.get(lane)].concat()
     }
 }
 
-/// What the webhook made while it ran, of which no manifest tells.
+/// Objects that the webhook created and that are not in the manifests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Made {
+pub struct WebhookObjects {
     /// Copies of the pull Secret, in all namespaces.
-    pub copies: Vec<Identity>,
+    pub copies: Vec<ObjectIdentity>,
     /// The Secret with the serving certificate and its key, and the Lease.
-    pub others: Vec<Identity>,
+    pub others: Vec<ObjectIdentity>,
 }
 
-/// Which object exactly: a deletion names its UID, so that a successor of the same name survives.
+/// An object and its UID, so that a new object of the same name is not deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity {
-    /// Where.
+pub struct ObjectIdentity {
+    /// The object's kind, namespace and name.
     pub target: Target,
     /// `metadata.uid`.
     pub uid: Option<String>,
 }
 
-impl Identity {
-    /// A copy of the pull Secret, by the webhook's own rule: its label, and the type that it writes. `None`: it is not
-    /// one of ours.
+impl ObjectIdentity {
+    /// A copy of the pull Secret, by the label and the type that the webhook sets; `None` if the Secret is not a copy.
     #[must_use]
     pub fn of_copy(secret: &Value) -> Option<Self> {
         let is_labelled = secret
@@ -100,7 +100,7 @@ impl Identity {
         Some(Self::of(target, secret))
     }
 
-    /// An object that is there.
+    /// The identity of a live object.
     #[must_use]
     pub fn of(target: Target, live: &Value) -> Self {
         Self {
@@ -110,7 +110,7 @@ impl Identity {
     }
 }
 
-/// The objects may hold credentials and are left out.
+/// Without the objects, which may contain credentials.
 impl fmt::Debug for Observed {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
@@ -118,27 +118,27 @@ impl fmt::Debug for Observed {
             .field("cluster", &self.cluster)
             .field("namespace", &self.namespace)
             .field("trust_bundles", &self.trust_bundles)
-            .field("missing_rights", &self.missing_rights)
+            .field("missing_permissions", &self.missing_permissions)
             .field("unread", &self.unread)
             .finish_non_exhaustive()
     }
 }
 
-/// Names of the three objects on runtimes. A part without a name is switched off: it is neither read nor written.
+/// Names of the three objects on runtimes. An object without a name is disabled: it is neither read nor written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Names {
-    /// The product's namespace.
+    /// The namespace of the webhook.
     pub namespace: String,
     /// The pull Secret.
     pub pull_secret: Option<String>,
     /// The ClusterTrustBundle.
     pub trust_bundle: Option<String>,
-    /// The ConfigMap with the document.
+    /// The ConfigMap with the configuration document.
     pub configuration: String,
 }
 
 impl Default for Names {
-    /// The public installer's names; it has none for the bundle.
+    /// The names that KIM uses by default; it has none for the ClusterTrustBundle.
     fn default() -> Self {
         Self {
             namespace: SKR_NAMESPACE.to_owned(),
@@ -149,25 +149,24 @@ impl Default for Names {
     }
 }
 
-/// How far the webhook's Deployment is.
+/// The status of the webhook's Deployment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DeploymentStatus {
-    /// There is none.
+    /// The Deployment does not exist.
     #[default]
     Missing,
-    /// Some Pod of the current template is not available yet, or an older one is left.
+    /// A Pod of the current template is not available yet, or a Pod of another template exists.
     Progressing,
-    /// Every Pod is of the current template and available.
+    /// All Pods have the current template and are available.
     Available,
-    /// The progress deadline passed. A new version may still be applied.
+    /// The progress deadline is exceeded. Another version can still be applied.
     Failed,
 }
 
 impl DeploymentStatus {
-    /// Judges a Deployment.
+    /// The status of a Deployment.
     ///
-    /// The public installer looks at ready replicas and `Available` alone, and so takes the Pods of the old version for
-    /// a success of the new one.
+    /// KIM only reads the ready replicas and `Available`, which may be those of the old version.
     #[must_use]
     pub fn of(deployment: Option<&Value>) -> Self {
         let Some(live) = deployment else {
@@ -196,7 +195,7 @@ impl DeploymentStatus {
     }
 }
 
-/// The replicas that a Deployment is to have; one if it does not say.
+/// The desired replicas of a Deployment; one by default.
 pub(super) fn replicas(deployment: &Value) -> u64 {
     deployment
         .pointer("/spec/replicas")
@@ -204,12 +203,12 @@ pub(super) fn replicas(deployment: &Value) -> u64 {
         .unwrap_or(1)
 }
 
-/// Whether an object is on its way out.
+/// Whether an object is being deleted.
 pub(super) fn is_terminating(object: &Value) -> bool {
     object.pointer("/metadata/deletionTimestamp").is_some()
 }
 
-/// A number of an object; zero if it is absent.
+/// A number in an object; zero if it is absent.
 pub(super) fn number(object: &Value, pointer: &str) -> u64 {
     object
         .pointer(pointer)
@@ -217,7 +216,7 @@ pub(super) fn number(object: &Value, pointer: &str) -> u64 {
         .unwrap_or_default()
 }
 
-/// A text of an object.
+/// A string in an object.
 pub(super) fn text<'v>(object: &'v Value, pointer: &str) -> Option<&'v str> {
     object.pointer(pointer).and_then(Value::as_str)
 }

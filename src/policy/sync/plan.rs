@@ -1,9 +1,9 @@
-//! What to do about one runtime: the difference between what should be there and what is, in an order that is safe to
-//! stop after any step.
+//! The actions for one runtime: the difference between desired and observed objects, in an order that is safe to stop
+//! after any step.
 //!
-//! Invariants: a refusal or a failed preflight yields no action at all; nothing differs, nothing is done; a source that was
-//! never there, is missing, not looked for or invalid yields no change of its object's content; what a version requires is written
-//! before the document that requires it; no document is left to require a part that the plan replaces.
+//! Invariants: a failed preflight check yields no actions; no difference yields no actions; a source that never
+//! existed, is missing, unmanaged or invalid yields no change of its object's content; objects that a document requires
+//! are written before it; no document is left that requires an object that the plan replaces.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,158 +12,162 @@ use api::kcp::{CONTENT_HASH, CONTROLLER_FIELD_MANAGER, KIM_FIELD_MANAGER, MANIFE
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::compatibility::{Running, TooOld};
+use super::compatibility::{IncompatibleVersion, RunningWebhook};
 use super::desired::Desired;
-use super::fields::Manager;
-use super::identity::{Claim, Owner, Refusal, guard};
+use super::identity::{IdentityError, IdentityRecord, Owner, verify_identity};
+use super::managed_fields::Manager;
 use super::manifests::Installation;
 use super::observed::{DeploymentStatus, Names, NamespaceState, Observed, annotation};
 use super::target::Target;
-use super::{Lane, Lanes, SourceKind, fields};
+use super::{Lane, Lanes, SourceKind, managed_fields};
 
 mod content;
+mod deletion;
 mod install;
 mod inventory;
-mod leave;
-mod renewal;
+mod requirements;
 
-pub use leave::{hand_back, uninstall};
+pub use deletion::{plan_deletion, plan_orphan};
 
-/// What to do with one object.
+/// An action on one object.
 #[derive(Clone, PartialEq)]
 pub enum Action {
-    /// Create an object that must not exist: of two control planes that mark one cluster as theirs, one fails.
+    /// Create an object that must not exist: if two KCPs claim the same cluster, one of them fails.
     Create {
-        /// Where.
+        /// The object's kind, namespace and name.
         target: Target,
         /// The object.
         object: Arc<Value>,
     },
-    /// Server-side apply as [`CONTROLLER_FIELD_MANAGER`], forced: whoever else wrote the field loses it.
+    /// Server-side apply as [`CONTROLLER_FIELD_MANAGER`] with force: other managers lose these fields.
     Apply {
-        /// Where.
+        /// The object's kind, namespace and name.
         target: Target,
-        /// The whole of what we say about the object.
+        /// All fields that the controller owns.
         object: Arc<Value>,
     },
-    /// Delete, if it is still the object that was seen.
+    /// Delete the object, if its UID is unchanged.
     Delete {
-        /// Where.
+        /// The object's kind, namespace and name.
         target: Target,
-        /// The UID that the deletion is bound to.
+        /// The UID, as a precondition.
         uid: Option<String>,
-        /// Whether the object stays until all that it owns is gone.
+        /// Whether the object is kept until its dependents are deleted.
         foreground: bool,
     },
-    /// A JSON patch that hands over the ownership of fields, and removes annotations of the controller. It has the resource
-    /// version that was read: after a conflict (409) the next reconcile reads the object again.
+    /// A JSON patch that migrates field ownership and removes annotations of the controller. It contains the resource
+    /// version that was read; after a conflict (409) the next reconcile reads the object again.
     Transfer {
-        /// Where.
+        /// The object's kind, namespace and name.
         target: Target,
         /// The operations.
         patch: Value,
     },
-    /// A JSON patch that removes keys of our ConfigMap that another client added. It has the resource version that was read.
+    /// A JSON patch that removes keys that another client added to the ConfigMap. It contains the resource version that
+    /// was read.
     RemoveKeys {
-        /// Where.
+        /// The object's kind, namespace and name.
         target: Target,
         /// The operations.
         patch: Value,
     },
 }
 
-/// Actions that may be applied at once.
+/// Actions that may be applied concurrently.
 pub type Step = Vec<Action>;
 
-/// What to do about a runtime, and what is to be said about it.
+/// The actions for a runtime, and what its status reports.
 ///
-/// Within a list of steps a step begins only if the one before succeeded as a whole.
+/// A step is applied only if all actions of the previous step succeeded.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
-    /// Steps before those of any lane: the marker of ownership, or everything that is done about a runtime that is left.
+    /// Steps before those of any lane: the ownership ConfigMap, or all steps of a deletion.
     pub common: Vec<Step>,
-    /// What to do in each lane. Neither lane waits for the other, whatever fails there.
+    /// The plan of each lane. A failure in one lane does not stop the other.
     pub lanes: Lanes<LanePlan>,
-    /// Why nothing may be written in any lane; then there are no steps.
+    /// Why nothing may be written in any lane; if set, there are no steps.
     pub blocked: Option<Blocked>,
-    /// What keeps a part of the content from this runtime.
-    pub held: Vec<Held>,
-    /// What the runtime holds of the three objects before the first step; without a version.
-    pub found: Content,
-    /// What the runtime holds once all steps succeeded.
-    pub content: Content,
-    /// Whether a step writes or removes one of the three objects, or renews what the document requires.
-    pub writes_content: bool,
-    /// How the installation is.
-    pub installation: Installed,
-    /// Whether another plan has to follow although this one may be empty: something is on its way out, and the rest waits
-    /// for it.
+    /// Why objects of the configuration cannot be synchronized.
+    pub deferred: Vec<SyncDeferred>,
+    /// Hashes on the runtime before the first step, without a revision.
+    pub hashes_before: ConfigurationHashes,
+    /// Hashes on the runtime after all steps succeeded.
+    pub hashes: ConfigurationHashes,
+    /// Whether a step changes one of the three objects or what the document requires.
+    pub writes_configuration: bool,
+    /// The status of the installation.
+    pub installation: InstallationStatus,
+    /// Whether another plan has to follow although this one may be empty, since remaining steps wait for a deletion.
     pub unfinished: bool,
 }
 
-/// What to do in one lane.
+/// The plan of one lane.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LanePlan {
     /// The steps in order.
     pub steps: Vec<Step>,
-    /// Why nothing may be written in this lane; then there are no steps.
+    /// Why nothing may be written in this lane; if set, there are no steps.
     pub blocked: Option<Blocked>,
 }
 
-/// Why nothing may be written to a runtime, or in one lane of it.
+/// Why nothing may be written to a runtime, or in one lane.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Blocked {
-    /// It may be the wrong cluster.
+    /// The cluster is not verified.
     #[error("cluster not verified")]
-    Identity(#[source] Refusal),
-    /// The product's namespace is not there yet.
+    Identity(#[source] IdentityError),
+    /// The namespace of the webhook does not exist.
     #[error("Namespace {0} not found")]
     NamespaceNotFound(String),
-    /// The product's namespace is being deleted.
+    /// The namespace of the webhook is being deleted.
     #[error("Namespace {0} is being deleted")]
     NamespaceTerminating(String),
-    /// The kubeconfig lacks rights.
+    /// The user of the kubeconfig lacks permissions.
     #[error("missing permissions: {}", .0.join(", "))]
-    Rights(Vec<String>),
+    MissingPermissions(Vec<String>),
 }
 
-/// Why a part of the content does not go to this runtime.
+/// Why an object of the configuration cannot be synchronized.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Held {
-    /// Its source cannot be read or is invalid.
+pub enum SyncDeferred {
+    /// The source cannot be read or is invalid.
     #[error("invalid source {}: {reason}", .kind.name())]
-    Source {
+    InvalidSource {
         /// The source.
         kind: SourceKind,
-        /// Why, without anything secret.
+        /// The cause, without secret content.
         reason: String,
     },
-    /// The webhook would understand the document only in part.
+    /// The running webhook does not support a key of the document.
     #[error("configuration document not written")]
-    TooOld(#[source] TooOld),
+    IncompatibleWebhookVersion(#[source] IncompatibleVersion),
     /// The runtime does not serve ClusterTrustBundles.
     #[error("the runtime does not serve the API of ClusterTrustBundles")]
-    NotServed,
-    /// Its source is missing, and what was rolled out stays until then.
-    #[error("{object} was deleted on KCP: its copy on the runtime is deleted at {}, unless the source is created again before", .at.strftime("%FT%TZ"))]
+    TrustBundleAPINotServed,
+    /// The source is missing; its copy is deleted after the grace period.
+    #[error(
+        "{object} was deleted on KCP: its copy on the runtime is deleted at {}, unless the source is created again \
+before",
+        .at.strftime("%FT%TZ")
+    )]
     DeletionPending {
         /// The source.
         object: String,
         /// The end of the grace period.
         at: Timestamp,
     },
-    /// There is no source of its name, and there never was one.
-    #[error("{object} not found on KCP: {}", without(*.kind))]
-    NotFound {
+    /// The source does not exist and was never synchronized.
+    #[error("{object} not found on KCP: {}", not_found_consequence(*.kind))]
+    SourceNotFound {
         /// The source.
         kind: SourceKind,
-        /// What it is called.
+        /// The source, for messages.
         object: String,
     },
 }
 
-/// What it means that there is no such source.
-fn without(kind: SourceKind) -> &'static str {
+/// The consequence of a source that does not exist.
+fn not_found_consequence(kind: SourceKind) -> &'static str {
     match kind {
         SourceKind::PullSecret | SourceKind::TrustBundle => {
             "an existing copy on the runtime is not changed"
@@ -174,70 +178,75 @@ fn without(kind: SourceKind) -> &'static str {
     }
 }
 
-impl Held {
-    /// Whether the runtime holds what is wanted of this part all the same.
+impl SyncDeferred {
+    /// Whether the runtime has the desired object nevertheless.
     fn is_satisfied(&self) -> bool {
-        matches!(self, Self::DeletionPending { .. } | Self::NotFound { .. })
+        matches!(
+            self,
+            Self::DeletionPending { .. } | Self::SourceNotFound { .. }
+        )
     }
 
-    /// The place among the reasons that one condition has; the least comes first.
+    /// The order of causes in a condition; the lowest value determines the reason.
     pub(super) fn rank(&self) -> u8 {
         match self {
             Self::DeletionPending { .. } => 0,
-            Self::Source { .. } => 1,
-            Self::TooOld(_) => 2,
-            Self::NotServed => 3,
-            Self::NotFound { .. } => 4,
+            Self::InvalidSource { .. } => 1,
+            Self::IncompatibleWebhookVersion(_) => 2,
+            Self::TrustBundleAPINotServed => 3,
+            Self::SourceNotFound { .. } => 4,
         }
     }
 }
 
-/// What the runtime holds, source by source: the hash of the content, `None` if it is absent or not ours.
+/// Hashes of the objects on a runtime; `None` if an object is absent or not managed by the controller.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Content {
-    /// Of the pull Secret.
+pub struct ConfigurationHashes {
+    /// The hash of the pull Secret.
     pub pull_secret: Option<String>,
-    /// Of the trust bundle.
+    /// The hash of the ClusterTrustBundle.
     pub trust_bundle: Option<String>,
-    /// Of the document.
+    /// The hash of the ConfigMap.
     pub configuration: Option<String>,
-    /// Of the whole, if the runtime holds all that is wanted.
-    pub version: Option<String>,
+    /// The hash of all three, if the runtime has the complete configuration.
+    pub revision: Option<String>,
 }
 
-/// How the installation is.
+/// The status of an installation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Installed {
-    /// How far the Deployment is, in the wanted version; another version is [`DeploymentStatus::Progressing`].
-    pub rollout: DeploymentStatus,
-    /// Whether all manifests are as wanted, the webhook configuration included; `None` if the pass did not look.
+pub struct InstallationStatus {
+    /// The status of the Deployment of the desired version; for another version it is
+    /// [`DeploymentStatus::Progressing`].
+    pub deployment: DeploymentStatus,
+    /// Whether all manifests are applied, the webhook configuration included; `None` if the reconcile did not read
+    /// them.
     pub complete: Option<bool>,
-    /// The version that the live Deployment says it has.
+    /// The version in the label of the live Deployment.
     pub version: Option<String>,
-    /// Replicas of the live Deployment that are ready.
+    /// Ready replicas of the live Deployment.
     pub ready_replicas: u64,
-    /// Replicas that the live Deployment is to have.
+    /// Desired replicas of the live Deployment.
     pub replicas: u64,
-    /// An object that would have to be replaced, which would leave the runtime without a webhook.
-    pub stuck: Option<Target>,
+    /// An object with a different immutable field, which cannot be deleted without an outage of the webhook.
+    pub immutable_conflict: Option<Target>,
 }
 
-/// What is the same in every pass over one runtime.
+/// The input that is the same for every plan of one runtime.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
     /// Names of the three objects.
     pub names: &'a Names,
-    /// What has to be installed.
+    /// The manifests to install.
     pub installation: &'a Installation,
-    /// Who we are, and who the runtime is.
+    /// The owner to record on the runtime.
     pub owner: &'a Owner,
-    /// What is known about the runtime's identity.
-    pub claim: Claim<'a>,
+    /// What KCP has recorded about the cluster.
+    pub record: IdentityRecord<'a>,
 }
 
-/// Works out what to do about a runtime that is synchronized.
+/// Computes the plan of a runtime that is synchronized.
 ///
-/// Once it is not blocked, [`Observed::cluster`] is the UID to remember.
+/// Unless it is blocked, [`Observed::cluster`] is the UID to record.
 #[must_use]
 pub fn plan(context: Context<'_>, desired: &Desired, observed: &Observed) -> Plan {
     if let Err(blocked) = preflight(context, observed) {
@@ -247,26 +256,26 @@ pub fn plan(context: Context<'_>, desired: &Desired, observed: &Observed) -> Pla
         };
     }
     let mut plan = Plan::default();
-    inventory::mark(context, observed, &mut plan);
+    inventory::record_owner(context, observed, &mut plan);
     let changes = content::decide(context, desired, observed, &mut plan);
     let install = install::decide(context, observed, &mut plan);
-    plan.writes_content = !changes.is_empty();
+    plan.writes_configuration = !changes.is_empty();
     plan.lanes = Lanes {
         configuration: LanePlan::new(
             changes.steps(),
-            lacking(&observed.lacking_in(Lane::Configuration)),
+            check_permissions(&observed.missing_permissions_in(Lane::Configuration)),
         ),
         webhook: LanePlan::new(
             install.steps(),
-            lacking(&observed.lacking_in(Lane::Webhook)),
+            check_permissions(&observed.missing_permissions_in(Lane::Webhook)),
         ),
     };
     if plan.lanes.configuration.blocked.is_some() {
-        plan.writes_content = false;
-        plan.content = plan.found.clone();
+        plan.writes_configuration = false;
+        plan.hashes = plan.hashes_before.clone();
     }
     if plan.lanes.webhook.blocked.is_some() {
-        plan.installation.stuck = None;
+        plan.installation.immutable_conflict = None;
     }
     plan
 }
@@ -282,7 +291,7 @@ impl LanePlan {
 }
 
 impl Plan {
-    /// Whether there is nothing to do.
+    /// Whether there are no actions.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.steps().next().is_none()
@@ -294,29 +303,29 @@ impl Plan {
         self.common.iter().chain(lanes)
     }
 
-    /// Leaves the steps of the webhook lane to another reconcile.
+    /// Removes the steps of the webhook lane, for a later reconcile.
     #[must_use]
     pub fn without_webhook(mut self) -> Self {
         self.lanes.webhook.steps.clear();
         self
     }
 
-    /// Whether a runtime that is left is left: there is nothing to do, and nothing to wait for.
+    /// Whether a deletion is complete: nothing to do, and nothing to wait for.
     #[must_use]
-    pub fn has_left(&self) -> bool {
+    pub fn is_removed(&self) -> bool {
         self.is_empty() && !self.unfinished && self.blocked.is_none()
     }
 
-    /// Whether the pass should be repeated soon although all of it succeeded: the Deployment is on its way.
+    /// Whether a reconcile should follow soon even if this one succeeds, since the Deployment is not available yet.
     #[must_use]
-    pub fn waits(&self) -> bool {
+    pub fn is_deployment_pending(&self) -> bool {
         let is_blocked = self.blocked.is_some() || self.lanes.webhook.blocked.is_some();
-        !is_blocked && self.installation.rollout != DeploymentStatus::Available
+        !is_blocked && self.installation.deployment != DeploymentStatus::Available
     }
 }
 
 impl Action {
-    /// Where it happens.
+    /// The object's kind, namespace and name.
     #[must_use]
     pub fn target(&self) -> &Target {
         match self {
@@ -328,7 +337,7 @@ impl Action {
         }
     }
 
-    /// The word for it in metrics and in what is printed.
+    /// The name of the action in metrics and messages.
     #[must_use]
     pub fn verb(&self) -> &'static str {
         match self {
@@ -341,18 +350,18 @@ impl Action {
     }
 }
 
-/// An object may hold credentials, so an action is told by what it does to which path.
+/// Shows verb and path only, since an object may contain credentials.
 impl fmt::Debug for Action {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{} {}", self.verb(), self.target().path())
     }
 }
 
-/// Everything that has to hold before a single write.
+/// The checks before any write.
 fn preflight(context: Context<'_>, observed: &Observed) -> Result<(), Blocked> {
-    guard(
+    verify_identity(
         context.owner,
-        context.claim,
+        context.record,
         observed.cluster.as_deref(),
         observed.marker.as_ref(),
     )
@@ -368,35 +377,40 @@ fn preflight(context: Context<'_>, observed: &Observed) -> Result<(), Blocked> {
             ));
         }
     }
-    let lacks = |lane| !observed.lacking_in(lane).is_empty();
+    let lacks = |lane| !observed.missing_permissions_in(lane).is_empty();
     if Lane::ALL.into_iter().all(lacks) {
-        return lacking(&Lane::ALL.map(|lane| observed.lacking_in(lane)).concat());
+        return check_permissions(
+            &Lane::ALL
+                .map(|lane| observed.missing_permissions_in(lane))
+                .concat(),
+        );
     }
     Ok(())
 }
 
-/// Each right once, in the order of asking: a condition may cut off the last ones.
-fn lacking(rights: &[String]) -> Result<(), Blocked> {
-    let mut lacking: Vec<String> = Vec::new();
-    for right in rights {
-        if !lacking.contains(right) {
-            lacking.push(right.clone());
+/// The missing permissions without duplicates, in the order of the checks, since a condition may truncate the last
+/// ones.
+fn check_permissions(permissions: &[String]) -> Result<(), Blocked> {
+    let mut missing: Vec<String> = Vec::new();
+    for permission in permissions {
+        if !missing.contains(permission) {
+            missing.push(permission.clone());
         }
     }
-    if lacking.is_empty() {
+    if missing.is_empty() {
         return Ok(());
     }
-    Err(Blocked::Rights(lacking))
+    Err(Blocked::MissingPermissions(missing))
 }
 
-/// Whether an object is ours, or today's installer's: nobody else's is ever deleted.
-fn is_ours(live: &Value) -> bool {
+/// Whether an object belongs to the controller or to KIM. Other objects are never deleted.
+fn is_owned(live: &Value) -> bool {
     [CONTENT_HASH, MANIFEST_HASH]
         .iter()
         .any(|key| annotation(live, key).is_some())
         || [CONTROLLER_FIELD_MANAGER, KIM_FIELD_MANAGER]
             .iter()
-            .any(|manager| fields::managed_by(live, manager))
+            .any(|manager| managed_fields::managed_by(live, manager))
 }
 
 fn delete(target: Target, live: &Value) -> Action {
@@ -407,38 +421,38 @@ fn delete(target: Target, live: &Value) -> Action {
     }
 }
 
-/// Takes fields over from their managers, if there are any, and annotations away with them.
-fn take_over(
+/// Migrates the fields of matching managers to the controller, if there are any, and removes annotations.
+fn migrate_fields(
     target: &Target,
     live: &Value,
-    is_given: fn(Manager<'_>) -> bool,
+    matches: fn(Manager<'_>) -> bool,
     annotations: &[&str],
 ) -> Option<Action> {
-    if !fields::has(live, is_given) {
+    if !managed_fields::has(live, matches) {
         return None;
     }
-    let patch = fields::transfer(live, is_given, CONTROLLER_FIELD_MANAGER, annotations)?;
+    let patch = managed_fields::migrate(live, matches, CONTROLLER_FIELD_MANAGER, annotations)?;
     let target = target.clone();
     Some(Action::Transfer { target, patch })
 }
 
-/// What runs on the runtime, as far as documents are concerned.
-fn running(observed: &Observed) -> Running {
-    // A Deployment that may not be read may be there.
+/// The webhook on the runtime, for checking the compatibility of a document.
+fn running_webhook(observed: &Observed) -> RunningWebhook {
+    // A Deployment that cannot be read may exist.
     if !observed.unread.webhook.is_empty() && observed.deployment.is_none() {
-        return Running::Foreign;
+        return RunningWebhook::Unmanaged;
     }
     let Some(live) = &observed.deployment else {
-        return Running::Nothing;
+        return RunningWebhook::Absent;
     };
-    let ours = annotation(live, MANIFEST_HASH).is_some();
+    let is_managed = annotation(live, MANIFEST_HASH).is_some();
     let count = |pointer| super::observed::number(live, pointer);
-    // An older Pod that still serves decides by the document too.
-    let alone = count("/status/observedGeneration") >= count("/metadata/generation")
+    // Until all Pods are updated, an older one may still read the document.
+    let is_updated = count("/status/observedGeneration") >= count("/metadata/generation")
         && count("/status/updatedReplicas") == count("/status/replicas");
     let version = super::manifests::version_label(live).and_then(|text| text.parse().ok());
     match version {
-        Some(version) if ours && alone => Running::Ours(version),
-        _ => Running::Foreign,
+        Some(version) if is_managed && is_updated => RunningWebhook::Managed(version),
+        _ => RunningWebhook::Unmanaged,
     }
 }

@@ -1,12 +1,12 @@
-//! The three sources on KCP: read from plain views, understood once, and either valid, invalid with a reason, or absent.
+//! The three sources on KCP: absent, unmanaged, invalid with a cause, or valid.
 //!
-//! Only content is taken: labels, annotations and owners of a source stay on KCP.
-//! Deliberately absent: where the objects come from. Nothing here says any part of a credential.
+//! Only content is synchronized, not labels, annotations and owners. Errors and `Debug` output contain no credentials.
+//! Not in here: how the objects are read.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-use api::config::Document as Shape;
+use api::config::Document as ConfigDocument;
 use api::kcp::KCP_NAMESPACE;
 use api::names::{CONFIG_KEY, CONFIG_MAP, DOCKER_CONFIG_KEY, DOCKER_CONFIG_TYPE, PULL_SECRET};
 
@@ -16,27 +16,27 @@ use crate::admission::{Configuration, Settings};
 use crate::image::Keyring;
 
 mod error;
-mod mentions;
 mod pem;
+mod references;
 
 pub use error::{PemError, SourceError};
-pub use mentions::ReferencedObjects;
+pub use references::ReferencedObjects;
 
-/// What is known about a source.
+/// The state of a source.
 #[derive(Debug)]
 pub enum SourceState<T> {
-    /// There is no such object.
+    /// The source does not exist.
     Absent,
-    /// It is not looked for: no name is set for it, or KCP does not serve its API. What was rolled out stays as it is,
-    /// and nothing waits for it.
+    /// The source is not watched: no name is configured, or KCP does not serve its API. The copies on runtimes are not
+    /// changed.
     Unmanaged,
-    /// There is one that cannot be used: nothing is changed anywhere.
+    /// The source is invalid. The copies on runtimes are not changed.
     Invalid(SourceError),
-    /// There is one that may be rolled out.
+    /// The source is valid and can be synchronized.
     Valid(T),
 }
 
-/// The credentials of private registries.
+/// The pull Secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PullSecret {
     /// The value of `.dockerconfigjson`.
@@ -45,10 +45,10 @@ pub struct PullSecret {
     pub hash: Hash,
 }
 
-/// The landscape's roots.
+/// The ClusterTrustBundle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrustBundle {
-    /// The signer that the bundle belongs to, if any.
+    /// The signer of the bundle, if any.
     pub signer_name: Option<String>,
     /// The certificates.
     pub pem: String,
@@ -59,14 +59,14 @@ pub struct TrustBundle {
 /// The webhook's configuration document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Document {
-    /// The whole `data` of the ConfigMap.
+    /// The complete `data` of the ConfigMap.
     pub data: BTreeMap<String, String>,
-    /// What a webhook must be to understand the document.
+    /// The webhook that the document requires.
     pub requirement: compatibility::Requirement,
-    /// Which parts the document names.
-    pub mentions: ReferencedObjects,
-    /// What is odd about the document, for the operator.
-    pub notices: Vec<String>,
+    /// Names of the objects that the document refers to.
+    pub references: ReferencedObjects,
+    /// Warnings about the document, for operators.
+    pub warnings: Vec<String>,
     /// Hash of the content.
     pub hash: Hash,
 }
@@ -76,16 +76,16 @@ pub struct Document {
 pub struct SourceNames {
     /// Namespace of the ConfigMap and the Secret.
     pub namespace: String,
-    /// The ConfigMap with the webhook's configuration.
+    /// The ConfigMap with the configuration document.
     pub config_map: String,
-    /// The Secret with credentials. Without a name none is looked for, and what was rolled out stays.
+    /// The pull Secret. `None`: unmanaged, the copies on runtimes are not changed.
     pub pull_secret: Option<String>,
-    /// The ClusterTrustBundle. Without a name none is looked for, and what was rolled out stays.
+    /// The ClusterTrustBundle. `None`: unmanaged, the copies on runtimes are not changed.
     pub trust_bundle: Option<String>,
 }
 
 impl Default for SourceNames {
-    /// The names that KIM's own installation has: the ConfigMap alone.
+    /// The default names of KIM: the ConfigMap only.
     fn default() -> Self {
         Self {
             namespace: KCP_NAMESPACE.to_owned(),
@@ -97,7 +97,7 @@ impl Default for SourceNames {
 }
 
 impl SourceNames {
-    /// The name of one of the three; `None` if it has none, so that it is not looked for.
+    /// The name of a source; `None` if it is unmanaged.
     #[must_use]
     pub fn get(&self, kind: SourceKind) -> Option<&str> {
         match kind {
@@ -107,7 +107,7 @@ impl SourceNames {
         }
     }
 
-    /// One of the three as messages name it: kind, namespace if it is in one, and name.
+    /// Kind, namespace and name of a source, for messages.
     #[must_use]
     pub fn reference(&self, kind: SourceKind) -> String {
         let (object, name) = (kind.object(), self.get(kind).unwrap_or_default());
@@ -120,10 +120,10 @@ impl SourceNames {
     }
 }
 
-/// The three sources as they are at one moment.
+/// The current state of the three sources.
 #[derive(Debug)]
 pub struct Sources {
-    /// The names under which they were looked for.
+    /// The names of the sources.
     pub names: SourceNames,
     /// The pull Secret.
     pub pull_secret: SourceState<PullSecret>,
@@ -133,7 +133,7 @@ pub struct Sources {
     pub configuration: SourceState<Document>,
 }
 
-/// What is read of a Secret.
+/// The fields of a Secret that are read.
 #[derive(Clone, Copy)]
 pub struct SecretView<'a> {
     /// `type`; absent means `Opaque`.
@@ -142,7 +142,7 @@ pub struct SecretView<'a> {
     pub docker_config: Option<&'a [u8]>,
 }
 
-/// What is read of a ClusterTrustBundle.
+/// The fields of a ClusterTrustBundle that are read.
 #[derive(Clone, Copy, Debug)]
 pub struct TrustBundleView<'a> {
     /// `spec.signerName`.
@@ -151,7 +151,7 @@ pub struct TrustBundleView<'a> {
     pub trust_bundle: Option<&'a str>,
 }
 
-/// What is read of a ConfigMap.
+/// The fields of a ConfigMap that are read.
 #[derive(Clone, Copy, Debug)]
 pub struct ConfigMapView<'a> {
     /// `data`; `None` if there is none.
@@ -159,7 +159,7 @@ pub struct ConfigMapView<'a> {
 }
 
 impl<T> SourceState<T> {
-    /// The content, if it may be rolled out.
+    /// The content, if it is valid.
     #[must_use]
     pub fn valid(&self) -> Option<&T> {
         match self {
@@ -168,7 +168,7 @@ impl<T> SourceState<T> {
         }
     }
 
-    /// Why it cannot be used.
+    /// The error, if the source is invalid.
     #[must_use]
     pub fn error(&self) -> Option<&SourceError> {
         match self {
@@ -177,33 +177,33 @@ impl<T> SourceState<T> {
         }
     }
 
-    fn summary(&self, hash: impl Fn(&T) -> Hash) -> Summary {
+    fn summary(&self, hash: impl Fn(&T) -> Hash) -> SourceSummary {
         match self {
-            Self::Absent => Summary::Absent,
-            Self::Unmanaged => Summary::Unmanaged,
-            Self::Invalid(_) => Summary::Invalid,
-            Self::Valid(content) => Summary::Valid(hash(content)),
+            Self::Absent => SourceSummary::Absent,
+            Self::Unmanaged => SourceSummary::Unmanaged,
+            Self::Invalid(_) => SourceSummary::Invalid,
+            Self::Valid(content) => SourceSummary::Valid(hash(content)),
         }
     }
 }
 
 /// A [`SourceState`] without its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Summary {
-    /// There is no such object.
+pub enum SourceSummary {
+    /// The source does not exist.
     Absent,
-    /// It is not looked for.
+    /// The source is unmanaged.
     Unmanaged,
-    /// It cannot be used.
+    /// The source is invalid.
     Invalid,
-    /// It may be rolled out.
+    /// The source is valid, with the hash of its content.
     Valid(Hash),
 }
 
 impl Sources {
-    /// One of the three, without its content.
+    /// The state of one source, without its content.
     #[must_use]
-    pub fn summary(&self, kind: SourceKind) -> Summary {
+    pub fn summary(&self, kind: SourceKind) -> SourceSummary {
         match kind {
             SourceKind::PullSecret => self.pull_secret.summary(|it| it.hash),
             SourceKind::TrustBundle => self.trust_bundle.summary(|it| it.hash),
@@ -211,7 +211,7 @@ impl Sources {
         }
     }
 
-    /// Why one of the three cannot be used.
+    /// The error of one source, if it is invalid.
     #[must_use]
     pub fn error(&self, kind: SourceKind) -> Option<&SourceError> {
         match kind {
@@ -221,14 +221,14 @@ impl Sources {
         }
     }
 
-    /// Those that are there and cannot be used, and why.
-    pub fn unusable(&self) -> impl Iterator<Item = (SourceKind, &SourceError)> {
+    /// The invalid sources with their errors.
+    pub fn invalid(&self) -> impl Iterator<Item = (SourceKind, &SourceError)> {
         let error = |kind| self.error(kind).map(|error| (kind, error));
         SourceKind::ALL.into_iter().filter_map(error)
     }
 }
 
-/// Reads the pull Secret. The credentials are judged as a kubelet would.
+/// Validates the pull Secret, with the credentials parsed as in a kubelet.
 #[must_use]
 pub fn read_pull_secret(salt: &Salt, view: Option<SecretView<'_>>) -> SourceState<PullSecret> {
     view.map_or(SourceState::Absent, |view| {
@@ -236,7 +236,7 @@ pub fn read_pull_secret(salt: &Salt, view: Option<SecretView<'_>>) -> SourceStat
     })
 }
 
-/// Reads the trust bundle: at least one certificate, and nothing that is none.
+/// Validates the trust bundle: at least one certificate, and no other PEM block.
 #[must_use]
 pub fn read_trust_bundle(
     salt: &Salt,
@@ -247,7 +247,7 @@ pub fn read_trust_bundle(
     })
 }
 
-/// Reads the configuration: the key is there, and the webhook would accept the document.
+/// Validates the configuration: the key exists and the webhook accepts the document.
 #[must_use]
 pub fn read_configuration(salt: &Salt, view: Option<ConfigMapView<'_>>) -> SourceState<Document> {
     view.map_or(SourceState::Absent, |view| {
@@ -292,22 +292,23 @@ fn configuration(salt: &Salt, view: ConfigMapView<'_>) -> Result<Document, Sourc
         .get(CONFIG_KEY)
         .filter(|text| !text.trim().is_empty())
         .ok_or(SourceError::Key(CONFIG_KEY))?;
-    let shape = Shape::parse(text).map_err(SourceError::Document)?;
-    // Neither the landscape nor the Secret's default name has a say in whether a document is valid.
+    let document = ConfigDocument::parse(text).map_err(SourceError::Document)?;
+    // Landscape and default Secret name do not affect validity.
     let settings = Settings {
         landscape: None,
         pull_secret: PULL_SECRET.to_owned(),
     };
-    let understood = Configuration::new(&shape, &settings).map_err(SourceError::Configuration)?;
+    let configuration =
+        Configuration::new(&document, &settings).map_err(SourceError::Configuration)?;
     let parts: Vec<&[u8]> = data
         .iter()
         .flat_map(|(key, value)| [key.as_bytes(), value.as_bytes()])
         .collect();
     Ok(Document {
         data: data.clone(),
-        requirement: compatibility::requirement(&shape),
-        mentions: ReferencedObjects::of(&shape),
-        notices: understood
+        requirement: compatibility::requirement(&document),
+        references: ReferencedObjects::of(&document),
+        warnings: configuration
             .notices()
             .iter()
             .map(ToString::to_string)

@@ -1,7 +1,7 @@
 //! The conditions of a `RuntimeBootstrapper` after a reconcile, each with a reason from a closed list.
 //!
-//! Invariants: a reconcile that observes no change returns the conditions that it was given, with their times, so that the
-//! status is not written. A condition that is not `True` has a message. Not in here: the clock.
+//! Invariants: a reconcile that observes no change returns the given conditions with their times, so that the status is
+//! not written. A condition that is not `True` has a message. The current time is an argument.
 
 use api::bootstrapper::{
     CONFIGURATION_SYNCHRONIZED, Condition, ConditionStatus, IDENTITY_VERIFIED, INSTALLED,
@@ -10,24 +10,24 @@ use api::bootstrapper::{
 
 use super::lane::{Lane, Lanes};
 use super::observed::DeploymentStatus;
-use super::plan::{Blocked, Held, Installed, Plan};
+use super::plan::{Blocked, InstallationStatus, Plan, SyncDeferred};
 use super::target::Target;
 
+mod connection;
 mod reason;
-mod unreached;
 
+pub use connection::ConnectionError;
 pub use reason::Reason;
-pub use unreached::Unreached;
 
 /// The result of a reconcile.
 #[derive(Clone, Copy, Debug)]
 pub struct Outcome<'a> {
-    /// Why no connection to the runtime's API server was possible; `None` if there was one.
-    pub unreached: Option<&'a Unreached>,
-    /// The plan; `None` if the runtime was not reached.
+    /// Why the runtime is not reachable; `None` if it is.
+    pub connection_error: Option<&'a ConnectionError>,
+    /// The plan; `None` if the runtime is not reachable.
     pub plan: Option<&'a Plan>,
     /// The goal of the reconcile.
-    pub purpose: Goal,
+    pub goal: Goal,
     /// What was done in each lane.
     pub lanes: Lanes<LaneOutcome>,
     /// The failed write of each lane; `None` if none failed.
@@ -48,11 +48,11 @@ pub enum Goal {
 /// What a reconcile did in one lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LaneOutcome {
-    /// The lane was not due: its condition remains.
+    /// The lane was not reconciled: its condition remains.
     NotReconciled,
     /// The plan was not applied.
     Deferred(Deferral),
-    /// The plan was applied, up to a failure.
+    /// The plan was applied, completely or up to a failure.
     Applied,
 }
 
@@ -61,7 +61,7 @@ pub enum LaneOutcome {
 pub enum Deferral {
     /// `spec.paused` is true.
     Paused,
-    /// The step of the runtime has not come, or the rollout is paused or over its failure limit.
+    /// The rollout has not reached the runtime, is paused, or is over its failure limit.
     Rollout,
 }
 
@@ -83,7 +83,7 @@ pub struct Failure {
     pub message: String,
 }
 
-struct Verdict {
+struct ConditionVerdict {
     status: ConditionStatus,
     reason: String,
     message: String,
@@ -106,17 +106,17 @@ pub fn conditions(
     ];
     for (kind, verdict) in verdicts {
         if let Some(verdict) = verdict {
-            put(&mut conditions, kind, verdict, (generation, now));
+            set_condition(&mut conditions, kind, verdict, (generation, now));
         }
     }
     let ready = ready(&conditions);
-    put(&mut conditions, READY, ready, (generation, now));
+    set_condition(&mut conditions, READY, ready, (generation, now));
     conditions
 }
 
 /// An error and its causes in one line.
 #[must_use]
-pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+pub fn error_chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
@@ -127,10 +127,10 @@ pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     text
 }
 
-fn put(
+fn set_condition(
     conditions: &mut Vec<Condition>,
     kind: &str,
-    verdict: Verdict,
+    verdict: ConditionVerdict,
     (generation, now): (Option<i64>, &str),
 ) {
     let mut condition = Condition {
@@ -139,7 +139,7 @@ fn put(
         observed_generation: generation,
         last_transition_time: now.to_owned(),
         reason: verdict.reason,
-        message: shortened(verdict.message),
+        message: truncate(verdict.message),
     };
     match conditions.iter_mut().find(|it| it.kind == kind) {
         Some(previous) => {
@@ -154,57 +154,59 @@ fn put(
     }
 }
 
-fn reachable(outcome: Outcome<'_>) -> Verdict {
-    outcome.unreached.map_or_else(
-        || yes(Reason::Connected),
-        |unreached| no(unreached.into(), chain(unreached)),
+fn reachable(outcome: Outcome<'_>) -> ConditionVerdict {
+    outcome.connection_error.map_or_else(
+        || condition_true(Reason::Connected),
+        |connection_error| condition_false(connection_error.into(), error_chain(connection_error)),
     )
 }
 
-fn identity_verified(outcome: Outcome<'_>) -> Verdict {
-    let (None, Some(plan)) = (outcome.unreached, outcome.plan) else {
+fn identity_verified(outcome: Outcome<'_>) -> ConditionVerdict {
+    let (None, Some(plan)) = (outcome.connection_error, outcome.plan) else {
         return unreachable();
     };
     match &plan.blocked {
-        Some(Blocked::Identity(refusal)) => no(refusal.into(), chain(refusal)),
-        Some(_) | None => yes(Reason::Verified),
+        Some(Blocked::Identity(error)) => condition_false(error.into(), error_chain(error)),
+        Some(_) | None => condition_true(Reason::Verified),
     }
 }
 
-fn unreachable() -> Verdict {
-    unknown(Reason::Unreachable, "the runtime is not reachable")
+fn unreachable() -> ConditionVerdict {
+    condition_unknown(Reason::Unreachable, "the runtime is not reachable")
 }
 
 /// `None` if the lane was not reconciled: the previous condition remains.
-fn installed(outcome: Outcome<'_>) -> Option<Verdict> {
-    let plan = match before_all(outcome, Lane::Webhook) {
+fn installed(outcome: Outcome<'_>) -> Option<ConditionVerdict> {
+    let plan = match common_verdict(outcome, Lane::Webhook) {
         Ok(plan) => plan?,
         Err(verdict) => return Some(verdict),
     };
-    let Installed {
-        rollout, complete, ..
+    let InstallationStatus {
+        deployment,
+        complete,
+        ..
     } = &plan.installation;
-    if let Some(stuck) = &plan.installation.stuck {
+    if let Some(target) = &plan.installation.immutable_conflict {
         let text = format!(
             "{} {}: an immutable field differs",
-            stuck.kind(),
-            stuck.name()
+            target.kind(),
+            target.name()
         );
-        return Some(no(Reason::ImmutableField, text));
+        return Some(condition_false(Reason::ImmutableField, text));
     }
-    let done = *complete == Some(true) && *rollout == DeploymentStatus::Available;
+    let done = *complete == Some(true) && *deployment == DeploymentStatus::Available;
     if let Some(failure) = outcome.failures.webhook {
-        return Some(failed(failure));
+        return Some(condition_failed(failure));
     }
-    match (rollout, outcome.deferral(Lane::Webhook)) {
-        _ if done => Some(yes(Reason::Installed)),
+    match (deployment, outcome.deferral(Lane::Webhook)) {
+        _ if done => Some(condition_true(Reason::Installed)),
         (DeploymentStatus::Available, _) if complete.is_none() => None,
-        (_, Some(deferral)) => Some(deferred(deferral)),
-        (DeploymentStatus::Failed, _) => Some(no(
+        (_, Some(deferral)) => Some(condition_deferred(deferral)),
+        (DeploymentStatus::Failed, _) => Some(condition_false(
             Reason::ProgressDeadlineExceeded,
             "the Deployment exceeded its progress deadline".to_owned(),
         )),
-        _ => Some(no(
+        _ => Some(condition_false(
             Reason::Installing,
             format!(
                 "{} of {} replicas are ready",
@@ -215,63 +217,67 @@ fn installed(outcome: Outcome<'_>) -> Option<Verdict> {
 }
 
 /// `None` if the lane was not reconciled: the previous condition remains.
-fn synchronized(outcome: Outcome<'_>) -> Option<Verdict> {
-    let plan = match before_all(outcome, Lane::Configuration) {
+fn synchronized(outcome: Outcome<'_>) -> Option<ConditionVerdict> {
+    let plan = match common_verdict(outcome, Lane::Configuration) {
         Ok(plan) => plan?,
         Err(verdict) => return Some(verdict),
     };
     if let Some(failure) = outcome.failures.configuration {
-        return Some(failed(failure));
+        return Some(condition_failed(failure));
     }
     let verdict = match (
         outcome.deferral(Lane::Configuration),
-        plan.held.iter().min_by_key(|it| it.rank()),
+        plan.deferred.iter().min_by_key(|it| it.rank()),
     ) {
-        (Some(deferral), _) if plan.writes_content => deferred(deferral),
-        (_, Some(held)) => no(held.into(), all(&plan.held)),
-        _ => yes(Reason::Synchronized),
+        (Some(deferral), _) if plan.writes_configuration => condition_deferred(deferral),
+        (_, Some(deferred)) => condition_false(deferred.into(), messages(&plan.deferred)),
+        _ => condition_true(Reason::Synchronized),
     };
     Some(verdict)
 }
 
-/// The messages of all causes; the reason of the condition is that of the first.
-fn all(held: &[Held]) -> String {
-    let mut sorted: Vec<&Held> = held.iter().collect();
+/// The messages of all causes, in the order of their rank; the first determines the reason.
+fn messages(deferred: &[SyncDeferred]) -> String {
+    let mut sorted: Vec<&SyncDeferred> = deferred.iter().collect();
     sorted.sort_by_key(|it| it.rank());
-    let texts: Vec<String> = sorted.into_iter().map(|it| chain(it)).collect();
+    let texts: Vec<String> = sorted.into_iter().map(|it| error_chain(it)).collect();
     texts.join("; ")
 }
 
-/// The plan, or the condition that follows without it: unreachable, blocked, or being deleted. `None` if the lane was not
-/// reconciled.
-fn before_all(outcome: Outcome<'_>, lane: Lane) -> Result<Option<&Plan>, Verdict> {
-    let (None, Some(plan)) = (outcome.unreached, outcome.plan) else {
+/// The plan of a lane that can be reported, or the condition of a runtime that is unreachable, blocked or being
+/// deleted. `None` if the lane was not reconciled.
+fn common_verdict(outcome: Outcome<'_>, lane: Lane) -> Result<Option<&Plan>, ConditionVerdict> {
+    let (None, Some(plan)) = (outcome.connection_error, outcome.plan) else {
         return Err(unreachable());
     };
     let is_due = *outcome.lanes.get(lane) != LaneOutcome::NotReconciled;
     let of_lane = plan.lanes.get(lane).blocked.as_ref().filter(|_| is_due);
     match plan.blocked.as_ref().or(of_lane) {
-        Some(Blocked::Identity(refusal)) => {
+        Some(Blocked::Identity(error)) => {
             let message = "the identity of the cluster is not verified";
-            return Err(unknown(refusal.into(), message));
+            return Err(condition_unknown(error.into(), message));
         }
-        Some(blocked) => return Err(no(blocked.into(), chain(blocked))),
+        Some(blocked) => return Err(condition_false(blocked.into(), error_chain(blocked))),
         None => {}
     }
-    match outcome.purpose {
+    match outcome.goal {
         Goal::Sync => Ok(is_due.then_some(plan)),
-        _ if outcome.failures.get(lane).is_some() => {
-            Err(outcome.failures.get(lane).map_or_else(unreachable, failed))
-        }
-        purpose => Err(departure(purpose, plan)
-            .map_or_else(unreachable, |(reason, text)| no(reason, text.to_owned()))),
+        _ if outcome.failures.get(lane).is_some() => Err(outcome
+            .failures
+            .get(lane)
+            .map_or_else(unreachable, condition_failed)),
+        goal => Err(
+            deletion_reason(goal, plan).map_or_else(unreachable, |(reason, text)| {
+                condition_false(reason, text.to_owned())
+            }),
+        ),
     }
 }
 
-/// The reason and message of a runtime whose resource is being deleted; `None` if it is not.
+/// Reason and message for a runtime whose resource is being deleted; `None` for [`Goal::Sync`].
 #[must_use]
-pub fn departure(purpose: Goal, plan: &Plan) -> Option<(Reason, &'static str)> {
-    match purpose {
+pub fn deletion_reason(goal: Goal, plan: &Plan) -> Option<(Reason, &'static str)> {
+    match goal {
         Goal::Sync => None,
         Goal::Delete if plan.unfinished => Some((
             Reason::Uninstalling,
@@ -288,7 +294,7 @@ pub fn departure(purpose: Goal, plan: &Plan) -> Option<(Reason, &'static str)> {
     }
 }
 
-fn ready(conditions: &[Condition]) -> Verdict {
+fn ready(conditions: &[Condition]) -> ConditionVerdict {
     let others = [
         REACHABLE,
         IDENTITY_VERIFIED,
@@ -305,10 +311,10 @@ fn ready(conditions: &[Condition]) -> Verdict {
                 .find(|kind| find(kind).is_none_or(|it| it.status != ConditionStatus::True))
         });
     match worst {
-        None => yes(Reason::Ready),
+        None => condition_true(Reason::Ready),
         Some(kind) => find(kind).map_or_else(
-            || unknown(Reason::Pending, &format!("{kind}: not observed yet")),
-            |it| Verdict {
+            || condition_unknown(Reason::Pending, &format!("{kind}: not observed yet")),
+            |it| ConditionVerdict {
                 status: it.status,
                 reason: it.reason.clone(),
                 message: format!("{kind}: {}", it.message),
@@ -317,53 +323,53 @@ fn ready(conditions: &[Condition]) -> Verdict {
     }
 }
 
-/// The condition of what is not written because of a pause or the order of a rollout.
-fn deferred(deferral: Deferral) -> Verdict {
+/// The condition of a lane that is paused or waits for the rollout.
+fn condition_deferred(deferral: Deferral) -> ConditionVerdict {
     let message = match deferral {
         Deferral::Paused => "spec.paused is true",
         Deferral::Rollout => {
             "an earlier step is not complete, or the rollout is paused or over its failure limit"
         }
     };
-    no(deferral.into(), message.to_owned())
+    condition_false(deferral.into(), message.to_owned())
 }
 
-fn unknown(reason: Reason, message: &str) -> Verdict {
-    Verdict {
+fn condition_unknown(reason: Reason, message: &str) -> ConditionVerdict {
+    ConditionVerdict {
         status: ConditionStatus::Unknown,
         reason: reason.name().to_owned(),
         message: message.to_owned(),
     }
 }
 
-fn yes(reason: Reason) -> Verdict {
-    Verdict {
+fn condition_true(reason: Reason) -> ConditionVerdict {
+    ConditionVerdict {
         status: ConditionStatus::True,
         reason: reason.name().to_owned(),
         message: String::new(),
     }
 }
 
-fn no(reason: Reason, message: String) -> Verdict {
-    Verdict {
+fn condition_false(reason: Reason, message: String) -> ConditionVerdict {
+    ConditionVerdict {
         status: ConditionStatus::False,
         reason: reason.name().to_owned(),
         message,
     }
 }
 
-fn failed(failure: &Failure) -> Verdict {
+fn condition_failed(failure: &Failure) -> ConditionVerdict {
     let target = &failure.target;
-    no(
+    condition_false(
         Reason::ApplyFailed,
         format!("{} {}: {}", target.kind(), target.name(), failure.message),
     )
 }
 
-/// The message within the API's bound; the text of another system may be longer.
-fn shortened(mut message: String) -> String {
-    if message.len() > MESSAGE {
-        let end = (0..=MESSAGE - ELLIPSIS.len())
+/// Truncates a message to the maximum length in the API, since texts of other systems may be longer.
+fn truncate(mut message: String) -> String {
+    if message.len() > MAX_MESSAGE {
+        let end = (0..=MAX_MESSAGE - ELLIPSIS.len())
             .rev()
             .find(|at| message.is_char_boundary(*at))
             .unwrap_or_default();
@@ -373,5 +379,5 @@ fn shortened(mut message: String) -> String {
     message
 }
 
-const MESSAGE: usize = 1024;
+const MAX_MESSAGE: usize = 1024;
 const ELLIPSIS: &str = "…";

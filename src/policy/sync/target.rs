@@ -1,6 +1,6 @@
-//! Where an object lives in a runtime's API.
+//! Kind, namespace and name of an object on a runtime, and its path in the API.
 //!
-//! The kinds that the webhook's manifests may hold are a closed list: a path is known without asking the runtime.
+//! The supported kinds are a closed list, so that the path is known without API discovery.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::observed::text;
 
-/// A kind of objects.
+/// A kind of objects in the API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Resource {
     group: &'static str,
@@ -17,7 +17,7 @@ struct Resource {
     namespaced: bool,
 }
 
-/// One object of a runtime.
+/// A reference to an object on a runtime.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Target {
     resource: Resource,
@@ -26,27 +26,27 @@ pub struct Target {
     name: String,
 }
 
-/// An object that has no place.
+/// Why an object cannot be referenced.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
-    /// Not one of the kinds that we install.
-    #[error("objects of kind `{kind}` ({api_version}) are not known here")]
-    SourceKind {
+    /// The kind is not supported.
+    #[error("kind `{kind}` ({api_version}) is not supported")]
+    Kind {
         /// `apiVersion`, empty if there is none.
         api_version: String,
         /// `kind`, empty if there is none.
         kind: String,
     },
-    /// It has no name.
-    #[error("an object of kind `{0}` has no name")]
+    /// The object has no name.
+    #[error("{0} has no name")]
     Name(String),
 }
 
 impl Target {
-    /// The place of an object; a namespaced one that names no namespace goes to `default`, as in the public installer.
+    /// The reference to an object. Without a namespace, the namespace of a namespaced object is `default`.
     ///
     /// # Errors
-    /// [`TargetError`] if the kind is not known or there is no name.
+    /// [`TargetError`] if the kind is not supported or there is no name.
     pub fn of(object: &Value) -> Result<Self, TargetError> {
         let api_version = text(object, "/apiVersion").unwrap_or_default();
         let kind = text(object, "/kind").unwrap_or_default();
@@ -54,7 +54,7 @@ impl Target {
         let resource = RESOURCES
             .iter()
             .find(|it| it.group == group && it.kind == kind && !version.is_empty())
-            .ok_or_else(|| TargetError::SourceKind {
+            .ok_or_else(|| TargetError::Kind {
                 api_version: api_version.to_owned(),
                 kind: kind.to_owned(),
             })?;
@@ -72,8 +72,8 @@ impl Target {
         })
     }
 
-    /// The place of a line of the inventory (`apps/v1 Deployment kyma-system/name`); `None` if it is not one that [`line`]
-    /// writes, or leads to a Namespace, which is never the controller's.
+    /// Parses a line of the inventory (`apps/v1 Deployment kyma-system/name`); `None` if [`line`] would not write it, or it is
+    /// a Namespace, which the controller never owns.
     ///
     /// [`line`]: Self::line
     pub(super) fn of_line(line: &str) -> Option<Self> {
@@ -88,7 +88,7 @@ impl Target {
         (is_safe && kind != "Namespace" && target.line() == line).then_some(target)
     }
 
-    /// Its line in the inventory.
+    /// The line in the inventory.
     pub(super) fn line(&self) -> String {
         let (version, kind, name) = (self.api_version(), self.kind(), &self.name);
         match &self.namespace {
@@ -115,7 +115,7 @@ impl Target {
         Self::namespaced(CONFIG_MAP, namespace, name)
     }
 
-    /// A ClusterTrustBundle in a version that the runtime serves.
+    /// A ClusterTrustBundle in a served version.
     #[must_use]
     pub fn trust_bundle(version: &str, name: &str) -> Self {
         Self {
@@ -135,13 +135,13 @@ impl Target {
         }
     }
 
-    /// The path below the server's URL, beginning with `/api`.
+    /// The path of the object, which starts with `/api` or `/apis`.
     #[must_use]
     pub fn path(&self) -> String {
         format!("{}/{}", self.collection(), self.name)
     }
 
-    /// The path of the objects of its kind in its namespace.
+    /// The path of the collection: all objects of the kind in the namespace.
     #[must_use]
     pub fn collection(&self) -> String {
         let Resource { group, plural, .. } = self.resource;
@@ -172,7 +172,7 @@ impl Target {
         self.resource.kind
     }
 
-    /// The API group, empty for the core's, and the plural: what a review of access rights asks for.
+    /// The API group, empty for the core group, and the plural, for access reviews.
     #[must_use]
     pub fn resource(&self) -> (&'static str, &'static str) {
         (self.resource.group, self.resource.plural)
@@ -191,13 +191,13 @@ impl Target {
     }
 }
 
-/// Whether a part of a line can be a segment of a path without a change of its meaning.
+/// Whether a text is a valid path segment.
 fn is_segment(text: &str) -> bool {
     let is_plain = |it: u8| it.is_ascii_alphanumeric() || b"-._:".contains(&it);
     text.len() <= MAX_NAME && text.bytes().all(is_plain) && !matches!(text, "." | "..")
 }
 
-/// Characters of a name, by the rules of the API.
+/// Maximum length of a name in the API, in characters.
 const MAX_NAME: usize = 253;
 
 const fn resource(
@@ -226,7 +226,7 @@ const TRUST_BUNDLE: Resource = resource(
 const RBAC: &str = "rbac.authorization.k8s.io";
 const ADMISSION: &str = "admissionregistration.k8s.io";
 
-/// A kind is never taken out: an inventory of an earlier version may have objects of it.
+/// A kind is never removed from the list, since an inventory of an earlier version may contain it.
 const RESOURCES: [Resource; 18] = [
     SECRET,
     CONFIG_MAP,

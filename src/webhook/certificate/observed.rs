@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use component_base::files::{FileError, poll, read};
-use component_base::readiness::Condition;
+use component_base::readiness::ReadinessCheck;
 use component_base::telemetry::error_chain;
 use component_base::watch::watch_object;
 use futures::StreamExt as _;
@@ -149,7 +149,7 @@ pub(crate) fn callers_trust(
 }
 
 impl Certificates {
-    pub(super) async fn watch_secret(&self, condition: Condition) {
+    pub(super) async fn watch_secret(&self, condition: ReadinessCheck) {
         let api = Api::namespaced(self.client.clone(), &self.settings.namespace);
         watch_object(api, SECRET, condition)
             .map(|secret| secret.map(StoredCertificate::read))
@@ -185,7 +185,7 @@ impl Certificates {
         poll(INTERVAL, CancellationToken::new(), look).await;
     }
 
-    pub(super) async fn watch_entry(&self, condition: Condition) {
+    pub(super) async fn watch_entry(&self, condition: ReadinessCheck) {
         let api = Api::all(self.client.clone());
         watch_object(api, &self.settings.configuration, condition)
             .map(|found| found.and_then(|it| LiveEntry::read(it, ENTRY)))

@@ -7,7 +7,7 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use component_base::readiness::Condition;
+use component_base::readiness::ReadinessCheck;
 use component_base::telemetry::error_chain;
 use jiff::Timestamp;
 use serve::pair::CertificatePair;
@@ -65,7 +65,7 @@ pub(super) fn usable(
 /// Serves the certificate of the Secret or of the files.
 pub(crate) struct CertificateServer {
     pub(crate) tls: TlsHandle,
-    pub(crate) condition: Condition,
+    pub(crate) condition: ReadinessCheck,
     pub(crate) metrics: CertificateMetrics,
     pub(crate) settings: Arc<CertificateSettings>,
     pub(crate) active: Option<CertificatePair>,

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 
 use component_base::readiness::Readiness;
 use component_base::telemetry::error_chain;
-use component_base::watch::keep_watching;
+use component_base::watch::watch_with_backoff;
 use futures::StreamExt as _;
 use futures::stream::{self, BoxStream, FuturesUnordered};
 use k8s_openapi::api::core::v1::Pod;
@@ -212,8 +212,8 @@ impl Reconciler {
         K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
     {
         let api = Api::all(self.sync.client.clone());
-        let condition = Readiness::new(self.sync.watches.clone()).condition(name);
-        keep_watching(api, config.page_size(PAGE), condition).boxed()
+        let condition = Readiness::new(self.sync.watches.clone()).check(name);
+        watch_with_backoff(api, config.page_size(PAGE), condition).boxed()
     }
 
     fn count(&self) {

@@ -45,7 +45,7 @@ impl Process {
         );
         let certificates = CertificateServer {
             tls,
-            condition: Readiness::default().condition("certificate"),
+            condition: Readiness::default().check("certificate"),
             metrics: CertificateMetrics::default(),
             settings: Arc::new(settings()),
             active: None,

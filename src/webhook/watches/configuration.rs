@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use api::config::{Document, DocumentError};
 use api::names::CONFIG_KEY;
-use component_base::readiness::Condition;
+use component_base::readiness::ReadinessCheck;
 use component_base::telemetry::error_chain;
 use component_base::watch::watch_object;
 use futures::StreamExt as _;
@@ -41,7 +41,7 @@ enum InvalidConfiguration {
 
 pub(super) async fn watch(watches: &Watches) {
     let api = Api::namespaced(watches.client.clone(), &watches.namespace);
-    let synced = watches.readiness.condition("configuration-watch");
+    let synced = watches.readiness.check("configuration-watch");
     let mut maps = pin!(watch_object(api, &watches.config_map, synced));
     let mut loader = ConfigurationLoader::new(watches);
     while let Some(map) = maps.next().await {
@@ -52,13 +52,13 @@ pub(super) async fn watch(watches: &Watches) {
 /// Takes over each state of the ConfigMap.
 pub(super) struct ConfigurationLoader<'a> {
     watches: &'a Watches,
-    condition: Condition,
+    condition: ReadinessCheck,
     last_error: Option<String>,
 }
 
 impl<'a> ConfigurationLoader<'a> {
     pub(super) fn new(watches: &'a Watches) -> Self {
-        let condition = watches.readiness.condition("configuration");
+        let condition = watches.readiness.check("configuration");
         condition.not_ready("no configuration document observed yet");
         Self {
             watches,

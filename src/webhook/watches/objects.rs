@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use component_base::telemetry::error_chain;
-use component_base::watch::{keep_watching, watch_object};
+use component_base::watch::{watch_object, watch_with_backoff};
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::{Namespace as KubeNamespace, Secret};
 use kube::core::{ApiResource, DynamicObject, PartialObjectMeta};
@@ -31,8 +31,8 @@ const DISCOVERY_RETRY: Duration = Duration::from_secs(5);
 /// Watches the metadata of Namespaces.
 pub(super) async fn watch_namespaces(watches: &Watches) {
     let api: Api<PartialObjectMeta<KubeNamespace>> = Api::all(watches.client.clone());
-    let synced = watches.readiness.condition("namespace-watch");
-    let mut events = pin!(keep_watching(api, watcher::Config::default(), synced));
+    let synced = watches.readiness.check("namespace-watch");
+    let mut events = pin!(watch_with_backoff(api, watcher::Config::default(), synced));
     let snapshots = &watches.snapshots;
     let mut listed = HashMap::new();
     while let Some(event) = events.next().await {
@@ -62,7 +62,7 @@ pub(super) async fn watch_pull_secret(watches: &Watches) {
     loop {
         let name = pull_secret_name(watches);
         let api = Api::namespaced(watches.client.clone(), &watches.namespace);
-        let synced = watches.readiness.condition("pull-secret-watch");
+        let synced = watches.readiness.check("pull-secret-watch");
         let secrets = watch_object(api, &name, synced);
         let follow = secrets.for_each(async |it| set_pull_secret(&watches.snapshots, &name, it));
         tokio::select! {
@@ -112,7 +112,7 @@ pub(super) fn trust_bundle_name(watches: &Watches) -> Option<String> {
 
 /// Returns when the API server is to be asked again which version it serves.
 async fn watch_bundle(watches: &Watches, name: Option<&str>) {
-    let condition = watches.readiness.condition("trust-bundle-watch");
+    let condition = watches.readiness.check("trust-bundle-watch");
     let Some(name) = name else {
         condition.ready();
         return std::future::pending().await;

@@ -82,7 +82,7 @@ pub(super) fn direct(arguments: &ControllerArgs) -> DirectSettings {
         signals_per_second: arguments.signal.qps,
         resync: given.sync_period,
         deletion_grace: arguments.sources.deletion_grace_period,
-        passes: given.max_concurrent_reconciles.get(),
+        max_concurrent_reconciles: given.max_concurrent_reconciles.get(),
         rollouts: Lanes {
             configuration: rollout::Settings {
                 steps: given.configuration_rollout_steps.clone(),

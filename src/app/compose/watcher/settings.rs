@@ -6,7 +6,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use component_base::listen::everywhere;
+use component_base::listen::unspecified_address;
 use policy::change::Watcher;
 use watcher::certificates::CertificateOptions;
 use watcher::delivery::{KcpAddress, KcpAddressError};
@@ -77,8 +77,8 @@ impl Settings {
         let mut managers = managers(&kcp.managers)?;
         managers.extend(watchers.iter().map(|it| it.manager.clone()));
         Ok(Self {
-            webhook: everywhere(port("WEBHOOK_PORT", &arguments.webhook_port, 8443)),
-            metrics: everywhere(port("METRICS_PORT", &arguments.metrics_port, 2112)),
+            webhook: unspecified_address(port("WEBHOOK_PORT", &arguments.webhook_port, 8443)),
+            metrics: unspecified_address(port("METRICS_PORT", &arguments.metrics_port, 2112)),
             certificates,
             kcp_address: KcpAddress::parse(address).map_err(SettingsError::Address)?,
             contract: PathSegment::parse(contract).map_err(SettingsError::Contract)?,

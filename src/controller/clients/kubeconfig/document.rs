@@ -1,8 +1,8 @@
-//! The form of a kubeconfig, which is kube's type, and its reading within a budget.
+//! Parsing of a kubeconfig into kube's type, within limits.
 //!
-//! Invariant: anchors and aliases are rejected (no kubeconfig needs them, and they are how small YAML becomes large), and so
-//! are duplicate keys and a second document. kube's loader is not used: it would read files and run programs that the document
-//! names.
+//! Invariant: anchors and aliases are rejected, since a small document with them can become very large, and so are
+//! duplicate keys and a second document. kube's loader is not used, since it reads files and runs programs that the
+//! document names.
 
 use kube::config::{AuthInfo, Cluster, Kubeconfig};
 use serde_json::Value;
@@ -10,11 +10,11 @@ use serde_saphyr::{DuplicateKeyPolicy, MergeKeyPolicy, Options};
 
 use super::{Entry, KubeconfigError};
 
-/// Reads one document. Its length is bounded by the caller.
+/// Parses one document. The caller limits its length.
 pub(super) fn read(bytes: &[u8]) -> Result<Kubeconfig, KubeconfigError> {
-    // A tree first, as elsewhere: a YAML reader of its own for each of these types would be most of this module.
+    // Parsed as a JSON tree first: a YAML parser for each of these types would be most of this module's code.
     let tree: Value = serde_saphyr::from_slice_with_options(bytes, options())
-        // The reader's error quotes the document, so only the place is taken from it.
+        // The parser's error quotes the document, so only the position is used.
         .map_err(|error| KubeconfigError::Unreadable {
             line: error.location().map_or(0, |it| it.line()),
         })?;
@@ -47,7 +47,7 @@ pub(super) fn current(document: Kubeconfig) -> Result<(Cluster, AuthInfo), Kubec
     Ok((cluster, user))
 }
 
-/// The one entry of that name: with two, which one counts would depend on the reader.
+/// The only entry of a name: with two entries, the result would depend on the parser.
 fn only<T>(entry: Entry, mut found: impl Iterator<Item = Option<T>>) -> Result<T, KubeconfigError> {
     let first = found.next().flatten();
     if found.next().is_some() {
@@ -56,7 +56,7 @@ fn only<T>(entry: Entry, mut found: impl Iterator<Item = Option<T>>) -> Result<T
     first.ok_or(KubeconfigError::Missing(entry))
 }
 
-/// Far above any real kubeconfig (some fifty nodes a context, five levels), far below what costs anything.
+/// Limits far above any real kubeconfig (about fifty nodes per context, five levels), and low enough to be cheap.
 fn options() -> Options {
     serde_saphyr::options! {
         budget: serde_saphyr::budget! {

@@ -1,7 +1,7 @@
-//! Tokens, certificates and keys out of their encodings.
+//! Tokens, certificates and keys of a kubeconfig.
 //!
-//! Invariant: what comes out can be used as it is by a TLS library or in a header; what goes wrong names the field,
-//! never its content. Deliberately absent: signatures and dates.
+//! Invariant: a result is valid for a TLS library or a header; an error names the field, never its content. Not in
+//! here: checks of signatures and dates.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -12,14 +12,14 @@ use zeroize::Zeroizing;
 
 use super::KubeconfigError;
 
-/// More than any authority in rotation has, and little enough to try each in a handshake.
+/// More than a CA rotation needs, and few enough to try each of them in a handshake.
 const MAX_CERTIFICATES: usize = 32;
 
-/// API servers read a megabyte of headers at most; service account tokens have one or two kilobytes.
+/// API servers accept one megabyte of headers; service account tokens have one or two kilobytes.
 const MAX_TOKEN: usize = 16 << 10;
 
-/// The certificates that may issue, out of `certificate-authority-data`. A leaf among them is left out: as an anchor
-/// it would let the holder of its key issue more.
+/// The CA certificates of `certificate-authority-data`. Leaf certificates are skipped: as an anchor, a leaf would allow
+/// the owner of its key to issue certificates.
 pub(super) fn authority(
     data: Option<&str>,
 ) -> Result<Vec<CertificateDer<'static>>, KubeconfigError> {
@@ -38,7 +38,7 @@ pub(super) fn authority(
     Ok(anchors)
 }
 
-/// A token that a header can carry; blanks around it are the file's, not the token's.
+/// A token that is valid in a header. White space around it is removed.
 pub(super) fn token(text: &str) -> Result<Zeroizing<String>, KubeconfigError> {
     let token = text.trim_ascii();
     let visible = !token.is_empty() && token.bytes().all(|it| it.is_ascii_graphic());
@@ -48,7 +48,7 @@ pub(super) fn token(text: &str) -> Result<Zeroizing<String>, KubeconfigError> {
     Ok(token.to_owned().into())
 }
 
-/// `client-certificate-data`.
+/// The certificates of `client-certificate-data`.
 pub(super) fn client_chain(
     data: Option<&str>,
 ) -> Result<Vec<CertificateDer<'static>>, KubeconfigError> {
@@ -61,7 +61,7 @@ pub(super) fn client_chain(
     Ok(chain)
 }
 
-/// `client-key-data`.
+/// The key of `client-key-data`.
 pub(super) fn client_key(
     data: Option<&str>,
 ) -> Result<Zeroizing<PrivateKeyDer<'static>>, KubeconfigError> {
@@ -71,7 +71,7 @@ pub(super) fn client_key(
         .ok_or(KubeconfigError::ClientKey)
 }
 
-/// At least one certificate; other PEM sections are skipped, as every reader does.
+/// The certificates, at least one; other PEM sections are skipped, as in other parsers.
 fn certificates(data: &str) -> Option<Vec<CertificateDer<'static>>> {
     let pem = decode(data)?;
     let found: Vec<_> = CertificateDer::pem_slice_iter(&pem)
@@ -81,8 +81,8 @@ fn certificates(data: &str) -> Option<Vec<CertificateDer<'static>>> {
     (!found.is_empty() && found.len() <= MAX_CERTIFICATES).then_some(found)
 }
 
-/// Whether others can hang on this certificate: it says so, is older than that statement, or vouches for itself
-/// (then it can only stand for itself). `None`: it is no X.509 certificate.
+/// Whether a certificate may be a trust anchor: it is a CA, or of a version before 3, or self-signed. `None` if it is
+/// not an X.509 certificate.
 fn may_issue(der: &CertificateDer<'_>) -> Option<bool> {
     let (rest, certificate) = X509Certificate::from_der(der).ok()?;
     if !rest.is_empty() {
@@ -96,9 +96,9 @@ fn may_issue(der: &CertificateDer<'_>) -> Option<bool> {
     Some(says_so || itself)
 }
 
-/// Go ignores line breaks in base64; blanks come from folded YAML.
+/// Decodes base64. Go ignores line breaks in it; spaces come from folded YAML.
 fn decode(data: &str) -> Option<Zeroizing<Vec<u8>>> {
-    // With capacity for all of it: growing would leave copies behind.
+    // The capacity is reserved, since growing would leave copies in memory.
     let mut joined = Zeroizing::new(Vec::with_capacity(data.len()));
     joined.extend(data.bytes().filter(|it| !it.is_ascii_whitespace()));
     STANDARD.decode(&*joined).ok().map(Zeroizing::new)

@@ -1,8 +1,7 @@
 //! The address of an API server, from the URL in a kubeconfig.
 //!
-//! Invariant: https, a DNS name or an IP address, a port, and a path that can be put before any API path as it is.
-//! Deliberately absent: user information, query and fragment (refused: no API server's address has them), and any
-//! opinion on where the address leads.
+//! Invariant: https, a DNS name or an IP address, a port, and a path that can precede any API path. User information,
+//! query and fragment are rejected, since no API server has them. Not in here: which addresses are allowed.
 
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -10,7 +9,7 @@ use std::str::FromStr;
 
 use rustls::pki_types::ServerName;
 
-/// Where an API server listens.
+/// The address of an API server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Server {
     host: String,
@@ -18,22 +17,22 @@ pub struct Server {
     prefix: String,
 }
 
-/// Why a URL is no address of an API server.
+/// Why a URL is not the address of an API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ServerFault {
-    /// There is none.
+pub enum ServerUrlError {
+    /// The URL is missing.
     #[error("URL is missing")]
     Absent,
-    /// Another scheme, or none.
+    /// The scheme is missing or not https.
     #[error("expected an https URL")]
     NotHttps,
-    /// The host is neither a DNS name nor an IP address, or user information stands before it.
+    /// The host is neither a DNS name nor an IP address, or follows user information.
     #[error("host of the URL: not a valid DNS name or IP address")]
     Host,
-    /// The port is no number from 1 to 65535.
+    /// The port is not a number from 1 to 65535.
     #[error("port of the URL: not a valid port")]
     Port,
-    /// The path has a query, a fragment or characters that no path has.
+    /// The path has a query, a fragment or invalid characters.
     #[error("path of the URL: not a plain path")]
     Path,
 }
@@ -45,20 +44,20 @@ impl Server {
         &self.host
     }
 
-    /// 443 unless the URL says otherwise.
+    /// The port, 443 by default.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// What stands before every API path: empty, or begins with a slash and ends without one.
+    /// The path before every API path: empty, or with a slash at the start and none at the end.
     #[must_use]
     pub fn prefix(&self) -> &str {
         &self.prefix
     }
 }
 
-/// `host:port` as it stands in a URL or a `Host` header: IPv6 in brackets, the default port left out.
+/// `host:port` as in a URL or a `Host` header: IPv6 in brackets, without the default port.
 impl fmt::Display for Server {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.host.contains(':') {
@@ -74,21 +73,21 @@ impl fmt::Display for Server {
 }
 
 impl FromStr for Server {
-    type Err = ServerFault;
+    type Err = ServerUrlError;
 
-    fn from_str(url: &str) -> Result<Self, ServerFault> {
+    fn from_str(url: &str) -> Result<Self, ServerUrlError> {
         if url.is_empty() {
-            return Err(ServerFault::Absent);
+            return Err(ServerUrlError::Absent);
         }
-        let (scheme, rest) = url.split_once("://").ok_or(ServerFault::NotHttps)?;
+        let (scheme, rest) = url.split_once("://").ok_or(ServerUrlError::NotHttps)?;
         if !scheme.eq_ignore_ascii_case("https") {
-            return Err(ServerFault::NotHttps);
+            return Err(ServerUrlError::NotHttps);
         }
         let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
         let (host, port) = split_port(authority)?;
         let prefix = path.trim_end_matches('/');
         if !prefix.bytes().all(is_path) {
-            return Err(ServerFault::Path);
+            return Err(ServerUrlError::Path);
         }
         Ok(Self {
             host: host.to_ascii_lowercase(),
@@ -98,30 +97,30 @@ impl FromStr for Server {
     }
 }
 
-fn split_port(authority: &str) -> Result<(&str, u16), ServerFault> {
+fn split_port(authority: &str) -> Result<(&str, u16), ServerUrlError> {
     let (host, port) = if let Some(rest) = authority.strip_prefix('[') {
-        let (host, port) = rest.split_once(']').ok_or(ServerFault::Host)?;
-        host.parse::<Ipv6Addr>().map_err(|_| ServerFault::Host)?;
+        let (host, port) = rest.split_once(']').ok_or(ServerUrlError::Host)?;
+        host.parse::<Ipv6Addr>().map_err(|_| ServerUrlError::Host)?;
         (host, port)
     } else {
         let (host, port) = authority.split_at(authority.find(':').unwrap_or(authority.len()));
-        ServerName::try_from(host).map_err(|_| ServerFault::Host)?;
+        ServerName::try_from(host).map_err(|_| ServerUrlError::Host)?;
         (host, port)
     };
     match port.strip_prefix(':') {
         None if port.is_empty() => Ok((host, HTTPS)),
-        None => Err(ServerFault::Host),
+        None => Err(ServerUrlError::Host),
         Some(digits) => Ok((host, parse_port(digits)?)),
     }
 }
 
-/// `u16`'s own parser would take a sign.
-fn parse_port(digits: &str) -> Result<u16, ServerFault> {
+/// Parses a port. The parser of `u16` would accept a sign.
+fn parse_port(digits: &str) -> Result<u16, ServerUrlError> {
     if !digits.bytes().all(|it| it.is_ascii_digit()) {
-        return Err(ServerFault::Port);
+        return Err(ServerUrlError::Port);
     }
     match digits.parse() {
-        Ok(0) | Err(_) => Err(ServerFault::Port),
+        Ok(0) | Err(_) => Err(ServerUrlError::Port),
         Ok(port) => Ok(port),
     }
 }

@@ -166,7 +166,7 @@ fn accepted(#[case] bend: fn(&mut Value)) {
 #[case::impersonated_uid(|it: &mut Value| user(it, "as-uid", json!("0")), KubeconfigError::Refused(Feature::Impersonation))]
 #[case::impersonated_groups(|it: &mut Value| user(it, "as-groups", json!(["system:masters"])), KubeconfigError::Refused(Feature::Impersonation))]
 #[case::impersonated_extra(|it: &mut Value| user(it, "as-user-extra", json!({"a": ["b"]})), KubeconfigError::Refused(Feature::Impersonation))]
-#[case::no_server(|it: &mut Value| cluster(it, "server", Value::Null), KubeconfigError::Server(ServerFault::Absent))]
+#[case::no_server(|it: &mut Value| cluster(it, "server", Value::Null), KubeconfigError::Server(ServerUrlError::Absent))]
 #[case::a_name_that_is_none(|it: &mut Value| cluster(it, "tls-server-name", json!("a b")), KubeconfigError::ServerName)]
 #[case::no_authority(|it: &mut Value| cluster(it, "certificate-authority-data", Value::Null), KubeconfigError::NoAuthority)]
 #[case::authority_not_base64(|it: &mut Value| cluster(it, "certificate-authority-data", json!("%%%")), KubeconfigError::Authority)]
@@ -211,30 +211,30 @@ fn servers_accepted(#[case] url: &str, #[case] shown: &str, #[case] prefix: &str
 }
 
 #[rstest]
-#[case::http("http://api.example", ServerFault::NotHttps)]
-#[case::no_scheme("api.example:6443", ServerFault::NotHttps)]
-#[case::file("file:///etc/passwd", ServerFault::NotHttps)]
-#[case::blank_before(" https://api.example", ServerFault::NotHttps)]
-#[case::no_host("https://", ServerFault::Host)]
-#[case::only_a_port("https://:6443", ServerFault::Host)]
-#[case::user_information("https://admin@api.example", ServerFault::Host)]
-#[case::backslash("https://api.example\\@evil.example", ServerFault::Host)]
-#[case::query_at_once("https://api.example?x", ServerFault::Host)]
-#[case::line_break("https://api.example\r\nHost: x", ServerFault::Host)]
-#[case::zone("https://[fe80::1%25eth0]", ServerFault::Host)]
-#[case::bracket_open("https://[::1", ServerFault::Host)]
-#[case::bracket_then_text("https://[::1]x", ServerFault::Host)]
-#[case::bare_address_6("https://2001:db8::7", ServerFault::Host)]
-#[case::address_as_one_number("https://2130706433", ServerFault::Host)]
-#[case::port_zero("https://api.example:0", ServerFault::Port)]
-#[case::port_too_large("https://api.example:65536", ServerFault::Port)]
-#[case::port_signed("https://api.example:+443", ServerFault::Port)]
-#[case::port_empty("https://api.example:", ServerFault::Port)]
-#[case::port_and_password("https://admin:secret@api.example", ServerFault::Port)]
-#[case::query("https://api.example/a?x=1", ServerFault::Path)]
-#[case::fragment("https://api.example/a#x", ServerFault::Path)]
-#[case::blank("https://api.example/a b", ServerFault::Path)]
-fn servers_refused(#[case] url: &str, #[case] expected: ServerFault) {
+#[case::http("http://api.example", ServerUrlError::NotHttps)]
+#[case::no_scheme("api.example:6443", ServerUrlError::NotHttps)]
+#[case::file("file:///etc/passwd", ServerUrlError::NotHttps)]
+#[case::blank_before(" https://api.example", ServerUrlError::NotHttps)]
+#[case::no_host("https://", ServerUrlError::Host)]
+#[case::only_a_port("https://:6443", ServerUrlError::Host)]
+#[case::user_information("https://admin@api.example", ServerUrlError::Host)]
+#[case::backslash("https://api.example\\@evil.example", ServerUrlError::Host)]
+#[case::query_at_once("https://api.example?x", ServerUrlError::Host)]
+#[case::line_break("https://api.example\r\nHost: x", ServerUrlError::Host)]
+#[case::zone("https://[fe80::1%25eth0]", ServerUrlError::Host)]
+#[case::bracket_open("https://[::1", ServerUrlError::Host)]
+#[case::bracket_then_text("https://[::1]x", ServerUrlError::Host)]
+#[case::bare_address_6("https://2001:db8::7", ServerUrlError::Host)]
+#[case::address_as_one_number("https://2130706433", ServerUrlError::Host)]
+#[case::port_zero("https://api.example:0", ServerUrlError::Port)]
+#[case::port_too_large("https://api.example:65536", ServerUrlError::Port)]
+#[case::port_signed("https://api.example:+443", ServerUrlError::Port)]
+#[case::port_empty("https://api.example:", ServerUrlError::Port)]
+#[case::port_and_password("https://admin:secret@api.example", ServerUrlError::Port)]
+#[case::query("https://api.example/a?x=1", ServerUrlError::Path)]
+#[case::fragment("https://api.example/a#x", ServerUrlError::Path)]
+#[case::blank("https://api.example/a b", ServerUrlError::Path)]
+fn servers_refused(#[case] url: &str, #[case] expected: ServerUrlError) {
     assert_eq!(
         with_server(url).unwrap_err(),
         KubeconfigError::Server(expected)
@@ -318,7 +318,7 @@ fn too_large() {
 
 #[test]
 fn errors_say_each_thing_once() {
-    let error = KubeconfigError::Server(ServerFault::NotHttps);
+    let error = KubeconfigError::Server(ServerUrlError::NotHttps);
     let inner = error.source().unwrap().to_string();
     assert_eq!(inner, "expected an https URL");
     assert!(!error.to_string().contains(&inner));

@@ -6,8 +6,9 @@ use serde_json::{Value, json};
 use super::*;
 use crate::clients::decode::{check, read};
 
-const INSTALLERS: Owners =
-    Owners::With(|it| (it.name, it.operation, it.subresource) == ("installer", "Update", "scale"));
+const INSTALLERS: ManagedFields = ManagedFields::IfOwnedBy(|it| {
+    (it.name, it.operation, it.subresource) == ("installer", "Update", "scale")
+});
 
 fn object(manager: &str) -> Value {
     json!({
@@ -35,14 +36,14 @@ fn list(items: &[Value]) -> Value {
     json!({"kind": "List", "metadata": {"resourceVersion": "1"}, "items": items})
 }
 
-fn read_text(value: &Value, owners: Owners) -> Value {
+fn read_text(value: &Value, owners: ManagedFields) -> Value {
     read(value.to_string().as_bytes(), owners).unwrap()
 }
 
 #[test]
 fn fields_of_owners_are_left_out_and_nothing_else() {
     let (whole, slim) = (object("us"), without(object("us")));
-    assert_eq!(read_text(&whole, Owners::Whole), whole);
+    assert_eq!(read_text(&whole, ManagedFields::All), whole);
     assert_eq!(read_text(&whole, INSTALLERS), slim);
     let (whole, slim) = (list(&[whole]), list(&[slim]));
     assert_eq!(read_text(&whole, INSTALLERS), slim);
@@ -70,7 +71,10 @@ fn what_has_another_shape_is_read_as_it_is(#[case] strange: Value) {
 #[case::broken(r#"{"metadata": {"managedFields": ["#)]
 #[case::more(r#"{"a": 1} {"b": 2}"#)]
 fn what_is_not_json_is_refused(#[case] text: &str) {
-    for owners in [Owners::Whole, Owners::With(|it| it.name == "us")] {
+    for owners in [
+        ManagedFields::All,
+        ManagedFields::IfOwnedBy(|it| it.name == "us"),
+    ] {
         let refused = read(text.as_bytes(), owners);
         assert!(matches!(refused, Err(CallError::NotJson)), "{refused:?}");
     }

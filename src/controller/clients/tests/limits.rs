@@ -16,19 +16,19 @@ async fn slow_holders_release_permits_until_the_second_set_is_used_up() {
     let limiter = Arc::new(RequestLimiter::new(2, SLOW_AFTER, waiting.clone()));
     let mut stalled = Vec::new();
     for _ in 0..4 {
-        let permit = limiter.enter().await;
+        let permit = limiter.acquire().await;
         let limiter = limiter.clone();
         stalled.push(tokio::spawn(async move {
-            limiter.hold(permit, pending::<()>()).await;
+            limiter.run(permit, pending::<()>()).await;
         }));
     }
-    assert!(limiter.enter().now_or_never().is_none());
+    assert!(limiter.acquire().now_or_never().is_none());
     // Two hold a permit of the second set, two keep theirs.
     tokio::time::sleep(SLOW_AFTER * 10).await;
-    assert!(limiter.enter().now_or_never().is_none());
+    assert!(limiter.acquire().now_or_never().is_none());
     let asking = tokio::spawn({
         let limiter = Arc::clone(&limiter);
-        async move { limiter.enter().await }
+        async move { limiter.acquire().await }
     });
     tokio::task::yield_now().await;
     assert_eq!(waiting.get(), 1, "those that gave up do not wait");
@@ -41,15 +41,15 @@ async fn slow_holders_release_permits_until_the_second_set_is_used_up() {
 async fn permits_are_given_in_the_order_of_asking() {
     let limiter = Arc::new(RequestLimiter::new(1, SLOW_AFTER, Gauge::default()));
     let (served, mut order) = tokio::sync::mpsc::unbounded_channel();
-    let first = limiter.enter().await;
+    let first = limiter.acquire().await;
     for index in 0..20 {
         let limiter = limiter.clone();
         let served = served.clone();
         tokio::spawn(async move {
-            let permit = limiter.enter().await;
+            let permit = limiter.acquire().await;
             served.send(index).unwrap();
             limiter
-                .hold(permit, tokio::time::sleep(SLOW_AFTER / 10))
+                .run(permit, tokio::time::sleep(SLOW_AFTER / 10))
                 .await;
         });
         tokio::task::yield_now().await;

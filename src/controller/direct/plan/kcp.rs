@@ -1,6 +1,6 @@
-//! What decides about a plan on KCP, read once.
+//! Reads the input of a plan from KCP once.
 //!
-//! Objects are listed by name or label, and not read one by one, where the Roles of the controller allow lists only.
+//! Objects are listed by name or label where the Roles of the controller allow only lists.
 
 use api::bootstrapper::{DeletionPolicy, RuntimeBootstrapper, RuntimeBootstrapperSpec};
 use api::kcp::RUNTIME_ID;
@@ -9,11 +9,11 @@ use jiff::Timestamp;
 use kube::api::ListParams;
 use kube::core::{Selector, SelectorExt as _};
 use kube::{Api, Client, ResourceExt as _};
-use policy::sync::known::{Grace, SourceHistory};
+use policy::sync::history::{Grace, SourceHistory};
 use policy::sync::sources::Sources;
-use policy::sync::status::{Goal, Unreached};
+use policy::sync::status::{ConnectionError, Goal};
 
-use super::super::lifecycle::{is_held, is_made_by_us};
+use super::super::lifecycle::{has_finalizer, is_managed};
 use super::super::reconcile::goal as goal_of;
 use super::super::{DIRECT_STATE, DirectSettings};
 use super::PlanError;
@@ -24,13 +24,13 @@ use crate::state::{SIGNAL_STATE, StateStore, load};
 /// Objects in one page of a list.
 const PAGE: u32 = 500;
 
-/// See the module.
+/// Reads objects of KCP.
 pub(super) struct Kcp<'a> {
     pub(super) client: &'a Client,
     pub(super) settings: &'a DirectSettings,
 }
 
-/// A Runtime and the `RuntimeBootstrapper` of its name, as far as they exist.
+/// A Runtime and the `RuntimeBootstrapper` of its name; `None` if it does not exist.
 pub(super) struct Found {
     runtime: Option<RuntimeView>,
     resource: Option<RuntimeBootstrapper>,
@@ -46,12 +46,12 @@ pub(super) enum Adoption {
 
 impl Found {
     pub(super) fn adoption(&self, adopt: &Selector, name: &str) -> Adoption {
-        let asks = self.runtime.as_ref().is_some_and(|it| {
+        let is_direct = self.runtime.as_ref().is_some_and(|it| {
             let labels = it.labels();
-            !it.leaves() && adopt.matches(labels)
+            !it.is_terminating() && adopt.matches(labels)
         });
         let Some(resource) = &self.resource else {
-            if !asks {
+            if !is_direct {
                 return Adoption::Unmanaged(
                     "no RuntimeBootstrapper exists, and the Runtime does not match --direct-selector",
                 );
@@ -65,12 +65,12 @@ impl Found {
             return Adoption::Managed(resource, Goal::Sync, vec![write]);
         };
         let is_deleted = resource.metadata.deletion_timestamp.is_some();
-        if is_deleted && !is_held(resource) {
+        if is_deleted && !has_finalizer(resource) {
             return Adoption::Unmanaged(
                 "the RuntimeBootstrapper is being deleted, and the controller has released it",
             );
         }
-        if !asks && !is_deleted && is_made_by_us(resource) {
+        if !is_direct && !is_deleted && is_managed(resource) {
             let goal = match resource.spec.deletion_policy {
                 DeletionPolicy::Delete => Goal::Delete,
                 DeletionPolicy::Orphan => Goal::Orphan,
@@ -80,7 +80,7 @@ impl Found {
         }
         let goal = goal_of(resource);
         let mut writes = Vec::new();
-        if goal == Goal::Sync && !is_held(resource) {
+        if goal == Goal::Sync && !has_finalizer(resource) {
             writes.push(format!("add the finalizer to RuntimeBootstrapper {name}"));
         }
         Adoption::Managed(Box::new(resource.clone()), goal, writes)
@@ -96,7 +96,7 @@ impl Kcp<'_> {
     }
 
     /// # Errors
-    /// A request fails, or neither object exists.
+    /// A request failed, or neither object exists.
     pub(super) async fn find(&self, name: &str) -> Result<Found, PlanError> {
         let named = ListParams::default().fields(&format!("metadata.name={name}"));
         let runtimes = self.api::<RuntimeView>().list(&named).await;
@@ -114,29 +114,29 @@ impl Kcp<'_> {
         Ok(Found { runtime, resource })
     }
 
-    /// The runtime ID, if the Runtime has one that no other Runtime has.
+    /// The runtime ID, if no other Runtime has the same.
     ///
     /// # Errors
-    /// A request fails.
+    /// A request failed.
     pub(super) async fn identify(
         &self,
         found: &Found,
         name: &str,
-    ) -> Result<Result<RuntimeId, Unreached>, PlanError> {
-        let Some(runtime) = found.runtime.as_ref().filter(|it| !it.leaves()) else {
-            let place = format!("{}/{name}", self.settings.namespace);
-            return Ok(Err(Unreached::RuntimeNotFound(place)));
+    ) -> Result<Result<RuntimeId, ConnectionError>, PlanError> {
+        let Some(runtime) = found.runtime.as_ref().filter(|it| !it.is_terminating()) else {
+            let key = format!("{}/{name}", self.settings.namespace);
+            return Ok(Err(ConnectionError::RuntimeNotFound(key)));
         };
         let id = runtime.labels().get(RUNTIME_ID).filter(|it| !it.is_empty());
         let Some(id) = id else {
-            return Ok(Err(Unreached::RuntimeIDMissing));
+            return Ok(Err(ConnectionError::RuntimeIDMissing));
         };
         let labeled = ListParams::default().labels(&format!("{RUNTIME_ID}={id}"));
-        let namesakes = self.api::<RuntimeView>().list(&labeled).await;
-        let namesakes = namesakes.map_err(|error| PlanError::Kcp("Runtimes", error))?;
-        let other = namesakes.items.iter().find(|it| it.name_any() != name);
+        let others = self.api::<RuntimeView>().list(&labeled).await;
+        let others = others.map_err(|error| PlanError::Kcp("Runtimes", error))?;
+        let other = others.items.iter().find(|it| it.name_any() != name);
         Ok(match other {
-            Some(other) => Err(Unreached::RuntimeIDConflict(other.name_any())),
+            Some(other) => Err(ConnectionError::RuntimeIDConflict(other.name_any())),
             None => Ok(RuntimeId::new(id)),
         })
     }
@@ -144,7 +144,7 @@ impl Kcp<'_> {
     /// Cluster UID and runtime ID of every other `RuntimeBootstrapper` that has observed its cluster.
     ///
     /// # Errors
-    /// A request fails.
+    /// A request failed.
     pub(super) async fn claims(&self, name: &str) -> Result<Vec<(String, String)>, PlanError> {
         let api = self.api::<RuntimeBootstrapper>();
         let mut parameters = ListParams::default().limit(PAGE);
@@ -164,15 +164,15 @@ impl Kcp<'_> {
         }
     }
 
-    /// What was ever rolled out, and what of it counts as deleted now.
+    /// What was rolled out before, advanced by the current sources.
     ///
     /// # Errors
-    /// The state ConfigMap cannot be used.
+    /// The state ConfigMap cannot be loaded.
     pub(super) async fn history(&self, sources: &Sources) -> Result<SourceHistory, PlanError> {
         let store = |name| StateStore::new(self.client.clone(), &self.settings.namespace, name);
         let (mut own, mut signal) = (store(DIRECT_STATE), store(SIGNAL_STATE));
         let loaded = load(&mut own, &mut signal).await;
-        let mut history = loaded.map_err(PlanError::State)?.known;
+        let mut history = loaded.map_err(PlanError::State)?.history;
         let grace = Grace {
             now: Timestamp::now(),
             period: self.settings.deletion_grace,
@@ -181,21 +181,21 @@ impl Kcp<'_> {
         Ok(history)
     }
 
-    /// The rollouts in which no other runtime starts, with the reason. Where KCP does not serve the kind, there are none.
+    /// The rollouts in which no other runtime starts, with the reason. Empty if KCP does not serve the kind.
     ///
     /// # Errors
-    /// A request fails.
-    pub(super) async fn held_rollouts(&self) -> Result<Vec<String>, PlanError> {
+    /// A request failed.
+    pub(super) async fn stopped_rollouts(&self) -> Result<Vec<String>, PlanError> {
         let api = self.api::<RuntimeBootstrapperRollout>();
         let list = match api.list(&ListParams::default()).await {
             Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(Vec::new()),
             list => list.map_err(|error| PlanError::Kcp("RuntimeBootstrapperRollouts", error))?,
         };
-        Ok(list.items.iter().filter_map(held).collect())
+        Ok(list.items.iter().filter_map(stopped).collect())
     }
 }
 
-fn held(rollout: &RuntimeBootstrapperRollout) -> Option<String> {
+fn stopped(rollout: &RuntimeBootstrapperRollout) -> Option<String> {
     let name = rollout.name_any();
     if rollout.spec.paused {
         return Some(format!("{name}: spec.paused is true"));

@@ -1,6 +1,6 @@
-//! A plan in words: which objects would be written, in which fields they differ, and what the conditions would be.
+//! The output of a plan: the objects that would be written, the fields in which they differ, and the resulting conditions.
 //!
-//! Invariant: no content of any object. Fields are named; contents are compared by the salted hashes that are in annotations.
+//! Invariant: it contains no content of an object, only paths of fields and the salted hashes from annotations.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use api::kcp::{CONTENT_HASH, MANIFEST_HASH, OWNER_CONFIG_MAP};
 use policy::sync::manifests::Installation;
 use policy::sync::observed::{Names, Observed};
 use policy::sync::plan::{Action, Step};
-use policy::sync::status::{Deferral, Goal, LaneOutcome, Outcome, chain};
+use policy::sync::status::{Deferral, Goal, LaneOutcome, Outcome, error_chain};
 use policy::sync::target::Target;
 use policy::sync::{Lane, differing_fields};
 use serde::Serialize;
@@ -21,7 +21,7 @@ use serde_json::Value;
 pub struct RuntimePlan {
     /// Namespace and name of the Runtime.
     pub runtime: String,
-    /// The runtime ID; absent if the Runtime has none of its own.
+    /// The runtime ID; absent if the Runtime has none, or shares it with another one.
     pub runtime_id: Option<String>,
     /// UID of the cluster that the kubeconfig leads to; absent if it was not reached.
     #[serde(rename = "clusterUID")]
@@ -32,17 +32,17 @@ pub struct RuntimePlan {
     pub unmanaged: Option<&'static str>,
     /// Writes on KCP before those on the runtime.
     pub kcp: Vec<String>,
-    /// Why no plan could be made: the runtime cannot be reached, or must not be written to.
+    /// Why there is no plan: the runtime is unreachable, or must not be written to.
     pub blocked: Option<String>,
-    /// Why the writes wait.
+    /// Why the writes are deferred.
     pub withheld: Option<&'static str>,
-    /// Rollouts in which no other runtime starts; the leader knows whether this one waits for them.
+    /// Rollouts in which no other runtime starts. Only the leader knows whether this runtime waits for them.
     pub rollouts: Vec<String>,
     /// Steps before those of the lanes.
     pub common: Vec<Vec<PlannedWrite>>,
     /// The lanes.
     pub lanes: Vec<PlannedLane>,
-    /// What keeps a part of the configuration from the runtime.
+    /// Why a part of the configuration is not written.
     pub held: Vec<String>,
     /// The conditions after the writes, if all of them succeed.
     pub conditions: Vec<PlannedCondition>,
@@ -54,9 +54,9 @@ pub struct RuntimePlan {
 pub struct PlannedLane {
     /// Name of the lane.
     pub name: &'static str,
-    /// Why nothing may be written in it.
+    /// Why nothing may be written in the lane.
     pub blocked: Option<String>,
-    /// Steps in order; the writes of a step are made at once.
+    /// Steps in order; the writes of a step run concurrently.
     pub steps: Vec<Vec<PlannedWrite>>,
 }
 
@@ -99,7 +99,7 @@ pub struct PlannedCondition {
     pub message: String,
 }
 
-/// The objects that were observed.
+/// The observed objects.
 type Live<'a> = BTreeMap<Target, &'a Value>;
 
 impl RuntimePlan {
@@ -128,7 +128,7 @@ impl RuntimePlan {
         }
     }
 
-    /// Takes what a reconcile decided.
+    /// Adds the result of a plan.
     pub(super) fn fill(
         &mut self,
         observed: &Observed,
@@ -136,7 +136,7 @@ impl RuntimePlan {
         outcome: Outcome<'_>,
         conditions: Vec<Condition>,
     ) {
-        self.goal = Some(goal(outcome.purpose));
+        self.goal = Some(goal(outcome.goal));
         self.cluster_uid.clone_from(&observed.cluster);
         self.withheld = match outcome.lanes.configuration {
             LaneOutcome::Deferred(Deferral::Paused) => Some("spec.paused is true"),
@@ -152,7 +152,7 @@ impl RuntimePlan {
             message: it.message,
         };
         self.conditions = conditions.into_iter().map(planned).collect();
-        let unreached = outcome.unreached.map(|it| chain(it));
+        let unreached = outcome.connection_error.map(|it| error_chain(it));
         let Some(plan) = outcome.plan else {
             self.blocked = unreached;
             return;
@@ -162,15 +162,15 @@ impl RuntimePlan {
             let step = |step: &Step| step.iter().map(|it| write(it, &live)).collect();
             steps.iter().map(step).collect()
         };
-        self.blocked = plan.blocked.as_ref().map(|it| chain(it));
+        self.blocked = plan.blocked.as_ref().map(|it| error_chain(it));
         if self.blocked.is_some() {
             return;
         }
-        self.held = plan.held.iter().map(|it| chain(it)).collect();
+        self.held = plan.deferred.iter().map(|it| error_chain(it)).collect();
         self.common = steps(&plan.common);
         for lane in Lane::ALL {
             let planned = plan.lanes.get(lane);
-            let blocked = planned.blocked.as_ref().map(|it| chain(it));
+            let blocked = planned.blocked.as_ref().map(|it| error_chain(it));
             let failure = outcome.failures.get(lane).map(|it| it.message.clone());
             self.lanes.push(PlannedLane {
                 name: match lane {
@@ -183,7 +183,7 @@ impl RuntimePlan {
         }
     }
 
-    /// Whether anything would be written, also if it waits.
+    /// Whether anything would be written, also if it is deferred.
     #[must_use]
     pub fn writes(&self) -> bool {
         let mut steps = self.common.iter();
@@ -260,7 +260,7 @@ fn write(action: &Action, live: &Live<'_>) -> PlannedWrite {
     }
 }
 
-/// The hash that an object has in an annotation. Another client may have written it, so only what can be a hash is shown.
+/// The hash in an annotation of an object. Other clients can write it, so only a valid hash is returned.
 fn hash(object: &Value) -> Option<String> {
     let annotations = object.pointer("/metadata/annotations")?;
     let found = [CONTENT_HASH, MANIFEST_HASH].map(|key| annotations.get(key));

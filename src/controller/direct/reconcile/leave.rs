@@ -1,8 +1,8 @@
-//! The end of a resource that was deleted.
+//! The deletion of a resource.
 //!
-//! Invariants: it is let go when its runtime is clean, is no more, or was waited for long enough; and before a runtime is
-//! today's manager's again, the manager was told: as long as that did not happen the finalizer is there, and whoever comes
-//! after a crash goes on with it.
+//! Invariants: the finalizer is removed when the runtime is clean, does not exist any more, or the deletion timed out. KIM is
+//! signaled before, if the runtime is orphaned: until that succeeded the finalizer remains, and the next leader continues after a
+//! crash.
 
 use std::time::Duration;
 
@@ -12,40 +12,43 @@ use kube::core::Status;
 use policy::sync::rollout::LaneResult;
 use policy::sync::scheduler::Report;
 use policy::sync::signal::is_told_of;
-use policy::sync::status::{Unreached, departure};
+use policy::sync::status::{ConnectionError, deletion_reason};
 
 use super::{Common, Findings, ReconcileRequest, goal};
 
-/// Lets the resource go if there is nothing to wait for any more.
-pub(super) async fn leave(
+/// Removes the finalizer if nothing is left to wait for.
+pub(super) async fn finish_deletion(
     common: &Common,
     request: &ReconcileRequest,
     findings: &Findings,
     report: Report,
 ) -> kube::Result<Report> {
-    let nobody = matches!(findings.unreached, Some(Unreached::RuntimeNotFound(_)));
-    let clean = nobody || report == Report::Idle;
-    if !clean {
-        if !(is_overdue(&request.resource) && has_been_tried(request, findings, report)) {
+    let is_gone = matches!(
+        findings.unreached,
+        Some(ConnectionError::RuntimeNotFound(_))
+    );
+    let is_clean = is_gone || report == Report::Idle;
+    if !is_clean {
+        if !(is_overdue(&request.resource) && is_stalled(request, findings, report)) {
             return Ok(report);
         }
-        common.metrics.gave_up();
+        common.metrics.deletion_timed_out();
         tracing::warn!(
             runtime = &*request.name,
             "deletion timed out, objects left behind on the runtime"
         );
     }
     if is_told_of(goal(&request.resource), request.eligibility) {
-        tell(common, request).await?;
+        signal_kim(common, request).await?;
     }
-    common.lifecycle.let_go(&request.resource).await?;
+    common.lifecycle.remove_finalizer(&request.resource).await?;
     Ok(Report::Idle)
 }
 
-/// What the control plane refuses is not waited for longer than the deadline.
-async fn tell(common: &Common, request: &ReconcileRequest) -> kube::Result<()> {
-    match common.lifecycle.tell(&request.name).await {
-        Err(kube::Error::Api(status)) if is_refusal(&status) && is_overdue(&request.resource) => {
+/// Signals KIM. An error that is permanent is ignored after the deletion timeout.
+async fn signal_kim(common: &Common, request: &ReconcileRequest) -> kube::Result<()> {
+    match common.lifecycle.signal_kim(&request.name).await {
+        Err(kube::Error::Api(status)) if is_permanent(&status) && is_overdue(&request.resource) => {
             let (runtime, reason) = (&*request.name, status.message);
             tracing::warn!(runtime, reason, "skipped signal for orphaned runtime");
             Ok(())
@@ -54,17 +57,17 @@ async fn tell(common: &Common, request: &ReconcileRequest) -> kube::Result<()> {
     }
 }
 
-/// Whether asking again gives the same: the answer is about us or the object, not about the moment.
-fn is_refusal(status: &Status) -> bool {
+/// Whether the same request would fail again, because the error is about the client or the object.
+fn is_permanent(status: &Status) -> bool {
     (400..500).contains(&status.code) && !matches!(status.code, 409 | 429)
 }
 
-/// A pass that did its work must be able to see that it did, however late it came: one that came further than the one
-/// before is followed by another.
-fn has_been_tried(request: &ReconcileRequest, findings: &Findings, report: Report) -> bool {
+/// Whether the deletion made no progress since the previous reconcile. After progress another reconcile follows, also after the
+/// timeout, so that it can observe a complete deletion.
+fn is_stalled(request: &ReconcileRequest, findings: &Findings, report: Report) -> bool {
     let plan = findings.plan.as_ref().filter(|_| is_progressing(report));
     let goal = goal(&request.resource);
-    let Some((reason, message)) = plan.and_then(|plan| departure(goal, plan)) else {
+    let Some((reason, message)) = plan.and_then(|plan| deletion_reason(goal, plan)) else {
         return true;
     };
     let conditions = &request.previous.conditions;

@@ -1,58 +1,58 @@
-//! The part of a reconcile that happens on the runtime.
+//! The part of a reconcile that accesses the runtime.
 //!
-//! Invariant: the identity of the cluster that a kubeconfig leads to is verified before anything else counts, and a cluster
-//! that is rejected remains free for the runtime that it belongs to.
+//! Invariant: the identity of the cluster is verified before anything else, and a rejected cluster remains free for the runtime
+//! that it belongs to.
 
 use api::kcp::ACCEPT_CLUSTER_UID_ANNOTATION;
 use kube::ResourceExt as _;
 use policy::sync::Lane;
-use policy::sync::fields::is_installer;
-use policy::sync::identity::{Claim, Owner};
+use policy::sync::identity::{IdentityRecord, Owner};
+use policy::sync::managed_fields::is_installer;
 use policy::sync::observed::Observed;
 use policy::sync::plan::{self, Blocked, Context, Plan};
 use policy::sync::status::{Failure, Goal};
 
 use super::super::apply::{WriteFailure, apply};
-use super::super::gather::Gather;
+use super::super::gather::RuntimeReader;
 use super::{Common, Findings, ReconcileRequest};
-use crate::clients::{CallError, Owners, Remote, RuntimeId};
+use crate::clients::{CallError, ManagedFields, Remote, RuntimeId};
 
-/// Observes, plans and applies.
+/// Connects to the runtime, reads, plans and applies.
 ///
 /// # Errors
-/// The control plane does not hand out the kubeconfig.
-pub(super) async fn work(
+/// KCP does not return the kubeconfig.
+pub(super) async fn run(
     common: &Common,
     request: &ReconcileRequest,
     goal: Goal,
 ) -> kube::Result<Findings> {
     let id = match &request.runtime {
         Ok(id) => id,
-        Err(unreached) => return Ok(Findings::without(unreached.clone())),
+        Err(unreached) => return Ok(Findings::unreached(unreached.clone())),
     };
     let seen = request.kubeconfig.as_deref();
-    let secret = common.door.ask(id, seen).await?;
-    // Asked for with the kubeconfig in hand: who waits for the control plane needs no seat yet.
-    let seat = common.handshakes.enter().await;
-    let remote = match common.door.open(id, secret) {
-        Ok(remote) => remote.with_owners(owners(goal)),
-        Err(unreached) => return Ok(Findings::without(unreached)),
+    let secret = common.client_factory.read_kubeconfig(id, seen).await?;
+    // Acquired after the kubeconfig was read: a reconcile that waits for KCP needs no permit.
+    let handshake_permit = common.handshakes.acquire().await;
+    let remote = match common.client_factory.client(id, secret) {
+        Ok(remote) => remote.with_managed_fields(owners(goal)),
+        Err(unreached) => return Ok(Findings::unreached(unreached)),
     };
-    // Two of a reconcile's five round trips, and little of its memory: a permit for the rest is not needed yet.
-    let connected = Box::pin(async {
+    // The handshake is two of the five round trips of a reconcile and needs little memory, so it needs no connection permit.
+    let handshake = Box::pin(async {
         remote.connect().await?;
-        Ok(common.places.enter().await)
+        Ok(common.connections.acquire().await)
     });
-    let place = match common.handshakes.hold(seat, connected).await {
-        Ok(place) => place,
+    let permit = match common.handshakes.run(handshake_permit, handshake).await {
+        Ok(permit) => permit,
         Err(error) => return Ok(Findings::of_error(&error)),
     };
-    // Boxed: most reconciles wait, and do not need the memory yet.
-    let there = Box::pin(there(common, request, goal, id, remote));
-    Ok(common.places.hold(place, there).await)
+    // Boxed, because most reconciles wait here and do not need the memory yet.
+    let run = Box::pin(run_connected(common, request, goal, id, remote));
+    Ok(common.connections.run(permit, run).await)
 }
 
-async fn there(
+async fn run_connected(
     common: &Common,
     request: &ReconcileRequest,
     goal: Goal,
@@ -65,11 +65,12 @@ async fn there(
     }
 }
 
-/// Which field is whose matters only where fields change hands: on the way out, and where an installer has some.
-fn owners(goal: Goal) -> Owners {
+/// Managed fields matter only where fields change owners: when the runtime is deleted or orphaned, and where an installer has
+/// some.
+fn owners(goal: Goal) -> ManagedFields {
     match goal {
-        Goal::Sync => Owners::With(is_installer),
-        Goal::Delete | Goal::Orphan => Owners::Whole,
+        Goal::Sync => ManagedFields::IfOwnedBy(is_installer),
+        Goal::Delete | Goal::Orphan => ManagedFields::All,
     }
 }
 
@@ -81,12 +82,12 @@ async fn decide(
     remote: &Remote,
 ) -> Result<Findings, CallError> {
     let (Ok(installation) | Err((installation, _))) = &request.installation;
-    let gather = Gather {
+    let reader = RuntimeReader {
         remote,
         names: &request.objects,
         installation,
     };
-    let mut observed = gather.essentials().await?;
+    let mut observed = reader.essentials().await?;
     let claimed_by = observed
         .cluster
         .as_ref()
@@ -100,18 +101,18 @@ async fn decide(
         names: &request.objects,
         installation,
         owner: &owner,
-        claim: Claim {
-            remembered,
-            accepted: accepted(request),
+        record: IdentityRecord {
+            recorded_uid: remembered,
+            accepted_uid: accepted(request),
             claimed_by: claimed_by.as_deref(),
         },
     };
     let mut plan = planned(context, request, goal, &observed);
     let is_full = goal != Goal::Sync || request.lanes.webhook.is_some();
     if is_full && plan.blocked.is_none() {
-        gather.installed(&mut observed).await?;
+        reader.installed(&mut observed).await?;
         if goal == Goal::Delete {
-            gather.made(&mut observed).await?;
+            reader.created_by_webhook(&mut observed).await?;
         }
         plan = planned(context, request, goal, &observed);
     }
@@ -142,8 +143,8 @@ fn planned(
 ) -> Plan {
     match goal {
         Goal::Sync => plan::plan(context, &request.desired, observed),
-        Goal::Delete => plan::uninstall(context, observed),
-        Goal::Orphan => plan::hand_back(context, observed),
+        Goal::Delete => plan::plan_deletion(context, observed),
+        Goal::Orphan => plan::plan_orphan(context, observed),
     }
 }
 
@@ -157,7 +158,7 @@ async fn write(
     let Some(plan) = findings.plan.as_mut().filter(|it| it.blocked.is_none()) else {
         return findings;
     };
-    // For a deletion it is enough to know what the objects are called.
+    // A deletion needs only the names of the objects.
     if let (Err((installation, reason)), Goal::Sync) = (&request.installation, goal) {
         plan.lanes.webhook.steps.clear();
         let target = installation
@@ -178,7 +179,7 @@ async fn write(
         return findings;
     }
     if let (Some(cluster), Ok(id)) = (&findings.cluster, &request.runtime) {
-        common.claims.settle(cluster, id.as_str());
+        common.claims.release_others(cluster, id.as_str());
     }
     for lane in Lane::ALL {
         let writes = permits(lane) && !plan.lanes.get(lane).steps.is_empty();
@@ -186,7 +187,7 @@ async fn write(
     }
     let applied = apply(plan, permits, remote, &common.metrics).await;
     if applied.failures.iter().any(Option::is_some) {
-        plan.stop(&applied.done);
+        plan.record_applied(&applied.done);
     }
     let failures = applied.failures.iter().flatten();
     findings.retry_after = failures.filter_map(|it| it.retry_after).max();

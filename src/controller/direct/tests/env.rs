@@ -163,13 +163,13 @@ impl Env {
         kcp.behave(|it| it.page = 2);
         let mut settings = DirectSettings {
             namespace: kcp.namespace.to_owned(),
-            together: Duration::from_millis(50),
+            debounce: Duration::from_millis(50),
             deletion_grace: Duration::from_millis(50),
             backoff: Backoff {
                 base: Duration::from_millis(40),
                 cap: Duration::from_millis(400),
             },
-            soon: Backoff {
+            progress_backoff: Backoff {
                 base: Duration::from_millis(10),
                 cap: Duration::from_millis(40),
             },

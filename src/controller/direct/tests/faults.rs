@@ -13,7 +13,7 @@ use super::runtime_cluster::RESET;
 #[tokio::test]
 async fn unreachable_runtime_delays_no_other_and_is_asked_at_growing_intervals() {
     let mut env = Env::new();
-    env.settings.passes = 1;
+    env.settings.max_concurrent_reconciles = 1;
     let dead = env.add("a").await;
     dead.outage(503);
     let clusters = env.add_all(&["b", "c"]).await;
@@ -49,8 +49,8 @@ async fn unreachable_runtime_delays_no_other_and_is_asked_at_growing_intervals()
 #[tokio::test]
 async fn runtime_that_waits_for_a_permit_is_connected_and_asked_for_nothing() {
     let mut env = Env::new();
-    env.settings.connected = 1;
-    env.settings.handshakes = 2;
+    env.settings.max_connections = 1;
+    env.settings.max_handshakes = 2;
     let clusters = env.add_all(&["a", "b", "c", "d"]).await;
     let holds: Vec<Hold> = clusters.iter().map(|it| it.fault("*").hold()).collect();
     env.start();

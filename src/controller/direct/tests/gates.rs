@@ -285,7 +285,7 @@ async fn a_change_beside_an_invalid_document_goes_out_step_by_step() {
 #[tokio::test]
 async fn failures_beside_an_invalid_document_stop_the_rollout_under_the_next_leader_too() {
     let mut env = Env::new();
-    env.settings.passes = 1;
+    env.settings.max_concurrent_reconciles = 1;
     env.settings.rollouts.configuration.max_failures = Some(MaxFailures::Count(0));
     let clusters = spoil_document(&mut env).await;
     for cluster in &clusters {
@@ -298,7 +298,7 @@ async fn failures_beside_an_invalid_document_stop_the_rollout_under_the_next_lea
     })
     .await;
     env.stop().await;
-    env.settings.passes = 2;
+    env.settings.max_concurrent_reconciles = 2;
     env.start();
     env.until("reconciles", |it| it.passes() >= 4).await;
     let tried = clusters.iter().filter(|it| !it.take().is_empty());

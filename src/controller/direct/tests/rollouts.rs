@@ -157,7 +157,7 @@ async fn a_pause_holds_over_a_restart_however_late_it_is_heard_of() {
 #[tokio::test]
 async fn a_rollout_that_its_failure_limit_stopped_stays_stopped_under_the_next_leader() {
     let mut env = Env::new();
-    env.settings.passes = 1;
+    env.settings.max_concurrent_reconciles = 1;
     env.settings.rollouts.configuration.max_failures = Some(MaxFailures::Count(0));
     let names = ["a", "b", "c"];
     let clusters = env.converge(&names).await;
@@ -173,7 +173,7 @@ async fn a_rollout_that_its_failure_limit_stopped_stays_stopped_under_the_next_l
     assert_eq!(tried(), 1);
     env.stop().await;
     // From now on all may begin at once.
-    env.settings.passes = 3;
+    env.settings.max_concurrent_reconciles = 3;
     env.start();
     env.until("passes", |it| it.passes() > 3 && tried() > 0)
         .await;

@@ -196,7 +196,7 @@ async fn an_image_without_manifests_is_said_and_keeps_what_is_there() {
 async fn a_step_of_an_installation_follows_the_one_before_without_a_growing_delay() {
     let mut env = Env::new();
     // After eight looks without a change the next delay is 2.5 seconds at least.
-    env.settings.soon.cap = Duration::from_hours(1);
+    env.settings.progress_backoff.cap = Duration::from_hours(1);
     env.patience = Duration::from_mins(1);
     let cluster = env.add("a").await;
     cluster.stop_rollouts();
@@ -218,7 +218,7 @@ async fn a_step_of_an_installation_follows_the_one_before_without_a_growing_dela
 async fn failures_before_the_kubeconfig_existed_do_not_delay_the_installation() {
     let mut env = Env::new();
     // After a dozen attempts longer than the test waits.
-    env.settings.soon.cap = Duration::from_hours(1);
+    env.settings.progress_backoff.cap = Duration::from_hours(1);
     let cluster = env.add("a").await;
     cluster.stop_rollouts();
     env.kcp.delete("secrets", "kubeconfig-id-a");

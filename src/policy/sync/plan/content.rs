@@ -1,52 +1,53 @@
-//! The part of a plan that is about the three objects.
+//! The actions on the three synchronized objects.
 
 use api::kcp::{
     CONTENT_HASH, OWNER_CONFIG_MAP, REQUIRES_NONE, REQUIRES_PULL_SECRET, REQUIRES_TRUST_BUNDLE,
 };
 use serde_json::{Map, Value, json};
 
-use super::renewal::renewed;
+use super::requirements::refresh_requirements;
 use super::{
-    Action, Arc, Content, Context, Held, Plan, Step, annotation, delete, is_ours, running,
-    take_over,
+    Action, Arc, ConfigurationHashes, Context, Plan, Step, SyncDeferred, annotation, delete,
+    is_owned, migrate_fields, running_webhook,
 };
 use crate::sync::SourceKind;
-use crate::sync::compatibility::judge;
-use crate::sync::desired::{Desired, DesiredObject, TRUST_BUNDLE_VERSION, Why};
-use crate::sync::differs::contained;
-use crate::sync::fields::is_kim;
+use crate::sync::compatibility::check_compatibility;
+use crate::sync::desired::{Desired, DesiredObject, TRUST_BUNDLE_VERSION, UntouchedReason};
+use crate::sync::diff::is_applied;
+use crate::sync::managed_fields::is_kim;
 use crate::sync::observed::{Names, Observed, text};
 use crate::sync::target::Target;
 
-/// Actions on the three objects, by the step in which they may happen.
+/// Actions on the three objects, by step.
 #[derive(Default)]
 pub(super) struct Changes {
     pub(super) transfers: Vec<Action>,
-    pub(super) clears: Vec<Action>,
+    pub(super) deletes_before_recreate: Vec<Action>,
     pub(super) parts: Vec<Action>,
     pub(super) document: Vec<Action>,
     pub(super) removals: Vec<Action>,
 }
 
 impl Changes {
-    /// What a document requires is there before it, and what no document requires any more goes after it.
+    /// Objects that the document requires are written before it; objects that no document requires are deleted after
+    /// it.
     pub(super) fn steps(self) -> Vec<Step> {
         vec![
             self.transfers,
-            self.clears,
+            self.deletes_before_recreate,
             self.parts,
             self.document,
             self.removals,
         ]
     }
 
-    /// Whether the content of no object changes; ownership alone is none.
+    /// Whether no content changes. A change of ownership only is not counted.
     pub(super) fn is_empty(&self) -> bool {
         self.parts.is_empty() && self.document.is_empty() && self.removals.is_empty()
     }
 }
 
-/// Decides about the three objects.
+/// Plans the actions on the three objects.
 pub(super) fn decide(
     context: Context<'_>,
     desired: &Desired,
@@ -56,59 +57,59 @@ pub(super) fn decide(
     let mut changes = Changes::default();
     for kind in SourceKind::ALL {
         let live = live(kind, observed);
-        let verdict = verdict(kind, desired, observed);
-        let stays = matches!(verdict, Ok(Verdict::Leave) | Err(_));
-        let remains = match verdict {
-            Ok(Verdict::Write(object)) => {
+        let change = object_change(kind, desired, observed);
+        let is_kept = matches!(change, Ok(ObjectChange::Keep) | Err(_));
+        let hash = match change {
+            Ok(ObjectChange::Apply(object)) => {
                 if let Some(target) = target(kind, context.names, observed) {
                     write(kind, &target, &object, live, &mut changes);
                 }
                 annotation(&object, CONTENT_HASH).map(str::to_owned)
             }
-            Ok(Verdict::Remove) => {
-                let ours = live.filter(|live| is_ours(live));
-                let gone = ours
+            Ok(ObjectChange::Delete) => {
+                let owned = live.filter(|live| is_owned(live));
+                let deletion = owned
                     .zip(target(kind, context.names, observed))
                     .map(|(live, target)| delete(target, live));
-                changes.removals.extend(gone);
+                changes.removals.extend(deletion);
                 None
             }
-            Ok(Verdict::Leave) => live_hash(live),
-            Err(held) => {
-                plan.held.push(held);
+            Ok(ObjectChange::Keep) => live_hash(live),
+            Err(deferred) => {
+                plan.deferred.push(deferred);
                 live_hash(live)
             }
         };
-        *slot(&mut plan.content, kind) = remains;
-        *slot(&mut plan.found, kind) = live_hash(live);
-        // The document comes last: by now it is known what will be there of the parts.
-        if stays && kind == SourceKind::Configuration {
-            let renewed = renewed(context, desired, observed, &plan.content);
-            changes.document.extend(renewed);
+        *slot(&mut plan.hashes, kind) = hash;
+        *slot(&mut plan.hashes_before, kind) = live_hash(live);
+        // The document is the last one, so that the hashes of the other objects are known.
+        if is_kept && kind == SourceKind::Configuration {
+            let refreshed = refresh_requirements(context, desired, observed, &plan.hashes);
+            changes.document.extend(refreshed);
         }
     }
     let lacks = |kind: &SourceKind| {
-        pending(*kind, desired).is_some_and(|hash| *slot(&mut plan.content, *kind) != Some(hash))
+        pending_hash(*kind, desired)
+            .is_some_and(|hash| *slot(&mut plan.hashes, *kind) != Some(hash))
     };
-    if plan.held.iter().all(Held::is_satisfied) && !SourceKind::ALL.iter().any(lacks) {
-        plan.content.version = desired.version.map(|it| it.to_string());
+    if plan.deferred.iter().all(SyncDeferred::is_satisfied) && !SourceKind::ALL.iter().any(lacks) {
+        plan.hashes.revision = desired.complete_revision.map(|it| it.to_string());
     }
     changes
 }
 
 impl Plan {
-    /// Takes note that only these actions succeeded: from then on the plan says what is on the runtime of the three objects,
-    /// and whether something of them is still to be done.
-    pub fn stop(&mut self, done: &[Action]) {
+    /// Records that only these actions succeeded, and updates the reported hashes accordingly.
+    pub fn record_applied(&mut self, done: &[Action]) {
         let is_open = |action: &Action| {
             let changes = !matches!(action, Action::Transfer { .. });
             changes && kind_of(action.target()).is_some() && !done.contains(action)
         };
-        self.writes_content = self.lanes.configuration.steps.iter().flatten().any(is_open);
-        if !self.writes_content {
+        self.writes_configuration = self.lanes.configuration.steps.iter().flatten().any(is_open);
+        if !self.writes_configuration {
             return;
         }
-        self.content = self.found.clone();
+        self.hashes = self.hashes_before.clone();
         for action in done {
             let Some(kind) = kind_of(action.target()) else {
                 continue;
@@ -120,12 +121,12 @@ impl Plan {
                 Action::Delete { .. } => None,
                 Action::Transfer { .. } | Action::RemoveKeys { .. } => continue,
             };
-            *slot(&mut self.content, kind) = hash;
+            *slot(&mut self.hashes, kind) = hash;
         }
     }
 }
 
-/// Which of the three is at a place; the manifests hold no object of these kinds.
+/// The synchronized object that a target is; the manifests contain no object of these kinds.
 fn kind_of(target: &Target) -> Option<SourceKind> {
     match (target.kind(), target.name()) {
         ("ConfigMap", OWNER_CONFIG_MAP) => None,
@@ -136,64 +137,79 @@ fn kind_of(target: &Target) -> Option<SourceKind> {
     }
 }
 
-/// What to do about one of the three on this runtime.
-enum Verdict {
-    Write(Arc<Value>),
-    Remove,
-    Leave,
+/// The change of one object on this runtime.
+enum ObjectChange {
+    Apply(Arc<Value>),
+    Delete,
+    Keep,
 }
 
-fn verdict(kind: SourceKind, desired: &Desired, observed: &Observed) -> Result<Verdict, Held> {
+fn object_change(
+    kind: SourceKind,
+    desired: &Desired,
+    observed: &Observed,
+) -> Result<ObjectChange, SyncDeferred> {
     let object = match desired.get(kind) {
         DesiredObject::Present { object, .. } => object,
-        DesiredObject::Removed => return Ok(Verdict::Remove),
-        DesiredObject::Untouched(Why::Invalid(reason)) => {
+        DesiredObject::Removed => return Ok(ObjectChange::Delete),
+        DesiredObject::Untouched(UntouchedReason::Invalid(reason)) => {
             let reason = reason.clone();
-            return Err(Held::Source { kind, reason });
+            return Err(SyncDeferred::InvalidSource { kind, reason });
         }
-        DesiredObject::Untouched(Why::DeletionPending { object, at, .. }) => {
+        DesiredObject::Untouched(UntouchedReason::DeletionPending { object, at, .. }) => {
             let (object, at) = (object.clone(), *at);
-            return Err(Held::DeletionPending { object, at });
+            return Err(SyncDeferred::DeletionPending { object, at });
         }
-        DesiredObject::Untouched(Why::NotFound { object }) => {
+        DesiredObject::Untouched(UntouchedReason::NotFound { object }) => {
             let object = object.clone();
-            return Err(Held::NotFound { kind, object });
+            return Err(SyncDeferred::SourceNotFound { kind, object });
         }
-        // The part that holds the document back is reported itself.
-        DesiredObject::Untouched(Why::Off | Why::Unmanaged | Why::Held(_)) => {
-            return Ok(Verdict::Leave);
+        // The invalid source is reported by itself.
+        DesiredObject::Untouched(
+            UntouchedReason::Disabled
+            | UntouchedReason::Unmanaged
+            | UntouchedReason::InvalidReference(_),
+        ) => {
+            return Ok(ObjectChange::Keep);
         }
     };
     match (kind, observed.trust_bundles.as_deref()) {
         (SourceKind::PullSecret, _) | (SourceKind::TrustBundle, Some(TRUST_BUNDLE_VERSION)) => {
-            Ok(Verdict::Write(Arc::clone(object)))
+            Ok(ObjectChange::Apply(Arc::clone(object)))
         }
-        (SourceKind::TrustBundle, None) => Err(Held::NotServed),
+        (SourceKind::TrustBundle, None) => Err(SyncDeferred::TrustBundleAPINotServed),
         (SourceKind::TrustBundle, Some(version)) => {
             let mut served = Value::clone(object);
             served["apiVersion"] = format!("certificates.k8s.io/{version}").into();
-            Ok(Verdict::Write(Arc::new(served)))
+            Ok(ObjectChange::Apply(Arc::new(served)))
         }
         (SourceKind::Configuration, _) => {
-            // Where there is no document yet, there is none to keep.
+            // A check is only needed if there is an older document that the webhook could keep.
             if observed.configuration.is_some() {
-                judge(desired.requirement, running(observed)).map_err(Held::TooOld)?;
+                check_compatibility(desired.requirement, running_webhook(observed))
+                    .map_err(SyncDeferred::IncompatibleWebhookVersion)?;
             }
-            Ok(Verdict::Write(requirable(object, desired, observed)))
+            Ok(ObjectChange::Apply(with_met_requirements(
+                object, desired, observed,
+            )))
         }
     }
 }
 
-/// A runtime that cannot have the bundle must not wait for it, nor one for a part that it lacks and whose source is
-/// missing.
-fn requirable(document: &Arc<Value>, desired: &Desired, observed: &Observed) -> Arc<Value> {
+/// The document without requirements that this runtime cannot fulfill: a ClusterTrustBundle that is not served, or an
+/// object that is absent and whose source is missing.
+fn with_met_requirements(
+    document: &Arc<Value>,
+    desired: &Desired,
+    observed: &Observed,
+) -> Arc<Value> {
     let instead = |kind, key| {
         let required = annotation(document, key)?;
         let lacks = || live_hash(live(kind, observed)).as_deref() != Some(required);
         if kind == SourceKind::TrustBundle && observed.trust_bundles.is_none() {
             Some(Some(REQUIRES_NONE))
         } else {
-            (pending(kind, desired).is_some() && lacks()).then_some(None)
+            (pending_hash(kind, desired).is_some() && lacks()).then_some(None)
         }
     };
     let changes: Vec<_> = [
@@ -218,10 +234,12 @@ fn requirable(document: &Arc<Value>, desired: &Desired, observed: &Observed) -> 
     Arc::new(adapted)
 }
 
-/// What was rolled out of a source that is missing.
-fn pending(kind: SourceKind, desired: &Desired) -> Option<String> {
+/// The synchronized hash of a source that is missing.
+fn pending_hash(kind: SourceKind, desired: &Desired) -> Option<String> {
     match desired.get(kind) {
-        DesiredObject::Untouched(Why::DeletionPending { hash, .. }) => Some(hash.to_string()),
+        DesiredObject::Untouched(UntouchedReason::DeletionPending { hash, .. }) => {
+            Some(hash.to_string())
+        }
         _ => None,
     }
 }
@@ -233,16 +251,19 @@ fn write(
     live: Option<&Value>,
     changes: &mut Changes,
 ) {
-    let same = live.is_some_and(|live| contained(object, live));
-    let replaced = live.filter(|live| !same && must_be_replaced(object, live));
-    let transfer = live.and_then(|live| take_over(target, live, is_kim, &[]));
+    let same = live.is_some_and(|live| is_applied(object, live));
+    let replaced = live.filter(|live| !same && immutable_differs(object, live));
+    let transfer = live.and_then(|live| migrate_fields(target, live, is_kim, &[]));
     match (replaced, transfer) {
-        (Some(live), _) => changes.clears.push(delete(target.clone(), live)),
-        // What KIM owns and the object does not name is removed by the apply, other keys by the next reconcile.
+        (Some(live), _) => changes
+            .deletes_before_recreate
+            .push(delete(target.clone(), live)),
+        // The next apply removes the fields of KIM that the object does not contain, the next reconcile removes other
+        // keys.
         (None, Some(transfer)) => changes.transfers.push(transfer),
         (None, None) => {
             let live = live.filter(|_| kind == SourceKind::Configuration);
-            let patch = live.and_then(|live| removal_of_keys(object, live));
+            let patch = live.and_then(|live| remove_keys_patch(object, live));
             changes.parts.extend(patch.map(|patch| Action::RemoveKeys {
                 target: target.clone(),
                 patch,
@@ -262,9 +283,9 @@ fn write(
     });
 }
 
-/// The JSON patch that removes the keys of a ConfigMap that our document does not have: a webhook may obey them. One operation
-/// for each map, because the API server accepts no patch of more than 10,000.
-fn removal_of_keys(object: &Value, live: &Value) -> Option<Value> {
+/// The JSON patch that removes keys that are not in the desired ConfigMap, since a webhook could use them. There is one
+/// operation per map, since the API server accepts at most 10,000.
+fn remove_keys_patch(object: &Value, live: &Value) -> Option<Value> {
     let version = text(live, "/metadata/resourceVersion")?;
     let mut patch =
         vec![json!({ "op": "replace", "path": "/metadata/resourceVersion", "value": version })];
@@ -272,30 +293,30 @@ fn removal_of_keys(object: &Value, live: &Value) -> Option<Value> {
         let Some(entries) = live.get(map).and_then(Value::as_object) else {
             continue;
         };
-        let is_ours = |key: &str| object.get(map).is_some_and(|it| it.get(key).is_some());
-        if entries.keys().all(|key| is_ours(key)) {
+        let is_desired = |key: &str| object.get(map).is_some_and(|it| it.get(key).is_some());
+        if entries.keys().all(|key| is_desired(key)) {
             continue;
         }
-        let ours = entries.iter().filter(|(key, _)| is_ours(key));
-        let ours: Map<String, Value> = ours.map(|(key, it)| (key.clone(), it.clone())).collect();
-        patch.push(json!({ "op": "replace", "path": format!("/{map}"), "value": ours }));
+        let kept = entries.iter().filter(|(key, _)| is_desired(key));
+        let kept: Map<String, Value> = kept.map(|(key, it)| (key.clone(), it.clone())).collect();
+        patch.push(json!({ "op": "replace", "path": format!("/{map}"), "value": kept }));
     }
     (patch.len() > 1).then_some(Value::Array(patch))
 }
 
-/// Whether the difference lies in what cannot be changed in place: a Secret's type, a bundle's signer, or the content of
-/// an object that somebody made immutable.
-fn must_be_replaced(object: &Value, live: &Value) -> bool {
+/// Whether an immutable field differs: the type of a Secret, the signer of a ClusterTrustBundle, or the data of an
+/// object that is marked as immutable.
+fn immutable_differs(object: &Value, live: &Value) -> bool {
     let differs = |key: &str| match (object.get(key), live.get(key)) {
-        (Some(wanted), Some(live)) => !contained(wanted, live),
-        (wanted, live) => wanted.is_some() && live.is_none(),
+        (Some(desired), Some(live)) => !is_applied(desired, live),
+        (desired, live) => desired.is_some() && live.is_none(),
     };
     let signer = |object: &Value| object.pointer("/spec/signerName").cloned();
-    let frozen = live.get("immutable") == Some(&Value::Bool(true));
-    differs("type") || signer(object) != signer(live) || (frozen && differs("data"))
+    let is_immutable = live.get("immutable") == Some(&Value::Bool(true));
+    differs("type") || signer(object) != signer(live) || (is_immutable && differs("data"))
 }
 
-/// Where one of the three goes; `None` if it is switched off or the runtime does not serve its API.
+/// The object's kind, namespace and name; `None` if it is disabled or the runtime does not serve its API.
 pub(super) fn target(kind: SourceKind, names: &Names, observed: &Observed) -> Option<Target> {
     let namespace = &names.namespace;
     match kind {
@@ -314,7 +335,7 @@ pub(super) fn target(kind: SourceKind, names: &Names, observed: &Observed) -> Op
     }
 }
 
-/// One of the three as it is on the runtime.
+/// The live object.
 pub(super) fn live(kind: SourceKind, observed: &Observed) -> Option<&Value> {
     match kind {
         SourceKind::PullSecret => observed.pull_secret.as_ref(),
@@ -323,20 +344,21 @@ pub(super) fn live(kind: SourceKind, observed: &Observed) -> Option<&Value> {
     }
 }
 
-/// The hash that an object on the runtime says it has. Anybody there may write it, and a status holds no longer one.
+/// The hash in the annotation of a live object. Clients of the runtime can change it, so its length is checked for the
+/// status.
 fn live_hash(live: Option<&Value>) -> Option<String> {
     live.and_then(|live| annotation(live, CONTENT_HASH))
         .filter(|hash| hash.len() <= MAX_HASH)
         .map(str::to_owned)
 }
 
-/// Characters of a hash.
+/// Length of a hash, in characters.
 const MAX_HASH: usize = 64;
 
-fn slot(content: &mut Content, kind: SourceKind) -> &mut Option<String> {
+fn slot(hashes: &mut ConfigurationHashes, kind: SourceKind) -> &mut Option<String> {
     match kind {
-        SourceKind::PullSecret => &mut content.pull_secret,
-        SourceKind::TrustBundle => &mut content.trust_bundle,
-        SourceKind::Configuration => &mut content.configuration,
+        SourceKind::PullSecret => &mut hashes.pull_secret,
+        SourceKind::TrustBundle => &mut hashes.trust_bundle,
+        SourceKind::Configuration => &mut hashes.configuration,
     }
 }

@@ -1,35 +1,37 @@
-//! The part of a plan that is about the webhook's installation.
+//! The actions on the manifests of the webhook.
 
 use api::kcp::MANIFEST_HASH;
 use serde_json::Value;
 
 use super::{
-    Action, Arc, Context, Installed, Plan, Step as PlanStep, delete, inventory, take_over,
+    Action, Arc, Context, InstallationStatus, Plan, Step, delete, inventory, migrate_fields,
 };
-use crate::sync::fields::{Manager, is_installer, is_kim_or_unknown};
-use crate::sync::manifests::{Phase, Step, live, settled, step, version_label};
+use crate::sync::managed_fields::{Manager, is_installer, is_kim_or_unknown};
+use crate::sync::manifests::{
+    ManifestAction, Phase, is_rolled_out, live, manifest_action, version_label,
+};
 use crate::sync::observed::{DeploymentStatus, Observed, annotation, number, replicas};
 use crate::sync::target::Target;
 
-/// Actions on manifests, by the step in which they may happen.
+/// Actions on the manifests, by step.
 #[derive(Default)]
 pub(super) struct Install {
     pub(super) transfers: Vec<Action>,
-    pub(super) clears: Vec<Action>,
-    pub(super) foundation: Vec<Action>,
+    pub(super) deletes_before_recreate: Vec<Action>,
+    pub(super) prerequisites: Vec<Action>,
     pub(super) pods: Vec<Action>,
     pub(super) webhooks: Vec<Action>,
-    pub(super) removals: Vec<PlanStep>,
+    pub(super) removals: Vec<Step>,
 }
 
 impl Install {
-    /// What Pods need is there before them, the webhook is registered once they serve, and what the manifests no longer have
-    /// is deleted last.
-    pub(super) fn steps(self) -> Vec<PlanStep> {
+    /// Prerequisites are applied before Pods, webhook configurations after the Pods are available, and obsolete objects
+    /// are deleted last.
+    pub(super) fn steps(self) -> Vec<Step> {
         let mut steps = vec![
             self.transfers,
-            self.clears,
-            self.foundation,
+            self.deletes_before_recreate,
+            self.prerequisites,
             self.pods,
             self.webhooks,
         ];
@@ -38,50 +40,49 @@ impl Install {
     }
 }
 
-/// Decides about every manifest that the pass looked at.
+/// Plans the actions on all manifests that the reconcile read.
 pub(super) fn decide(context: Context<'_>, observed: &Observed, plan: &mut Plan) -> Install {
     let installation = context.installation;
-    let settled = settled(installation, observed);
+    let is_rolled_out = is_rolled_out(installation, observed);
     let mut install = Install::default();
     let mut complete = true;
-    let mut stuck = None;
-    let looked_at = |phase| phase == Phase::Deployment || observed.installed.is_some();
-    for manifest in installation
-        .manifests()
-        .iter()
-        .filter(|it| looked_at(it.phase))
-    {
+    let mut immutable_conflict = None;
+    let was_read = |phase| phase == Phase::Deployment || observed.installed.is_some();
+    let manifests = installation.manifests().iter();
+    for manifest in manifests.filter(|it| was_read(it.phase)) {
         let target = &manifest.target;
         let live = live(manifest, observed);
-        let step = step(manifest, live, settled);
-        // An object that is replaced as a whole has no fields to take over.
-        let transfer = match step {
-            Step::Recreate(_) => None,
+        let action = manifest_action(manifest, live, is_rolled_out);
+        // An object that is recreated needs no migration.
+        let transfer = match action {
+            ManifestAction::Recreate(_) => None,
             _ => live.and_then(|live| adopt(target, live)),
         };
-        let step = match step {
-            // The fields that were taken over and that the manifest does not name go with the next apply.
-            Step::Keep if transfer.is_some() => Step::Apply(Arc::clone(&manifest.object)),
-            step => step,
+        let action = match action {
+            // The apply removes migrated fields that are not in the manifest.
+            ManifestAction::Keep if transfer.is_some() => {
+                ManifestAction::Apply(Arc::clone(&manifest.object))
+            }
+            action => action,
         };
         install.transfers.extend(transfer);
-        complete &= step == Step::Keep;
-        let object = match step {
-            Step::Keep | Step::Wait => continue,
-            Step::Stuck => {
-                stuck = Some(target.clone());
+        complete &= action == ManifestAction::Keep;
+        let object = match action {
+            ManifestAction::Keep | ManifestAction::Wait => continue,
+            ManifestAction::ImmutableConflict => {
+                immutable_conflict = Some(target.clone());
                 continue;
             }
-            Step::Recreate(object) => {
+            ManifestAction::Recreate(object) => {
                 install
-                    .clears
+                    .deletes_before_recreate
                     .extend(live.map(|live| delete(target.clone(), live)));
                 object
             }
-            Step::Apply(object) => object,
+            ManifestAction::Apply(object) => object,
         };
         let actions = match manifest.phase {
-            Phase::Foundation => &mut install.foundation,
+            Phase::Prerequisites => &mut install.prerequisites,
             Phase::Deployment => &mut install.pods,
             Phase::Webhook => &mut install.webhooks,
         };
@@ -90,48 +91,52 @@ pub(super) fn decide(context: Context<'_>, observed: &Observed, plan: &mut Plan)
             object,
         });
     }
-    install.removals = inventory::prune(context, observed, settled && stuck.is_none());
+    install.removals = inventory::prune(
+        context,
+        observed,
+        is_rolled_out && immutable_conflict.is_none(),
+    );
     complete &= install.removals.iter().all(Vec::is_empty);
-    plan.installation = Installed {
+    plan.installation = InstallationStatus {
         complete: observed.installed.is_some().then_some(complete),
-        stuck,
-        ..installed(observed, install.pods.is_empty())
+        immutable_conflict,
+        ..installation_status(observed, install.pods.is_empty())
     };
     install
 }
 
-/// Takes over what other managers own of an object of the manifests: of one that is not adopted yet, everything, so that the
-/// apply removes each field that the manifest does not name. The hash goes with it, so that the apply follows although the
-/// reconcile ends here.
+/// Migrates the fields of other managers to the controller: at adoption all of them, so that the apply removes each
+/// field that is not in the manifest. The manifest hash is removed, too, so that the apply follows even if the
+/// reconcile ends after the migration.
 fn adopt(target: &Target, live: &Value) -> Option<Action> {
-    let is_given: fn(Manager<'_>) -> bool = match annotation(live, MANIFEST_HASH) {
+    let matches: fn(Manager<'_>) -> bool = match annotation(live, MANIFEST_HASH) {
         Some(_) => is_kim_or_unknown,
         None => is_installer,
     };
-    take_over(target, live, is_given, &[MANIFEST_HASH])
+    migrate_fields(target, live, matches, &[MANIFEST_HASH])
 }
 
-fn installed(observed: &Observed, current: bool) -> Installed {
-    let deployment: Option<&Value> = observed.deployment.as_ref();
-    let rollout = match DeploymentStatus::of(deployment) {
-        // What is available, or failed, is not what is wanted.
-        DeploymentStatus::Available | DeploymentStatus::Failed if !current => {
+fn installation_status(observed: &Observed, is_current: bool) -> InstallationStatus {
+    let live: Option<&Value> = observed.deployment.as_ref();
+    let status = match DeploymentStatus::of(live) {
+        // The live version is not the desired one.
+        DeploymentStatus::Available | DeploymentStatus::Failed if !is_current => {
             DeploymentStatus::Progressing
         }
-        rollout => rollout,
+        status => status,
     };
-    Installed {
-        rollout,
+    InstallationStatus {
+        deployment: status,
         complete: None,
-        version: deployment
+        version: live
             .and_then(version_label)
             .filter(|version| version.len() <= MAX_VERSION)
             .map(str::to_owned),
-        ready_replicas: deployment.map_or(0, |it| number(it, "/status/readyReplicas")),
-        replicas: deployment.map_or(0, replicas),
-        stuck: None,
+        ready_replicas: live.map_or(0, |it| number(it, "/status/readyReplicas")),
+        replicas: live.map_or(0, replicas),
+        immutable_conflict: None,
     }
 }
 
-/// Characters of a label's value, and so of a version; a status holds no longer one.
+/// Maximum length of a label value, in characters; it bounds the version in the status.
 const MAX_VERSION: usize = 63;

@@ -1,5 +1,4 @@
-//! The part of a plan that is about the marker, which says whose runtime this is and what is applied there, and about objects
-//! that the manifests no longer have.
+//! The actions on the ownership ConfigMap with the inventory, and on objects that are not in the manifests any more.
 
 use std::collections::BTreeSet;
 
@@ -8,18 +7,18 @@ use serde_json::{Value, json};
 
 use super::{Action, Arc, Context, Plan, Step, content, delete};
 use crate::sync::SourceKind;
-use crate::sync::differs::contained;
-use crate::sync::inventory::{candidates, is_known, is_obsolete, written};
+use crate::sync::diff::is_applied;
+use crate::sync::inventory::{self, candidates, is_managed_or_public, is_obsolete};
 use crate::sync::manifests::Phase;
 use crate::sync::observed::Observed;
 use crate::sync::target::Target;
 
-/// Marks the runtime as ours and lists what will be on it, before anything else is written.
-pub(super) fn mark(context: Context<'_>, observed: &Observed, plan: &mut Plan) {
+/// Records owner and inventory, before anything else is written.
+pub(super) fn record_owner(context: Context<'_>, observed: &Observed, plan: &mut Plan) {
     let wanted = marker(context, observed, &remaining(context, observed));
     let live = observed.marker.as_ref();
     let action = match live {
-        Some(live) if contained(&wanted, live) => return,
+        Some(live) if is_applied(&wanted, live) => return,
         Some(_) => write(context, wanted),
         None => Action::Create {
             target: Target::config_map(&context.names.namespace, OWNER_CONFIG_MAP),
@@ -29,13 +28,13 @@ pub(super) fn mark(context: Context<'_>, observed: &Observed, plan: &mut Plan) {
     plan.common.push(vec![action]);
 }
 
-/// Deletes what the inventory lists and the manifests no longer have, and takes it out of the inventory: first what sends
-/// Pods to a webhook. There is nothing to do unless the reconcile looked, and the Pods of the wanted version have taken over.
-pub(super) fn prune(context: Context<'_>, observed: &Observed, settled: bool) -> Vec<Step> {
+/// Deletes obsolete objects and removes them from the inventory, webhook configurations first. There is nothing to
+/// delete unless the reconcile read them and the Pods of the desired version are available.
+pub(super) fn prune(context: Context<'_>, observed: &Observed, is_rolled_out: bool) -> Vec<Step> {
     let mut remaining = remaining(context, observed);
     let mut steps = vec![Step::new(), Step::new()];
-    for (target, live) in there(context, observed) {
-        if settled && is_obsolete(target, live) {
+    for (target, live) in present(context, observed) {
+        if is_rolled_out && is_obsolete(target, live) {
             let webhook = Phase::of(target) == Phase::Webhook;
             steps[usize::from(!webhook)].push(delete(target.clone(), live));
             remaining.remove(target);
@@ -47,8 +46,8 @@ pub(super) fn prune(context: Context<'_>, observed: &Observed, settled: bool) ->
     steps
 }
 
-/// Candidates that the reconcile found.
-pub(super) fn there<'o>(
+/// Candidates that exist.
+pub(super) fn present<'o>(
     context: Context<'_>,
     observed: &'o Observed,
 ) -> impl Iterator<Item = (&'o Target, &'o Value)> {
@@ -57,14 +56,14 @@ pub(super) fn there<'o>(
     installed.filter(move |(target, _)| candidates.contains(target))
 }
 
-/// Candidates that stay in the inventory: what was not looked at, may not be read, or is the controller's.
+/// Candidates that remain in the inventory: those that were not read, cannot be read, or belong to the controller.
 fn remaining(context: Context<'_>, observed: &Observed) -> BTreeSet<Target> {
     let mut remaining = candidates(context.installation, context.names, observed);
     if let Some(installed) = &observed.installed {
         remaining.retain(|it| {
             let found = installed.get(it);
             observed.unread_inventory.contains_key(it)
-                || found.is_some_and(|live| is_known(it, live))
+                || found.is_some_and(|live| is_managed_or_public(it, live))
         });
     }
     remaining
@@ -83,7 +82,7 @@ fn marker(context: Context<'_>, observed: &Observed, others: &BTreeSet<Target>) 
         "data": {
             OWNER_RUNTIME_ID: context.owner.runtime_id,
             OWNER_CONTROL_PLANE: context.owner.control_plane,
-            OWNER_INVENTORY: written(manifests.chain(&sources).chain(others)),
+            OWNER_INVENTORY: inventory::format(manifests.chain(&sources).chain(others)),
         },
     })
 }

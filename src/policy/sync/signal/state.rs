@@ -6,8 +6,8 @@ use jiff::Timestamp;
 
 use super::Revisions;
 use crate::sync::SourceKind;
-use crate::sync::content::{Hash, NoHash};
-use crate::sync::known::{Grace, KnownError, SourceHistory};
+use crate::sync::content::{Hash, HashError};
+use crate::sync::history::{Grace, HistoryError, SourceHistory};
 use crate::sync::sources::Sources;
 
 const BASELINE: &str = "baseline";
@@ -38,10 +38,10 @@ pub enum Advance {
 pub enum InvalidState {
     /// An entry about a source is invalid.
     #[error("invalid entry of a source")]
-    Source(#[source] KnownError),
+    Source(#[source] HistoryError),
     /// A revision is invalid or missing.
     #[error("{0}: not a valid revision")]
-    Revision(&'static str, #[source] NoHash),
+    Revision(&'static str, #[source] HashError),
 }
 
 impl PersistedState {

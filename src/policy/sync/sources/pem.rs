@@ -1,7 +1,7 @@
-//! Whether a text is a list of PEM certificates, as far as that can be told without reading X.509.
+//! Checks that a text is a list of PEM certificates, without parsing X.509.
 //!
-//! Text between blocks is allowed, as in RFC 7468; KCP's API server has judged the certificates themselves. What matters
-//! here is that a private key, put there by mistake, is never spread over a fleet.
+//! Text between blocks is allowed, as in RFC 7468. The API server of KCP has validated the certificates; this check
+//! prevents that a private key is distributed to all runtimes by mistake.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -45,7 +45,7 @@ pub(super) fn check(text: &str) -> Result<(), PemError> {
     Ok(())
 }
 
-/// A DER SEQUENCE that is as long as it says.
+/// Whether the bytes are a DER SEQUENCE of exactly their length.
 fn is_sequence(der: &[u8]) -> bool {
     let [0x30, first, rest @ ..] = der else {
         return false;

@@ -1,22 +1,22 @@
-//! The closed list of reasons. Who reads conditions by machine may rely on these words.
+//! The closed list of reasons of conditions, which are part of the API.
 
-use super::{Deferral, Unreached};
-use crate::sync::identity::Refusal;
-use crate::sync::plan::{Blocked, Held};
+use super::{ConnectionError, Deferral};
+use crate::sync::identity::IdentityError;
+use crate::sync::plan::{Blocked, SyncDeferred};
 
 macro_rules! reasons {
     ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
-        /// Why a condition is as it is.
+        /// The reason of a condition.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Reason {
             $($(#[doc = $doc])+ $name,)+
         }
 
         impl Reason {
-            /// All of them.
+            /// All reasons.
             pub const ALL: &[Self] = &[$(Self::$name,)+];
 
-            /// The word that stands in conditions, metrics and logs.
+            /// The name in conditions, metrics and logs.
             #[must_use]
             pub fn name(self) -> &'static str {
                 match self {
@@ -30,35 +30,35 @@ macro_rules! reasons {
 reasons! {
     /// The API server responds.
     Connected,
-    /// [`Unreached::RuntimeNotFound`].
+    /// [`ConnectionError::RuntimeNotFound`].
     RuntimeNotFound,
-    /// [`Unreached::RuntimeIDMissing`].
+    /// [`ConnectionError::RuntimeIDMissing`].
     RuntimeIDMissing,
-    /// [`Unreached::RuntimeIDConflict`].
+    /// [`ConnectionError::RuntimeIDConflict`].
     RuntimeIDConflict,
-    /// [`Unreached::KubeconfigNotFound`].
+    /// [`ConnectionError::KubeconfigNotFound`].
     KubeconfigNotFound,
-    /// [`Unreached::InvalidKubeconfig`].
+    /// [`ConnectionError::InvalidKubeconfig`].
     InvalidKubeconfig,
-    /// [`Unreached::ConnectionFailed`].
+    /// [`ConnectionError::ConnectionFailed`].
     ConnectionFailed,
-    /// [`Unreached::Timeout`].
+    /// [`ConnectionError::Timeout`].
     Timeout,
-    /// [`Unreached::TLSHandshakeFailed`].
+    /// [`ConnectionError::TLSHandshakeFailed`].
     TLSHandshakeFailed,
-    /// [`Unreached::Unauthorized`].
+    /// [`ConnectionError::Unauthorized`].
     Unauthorized,
-    /// [`Unreached::APIServerError`].
+    /// [`ConnectionError::APIServerError`].
     APIServerError,
-    /// [`Refusal::Unidentified`].
+    /// [`IdentityError::ClusterUIDUnknown`].
     ClusterUIDUnknown,
-    /// [`Refusal::Claimed`].
+    /// [`IdentityError::ClusterAlreadyManaged`].
     ClusterAlreadyManaged,
-    /// [`Refusal::ControlPlane`], [`Refusal::OwnershipConflict`] and [`Refusal::ForeignControlPlane`].
+    /// [`IdentityError::ClusterIsKCP`], [`IdentityError::OwnershipConflict`] and [`IdentityError::OtherKCP`].
     OwnershipConflict,
-    /// [`Refusal::Rebuilt`].
+    /// [`IdentityError::ClusterUIDChanged`].
     ClusterUIDChanged,
-    /// The cluster is the one of the runtime.
+    /// The cluster is verified.
     Verified,
     /// The status is unknown because the runtime is not reachable.
     Unreachable,
@@ -66,19 +66,19 @@ reasons! {
     NamespaceNotFound,
     /// [`Blocked::NamespaceTerminating`].
     NamespaceTerminating,
-    /// [`Blocked::Rights`].
+    /// [`Blocked::MissingPermissions`].
     InsufficientPermissions,
-    /// The webhook serves.
+    /// The webhook is installed and available.
     Installed,
-    /// The webhook is on its way.
+    /// The webhook is being installed.
     Installing,
-    /// The Deployment's progress deadline passed.
+    /// The progress deadline of the Deployment is exceeded.
     ProgressDeadlineExceeded,
-    /// An object would have to be replaced while it serves.
+    /// [`InstallationStatus::immutable_conflict`].
     ImmutableField,
-    /// The webhook is being removed.
+    /// The webhook is being deleted.
     Uninstalling,
-    /// The runtime is being handed back.
+    /// The objects on the runtime are being left to KIM.
     Orphaning,
     /// A write failed.
     ApplyFailed,
@@ -86,50 +86,50 @@ reasons! {
     Paused,
     /// [`Deferral::Rollout`].
     RolloutPending,
-    /// Everything is as on KCP.
+    /// The configuration on the runtime is that of KCP.
     Synchronized,
-    /// [`Held::Source`].
+    /// [`SyncDeferred::InvalidSource`].
     InvalidSource,
-    /// [`Held::TooOld`].
+    /// [`SyncDeferred::IncompatibleWebhookVersion`].
     IncompatibleWebhookVersion,
-    /// [`Held::NotServed`].
+    /// [`SyncDeferred::TrustBundleAPINotServed`].
     TrustBundleAPINotServed,
-    /// [`Held::DeletionPending`].
+    /// [`SyncDeferred::DeletionPending`].
     DeletionPending,
-    /// [`Held::NotFound`].
+    /// [`SyncDeferred::SourceNotFound`].
     SourceNotFound,
-    /// All other conditions hold.
+    /// All other conditions are true.
     Ready,
-    /// The pass did not look at it, and none did before.
+    /// No reconcile has examined it yet.
     Pending,
 }
 
-impl From<&Unreached> for Reason {
-    fn from(unreached: &Unreached) -> Self {
-        match unreached {
-            Unreached::RuntimeNotFound(_) => Self::RuntimeNotFound,
-            Unreached::RuntimeIDMissing => Self::RuntimeIDMissing,
-            Unreached::RuntimeIDConflict(_) => Self::RuntimeIDConflict,
-            Unreached::KubeconfigNotFound(_) => Self::KubeconfigNotFound,
-            Unreached::InvalidKubeconfig(_) => Self::InvalidKubeconfig,
-            Unreached::ConnectionFailed(_) => Self::ConnectionFailed,
-            Unreached::Timeout(_) => Self::Timeout,
-            Unreached::TLSHandshakeFailed(_) => Self::TLSHandshakeFailed,
-            Unreached::Unauthorized => Self::Unauthorized,
-            Unreached::APIServerError(_) => Self::APIServerError,
+impl From<&ConnectionError> for Reason {
+    fn from(connection_error: &ConnectionError) -> Self {
+        match connection_error {
+            ConnectionError::RuntimeNotFound(_) => Self::RuntimeNotFound,
+            ConnectionError::RuntimeIDMissing => Self::RuntimeIDMissing,
+            ConnectionError::RuntimeIDConflict(_) => Self::RuntimeIDConflict,
+            ConnectionError::KubeconfigNotFound(_) => Self::KubeconfigNotFound,
+            ConnectionError::InvalidKubeconfig(_) => Self::InvalidKubeconfig,
+            ConnectionError::ConnectionFailed(_) => Self::ConnectionFailed,
+            ConnectionError::Timeout(_) => Self::Timeout,
+            ConnectionError::TLSHandshakeFailed(_) => Self::TLSHandshakeFailed,
+            ConnectionError::Unauthorized => Self::Unauthorized,
+            ConnectionError::APIServerError(_) => Self::APIServerError,
         }
     }
 }
 
-impl From<&Refusal> for Reason {
-    fn from(refusal: &Refusal) -> Self {
-        match refusal {
-            Refusal::Unidentified => Self::ClusterUIDUnknown,
-            Refusal::Claimed { .. } => Self::ClusterAlreadyManaged,
-            Refusal::ControlPlane
-            | Refusal::OwnershipConflict { .. }
-            | Refusal::ForeignControlPlane { .. } => Self::OwnershipConflict,
-            Refusal::Rebuilt { .. } => Self::ClusterUIDChanged,
+impl From<&IdentityError> for Reason {
+    fn from(error: &IdentityError) -> Self {
+        match error {
+            IdentityError::ClusterUIDUnknown => Self::ClusterUIDUnknown,
+            IdentityError::ClusterAlreadyManaged { .. } => Self::ClusterAlreadyManaged,
+            IdentityError::ClusterIsKCP
+            | IdentityError::OwnershipConflict { .. }
+            | IdentityError::OtherKCP { .. } => Self::OwnershipConflict,
+            IdentityError::ClusterUIDChanged { .. } => Self::ClusterUIDChanged,
         }
     }
 }
@@ -137,22 +137,22 @@ impl From<&Refusal> for Reason {
 impl From<&Blocked> for Reason {
     fn from(blocked: &Blocked) -> Self {
         match blocked {
-            Blocked::Identity(refusal) => refusal.into(),
+            Blocked::Identity(error) => error.into(),
             Blocked::NamespaceNotFound(_) => Self::NamespaceNotFound,
             Blocked::NamespaceTerminating(_) => Self::NamespaceTerminating,
-            Blocked::Rights(_) => Self::InsufficientPermissions,
+            Blocked::MissingPermissions(_) => Self::InsufficientPermissions,
         }
     }
 }
 
-impl From<&Held> for Reason {
-    fn from(held: &Held) -> Self {
-        match held {
-            Held::Source { .. } => Self::InvalidSource,
-            Held::TooOld(_) => Self::IncompatibleWebhookVersion,
-            Held::NotServed => Self::TrustBundleAPINotServed,
-            Held::DeletionPending { .. } => Self::DeletionPending,
-            Held::NotFound { .. } => Self::SourceNotFound,
+impl From<&SyncDeferred> for Reason {
+    fn from(deferred: &SyncDeferred) -> Self {
+        match deferred {
+            SyncDeferred::InvalidSource { .. } => Self::InvalidSource,
+            SyncDeferred::IncompatibleWebhookVersion(_) => Self::IncompatibleWebhookVersion,
+            SyncDeferred::TrustBundleAPINotServed => Self::TrustBundleAPINotServed,
+            SyncDeferred::DeletionPending { .. } => Self::DeletionPending,
+            SyncDeferred::SourceNotFound { .. } => Self::SourceNotFound,
         }
     }
 }

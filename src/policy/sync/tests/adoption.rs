@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::api_server::Runtime;
 use super::samples::{desired, manifests, sources};
-use crate::sync::plan::hand_back;
+use crate::sync::plan::plan_orphan;
 use crate::sync::target::Target;
 
 const WEBHOOK_MANAGER: &str = "rt-bootstrapper-webhook";
@@ -136,7 +136,7 @@ fn adoption_leaves_the_ca_bundle_to_the_webhook(#[case] operation: &str, #[case]
             "rt-bootstrapper-webhook Update"
         ]
     );
-    runtime.carry_out(&hand_back(runtime.context(), &runtime.observed));
+    runtime.carry_out(&plan_orphan(runtime.context(), &runtime.observed));
     let configuration = live(&runtime, 4);
     assert_eq!(
         configuration["webhooks"][0]["clientConfig"]["caBundle"],

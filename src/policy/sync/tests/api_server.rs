@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 
 use crate::sync::SourceKind;
 use crate::sync::desired::Desired;
-use crate::sync::identity::{Claim, Owner};
+use crate::sync::identity::{IdentityRecord, Owner};
 use crate::sync::manifests::Installation;
-use crate::sync::observed::{Identity, Made, Names, NamespaceState, Observed};
+use crate::sync::observed::{Names, NamespaceState, ObjectIdentity, Observed, WebhookObjects};
 use crate::sync::plan::{Action, Context, Plan, plan};
 use crate::sync::target::Target;
 
@@ -76,14 +76,14 @@ impl Runtime {
     }
 
     fn look_at_made(&mut self) {
-        let mut made = Made::default();
+        let mut made = WebhookObjects::default();
         for (target, live) in &self.made {
-            match Identity::of_copy(live) {
+            match ObjectIdentity::of_copy(live) {
                 Some(copy) => made.copies.push(copy),
-                None => made.others.push(Identity::of(target.clone(), live)),
+                None => made.others.push(ObjectIdentity::of(target.clone(), live)),
             }
         }
-        self.observed.made = Some(made);
+        self.observed.webhook_objects = Some(made);
     }
 
     /// The Pods of a Deployment that is being deleted are gone.
@@ -107,7 +107,7 @@ impl Runtime {
             names: &self.names,
             installation: &self.installation,
             owner: &self.owner,
-            claim: Claim::default(),
+            record: IdentityRecord::default(),
         }
     }
 
@@ -119,7 +119,7 @@ impl Runtime {
     pub(super) fn converge(&mut self, desired: &Desired) {
         for _ in 0..6 {
             let plan = self.plan(desired);
-            if plan.is_empty() && !plan.waits() {
+            if plan.is_empty() && !plan.is_deployment_pending() {
                 return;
             }
             self.carry_out(&plan);

@@ -6,10 +6,10 @@ use serde_json::json;
 
 use super::api_server::Runtime;
 use super::samples::{desired, document, manifests, secret, sources};
-use crate::sync::compatibility::{Running, TooOld, Version};
-use crate::sync::identity::Claim;
+use crate::sync::compatibility::{IncompatibleVersion, RunningWebhook, Version};
+use crate::sync::identity::IdentityRecord;
 use crate::sync::observed::NamespaceState;
-use crate::sync::plan::{Blocked, Held, plan};
+use crate::sync::plan::{Blocked, SyncDeferred, plan};
 use crate::sync::sources::{SourceState, Sources};
 use crate::sync::{Lane, Lanes, SourceKind, status};
 
@@ -36,21 +36,24 @@ fn a_document_waits_for_a_webhook_that_understands_it() {
     runtime.log.clear();
     let plan = runtime.plan(&next);
     runtime.carry_out(&plan);
-    let too_old = TooOld {
+    let too_old = IncompatibleVersion {
         needed: "0.1.0".parse::<Version>().unwrap(),
         key: "fipsVariables",
-        running: Running::Foreign,
+        running: RunningWebhook::Unmanaged,
     };
-    assert_eq!(plan.held, [Held::TooOld(too_old)]);
-    assert_eq!(plan.content.version, None);
+    assert_eq!(
+        plan.deferred,
+        [SyncDeferred::IncompatibleWebhookVersion(too_old)]
+    );
+    assert_eq!(plan.hashes.revision, None);
     assert_eq!(runtime.live(SourceKind::Configuration).unwrap(), &kept);
     assert_eq!(
-        status::chain(&plan.held[0]),
+        status::error_chain(&plan.deferred[0]),
         "configuration document not written: key fipsVariables requires webhook version 0.1.0 or later, another one is running"
     );
     runtime.roll_out();
     runtime.converge(&next);
-    assert_eq!(runtime.plan(&next).held, []);
+    assert_eq!(runtime.plan(&next).deferred, []);
     assert_ne!(
         runtime.live(SourceKind::Configuration).unwrap()["metadata"]["annotations"][CONTENT_HASH],
         kept["metadata"]["annotations"][CONTENT_HASH]
@@ -61,7 +64,7 @@ fn a_document_waits_for_a_webhook_that_understands_it() {
 #[rstest]
 #[case::no_namespace(|it: &mut Runtime| it.observed.namespace = NamespaceState::Missing, "Namespace kyma-system not found")]
 #[case::terminating(|it: &mut Runtime| it.observed.namespace = NamespaceState::Terminating, "Namespace kyma-system is being deleted")]
-#[case::rights(|it: &mut Runtime| it.observed.missing_rights = Lanes::both(vec!["patch secrets".to_owned()]), "missing permissions: patch secrets")]
+#[case::rights(|it: &mut Runtime| it.observed.missing_permissions = Lanes::both(vec!["patch secrets".to_owned()]), "missing permissions: patch secrets")]
 #[case::unread(|it: &mut Runtime| it.observed.unread = Lanes::both(vec!["get secrets".to_owned()]), "missing permissions: get secrets")]
 #[case::identity(|it: &mut Runtime| it.observed.cluster = None, "cluster not verified: Namespace kube-system of the cluster has no UID")]
 fn blockades(#[case] fault: fn(&mut Runtime), #[case] text: &str) {
@@ -69,8 +72,8 @@ fn blockades(#[case] fault: fn(&mut Runtime), #[case] text: &str) {
     fault(&mut runtime);
     let plan = runtime.plan(&desired(&sources()));
     assert!(plan.is_empty());
-    assert_eq!(status::chain(plan.blocked.as_ref().unwrap()), text);
-    assert!(!plan.waits());
+    assert_eq!(status::error_chain(plan.blocked.as_ref().unwrap()), text);
+    assert!(!plan.is_deployment_pending());
 }
 
 /// What is missing in one lane keeps nothing of the other one away.
@@ -93,14 +96,14 @@ fn a_missing_permission_blocks_its_lane_alone(
     let rights = if unread {
         &mut observed.unread
     } else {
-        &mut observed.missing_rights
+        &mut observed.missing_permissions
     };
     *rights.get_mut(lane) = vec!["get x".to_owned()];
     let plan = runtime.plan(&desired(&sources()));
     assert_eq!(plan.blocked, None);
     assert_eq!(
         plan.lanes.get(lane).blocked,
-        Some(Blocked::Rights(vec!["get x".to_owned()]))
+        Some(Blocked::MissingPermissions(vec!["get x".to_owned()]))
     );
     runtime.carry_out(&plan);
     assert!(runtime.log.len() >= 3, "{:?}", runtime.log);
@@ -121,16 +124,19 @@ fn a_document_with_new_keys_waits_while_the_deployment_may_not_be_read() {
         configuration: document(r#","fipsVariables":["X"]"#),
         ..sources()
     });
-    assert!(matches!(*runtime.plan(&next).held, [Held::TooOld(_)]));
+    assert!(matches!(
+        *runtime.plan(&next).deferred,
+        [SyncDeferred::IncompatibleWebhookVersion(_)]
+    ));
 }
 
 #[test]
 fn a_refused_cluster_is_not_written_to() {
     let runtime = Runtime::new();
     let mut context = runtime.context();
-    context.claim = Claim {
+    context.record = IdentityRecord {
         claimed_by: Some("other"),
-        ..Claim::default()
+        ..IdentityRecord::default()
     };
     let plan = plan(context, &desired(&sources()), &runtime.observed);
     assert!(plan.is_empty());
@@ -168,8 +174,8 @@ fn what_a_runtime_says_of_itself_is_bounded_as_in_a_status() {
         deployment["metadata"]["labels"]["app.kubernetes.io/version"] = json!(version);
         let plan = runtime.plan(&desired(&known));
         let lengths = [
-            plan.found.configuration,
-            plan.content.configuration,
+            plan.hashes_before.configuration,
+            plan.hashes.configuration,
             plan.installation.version,
         ];
         lengths.map(|it| it.map(|it| it.len()))

@@ -1,7 +1,9 @@
 use api::config::Document;
 use rstest::rstest;
 
-use crate::sync::compatibility::{Requirement, Running, Version, judge, requirement};
+use crate::sync::compatibility::{
+    Requirement, RunningWebhook, Version, check_compatibility, requirement,
+};
 
 fn version(text: &str) -> Version {
     text.parse().unwrap()
@@ -54,16 +56,16 @@ fn requirements(#[case] text: &str, #[case] expected: Option<&str>) {
 }
 
 #[rstest]
-#[case::nothing_runs(Running::Nothing, true)]
-#[case::foreign(Running::Foreign, false)]
-#[case::older(Running::Ours(version("0.1.9")), false)]
-#[case::equal(Running::Ours(version("0.2.0")), true)]
-#[case::newer(Running::Ours(version("1.0.0")), true)]
-fn judgements(#[case] running: Running, #[case] fits: bool) {
+#[case::nothing_runs(RunningWebhook::Absent, true)]
+#[case::foreign(RunningWebhook::Unmanaged, false)]
+#[case::older(RunningWebhook::Managed(version("0.1.9")), false)]
+#[case::equal(RunningWebhook::Managed(version("0.2.0")), true)]
+#[case::newer(RunningWebhook::Managed(version("1.0.0")), true)]
+fn judgements(#[case] running: RunningWebhook, #[case] fits: bool) {
     let needed = Requirement::AtLeast {
         version: version("0.2.0"),
         key: "optOut",
     };
-    assert_eq!(judge(needed, running).is_ok(), fits);
-    assert_eq!(judge(Requirement::Any, running), Ok(()));
+    assert_eq!(check_compatibility(needed, running).is_ok(), fits);
+    assert_eq!(check_compatibility(Requirement::Any, running), Ok(()));
 }

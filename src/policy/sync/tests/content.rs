@@ -6,7 +6,7 @@ use rstest::rstest;
 
 use super::samples::{absent, bundle, pem, salt};
 use crate::sync::sources::{
-    ConfigMapView, PemError, SecretView, SourceError, Sources, Summary, TrustBundleView,
+    ConfigMapView, PemError, SecretView, SourceError, SourceSummary, Sources, TrustBundleView,
     read_configuration, read_pull_secret, read_trust_bundle,
 };
 use crate::sync::{Hash, Salt, SourceKind};
@@ -16,7 +16,7 @@ const TYPE: Option<&str> = Some("kubernetes.io/dockerconfigjson");
 /// The expected value was computed with another program: SHA-256 over the parts, each after its length in eight bytes.
 #[test]
 fn a_hash_is_what_the_documentation_says() {
-    let Summary::Valid(hash) = Sources {
+    let SourceSummary::Valid(hash) = Sources {
         trust_bundle: bundle(1),
         ..absent()
     }

@@ -9,7 +9,7 @@ use super::samples::{
 };
 use crate::sync::SourceKind;
 use crate::sync::desired::{Desired, DesiredObject};
-use crate::sync::known::SourceHistory;
+use crate::sync::history::SourceHistory;
 use crate::sync::observed::Names;
 use crate::sync::sources::{SourceError, SourceState, Sources, TrustBundleView, read_trust_bundle};
 
@@ -97,7 +97,7 @@ fn wanted(#[case] now: Sources, #[case] there_before: bool, #[case] expected: [&
         expected
     );
     let held = expected[2] == "held" || expected[2] == "invalid";
-    assert_eq!(desired.version.is_none(), held);
+    assert_eq!(desired.complete_revision.is_none(), held);
 }
 
 /// What the operator gave no name is neither written nor waited for.
@@ -202,7 +202,10 @@ fn equal_contents_are_one_version() {
             ..sources()
         },
     ] {
-        assert_ne!(desired(&other).version, desired(&sources()).version);
+        assert_ne!(
+            desired(&other).complete_revision,
+            desired(&sources()).complete_revision
+        );
     }
 }
 
@@ -215,7 +218,7 @@ fn said(desired: &Desired) -> ConfigurationStatus {
         pull_secret_hash: hash(SourceKind::PullSecret),
         trust_bundle_hash: hash(SourceKind::TrustBundle),
         config_map_hash: hash(SourceKind::Configuration),
-        revision: desired.version.map(|it| it.to_string()),
+        revision: desired.complete_revision.map(|it| it.to_string()),
         last_update_time: None,
     }
 }
@@ -232,7 +235,7 @@ fn a_change_beside_an_invalid_source_is_another_revision() {
         pull_secret: secret("two"),
         ..sources()
     });
-    assert_eq!((one.version, two.version), (None, None));
+    assert_eq!((one.complete_revision, two.complete_revision), (None, None));
     assert_ne!(one.revision, two.revision);
     assert_ne!(one.revision, desired(&sources()).revision);
     // Why a source is invalid changes nothing of what is written.
@@ -244,19 +247,19 @@ fn a_change_beside_an_invalid_source_is_another_revision() {
     assert_eq!(one.revision, same.revision);
     // A runtime that holds the parts holds all that is wanted, whatever its document.
     let mut holds_one = said(&one);
-    assert!(one.is_held(Some(&holds_one)) && !two.is_held(Some(&holds_one)));
+    assert!(one.is_synchronized(Some(&holds_one)) && !two.is_synchronized(Some(&holds_one)));
     holds_one.config_map_hash = Some("another".to_owned());
-    assert!(one.is_held(Some(&holds_one)));
-    assert!(!one.is_held(None));
+    assert!(one.is_synchronized(Some(&holds_one)));
+    assert!(!one.is_synchronized(None));
 }
 
 #[test]
 fn a_complete_version_is_held_only_as_a_whole() {
     let wanted = desired(&sources());
-    assert_eq!(wanted.version, Some(wanted.revision));
+    assert_eq!(wanted.complete_revision, Some(wanted.revision));
     let mut holds = said(&wanted);
-    assert!(wanted.is_held(Some(&holds)));
+    assert!(wanted.is_synchronized(Some(&holds)));
     // All three hashes are right, but the document may still require an older part.
     holds.revision = None;
-    assert!(!wanted.is_held(Some(&holds)));
+    assert!(!wanted.is_synchronized(Some(&holds)));
 }

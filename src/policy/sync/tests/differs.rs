@@ -1,7 +1,7 @@
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::sync::differs::{contained, differing_fields};
+use crate::sync::diff::{differing_fields, is_applied};
 
 #[rstest]
 #[case::same(json!({"data": {"a": "1"}}), json!({"data": {"a": "1"}}), true)]
@@ -42,7 +42,7 @@ use crate::sync::differs::{contained, differing_fields};
     json!({"webhooks": [{"name": "w", "clientConfig": {"service": {"name": "s"}}}]}),
     json!({"webhooks": [{"name": "w", "clientConfig": {"caBundle": "x", "service": {"name": "s", "port": 443}}}]}), true)]
 fn differences(#[case] desired: Value, #[case] live: Value, #[case] same: bool) {
-    assert_eq!(contained(&desired, &live), same);
+    assert_eq!(is_applied(&desired, &live), same);
     assert_eq!(differing_fields(&desired, &live).is_empty(), same);
 }
 

@@ -8,7 +8,7 @@ use super::api_server::Runtime;
 use super::samples::{AT_ONCE, NOT_YET, after, bundle, desired, document, secret, sources};
 use crate::sync::SourceKind;
 use crate::sync::desired::Desired;
-use crate::sync::known::SourceHistory;
+use crate::sync::history::SourceHistory;
 use crate::sync::sources::{SourceError, SourceState, Sources};
 
 const SECRET: &str = "apply Secret/registry-credentials";
@@ -62,10 +62,10 @@ fn missing_source_changes_nothing_on_a_runtime_before_it_is_deleted(
     let plan = runtime.plan(&missing(kind));
     assert!(plan.is_empty(), "{plan:?}");
     assert_eq!(
-        plan.content.version,
-        before.version.map(|it| it.to_string())
+        plan.hashes.revision,
+        before.complete_revision.map(|it| it.to_string())
     );
-    let held: Vec<String> = plan.held.iter().map(ToString::to_string).collect();
+    let held: Vec<String> = plan.deferred.iter().map(ToString::to_string).collect();
     let object = match kind {
         SourceKind::PullSecret => "Secret kcp-system/pull",
         SourceKind::TrustBundle => "ClusterTrustBundle roots",
@@ -110,7 +110,7 @@ fn source_that_was_never_there_is_said_and_the_others_go_over(
         ..now
     };
     let plan = runtime.plan(&desired(&rotated));
-    let held: Vec<String> = plan.held.iter().map(ToString::to_string).collect();
+    let held: Vec<String> = plan.deferred.iter().map(ToString::to_string).collect();
     assert_eq!(held, [said]);
     runtime.carry_out(&plan);
     assert!(
@@ -136,7 +136,7 @@ fn runtime_that_never_had_a_missing_source_is_not_required_to_have_it(
     runtime.converge(&desired);
     let document = runtime.live(SourceKind::Configuration).unwrap();
     assert_eq!(document["metadata"]["annotations"][requires], json!(null));
-    assert_eq!(runtime.plan(&desired).content.version, None);
+    assert_eq!(runtime.plan(&desired).hashes.revision, None);
 }
 
 /// What the runtime holds goes over although its document is held back: without a word to the webhook it would wait for
@@ -162,8 +162,8 @@ fn a_document_that_is_held_back_requires_what_goes_over(
     known.advance(&now, AT_ONCE);
     let desired = after(&now, &known);
     let plan = runtime.plan(&desired);
-    assert_eq!(plan.content.version, None);
-    assert_eq!(plan.writes_content, !writes.is_empty());
+    assert_eq!(plan.hashes.revision, None);
+    assert_eq!(plan.writes_configuration, !writes.is_empty());
     runtime.carry_out(&plan);
     assert_eq!(runtime.log, writes);
     assert!(runtime.plan(&desired).is_empty());

@@ -2,7 +2,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use crate::sync::Salt;
-use crate::sync::identity::{Claim, Owner, Refusal, guard};
+use crate::sync::identity::{IdentityError, IdentityRecord, Owner, verify_identity};
 
 fn owner() -> Owner {
     Owner {
@@ -19,10 +19,10 @@ fn claim<'a>(
     remembered: Option<&'a str>,
     accepted: Option<&'a str>,
     by: Option<&'a str>,
-) -> Claim<'a> {
-    Claim {
-        remembered,
-        accepted,
+) -> IdentityRecord<'a> {
+    IdentityRecord {
+        recorded_uid: remembered,
+        accepted_uid: accepted,
         claimed_by: by,
     }
 }
@@ -113,7 +113,7 @@ fn claim<'a>(
 )]
 #[case::unreadable_marker(claim(None, None, None), Some("u1"), Some(json!({})), "foreign")]
 fn guards(
-    #[case] claim: Claim<'_>,
+    #[case] claim: IdentityRecord<'_>,
     #[case] observed: Option<&str>,
     #[case] marker: Option<Value>,
     #[case] refusal: &str,
@@ -122,17 +122,17 @@ fn guards(
     if observed == Some("kcp") {
         owner.control_plane = Salt::new("kcp").control_plane();
     }
-    let found = match guard(&owner, claim, observed, marker.as_ref()) {
+    let found = match verify_identity(&owner, claim, observed, marker.as_ref()) {
         Ok(uid) => {
             assert_eq!(Some(uid), observed);
             ""
         }
-        Err(Refusal::Unidentified) => "unidentified",
-        Err(Refusal::ControlPlane) => "kcp",
-        Err(Refusal::Claimed { .. }) => "claimed",
-        Err(Refusal::OwnershipConflict { .. }) => "foreign",
-        Err(Refusal::ForeignControlPlane { .. }) => "control plane",
-        Err(Refusal::Rebuilt { .. }) => "rebuilt",
+        Err(IdentityError::ClusterUIDUnknown) => "unidentified",
+        Err(IdentityError::ClusterIsKCP) => "kcp",
+        Err(IdentityError::ClusterAlreadyManaged { .. }) => "claimed",
+        Err(IdentityError::OwnershipConflict { .. }) => "foreign",
+        Err(IdentityError::OtherKCP { .. }) => "control plane",
+        Err(IdentityError::ClusterUIDChanged { .. }) => "rebuilt",
     };
     assert_eq!(found, refusal);
 }

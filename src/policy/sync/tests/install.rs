@@ -14,7 +14,7 @@ fn a_first_installation() {
     let desired = desired(&sources());
     let mut runtime = Runtime::new();
     let plan = runtime.plan(&desired);
-    assert!(plan.waits());
+    assert!(plan.is_deployment_pending());
     runtime.carry_out(&plan);
     assert_eq!(
         runtime.log,
@@ -32,10 +32,10 @@ fn a_first_installation() {
     runtime.log.clear();
     let plan = runtime.plan(&desired);
     assert!(
-        plan.is_empty() && plan.waits(),
+        plan.is_empty() && plan.is_deployment_pending(),
         "its Pods are not there yet"
     );
-    assert_eq!(plan.installation.rollout, DeploymentStatus::Progressing);
+    assert_eq!(plan.installation.deployment, DeploymentStatus::Progressing);
     assert_eq!(plan.installation.complete, Some(false));
     runtime.roll_out();
     runtime.carry_out(&runtime.plan(&desired));
@@ -44,7 +44,7 @@ fn a_first_installation() {
         ["apply MutatingWebhookConfiguration/webhook-configuration"]
     );
     let plan = runtime.plan(&desired);
-    assert!(plan.is_empty() && !plan.waits());
+    assert!(plan.is_empty() && !plan.is_deployment_pending());
     assert_eq!(plan.installation.version.as_deref(), Some("0.1.0"));
     assert_eq!(
         (plan.installation.ready_replicas, plan.installation.replicas),
@@ -182,7 +182,7 @@ fn upgrades() {
     runtime.installation = installation("0.2.0");
     let plan = runtime.plan(&desired);
     assert_eq!(
-        plan.installation.rollout,
+        plan.installation.deployment,
         DeploymentStatus::Progressing,
         "what is available is not what is wanted"
     );
@@ -212,12 +212,12 @@ fn a_failed_rollout_is_replaced_by_a_new_version() {
         { "type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded" }
     ]);
     assert_eq!(
-        runtime.plan(&desired).installation.rollout,
+        runtime.plan(&desired).installation.deployment,
         DeploymentStatus::Failed
     );
     runtime.installation = installation("0.2.0");
     let plan = runtime.plan(&desired);
-    assert_eq!(plan.installation.rollout, DeploymentStatus::Progressing);
+    assert_eq!(plan.installation.deployment, DeploymentStatus::Progressing);
     runtime.carry_out(&plan);
     runtime.converge(&desired);
 }
@@ -295,7 +295,10 @@ fn another_selector_is_nothing_to_replace_by_itself() {
         json!({ "matchLabels": { "a": "b" } });
     let plan = runtime.plan(&desired);
     assert!(plan.is_empty());
-    assert_eq!(plan.installation.stuck.unwrap().kind(), "Deployment");
+    assert_eq!(
+        plan.installation.immutable_conflict.unwrap().kind(),
+        "Deployment"
+    );
 }
 
 #[rstest]
@@ -312,15 +315,15 @@ fn places(#[case] object: Value, #[case] path: &str) {
 /// What cannot be installed is an error at once, no endless progress.
 #[rstest]
 #[case::empty(vec![], "there are no manifests")]
-#[case::no_deployment(manifests("1")[..3].to_vec(), "the manifests hold 0 Deployments instead of one")]
-#[case::no_version(vec![{ let mut it = manifests("1").remove(3); it["metadata"]["labels"] = json!({}); it }], "the Deployment lacks the label `app.kubernetes.io/version`")]
-#[case::unknown_kind(vec![json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}})], "manifest 1 cannot be placed: objects of kind `Pod` (v1) are not known here")]
-#[case::no_name(vec![json!({"apiVersion": "v1", "kind": "Secret"})], "manifest 1 cannot be placed: an object of kind `Secret` has no name")]
-#[case::null(vec![Value::Null], "manifest 1 cannot be placed: objects of kind `` () are not known here")]
-#[case::the_document([manifests("1"), vec![json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "rt-bootstrapper-config", "namespace": "kyma-system"}})]].concat(), "the manifests hold the ConfigMap `rt-bootstrapper-config`, which is synchronised")]
+#[case::no_deployment(manifests("1")[..3].to_vec(), "the manifests contain 0 Deployments, expected one")]
+#[case::no_version(vec![{ let mut it = manifests("1").remove(3); it["metadata"]["labels"] = json!({}); it }], "the Deployment has no label `app.kubernetes.io/version`")]
+#[case::unknown_kind(vec![json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}})], "manifest 1 is invalid: kind `Pod` (v1) is not supported")]
+#[case::no_name(vec![json!({"apiVersion": "v1", "kind": "Secret"})], "manifest 1 is invalid: Secret has no name")]
+#[case::null(vec![Value::Null], "manifest 1 is invalid: kind `` () is not supported")]
+#[case::the_document([manifests("1"), vec![json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "rt-bootstrapper-config", "namespace": "kyma-system"}})]].concat(), "the manifests contain the ConfigMap `rt-bootstrapper-config`, which is synchronized from KCP")]
 fn unusable_manifests(#[case] documents: Vec<Value>, #[case] text: &str) {
     let error: InstallationError = Installation::new(documents).unwrap_err();
-    assert_eq!(crate::sync::status::chain(&error), text);
+    assert_eq!(crate::sync::status::error_chain(&error), text);
 }
 
 /// Values are values, whatever they look like.
@@ -350,6 +353,6 @@ fn an_installation_is_known_by_its_hash() {
         .collect();
     assert_eq!(
         phases[2..],
-        [Phase::Foundation, Phase::Deployment, Phase::Webhook]
+        [Phase::Prerequisites, Phase::Deployment, Phase::Webhook]
     );
 }

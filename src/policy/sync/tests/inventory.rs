@@ -10,7 +10,7 @@ use super::api_server::Runtime;
 use super::samples::{desired, installation, manifests, sources};
 use crate::sync::desired::Desired;
 use crate::sync::manifests::Installation;
-use crate::sync::plan::{hand_back, uninstall};
+use crate::sync::plan::{plan_deletion, plan_orphan};
 use crate::sync::target::Target;
 
 const MARKER: &str = "apply ConfigMap/rt-bootstrapper-owner";
@@ -151,7 +151,7 @@ fn uninstallation_deletes_an_object_that_only_the_inventory_lists() {
     runtime.installation = installation("0.1.0");
     runtime.webhook_makes(&[]);
     for _ in 0..3 {
-        runtime.carry_out(&uninstall(runtime.context(), &runtime.observed));
+        runtime.carry_out(&plan_deletion(runtime.context(), &runtime.observed));
         runtime.pods_end();
     }
     assert!(
@@ -164,14 +164,14 @@ fn uninstallation_deletes_an_object_that_only_the_inventory_lists() {
         runtime.log.last().unwrap(),
         "delete ConfigMap/rt-bootstrapper-owner"
     );
-    assert!(uninstall(runtime.context(), &runtime.observed).has_left());
+    assert!(plan_deletion(runtime.context(), &runtime.observed).is_removed());
 }
 
 #[test]
 fn hand_back_keeps_the_objects_and_drops_the_inventory() {
     let mut runtime = with(&[legacy()]);
     runtime.installation = installation("0.1.0");
-    runtime.carry_out(&hand_back(runtime.context(), &runtime.observed));
+    runtime.carry_out(&plan_orphan(runtime.context(), &runtime.observed));
     assert_eq!(runtime.observed.marker, None);
     let account = runtime.get(&place(&legacy())).unwrap();
     let text = account.to_string();

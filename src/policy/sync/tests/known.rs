@@ -8,7 +8,7 @@ use rstest::rstest;
 
 use super::samples::{AT_ONCE, absent, after, secret, source_names, sources, unreadable, what};
 use crate::sync::SourceKind;
-use crate::sync::known::{Grace, Last, SourceHistory};
+use crate::sync::history::{Grace, LastSeen, SourceHistory};
 use crate::sync::sources::{PullSecret, SourceNames, SourceState, Sources};
 
 /// Creation, change and deletion are all noticed, also those made while we were down, since what is compared is a
@@ -47,7 +47,7 @@ fn what_was_known_tells_a_deletion_from_nothing() {
         ..unmanaged
     };
     assert_eq!(known.advance(&deleted, AT_ONCE), [SourceKind::TrustBundle]);
-    assert_eq!(known.get(SourceKind::TrustBundle), Some(Last::Deleted));
+    assert_eq!(known.get(SourceKind::TrustBundle), Some(LastSeen::Deleted));
     let mut data = BTreeMap::new();
     known.write(&mut data);
     assert_eq!(
@@ -197,7 +197,7 @@ fn missing_source_leaves_the_version_and_the_requirements_as_they_are() {
     let before = after(&sources(), &known);
     known.advance(&missing(), at(1000));
     let pending = after(&missing(), &known);
-    assert_eq!(pending.version, before.version);
+    assert_eq!(pending.complete_revision, before.complete_revision);
     assert_eq!(pending.configuration, before.configuration);
 }
 

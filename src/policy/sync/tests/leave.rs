@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 use super::api_server::Runtime;
 use super::samples::{desired, manifests, sources};
 use crate::sync::SourceKind;
-use crate::sync::identity::Claim;
-use crate::sync::observed::{Identity, Made, NamespaceState, Observed};
-use crate::sync::plan::{Blocked, Context, Plan, hand_back, plan, uninstall};
+use crate::sync::identity::IdentityRecord;
+use crate::sync::observed::{NamespaceState, ObjectIdentity, Observed, WebhookObjects};
+use crate::sync::plan::{Blocked, Context, Plan, plan, plan_deletion, plan_orphan};
 
 /// The webhook configuration goes first, so that no Pod is sent to a webhook that is not there; what the webhook made goes
 /// once it cannot make it anew.
@@ -15,8 +15,8 @@ use crate::sync::plan::{Blocked, Context, Plan, hand_back, plan, uninstall};
 fn an_uninstallation() {
     let mut runtime = Runtime::converged(&desired(&sources()));
     runtime.webhook_makes(&["a", "b"]);
-    let plan = uninstall(runtime.context(), &runtime.observed);
-    assert!(!plan.has_left());
+    let plan = plan_deletion(runtime.context(), &runtime.observed);
+    assert!(!plan.is_removed());
     runtime.carry_out(&plan);
     assert_eq!(
         runtime.log,
@@ -25,12 +25,12 @@ fn an_uninstallation() {
             "delete Deployment/rt-bootstrapper-controller-manager",
         ]
     );
-    let plan = uninstall(runtime.context(), &runtime.observed);
+    let plan = plan_deletion(runtime.context(), &runtime.observed);
     assert!(plan.is_empty(), "its Pods run: {plan:?}");
-    assert!(!plan.has_left());
+    assert!(!plan.is_removed());
     runtime.pods_end();
     runtime.log.clear();
-    runtime.carry_out(&uninstall(runtime.context(), &runtime.observed));
+    runtime.carry_out(&plan_deletion(runtime.context(), &runtime.observed));
     assert_eq!(
         runtime.log,
         [
@@ -47,17 +47,17 @@ fn an_uninstallation() {
             "delete ConfigMap/rt-bootstrapper-owner",
         ]
     );
-    assert!(uninstall(runtime.context(), &runtime.observed).has_left());
+    assert!(plan_deletion(runtime.context(), &runtime.observed).is_removed());
 }
 
 /// A pass that did not look at what the webhook made cannot tell that nothing of it is left.
 #[test]
 fn uninstallation_that_was_not_looked_at_is_not_finished() {
     let mut runtime = Runtime::new();
-    runtime.observed.made = None;
-    assert!(!uninstall(runtime.context(), &runtime.observed).has_left());
+    runtime.observed.webhook_objects = None;
+    assert!(!plan_deletion(runtime.context(), &runtime.observed).is_removed());
     runtime.webhook_makes(&[]);
-    assert!(!uninstall(runtime.context(), &runtime.observed).has_left());
+    assert!(!plan_deletion(runtime.context(), &runtime.observed).is_removed());
 }
 
 #[test]
@@ -66,10 +66,10 @@ fn many_copies_are_deleted_some_at_a_time() {
     let namespaces: Vec<String> = (0..100).map(|number| format!("n{number}")).collect();
     let namespaces: Vec<&str> = namespaces.iter().map(String::as_str).collect();
     runtime.webhook_makes(&namespaces);
-    let plan = uninstall(runtime.context(), &runtime.observed);
+    let plan = plan_deletion(runtime.context(), &runtime.observed);
     assert!(plan.steps().all(|step| step.len() <= 32));
     runtime.carry_out(&plan);
-    assert!(uninstall(runtime.context(), &runtime.observed).has_left());
+    assert!(plan_deletion(runtime.context(), &runtime.observed).is_removed());
 }
 
 /// What a Secret has to be to be a copy of ours: another one may carry the label, or the type.
@@ -87,7 +87,7 @@ fn copies_are_told_by_label_and_type(
         "name": "s", "namespace": "n", "uid": "u", "labels": { (api::names::PULL_SECRET_COPY_LABEL): label },
     });
     let secret = json!({ "type": kind, "metadata": metadata });
-    assert_eq!(Identity::of_copy(&secret).is_some(), is_ours);
+    assert_eq!(ObjectIdentity::of_copy(&secret).is_some(), is_ours);
 }
 
 #[test]
@@ -96,8 +96,8 @@ fn an_uninstallation_leaves_what_others_made() {
     for manifest in manifests("0.1.0") {
         runtime.someone_applies(&manifest, "customer");
     }
-    runtime.observed.made = Some(Made::default());
-    assert!(uninstall(runtime.context(), &runtime.observed).has_left());
+    runtime.observed.webhook_objects = Some(WebhookObjects::default());
+    assert!(plan_deletion(runtime.context(), &runtime.observed).is_removed());
 }
 
 /// The namespace was deleted: what was in it went with it, what is outside still has to go.
@@ -107,7 +107,7 @@ fn an_uninstallation_without_the_namespace() {
     runtime.webhook_makes(&["a"]);
     runtime.observed.deployment = None;
     runtime.observed.namespace = NamespaceState::Missing;
-    let plan = uninstall(runtime.context(), &runtime.observed);
+    let plan = plan_deletion(runtime.context(), &runtime.observed);
     let left: Vec<Option<&str>> = plan
         .steps()
         .flatten()
@@ -120,14 +120,14 @@ fn an_uninstallation_without_the_namespace() {
 type Leave = fn(Context<'_>, &Observed) -> Plan;
 
 #[rstest]
-#[case::uninstall(uninstall)]
-#[case::hand_back(hand_back)]
+#[case::uninstall(plan_deletion)]
+#[case::hand_back(plan_orphan)]
 fn a_refused_cluster_is_left_alone(#[case] leave: Leave) {
     let runtime = Runtime::converged(&desired(&sources()));
     let mut context = runtime.context();
-    context.claim = Claim {
-        remembered: Some("another"),
-        ..Claim::default()
+    context.record = IdentityRecord {
+        recorded_uid: Some("another"),
+        ..IdentityRecord::default()
     };
     let plan = leave(context, &runtime.observed);
     assert!(plan.is_empty() && plan.blocked.is_some());
@@ -135,8 +135,8 @@ fn a_refused_cluster_is_left_alone(#[case] leave: Leave) {
 
 /// What may not be read may be there. A right to write tells when it is needed, and what can go goes without it.
 #[rstest]
-#[case::uninstall(uninstall)]
-#[case::hand_back(hand_back)]
+#[case::uninstall(plan_deletion)]
+#[case::hand_back(plan_orphan)]
 fn what_may_not_be_read_is_not_gone(#[case] leave: Leave) {
     let mut runtime = Runtime::converged(&desired(&sources()));
     let rights = ["list b", "get a", "get a"].map(str::to_owned);
@@ -144,8 +144,8 @@ fn what_may_not_be_read_is_not_gone(#[case] leave: Leave) {
     let plan = leave(runtime.context(), &runtime.observed);
     assert!(plan.is_empty());
     let expected = ["list b", "get a"].map(str::to_owned).to_vec();
-    assert_eq!(plan.blocked, Some(Blocked::Rights(expected)));
-    runtime.observed.missing_rights = std::mem::take(&mut runtime.observed.unread);
+    assert_eq!(plan.blocked, Some(Blocked::MissingPermissions(expected)));
+    runtime.observed.missing_permissions = std::mem::take(&mut runtime.observed.unread);
     let plan = leave(runtime.context(), &runtime.observed);
     assert!(!plan.is_empty() && plan.blocked.is_none());
 }
@@ -156,7 +156,7 @@ fn a_way_back() {
     let desired = desired(&sources());
     let mut runtime = Runtime::converged(&desired);
     let before = runtime.live(SourceKind::PullSecret).unwrap()["data"].clone();
-    let plan = hand_back(runtime.context(), &runtime.observed);
+    let plan = plan_orphan(runtime.context(), &runtime.observed);
     runtime.carry_out(&plan);
     assert!(
         runtime
@@ -169,7 +169,7 @@ fn a_way_back() {
         Some("transfer ConfigMap/rt-bootstrapper-config")
     );
     assert_eq!(runtime.log.len(), 9);
-    assert!(hand_back(runtime.context(), &runtime.observed).is_empty());
+    assert!(plan_orphan(runtime.context(), &runtime.observed).is_empty());
     assert_eq!(
         runtime.live(SourceKind::PullSecret).unwrap()["data"],
         before
@@ -197,7 +197,7 @@ fn a_second_take_over_finds_nothing_odd() {
     let desired = desired(&sources());
     let mut runtime = Runtime::converged(&desired);
     for _ in 0..2 {
-        runtime.carry_out(&hand_back(runtime.context(), &runtime.observed));
+        runtime.carry_out(&plan_orphan(runtime.context(), &runtime.observed));
         runtime.converge(&desired);
         assert!(plan(runtime.context(), &desired, &runtime.observed).is_empty());
     }
@@ -217,7 +217,7 @@ fn other_writers_keep_their_fields() {
         &json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "registry-credentials", "namespace": "kyma-system", "labels": {"team": "a"}}}),
         "customer",
     );
-    runtime.carry_out(&hand_back(runtime.context(), &runtime.observed));
+    runtime.carry_out(&plan_orphan(runtime.context(), &runtime.observed));
     let secret = runtime.live(SourceKind::PullSecret).unwrap();
     assert_eq!(secret["metadata"]["labels"]["team"], "a");
     let managers: Vec<&Value> = secret["metadata"]["managedFields"]

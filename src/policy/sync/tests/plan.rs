@@ -7,8 +7,8 @@ use serde_json::json;
 use super::api_server::Runtime;
 use super::samples::{AT_ONCE, after, desired, sources};
 use crate::sync::SourceKind;
-use crate::sync::known::SourceHistory;
-use crate::sync::plan::{Action, Held};
+use crate::sync::history::SourceHistory;
+use crate::sync::plan::{Action, SyncDeferred};
 use crate::sync::sources::{SourceState, Sources};
 
 const SECRET: &str = "apply Secret/registry-credentials";
@@ -23,10 +23,10 @@ fn nothing_differs_nothing_is_done() {
     let runtime = Runtime::converged(&desired);
     let plan = runtime.plan(&desired);
     assert!(plan.is_empty(), "{plan:?}");
-    assert!(!plan.waits());
+    assert!(!plan.is_deployment_pending());
     assert_eq!(
-        plan.content.version,
-        desired.version.map(|it| it.to_string())
+        plan.hashes.revision,
+        desired.complete_revision.map(|it| it.to_string())
     );
     assert_eq!(plan.installation.complete, Some(true));
 }
@@ -163,8 +163,8 @@ fn without_bundles_the_rest_goes_over() {
     runtime.observed.trust_bundles = None;
     runtime.converge(&desired);
     let plan = runtime.plan(&desired);
-    assert_eq!(plan.held, [Held::NotServed]);
-    assert_eq!(plan.content.version, None);
+    assert_eq!(plan.deferred, [SyncDeferred::TrustBundleAPINotServed]);
+    assert_eq!(plan.hashes.revision, None);
     assert!(runtime.observed.trust_bundle.is_none());
     let document = runtime.live(SourceKind::Configuration).unwrap();
     assert_eq!(

@@ -12,10 +12,10 @@ use serde_json::Value;
 use super::api_server::Runtime;
 use super::samples::{AT_ONCE, NOT_YET, after, bundle, document, secret, source_names};
 use crate::sync::SourceKind;
-use crate::sync::identity::Claim;
-use crate::sync::known::{Absence, SourceHistory};
+use crate::sync::history::{Absence, SourceHistory};
+use crate::sync::identity::IdentityRecord;
 use crate::sync::plan::{Action, plan};
-use crate::sync::sources::{SourceError, SourceState, Sources, Summary};
+use crate::sync::sources::{SourceError, SourceState, SourceSummary, Sources};
 
 /// A state of one source: absent, invalid, not looked for, or one of three contents.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -172,7 +172,7 @@ proptest! {
             let sources = sources(state);
             known.advance(&sources, if waits { NOT_YET } else { AT_ONCE });
             let is_pending = |kind| matches!(known.absence(kind, sources.names.get(kind)), Absence::Pending { .. });
-            seen.extend(SourceKind::ALL.into_iter().filter(|kind| matches!(sources.summary(*kind), Summary::Valid(_))));
+            seen.extend(SourceKind::ALL.into_iter().filter(|kind| matches!(sources.summary(*kind), SourceSummary::Valid(_))));
             let desired = after(&sources, &known);
             let planned = runtime.plan(&desired);
             let order: Vec<(usize, &Action)> = planned.steps().enumerate()
@@ -181,7 +181,7 @@ proptest! {
             for (_, action) in &order {
                 if let Some(kind) = kind_of(action) {
                     prop_assert!(seen.contains(&kind), "{action:?} of a source that never existed");
-                    let usable = !matches!(sources.summary(kind), Summary::Invalid | Summary::Unmanaged);
+                    let usable = !matches!(sources.summary(kind), SourceSummary::Invalid | SourceSummary::Unmanaged);
                     prop_assert!(usable || is_renewal(action, &runtime), "{action:?} of an unusable source");
                     prop_assert!(!is_pending(kind) || is_renewal(action, &runtime), "{action:?} of a missing source");
                 }
@@ -195,7 +195,7 @@ proptest! {
                 }
             }
             let mut refused = runtime.context();
-            refused.claim = Claim { remembered: Some("another"), ..Claim::default() };
+            refused.record = IdentityRecord { recorded_uid: Some("another"), ..IdentityRecord::default() };
             prop_assert!(plan(refused, &desired, &runtime.observed).is_empty());
 
             runtime.carry_out(&planned);
@@ -212,7 +212,7 @@ proptest! {
         let desired = after(&sources([Source::Content(1); 3]), &known);
         runtime.converge(&desired);
         prop_assert!(!runtime.log.iter().any(|it| it == "delete ServiceAccount/foreign"));
-        prop_assert_eq!(runtime.plan(&desired).content.version, desired.version.map(|it| it.to_string()));
+        prop_assert_eq!(runtime.plan(&desired).hashes.revision, desired.complete_revision.map(|it| it.to_string()));
     }
 
     /// A pass that stops anywhere leaves nothing that the next one cannot mend.
@@ -231,8 +231,8 @@ proptest! {
             for action in &done {
                 runtime.apply_action(action);
             }
-            plan.stop(&done);
-            let content = &plan.content;
+            plan.record_applied(&done);
+            let content = &plan.hashes;
             for (kind, said) in [
                 (SourceKind::PullSecret, &content.pull_secret),
                 (SourceKind::TrustBundle, &content.trust_bundle),
@@ -241,8 +241,8 @@ proptest! {
                 let there = runtime.live(kind).and_then(|it| it["metadata"]["annotations"][CONTENT_HASH].as_str());
                 prop_assert_eq!(said.as_deref(), there, "{:?} after {:?}", kind, done);
             }
-            prop_assert_eq!(plan.writes_content, runtime.plan(&desired).writes_content);
-            prop_assert!(content.version.is_none() || !plan.writes_content);
+            prop_assert_eq!(plan.writes_configuration, runtime.plan(&desired).writes_configuration);
+            prop_assert!(content.revision.is_none() || !plan.writes_configuration);
         }
         runtime.converge(&desired);
     }

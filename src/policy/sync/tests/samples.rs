@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use super::api_server::Runtime;
 use crate::sync::Salt;
-use crate::sync::desired::{Desired, DesiredObject, Why};
-use crate::sync::known::{Grace, SourceHistory};
+use crate::sync::desired::{Desired, DesiredObject, UntouchedReason};
+use crate::sync::history::{Grace, SourceHistory};
 use crate::sync::manifests::Installation;
 use crate::sync::sources::{
     ConfigMapView, SecretView, SourceError, SourceNames, SourceState, Sources, TrustBundleView,
@@ -154,11 +154,11 @@ pub(super) fn what(wanted: &DesiredObject) -> &'static str {
     match wanted {
         DesiredObject::Present { .. } => "present",
         DesiredObject::Removed => "removed",
-        DesiredObject::Untouched(Why::Off) => "off",
-        DesiredObject::Untouched(Why::NotFound { .. }) => "never",
-        DesiredObject::Untouched(Why::Unmanaged) => "unmanaged",
-        DesiredObject::Untouched(Why::Invalid(_)) => "invalid",
-        DesiredObject::Untouched(Why::Held(_)) => "held",
-        DesiredObject::Untouched(Why::DeletionPending { .. }) => "pending",
+        DesiredObject::Untouched(UntouchedReason::Disabled) => "off",
+        DesiredObject::Untouched(UntouchedReason::NotFound { .. }) => "never",
+        DesiredObject::Untouched(UntouchedReason::Unmanaged) => "unmanaged",
+        DesiredObject::Untouched(UntouchedReason::Invalid(_)) => "invalid",
+        DesiredObject::Untouched(UntouchedReason::InvalidReference(_)) => "held",
+        DesiredObject::Untouched(UntouchedReason::DeletionPending { .. }) => "pending",
     }
 }

@@ -5,21 +5,21 @@ use rstest::rstest;
 
 use super::api_server::Runtime;
 use super::samples::{desired, document, sources};
-use crate::sync::identity::Claim;
+use crate::sync::identity::IdentityRecord;
 use crate::sync::observed::NamespaceState;
-use crate::sync::plan::{Held, Plan, plan, uninstall};
+use crate::sync::plan::{Plan, SyncDeferred, plan, plan_deletion};
 use crate::sync::sources::{SourceError, SourceState, Sources};
 use crate::sync::status::{
-    Deferral, Failure, Goal, LaneOutcome, Outcome, Reason, Unreached, conditions,
+    ConnectionError, Deferral, Failure, Goal, LaneOutcome, Outcome, Reason, conditions,
 };
 use crate::sync::target::Target;
 use crate::sync::{Lane, Lanes};
 
 fn outcome(plan: &Plan) -> Outcome<'_> {
     Outcome {
-        unreached: None,
+        connection_error: None,
         plan: Some(plan),
-        purpose: Goal::Sync,
+        goal: Goal::Sync,
         lanes: Lanes::both(LaneOutcome::Applied),
         failures: Lanes::default(),
     }
@@ -74,21 +74,21 @@ fn a_first_pass_installs() {
 }
 
 #[rstest]
-#[case(Unreached::RuntimeNotFound("x".into()), "RuntimeNotFound")]
-#[case(Unreached::KubeconfigNotFound("x".into()), "KubeconfigNotFound")]
-#[case(Unreached::InvalidKubeconfig("x".into()), "InvalidKubeconfig")]
-#[case(Unreached::ConnectionFailed("x".into()), "ConnectionFailed")]
-#[case(Unreached::Timeout("x".into()), "Timeout")]
-#[case(Unreached::TLSHandshakeFailed("x".into()), "TLSHandshakeFailed")]
-#[case(Unreached::Unauthorized, "Unauthorized")]
-#[case(Unreached::APIServerError("x".into()), "APIServerError")]
-#[case(Unreached::RuntimeIDMissing, "RuntimeIDMissing")]
-#[case(Unreached::RuntimeIDConflict("x".into()), "RuntimeIDConflict")]
-fn who_cannot_be_reached(#[case] unreached: Unreached, #[case] reason: &str) {
+#[case(ConnectionError::RuntimeNotFound("x".into()), "RuntimeNotFound")]
+#[case(ConnectionError::KubeconfigNotFound("x".into()), "KubeconfigNotFound")]
+#[case(ConnectionError::InvalidKubeconfig("x".into()), "InvalidKubeconfig")]
+#[case(ConnectionError::ConnectionFailed("x".into()), "ConnectionFailed")]
+#[case(ConnectionError::Timeout("x".into()), "Timeout")]
+#[case(ConnectionError::TLSHandshakeFailed("x".into()), "TLSHandshakeFailed")]
+#[case(ConnectionError::Unauthorized, "Unauthorized")]
+#[case(ConnectionError::APIServerError("x".into()), "APIServerError")]
+#[case(ConnectionError::RuntimeIDMissing, "RuntimeIDMissing")]
+#[case(ConnectionError::RuntimeIDConflict("x".into()), "RuntimeIDConflict")]
+fn who_cannot_be_reached(#[case] unreached: ConnectionError, #[case] reason: &str) {
     let outcome = Outcome {
-        unreached: Some(&unreached),
+        connection_error: Some(&unreached),
         plan: None,
-        purpose: Goal::Sync,
+        goal: Goal::Sync,
         lanes: Lanes::both(LaneOutcome::Applied),
         failures: Lanes::default(),
     };
@@ -108,9 +108,9 @@ fn who_cannot_be_reached(#[case] unreached: Unreached, #[case] reason: &str) {
 fn a_refused_cluster() {
     let runtime = Runtime::new();
     let mut context = runtime.context();
-    context.claim = Claim {
-        remembered: Some("another"),
-        ..Claim::default()
+    context.record = IdentityRecord {
+        recorded_uid: Some("another"),
+        ..IdentityRecord::default()
     };
     let plan = plan(context, &desired(&sources()), &runtime.observed);
     assert_eq!(
@@ -185,7 +185,7 @@ fn several_sources_that_are_not_as_they_should_be_are_all_said() {
         pull_secret: SourceState::Invalid(SourceError::Type("Opaque".into())),
         ..sources()
     });
-    plan.held.push(Held::DeletionPending {
+    plan.deferred.push(SyncDeferred::DeletionPending {
         object: "ClusterTrustBundle roots".to_owned(),
         at: jiff::Timestamp::UNIX_EPOCH,
     });
@@ -272,7 +272,7 @@ fn a_failed_write(
 )]
 fn a_missing_permission(#[case] lane: Lane, #[case] installed: &str, #[case] synchronized: &str) {
     let mut runtime = Runtime::new();
-    let rights = runtime.observed.missing_rights.get_mut(lane);
+    let rights = runtime.observed.missing_permissions.get_mut(lane);
     *rights = vec!["patch x".to_owned()];
     let plan = runtime.plan(&desired(&sources()));
     let found = after(outcome(&plan));
@@ -309,9 +309,9 @@ fn what_is_deferred(#[case] deferral: Deferral, #[case] reason: &str) {
 #[test]
 fn leaving() {
     let runtime = Runtime::converged(&desired(&sources()));
-    let plan = uninstall(runtime.context(), &runtime.observed);
+    let plan = plan_deletion(runtime.context(), &runtime.observed);
     let found = after(Outcome {
-        purpose: Goal::Delete,
+        goal: Goal::Delete,
         ..outcome(&plan)
     });
     assert_eq!(found[4], "Ready=False/Uninstalling");
@@ -323,9 +323,9 @@ fn a_pass_without_news_changes_nothing() {
     let plan = held(&sources());
     let first = conditions(&[], outcome(&plan), Some(1), "t1");
     assert_eq!(conditions(&first, outcome(&plan), Some(1), "t2"), first);
-    let unreached = Unreached::Timeout("no response within 10s".into());
+    let unreached = ConnectionError::Timeout("no response within 10s".into());
     let lost = Outcome {
-        unreached: Some(&unreached),
+        connection_error: Some(&unreached),
         plan: None,
         ..outcome(&plan)
     };
@@ -335,9 +335,9 @@ fn a_pass_without_news_changes_nothing() {
             .iter()
             .all(|it| it.last_transition_time == "t3" && it.status != ConditionStatus::True)
     );
-    let unreached = Unreached::Unauthorized;
+    let unreached = ConnectionError::Unauthorized;
     let other = Outcome {
-        unreached: Some(&unreached),
+        connection_error: Some(&unreached),
         ..lost
     };
     let third = conditions(&second, other, Some(2), "t4");
@@ -367,10 +367,10 @@ fn what_was_not_looked_at_is_as_it_was() {
 /// `kubectl get` shows the reason of `Ready` alone, `kubectl wait` and people read its message: both name the cause.
 #[test]
 fn every_condition_that_is_not_true_has_a_message_and_ready_repeats_the_first() {
-    let unreached = Unreached::RuntimeNotFound("kcp-system/a".to_owned());
+    let unreached = ConnectionError::RuntimeNotFound("kcp-system/a".to_owned());
     let plan = Runtime::new().plan(&desired(&sources()));
     let lost = Outcome {
-        unreached: Some(&unreached),
+        connection_error: Some(&unreached),
         plan: None,
         ..outcome(&plan)
     };

@@ -102,7 +102,7 @@ fn probes_are_answered_while_reviews_wait_for_a_frozen_disk(
         metrics: any,
     };
     let readiness = Readiness::default();
-    readiness.condition("certificate").ready();
+    readiness.check("certificate").ready();
     let admin = Admin::bind(addresses, readiness, Arc::new(metrics)).unwrap();
     let (health, scraped) = (admin.health_address(), admin.metrics_address());
     workers.spawn(admin.run(CancellationToken::new()));

@@ -396,7 +396,7 @@ impl Replica {
         let files = watch::Sender::new(stored_in_files(material));
         let server = CertificateServer {
             tls: serve::TlsHandle::empty(),
-            condition: readiness.condition("certificate"),
+            condition: readiness.check("certificate"),
             metrics: CertificateMetrics::default(),
             settings: Arc::new(settings()),
             active: None,

@@ -22,7 +22,7 @@ impl Replica {
         let readiness = Readiness::default();
         let server = CertificateServer {
             tls: TlsHandle::empty(),
-            condition: readiness.condition("certificate"),
+            condition: readiness.check("certificate"),
             metrics: CertificateMetrics::default(),
             settings: Arc::new(settings()),
             active: None,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use component_base::client::{Deadline, RequestMetrics, over};
+use component_base::client::{Deadline, RequestMetrics, with_transport};
 use component_base::watch::WatchMetrics;
 use kube::runtime::events::{Recorder, Reporter};
 use prometheus_client::registry::Registry;
@@ -45,7 +45,7 @@ impl Environment {
     pub(super) fn start(&mut self) {
         let requests = RequestMetrics::register(&mut Registry::default());
         let deadline = Deadline::new(Duration::from_secs(10));
-        let client = over(self.server.service(), "default", deadline, &requests);
+        let client = with_transport(self.server.service(), "default", deadline, &requests);
         let reporter = Reporter {
             controller: "rt-bootstrapper".to_owned(),
             instance: Some("pod-1".to_owned()),

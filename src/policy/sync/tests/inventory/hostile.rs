@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{MARKER, PRUNED, inventory, legacy, place, wanted, with};
 use crate::sync::inventory::candidates;
-use crate::sync::plan::uninstall;
+use crate::sync::plan::plan_deletion;
 use crate::sync::target::Target;
 use crate::sync::tests::api_server::Runtime;
 use crate::sync::tests::samples::installation;
@@ -49,7 +49,7 @@ fn inventory_that_names_a_foreign_object_deletes_nothing(
     write(&mut runtime, "v1 ServiceAccount kyma-system/legacy\n");
     runtime.webhook_makes(&[]);
     for _ in 0..3 {
-        runtime.carry_out(&uninstall(runtime.context(), &runtime.observed));
+        runtime.carry_out(&plan_deletion(runtime.context(), &runtime.observed));
         runtime.pods_end();
     }
     assert!(runtime.get(&place(&legacy())).is_some());
@@ -121,6 +121,6 @@ fn entry_that_may_not_be_read_stays_and_blocks_the_uninstallation() {
     let unread = (place, "get serviceaccounts".to_owned());
     runtime.observed.unread_inventory.extend([unread]);
     assert!(runtime.plan(&wanted()).is_empty());
-    let plan = uninstall(runtime.context(), &runtime.observed);
+    let plan = plan_deletion(runtime.context(), &runtime.observed);
     assert!(plan.is_empty() && plan.blocked.is_some());
 }

@@ -4,8 +4,8 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::{inventory, wanted};
-use crate::sync::observed::Made;
-use crate::sync::plan::uninstall;
+use crate::sync::observed::WebhookObjects;
+use crate::sync::plan::plan_deletion;
 use crate::sync::tests::api_server::Runtime;
 use crate::sync::tests::samples::manifests;
 
@@ -66,12 +66,12 @@ fn adoption_deletes_leftovers_that_are_certainly_of_the_public_webhook(
 #[test]
 fn uninstallation_leaves_the_objects_of_a_public_webhook_that_was_not_adopted() {
     let mut runtime = public(&labelled());
-    runtime.observed.made = Some(Made::default());
-    assert!(uninstall(runtime.context(), &runtime.observed).has_left());
+    runtime.observed.webhook_objects = Some(WebhookObjects::default());
+    assert!(plan_deletion(runtime.context(), &runtime.observed).is_removed());
     let plan = runtime.plan(&wanted());
     runtime.apply_action(plan.steps().flatten().next().unwrap());
     assert_eq!(inventory(&runtime).len(), 9);
     runtime.log.clear();
-    runtime.carry_out(&uninstall(runtime.context(), &runtime.observed));
+    runtime.carry_out(&plan_deletion(runtime.context(), &runtime.observed));
     assert_eq!(runtime.log, ["delete ConfigMap/rt-bootstrapper-owner"]);
 }

@@ -1,34 +1,35 @@
-//! What the live document requires, brought in step with the parts that a plan leaves on the runtime.
+//! Updates the hashes that the live document requires to those of the objects after a plan.
 //!
-//! A document may be held back, or its source be broken, while a part of it rotates. The part goes over; if the document
-//! still required the one before, the webhook would keep that one for ever.
-//! Deliberately absent: requirements that the document did not have. What it does not require is taken as it comes.
+//! While a document cannot be written, its pull Secret or trust bundle may change. If the live document still required
+//! the old hash, the webhook would permanently keep the old object. A requirement that the document does not have is
+//! not added.
 
 use api::kcp::{CONTENT_HASH, REQUIRES_NONE, REQUIRES_PULL_SECRET, REQUIRES_TRUST_BUNDLE};
 use serde_json::{Map, Value, json};
 
-use super::{Action, Arc, Content, Context, annotation, is_ours};
+use super::{Action, Arc, ConfigurationHashes, Context, annotation, is_owned};
 use crate::sync::SourceKind;
 use crate::sync::desired::{Desired, DesiredObject};
 use crate::sync::observed::Observed;
 use crate::sync::sources::ReferencedObjects;
 use crate::sync::target::Target;
 
-/// The live document with its data as they are; `None` if it requires what will be there, or is not ours.
+/// An apply of the live document with updated requirements; `None` if they are up to date or the document is not
+/// managed.
 ///
-/// `after` says what the runtime holds of the parts once the plan is carried out.
-pub(super) fn renewed(
+/// `after` has the hashes after the plan.
+pub(super) fn refresh_requirements(
     context: Context<'_>,
     desired: &Desired,
     observed: &Observed,
-    after: &Content,
+    after: &ConfigurationHashes,
 ) -> Option<Action> {
-    let live = observed.configuration.as_ref().filter(|it| is_ours(it))?;
-    let mentions = ReferencedObjects::of_live(live);
-    let another = |kind| {
-        mentions
+    let live = observed.configuration.as_ref().filter(|it| is_owned(it))?;
+    let references = ReferencedObjects::of_live(live);
+    let names_other_object = |kind| {
+        references
             .as_ref()
-            .is_some_and(|it| it.another(kind, context.names))
+            .is_some_and(|it| it.names_other_object(kind, context.names))
     };
     let parts = [
         (
@@ -44,12 +45,12 @@ pub(super) fn renewed(
     ];
     let mut annotations = Map::new();
     let mut differs = false;
-    for (kind, key, held) in parts {
+    for (kind, key, current) in parts {
         let Some(before) = annotation(live, key) else {
             continue;
         };
-        let now = match held {
-            _ if another(kind) => before,
+        let now = match current {
+            _ if names_other_object(kind) => before,
             Some(hash) => hash,
             None if is_gone(kind, desired, observed) => REQUIRES_NONE,
             None => before,
@@ -68,7 +69,7 @@ pub(super) fn renewed(
     Some(Action::Apply { target, object })
 }
 
-/// Whether the runtime is without the part for good.
+/// Whether the runtime will not get the object.
 fn is_gone(kind: SourceKind, desired: &Desired, observed: &Observed) -> bool {
     let unserved = kind == SourceKind::TrustBundle && observed.trust_bundles.is_none();
     unserved || *desired.get(kind) == DesiredObject::Removed

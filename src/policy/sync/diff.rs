@@ -1,14 +1,14 @@
-//! Whether an object says what it should: is the desired value contained in the live one?
+//! Comparison of a desired object with a live one: does the live object contain all desired fields?
 //!
-//! What the API server adds (defaults, `clusterIP`, a `caBundle` that the webhook writes) is no difference. Lists that
-//! server-side apply merges are compared by their keys, all others element by element: one entry more in a list of RBAC
-//! rules or subjects is a difference. A selector is compared as a whole, because one term more selects less.
+//! Fields that the API server or the webhook adds (defaults, `clusterIP`, `caBundle`) are no differences. Lists that
+//! server-side apply merges are compared by their keys, all others by position, so that an additional RBAC rule or
+//! subject is a difference. Selectors are compared as a whole, since an additional term selects fewer objects.
 
 use serde_json::{Map, Value};
 
-/// Whether `live` holds everything that `desired` says. The object's own `apiVersion` and `kind` are not compared: lists
-/// leave them out, and the version is the request's.
-pub(super) fn contained(desired: &Value, live: &Value) -> bool {
+/// Whether `live` contains all fields of `desired`. `apiVersion` and `kind` of the object are not compared: items of
+/// lists have none, and the version is that of the request.
+pub(super) fn is_applied(desired: &Value, live: &Value) -> bool {
     match (desired, live) {
         (Value::Object(desired), Value::Object(live)) => desired
             .iter()
@@ -18,8 +18,8 @@ pub(super) fn contained(desired: &Value, live: &Value) -> bool {
     }
 }
 
-/// Paths of the fields in which `live` does not hold what `desired` says, as in `spec.containers[manager].image`; empty if
-/// an apply would change nothing. Paths have names and keys only, never values.
+/// Paths of the fields that differ, such as `spec.containers[manager].image`; empty if an apply would change nothing.
+/// The paths contain names and keys only, never values.
 #[must_use]
 pub fn differing_fields(desired: &Value, live: &Value) -> Vec<String> {
     let mut paths = Vec::new();
@@ -94,10 +94,10 @@ fn joined(parent: &str, key: &str) -> String {
 fn member(key: &str, desired: &Value, live: &Map<String, Value>) -> bool {
     match (desired, live.get(key)) {
         (Value::Null, None | Some(Value::Null)) => true,
-        // The API server drops what is empty.
+        // The API server drops empty values.
         (Value::Object(map), None) => map.is_empty(),
         (Value::Array(items), None) => items.is_empty(),
-        // Nor does it write that a Deployment is not paused. Other flags may be true where they are not written.
+        // The API server also drops `paused: false` of a Deployment. Other booleans may default to true.
         (Value::Bool(false), None) => key == "paused",
         (_, None) => false,
         (_, Some(live)) => within(key, desired, live),
@@ -132,18 +132,19 @@ fn list(key: &str, desired: &[Value], live: &[Value]) -> bool {
     })
 }
 
-/// The key of the items of a list that is compared by keys.
+/// The merge key of a list, if all its items have it.
 fn item_key(list: &str, desired: &[Value]) -> Option<&'static str> {
-    // Lists of one name are not always of one kind: a Service's `ports` have names, a NetworkPolicy's have none.
+    // Lists with the same name may differ in kind: the `ports` of a Service have names, those of a NetworkPolicy do
+    // not.
     merge_key(list).filter(|key| desired.iter().all(|item| item.get(key).is_some()))
 }
 
-/// The selectors of webhook entries and network policies, which server-side apply replaces as a whole.
+/// Selectors of webhooks and network policies, which server-side apply replaces as a whole.
 fn is_selector(key: &str) -> bool {
     matches!(key, "namespaceSelector" | "objectSelector")
 }
 
-/// The key by which server-side apply merges a list, as far as the webhook's manifests have such lists.
+/// The merge key of a list in server-side apply, for the lists in the manifests of the webhook.
 fn merge_key(list: &str) -> Option<&'static str> {
     match list {
         "containers" | "initContainers" | "env" | "volumes" | "webhooks" | "matchConditions"

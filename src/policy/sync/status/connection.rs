@@ -2,9 +2,9 @@
 
 use api::kcp::RUNTIME_ID;
 
-/// Why a runtime is not reachable. The texts hold nothing secret.
+/// Why a runtime is not reachable. The texts contain nothing secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unreached {
+pub enum ConnectionError {
     /// The `Runtime` does not exist, or is being deleted.
     #[error("Runtime {0} not found")]
     RuntimeNotFound(String),
@@ -17,7 +17,7 @@ pub enum Unreached {
     /// The Secret with the kubeconfig does not exist or is empty (KIM renews it in two steps).
     #[error("{0}")]
     KubeconfigNotFound(String),
-    /// The kubeconfig is malformed or asks for something that is not allowed.
+    /// The kubeconfig is malformed or uses a feature that is not allowed.
     #[error("kubeconfig rejected: {0}")]
     InvalidKubeconfig(String),
     /// The connection cannot be established or was aborted.

@@ -1,10 +1,10 @@
-//! Which manager owns which fields of an object, and how ownership is handed over without a change of content.
+//! Field managers of an object, and migration of field ownership without a change of the object.
 //!
-//! It is handed over as Kubernetes documents it for client-side apply
-//! (<https://kubernetes.io/docs/reference/using-api/server-side-apply/#transferring-ownership-between-managers>): a patch
-//! merges entries of `metadata.managedFields` into the entry of operation `Apply` of the new manager, whose next apply then
-//! removes the fields that it does not name. The patch has the resource version that was read, so that the API server
-//! answers 409 if the object was written since. FieldsV1 is a tree of names: the union of two sets is a merge.
+//! Ownership is migrated as Kubernetes documents it for client-side apply
+//! (<https://kubernetes.io/docs/reference/using-api/server-side-apply/#transferring-ownership-between-managers>): a
+//! patch merges entries of `metadata.managedFields` into the `Apply` entry of the new manager, whose next apply removes
+//! the fields that it does not contain. The patch contains the resource version that was read, so that the API server
+//! returns 409 if the object was changed since. FieldsV1 is a tree of names, so that the union of two sets is a merge.
 
 use api::kcp::{CONTROLLER_FIELD_MANAGER, KIM_FIELD_MANAGER};
 use api::names::CA_BUNDLE_MANAGER;
@@ -38,30 +38,30 @@ impl<'a> Manager<'a> {
     }
 }
 
-/// Whether KIM applied the fields.
+/// Whether the manager is KIM.
 pub(super) fn is_kim(manager: Manager<'_>) -> bool {
     manager.subresource.is_empty() && manager.name == KIM_FIELD_MANAGER
 }
 
-/// Whether the fields are taken over also from an object that is adopted already: those that KIM applied since, and those of
-/// an object that had no managers when it was adopted.
+/// Whether to migrate the fields of an object that was adopted already: those that KIM applied since, and those that
+/// had no manager at adoption.
 pub(super) fn is_kim_or_unknown(manager: Manager<'_>) -> bool {
     is_kim(manager) || (manager.subresource.is_empty() && manager.name == BEFORE_FIRST_APPLY)
 }
 
-/// Whether the fields are taken over when an object of the manifests is adopted.
+/// Whether to migrate the fields of a manifest object when it is adopted.
 ///
-/// KIM creates objects under the default manager, which is the name of its binary, and the public webhook applies the webhook
-/// configuration as a whole under the manager that our webhook uses for the `caBundle`. So the managers that are spared are
-/// listed: the controller itself, our webhook, and the controllers of Kubernetes.
+/// KIM creates objects under the default manager, which is the name of its binary, and the public webhook applies its
+/// webhook configuration under the manager that the webhook of this project uses for `caBundle`. So the managers that
+/// keep their fields are listed: the controller, the webhook, and the controllers of Kubernetes.
 #[must_use]
 pub fn is_installer(manager: Manager<'_>) -> bool {
-    let is_spared = match manager.name {
+    let keeps_fields = match manager.name {
         CONTROLLER_FIELD_MANAGER => manager.operation == APPLY,
         CA_BUNDLE_MANAGER => manager.operation == UPDATE,
         name => name == KUBE_CONTROLLER_MANAGER,
     };
-    manager.subresource.is_empty() && !is_spared
+    manager.subresource.is_empty() && !keeps_fields
 }
 
 /// Whether a manager owns a field of the object other than its status.
@@ -74,70 +74,75 @@ pub(super) fn applied_by_controller(live: &Value) -> bool {
     has(live, |it| it.is(CONTROLLER_FIELD_MANAGER, APPLY))
 }
 
-/// Whether the object has an entry of such a manager.
-pub(super) fn has(live: &Value, is_given: impl Fn(Manager<'_>) -> bool) -> bool {
-    entries(live).iter().any(|it| is_given(Manager::of(it)))
+/// Whether the object has an entry of a matching manager.
+pub(super) fn has(live: &Value, matches: impl Fn(Manager<'_>) -> bool) -> bool {
+    entries(live).iter().any(|it| matches(Manager::of(it)))
 }
 
-/// The JSON patch that hands the fields of some managers over to another one, and removes annotations.
+/// The JSON patch that migrates the fields of some managers to another one, and removes annotations.
 ///
-/// A `caBundle` is handed over to the manager of the webhook: nothing but the webhook writes it, and without it no Pod is
-/// sent. `None` if there is nothing to do, or the object has no resource version.
-pub(super) fn transfer(
+/// A `caBundle` is migrated to the manager of the webhook, which is the only one that writes it; without a `caBundle`
+/// the API server cannot call the webhook. `None` if there is nothing to migrate, or the object has no resource
+/// version.
+pub(super) fn migrate(
     live: &Value,
-    is_given: impl Fn(Manager<'_>) -> bool,
+    matches: impl Fn(Manager<'_>) -> bool,
     to: &str,
     annotations: &[&str],
 ) -> Option<Value> {
     let present = |key: &&str| annotation(live, key).is_some();
-    let gone: Vec<&str> = annotations.iter().copied().filter(present).collect();
-    let is_moved = has(live, &is_given);
-    if gone.is_empty() && !is_moved {
+    let removed_annotations: Vec<&str> = annotations.iter().copied().filter(present).collect();
+    let is_moved = has(live, &matches);
+    if removed_annotations.is_empty() && !is_moved {
         return None;
     }
     let version = text(live, "/metadata/resourceVersion")?;
     let mut patch =
         vec![json!({ "op": "replace", "path": "/metadata/resourceVersion", "value": version })];
-    for key in &gone {
+    for key in &removed_annotations {
         let key = key.replace('~', "~0").replace('/', "~1");
         patch.push(json!({ "op": "remove", "path": format!("/metadata/annotations/{key}") }));
     }
     if is_moved {
-        let managed = handed_over(entries(live), is_given, to, &gone);
+        let managed = merge_entries(entries(live), matches, to, &removed_annotations);
         patch.push(json!({ "op": "replace", "path": "/metadata/managedFields", "value": managed }));
     }
     Some(Value::Array(patch))
 }
 
-fn handed_over(
+fn merge_entries(
     entries: &[Value],
-    is_given: impl Fn(Manager<'_>) -> bool,
+    matches: impl Fn(Manager<'_>) -> bool,
     to: &str,
-    gone: &[&str],
+    removed_annotations: &[&str],
 ) -> Vec<Value> {
-    let (given, mut kept): (Vec<Value>, Vec<Value>) = entries
+    let (migrated, mut kept): (Vec<Value>, Vec<Value>) = entries
         .iter()
         .cloned()
-        .partition(|it| is_given(Manager::of(it)));
-    let version = given.last().map(|it| it["apiVersion"].clone());
+        .partition(|it| matches(Manager::of(it)));
+    let version = migrated.last().map(|it| it["apiVersion"].clone());
     let version = version.unwrap_or_default();
     let (mut fields, mut bundles) = (json!({}), json!({}));
-    for entry in &given {
-        let (rest, bundle) = split(&entry["fieldsV1"]);
+    for entry in &migrated {
+        let (rest, bundle) = split_ca_bundle(&entry["fieldsV1"]);
         merge(&mut fields, &rest);
         merge(&mut bundles, &bundle);
     }
     let annotations = fields.pointer_mut("/f:metadata/f:annotations");
     if let Some(owned) = annotations.and_then(Value::as_object_mut) {
-        owned.retain(|field, _| !gone.iter().any(|key| *field == format!("f:{key}")));
+        owned.retain(|field, _| {
+            !removed_annotations
+                .iter()
+                .any(|key| *field == format!("f:{key}"))
+        });
     }
-    join(&mut kept, (CA_BUNDLE_MANAGER, UPDATE), &version, &bundles);
-    join(&mut kept, (to, APPLY), &version, &fields);
+    add_to_entry(&mut kept, (CA_BUNDLE_MANAGER, UPDATE), &version, &bundles);
+    add_to_entry(&mut kept, (to, APPLY), &version, &fields);
     kept
 }
 
 /// Adds fields to the entry of a manager.
-fn join(entries: &mut Vec<Value>, to: (&str, &str), version: &Value, fields: &Value) {
+fn add_to_entry(entries: &mut Vec<Value>, to: (&str, &str), version: &Value, fields: &Value) {
     if *fields == json!({}) {
         return;
     }
@@ -152,15 +157,15 @@ fn join(entries: &mut Vec<Value>, to: (&str, &str), version: &Value, fields: &Va
     }));
 }
 
-/// A set of fields without any `caBundle`, and the rest of it.
-fn split(fields: &Value) -> (Value, Value) {
+/// A set of fields without `caBundle`, and the removed part.
+fn split_ca_bundle(fields: &Value) -> (Value, Value) {
     let (mut others, mut bundles) = (Map::new(), Map::new());
     for (field, below) in fields.as_object().into_iter().flatten() {
         if field == "f:caBundle" {
             bundles.insert(field.clone(), below.clone());
             continue;
         }
-        let (other, bundle) = split(below);
+        let (other, bundle) = split_ca_bundle(below);
         others.insert(field.clone(), other);
         if bundle != json!({}) {
             bundles.insert(field.clone(), bundle);
@@ -186,8 +191,8 @@ fn entries(live: &Value) -> &[Value] {
 const APPLY: &str = "Apply";
 const UPDATE: &str = "Update";
 
-/// The manager under which the API server notes the fields of an object that had no managers before its first apply.
+/// The manager that the API server records for fields that had no manager before the first apply.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
-/// The manager of the controllers of Deployments and PodDisruptionBudgets, for annotations beside the status.
+/// The manager of the controllers of Deployments and PodDisruptionBudgets, which also write annotations.
 const KUBE_CONTROLLER_MANAGER: &str = "kube-controller-manager";

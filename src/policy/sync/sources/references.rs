@@ -1,4 +1,4 @@
-//! Which parts a document names. What it does not name, the webhook does not read, and must not be made to wait for.
+//! The objects that a document refers to by name. The webhook does not read others, so that they must not be required.
 
 use api::config::Document;
 use api::names::CONFIG_KEY;
@@ -7,10 +7,10 @@ use serde_json::Value;
 use super::SourceKind;
 use crate::sync::observed::{Names, data};
 
-/// Which parts a document names.
+/// The objects that a document refers to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReferencedObjects {
-    /// `None`: the one that the webhook was told by its flag.
+    /// `None`: the name in the webhook's flag is used.
     pull_secret: Option<String>,
     trust_bundle: Option<String>,
 }
@@ -24,22 +24,23 @@ impl ReferencedObjects {
         }
     }
 
-    /// What the document of a ConfigMap names; `None` if it cannot be read.
+    /// The objects that a live document refers to; `None` if it cannot be parsed.
     pub(in crate::sync) fn of_live(config_map: &Value) -> Option<Self> {
         let document = Document::parse(data(config_map, CONFIG_KEY)?).ok()?;
         Some(Self::of(&document))
     }
 
-    /// The pull Secret that the document names, if it names one.
+    /// The pull Secret that the document names, if any.
     #[must_use]
     pub fn pull_secret(&self) -> Option<&str> {
         self.pull_secret.as_deref()
     }
 
-    /// Whether the document names another object than the one of these names. One that mounts no bundle names no other.
-    pub(in crate::sync) fn another(&self, kind: SourceKind, names: &Names) -> bool {
+    /// Whether the document refers to an object other than the synchronized one. A document without a trust bundle does
+    /// not.
+    pub(in crate::sync) fn names_other_object(&self, kind: SourceKind, names: &Names) -> bool {
         match kind {
-            // A document that names none leaves it to the webhook's flag, which has the name under which it is written.
+            // Without a name, the webhook's flag applies, which has the name of the synchronized Secret.
             SourceKind::PullSecret => match &self.pull_secret {
                 None => names.pull_secret.is_none(),
                 secret => names.pull_secret != *secret,

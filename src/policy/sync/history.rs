@@ -1,11 +1,12 @@
-//! What was ever rolled out, and under which name: so that a deletion can be told from an object that never existed.
+//! The history of the sources: which content was last synchronized under which name. It distinguishes a deleted source
+//! from one that never existed.
 //!
-//! Nothing is ever forgotten: a source that is deleted stays known, or a runtime that was unreachable at the time would
-//! keep its copy for ever. Another name is another source: one that is absent under a name that was never rolled out is
-//! not a deletion, so a flag that is changed or mistyped removes nothing.
+//! A deleted source is recorded permanently, since a runtime that was unreachable at the time still has the copy. A
+//! source with another name is another source: one that is absent and was never synchronized under its name is not a
+//! deletion, so that a changed or mistyped flag deletes nothing.
 //!
-//! A source that is absent counts as deleted only after a grace period. Its beginning is part of what is remembered, so
-//! it ends in time under another leader, too, and does not begin again at each restart.
+//! An absent source counts as deleted after a grace period. The start of the period is persisted, so that a restart or
+//! another leader does not start it again.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,80 +16,80 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::SourceKind;
-use super::content::{Hash, NoHash};
-use super::sources::{Sources, Summary};
+use super::content::{Hash, HashError};
+use super::sources::{SourceSummary, Sources};
 
-/// The last thing known about a source.
+/// The last observed state of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Last {
-    /// It had this content.
+pub enum LastSeen {
+    /// The source had this content.
     Content(Hash),
-    /// It was there, and then it was deleted.
+    /// The source was deleted.
     Deleted,
 }
 
-/// The moment at which sources are looked at, and how long an absent one is waited for.
+/// The current time and the grace period of absent sources.
 #[derive(Clone, Copy, Debug)]
 pub struct Grace {
-    /// Wall-clock time. If it went back, an absence begins anew.
+    /// Wall-clock time. If it goes back, the grace period starts again.
     pub now: Timestamp,
-    /// The time between the first sight of an absence and the deletion; zero: there is no grace.
+    /// The time from the first observation of an absence to the deletion; zero deletes at once.
     pub period: Duration,
 }
 
-/// What it means that there is no object of a source's name.
+/// What the absence of a source means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Absence {
-    /// No source of this name was ever rolled out.
+    /// No source of this name was ever synchronized.
     NeverRolledOut,
-    /// It was rolled out with this content, and is not taken for deleted before the end of the grace period.
+    /// The source was synchronized with this content, and the grace period has not ended.
     Pending {
-        /// What was rolled out.
+        /// The hash of the synchronized content.
         hash: Hash,
         /// The end of the grace period.
         at: Timestamp,
     },
-    /// It was rolled out and deleted.
+    /// The source was synchronized and deleted.
     Deleted,
 }
 
-/// What is remembered about a source.
+/// The history of one source.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Remembered {
-    /// The name on KCP under which it was rolled out; `None` if the state ConfigMap does not say it.
+struct HistoryEntry {
+    /// The name on KCP of the synchronized source; `None` if the state ConfigMap does not contain it.
     name: Option<String>,
-    last: Last,
+    last: LastSeen,
     missing: Option<Missing>,
 }
 
 /// A source that is absent and not deleted yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Missing {
-    /// The first sight of its absence.
+    /// The first observation of the absence.
     since: Timestamp,
     /// The end of the grace period.
     until: Timestamp,
 }
 
-/// What was ever rolled out, source by source. The default knows of nothing.
+/// The history of all sources. The default is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SourceHistory([Option<Remembered>; 3]);
+pub struct SourceHistory([Option<HistoryEntry>; 3]);
 
 impl SourceHistory {
-    /// The last thing known about a source, whatever its name was; `None` if it was never rolled out.
+    /// The last observed state of a source of any name; `None` if it was never synchronized.
     #[must_use]
-    pub fn get(&self, kind: SourceKind) -> Option<Last> {
+    pub fn get(&self, kind: SourceKind) -> Option<LastSeen> {
         self.0[kind as usize].as_ref().map(|it| it.last)
     }
 
-    /// What it means that there is no source of this name, after [`SourceHistory::advance`].
+    /// What it means that no source of this name exists, after [`SourceHistory::advance`].
     #[must_use]
     pub fn absence(&self, kind: SourceKind, name: Option<&str>) -> Absence {
-        let remembered = self.0[kind as usize].as_ref();
-        match remembered.filter(|it| it.is_called(name)) {
+        let entry = self.0[kind as usize].as_ref();
+        match entry.filter(|it| it.is_named(name)) {
             None => Absence::NeverRolledOut,
-            Some(Remembered {
-                last: Last::Content(hash),
+            Some(HistoryEntry {
+                last: LastSeen::Content(hash),
                 missing: Some(Missing { until, .. }),
                 ..
             }) => Absence::Pending {
@@ -99,15 +100,15 @@ impl SourceHistory {
         }
     }
 
-    /// Hash of the three contents. A source that was deleted counts as one that never existed.
+    /// Hash of the three contents. A deleted source counts as one that never existed.
     #[must_use]
     pub fn revision(&self) -> Hash {
         let contents = self
             .0
             .each_ref()
             .map(|it| match it.as_ref().map(|it| it.last) {
-                Some(Last::Content(hash)) => hash.to_string(),
-                Some(Last::Deleted) | None => String::new(),
+                Some(LastSeen::Content(hash)) => hash.to_string(),
+                Some(LastSeen::Deleted) | None => String::new(),
             });
         Hash::of_parts(&contents.each_ref().map(String::as_bytes))
     }
@@ -119,11 +120,11 @@ impl SourceHistory {
         all.filter_map(|it| it.missing).map(|it| it.until).min()
     }
 
-    /// Takes note of the sources as they are; gives those whose content is another than before, deleted ones included.
+    /// Records the current sources. Returns those whose content changed, including deleted ones.
     ///
-    /// A source that is invalid or not looked for is as it was before; one that never existed under its name is no
-    /// change, and neither is one that is absent while its grace period runs. What is remembered may be another thing
-    /// afterwards although no content changed: a new name, or an absence that began or ended.
+    /// An invalid or unmanaged source is unchanged, and so is a source that never existed under its name, or that is
+    /// absent during its grace period. The history may change without a change of content: by a new name, or the start
+    /// or end of an absence.
     pub fn advance(&mut self, sources: &Sources, grace: Grace) -> Vec<SourceKind> {
         let mut changed = Vec::new();
         for kind in SourceKind::ALL {
@@ -131,15 +132,15 @@ impl SourceHistory {
             let slot = &mut self.0[kind as usize];
             let before = slot.as_ref().map(|it| it.last);
             let now = match (sources.summary(kind), slot.take()) {
-                (Summary::Valid(hash), _) => Remembered {
+                (SourceSummary::Valid(hash), _) => HistoryEntry {
                     name: name.map(str::to_owned),
-                    last: Last::Content(hash),
+                    last: LastSeen::Content(hash),
                     missing: None,
                 },
-                (Summary::Absent, Some(known)) if known.is_called(name) => known.absent(grace),
-                (_, Some(known)) => Remembered {
+                (SourceSummary::Absent, Some(entry)) if entry.is_named(name) => entry.absent(grace),
+                (_, Some(entry)) => HistoryEntry {
                     missing: None,
-                    ..known
+                    ..entry
                 },
                 (_, None) => continue,
             };
@@ -151,11 +152,11 @@ impl SourceHistory {
         changed
     }
 
-    /// Puts it into the data of a ConfigMap, under the keys `lastSeen.<source>`, `lastSeen.<source>.name` and
+    /// Writes the history to the data of a ConfigMap, with the keys `lastSeen.<source>`, `lastSeen.<source>.name` and
     /// `lastSeen.<source>.missing-since` (RFC 3339).
     pub fn write(&self, data: &mut BTreeMap<String, String>) {
         for kind in SourceKind::ALL {
-            let Some(Remembered {
+            let Some(HistoryEntry {
                 name,
                 last,
                 missing,
@@ -169,45 +170,46 @@ impl SourceHistory {
         }
     }
 
-    /// Reads what [`SourceHistory::write`] wrote; absent keys mean that the source never existed. An entry without a name is
-    /// one of an unknown name: its source is never taken for deleted. A time that cannot be read is none: the grace
-    /// period begins anew.
+    /// Reads what [`SourceHistory::write`] wrote. Absent keys mean that the source never existed. The source of an
+    /// entry without a name is never deleted. An invalid time is ignored, so that the grace period starts again.
     ///
     /// # Errors
-    /// A value is neither a hash nor `deleted`. To go on as if nothing were known would lose deletions.
-    pub fn read(data: &BTreeMap<String, String>) -> Result<Self, KnownError> {
-        let mut known = Self::default();
+    /// A value is neither a hash nor `deleted`. An empty history instead would lose deletions.
+    pub fn read(data: &BTreeMap<String, String>) -> Result<Self, HistoryError> {
+        let mut history = Self::default();
         for kind in SourceKind::ALL {
             let Some(text) = data.get(&key(kind)) else {
                 continue;
             };
             let since = data.get(&missing_key(kind));
-            known.0[kind as usize] = Some(Remembered {
+            history.0[kind as usize] = Some(HistoryEntry {
                 name: data.get(&name_key(kind)).cloned(),
-                last: text.parse().map_err(|source| KnownError { kind, source })?,
-                // The end follows from the grace period, which is not remembered.
+                last: text
+                    .parse()
+                    .map_err(|source| HistoryError { kind, source })?,
+                // The grace period is not persisted, so the end is computed by `advance`.
                 missing: since.and_then(|it| it.parse().ok()).map(|since| Missing {
                     since,
                     until: since,
                 }),
             });
         }
-        Ok(known)
+        Ok(history)
     }
 }
 
-impl Remembered {
-    fn is_called(&self, name: Option<&str>) -> bool {
+impl HistoryEntry {
+    fn is_named(&self, name: Option<&str>) -> bool {
         self.name.is_some() && self.name.as_deref() == name
     }
 
-    /// The same source, of which there is no object now.
+    /// The entry of a source that does not exist now.
     fn absent(self, Grace { now, period }: Grace) -> Self {
         let since = self.missing.map_or(now, |it| it.since.min(now));
         let until = since.checked_add(period).unwrap_or(Timestamp::MAX);
-        if self.last == Last::Deleted || until <= now {
+        if self.last == LastSeen::Deleted || until <= now {
             return Self {
-                last: Last::Deleted,
+                last: LastSeen::Deleted,
                 missing: None,
                 ..self
             };
@@ -219,18 +221,18 @@ impl Remembered {
     }
 }
 
-/// A record that cannot be read.
+/// An entry of the history is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the record of `{}` cannot be read", .kind.name())]
-pub struct KnownError {
+#[error("lastSeen.{}", .kind.name())]
+pub struct HistoryError {
     /// The source.
     pub kind: SourceKind,
-    /// Why.
+    /// The cause.
     #[source]
-    pub source: NoHash,
+    pub source: HashError,
 }
 
-impl fmt::Display for Last {
+impl fmt::Display for LastSeen {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Content(hash) => hash.fmt(formatter),
@@ -239,10 +241,10 @@ impl fmt::Display for Last {
     }
 }
 
-impl FromStr for Last {
-    type Err = NoHash;
+impl FromStr for LastSeen {
+    type Err = HashError;
 
-    fn from_str(text: &str) -> Result<Self, NoHash> {
+    fn from_str(text: &str) -> Result<Self, HashError> {
         if text == DELETED {
             return Ok(Self::Deleted);
         }

@@ -1,0 +1,203 @@
+//! The plans of a deletion: with all objects, or orphaning them for KIM.
+
+use api::kcp::{
+    CONTENT_HASH, CONTROLLER_FIELD_MANAGER, KIM_FIELD_MANAGER, MANIFEST_HASH, OWNER_CONFIG_MAP,
+    REQUIRES_PULL_SECRET, REQUIRES_TRUST_BUNDLE,
+};
+use serde_json::Value;
+
+use super::{
+    Action, Blocked, Context, Plan, check_permissions, content, delete, inventory, is_owned,
+};
+use crate::sync::identity::verify_identity;
+use crate::sync::inventory::{is_managed, is_managed_or_public};
+use crate::sync::manifests::{Phase, live};
+use crate::sync::observed::{NamespaceState, ObjectIdentity, Observed, is_terminating};
+use crate::sync::target::Target;
+use crate::sync::{SourceKind, managed_fields};
+
+/// Deletes the webhook: the webhook configurations, the Deployment with its Pods; then what Pods need, the copies of
+/// the pull Secret in all namespaces, the certificate and the Lease of the webhook, the three objects, and at last the
+/// ownership ConfigMap. Objects that only the inventory lists are deleted with those of the manifests. Objects of other
+/// owners are kept. [`Plan::is_removed`] is true when all are deleted.
+///
+/// The copies are deleted after the Pods and their permissions, since a running webhook would create them again. The
+/// reconcile must have read the manifests ([`Observed::installed`]) and the objects of the webhook
+/// ([`Observed::webhook_objects`]).
+#[must_use]
+pub fn plan_deletion(context: Context<'_>, observed: &Observed) -> Plan {
+    let manifests = context.installation.manifests().iter().rev();
+    let manifests = manifests.filter_map(|it| Some((&it.target, live(it, observed)?)));
+    let manifests = manifests.filter(|(_, live)| is_owned(live));
+    // The objects that a Deployment of another owner needs are kept.
+    let deployment = observed.deployment.as_ref();
+    let is_foreign = deployment.is_some_and(|it| !is_owned(it));
+    let is_deleted = |(target, live): &(&Target, &Value)| {
+        is_managed(live) || (!is_foreign && is_managed_or_public(target, live))
+    };
+    let listed = inventory::present(context, observed).filter(is_deleted);
+    let all: Vec<(&Target, &Value)> = manifests.chain(listed).collect();
+    let of = |phase: Phase| all.iter().filter(move |it| Phase::of(it.0) == phase);
+    let deletions = |phase: Phase| -> Vec<Action> {
+        let actions = of(phase).map(|(target, live)| delete(Target::clone(target), live));
+        actions.collect()
+    };
+    let mut steps = vec![deletions(Phase::Webhook)];
+    let deployments: Vec<_> = of(Phase::Deployment).collect();
+    let Some(created) = observed
+        .webhook_objects
+        .as_ref()
+        .filter(|_| deployments.is_empty())
+    else {
+        steps.push(delete_with_dependents(deployments.into_iter()));
+        return Plan {
+            unfinished: true,
+            ..deletion_plan(context, observed, steps)
+        };
+    };
+    steps.push(deletions(Phase::Prerequisites));
+    let copies: Vec<Action> = created.copies.iter().map(delete_by_uid).collect();
+    steps.extend(copies.chunks(CONCURRENT_DELETIONS).map(<[Action]>::to_vec));
+    steps.push(created.others.iter().map(delete_by_uid).collect());
+    steps.push(delete_sources(context, observed));
+    steps.push(delete_marker(context, observed));
+    deletion_plan(context, observed, steps)
+}
+
+/// Concurrent deletions; there is a copy in up to every namespace of a runtime.
+const CONCURRENT_DELETIONS: usize = 32;
+
+/// Foreground deletions of objects that are not being deleted yet.
+fn delete_with_dependents<'o>(
+    objects: impl Iterator<Item = &'o (&'o Target, &'o Value)>,
+) -> Vec<Action> {
+    let remaining = objects.filter(|(_, live)| !is_terminating(live));
+    let deletion = |(target, live): &(&Target, &Value)| {
+        let uid = ObjectIdentity::of(Target::clone(target), live).uid;
+        let target = Target::clone(target);
+        Action::Delete {
+            target,
+            uid,
+            foreground: true,
+        }
+    };
+    remaining.map(deletion).collect()
+}
+
+fn delete_by_uid(ObjectIdentity { target, uid }: &ObjectIdentity) -> Action {
+    Action::Delete {
+        target: target.clone(),
+        uid: uid.clone(),
+        foreground: false,
+    }
+}
+
+/// Deletions of the three objects, unless another owner created them.
+fn delete_sources(context: Context<'_>, observed: &Observed) -> Vec<Action> {
+    let deletion = |kind| {
+        let target = content::target(kind, context.names, observed)?;
+        removal(&target, content::live(kind, observed))
+    };
+    SourceKind::ALL
+        .into_iter()
+        .rev()
+        .filter_map(deletion)
+        .collect()
+}
+
+fn delete_marker(context: Context<'_>, observed: &Observed) -> Vec<Action> {
+    let marker = observed.marker.iter();
+    marker
+        .map(|live| delete(self::marker(context), live))
+        .collect()
+}
+
+/// Orphans the objects for KIM: annotations and field ownership of the controller are removed, the webhook and the
+/// three objects are kept, and at last the ownership ConfigMap is deleted. The plan is empty when this is complete.
+///
+/// The reconcile must have read the manifests ([`Observed::installed`]).
+#[must_use]
+pub fn plan_orphan(context: Context<'_>, observed: &Observed) -> Plan {
+    // The document is first: while it requires hashes, the other objects must have them.
+    let document = orphan_source(SourceKind::Configuration, context, observed);
+    let mut rest: Vec<Action> = [SourceKind::PullSecret, SourceKind::TrustBundle]
+        .into_iter()
+        .filter_map(|kind| orphan_source(kind, context, observed))
+        .collect();
+    let manifests = context.installation.manifests().iter();
+    rest.extend(manifests.filter_map(|it| orphan(&it.target, live(it, observed))));
+    let listed = inventory::present(context, observed);
+    let listed = listed.filter(|(target, live)| is_managed_or_public(target, live));
+    rest.extend(listed.filter_map(|(target, live)| orphan(target, Some(live))));
+    let steps = vec![
+        document.into_iter().collect(),
+        rest,
+        delete_marker(context, observed),
+    ];
+    deletion_plan(context, observed, steps)
+}
+
+fn deletion_plan(context: Context<'_>, observed: &Observed, mut steps: Vec<Vec<Action>>) -> Plan {
+    let identity = verify_identity(
+        context.owner,
+        context.record,
+        observed.cluster.as_deref(),
+        observed.marker.as_ref(),
+    );
+    // An object that cannot be read may exist and would be left behind.
+    let mut unread = [&*observed.unread.configuration, &observed.unread.webhook].concat();
+    unread.extend(observed.unread_inventory.values().cloned());
+    let readable = identity
+        .map_err(Blocked::Identity)
+        .and_then(|_| check_permissions(&unread));
+    if let Err(blocked) = readable {
+        return Plan {
+            blocked: Some(blocked),
+            ..Plan::default()
+        };
+    }
+    if observed.namespace == NamespaceState::Missing {
+        // The objects in the namespace were deleted with it.
+        let namespace = Some(context.names.namespace.as_str());
+        for step in &mut steps {
+            step.retain(|it| it.target().namespace() != namespace);
+        }
+    }
+    steps.retain(|step| !step.is_empty());
+    Plan {
+        common: steps,
+        ..Plan::default()
+    }
+}
+
+fn removal(target: &Target, live: Option<&Value>) -> Option<Action> {
+    live.filter(|live| is_owned(live))
+        .map(|live| delete(target.clone(), live))
+}
+
+fn orphan_source(kind: SourceKind, context: Context<'_>, observed: &Observed) -> Option<Action> {
+    let target = content::target(kind, context.names, observed)?;
+    orphan(&target, content::live(kind, observed))
+}
+
+fn orphan(target: &Target, live: Option<&Value>) -> Option<Action> {
+    let patch = managed_fields::migrate(
+        live?,
+        |it| it.subresource.is_empty() && it.name == CONTROLLER_FIELD_MANAGER,
+        KIM_FIELD_MANAGER,
+        &[
+            CONTENT_HASH,
+            MANIFEST_HASH,
+            REQUIRES_PULL_SECRET,
+            REQUIRES_TRUST_BUNDLE,
+        ],
+    )?;
+    Some(Action::Transfer {
+        target: target.clone(),
+        patch,
+    })
+}
+
+fn marker(context: Context<'_>) -> Target {
+    Target::config_map(&context.names.namespace, OWNER_CONFIG_MAP)
+}
