@@ -35,6 +35,9 @@ fn the_definition_says_what_the_constants_say() {
             "Synchronized",
             "Reachable",
             "Version",
+            "Message",
+            "Runtime ID",
+            "Shoot",
             "Age"
         ]
     );

@@ -32,7 +32,6 @@ pub(super) async fn finish_deletion(
         if !(is_overdue(&request.resource) && is_stalled(request, findings, report)) {
             return Ok(report);
         }
-        common.metrics.deletion_timed_out();
         tracing::warn!(
             runtime = &*request.name,
             "deletion timed out, objects left behind on the runtime"
@@ -42,6 +41,10 @@ pub(super) async fn finish_deletion(
         signal_kim(common, request).await?;
     }
     common.lifecycle.remove_finalizer(&request.resource).await?;
+    if !is_clean {
+        // Counted once, also if the finalizer is removed at the second attempt.
+        common.metrics.deletion_timed_out();
+    }
     Ok(Report::Idle)
 }
 
