@@ -349,6 +349,8 @@ async fn what_may_not_be_read_is_not_taken_for_gone(#[case] policy: &str, #[case
     let marker = clusters[0].kyma("configmaps/rt-bootstrapper-owner");
     assert_eq!(marker.is_some(), gives_up);
     let timeouts = u32::from(gives_up);
-    env.until("counted", |it| it.metric("deletion_timeouts_total", timeouts))
-        .await;
+    env.until("counted", |it| {
+        it.metric("deletion_timeouts_total", timeouts)
+    })
+    .await;
 }

@@ -74,7 +74,7 @@ reasons! {
     Installing,
     /// The progress deadline of the Deployment is exceeded.
     ProgressDeadlineExceeded,
-    /// [`InstallationStatus::immutable_conflict`].
+    /// An immutable field of an object in use differs, so it would have to be recreated.
     ImmutableField,
     /// The webhook is being deleted.
     Uninstalling,
