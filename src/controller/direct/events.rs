@@ -287,9 +287,13 @@ impl Loop {
 
     fn drop_resource(&mut self, name: &str) {
         self.unreadable.remove(name);
-        let unreadable = self.unreadable.len();
-        self.dispatcher.common.metrics.unreadable(unreadable);
+        self.show_unreadable();
         self.dispatcher.forget(name);
+    }
+
+    fn show_unreadable(&self) {
+        let metrics = &self.dispatcher.common.metrics;
+        metrics.unreadable(self.unreadable.len());
     }
 
     /// A resource that cannot be deserialized has an unknown spec, so its runtime is not reconciled.
@@ -310,8 +314,7 @@ impl Loop {
                 self.unreadable.insert(name);
             }
         }
-        let unreadable = self.unreadable.len();
-        self.dispatcher.common.metrics.unreadable(unreadable);
+        self.show_unreadable();
     }
 
     fn put_resource(&mut self, resource: RuntimeBootstrapper) {

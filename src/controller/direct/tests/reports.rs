@@ -1,4 +1,4 @@
-//! What operators see on KCP: Events, statuses that others edit, resources that cannot be read.
+//! What operators see on KCP: Events, statuses that another client edits, resources that cannot be read.
 
 use serde_json::{Value, json};
 
@@ -38,7 +38,7 @@ async fn a_change_of_ready_is_an_event_with_runtime_and_version_and_one_a_minute
 }
 
 #[tokio::test]
-async fn a_status_that_somebody_edits_is_written_again() {
+async fn a_status_that_another_client_edits_is_written_again() {
     let (env, _clusters) = Env::converged(&["a"]).await;
     let written = env.status("a");
     let edit = json!({"status": {"runtimeID": "another", "webhook": {"readyReplicas": 7}}});
