@@ -3,17 +3,17 @@
 //! Invariants: an unchanged state is reported once per leadership term; the gauges of a replica that does not lead are 0. Not in
 //! here: what the absence of a source means (`policy::sync::history`), and conditions of runtimes.
 
-use component_base::telemetry::error_chain;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
-use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use kube::runtime::events::{Event, EventType, Reporter};
 use policy::sync::SourceKind;
 use policy::sync::history::{Absence, SourceHistory};
 use policy::sync::sources::{SourceSummary, Sources};
 
 use super::sources::SourceMetrics;
+use crate::kube_events::publish_event;
 
 /// Writes one Event.
 pub(super) type PendingEvent = BoxFuture<'static, ()>;
@@ -149,14 +149,15 @@ impl AbsentSources {
             action: "SynchronizeSource".to_owned(),
             secondary: None,
         };
-        // A Recorder aggregates Events that differ in their note only, so each Event has its own Recorder.
-        let recorder = Recorder::new(self.settings.client.clone(), self.settings.reporter.clone());
-        Box::pin(async move {
-            if let Err(error) = recorder.publish(&event, &regarding).await {
-                let error = error_chain(&error);
-                tracing::warn!(error, "failed to write Event");
-            }
-        })
+        let EventSettings {
+            client, reporter, ..
+        } = &self.settings;
+        Box::pin(publish_event(
+            client.clone(),
+            reporter.clone(),
+            event,
+            regarding,
+        ))
     }
 }
 

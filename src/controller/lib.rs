@@ -12,6 +12,7 @@ mod clock;
 pub mod direct;
 #[cfg(test)]
 mod fixture;
+mod kube_events;
 mod rollouts;
 pub mod signal;
 pub mod sources;

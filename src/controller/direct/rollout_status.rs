@@ -12,12 +12,13 @@ use api::rollout::{
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
-use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use kube::runtime::events::{Event, EventType, Reporter};
 use policy::sync::rollout::{Counts, Progress, Rollout, Stopped};
 use policy::sync::{Hash, Lane, Lanes};
 use tokio::sync::{mpsc, watch};
 
 use super::revisions::Installations;
+use crate::kube_events::publish_event;
 use crate::rollouts::{Stored, conditions, publish};
 
 /// Maximum number of completed revisions in the status.
@@ -85,11 +86,7 @@ async fn write_events(
             namespace: Some(namespace.clone()),
             ..ObjectReference::default()
         };
-        let recorder = Recorder::new(client.clone(), event_reporter.clone());
-        if let Err(error) = recorder.publish(&event, &object).await {
-            let error = component_base::telemetry::error_chain(&error);
-            tracing::warn!(error, "failed to write Event");
-        }
+        publish_event(client.clone(), event_reporter.clone(), event, object).await;
     }
 }
 

@@ -21,7 +21,7 @@ use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt as _};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::{Patch, PatchParams};
-use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use kube::runtime::events::{Event, EventType, Reporter};
 use kube::{Api, Client};
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -29,6 +29,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
 use super::compact_status::CompactStatus;
 use super::metrics::DirectMetrics;
+use crate::kube_events::publish_event;
 use policy::sync::rollout::Name;
 
 /// Maximum number of concurrent writes: enough to reach the rate limit also if KCP responds slowly.
@@ -39,9 +40,6 @@ const MAX_CONFLICTS: u8 = 3;
 
 /// Divisor of the rate limit while reconciles are due: they need KCP for kubeconfigs, and statuses can wait.
 const LOW_PRIORITY_DIVISOR: u32 = 10;
-
-/// Maximum length of the note of an Event; the API allows 1 kB.
-const MAX_NOTE: usize = 900;
 
 /// Time after an Event in which a runtime has no other one.
 const EVENT_INTERVAL: Duration = Duration::from_mins(1);
@@ -286,14 +284,12 @@ impl Events {
             ..ObjectReference::default()
         };
         let event = ready_event(ready, &status);
-        let recorder = Recorder::new(self.client.clone(), self.reporter.clone());
-        let name = Name::clone(&update.name);
-        Some(async move {
-            if let Err(error) = recorder.publish(&event, &reference).await {
-                let error = error_chain(&error);
-                tracing::warn!(runtime = &*name, error, "failed to write Event");
-            }
-        })
+        Some(publish_event(
+            self.client.clone(),
+            self.reporter.clone(),
+            event,
+            reference,
+        ))
     }
 }
 
@@ -322,7 +318,7 @@ fn ready_event(ready: &Condition, status: &RuntimeBootstrapperStatus) -> Event {
             EventType::Warning
         },
         reason: ready.reason.clone(),
-        note: Some(note.chars().take(MAX_NOTE).collect()),
+        note: Some(note),
         action: "Reconcile".to_owned(),
         secondary: None,
     }

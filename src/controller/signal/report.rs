@@ -9,16 +9,14 @@ use component_base::telemetry::error_chain;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
-use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use kube::runtime::events::{Event, EventType, Reporter};
 use policy::sync::SourceKind;
 use policy::sync::signal::{Counts, StopReason};
 
 use super::SignalMetrics;
 use super::persisted_state::SaveError;
 use super::status::Stop;
-
-/// Maximum length of the note of an Event; the API allows 1 kB.
-const MAX_NOTE: usize = 900;
+use crate::kube_events::publish_event;
 
 /// An Event that is being written.
 pub(super) type Report = BoxFuture<'static, ()>;
@@ -143,7 +141,6 @@ impl EventReporter {
         }
     }
 
-    /// The Event is published by a recorder of its own, because one recorder merges Events that differ in their notes only.
     fn event(
         &self,
         (type_, reason): (EventType, &str),
@@ -153,16 +150,16 @@ impl EventReporter {
         let event = Event {
             type_,
             reason: reason.to_owned(),
-            note: Some(text.chars().take(MAX_NOTE).collect()),
+            note: Some(text.to_owned()),
             action: "SignalRuntimes".to_owned(),
             secondary: None,
         };
-        let recorder = Recorder::new(self.client.clone(), self.reporter.clone());
-        Box::pin(async move {
-            if let Err(error) = recorder.publish(&event, &state).await {
-                tracing::warn!(error = error_chain(&error), "failed to write Event");
-            }
-        })
+        Box::pin(publish_event(
+            self.client.clone(),
+            self.reporter.clone(),
+            event,
+            state,
+        ))
     }
 }
 
