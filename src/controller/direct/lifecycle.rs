@@ -100,7 +100,7 @@ impl Lifecycle {
         if goal != Goal::Sync || has_finalizer(resource) {
             return Ok(());
         }
-        self.set_finalizer(resource, true).await
+        self.set_finalizer(resource, true).await.map(drop)
     }
 
     /// Signals KIM to reconcile an orphaned runtime, within the rate limit. A Runtime that does not exist is ignored.
@@ -123,25 +123,27 @@ impl Lifecycle {
         }
     }
 
-    /// Removes the finalizer.
+    /// Removes the finalizer. Returns whether it did: the resource in the store may be older than the one on KCP, which an earlier
+    /// reconcile released.
     pub(super) async fn remove_finalizer(
         &self,
         resource: &RuntimeBootstrapper,
-    ) -> Result<(), kube::Error> {
+    ) -> Result<bool, kube::Error> {
         if !has_finalizer(resource) {
-            return Ok(());
+            return Ok(false);
         }
         match self.set_finalizer(resource, false).await {
-            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(false),
             result => result,
         }
     }
 
+    /// Adds or removes the finalizer. Returns whether a write was necessary.
     async fn set_finalizer(
         &self,
         resource: &RuntimeBootstrapper,
         is_wanted: bool,
-    ) -> Result<(), kube::Error> {
+    ) -> Result<bool, kube::Error> {
         let name = resource.name_any();
         let _permit = self.permits.acquire().await;
         match self
@@ -165,10 +167,10 @@ impl Lifecycle {
         name: &str,
         meta: &ObjectMeta,
         is_wanted: bool,
-    ) -> Result<(), kube::Error> {
+    ) -> Result<bool, kube::Error> {
         let mut finalizers = meta.finalizers.clone().unwrap_or_default();
         if finalizers.iter().any(|it| it == FINALIZER) == is_wanted {
-            return Ok(());
+            return Ok(false);
         }
         finalizers.retain(|it| it != FINALIZER);
         finalizers.extend(is_wanted.then(|| FINALIZER.to_owned()));
@@ -184,7 +186,7 @@ impl Lifecycle {
         self.resources
             .patch_metadata(name, &parameters, &Patch::Merge(&patch))
             .await
-            .map(drop)
+            .map(|_| true)
     }
 }
 

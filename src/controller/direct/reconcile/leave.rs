@@ -28,21 +28,21 @@ pub(super) async fn finish_deletion(
         Some(ConnectionError::RuntimeNotFound(_))
     );
     let is_clean = is_gone || report == Report::Idle;
-    if !is_clean {
-        if !(is_overdue(&request.resource) && is_stalled(request, findings, report)) {
-            return Ok(report);
-        }
-        tracing::warn!(
-            runtime = &*request.name,
-            "deletion timed out, objects left behind on the runtime"
-        );
+    let has_timed_out = || is_overdue(&request.resource) && is_stalled(request, findings, report);
+    if !is_clean && !has_timed_out() {
+        return Ok(report);
     }
     if is_told_of(goal(&request.resource), request.eligibility) {
         signal_kim(common, request).await?;
     }
-    common.lifecycle.remove_finalizer(&request.resource).await?;
-    if !is_clean {
-        // Counted once, also if the finalizer is removed at the second attempt.
+    let is_removed = common.lifecycle.remove_finalizer(&request.resource).await?;
+    if is_removed && !is_clean {
+        // Once, although a reconcile may follow before the watch reports that the resource is gone.
+        let runtime = &*request.name;
+        tracing::warn!(
+            runtime,
+            "deletion timed out, objects left behind on the runtime"
+        );
         common.metrics.deletion_timed_out();
     }
     Ok(Report::Idle)

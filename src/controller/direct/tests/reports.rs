@@ -48,7 +48,10 @@ async fn a_status_that_another_client_edits_is_written_again() {
         .await;
     drop(env.kcp.take_requests());
     env.pass("a").await;
-    assert_eq!(env.kcp.writes(), [""; 0], "once");
+    // The progress of rollouts is written once a second, by another task.
+    let mut writes = env.kcp.writes();
+    writes.retain(|it| !it.contains("runtimebootstrapperrollouts"));
+    assert_eq!(writes, [""; 0], "once");
 }
 
 /// As after a downgrade: a value that this version does not know.
