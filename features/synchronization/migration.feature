@@ -51,3 +51,26 @@ Feature: Migration of a runtime between the modes
     And runtime "two" becomes reachable
     Then KIM reconciles Runtime "two"
     And runtime "two" has source pull Secret of KCP
+
+  # The public webhook ignores the key of the document. The image never starts, so the public webhook keeps running.
+  @node
+  Scenario: A configuration document that the running webhook does not support waits for the upgrade of the webhook
+    Given RuntimeBootstrapper "two" exists with:
+      """
+      spec: {paused: true, webhook: {image: "localhost/never:1"}}
+      """
+    And label "rt-bootstrapper.kyma-project.io/mode" of Runtime "two" is set to "direct"
+    When ConfigMap "kcp-system/rt-bootstrapper-config" is patched with:
+      """
+      data: {rt-bootstrapper-config.json: '{"overrides": {}, "optOut": []}'}
+      """
+    And RuntimeBootstrapper "two" is patched with:
+      """
+      spec: {paused: false}
+      """
+    Then RuntimeBootstrapper "two" has condition ConfigurationSynchronized=False with reason "IncompatibleWebhookVersion" and message containing "optOut"
+    When RuntimeBootstrapper "two" is patched with:
+      """
+      spec: {webhook: null}
+      """
+    Then RuntimeBootstrapper "two" has condition Ready=True with reason "Ready"

@@ -244,15 +244,7 @@ async fn upgraded(scenario: &mut Scenario, name: String) -> Result {
 async fn runs_upgraded(scenario: &mut Scenario, name: String) -> Result {
     let env = scenario.environment_of::<View>()?;
     let (shoot, image) = (env.shoot(Some(&name))?, &env.upgraded[1].reference);
-    let client = shoot.api.clone();
-    let webhook = crate::admission::webhook::Webhook { client };
-    eventually("all replicas run the upgraded image", async || {
-        let pods = webhook.pods().await?;
-        let images = pods.iter().map(|it| &it["spec"]["containers"][0]["image"]);
-        let images: BTreeSet<String> = images.map(Value::to_string).collect();
-        equal(&json!([json!(image).to_string()]), &json!(images))
-    })
-    .await
+    super::runtime_cluster::webhook_runs(shoot.api.clone(), image).await
 }
 
 #[when(regex = r#"^KEB deprovisions Runtime "([^"]+)"$"#)]

@@ -34,6 +34,7 @@ pub(crate) fn later(
 /// Records the state that "is not modified" compares with. Every `Given` of this suite does it, so the last one counts.
 pub(crate) async fn record(scenario: &mut Scenario) -> Result {
     let env = synchronization(scenario)?;
+    scenario.alias("webhook image", env.controller.webhook_image());
     for name in RUNTIMES {
         let cluster = env.cluster(name)?;
         let system = cluster.api.get("/api/v1/namespaces/kube-system").await?;

@@ -8,6 +8,7 @@ use api::names::MARKER;
 use tokio::sync::Mutex;
 
 use super::prelude::*;
+use crate::admission::webhook::Webhook;
 use crate::conformance::Conformance;
 use crate::inventory;
 use crate::scenario::Cluster;
@@ -189,6 +190,32 @@ async fn same_pods(scenario: &mut Scenario, name: String) -> Result {
     let before = env.state().pod_uids.clone();
     let now = env.cluster(&name)?.webhook_pods().await?;
     equal(&before.context("no Pods were recorded")?, &now)
+}
+
+/// Of the synchronization suite; `webhook image` is the one that is installed by default.
+#[given(regex = r#"^the webhook on runtime "([^"]+)" runs image "([^"]+)"$"#)]
+#[then(regex = r#"^the webhook on runtime "([^"]+)" runs image "([^"]+)"$"#)]
+async fn runs_image(scenario: &mut Scenario, name: String, image: String) -> Result {
+    let image = scenario.resolve(&image);
+    let env = synchronization(scenario)?;
+    webhook_runs(env.cluster(&name)?.api.clone(), &image).await
+}
+
+/// Waits until every replica of the webhook is a Pod of an image.
+pub(crate) async fn webhook_runs(client: Client, image: &str) -> Result {
+    let webhook = Webhook { client };
+    eventually("all replicas run the image", async || {
+        let pods = webhook.pods().await?;
+        let images = pods
+            .iter()
+            .map(|it| it["spec"]["containers"][0]["image"].to_string());
+        let images: BTreeSet<String> = images.collect();
+        check(
+            images == BTreeSet::from([format!("{image:?}")]),
+            format!("{images:?}"),
+        )
+    })
+    .await
 }
 
 #[given(expr = "Pods that opt in are created continuously on runtime {string}")]

@@ -26,6 +26,9 @@ use clusters::evidence::Evidence;
 use clusters::images::Image;
 use clusters::progress;
 
+/// The webhook's image under the tag of another version: an upgrade, of which every replica is a new Pod.
+const UPGRADED_WEBHOOK: &str = "localhost/webhook:upgraded";
+
 /// KCP with the controller, and two runtime clusters.
 pub struct Clusters {
     fixtures: Arc<Fixtures>,
@@ -50,8 +53,11 @@ impl Clusters {
         let clusters = async { tokio::try_join!(start("kcp"), start("skr-one"), start("skr-two")) };
         let (kcp, one, two) = progress::show("start three clusters", clusters).await?;
         kcp.load_image(image).await?;
-        one.load_image(public).await?;
-        two.load_image(public).await?;
+        let upgraded = fixtures.webhook.tagged(UPGRADED_WEBHOOK).await?;
+        for runtime in [&one, &two] {
+            runtime.load_image(public).await?;
+            runtime.load_image(&upgraded).await?;
+        }
         let webhook = &fixtures.webhook.reference;
         let clusters = Self {
             controller: Controller::new(&image.reference, webhook),

@@ -70,6 +70,11 @@ impl Controller {
         Self { sources, ..self }
     }
 
+    /// The image of the webhook, unless a flag names another one.
+    pub(crate) fn webhook_image(&self) -> &str {
+        &self.webhook_image
+    }
+
     /// The manifests of the webhook, as KIM installs them.
     pub(crate) async fn webhook(&self) -> Result<Vec<Value>> {
         install::webhook(&self.webhook_image, &[]).await
