@@ -146,8 +146,8 @@ impl Default for DirectSettings {
             signals_per_second: NonZeroU32::MIN.saturating_add(9),
             resync: Duration::from_mins(10),
             max_concurrent_reconciles: 512,
-            max_handshakes: 128,
-            max_connections: 224,
+            max_handshakes: 96,
+            max_connections: 160,
             backoff: Backoff {
                 base: Duration::from_secs(5),
                 cap: Duration::from_mins(5),
@@ -202,13 +202,10 @@ pub struct DirectOptions {
     pub source_metrics: SourceMetrics,
 }
 
-/// Synchronizes runtimes until the token is canceled, then stops immediately. The next leader continues from what is stored.
+/// Synchronizes runtimes until the token is canceled; reconciles that run may then take a few seconds to end. The next leader
+/// continues from what is stored.
 ///
 /// Failures are retried, counted and reported.
 pub async fn run(options: DirectOptions, token: CancellationToken) {
-    let events = events::Loop::new(options);
-    tokio::select! {
-        () = events.run() => {}
-        () = token.cancelled() => {}
-    }
+    events::Loop::new(options).run(token).await;
 }

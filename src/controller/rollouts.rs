@@ -19,6 +19,7 @@ use component_base::watch::watch_with_backoff;
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use kube::api::{Patch, PatchParams, PostParams};
+use kube::core::DeserializeGuard;
 use kube::runtime::watcher::{Config, Event};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::json;
@@ -41,8 +42,24 @@ pub(crate) struct Stored {
     pub(crate) status: RolloutStatus,
 }
 
-impl From<RuntimeBootstrapperRollout> for Stored {
-    fn from(object: RuntimeBootstrapperRollout) -> Self {
+impl From<DeserializeGuard<RuntimeBootstrapperRollout>> for Stored {
+    /// An object that cannot be deserialized pauses its rollout, because it may have been paused.
+    fn from(object: DeserializeGuard<RuntimeBootstrapperRollout>) -> Self {
+        let object = match object.0 {
+            Ok(object) => object,
+            Err(invalid) => {
+                let (name, error) = (invalid.metadata.name, invalid.error);
+                tracing::error!(
+                    name,
+                    error,
+                    "RuntimeBootstrapperRollout cannot be read, rollout paused"
+                );
+                return Self {
+                    paused: true,
+                    ..Self::default()
+                };
+            }
+        };
         Self {
             paused: object.spec.paused,
             rollback: object.annotations().get(ROLLBACK_ANNOTATION).cloned(),
@@ -58,7 +75,8 @@ pub(crate) fn watch(
     namespace: &str,
     readiness: &Readiness,
 ) -> BoxStream<'static, BTreeMap<String, Stored>> {
-    let api: Api<RuntimeBootstrapperRollout> = Api::namespaced(client.clone(), namespace);
+    let api: Api<DeserializeGuard<RuntimeBootstrapperRollout>> =
+        Api::namespaced(client.clone(), namespace);
     let check = readiness.check("rollout-watch");
     let mut stored = BTreeMap::new();
     let mut listed = BTreeMap::new();

@@ -227,16 +227,17 @@ impl Inner {
         slot: &'a mut Option<Connection>,
     ) -> Result<&'a mut Connection, CallError> {
         let limit = self.shared.options.connect_timeout;
-        let connect = async {
+        // Boxed: the state of a handshake is large, and a request that waits for its response needs none of it.
+        let connect = Box::pin(async {
             if let Some(mut connection) = slot.take()
                 && connection.is_ready().await
             {
                 return Ok(connection);
             }
-            // Boxed: the state of a handshake is large, and most requests need none.
+            // Boxed too, because most requests need no new connection.
             let stream = Box::pin(dial(&self.target, &self.shared)).await?;
             Connection::establish(stream, &self.shared.metrics).await
-        };
+        });
         let connection = timeout(limit, connect)
             .await
             .unwrap_or(Err(CallError::TimedOut(Phase::Connecting, limit)))?;

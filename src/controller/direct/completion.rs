@@ -1,10 +1,14 @@
 //! Handles the result of a reconcile: updates the status, logs, and reports to the scheduler.
 
+use std::time::Duration;
+
 use api::bootstrapper::{Condition, READY, RuntimeBootstrapperStatus};
+use component_base::telemetry::error_chain;
 use policy::sync::rollout::Name;
 use policy::sync::scheduler::Report;
 use policy::sync::status::Reason;
 use tokio::task::{Id, JoinError};
+use tokio::time::Instant;
 
 use super::dispatch::Dispatcher;
 use super::metrics::is_deferred;
@@ -17,21 +21,45 @@ pub(super) enum JobResult {
     Reconciled(Box<ReconcileResult>),
     /// A request to KCP succeeded: a resource was created or deleted, and the watch reports it.
     Requested,
-    /// A request to KCP failed, or a reconcile could not be done because of KCP.
-    Interrupted,
+    /// A request to KCP failed, or a reconcile could not be done because of KCP; with the error.
+    Interrupted(String),
+}
+
+/// Failures of KCP, which concern all runtimes at once: one in [`Self::INTERVAL`] is logged, with the number of others.
+#[derive(Default)]
+pub(super) struct KcpFailures {
+    logged: Option<Instant>,
+    suppressed: u32,
+}
+
+impl KcpFailures {
+    const INTERVAL: Duration = Duration::from_secs(10);
+
+    fn log(&mut self, runtime: &str, error: &str) {
+        if self.logged.is_some_and(|it| it.elapsed() < Self::INTERVAL) {
+            self.suppressed += 1;
+            return;
+        }
+        self.logged = Some(Instant::now());
+        let suppressed = std::mem::take(&mut self.suppressed);
+        tracing::warn!(runtime, error, suppressed, "KCP API request failed");
+    }
 }
 
 /// The result of a request to KCP.
-pub(super) fn of_kcp(name: &Name, result: &kube::Result<()>) -> JobResult {
-    if let Err(error) = result {
-        let error = component_base::telemetry::error_chain(error);
-        tracing::warn!(runtime = &**name, error, "KCP API request failed");
-        return JobResult::Interrupted;
+pub(super) fn of_kcp(result: kube::Result<()>) -> JobResult {
+    match result {
+        Ok(()) => JobResult::Requested,
+        Err(error) => JobResult::Interrupted(error_chain(&error)),
     }
-    JobResult::Requested
 }
 
 impl Dispatcher {
+    /// Whether no job runs.
+    pub(super) fn is_idle(&self) -> bool {
+        self.jobs.is_empty()
+    }
+
     /// The next job that ends; `None` if no job runs.
     pub(super) async fn next_result(&mut self) -> Option<Result<(Id, JobResult), JoinError>> {
         self.jobs.join_next_with_id().await
@@ -49,7 +77,10 @@ impl Dispatcher {
         let report = match ended {
             Ok((_, JobResult::Reconciled(result))) => self.take_result(&result),
             Ok((_, JobResult::Requested)) => Report::Idle,
-            Ok((_, JobResult::Interrupted)) => Report::Interrupted,
+            Ok((_, JobResult::Interrupted(error))) => {
+                self.kcp_failures.log(&name, &error);
+                Report::Interrupted
+            }
             Err(error) => {
                 tracing::error!(runtime = &*name, %error, "reconcile panicked");
                 Report::Interrupted
@@ -91,6 +122,8 @@ impl Dispatcher {
         }
         let has_event = log_change(&result.name, &entry.status.expand(), &result.status);
         entry.status = status.clone();
+        // Until the watch reports it: a status that KCP rejects is sent again by the next reconcile.
+        entry.status_differs = true;
         self.statuses.send(StatusUpdate {
             name: Name::clone(&result.name),
             uid: result.uid.clone(),

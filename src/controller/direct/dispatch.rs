@@ -23,7 +23,7 @@ use policy::sync::{Hash, Lane, Lanes};
 use tokio::task::{Id, JoinSet};
 use tokio::time::Instant;
 
-use super::completion::{self, JobResult};
+use super::completion::{self, JobResult, KcpFailures};
 use super::lifecycle::has_finalizer;
 use super::metrics::ConditionLabels;
 use super::reconcile::{Common, ReconcileRequest, goal, reconcile};
@@ -45,6 +45,7 @@ pub(super) struct Dispatcher {
     pub(super) statuses: StatusQueue,
     pub(super) rollouts: RolloutReporter,
     pub(super) jobs: JoinSet<JobResult>,
+    pub(super) kcp_failures: KcpFailures,
     pub(super) names: HashMap<Id, Name>,
     desired: Option<Arc<Desired>>,
     /// The input of `desired`.
@@ -81,6 +82,7 @@ impl Dispatcher {
             statuses,
             rollouts,
             jobs: JoinSet::new(),
+            kcp_failures: KcpFailures::default(),
             names: HashMap::new(),
             desired: None,
             sources: None,
@@ -314,12 +316,12 @@ impl Dispatcher {
                 let shoot = self.store.shoot(&name).map(str::to_owned);
                 self.jobs.spawn(async move {
                     let adopted = common.lifecycle.adopt(&work.name, shoot.as_deref()).await;
-                    completion::of_kcp(&work.name, &adopted)
+                    completion::of_kcp(adopted)
                 })
             }
             (AdoptionAction::Delete, Some(resource)) => self.jobs.spawn(async move {
                 let deleted = common.lifecycle.delete(&resource).await;
-                completion::of_kcp(&work.name, &deleted)
+                completion::of_kcp(deleted)
             }),
             (_, Some(resource))
                 if resource.meta().deletion_timestamp.is_some() && !has_finalizer(&resource) =>
@@ -334,7 +336,7 @@ impl Dispatcher {
                 self.jobs.spawn(async move {
                     match reconcile(&common, request).await {
                         Ok(result) => JobResult::Reconciled(Box::new(result)),
-                        Err(error) => completion::of_kcp(&work.name, &Err(error)),
+                        Err(error) => completion::of_kcp(Err(error)),
                     }
                 })
             }

@@ -18,6 +18,7 @@ use kube::runtime::watcher::Event;
 use policy::sync::history::{Grace, SourceHistory};
 use policy::sync::sources::Sources;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
+use tokio_util::sync::CancellationToken;
 
 use super::access::ClientFactory;
 use super::claims::Claims;
@@ -41,6 +42,9 @@ const GAUGE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Delay before a failed read or write of the state ConfigMap is repeated.
 const STATE_RETRY_DELAY: Duration = Duration::from_secs(5);
+
+/// How long reconciles may take to end after the token is canceled. The Lease is held for longer.
+const DRAIN: Duration = Duration::from_secs(5);
 
 /// The main loop of the controller.
 pub(super) struct Loop {
@@ -128,8 +132,9 @@ impl Loop {
         }
     }
 
-    /// Runs the loop. It does not return while the controller leads.
-    pub(super) async fn run(mut self) {
+    /// Runs the loop until the token is canceled and the reconciles that run have ended, or [`DRAIN`] is over: an object that is
+    /// replaced is not left deleted.
+    pub(super) async fn run(mut self, token: CancellationToken) {
         let options = &self.options;
         let mut resources = watches::resources(options);
         let mut runtimes = watches::runtimes(options);
@@ -140,14 +145,20 @@ impl Loop {
         sources.mark_changed();
         let mut gauges = interval(GAUGE_INTERVAL);
         gauges.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut drained = None;
         let mut writing = std::mem::replace(&mut self.writing, Box::pin(std::future::pending()));
         loop {
-            if self.is_ready() {
-                self.has_started |= self.kubeconfigs.complete;
+            if drained.is_some() && self.dispatcher.is_idle() {
+                return;
+            }
+            if self.is_ready() && drained.is_none() {
+                self.has_started = true;
                 self.dispatcher.start_due();
             }
-            let due = self.next();
+            let due = self.next().filter(|_| drained.is_none());
             tokio::select! {
+                () = token.cancelled(), if drained.is_none() => drained = Some(Instant::now() + DRAIN),
+                () = wait(drained) => return,
                 Some(event) = resources.next() => self.take_resource(event),
                 Some(event) = runtimes.next() => self.take_runtime(event),
                 Some(event) = kubeconfigs.next() => self.take_kubeconfig(event),
@@ -168,7 +179,10 @@ impl Loop {
 
     /// Whether the first lists are complete. Those of the rollouts are included, because a rollout may be paused.
     fn is_listed(&self) -> bool {
-        self.resources.complete && self.runtimes.complete && self.dispatcher.rollouts.is_known()
+        self.resources.complete
+            && self.runtimes.complete
+            && self.kubeconfigs.complete
+            && self.dispatcher.rollouts.is_known()
     }
 
     fn next(&self) -> Option<Instant> {

@@ -16,6 +16,7 @@ mod failures;
 mod faults;
 mod gates;
 mod leaving;
+mod observability;
 mod obstacles;
 mod planning;
 mod reports;

@@ -34,7 +34,8 @@ const PLURAL: &str = "runtimebootstrappers";
 /// Interval in which a KCP that does not serve `RuntimeBootstrapper`s is asked again.
 const DISCOVERY_INTERVAL: Duration = Duration::from_mins(1);
 
-const PAGE_SIZE: u32 = 500;
+/// Objects in one page of a list; it bounds the memory.
+const PAGE_SIZE: u32 = 200;
 
 /// The objects of one watch.
 struct Listed<T> {

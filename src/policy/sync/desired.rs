@@ -70,8 +70,10 @@ pub enum UntouchedReason {
 pub struct Desired {
     /// The pull Secret.
     pub pull_secret: DesiredObject,
-    /// The ClusterTrustBundle, in [`TRUST_BUNDLE_VERSION`]; for a runtime the version may be replaced.
+    /// The ClusterTrustBundle, in [`TRUST_BUNDLE_VERSION`].
     pub trust_bundle: DesiredObject,
+    /// The same for clusters that serve `v1`, if it is present: computed once, because a bundle may be large.
+    pub trust_bundle_v1: Option<Arc<Value>>,
     /// The webhook's ConfigMap.
     pub configuration: DesiredObject,
     /// The webhook that the document requires.
@@ -108,7 +110,11 @@ impl Desired {
             (SourceKind::TrustBundle, &trust_bundle),
         ]
         .into_iter()
-        .find(|(_, part)| matches!(part, DesiredObject::Untouched(UntouchedReason::Invalid(_))));
+        .filter(|(_, part)| matches!(part, DesiredObject::Untouched(UntouchedReason::Invalid(_))))
+        .find(|(kind, _)| {
+            let document = sources.configuration.valid();
+            document.is_none_or(|it| !it.references.names_other_object(*kind, names))
+        });
         let configuration = match invalid {
             Some((kind, _)) if sources.configuration.valid().is_some() => {
                 DesiredObject::Untouched(UntouchedReason::InvalidReference(kind))
@@ -143,8 +149,17 @@ impl Desired {
                 .valid()
                 .map_or(Requirement::Any, |it| it.requirement),
             pull_secret,
+            trust_bundle_v1: trust_bundle.in_version("v1"),
             trust_bundle,
             configuration,
+        }
+    }
+
+    /// The ClusterTrustBundle in a version that a cluster serves, if it is present.
+    pub(super) fn served_bundle(&self, version: &str) -> Option<Arc<Value>> {
+        match &self.trust_bundle_v1 {
+            Some(object) if version == "v1" => Some(Arc::clone(object)),
+            _ => self.trust_bundle.in_version(version),
         }
     }
 
@@ -181,6 +196,19 @@ impl Desired {
 }
 
 impl DesiredObject {
+    /// A ClusterTrustBundle in another version of its API.
+    fn in_version(&self, version: &str) -> Option<Arc<Value>> {
+        let Self::Present { object, .. } = self else {
+            return None;
+        };
+        if version == TRUST_BUNDLE_VERSION {
+            return Some(Arc::clone(object));
+        }
+        let mut served = Value::clone(object);
+        served["apiVersion"] = format!("certificates.k8s.io/{version}").into();
+        Some(Arc::new(served))
+    }
+
     /// Whether an object keeps older content because of an invalid source.
     fn has_invalid_source(&self) -> bool {
         matches!(

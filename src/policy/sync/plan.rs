@@ -303,13 +303,6 @@ impl Plan {
         self.common.iter().chain(lanes)
     }
 
-    /// Removes the steps of the webhook lane, for a later reconcile.
-    #[must_use]
-    pub fn without_webhook(mut self) -> Self {
-        self.lanes.webhook.steps.clear();
-        self
-    }
-
     /// Whether a deletion is complete: nothing to do, and nothing to wait for.
     #[must_use]
     pub fn is_removed(&self) -> bool {

@@ -9,7 +9,7 @@ use policy::sync::Lane;
 use policy::sync::identity::{IdentityRecord, Owner};
 use policy::sync::managed_fields::is_installer;
 use policy::sync::observed::Observed;
-use policy::sync::plan::{self, Blocked, Context, Plan};
+use policy::sync::plan::{self, Action, Blocked, Context, Plan};
 use policy::sync::status::{Failure, Goal};
 
 use super::super::apply::{WriteFailure, apply};
@@ -128,6 +128,15 @@ async fn decide(
     })
 }
 
+/// Names what was written, without content.
+fn log_writes(runtime: &str, done: &[Action]) {
+    if done.is_empty() {
+        return;
+    }
+    // `Debug` of an action is its verb and path.
+    tracing::info!(runtime, writes = ?done, "objects on runtime written");
+}
+
 /// The UID of a cluster that an operator accepted for the runtime.
 fn accepted(request: &ReconcileRequest) -> Option<&str> {
     let annotations = request.resource.annotations();
@@ -186,6 +195,7 @@ async fn write(
         *findings.wrote.get_mut(lane) = writes || (goal != Goal::Sync && !plan.is_empty());
     }
     let applied = apply(plan, permits, remote, &common.metrics).await;
+    log_writes(&request.name, &applied.done);
     if applied.failures.iter().any(Option::is_some) {
         plan.record_applied(&applied.done);
     }

@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use policy::sync::sources::{SourceNames, Sources};
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
-use testkit::metrics::Samples;
+use testkit::metrics::{Sample, Samples};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
@@ -299,11 +299,18 @@ impl Env {
         }
     }
 
-    /// As at a lost lease.
+    /// As at the end of the process, which waits for reconciles that run.
     pub(super) async fn stop(&mut self) {
         let Running { token, task } = self.running.take().unwrap();
         token.cancel();
         task.await.unwrap();
+    }
+
+    /// As at a lost lease.
+    pub(super) async fn abort(&mut self) {
+        let Running { task, .. } = self.running.take().unwrap();
+        task.abort();
+        assert!(task.await.unwrap_err().is_cancelled());
     }
 
     /// The sources say what `content` says from now on.
@@ -336,6 +343,11 @@ impl Env {
     /// Whether the one sample of the series has that value.
     pub(super) fn metric(&self, series: &str, value: u32) -> bool {
         Samples::of(&self.registry).value(series) == Some(value.into())
+    }
+
+    /// The samples of a series.
+    pub(super) fn samples(&self, series: &str) -> Vec<Sample> {
+        Samples::of(&self.registry).matching(series).collect()
     }
 
     /// The status of a resource.

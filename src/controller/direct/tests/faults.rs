@@ -5,7 +5,9 @@ use std::time::Duration;
 use rstest::rstest;
 use serde_json::json;
 use testkit::apiserver::Hold;
+use testkit::logs::Logs;
 use tokio::time::Instant;
+use tracing::Level;
 
 use super::env::*;
 use super::runtime_cluster::RESET;
@@ -174,13 +176,55 @@ async fn a_lost_lease_stops_the_writes() {
     let hold = env.kcp.fault("get secrets").hold();
     env.start();
     env.until("begun", |_| hold.hits() == 1).await;
-    env.stop().await;
+    env.abort().await;
     let writes = env.kcp.writes();
     drop(hold);
     env.settle().await;
     assert_eq!(cluster.tokens(), [""; 0]);
     assert_eq!(env.kcp.writes(), writes);
     env.start();
+    env.until_ready("a").await;
+}
+
+#[tokio::test]
+async fn a_reconcile_that_runs_at_the_end_of_the_process_is_completed() {
+    let (mut env, clusters) = Env::converged(&["a"]).await;
+    let [secret, document] = [INSTALL[2], INSTALL[4]];
+    let hold = clusters[0].fault(secret).hold();
+    env.content.password = Some("two");
+    env.content.registry("two.example");
+    env.publish();
+    env.until("begun", |_| hold.hits() == 1).await;
+    // The document is written after the credentials.
+    tokio::join!(env.stop(), async { drop(hold) });
+    assert_eq!(clusters[0].take(), [secret, document]);
+}
+
+#[tokio::test]
+async fn a_failing_control_plane_is_logged_once_and_not_for_every_runtime() {
+    let (env, _clusters) = Env::converged(&["a", "b", "c"]).await;
+    let logs = Logs::of(Level::WARN);
+    let refusal = env.kcp.fault("get secrets").status(500);
+    for name in ["a", "b", "c"] {
+        let touch = json!({"metadata": {"annotations": {"touched": name}}});
+        env.kcp.merge("runtimebootstrappers", name, &touch);
+    }
+    env.until("tried", |_| refusal.hits() >= 6).await;
+    let lines = logs.lines().into_iter();
+    let failed = lines.filter(|it| it.contains("KCP API request failed"));
+    assert_eq!(failed.count(), 1);
+}
+
+#[tokio::test]
+async fn a_kubeconfig_that_is_listed_late_is_waited_for() {
+    let mut env = Env::new();
+    let cluster = env.add("a").await;
+    let hold = env.kcp.fault("list secrets").hold();
+    env.start();
+    env.until("asked for the list", |_| hold.hits() == 1).await;
+    env.settle().await;
+    assert_eq!(cluster.tokens(), [""; 0]);
+    drop(hold);
     env.until_ready("a").await;
 }
 

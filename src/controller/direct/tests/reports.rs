@@ -1,9 +1,11 @@
 //! What operators see on KCP: Events, statuses that another client edits, resources that cannot be read.
 
 use serde_json::{Value, json};
+use testkit::logs::Logs;
+use tracing::Level;
 
 use super::env::*;
-use super::gates::{CONFIGURATION_LANE, is_completed, progress};
+use super::gates::{CONFIGURATION_LANE, NEXT_IMAGE, WEBHOOK_LANE, is_completed, progress};
 
 /// Notes of the Events about a runtime.
 fn notes(env: &Env, name: &str) -> Vec<(String, String)> {
@@ -52,6 +54,58 @@ async fn a_status_that_another_client_edits_is_written_again() {
     let mut writes = env.kcp.writes();
     writes.retain(|it| !it.contains("runtimebootstrapperrollouts"));
     assert_eq!(writes, [""; 0], "once");
+}
+
+#[tokio::test]
+async fn a_status_that_the_control_plane_rejects_is_sent_again_by_the_next_reconcile() {
+    let (env, clusters) = Env::converged(&["a"]).await;
+    let status = "apply runtimebootstrappers/status";
+    let refusal = env.kcp.fault(status).times(1).status(422);
+    let _outage = clusters[0].outage(503);
+    env.pass("a").await;
+    env.until("refused", |_| refusal.hits() == 1).await;
+    env.until_condition("a", "Reachable", "False APIServerError")
+        .await;
+}
+
+#[tokio::test]
+async fn what_is_written_is_logged_without_its_content() {
+    let (mut env, _clusters) = Env::converged(&["a"]).await;
+    let logs = Logs::of(Level::INFO);
+    env.content.password = Some("hunter2");
+    env.publish();
+    let written = |line: &String| {
+        line.contains("objects on runtime written") && line.contains("registry-credentials")
+    };
+    env.until("logged", |_| logs.lines().iter().any(written))
+        .await;
+    assert!(!logs.lines().concat().contains("hunter2"));
+}
+
+/// As after a downgrade, too. The other lane goes on.
+#[tokio::test]
+async fn a_rollout_that_cannot_be_read_is_paused_and_stops_nothing_else() {
+    let (mut env, clusters) = Env::converged(&["a"]).await;
+    env.until("completed", |it| is_completed(it, WEBHOOK_LANE))
+        .await;
+    env.stop().await;
+    let spec = |paused: &Value| json!({"spec": {"paused": paused}});
+    let rollouts = "runtimebootstrapperrollouts";
+    env.kcp
+        .merge(rollouts, WEBHOOK_LANE, &spec(&json!("perhaps")));
+    NEXT_IMAGE.clone_into(&mut env.image);
+    env.content.registry("two.example");
+    env.publish();
+    env.start();
+    env.until("written", |_| clusters[0].take() == [INSTALL[4]])
+        .await;
+    env.settle().await;
+    assert_eq!(clusters[0].take(), [""; 0]);
+    env.kcp.merge(rollouts, WEBHOOK_LANE, &spec(&json!(false)));
+    env.until("upgraded", |_| {
+        clusters[0].take().contains(&INSTALL[5].to_owned())
+    })
+    .await;
 }
 
 /// As after a downgrade: a value that this version does not know.

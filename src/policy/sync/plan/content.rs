@@ -12,7 +12,7 @@ use super::{
 };
 use crate::sync::SourceKind;
 use crate::sync::compatibility::check_compatibility;
-use crate::sync::desired::{Desired, DesiredObject, TRUST_BUNDLE_VERSION, UntouchedReason};
+use crate::sync::desired::{Desired, DesiredObject, UntouchedReason};
 use crate::sync::diff::is_applied;
 use crate::sync::managed_fields::is_kim;
 use crate::sync::observed::{Names, Observed, text};
@@ -174,14 +174,13 @@ fn object_change(
         }
     };
     match (kind, observed.trust_bundles.as_deref()) {
-        (SourceKind::PullSecret, _) | (SourceKind::TrustBundle, Some(TRUST_BUNDLE_VERSION)) => {
-            Ok(ObjectChange::Apply(Arc::clone(object)))
-        }
+        (SourceKind::PullSecret, _) => Ok(ObjectChange::Apply(Arc::clone(object))),
         (SourceKind::TrustBundle, None) => Err(SyncDeferred::TrustBundleAPINotServed),
         (SourceKind::TrustBundle, Some(version)) => {
-            let mut served = Value::clone(object);
-            served["apiVersion"] = format!("certificates.k8s.io/{version}").into();
-            Ok(ObjectChange::Apply(Arc::new(served)))
+            let served = desired.served_bundle(version);
+            Ok(ObjectChange::Apply(
+                served.unwrap_or_else(|| Arc::clone(object)),
+            ))
         }
         (SourceKind::Configuration, _) => {
             // A check is only needed if there is an older document that the webhook could keep.

@@ -9,6 +9,9 @@ use super::{
     Scheduler, WritePermit,
 };
 
+/// Attempts after which the backoff grows no more while KCP fails.
+const MAX_INTERRUPTED_ATTEMPTS: u32 = 2;
+
 /// Writes of a lane that are followed by another reconcile without a growing delay: twice as many as an installation has.
 /// Another writer that undoes each of them is not answered this fast for long.
 const FAST_WRITES: u32 = 8;
@@ -102,6 +105,11 @@ impl Scheduler {
         for lane in self.concerned(name, lanes) {
             let report = observation(lanes, lane, LaneResult::Interrupted, false);
             self.note(name, lane, report, at.now);
+            // KCP failed, not the runtime, and there are all runtimes to retry when it works again.
+            if let Some(runtime) = self.runtimes.get_mut(name) {
+                let attempts = &mut runtime.lanes.get_mut(lane).attempts;
+                *attempts = (*attempts).min(MAX_INTERRUPTED_ATTEMPTS);
+            }
             self.retry(name, lane, None, at);
         }
     }

@@ -16,7 +16,8 @@ const LABEL: &str = "-----BEGIN CERTIFICATE-----";
 pub(super) fn check(text: &str) -> Result<(), PemError> {
     let mut lines = text.lines().map(str::trim_end);
     let mut seen: Vec<Vec<u8>> = Vec::new();
-    while let Some(line) = lines.find(|line| line.starts_with(BEGIN)) {
+    // An indented block is text to the API server, but a private key to a reader of the bundle.
+    while let Some(line) = lines.find(|line| line.trim_start().starts_with(BEGIN)) {
         let block = seen.len() + 1;
         if line != LABEL {
             return Err(PemError::Label(block));

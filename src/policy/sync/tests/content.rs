@@ -92,6 +92,8 @@ fn pull_secrets(#[case] kind: Option<&str>, #[case] config: Option<&str>, #[case
 #[case::windows_line_ends(&pem(1).replace('\n', "\r\n"), None)]
 #[case::empty("", Some(PemError::Empty))]
 #[case::text("root.crt", Some(PemError::Empty))]
+#[case::indented_key(&format!("{}  {}", pem(1), pem(2).replace("CERTIFICATE", "PRIVATE KEY")), Some(PemError::Label(2)))]
+#[case::indented_certificate(&format!(" {}", pem(1)), Some(PemError::Label(1)))]
 #[case::key(&format!("{}{}", pem(1), pem(2).replace("CERTIFICATE", "PRIVATE KEY")), Some(PemError::Label(2)))]
 #[case::no_end(&pem(1).replace("-----END CERTIFICATE-----", ""), Some(PemError::Damaged(1)))]
 #[case::no_base64(

@@ -178,6 +178,24 @@ fn a_document_requires_only_what_it_names(
         .filter_map(|key| key.strip_prefix("rt-bootstrapper.kyma-project.io/requires-"))
         .collect();
     assert_eq!(required, parts);
+    // A source that is invalid keeps a document away that names it, and no other one.
+    let configuration = || document(extra);
+    let [secret, bundle] = [
+        Sources {
+            pull_secret: unreadable(),
+            configuration: configuration(),
+            ..self::sources()
+        },
+        Sources {
+            trust_bundle: unreadable(),
+            configuration: configuration(),
+            ..self::sources()
+        },
+    ]
+    .map(|it| Desired::new(&it, &SourceHistory::default(), &names).configuration);
+    let is_held = |it| matches!(it, DesiredObject::Untouched(_));
+    assert_eq!(is_held(secret), parts.contains(&"pull-secret"));
+    assert_eq!(is_held(bundle), parts.contains(&"trust-bundle"));
 }
 
 /// What only metadata tells apart is the same content, and so the same version.

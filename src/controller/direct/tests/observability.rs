@@ -1,0 +1,360 @@
+//! What operators see and steer from KCP: gauges, Events of rollouts, stored revisions, lost permissions, and waves.
+
+use std::time::Duration;
+
+use api::kcp::WAVE_LABEL;
+use jiff::{SignedDuration, Timestamp};
+use policy::sync::rollout::Step;
+use rstest::rstest;
+use serde_json::json;
+use testkit::apiserver::{FaultHandle, Hold, Recorded, Rights};
+
+use super::env::*;
+use super::gates::{
+    CONFIGURATION_LANE, NEXT_IMAGE, WEBHOOK_LANE, count, is_completed, one_by_one, pause, progress,
+    set_paused, stopped,
+};
+use super::runtime_cluster::RuntimeCluster;
+
+const READY: &str = r#"runtimes{type="Ready"}"#;
+const AGE: &str = "oldest_unsynchronized_age_seconds";
+const STATES: &str = r#"rollout_runtimes{rollout="configuration"}"#;
+const STOPPED: &str = "rollout_stopped";
+
+/// Waits until a series has exactly these samples, apart from samples that are 0.
+async fn until_samples(env: &Env, series: &str, wanted: &[&str]) {
+    let shown = |env: &Env| -> Vec<String> {
+        let samples = env.samples(series).into_iter();
+        let samples = samples.filter(|it| it.value > 0.0);
+        let mut shown: Vec<String> = samples.map(|it| it.to_string()).collect();
+        shown.sort_unstable();
+        shown
+    };
+    let what = format!("{series}: {wanted:?}");
+    env.until(&what, |it| shown(it) == wanted).await;
+}
+
+fn age(env: &Env) -> f64 {
+    env.samples(AGE)[0].value
+}
+
+fn pause_runtime(env: &Env, name: &str, paused: bool) {
+    let patch = json!({"spec": {"paused": paused}});
+    env.kcp.merge("runtimebootstrappers", name, &patch);
+}
+
+/// Another client sets the transition times of a runtime to one hour ago.
+fn backdate(env: &Env, name: &str) {
+    let time = Timestamp::now() - SignedDuration::from_hours(1);
+    let time = time.strftime("%FT%TZ").to_string();
+    let mut conditions = env.status(name)["conditions"].clone();
+    for condition in conditions.as_array_mut().unwrap() {
+        condition["lastTransitionTime"] = json!(time);
+    }
+    let patch = json!({"status": {"conditions": conditions}});
+    env.kcp.merge("runtimebootstrappers", name, &patch);
+}
+
+#[tokio::test]
+async fn gauges_count_runtimes_by_condition_and_show_the_oldest_unsynchronized_age() {
+    let mut env = Env::new();
+    // The gauges of runtimes are computed every five seconds.
+    env.patience = Duration::from_secs(30);
+    let clusters = env.converge(&["a", "b"]).await;
+    let ready = [r#"{reason="Ready",status="True",type="Ready"} 2"#];
+    until_samples(&env, READY, &ready).await;
+    assert!(env.metric(AGE, 0));
+    let outage = clusters[1].outage(503);
+    pause_runtime(&env, "a", true);
+    env.settle().await;
+    env.content.registry("two.example");
+    env.publish();
+    let not_ready = [
+        r#"{reason="APIServerError",status="False",type="Ready"} 1"#,
+        r#"{reason="Paused",status="False",type="Ready"} 1"#,
+    ];
+    until_samples(&env, READY, &not_ready).await;
+    env.until_condition("a", "ConfigurationSynchronized", "False Paused")
+        .await;
+    let unknown = "Unknown Unreachable";
+    env.until_condition("b", "ConfigurationSynchronized", unknown)
+        .await;
+    env.stop().await;
+    assert!(env.samples(READY).is_empty(), "this replica does not lead");
+    assert!(env.metric(AGE, 0));
+    backdate(&env, "b");
+    env.start();
+    let hour = 3_600.0..7_200.0;
+    env.until("the age of the oldest one", |it| hour.contains(&age(it)))
+        .await;
+    outage.stop();
+    pause_runtime(&env, "a", false);
+    until_samples(&env, READY, &ready).await;
+    assert!(env.metric(AGE, 0));
+}
+
+/// Two synchronized runtimes; a change of the configuration reaches one after the other.
+async fn one_after_the_other() -> (Env, Vec<RuntimeCluster>) {
+    let mut env = Env::new();
+    let rollouts = &mut env.settings.rollouts;
+    rollouts.configuration = one_by_one(&rollouts.configuration, 0);
+    let clusters = env.converge(&["a", "b"]).await;
+    env.until("the first rollout is completed", |it| {
+        is_completed(it, CONFIGURATION_LANE)
+    })
+    .await;
+    env.settle().await;
+    drop(env.kcp.take_requests());
+    (env, clusters)
+}
+
+/// A change of the configuration fails on the first runtime, which stops the rollout.
+async fn fail(env: &mut Env, first: &RuntimeCluster) -> FaultHandle {
+    let refusal = first.refuse(INSTALL[4], 422);
+    env.content.registry("two.example");
+    env.publish();
+    env.until("stopped", |it| {
+        stopped(it, CONFIGURATION_LANE) == "FailureLimitExceeded"
+    })
+    .await;
+    refusal
+}
+
+#[tokio::test]
+async fn gauges_show_the_states_of_a_rollout_and_why_it_is_stopped() {
+    let (mut env, clusters) = one_after_the_other().await;
+    let done = [r#"{rollout="configuration",state="done"} 2"#];
+    until_samples(&env, STATES, &done).await;
+    until_samples(&env, STOPPED, &[]).await;
+    let refusal = fail(&mut env, &clusters[0]).await;
+    let failed = [
+        r#"{rollout="configuration",state="failed"} 1"#,
+        r#"{rollout="configuration",state="waiting"} 1"#,
+    ];
+    until_samples(&env, STATES, &failed).await;
+    let limit = [r#"{reason="FailureLimitExceeded",rollout="configuration"} 1"#];
+    until_samples(&env, STOPPED, &limit).await;
+    set_paused(&env, CONFIGURATION_LANE, true);
+    let paused = [r#"{reason="Paused",rollout="configuration"} 1"#];
+    until_samples(&env, STOPPED, &paused).await;
+    set_paused(&env, CONFIGURATION_LANE, false);
+    refusal.stop();
+    until_samples(&env, STATES, &done).await;
+    until_samples(&env, STOPPED, &[]).await;
+}
+
+/// The Events about the rollout of the configuration in their order, with `R` in place of its revision.
+fn events(env: &Env) -> Vec<String> {
+    let status = progress(env, CONFIGURATION_LANE);
+    let revision = status["revision"].as_str().unwrap();
+    let mut created = env.kcp.requests_of("create events");
+    created.retain(|it| it.body["regarding"]["name"] == CONFIGURATION_LANE);
+    let shown = |it: &Recorded| {
+        let text = |key: &str| it.body[key].as_str().unwrap().to_owned();
+        let event = format!("{} {}: {}", text("type"), text("reason"), text("note"));
+        event.replace(revision, "R")
+    };
+    created.iter().map(shown).collect()
+}
+
+#[tokio::test]
+async fn each_change_of_a_rollout_is_one_event() {
+    let (mut env, clusters) = one_after_the_other().await;
+    let refusal = fail(&mut env, &clusters[0]).await;
+    // The failed runtime is reconciled again and again.
+    let passes = env.passes();
+    env.until("more reconciles", |it| it.passes() >= passes + 3)
+        .await;
+    refusal.stop();
+    env.until("completed", |it| is_completed(it, CONFIGURATION_LANE))
+        .await;
+    env.settle().await;
+    let expected = [
+        "Normal RolloutProgressing: step 1/5, revision R: 0 of 2 runtimes are done, 0 failed",
+        "Warning RolloutStopped: step 1/5, revision R: 0 of 2 runtimes are done, 1 failed (FailureLimitExceeded)",
+        "Normal RolloutProgressing: step 2/5, revision R: 1 of 2 runtimes are done, 0 failed",
+        "Normal RolloutCompleted: step 5/5, revision R: 2 of 2 runtimes are done, 0 failed",
+    ];
+    assert_eq!(events(&env), expected);
+}
+
+#[tokio::test]
+async fn workqueue_depth_counts_due_reconciles_that_have_not_started() {
+    let mut env = Env::new();
+    env.settings.max_concurrent_reconciles = 1;
+    let names = ["a", "b", "c"];
+    let clusters = env.converge(&names).await;
+    // All are due with the resync, and none is due now.
+    assert!(env.metric("workqueue_depth", 0));
+    let holds: Vec<Hold> = clusters.iter().map(|it| it.fault("*").hold()).collect();
+    let touch = json!({"metadata": {"annotations": {"touched": "now"}}});
+    for name in names {
+        env.kcp.merge("runtimebootstrappers", name, &touch);
+    }
+    // The second reconcile starts when the first one is slow, and the third one starts after both.
+    env.until("two reconciles run", |it| it.metric("active_workers", 2))
+        .await;
+    assert!(env.metric("workqueue_depth", 1));
+    drop(holds);
+    env.until("no reconcile is due", |it| {
+        it.metric("workqueue_depth", 0) && it.metric("active_workers", 0)
+    })
+    .await;
+}
+
+/// Waits until the first rollout of the webhook is completed.
+async fn until_completed(env: &Env) {
+    env.until("the first rollout is completed", |it| {
+        is_completed(it, WEBHOOK_LANE)
+    })
+    .await;
+}
+
+/// Restarts the controller with the next image when the rollout of the first image is completed.
+async fn upgrade(env: &mut Env) {
+    until_completed(env).await;
+    env.stop().await;
+    NEXT_IMAGE.clone_into(&mut env.image);
+    env.start();
+}
+
+/// The names of ControllerRevisions in the requests of this verb that were answered.
+fn revisions(env: &Env, verb: &str) -> Vec<String> {
+    let mut requests = env.kcp.requests_of(&format!("{verb} controllerrevisions"));
+    requests.retain(|it| it.end.is_some());
+    requests.into_iter().map(|it| it.asked.name).collect()
+}
+
+#[tokio::test]
+async fn old_revisions_that_no_rollout_needs_are_deleted() {
+    // With the first revision, two more than the ten newest ones, which are kept in any case.
+    const CHANGES: usize = 11;
+    let (mut env, _clusters) = Env::converged(&["a"]).await;
+    // The API server returns a list without a limit in one page.
+    env.kcp.behave(|it| it.page = usize::MAX);
+    until_completed(&env).await;
+    // The first revision remains the completed one.
+    pause(&env, WEBHOOK_LANE).await;
+    for number in 1..=CHANGES {
+        env.stop().await;
+        env.image = format!("registry.example/webhook:0.2.{number}");
+        env.start();
+        env.until("the revision is stored", |it| {
+            revisions(it, "create").len() == number + 1
+        })
+        .await;
+    }
+    env.until("a deletion", |it| !revisions(it, "delete").is_empty())
+        .await;
+    env.settle().await;
+    let created = revisions(&env, "create");
+    assert_eq!(revisions(&env, "delete"), [created[1].as_str()]);
+    let exists = |name: &&String| env.kcp.object("controllerrevisions", name).is_some();
+    let kept = created.iter().filter(exists).count();
+    assert_eq!(kept, CHANGES, "the completed one and all newer ones");
+}
+
+/// Permissions for all objects of the configuration, and not for all objects of the webhook.
+fn without_service_accounts() -> Rights {
+    let role = json!({"kind": "ClusterRole", "rules": [
+        {"apiGroups": [""], "resources": ["namespaces", "secrets", "configmaps"], "verbs": ["*"]},
+        {"apiGroups": ["apps", "admissionregistration.k8s.io"], "resources": ["*"], "verbs": ["*"]},
+        {"apiGroups": ["certificates.k8s.io"], "resources": ["*"], "verbs": ["*"]},
+    ]});
+    Rights::of_roles([&role])
+}
+
+/// Two runtimes with the webhook; an upgrade reaches one after the other, and no failure is allowed.
+async fn with_webhook_steps() -> (Env, Vec<RuntimeCluster>) {
+    let mut env = Env::new();
+    env.settings.rollouts.webhook = one_by_one(&env.settings.rollouts.webhook, 0);
+    let clusters = env.converge(&["a", "b"]).await;
+    (env, clusters)
+}
+
+#[rstest]
+#[case::of_the_webhook(without_service_accounts())]
+#[case::all(Rights::with_verbs(&[]))]
+#[tokio::test]
+async fn permissions_that_are_lost_after_a_write_are_a_failure(#[case] left: Rights) {
+    let (mut env, clusters) = with_webhook_steps().await;
+    clusters[0].stop_rollouts();
+    upgrade(&mut env).await;
+    env.until("written", |_| clusters[0].answered(INSTALL[5]))
+        .await;
+    clusters[0].behave(|it| it.rights = left);
+    env.until("stopped", |it| {
+        stopped(it, WEBHOOK_LANE) == "FailureLimitExceeded"
+    })
+    .await;
+    let failed = progress(&env, WEBHOOK_LANE)["failedRuntimes"].clone();
+    assert_eq!(failed, json!(["a"]));
+    assert_eq!(clusters[1].take(), [""; 0]);
+    clusters[0].behave(|it| it.rights = Rights::default());
+    clusters[0].roll_out();
+    env.until("the second step", |_| clusters[1].answered(INSTALL[5]))
+        .await;
+}
+
+#[tokio::test]
+async fn permissions_that_are_lost_before_a_write_stop_no_rollout() {
+    let (mut env, clusters) = with_webhook_steps().await;
+    clusters[0].behave(|it| it.rights = without_service_accounts());
+    upgrade(&mut env).await;
+    env.until("the second step", |_| clusters[1].answered(INSTALL[5]))
+        .await;
+    env.until("the first one is skipped", |it| {
+        count(it, WEBHOOK_LANE, "unreachable") == 1 && count(it, WEBHOOK_LANE, "done") == 1
+    })
+    .await;
+    assert_eq!(stopped(&env, WEBHOOK_LANE), "");
+    assert_eq!(clusters[0].take(), [""; 0]);
+}
+
+/// Sets the wave of a Runtime, and waits until the controller has the new order.
+async fn set_wave(env: &Env, name: &str, wave: &str) {
+    env.settle().await;
+    let passes = env.passes();
+    let patch = json!({"metadata": {"labels": {WAVE_LABEL: wave}}});
+    env.kcp.merge("runtimes", name, &patch);
+    env.until("a reconcile", |it| it.passes() > passes).await;
+}
+
+/// By their names, the first runtime would start first.
+#[rstest]
+#[case::lower_wave(["2", "1"], None)]
+#[case::relabelled_before_its_start(["1", "2"], Some("3"))]
+#[tokio::test]
+async fn the_runtime_with_the_lower_wave_starts_first(
+    #[case] waves: [&str; 2],
+    #[case] relabelled: Option<&str>,
+) {
+    let mut env = Env::new();
+    env.settings.rollouts.webhook.steps = vec![Step::Count(1), Step::Percent(100)];
+    let clusters = env.converge(&["a", "b"]).await;
+    for (name, wave) in ["a", "b"].iter().zip(waves) {
+        set_wave(&env, name, wave).await;
+    }
+    until_completed(&env).await;
+    pause(&env, WEBHOOK_LANE).await;
+    upgrade(&mut env).await;
+    env.until("the rollout is known", |it| {
+        progress(it, WEBHOOK_LANE)["version"] == "0.2.0"
+    })
+    .await;
+    if let Some(wave) = relabelled {
+        set_wave(&env, "a", wave).await;
+    }
+    clusters[1].stop_rollouts();
+    set_paused(&env, WEBHOOK_LANE, false);
+    env.until("the second runtime", |_| clusters[1].answered(INSTALL[5]))
+        .await;
+    // Its Deployment is observed again and again.
+    let passes = env.passes();
+    env.until("more reconciles", |it| it.passes() >= passes + 10)
+        .await;
+    assert!(!clusters[0].answered(INSTALL[5]));
+    clusters[1].roll_out();
+    env.until("the first runtime", |_| clusters[0].answered(INSTALL[5]))
+        .await;
+}
