@@ -1,10 +1,10 @@
 //! What is logged while a test runs on this thread.
 
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 
-use tracing::Level;
 use tracing::subscriber::DefaultGuard;
+use tracing::{Dispatch, Level};
 
 use crate::locked;
 
@@ -28,9 +28,15 @@ impl io::Write for Written {
     }
 }
 
+/// With a single dispatcher, `tracing` asks the thread that first reaches a log statement whether the statement is enabled, and keeps
+/// the answer of a thread without one for all threads. With this one, of no thread, it asks all dispatchers.
+static ANOTHER: LazyLock<Dispatch> =
+    LazyLock::new(|| Dispatch::new(tracing_subscriber::registry()));
+
 impl Logs {
     /// Takes everything from this level up.
     pub fn of(level: Level) -> Self {
+        LazyLock::force(&ANOTHER);
         let written = Written::default();
         let writer = written.clone();
         let subscriber = tracing_subscriber::fmt()
