@@ -73,6 +73,7 @@ mod report;
 mod revisions;
 mod rights;
 mod rollout_status;
+mod state_update;
 mod store;
 mod watches;
 mod writer;

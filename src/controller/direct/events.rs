@@ -8,15 +8,14 @@ use std::time::Duration;
 
 use api::bootstrapper::RuntimeBootstrapper;
 use api::kcp::{RUNTIME_ID, kubeconfig_secret};
-use component_base::telemetry::error_chain;
 use futures::StreamExt as _;
+use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt as _;
 use kube::core::{DeserializeGuard, PartialObjectMeta};
 use kube::runtime::watcher::Event;
-use policy::sync::history::{Grace, SourceHistory};
-use policy::sync::sources::Sources;
+use policy::sync::history::Grace;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use tokio_util::sync::CancellationToken;
 
@@ -26,16 +25,16 @@ use super::dispatch::Dispatcher;
 use super::lifecycle::Lifecycle;
 use super::reconcile::Common;
 use super::revisions::RevisionStore;
+use super::state_update::{StateUpdate, StateUpdater};
 use super::store::{Change, RuntimeInfo};
 use super::watches::Listing;
-use super::{DIRECT_STATE, DirectOptions, SLOW, rollout_status, watches, writer};
+use super::{DirectOptions, SLOW, rollout_status, watches, writer};
 use crate::absent::{AbsentSources, EventSettings, PendingEvent};
 use crate::clients::RequestLimiter;
 use crate::clock::Clock;
 use crate::rollouts;
 use crate::signal::runtime::RuntimeView;
 use crate::sources::Published;
-use crate::state::{SIGNAL_STATE, StateError, StateStore, load};
 
 /// Interval at which the gauges of runtimes are computed.
 const GAUGE_INTERVAL: Duration = Duration::from_secs(5);
@@ -50,11 +49,12 @@ const DRAIN: Duration = Duration::from_secs(5);
 pub(super) struct Loop {
     dispatcher: Dispatcher,
     options: DirectOptions,
-    state: StateStore,
-    history: Option<SourceHistory>,
+    /// `None` while an update runs.
+    updater: Option<StateUpdater>,
+    updates: FuturesUnordered<BoxFuture<'static, StateUpdate>>,
+    /// Whether the state on KCP is known.
+    has_state: bool,
     absent: AbsentSources,
-    revisions: RevisionStore,
-    has_revisions: bool,
     /// Writes of Events and of revisions that are running.
     tasks: FuturesUnordered<PendingEvent>,
     clock: Clock,
@@ -67,7 +67,7 @@ pub(super) struct Loop {
     unreadable: BTreeSet<String>,
     /// Whether all first lists were handled.
     has_started: bool,
-    writing: futures::future::BoxFuture<'static, ()>,
+    writing: BoxFuture<'static, ()>,
 }
 
 impl Loop {
@@ -110,16 +110,14 @@ impl Loop {
             controller: "direct",
             outcome: "its copies on runtimes are deleted",
         });
-        let revisions = RevisionStore::new(client.clone(), &settings.namespace);
-        let state = StateStore::new(client, &settings.namespace, DIRECT_STATE);
+        let updater = StateUpdater::new(&client, &settings.namespace);
         Self {
             dispatcher: Dispatcher::new(&settings, common, installations, statuses, reporter),
             options,
-            state,
-            history: None,
+            updater: Some(updater),
+            updates: FuturesUnordered::new(),
+            has_state: false,
             absent,
-            revisions,
-            has_revisions: false,
             tasks: FuturesUnordered::new(),
             clock: Clock::new(),
             next_update: None,
@@ -168,13 +166,14 @@ impl Loop {
                 Some(()) = self.tasks.next() => {}
                 _ = gauges.tick() => self.dispatcher.update_gauges(),
                 () = &mut writing => return,
-                () = wait(due) => self.update_sources(&sources).await,
+                Some(update) = self.updates.next() => self.finish_update(update),
+                () = wait(due) => self.update_sources(&sources),
             }
         }
     }
 
     fn is_ready(&self) -> bool {
-        self.is_listed() && self.history.is_some()
+        self.is_listed() && self.has_state
     }
 
     /// Whether the first lists are complete. Those of the rollouts are included, because a rollout may be paused.
@@ -186,97 +185,74 @@ impl Loop {
     }
 
     fn next(&self) -> Option<Instant> {
-        let sources = self.next_update.filter(|_| self.is_listed());
+        let may_update = self.is_listed() && self.updater.is_some();
+        let sources = self.next_update.filter(|_| may_update);
         let reconciles = self.dispatcher.next().filter(|_| self.is_ready());
         [sources, reconciles].into_iter().flatten().min()
     }
 
     /// Schedules an update. The delay counts from the first change, so further changes do not postpone it.
     fn schedule_update(&mut self) {
-        let at = Instant::now() + self.options.settings.debounce;
+        self.update_by(Instant::now() + self.options.settings.debounce);
+    }
+
+    fn update_by(&mut self, at: Instant) {
         self.next_update = Some(self.next_update.map_or(at, |it| it.min(at)));
     }
 
-    /// Saves the state, then starts rollouts. In this order, because the deletion of a source could otherwise be missed after a
-    /// restart.
-    async fn update_sources(&mut self, published: &Published) {
+    /// Starts an update of the state, if it is due and none runs.
+    fn update_sources(&mut self, published: &Published) {
         if self.next_update.is_none_or(|at| at > Instant::now()) {
             return;
         }
-        self.next_update = None;
         let Some(sources) = published.borrow().clone() else {
+            self.next_update = None;
             return;
         };
-        match self.save_state(&sources).await {
-            Ok(history) => {
-                // The next grace period ends then, unless a source changes before.
-                self.next_update = history.next_deletion().map(|at| self.clock.instant(at));
-                let state = self.state.reference();
-                let events = self.absent.report(&sources, &history, &state);
-                self.tasks.extend(events);
-                self.dispatcher.set_sources(sources, history.clone());
-                self.history = Some(history);
-                self.store_revision();
-            }
-            Err(reason) => {
-                tracing::error!(reason, "failed to load state, rollout suspended");
-                self.next_update = Some(Instant::now() + STATE_RETRY_DELAY);
-            }
+        if let Some(updater) = self.updater.take() {
+            self.next_update = None;
+            let grace = Grace {
+                now: self.clock.now(),
+                period: self.options.settings.deletion_grace,
+            };
+            self.updates.push(updater.start(sources, grace));
         }
     }
 
+    /// Starts rollouts after the state was saved.
+    fn finish_update(&mut self, update: StateUpdate) {
+        if let Some(revisions) = update.revisions {
+            self.dispatcher.installations.load(revisions);
+        }
+        self.has_state = update.updater.is_loaded();
+        match update.result {
+            Ok(history) => {
+                // The next grace period ends then, unless a source changes before.
+                if let Some(at) = history.next_deletion() {
+                    self.update_by(self.clock.instant(at));
+                }
+                let state = update.updater.reference();
+                let events = self.absent.report(&update.sources, &history, &state);
+                self.tasks.extend(events);
+                self.dispatcher.set_sources(update.sources, history);
+                self.store_revision(update.updater.revisions.clone());
+            }
+            Err(reason) => {
+                tracing::error!(reason, "failed to load state, rollout suspended");
+                self.update_by(Instant::now() + STATE_RETRY_DELAY);
+            }
+        }
+        self.updater = Some(update.updater);
+    }
+
     /// Stores the manifests of the current revision, and deletes those that no rollout needs.
-    fn store_revision(&mut self) {
+    fn store_revision(&mut self, revisions: RevisionStore) {
         let kept = self.dispatcher.rollouts.kept();
         let installations = &mut self.dispatcher.installations;
         let (created, deleted) = (installations.take_unstored(), installations.outdated(&kept));
         if created.is_some() || !deleted.is_empty() {
-            let saved = self.revisions.clone().save(created, deleted);
-            self.tasks.push(Box::pin(saved));
+            self.tasks.push(Box::pin(revisions.save(created, deleted)));
         }
-    }
-
-    async fn save_state(&mut self, sources: &Sources) -> Result<SourceHistory, String> {
-        if !self.has_revisions {
-            let listed = self.revisions.list().await;
-            let listed = listed.map_err(|it| error_chain(&it))?;
-            self.dispatcher.installations.load(listed);
-            self.has_revisions = true;
-        }
-        let (mut history, inherited) = if let Some(history) = self.history.clone() {
-            (history, false)
-        } else {
-            let client = self.options.client.clone();
-            let namespace = &self.options.settings.namespace;
-            let mut signal = StateStore::new(client, namespace, SIGNAL_STATE);
-            let loaded = load(&mut self.state, &mut signal).await;
-            let loaded = loaded.map_err(|it| error_chain(&it))?;
-            (loaded.history, loaded.inherited)
-        };
-        let before = history.clone();
-        let grace = Grace {
-            now: self.clock.now(),
-            period: self.options.settings.deletion_grace,
-        };
-        history.advance(sources, grace);
-        if history != before || inherited {
-            let mut data = std::collections::BTreeMap::new();
-            history.write(&mut data);
-            let mut saved = self.state.save(data.clone()).await;
-            if let Err(StateError::Deleted) = saved {
-                // Created again, because nothing else stores what was rolled out.
-                saved = self.state.save(data).await;
-            }
-            if let Err(error) = saved {
-                // After a conflict the state is loaded again. After other errors the loaded state is still valid, and reconciles
-                // continue with it.
-                if let StateError::Changed = error {
-                    self.history = None;
-                }
-                return Err(error_chain(&error));
-            }
-        }
-        Ok(history)
     }
 
     fn take_resource(&mut self, event: Event<DeserializeGuard<RuntimeBootstrapper>>) {

@@ -201,6 +201,24 @@ async fn a_reconcile_that_runs_at_the_end_of_the_process_is_completed() {
 }
 
 #[tokio::test]
+async fn runtimes_are_reconciled_while_the_state_is_being_saved() {
+    let (mut env, clusters) = Env::converged(&["a"]).await;
+    let hold = env.kcp.fault("update configmaps").hold();
+    env.content.registry("two.example");
+    env.publish();
+    env.until("saving", |_| hold.hits() == 1).await;
+    clusters[0].drop_object(DOCUMENT);
+    env.pass("a").await;
+    // What is missing is created again; the change waits for the state.
+    assert_eq!(clusters[0].take(), [INSTALL[4]]);
+    let document = || clusters[0].find(DOCUMENT).unwrap()["data"].to_string();
+    assert!(!document().contains("two.example"));
+    drop(hold);
+    env.until("written", |_| document().contains("two.example"))
+        .await;
+}
+
+#[tokio::test]
 async fn a_failing_control_plane_is_logged_once_and_not_for_every_runtime() {
     let (env, _clusters) = Env::converged(&["a", "b", "c"]).await;
     let logs = Logs::of(Level::WARN);
