@@ -60,12 +60,12 @@ pub enum KubeconfigError {
     /// The document exceeds [`MAX_BYTES`].
     #[error("larger than 1 MiB")]
     TooLarge,
-    /// The document is not YAML of a kubeconfig, uses anchors, or exceeds the limits of nesting and nodes.
-    #[error("line {line}: not valid YAML of a kubeconfig")]
-    Unreadable {
-        /// The line of the error, from 1; 0 if unknown.
-        line: u64,
-    },
+    /// The document is not YAML, uses anchors, or exceeds the limits of nesting and nodes; with the line of the error, from 1.
+    #[error("line {0}: not valid YAML of a kubeconfig")]
+    Unreadable(u64),
+    /// The document is YAML, and a field has another type than in a kubeconfig.
+    #[error("not a kubeconfig: a field has an unexpected type")]
+    Malformed,
     /// `kind` or `apiVersion` is another one.
     #[error("kind and apiVersion: expected Config of v1")]
     Foreign,

@@ -15,11 +15,12 @@ pub(super) fn read(bytes: &[u8]) -> Result<Kubeconfig, KubeconfigError> {
     // Parsed as a JSON tree first: a YAML parser for each of these types would be most of this module's code.
     let tree: Value = serde_saphyr::from_slice_with_options(bytes, options())
         // The parser's error quotes the document, so only the position is used.
-        .map_err(|error| KubeconfigError::Unreadable {
-            line: error.location().map_or(0, |it| it.line()),
+        .map_err(|error| {
+            let line = error.location().map_or(1, |it| it.line());
+            KubeconfigError::Unreadable(line)
         })?;
     let document: Kubeconfig =
-        serde_json::from_value(tree).map_err(|_quoting| KubeconfigError::Unreadable { line: 0 })?;
+        serde_json::from_value(tree).map_err(|_quoting| KubeconfigError::Malformed)?;
     let kind = document.kind.as_deref().unwrap_or_default();
     let version = document.api_version.as_deref().unwrap_or_default();
     if !matches!(kind, "" | "Config") || !matches!(version, "" | "v1") {
