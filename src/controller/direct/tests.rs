@@ -27,6 +27,7 @@ mod settings;
 mod settling;
 mod succession;
 mod uninstall;
+mod upgrades;
 
 fn size<A, B, F>(_: impl Fn(A, B) -> F) -> usize {
     size_of::<F>()
