@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use api::bootstrapper::{
-    CONFIGURATION_SYNCHRONIZED, ConditionStatus, IDENTITY_VERIFIED, INSTALLED, REACHABLE,
+    CONFIGURATION_SYNCHRONIZED, ConditionStatus, IDENTITY_VERIFIED, INSTALLED, REACHABLE, READY,
     RuntimeBootstrapper, RuntimeBootstrapperStatus,
 };
 use api::kcp::{RUNTIME_ID, SHOOT_NAME, WAVE_LABEL};
@@ -65,6 +65,15 @@ impl RuntimeInfo {
         (view.meta().name.clone().unwrap_or_default(), info)
     }
 }
+
+/// The conditions that the controller sets.
+const CONDITIONS: [&str; 5] = [
+    REACHABLE,
+    IDENTITY_VERIFIED,
+    INSTALLED,
+    CONFIGURATION_SYNCHRONIZED,
+    READY,
+];
 
 /// The Runtime and the `RuntimeBootstrapper` of one name.
 #[derive(Default)]
@@ -180,9 +189,12 @@ impl RuntimeStore {
             None => Change::Spec,
         };
         // The status is stored separately from the resource.
-        let stored = self
-            .statuses
-            .intern(resource.status.take().unwrap_or_default());
+        let mut stored = resource.status.take().unwrap_or_default();
+        // A condition of another controller is not part of what is compared and written.
+        stored
+            .conditions
+            .retain(|it| CONDITIONS.contains(&&*it.kind));
+        let stored = self.statuses.intern(stored);
         if same.is_none() {
             entry.status = stored;
             entry.status_differs = false;

@@ -57,6 +57,20 @@ async fn a_status_that_another_client_edits_is_written_again() {
 }
 
 #[tokio::test]
+async fn a_condition_of_another_controller_is_no_reason_to_write_the_status() {
+    let (env, _clusters) = Env::converged(&["a"]).await;
+    let mut conditions = env.status("a")["conditions"].clone();
+    let mut other = conditions[0].clone();
+    other["type"] = json!("Backup");
+    conditions.as_array_mut().unwrap().push(other);
+    let edit = json!({"status": {"conditions": conditions}});
+    env.kcp.merge("runtimebootstrappers", "a", &edit);
+    drop(env.kcp.take_requests());
+    env.pass("a").await;
+    assert_eq!(env.kcp.count("apply runtimebootstrappers/status"), 0);
+}
+
+#[tokio::test]
 async fn a_status_that_the_control_plane_rejects_is_sent_again_by_the_next_reconcile() {
     let (env, clusters) = Env::converged(&["a"]).await;
     let status = "apply runtimebootstrappers/status";
