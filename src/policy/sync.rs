@@ -35,7 +35,8 @@ pub use diff::differing_fields;
 pub use lane::{Lane, Lanes};
 
 /// One of the three objects that are synchronized.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, strum::IntoStaticStr)]
+#[strum(serialize_all = "camelCase")]
 pub enum SourceKind {
     /// The Secret with the credentials of private registries.
     PullSecret,
@@ -52,11 +53,7 @@ impl SourceKind {
     /// The name in stored state, statuses and metrics.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::PullSecret => "pullSecret",
-            Self::TrustBundle => "trustBundle",
-            Self::Configuration => "configuration",
-        }
+        self.into()
     }
 
     /// `kind` of the object.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use policy::sync::status::Reason;
+use policy::sync::status::{Reason, VariantArray as _};
 use serde_json::Value;
 
 use super::{code, heading, table};
@@ -166,7 +166,7 @@ fn conditions() -> String {
         5,
         "the constants of conditions begin with `Condition: `"
     );
-    let reasons: Vec<String> = Reason::ALL.iter().map(|it| code(it.name())).collect();
+    let reasons: Vec<String> = Reason::VARIANTS.iter().map(|it| code(it.name())).collect();
     format!(
         "\n### Conditions\n{}\nReasons: {}. Their meanings are in [controller.md](../controller.md).\n",
         table(&["condition", "true when"], &rows),

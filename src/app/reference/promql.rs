@@ -51,7 +51,7 @@ pub(super) fn unknown_reasons(label: &str, value: &str) -> Vec<String> {
     let values = value.split('|').filter(|_| label == "reason");
     let reasons = values.filter(|it| it.starts_with(char::is_uppercase));
     reasons
-        .filter(|reason| Reason::ALL.iter().all(|it| it.name() != *reason))
+        .filter(|reason| reason.parse::<Reason>().is_err())
         .map(|reason| format!("{reason} is not a reason"))
         .collect()
 }

@@ -167,5 +167,5 @@ fn ready(status: &RuntimeBootstrapperStatus) -> Option<&Condition> {
 
 /// The reason from the closed list, so that it can be a label.
 fn known_reason(reason: &str) -> Option<Reason> {
-    Reason::ALL.iter().find(|it| it.name() == reason).copied()
+    reason.parse().ok()
 }

@@ -4,23 +4,11 @@
 //! take effect only in part. Its version numbers are unrelated to those of this project; a Deployment of this project
 //! has the manifest hash as annotation.
 
-use std::cmp::Ordering;
-use std::fmt;
-use std::str::FromStr;
-
 use api::config::{Document, ImagePullSecret};
-
-/// A version of the form `major.minor.patch`; a leading `v`, a pre-release and build metadata are ignored.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Version([u32; 3]);
-
-/// The text is not a valid [`Version`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not a valid version (major.minor.patch)")]
-pub struct VersionError;
+use semver::Version;
 
 /// The webhook that a document requires.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Requirement {
     /// Any webhook: the document uses only keys of the public rt-bootstrapper.
     Any,
@@ -34,19 +22,22 @@ pub enum Requirement {
 }
 
 /// The webhook that runs on a runtime.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, strum::Display)]
 pub enum RunningWebhook {
     /// No webhook: the next one reads the document when it starts.
+    #[strum(to_string = "none")]
     Absent,
     /// A webhook that the controller did not install, or whose version is unknown.
+    #[strum(to_string = "another one")]
     Unmanaged,
     /// A webhook of this project. During a rolling update [`RunningWebhook::Unmanaged`] is used instead.
+    #[strum(to_string = "{0}")]
     Managed(Version),
 }
 
 /// The webhook does not support a key of the document.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("key {key} requires webhook version {needed} or later, {} is running", DisplayRunning(.running))]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("key {key} requires webhook version {needed} or later, {running} is running")]
 pub struct IncompatibleVersion {
     /// The first version that supports the key.
     pub needed: Version,
@@ -56,36 +47,39 @@ pub struct IncompatibleVersion {
     pub running: RunningWebhook,
 }
 
-struct DisplayRunning<'a>(&'a RunningWebhook);
-
-/// Whether a document uses a key.
-type IsUsed = fn(&Document) -> bool;
-
-/// Keys that the public rt-bootstrapper does not support, with the first version that does.
-const KEYS: [(&str, Version, IsUsed); 3] = [
-    ("fipsVariables", Version([0, 1, 0]), |it| {
-        it.fips_variables.is_some()
-    }),
-    ("imagePullSecret", Version([0, 1, 0]), |it| {
-        it.image_pull_secret != ImagePullSecret::default()
-    }),
-    ("optOut", Version([0, 1, 0]), |it| it.opt_out.is_some()),
-];
+/// Parses a semantic version. A leading `v` is ignored; a pre-release is older than its release.
+pub(super) fn parse_version(text: &str) -> Option<Version> {
+    Version::parse(text.strip_prefix('v').unwrap_or(text)).ok()
+}
 
 /// The webhook that a document requires.
-#[must_use]
-pub fn requirement(document: &Document) -> Requirement {
-    KEYS.iter()
-        .filter(|(_, _, used)| used(document))
-        .max_by(|(_, one, _), (_, other, _)| match one.cmp(other) {
-            // Of keys with the same version the first is reported.
-            Ordering::Equal => Ordering::Greater,
-            order => order,
-        })
-        .map_or(Requirement::Any, |(key, version, _)| Requirement::AtLeast {
-            version: *version,
-            key,
-        })
+pub(super) fn requirement(document: &Document) -> Requirement {
+    // A new key does not compile here until it is listed: `_` are keys that the public rt-bootstrapper supports.
+    let Document {
+        overrides: _,
+        cluster_trust_bundle: _,
+        namespace_features: _,
+        available_features: _,
+        fips_variables,
+        image_pull_secret,
+        opt_out,
+        unknown_keys: _,
+        duplicate_keys: _,
+    } = document;
+    let has_pull_secret = *image_pull_secret != ImagePullSecret::default();
+    // Whether a key is used, and the first version that supports it.
+    let keys = [
+        (fips_variables.is_some(), "fipsVariables", [0, 1, 0]),
+        (has_pull_secret, "imagePullSecret", [0, 1, 0]),
+        (opt_out.is_some(), "optOut", [0, 1, 0]),
+    ];
+    let used = keys.into_iter().filter(|(is_used, ..)| *is_used);
+    // Of keys with the same version the first is reported.
+    let newest = used.rev().max_by_key(|(.., version)| *version);
+    newest.map_or(Requirement::Any, |(_, key, [major, minor, patch])| {
+        let version = Version::new(major, minor, patch);
+        Requirement::AtLeast { version, key }
+    })
 }
 
 /// Checks whether a document can be written to a runtime with this webhook.
@@ -93,7 +87,7 @@ pub fn requirement(document: &Document) -> Requirement {
 /// # Errors
 /// [`IncompatibleVersion`] if the document would take effect only in part.
 pub fn check_compatibility(
-    requirement: Requirement,
+    requirement: &Requirement,
     running: RunningWebhook,
 ) -> Result<(), IncompatibleVersion> {
     let Requirement::AtLeast { version, key } = requirement else {
@@ -101,49 +95,11 @@ pub fn check_compatibility(
     };
     match running {
         RunningWebhook::Absent => Ok(()),
-        RunningWebhook::Managed(has) if has >= version => Ok(()),
+        RunningWebhook::Managed(has) if has >= *version => Ok(()),
         RunningWebhook::Managed(_) | RunningWebhook::Unmanaged => Err(IncompatibleVersion {
-            needed: version,
+            needed: version.clone(),
             key,
             running,
         }),
-    }
-}
-
-impl FromStr for Version {
-    type Err = VersionError;
-
-    fn from_str(text: &str) -> Result<Self, VersionError> {
-        let text = text.strip_prefix('v').unwrap_or(text);
-        let core = text.split(['-', '+']).next().unwrap_or_default();
-        let mut parts = core.split('.');
-        let mut next = || {
-            parts
-                .next()
-                .and_then(|part| part.parse().ok())
-                .ok_or(VersionError)
-        };
-        let version = Self([next()?, next()?, next()?]);
-        if parts.next().is_some() {
-            return Err(VersionError);
-        }
-        Ok(version)
-    }
-}
-
-impl fmt::Display for Version {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [major, minor, patch] = self.0;
-        write!(formatter, "{major}.{minor}.{patch}")
-    }
-}
-
-impl fmt::Display for DisplayRunning<'_> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            RunningWebhook::Absent => formatter.write_str("none"),
-            RunningWebhook::Unmanaged => formatter.write_str("another one"),
-            RunningWebhook::Managed(version) => version.fmt(formatter),
-        }
     }
 }

@@ -5,7 +5,6 @@
 //! against them. Every part is hashed with its length, so that different lists of parts have different bytes.
 
 use std::fmt;
-use std::fmt::Write as _;
 use std::str::FromStr;
 
 use serde_json::Value;
@@ -28,23 +27,23 @@ impl Salt {
     /// The salt of the KCP whose Namespace `kube-system` has this UID.
     #[must_use]
     pub fn new(kube_system_uid: &str) -> Self {
-        Self(digest(&[
-            b"rt-bootstrapper/salt",
-            kube_system_uid.as_bytes(),
-        ]))
+        Self(Hash::of_parts(["rt-bootstrapper/salt", kube_system_uid]).0)
     }
 
     /// An ID of KCP that does not reveal its UID, for the ownership ConfigMap on runtimes.
     #[must_use]
     pub fn control_plane(&self) -> String {
-        Hash(digest(&[b"rt-bootstrapper/control-plane", &self.0])).to_string()
+        Hash::of_parts([&b"rt-bootstrapper/control-plane"[..], &self.0]).to_string()
     }
 
     /// The hash of content of some kind, given as its parts.
-    pub(super) fn hash(&self, kind: &str, parts: &[&[u8]]) -> Hash {
-        let mut all: Vec<&[u8]> = vec![b"rt-bootstrapper/content", &self.0, kind.as_bytes()];
-        all.extend(parts);
-        Hash(digest(&all))
+    pub(super) fn hash<'a>(
+        &'a self,
+        kind: &'a str,
+        parts: impl IntoIterator<Item = &'a [u8]>,
+    ) -> Hash {
+        let first = [b"rt-bootstrapper/content", &self.0[..], kind.as_bytes()];
+        Hash::of_parts(first.into_iter().chain(parts))
     }
 }
 
@@ -59,8 +58,12 @@ impl Hash {
     pub const UNKNOWN: Self = Self([0; 32]);
 
     /// The hash of a list of parts, without the salt.
-    pub(super) fn of_parts(parts: &[&[u8]]) -> Self {
-        Self(digest(parts))
+    pub(super) fn of_parts(parts: impl IntoIterator<Item: AsRef<[u8]>>) -> Self {
+        let mut hasher = Sha256::new();
+        for part in parts {
+            feed(&mut hasher, part.as_ref());
+        }
+        Self(hasher.finalize().into())
     }
 
     /// The hash of a public value, independent of the order of its keys.
@@ -73,11 +76,7 @@ impl Hash {
 
 impl fmt::Display for Hash {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut text = String::with_capacity(64);
-        for byte in self.0 {
-            write!(text, "{byte:02x}")?;
-        }
-        formatter.pad(&text)
+        formatter.pad(&hex::encode(self.0))
     }
 }
 
@@ -85,32 +84,13 @@ impl FromStr for Hash {
     type Err = HashError;
 
     fn from_str(text: &str) -> Result<Self, HashError> {
-        let digits = text.as_bytes();
-        if digits.len() != 64 {
-            return Err(HashError);
-        }
         let mut bytes = [0; 32];
-        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-            *byte = nibble(pair[0])? << 4 | nibble(pair[1])?;
+        let is_upper = text.bytes().any(|it| it.is_ascii_uppercase());
+        match hex::decode_to_slice(text, &mut bytes) {
+            Ok(()) if !is_upper => Ok(Self(bytes)),
+            _ => Err(HashError),
         }
-        Ok(Self(bytes))
     }
-}
-
-fn nibble(digit: u8) -> Result<u8, HashError> {
-    match digit {
-        b'0'..=b'9' => Ok(digit - b'0'),
-        b'a'..=b'f' => Ok(digit - b'a' + 10),
-        _ => Err(HashError),
-    }
-}
-
-fn digest(parts: &[&[u8]]) -> [u8; 32] {
-    let mut hasher = Sha256::new();
-    for part in parts {
-        feed(&mut hasher, part);
-    }
-    hasher.finalize().into()
 }
 
 fn feed(hasher: &mut Sha256, part: &[u8]) {

@@ -147,7 +147,7 @@ impl Desired {
             requirement: sources
                 .configuration
                 .valid()
-                .map_or(Requirement::Any, |it| it.requirement),
+                .map_or(Requirement::Any, |it| it.requirement.clone()),
             pull_secret,
             trust_bundle_v1: trust_bundle.in_version("v1"),
             trust_bundle,
@@ -340,9 +340,5 @@ fn revision(parts: [&DesiredObject; 3]) -> Hash {
         DesiredObject::Removed => "removed".to_owned(),
         DesiredObject::Untouched(_) => "untouched".to_owned(),
     });
-    Hash::of_parts(&[
-        texts[0].as_bytes(),
-        texts[1].as_bytes(),
-        texts[2].as_bytes(),
-    ])
+    Hash::of_parts(texts)
 }

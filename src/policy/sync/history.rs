@@ -9,8 +9,6 @@
 //! another leader does not start it again.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::str::FromStr;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -18,15 +16,6 @@ use jiff::Timestamp;
 use super::SourceKind;
 use super::content::{Hash, HashError};
 use super::sources::{SourceSummary, Sources};
-
-/// The last observed state of a source.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LastSeen {
-    /// The source had this content.
-    Content(Hash),
-    /// The source was deleted.
-    Deleted,
-}
 
 /// The current time and the grace period of absent sources.
 #[derive(Clone, Copy, Debug)]
@@ -58,7 +47,8 @@ pub enum Absence {
 struct HistoryEntry {
     /// The name on KCP of the synchronized source; `None` if the state ConfigMap does not contain it.
     name: Option<String>,
-    last: LastSeen,
+    /// The hash of the last observed content; `None` if the source was deleted.
+    content: Option<Hash>,
     missing: Option<Missing>,
 }
 
@@ -76,12 +66,6 @@ struct Missing {
 pub struct SourceHistory([Option<HistoryEntry>; 3]);
 
 impl SourceHistory {
-    /// The last observed state of a source of any name; `None` if it was never synchronized.
-    #[must_use]
-    pub fn get(&self, kind: SourceKind) -> Option<LastSeen> {
-        self.0[kind as usize].as_ref().map(|it| it.last)
-    }
-
     /// What it means that no source of this name exists, after [`SourceHistory::advance`].
     #[must_use]
     pub fn absence(&self, kind: SourceKind, name: Option<&str>) -> Absence {
@@ -89,7 +73,7 @@ impl SourceHistory {
         match entry.filter(|it| it.is_named(name)) {
             None => Absence::NeverRolledOut,
             Some(HistoryEntry {
-                last: LastSeen::Content(hash),
+                content: Some(hash),
                 missing: Some(Missing { until, .. }),
                 ..
             }) => Absence::Pending {
@@ -103,14 +87,11 @@ impl SourceHistory {
     /// Hash of the three contents. A deleted source counts as one that never existed.
     #[must_use]
     pub fn revision(&self) -> Hash {
-        let contents = self
-            .0
-            .each_ref()
-            .map(|it| match it.as_ref().map(|it| it.last) {
-                Some(LastSeen::Content(hash)) => hash.to_string(),
-                Some(LastSeen::Deleted) | None => String::new(),
-            });
-        Hash::of_parts(&contents.each_ref().map(String::as_bytes))
+        let contents = self.0.iter().map(|it| {
+            let content = it.as_ref().and_then(|it| it.content);
+            content.map(|it| it.to_string()).unwrap_or_default()
+        });
+        Hash::of_parts(contents)
     }
 
     /// When the next grace period ends, after [`SourceHistory::advance`]; `None` while no source is missing.
@@ -130,11 +111,11 @@ impl SourceHistory {
         for kind in SourceKind::ALL {
             let name = sources.names.get(kind);
             let slot = &mut self.0[kind as usize];
-            let before = slot.as_ref().map(|it| it.last);
+            let before = slot.as_ref().map(|it| it.content);
             let now = match (sources.summary(kind), slot.take()) {
                 (SourceSummary::Valid(hash), _) => HistoryEntry {
                     name: name.map(str::to_owned),
-                    last: LastSeen::Content(hash),
+                    content: Some(hash),
                     missing: None,
                 },
                 (SourceSummary::Absent, Some(entry)) if entry.is_named(name) => entry.absent(grace),
@@ -144,7 +125,7 @@ impl SourceHistory {
                 },
                 (_, None) => continue,
             };
-            if before != Some(now.last) {
+            if before != Some(now.content) {
                 changed.push(kind);
             }
             *slot = Some(now);
@@ -158,13 +139,14 @@ impl SourceHistory {
         for kind in SourceKind::ALL {
             let Some(HistoryEntry {
                 name,
-                last,
+                content,
                 missing,
             }) = &self.0[kind as usize]
             else {
                 continue;
             };
-            data.insert(key(kind), last.to_string());
+            let last = content.map_or_else(|| DELETED.to_owned(), |it| it.to_string());
+            data.insert(key(kind), last);
             data.extend(name.clone().map(|name| (name_key(kind), name)));
             data.extend(missing.map(|it| (missing_key(kind), it.since.to_string())));
         }
@@ -181,12 +163,11 @@ impl SourceHistory {
             let Some(text) = data.get(&key(kind)) else {
                 continue;
             };
+            let content = (text != DELETED).then(|| text.parse()).transpose();
             let since = data.get(&missing_key(kind));
             history.0[kind as usize] = Some(HistoryEntry {
                 name: data.get(&name_key(kind)).cloned(),
-                last: text
-                    .parse()
-                    .map_err(|source| HistoryError { kind, source })?,
+                content: content.map_err(|source| HistoryError { kind, source })?,
                 // The grace period is not persisted, so the end is computed by `advance`.
                 missing: since.and_then(|it| it.parse().ok()).map(|since| Missing {
                     since,
@@ -207,9 +188,9 @@ impl HistoryEntry {
     fn absent(self, Grace { now, period }: Grace) -> Self {
         let since = self.missing.map_or(now, |it| it.since.min(now));
         let until = since.checked_add(period).unwrap_or(Timestamp::MAX);
-        if self.last == LastSeen::Deleted || until <= now {
+        if self.content.is_none() || until <= now {
             return Self {
-                last: LastSeen::Deleted,
+                content: None,
                 missing: None,
                 ..self
             };
@@ -230,26 +211,6 @@ pub struct HistoryError {
     /// The cause.
     #[source]
     pub source: HashError,
-}
-
-impl fmt::Display for LastSeen {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Content(hash) => hash.fmt(formatter),
-            Self::Deleted => formatter.write_str(DELETED),
-        }
-    }
-}
-
-impl FromStr for LastSeen {
-    type Err = HashError;
-
-    fn from_str(text: &str) -> Result<Self, HashError> {
-        if text == DELETED {
-            return Ok(Self::Deleted);
-        }
-        text.parse().map(Self::Content)
-    }
 }
 
 fn key(kind: SourceKind) -> String {

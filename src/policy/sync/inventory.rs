@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::managed_fields::{applied_by_controller, managed_by};
 use super::manifests::Installation;
-use super::observed::{Names, Observed, annotation, data, is_terminating, text};
+use super::observed::{Names, Observed, annotation, data, is_terminating, label, text};
 use super::target::Target;
 
 /// Maximum number of lines that are read; the manifests have fewer than twenty objects.
@@ -110,16 +110,13 @@ fn is_public_only(target: &Target, live: &Value) -> bool {
     if !public_only_objects().any(|it| it == *target) {
         return false;
     }
-    let label = live
-        .pointer("/metadata/labels")
-        .and_then(|it| it.get(OWN_LABEL.0));
     let is_account = |it: &Value| {
         text(it, "/kind") == Some("ServiceAccount")
             && text(it, "/name") == Some(ACCOUNT)
             && text(it, "/namespace") == Some(SKR_NAMESPACE)
     };
     let subjects = live.get("subjects").and_then(Value::as_array);
-    label.is_some_and(|it| it == OWN_LABEL.1)
+    label(live, OWN_LABEL.0) == Some(OWN_LABEL.1)
         || managed_by(live, KIM_FIELD_MANAGER)
         || subjects.is_some_and(|it| !it.is_empty() && it.iter().all(is_account))
 }

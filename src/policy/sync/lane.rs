@@ -4,7 +4,8 @@
 //! ownership ConfigMap. Each lane has its own revision, rollout, backoff, missing permissions, failures and condition.
 
 /// A set of objects on a runtime.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub enum Lane {
     /// Pull Secret, trust bundle and configuration document.
     Configuration,
@@ -28,10 +29,7 @@ impl Lane {
     /// The name of the lane and of its `RuntimeBootstrapperRollout`.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Configuration => "configuration",
-            Self::Webhook => "webhook",
-        }
+        self.into()
     }
 }
 

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::content::Hash;
 use super::diff::is_applied;
-use super::observed::{DeploymentStatus, Observed, text};
+use super::observed::{DeploymentStatus, Observed, annotation, label, text};
 use super::target::{Target, TargetError};
 
 /// The manifests to install.
@@ -118,14 +118,11 @@ impl Installation {
         let version = version_label(&deployment.object)
             .ok_or(InstallationError::Version)?
             .to_owned();
-        let hashes: Vec<&[u8]> = manifests
-            .iter()
-            .filter_map(|it| super::observed::annotation(&it.object, MANIFEST_HASH))
-            .map(str::as_bytes)
-            .collect();
+        let hashes = manifests.iter();
+        let hashes = hashes.filter_map(|it| annotation(&it.object, MANIFEST_HASH));
         Ok(Self {
             version,
-            hash: Hash::of_parts(&hashes),
+            hash: Hash::of_parts(hashes),
             manifests,
         })
     }
@@ -231,12 +228,7 @@ pub(super) fn live<'o>(manifest: &Manifest, observed: &'o Observed) -> Option<&'
 
 /// The version in the label of a Deployment.
 pub(super) fn version_label(deployment: &Value) -> Option<&str> {
-    deployment
-        .get("metadata")?
-        .get("labels")?
-        .get(VERSION_LABEL)?
-        .as_str()
-        .filter(|version| !version.is_empty())
+    label(deployment, VERSION_LABEL).filter(|version| !version.is_empty())
 }
 
 fn manifest(mut object: Value) -> Result<Manifest, TargetError> {

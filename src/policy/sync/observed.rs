@@ -58,8 +58,7 @@ pub struct Observed {
 
 impl Observed {
     /// All permissions that are missing in a lane.
-    #[must_use]
-    pub fn missing_permissions_in(&self, lane: Lane) -> Vec<String> {
+    pub(super) fn missing_permissions_in(&self, lane: Lane) -> Vec<String> {
         [&**self.missing_permissions.get(lane), self.unread.get(lane)].concat()
     }
 }
@@ -86,11 +85,7 @@ impl ObjectIdentity {
     /// A copy of the pull Secret, by the label and the type that the webhook sets; `None` if the Secret is not a copy.
     #[must_use]
     pub fn of_copy(secret: &Value) -> Option<Self> {
-        let is_labelled = secret
-            .get("metadata")?
-            .get("labels")?
-            .get(PULL_SECRET_COPY_LABEL)?
-            == "true";
+        let is_labelled = label(secret, PULL_SECRET_COPY_LABEL) == Some("true");
         let is_typed = text(secret, "/type") == Some(DOCKER_CONFIG_TYPE);
         if !is_labelled || !is_typed {
             return None;
@@ -228,11 +223,12 @@ pub(super) fn data<'v>(object: &'v Value, key: &str) -> Option<&'v str> {
 
 /// An annotation.
 pub(super) fn annotation<'v>(object: &'v Value, key: &str) -> Option<&'v str> {
-    object
-        .get("metadata")?
-        .get("annotations")?
-        .get(key)?
-        .as_str()
+    object.pointer("/metadata/annotations")?.get(key)?.as_str()
+}
+
+/// A label.
+pub(super) fn label<'v>(object: &'v Value, key: &str) -> Option<&'v str> {
+    object.pointer("/metadata/labels")?.get(key)?.as_str()
 }
 
 fn condition<'v>(object: &'v Value, name: &str) -> Option<(&'v str, &'v str)> {

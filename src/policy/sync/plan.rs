@@ -12,12 +12,14 @@ use api::kcp::{CONTENT_HASH, CONTROLLER_FIELD_MANAGER, KIM_FIELD_MANAGER, MANIFE
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::compatibility::{IncompatibleVersion, RunningWebhook};
+use super::compatibility::{IncompatibleVersion, RunningWebhook, parse_version};
 use super::desired::Desired;
 use super::identity::{IdentityError, IdentityRecord, Owner, verify_identity};
 use super::managed_fields::Manager;
-use super::manifests::Installation;
-use super::observed::{DeploymentStatus, Names, NamespaceState, Observed, annotation};
+use super::manifests::{Installation, version_label};
+use super::observed::{
+    DeploymentStatus, Names, NamespaceState, ObjectIdentity, Observed, annotation, number,
+};
 use super::target::Target;
 use super::{Lane, Lanes, SourceKind, managed_fields};
 
@@ -30,7 +32,8 @@ mod requirements;
 pub use deletion::{plan_deletion, plan_orphan};
 
 /// An action on one object.
-#[derive(Clone, PartialEq)]
+#[derive(Clone, PartialEq, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Action {
     /// Create an object that must not exist: if two KCPs claim the same cluster, one of them fails.
     Create {
@@ -333,13 +336,7 @@ impl Action {
     /// The name of the action in metrics and messages.
     #[must_use]
     pub fn verb(&self) -> &'static str {
-        match self {
-            Self::Create { .. } => "create",
-            Self::Apply { .. } => "apply",
-            Self::Delete { .. } => "delete",
-            Self::Transfer { .. } => "transfer",
-            Self::RemoveKeys { .. } => "remove-keys",
-        }
+        self.into()
     }
 }
 
@@ -407,10 +404,14 @@ fn is_owned(live: &Value) -> bool {
 }
 
 fn delete(target: Target, live: &Value) -> Action {
+    delete_by_uid(ObjectIdentity::of(target, live), false)
+}
+
+fn delete_by_uid(ObjectIdentity { target, uid }: ObjectIdentity, foreground: bool) -> Action {
     Action::Delete {
         target,
-        uid: super::observed::text(live, "/metadata/uid").map(str::to_owned),
-        foreground: false,
+        uid,
+        foreground,
     }
 }
 
@@ -439,11 +440,11 @@ fn running_webhook(observed: &Observed) -> RunningWebhook {
         return RunningWebhook::Absent;
     };
     let is_managed = annotation(live, MANIFEST_HASH).is_some();
-    let count = |pointer| super::observed::number(live, pointer);
+    let count = |pointer| number(live, pointer);
     // Until all Pods are updated, an older one may still read the document.
     let is_updated = count("/status/observedGeneration") >= count("/metadata/generation")
         && count("/status/updatedReplicas") == count("/status/replicas");
-    let version = super::manifests::version_label(live).and_then(|text| text.parse().ok());
+    let version = version_label(live).and_then(parse_version);
     match version {
         Some(version) if is_managed && is_updated => RunningWebhook::Managed(version),
         _ => RunningWebhook::Unmanaged,

@@ -93,8 +93,8 @@ pub struct Rollout {
     order: BTreeSet<(u32, Name)>,
     /// Members that the current step admits, by phase.
     admitted: Counts,
-    /// All other members, by phase.
-    others: Counts,
+    /// All members, by phase.
+    all: Counts,
     failed: BTreeSet<Name>,
 }
 
@@ -113,7 +113,7 @@ impl Rollout {
             members: HashMap::new(),
             order: BTreeSet::new(),
             admitted: Counts::default(),
-            others: Counts::default(),
+            all: Counts::default(),
             failed: BTreeSet::new(),
         }
     }
@@ -132,14 +132,14 @@ impl Rollout {
         self.is_complete = self.is_resumed && completed == Some(target);
         let soaks = self.is_resumed && !self.is_complete && !self.settings.soak.is_zero();
         self.admitted = Counts::default();
-        self.others = Counts::default();
+        self.all = Counts::default();
         self.failed.clear();
         for (name, member) in &mut self.members {
             member.reset(initial(name), target);
             if soaks && member.phase == Phase::Done {
                 member.phase = Phase::Soaking { since: now };
             }
-            *self.others.of(member.phase) += 1;
+            *self.all.of(member.phase) += 1;
             if member.phase.is_failed() {
                 self.failed.insert(Arc::clone(name));
             }
@@ -182,7 +182,7 @@ impl Rollout {
     }
 
     fn insert(&mut self, name: &Name, member: Member) {
-        *self.others.of(member.phase) += 1;
+        *self.all.of(member.phase) += 1;
         if member.phase.is_failed() {
             self.failed.insert(Arc::clone(name));
         }
@@ -207,7 +207,7 @@ impl Rollout {
     fn remove(&mut self, name: &str) -> Option<Member> {
         let (name, member) = self.members.remove_entry(name)?;
         self.failed.remove(&name);
-        *self.counts_of(member.is_admitted).of(member.phase) -= 1;
+        self.change_counts(member.is_admitted, |it| *it.of(member.phase) -= 1);
         self.order.remove(&(member.order, name));
         Some(member)
     }
@@ -308,9 +308,10 @@ impl Rollout {
         };
         let (before, is_admitted) = (member.phase, member.is_admitted);
         member.phase = phase;
-        let counts = self.counts_of(is_admitted);
-        *counts.of(before) -= 1;
-        *counts.of(phase) += 1;
+        self.change_counts(is_admitted, |it| {
+            *it.of(before) -= 1;
+            *it.of(phase) += 1;
+        });
         if phase.is_failed() {
             self.failed.insert(name);
         } else {
@@ -358,7 +359,7 @@ impl Rollout {
             step: self.step + 1,
             steps: self.settings.count(),
             stopped: self.stopped(),
-            counts: self.admitted + self.others,
+            counts: self.all,
             is_complete: self.is_complete,
         }
     }
@@ -381,11 +382,11 @@ impl Rollout {
         names.filter(|it| self.is_startable(it))
     }
 
-    fn counts_of(&mut self, is_admitted: bool) -> &mut Counts {
+    /// Changes the counts that contain a member.
+    fn change_counts(&mut self, is_admitted: bool, change: impl Fn(&mut Counts)) {
+        change(&mut self.all);
         if is_admitted {
-            &mut self.admitted
-        } else {
-            &mut self.others
+            change(&mut self.admitted);
         }
     }
 
@@ -393,9 +394,8 @@ impl Rollout {
         if self.is_paused {
             return Some(Stopped::Paused);
         }
-        let allowed = self.settings.max_failures(self.admitted.total());
-        let failed = self.admitted.failed + self.others.failed;
-        (!self.is_complete && failed > allowed).then_some(Stopped::FailureLimitExceeded)
+        let limit = self.settings.max_failures?.of(self.admitted.total());
+        (!self.is_complete && self.all.failed > limit).then_some(Stopped::FailureLimitExceeded)
     }
 
     /// Admits members until the step has its size: first those that have started, then the others in order. After the last
@@ -438,7 +438,6 @@ impl Rollout {
             && self.target.is_some()
         {
             member.is_admitted = true;
-            *self.others.of(member.phase) -= 1;
             *self.admitted.of(member.phase) += 1;
         }
     }

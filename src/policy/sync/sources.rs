@@ -65,8 +65,6 @@ pub struct Document {
     pub requirement: compatibility::Requirement,
     /// Names of the objects that the document refers to.
     pub references: ReferencedObjects,
-    /// Warnings about the document, for operators.
-    pub warnings: Vec<String>,
     /// Hash of the content.
     pub hash: Hash,
 }
@@ -267,7 +265,7 @@ fn pull_secret(salt: &Salt, view: SecretView<'_>) -> Result<PullSecret, SourceEr
     Keyring::parse(docker_config).map_err(SourceError::DockerConfig)?;
     Ok(PullSecret {
         docker_config: docker_config.to_vec(),
-        hash: salt.hash(SourceKind::PullSecret.name(), &[docker_config]),
+        hash: salt.hash(SourceKind::PullSecret.name(), [docker_config]),
     })
 }
 
@@ -277,7 +275,7 @@ fn trust_bundle(salt: &Salt, view: TrustBundleView<'_>) -> Result<TrustBundle, S
     let signer = view.signer_name.filter(|name| !name.is_empty());
     let hash = salt.hash(
         SourceKind::TrustBundle.name(),
-        &[signer.unwrap_or_default().as_bytes(), text.as_bytes()],
+        [signer.unwrap_or_default().as_bytes(), text.as_bytes()],
     );
     Ok(TrustBundle {
         signer_name: signer.map(str::to_owned),
@@ -298,22 +296,14 @@ fn configuration(salt: &Salt, view: ConfigMapView<'_>) -> Result<Document, Sourc
         landscape: None,
         pull_secret: PULL_SECRET.to_owned(),
     };
-    let configuration =
-        Configuration::new(&document, &settings).map_err(SourceError::Configuration)?;
-    let parts: Vec<&[u8]> = data
-        .iter()
-        .flat_map(|(key, value)| [key.as_bytes(), value.as_bytes()])
-        .collect();
+    Configuration::new(&document, &settings).map_err(SourceError::Configuration)?;
+    let entries = data.iter();
+    let parts = entries.flat_map(|(key, value)| [key.as_bytes(), value.as_bytes()]);
     Ok(Document {
         data: data.clone(),
         requirement: compatibility::requirement(&document),
         references: ReferencedObjects::of(&document),
-        warnings: configuration
-            .notices()
-            .iter()
-            .map(ToString::to_string)
-            .collect(),
-        hash: salt.hash(SourceKind::Configuration.name(), &parts),
+        hash: salt.hash(SourceKind::Configuration.name(), parts),
     })
 }
 

@@ -18,6 +18,7 @@ mod reason;
 
 pub use connection::ConnectionError;
 pub use reason::Reason;
+pub use strum::VariantArray;
 
 /// The result of a reconcile.
 #[derive(Clone, Copy, Debug)]
@@ -89,6 +90,16 @@ struct ConditionVerdict {
     message: String,
 }
 
+impl ConditionVerdict {
+    fn new(status: ConditionStatus, reason: Reason, message: impl Into<String>) -> Self {
+        Self {
+            status,
+            reason: reason.name().to_owned(),
+            message: message.into(),
+        }
+    }
+}
+
 /// The conditions after a reconcile. `now` (RFC 3339) becomes the transition time of a condition whose status changed.
 #[must_use]
 pub fn conditions(
@@ -117,14 +128,9 @@ pub fn conditions(
 /// An error and its causes in one line.
 #[must_use]
 pub fn error_chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
+    let chain = std::iter::successors(Some(error), |it| it.source());
+    let texts: Vec<String> = chain.map(ToString::to_string).collect();
+    texts.join(": ")
 }
 
 fn set_condition(
@@ -204,7 +210,7 @@ fn installed(outcome: Outcome<'_>) -> Option<ConditionVerdict> {
         (_, Some(deferral)) => Some(condition_deferred(deferral)),
         (DeploymentStatus::Failed, _) => Some(condition_false(
             Reason::ProgressDeadlineExceeded,
-            "the Deployment exceeded its progress deadline".to_owned(),
+            "the Deployment exceeded its progress deadline",
         )),
         _ => Some(condition_false(
             Reason::Installing,
@@ -260,17 +266,13 @@ fn common_verdict(outcome: Outcome<'_>, lane: Lane) -> Result<Option<&Plan>, Con
         Some(blocked) => return Err(condition_false(blocked.into(), error_chain(blocked))),
         None => {}
     }
-    match outcome.goal {
-        Goal::Sync => Ok(is_due.then_some(plan)),
-        _ if outcome.failures.get(lane).is_some() => Err(outcome
-            .failures
-            .get(lane)
-            .map_or_else(unreachable, condition_failed)),
-        goal => Err(
-            deletion_reason(goal, plan).map_or_else(unreachable, |(reason, text)| {
-                condition_false(reason, text.to_owned())
-            }),
-        ),
+    match (
+        deletion_reason(outcome.goal, plan),
+        outcome.failures.get(lane),
+    ) {
+        (None, _) => Ok(is_due.then_some(plan)),
+        (Some(_), Some(failure)) => Err(condition_failed(failure)),
+        (Some((reason, text)), None) => Err(condition_false(reason, text)),
     }
 }
 
@@ -331,31 +333,19 @@ fn condition_deferred(deferral: Deferral) -> ConditionVerdict {
             "an earlier step is not complete, or the rollout is paused or over its failure limit"
         }
     };
-    condition_false(deferral.into(), message.to_owned())
+    condition_false(deferral.into(), message)
 }
 
 fn condition_unknown(reason: Reason, message: &str) -> ConditionVerdict {
-    ConditionVerdict {
-        status: ConditionStatus::Unknown,
-        reason: reason.name().to_owned(),
-        message: message.to_owned(),
-    }
+    ConditionVerdict::new(ConditionStatus::Unknown, reason, message)
 }
 
 fn condition_true(reason: Reason) -> ConditionVerdict {
-    ConditionVerdict {
-        status: ConditionStatus::True,
-        reason: reason.name().to_owned(),
-        message: String::new(),
-    }
+    ConditionVerdict::new(ConditionStatus::True, reason, "")
 }
 
-fn condition_false(reason: Reason, message: String) -> ConditionVerdict {
-    ConditionVerdict {
-        status: ConditionStatus::False,
-        reason: reason.name().to_owned(),
-        message,
-    }
+fn condition_false(reason: Reason, message: impl Into<String>) -> ConditionVerdict {
+    ConditionVerdict::new(ConditionStatus::False, reason, message)
 }
 
 fn condition_failed(failure: &Failure) -> ConditionVerdict {
@@ -369,11 +359,7 @@ fn condition_failed(failure: &Failure) -> ConditionVerdict {
 /// Truncates a message to the maximum length in the API, since texts of other systems may be longer.
 fn truncate(mut message: String) -> String {
     if message.len() > MAX_MESSAGE {
-        let end = (0..=MAX_MESSAGE - ELLIPSIS.len())
-            .rev()
-            .find(|at| message.is_char_boundary(*at))
-            .unwrap_or_default();
-        message.truncate(end);
+        message.truncate(message.floor_char_boundary(MAX_MESSAGE - ELLIPSIS.len()));
         message.push_str(ELLIPSIS);
     }
     message

@@ -185,7 +185,7 @@ fn object_change(
         (SourceKind::Configuration, _) => {
             // A check is only needed if there is an older document that the webhook could keep.
             if observed.configuration.is_some() {
-                check_compatibility(desired.requirement, running_webhook(observed))
+                check_compatibility(&desired.requirement, running_webhook(observed))
                     .map_err(SyncDeferred::IncompatibleWebhookVersion)?;
             }
             Ok(ObjectChange::Apply(with_met_requirements(

@@ -7,7 +7,8 @@ use api::kcp::{
 use serde_json::Value;
 
 use super::{
-    Action, Blocked, Context, Plan, check_permissions, content, delete, inventory, is_owned,
+    Action, Blocked, Context, Plan, check_permissions, content, delete, delete_by_uid, inventory,
+    is_owned,
 };
 use crate::sync::identity::verify_identity;
 use crate::sync::inventory::{is_managed, is_managed_or_public};
@@ -56,9 +57,10 @@ pub fn plan_deletion(context: Context<'_>, observed: &Observed) -> Plan {
         };
     };
     steps.push(deletions(Phase::Prerequisites));
-    let copies: Vec<Action> = created.copies.iter().map(delete_by_uid).collect();
+    let by_uid = |it: &ObjectIdentity| delete_by_uid(it.clone(), false);
+    let copies: Vec<Action> = created.copies.iter().map(by_uid).collect();
     steps.extend(copies.chunks(CONCURRENT_DELETIONS).map(<[Action]>::to_vec));
-    steps.push(created.others.iter().map(delete_by_uid).collect());
+    steps.push(created.others.iter().map(by_uid).collect());
     steps.push(delete_sources(context, observed));
     steps.push(delete_marker(context, observed));
     deletion_plan(context, observed, steps)
@@ -72,24 +74,10 @@ fn delete_with_dependents<'o>(
     objects: impl Iterator<Item = &'o (&'o Target, &'o Value)>,
 ) -> Vec<Action> {
     let remaining = objects.filter(|(_, live)| !is_terminating(live));
-    let deletion = |(target, live): &(&Target, &Value)| {
-        let uid = ObjectIdentity::of(Target::clone(target), live).uid;
-        let target = Target::clone(target);
-        Action::Delete {
-            target,
-            uid,
-            foreground: true,
-        }
-    };
-    remaining.map(deletion).collect()
-}
-
-fn delete_by_uid(ObjectIdentity { target, uid }: &ObjectIdentity) -> Action {
-    Action::Delete {
-        target: target.clone(),
-        uid: uid.clone(),
-        foreground: false,
-    }
+    remaining
+        .map(|(target, live)| ObjectIdentity::of(Target::clone(target), live))
+        .map(|it| delete_by_uid(it, true))
+        .collect()
 }
 
 /// Deletions of the three objects, unless another owner created them.

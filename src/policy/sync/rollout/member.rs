@@ -1,6 +1,5 @@
 //! One runtime in the rollout of one lane, and its transitions.
 
-use std::ops::Add;
 use std::time::Duration;
 
 use super::{Hash, WritePermit};
@@ -208,21 +207,6 @@ impl Counts {
             Phase::Done => &mut self.done,
             Phase::Failed { .. } => &mut self.failed,
             Phase::Unreachable => &mut self.unreachable,
-        }
-    }
-}
-
-impl Add for Counts {
-    type Output = Self;
-
-    fn add(self, other: Self) -> Self {
-        Self {
-            waiting: self.waiting + other.waiting,
-            progressing: self.progressing + other.progressing,
-            soaking: self.soaking + other.soaking,
-            done: self.done + other.done,
-            failed: self.failed + other.failed,
-            unreachable: self.unreachable + other.unreachable,
         }
     }
 }

@@ -65,12 +65,14 @@ impl Settings {
             None => all,
         }
     }
+}
 
-    pub(super) fn max_failures(&self, admitted: u32) -> u32 {
-        match self.max_failures {
-            None => u32::MAX,
-            Some(MaxFailures::Count(count)) => count,
-            Some(MaxFailures::Percent(percent)) => share(admitted, percent, 0),
+impl MaxFailures {
+    /// The limit for a number of members.
+    pub(in crate::sync) fn of(self, members: u32) -> u32 {
+        match self {
+            Self::Count(count) => count,
+            Self::Percent(percent) => share(members, percent, 0),
         }
     }
 }

@@ -68,13 +68,7 @@ impl Limits {
     /// Number of signaled Runtimes that may be not Ready.
     #[must_use]
     pub fn failures(&self, total: u32) -> u32 {
-        match self.max_failures {
-            MaxFailures::Count(count) => count,
-            MaxFailures::Percent(percent) => {
-                let share = u64::from(total) * u64::from(percent) / 100;
-                u32::try_from(share).unwrap_or(u32::MAX)
-            }
-        }
+        self.max_failures.of(total)
     }
 }
 
@@ -90,7 +84,7 @@ pub struct Gates {
 }
 
 /// Why no further Runtime is signaled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
 pub enum StopReason {
     /// An operator paused the signals.
     Paused,
@@ -138,12 +132,6 @@ impl StopReason {
     /// The reason in conditions.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Paused => "Paused",
-            Self::InvalidSource => "InvalidSource",
-            Self::DeletionPending => "DeletionPending",
-            Self::FailureLimitExceeded => "FailureLimitExceeded",
-            Self::UnacknowledgedLimitReached => "UnacknowledgedLimitReached",
-        }
+        self.into()
     }
 }

@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use jiff::Timestamp;
-
 use super::Revisions;
 use crate::sync::SourceKind;
 use crate::sync::content::{Hash, HashError};
@@ -72,8 +70,7 @@ impl PersistedState {
         revisions.current = if current == baseline {
             content
         } else {
-            let parts = [baseline, current, content].map(|it| it.to_string());
-            Hash::of_parts(&parts.each_ref().map(String::as_bytes))
+            Hash::of_parts([baseline, current, content].map(|it| it.to_string()))
         };
         Advance::Changed(changed)
     }
@@ -101,12 +98,6 @@ impl PersistedState {
     #[must_use]
     pub fn history(&self) -> &SourceHistory {
         &self.history
-    }
-
-    /// When [`PersistedState::advance`] has to be called although no source changed: a grace period ends.
-    #[must_use]
-    pub fn next_deletion(&self) -> Option<Timestamp> {
-        self.history.next_deletion()
     }
 
     /// The state as data of a ConfigMap.

@@ -3,38 +3,26 @@
 //! Text between blocks is allowed, as in RFC 7468. The API server of KCP has validated the certificates; this check
 //! prevents that a private key is distributed to all runtimes by mistake.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject as _;
 
 use super::PemError;
 
 const BEGIN: &str = "-----BEGIN ";
-const END: &str = "-----END CERTIFICATE-----";
 const LABEL: &str = "-----BEGIN CERTIFICATE-----";
 
 /// Checks the text.
 pub(super) fn check(text: &str) -> Result<(), PemError> {
-    let mut lines = text.lines().map(str::trim_end);
-    let mut seen: Vec<Vec<u8>> = Vec::new();
     // An indented block is text to the API server, but a private key to a reader of the bundle.
-    while let Some(line) = lines.find(|line| line.trim_start().starts_with(BEGIN)) {
+    let mut labels = text.lines().filter(|it| it.trim_start().starts_with(BEGIN));
+    if let Some(index) = labels.position(|it| it.trim_end() != LABEL) {
+        return Err(PemError::Label(index + 1));
+    }
+    let mut seen = Vec::new();
+    for der in CertificateDer::pem_slice_iter(text.as_bytes()) {
         let block = seen.len() + 1;
-        if line != LABEL {
-            return Err(PemError::Label(block));
-        }
-        let mut body = String::new();
-        loop {
-            match lines.next() {
-                Some(END) => break,
-                Some(line) => body.push_str(line),
-                None => return Err(PemError::Damaged(block)),
-            }
-        }
-        let der = STANDARD
-            .decode(&body)
-            .ok()
-            .filter(|der| is_sequence(der))
-            .ok_or(PemError::Damaged(block))?;
+        let der = der.ok().filter(|der| is_sequence(der));
+        let der = der.ok_or(PemError::Damaged(block))?;
         if seen.contains(&der) {
             return Err(PemError::Repeated(block));
         }

@@ -1,33 +1,14 @@
 //! The closed list of reasons of conditions, which are part of the API.
 
+use strum::{EnumString, IntoStaticStr, VariantArray};
+
 use super::{ConnectionError, Deferral};
 use crate::sync::identity::IdentityError;
 use crate::sync::plan::{Blocked, SyncDeferred};
 
-macro_rules! reasons {
-    ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
-        /// The reason of a condition.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum Reason {
-            $($(#[doc = $doc])+ $name,)+
-        }
-
-        impl Reason {
-            /// All reasons.
-            pub const ALL: &[Self] = &[$(Self::$name,)+];
-
-            /// The name in conditions, metrics and logs.
-            #[must_use]
-            pub fn name(self) -> &'static str {
-                match self {
-                    $(Self::$name => stringify!($name),)+
-                }
-            }
-        }
-    };
-}
-
-reasons! {
+/// The reason of a condition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EnumString, IntoStaticStr, VariantArray)]
+pub enum Reason {
     /// The API server responds.
     Connected,
     /// [`ConnectionError::RuntimeNotFound`].
@@ -102,6 +83,14 @@ reasons! {
     Ready,
     /// No reconcile has examined it yet.
     Pending,
+}
+
+impl Reason {
+    /// The name in conditions, metrics and logs.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        self.into()
+    }
 }
 
 impl From<&ConnectionError> for Reason {

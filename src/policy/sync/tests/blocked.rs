@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::api_server::Runtime;
 use super::samples::{desired, document, manifests, secret, sources};
-use crate::sync::compatibility::{IncompatibleVersion, RunningWebhook, Version};
+use crate::sync::compatibility::{IncompatibleVersion, RunningWebhook};
 use crate::sync::identity::IdentityRecord;
 use crate::sync::observed::NamespaceState;
 use crate::sync::plan::{Blocked, SyncDeferred, plan};
@@ -37,7 +37,7 @@ fn a_document_waits_for_a_webhook_that_understands_it() {
     let plan = runtime.plan(&next);
     runtime.carry_out(&plan);
     let too_old = IncompatibleVersion {
-        needed: "0.1.0".parse::<Version>().unwrap(),
+        needed: semver::Version::new(0, 1, 0),
         key: "fipsVariables",
         running: RunningWebhook::Unmanaged,
     };

@@ -1,27 +1,29 @@
 use api::config::Document;
 use rstest::rstest;
+use semver::Version;
 
 use crate::sync::compatibility::{
-    Requirement, RunningWebhook, Version, check_compatibility, requirement,
+    Requirement, RunningWebhook, check_compatibility, parse_version, requirement,
 };
 
 fn version(text: &str) -> Version {
-    text.parse().unwrap()
+    parse_version(text).unwrap()
 }
 
 #[rstest]
 #[case("0.1.0", Some("0.1.0"))]
 #[case("v1.20.3", Some("1.20.3"))]
-#[case("1.2.3-rc.1", Some("1.2.3"))]
-#[case("1.2.3+build", Some("1.2.3"))]
+#[case("1.2.3-rc.1", Some("1.2.3-rc.1"))]
+#[case("v1.2.3+build", Some("1.2.3+build"))]
 #[case("1.2", None)]
 #[case("1.2.3.4", None)]
 #[case("latest", None)]
 #[case("", None)]
 fn versions(#[case] text: &str, #[case] expected: Option<&str>) {
-    let found = text.parse::<Version>().ok().map(|it| it.to_string());
+    let found = parse_version(text).map(|it| it.to_string());
     assert_eq!(found.as_deref(), expected);
     assert!(version("0.9.0") < version("0.10.0"));
+    assert!(version("0.1.0-rc.1") < version("0.1.0"));
 }
 
 /// Public keys need nothing; each of ours needs a webhook that knows it.
@@ -59,13 +61,27 @@ fn requirements(#[case] text: &str, #[case] expected: Option<&str>) {
 #[case::nothing_runs(RunningWebhook::Absent, true)]
 #[case::foreign(RunningWebhook::Unmanaged, false)]
 #[case::older(RunningWebhook::Managed(version("0.1.9")), false)]
+#[case::pre_release(RunningWebhook::Managed(version("0.2.0-rc.1")), false)]
 #[case::equal(RunningWebhook::Managed(version("0.2.0")), true)]
+#[case::build(RunningWebhook::Managed(version("0.2.0+build")), true)]
+#[case::pre_release_of_a_later_one(RunningWebhook::Managed(version("0.3.0-rc.1")), true)]
 #[case::newer(RunningWebhook::Managed(version("1.0.0")), true)]
 fn judgements(#[case] running: RunningWebhook, #[case] fits: bool) {
     let needed = Requirement::AtLeast {
         version: version("0.2.0"),
         key: "optOut",
     };
-    assert_eq!(check_compatibility(needed, running).is_ok(), fits);
-    assert_eq!(check_compatibility(Requirement::Any, running), Ok(()));
+    assert_eq!(check_compatibility(&needed, running.clone()).is_ok(), fits);
+    assert_eq!(check_compatibility(&Requirement::Any, running), Ok(()));
+}
+
+#[rstest]
+#[case(RunningWebhook::Absent, "none")]
+#[case(RunningWebhook::Unmanaged, "another one")]
+#[case(
+    RunningWebhook::Managed(version("v0.1.0-rc.1+build")),
+    "0.1.0-rc.1+build"
+)]
+fn running_webhooks_in_messages(#[case] running: RunningWebhook, #[case] text: &str) {
+    assert_eq!(running.to_string(), text);
 }

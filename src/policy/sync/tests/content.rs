@@ -95,6 +95,10 @@ fn pull_secrets(#[case] kind: Option<&str>, #[case] config: Option<&str>, #[case
 #[case::indented_key(&format!("{}  {}", pem(1), pem(2).replace("CERTIFICATE", "PRIVATE KEY")), Some(PemError::Label(2)))]
 #[case::indented_certificate(&format!(" {}", pem(1)), Some(PemError::Label(1)))]
 #[case::key(&format!("{}{}", pem(1), pem(2).replace("CERTIFICATE", "PRIVATE KEY")), Some(PemError::Label(2)))]
+#[case::key_of_an_unknown_kind(&format!("{}{}", pem(1), pem(2).replace("CERTIFICATE", "OPENSSH PRIVATE KEY")), Some(PemError::Label(2)))]
+#[case::key_inside_a_block(&pem(1).replace("\n-----END", "\n-----BEGIN PRIVATE KEY-----\nAAAA\n-----END"), Some(PemError::Label(2)))]
+#[case::no_end_before_another(&format!("{}{}", pem(1).replace("-----END CERTIFICATE-----", ""), pem(2)), Some(PemError::Damaged(1)))]
+#[case::header(&pem(1).replacen('\n', "\nProc-Type: 4,ENCRYPTED\n\n", 1), Some(PemError::Damaged(1)))]
 #[case::no_end(&pem(1).replace("-----END CERTIFICATE-----", ""), Some(PemError::Damaged(1)))]
 #[case::no_base64(
     "-----BEGIN CERTIFICATE-----\n%%%\n-----END CERTIFICATE-----",

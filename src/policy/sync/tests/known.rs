@@ -8,7 +8,7 @@ use rstest::rstest;
 
 use super::samples::{AT_ONCE, absent, after, secret, source_names, sources, unreadable, what};
 use crate::sync::SourceKind;
-use crate::sync::history::{Grace, LastSeen, SourceHistory};
+use crate::sync::history::{Absence, Grace, SourceHistory};
 use crate::sync::sources::{PullSecret, SourceNames, SourceState, Sources};
 
 /// Creation, change and deletion are all noticed, also those made while we were down, since what is compared is a
@@ -47,7 +47,11 @@ fn what_was_known_tells_a_deletion_from_nothing() {
         ..unmanaged
     };
     assert_eq!(known.advance(&deleted, AT_ONCE), [SourceKind::TrustBundle]);
-    assert_eq!(known.get(SourceKind::TrustBundle), Some(LastSeen::Deleted));
+    let name = deleted.names.get(SourceKind::TrustBundle);
+    assert_eq!(
+        known.absence(SourceKind::TrustBundle, name),
+        Absence::Deleted
+    );
     let mut data = BTreeMap::new();
     known.write(&mut data);
     assert_eq!(

@@ -394,7 +394,7 @@ fn missing_source_is_no_new_revision_before_the_grace_period_ends() {
     let mut state = started();
     let before = current(&state);
     assert_eq!(state.advance(&without_secret(), NOT_YET), Advance::Noted);
-    assert!(state.next_deletion().is_some());
+    assert!(state.history().next_deletion().is_some());
     assert_eq!(current(&state), before);
 }
 
