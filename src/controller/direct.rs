@@ -53,6 +53,7 @@ use policy::sync::rollout::{MaxFailures, Settings as Rollout, Step};
 use tokio_util::sync::CancellationToken;
 
 use super::DELETION_GRACE;
+use super::inventory::RuntimeEvents;
 use super::signal::SignalKeys;
 use super::sources::{Published, SourceMetrics};
 use crate::clients::RuntimeClients;
@@ -207,6 +208,6 @@ pub struct DirectOptions {
 /// continues from what is stored.
 ///
 /// Failures are retried, counted and reported.
-pub async fn run(options: DirectOptions, token: CancellationToken) {
-    events::Loop::new(options).run(token).await;
+pub async fn run(options: DirectOptions, runtimes: RuntimeEvents, token: CancellationToken) {
+    events::Loop::new(options).run(runtimes, token).await;
 }

@@ -1,6 +1,6 @@
 //! The controller on KCP: synchronizes the sources to every runtime.
 //!
-//! [`sources`] watches the pull Secret, the ClusterTrustBundle and the ConfigMap on KCP. [`signal`] asks KIM to apply them;
+//! [`sources`] watches the pull Secret, the ClusterTrustBundle and the ConfigMap on KCP, [`inventory`] the Runtimes. [`signal`] asks KIM to apply them;
 //! [`direct`] applies them itself, through [`clients`] of thousands of API servers. Not in here: decisions, which `policy::sync`
 //! makes.
 
@@ -12,6 +12,7 @@ mod clock;
 pub mod direct;
 #[cfg(test)]
 mod fixture;
+pub mod inventory;
 mod kube_events;
 mod rollouts;
 pub mod signal;

@@ -44,6 +44,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::DELETION_GRACE;
+use super::inventory::RuntimeEvents;
 use super::rollouts;
 use super::sources::{Published, SourceMetrics};
 use super::state::SIGNAL_STATE;
@@ -121,12 +122,12 @@ pub struct SignalOptions {
 ///
 /// Never fails: errors are retried, counted and logged. Dropping the future stops it at once; the next leader continues, because
 /// the state is on the Runtimes.
-pub async fn run(options: SignalOptions, token: CancellationToken) {
+pub async fn run(options: SignalOptions, runtimes: RuntimeEvents, token: CancellationToken) {
     let (status, published) = watch::channel(None);
     let (client, namespace) = (options.client.clone(), options.settings.namespace.clone());
     let publish = rollouts::publish(client, namespace, SIGNAL, published);
     tokio::select! {
-        () = reconcile::Reconciler::new(options, status).run(token) => {}
+        () = reconcile::Reconciler::new(options, runtimes, status).run(token) => {}
         () = publish => {}
     }
 }

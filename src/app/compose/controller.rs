@@ -17,6 +17,7 @@ use component_base::shutdown::Shutdown;
 use component_base::telemetry::{self, TelemetryOptions};
 use controller::clients::RuntimeClients;
 use controller::direct::{self, DirectOptions, Installations};
+use controller::inventory::{self, RuntimeEvents};
 use controller::signal::{self, SignalOptions};
 use controller::sources::{self, SourceOptions};
 use kube::runtime::events::Reporter;
@@ -133,10 +134,17 @@ async fn work(
         metrics: meters.direct.clone(),
         source_metrics: meters.sources.clone(),
     });
+    let on_kcp = client.clone();
     let lead = |term: CancellationToken| {
         let (signal, direct) = (signal.clone(), direct.clone());
+        let runtimes = inventory::runtimes(&on_kcp, &arguments.namespace, readiness);
+        let (for_signal, for_direct, forwarding) = inventory::share(runtimes);
         async move {
-            tokio::join!(run_signal(signal, term.clone()), run_direct(direct, term));
+            tokio::join!(
+                run_signal(signal, for_signal, term.clone()),
+                run_direct(direct, for_direct, term.clone()),
+                term.run_until_cancelled(forwarding),
+            );
         }
     };
     let leading = run_while_leading(
@@ -152,15 +160,23 @@ async fn work(
     }
 }
 
-async fn run_signal(options: Option<SignalOptions>, term: CancellationToken) {
+async fn run_signal(
+    options: Option<SignalOptions>,
+    runtimes: RuntimeEvents,
+    term: CancellationToken,
+) {
     if let Some(options) = options {
-        signal::run(options, term).await;
+        signal::run(options, runtimes, term).await;
     }
 }
 
-async fn run_direct(options: Option<DirectOptions>, term: CancellationToken) {
+async fn run_direct(
+    options: Option<DirectOptions>,
+    runtimes: RuntimeEvents,
+    term: CancellationToken,
+) {
     if let Some(options) = options {
-        Box::pin(direct::run(options, term)).await;
+        Box::pin(direct::run(options, runtimes, term)).await;
     }
 }
 

@@ -32,8 +32,8 @@ use super::{DirectOptions, SLOW, rollout_status, watches, writer};
 use crate::absent::{AbsentSources, EventSettings, PendingEvent};
 use crate::clients::RequestLimiter;
 use crate::clock::Clock;
+use crate::inventory::{RuntimeEvents, RuntimeView};
 use crate::rollouts;
-use crate::signal::runtime::RuntimeView;
 use crate::sources::Published;
 
 /// Interval at which the gauges of runtimes are computed.
@@ -132,10 +132,10 @@ impl Loop {
 
     /// Runs the loop until the token is canceled and the reconciles that run have ended, or [`DRAIN`] is over: an object that is
     /// replaced is not left deleted.
-    pub(super) async fn run(mut self, token: CancellationToken) {
+    pub(super) async fn run(mut self, runtimes: RuntimeEvents, token: CancellationToken) {
         let options = &self.options;
         let mut resources = watches::resources(options);
-        let mut runtimes = watches::runtimes(options);
+        let RuntimeEvents(mut runtimes) = runtimes;
         let mut kubeconfigs = watches::kubeconfigs(options);
         let namespace = &options.settings.namespace;
         let mut rollout = rollouts::watch(&options.client, namespace, &options.readiness);

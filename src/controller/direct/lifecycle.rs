@@ -15,8 +15,8 @@ use tokio::sync::{Mutex, Semaphore};
 use tokio::time::{Instant, sleep_until};
 
 use super::DirectSettings;
+use crate::inventory::RuntimeView;
 use crate::signal::pace::Pace;
-use crate::signal::runtime::RuntimeView;
 
 /// The label of a resource that the controller created; its value is [`CONTROLLER_FIELD_MANAGER`].
 pub(super) const MANAGED_BY: &str = "app.kubernetes.io/managed-by";

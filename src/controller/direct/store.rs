@@ -21,7 +21,7 @@ use policy::sync::{Hash, Lane};
 use super::compact_status::{CompactStatus, InternPool, Interned};
 use super::lifecycle::{MANAGED_BY, is_managed};
 use crate::clients::RuntimeId;
-use crate::signal::runtime::RuntimeView;
+use crate::inventory::RuntimeView;
 
 /// The relevant fields of a Runtime.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -18,10 +18,7 @@ use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 
 use super::DirectOptions;
-use crate::signal::runtime::RuntimeView;
-
-/// Objects in one page of a list; it bounds the memory.
-const PAGE: u32 = 200;
+use crate::inventory::PAGE_SIZE;
 
 /// The events of the objects of a kind.
 pub(super) type Events<T> = BoxStream<'static, Event<T>>;
@@ -29,11 +26,6 @@ pub(super) type Events<T> = BoxStream<'static, Event<T>>;
 /// All `RuntimeBootstrapper`s. One that another version of the definition stored may be invalid; the others are still read.
 pub(super) fn resources(options: &DirectOptions) -> Events<DeserializeGuard<RuntimeBootstrapper>> {
     watch(options, Config::default(), "direct-resources-watch")
-}
-
-/// All Runtimes.
-pub(super) fn runtimes(options: &DirectOptions) -> Events<RuntimeView> {
-    watch(options, Config::default(), "direct-runtimes-watch")
 }
 
 /// The metadata of the Secrets with kubeconfigs, and of others with the same label.
@@ -53,7 +45,7 @@ where
 {
     let api = Api::namespaced(options.client.clone(), &options.settings.namespace);
     let condition = options.readiness.check(condition);
-    watch_with_backoff(api, config.page_size(PAGE), condition).boxed()
+    watch_with_backoff(api, config.page_size(PAGE_SIZE), condition).boxed()
 }
 
 /// A list that is being read: known objects that are not in it were deleted.

@@ -2,7 +2,7 @@
 //!
 //! Invariants: no Runtime is used before both lists were complete, because a Runtime in mode `direct` must not be signaled; a
 //! Runtime that is older than the response to a write is ignored. Per Runtime, only its name and [`CachedRuntime`] are stored.
-//! Specifications and managed fields are not parsed; of `RuntimeBootstrapper`s only the metadata is requested.
+//! Of `RuntimeBootstrapper`s only the metadata is requested.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -23,7 +23,8 @@ use kube::{Api, Client, ResourceExt};
 use policy::sync::signal::{Eligibility, ObservedKeys, ObservedRuntime, SignalKeys, Target};
 use tokio::time::sleep;
 
-use super::runtime::{CachedRuntime, RuntimeView};
+use super::runtime::CachedRuntime;
+use crate::inventory::{PAGE_SIZE, RuntimeEvents};
 use crate::sources::served::served;
 
 /// Watch events that never end.
@@ -33,9 +34,6 @@ const PLURAL: &str = "runtimebootstrappers";
 
 /// Interval in which a KCP that does not serve `RuntimeBootstrapper`s is asked again.
 const DISCOVERY_INTERVAL: Duration = Duration::from_mins(1);
-
-/// Objects in one page of a list; it bounds the memory.
-const PAGE_SIZE: u32 = 200;
 
 /// The objects of one watch.
 struct Listed<T> {
@@ -86,14 +84,17 @@ pub(super) struct RuntimeCache {
 
 impl RuntimeCache {
     pub(super) fn new(
-        client: &Client,
-        namespace: &str,
+        runtimes: RuntimeEvents,
+        (client, namespace): (&Client, &str),
         (selector, keys): (Selector, SignalKeys),
         readiness: &Readiness,
     ) -> Self {
+        let runtimes = runtimes
+            .0
+            .map(move |event| trimmed(event, |it| CachedRuntime::read(it, &selector)));
         Self {
             keys,
-            runtimes: Listed::new(runtimes(client, namespace, selector, readiness)),
+            runtimes: Listed::new(runtimes.boxed()),
             direct: Listed::new(bootstrappers(client, namespace, readiness)),
         }
     }
@@ -155,21 +156,6 @@ impl RuntimeCache {
         }
         written.runtime.keys
     }
-}
-
-/// Watches all Runtimes. The selector is applied here: with a selector of the watch, a Runtime whose labels change would look
-/// deleted.
-fn runtimes(
-    client: &Client,
-    namespace: &str,
-    selector: Selector,
-    readiness: &Readiness,
-) -> Events<CachedRuntime> {
-    let api: Api<RuntimeView> = Api::namespaced(client.clone(), namespace);
-    let check = readiness.check("signal-runtimes-watch");
-    watch_with_backoff(api, Config::default().page_size(PAGE_SIZE), check)
-        .map(move |event| trimmed(event, |it| CachedRuntime::read(it, &selector)))
-        .boxed()
 }
 
 /// Watches the names of all `RuntimeBootstrapper`s, except those from which the controller has removed its finalizer. A KCP that

@@ -25,6 +25,7 @@ use super::write::{Finished, Write, Writer};
 use super::{SignalOptions, SignalSettings};
 use crate::absent::{AbsentSources, EventSettings};
 use crate::clock::Clock;
+use crate::inventory::RuntimeEvents;
 use crate::rollouts::{self, Stored};
 use crate::sources::Published;
 
@@ -59,6 +60,7 @@ pub(super) struct Reconciler {
 impl Reconciler {
     pub(super) fn new(
         options: SignalOptions,
+        runtimes: RuntimeEvents,
         status: watch::Sender<Option<RolloutStatus>>,
     ) -> Self {
         let (settings, client, readiness) = (options.settings, options.client, options.readiness);
@@ -78,7 +80,7 @@ impl Reconciler {
                 outcome: "no Runtime is signaled before, and all are signaled",
             }),
             clock: Clock::new(),
-            cache: RuntimeCache::new(&client, namespace, selected, &readiness),
+            cache: RuntimeCache::new(runtimes, (&client, namespace), selected, &readiness),
             state: StateFile::new(client.clone(), namespace, &settings.state),
             rollouts: rollouts::watch(&client, namespace, &readiness),
             rollout: None,

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 use super::SignalMetrics;
 use super::pace::RETRY;
-use super::runtime::RuntimeView;
+use crate::inventory::RuntimeView;
 
 /// Maximum number of concurrent writes.
 pub(super) const MAX_IN_FLIGHT: usize = 16;

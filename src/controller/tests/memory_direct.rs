@@ -12,6 +12,7 @@ use controller::clients::{ClientMetrics, ClientOptions, RuntimeClients};
 use controller::direct::{
     DirectMetrics, DirectOptions, DirectSettings, Installations, Render, run,
 };
+use controller::inventory;
 use controller::sources::SourceMetrics;
 use kube::runtime::events::Reporter;
 use policy::sync::Salt;
@@ -136,7 +137,8 @@ async fn what_is_kept_of_an_idle_runtime_is_small() {
     };
     let token = CancellationToken::new();
     let before = resident();
-    let running = tokio::spawn(run(options, token.clone()));
+    let runtimes = inventory::runtimes(&options.client, "kcp-system", &options.readiness);
+    let running = tokio::spawn(run(options, runtimes, token.clone()));
     // Three lists, and the progress of the rollout.
     until("four watches", Duration::from_secs(30), || async {
         server.count("watch") >= 4

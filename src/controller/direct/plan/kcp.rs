@@ -18,7 +18,7 @@ use super::super::reconcile::goal as goal_of;
 use super::super::{DIRECT_STATE, DirectSettings};
 use super::PlanError;
 use crate::clients::RuntimeId;
-use crate::signal::runtime::RuntimeView;
+use crate::inventory::RuntimeView;
 use crate::state::{SIGNAL_STATE, StateStore, load};
 
 /// Objects in one page of a list.

@@ -21,6 +21,7 @@ pub(super) use super::content::{Content, salt};
 use super::runtime_cluster::{PKI, RuntimeCluster};
 use crate::clients::{ClientMetrics, ClientOptions};
 pub(super) use crate::fixture::{ControlPlane, Mode, roots};
+use crate::inventory;
 
 pub(super) const DEPLOYMENT: &str = "deployments kyma-system/rt-bootstrapper-controller-manager";
 pub(super) const WEBHOOK: &str = "mutatingwebhookconfigurations rt-bootstrapper";
@@ -282,7 +283,9 @@ impl Env {
         };
         self.registry = registry;
         let token = CancellationToken::new();
-        let task = tokio::spawn(run(options, token.clone()));
+        let namespace = &self.settings.namespace;
+        let runtimes = inventory::runtimes(&options.client, namespace, &self.readiness);
+        let task = tokio::spawn(run(options, runtimes, token.clone()));
         self.running = Some(Running { token, task });
     }
 

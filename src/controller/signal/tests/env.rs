@@ -12,6 +12,7 @@ use tokio::time::sleep;
 
 use super::super::*;
 pub(super) use crate::fixture::*;
+use crate::inventory;
 use crate::sources::{self, SourceMetrics, SourceNames, SourceOptions};
 
 pub(super) const KEY: &str = "operator.kyma-project.io/force-patch-reconciliation";
@@ -131,8 +132,10 @@ impl Env {
             source_metrics: self.source_metrics.clone(),
         };
         let token = CancellationToken::new();
+        let namespace = &self.settings.namespace;
+        let runtimes = inventory::runtimes(&options.client, namespace, &self.readiness);
         self.running = Some(Running {
-            signal: tokio::spawn(run(options, token.clone())),
+            signal: tokio::spawn(run(options, runtimes, token.clone())),
             sources: tokio::spawn(watching),
             token,
         });

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use kube::core::Selector;
 use policy::sync::signal::{Eligibility, RuntimeState, SignalKeys};
 
-use super::super::runtime::{CachedRuntime, RuntimeView};
+use super::super::runtime::CachedRuntime;
+use crate::inventory::RuntimeView;
 
 fn view(metadata: &Value, state: &str) -> RuntimeView {
     let runtime = json!({"metadata": metadata, "status": {"state": state}});

@@ -1,0 +1,251 @@
+//! The Runtimes on KCP, which are watched once for all controllers of a process.
+//!
+//! Invariants: managed fields, specification and conditions are skipped while a response is read, so neither a page of a list nor
+//! what is stored of it contains them; each controller gets every event, in the order of the watch. Not in here: what a controller
+//! stores of a Runtime, and writes: a [`RuntimeView`] cannot be sent.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use api::kcp::{
+    FORCE_RECONCILE_KEY, MODE_DIRECT, MODE_LABEL, RUNTIME_GROUP, RUNTIME_KIND, RUNTIME_PLURAL,
+    RUNTIME_VERSION, SIGNALED_REVISION_ANNOTATION, STATE_TERMINATING, SUSPEND_RECONCILIATION,
+};
+use component_base::readiness::Readiness;
+use component_base::watch::watch_with_backoff;
+use futures::StreamExt as _;
+use futures::channel::mpsc;
+use futures::stream::BoxStream;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use kube::core::{Selector, SelectorExt as _};
+use kube::runtime::watcher::{Config, Event};
+use kube::{Api, Client, Resource};
+use policy::sync::signal::Eligibility;
+use serde::{Deserialize, Deserializer};
+
+/// Objects in one page of a list; it bounds the memory.
+pub(crate) const PAGE_SIZE: u32 = 200;
+
+/// The events of all Runtimes, for one controller. They end with the watch.
+pub struct RuntimeEvents(pub(crate) BoxStream<'static, Event<RuntimeView>>);
+
+/// Watches all Runtimes. Selectors are applied to the events: with a selector of the watch, a Runtime whose labels change would
+/// look deleted.
+#[must_use]
+pub fn runtimes(client: &Client, namespace: &str, readiness: &Readiness) -> RuntimeEvents {
+    let api: Api<RuntimeView> = Api::namespaced(client.clone(), namespace);
+    let config = Config::default().page_size(PAGE_SIZE);
+    let check = readiness.check("runtimes-watch");
+    RuntimeEvents(watch_with_backoff(api, config, check).boxed())
+}
+
+/// The events for two controllers, and the future that forwards them. A controller that reads slowly does not delay the other one.
+#[must_use]
+pub fn share(
+    mut events: RuntimeEvents,
+) -> (
+    RuntimeEvents,
+    RuntimeEvents,
+    impl Future<Output = ()> + Send + use<>,
+) {
+    let ((to_one, one), (to_other, other)) = (mpsc::unbounded(), mpsc::unbounded());
+    let forwarding = async move {
+        while let Some(event) = events.0.next().await {
+            // A controller that is off has dropped its events.
+            drop(to_one.unbounded_send(event.clone()));
+            drop(to_other.unbounded_send(event));
+        }
+    };
+    let [one, other] = [one, other].map(|it| RuntimeEvents(it.boxed()));
+    (one, other, forwarding)
+}
+
+/// A Runtime as it is read from a list, a watch or the answer to a patch.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct RuntimeView {
+    #[serde(deserialize_with = "trimmed")]
+    metadata: ObjectMeta,
+    #[serde(default)]
+    status: Option<Status>,
+}
+
+impl From<ObjectMeta> for RuntimeView {
+    /// The response to a write of the metadata, without the state.
+    fn from(metadata: ObjectMeta) -> Self {
+        Self {
+            metadata,
+            status: None,
+        }
+    }
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Status {
+    #[serde(default)]
+    state: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata {
+    #[serde(default)]
+    name: Option<String>,
+    #[serde(default)]
+    namespace: Option<String>,
+    #[serde(default)]
+    resource_version: Option<String>,
+    #[serde(default)]
+    deletion_timestamp: Option<Time>,
+    #[serde(default)]
+    labels: Option<BTreeMap<String, String>>,
+    #[serde(default)]
+    annotations: Option<Annotations>,
+}
+
+/// Annotations may be large (`kubectl apply` leaves the whole object in one), so only these are read.
+#[derive(Deserialize)]
+struct Annotations {
+    #[serde(rename = "operator.kyma-project.io/force-patch-reconciliation")]
+    force: Option<String>,
+    #[serde(rename = "operator.kyma-project.io/suspend-patch-reconciliation")]
+    suspend: Option<String>,
+    #[serde(rename = "rt-bootstrapper.kyma-project.io/signaled-revision")]
+    signaled: Option<String>,
+}
+
+impl From<Annotations> for BTreeMap<String, String> {
+    fn from(annotations: Annotations) -> Self {
+        let all = [
+            (FORCE_RECONCILE_KEY, annotations.force),
+            (SUSPEND_RECONCILIATION, annotations.suspend),
+            (SIGNALED_REVISION_ANNOTATION, annotations.signaled),
+        ];
+        let found = all.into_iter();
+        found
+            .filter_map(|(key, value)| Some((key.to_owned(), value?)))
+            .collect()
+    }
+}
+
+fn trimmed<'de, D: Deserializer<'de>>(from: D) -> Result<ObjectMeta, D::Error> {
+    let Metadata {
+        name,
+        namespace,
+        resource_version,
+        deletion_timestamp,
+        labels,
+        annotations,
+    } = Metadata::deserialize(from)?;
+    Ok(ObjectMeta {
+        name,
+        namespace,
+        resource_version,
+        deletion_timestamp,
+        labels,
+        annotations: annotations.map(Into::into),
+        ..ObjectMeta::default()
+    })
+}
+
+impl RuntimeView {
+    /// Whether it is being deleted or taken down: its runtime is not contacted any more.
+    pub(crate) fn is_terminating(&self) -> bool {
+        self.metadata.deletion_timestamp.is_some() || self.state() == Some(STATE_TERMINATING)
+    }
+
+    /// Its state as KIM reports it.
+    pub(crate) fn state(&self) -> Option<&str> {
+        self.status.as_ref()?.state.as_deref()
+    }
+
+    /// How it is to be treated, as far as it tells itself.
+    pub(crate) fn eligibility(&self, selector: &Selector) -> Eligibility {
+        let no_labels = BTreeMap::new();
+        let labels = self.metadata.labels.as_ref().unwrap_or(&no_labels);
+        let direct = labels
+            .get(MODE_LABEL)
+            .is_some_and(|mode| mode == MODE_DIRECT);
+        match (self.is_terminating(), direct) {
+            (false, true) => Eligibility::Direct,
+            (false, false) if selector.matches(labels) => Eligibility::Selected,
+            (true, _) | (false, false) => Eligibility::NotSelected,
+        }
+    }
+}
+
+impl Resource for RuntimeView {
+    type DynamicType = ();
+    type Scope = NamespaceResourceScope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        RUNTIME_KIND.into()
+    }
+
+    fn group((): &()) -> Cow<'_, str> {
+        RUNTIME_GROUP.into()
+    }
+
+    fn version((): &()) -> Cow<'_, str> {
+        RUNTIME_VERSION.into()
+    }
+
+    fn plural((): &()) -> Cow<'_, str> {
+        RUNTIME_PLURAL.into()
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::stream;
+
+    use super::*;
+
+    fn names(events: RuntimeEvents) -> impl Future<Output = Vec<String>> {
+        let names = events.0.map(|event| match event {
+            Event::Apply(view) | Event::InitApply(view) | Event::Delete(view) => {
+                view.metadata.name.unwrap_or_default()
+            }
+            Event::Init => "begin".to_owned(),
+            Event::InitDone => "end".to_owned(),
+        });
+        names.collect()
+    }
+
+    #[tokio::test]
+    async fn each_controller_gets_all_events_and_needs_no_other_one() {
+        let view = |name: &str| {
+            RuntimeView::from(ObjectMeta {
+                name: Some(name.to_owned()),
+                ..ObjectMeta::default()
+            })
+        };
+        let events = || {
+            let events = [
+                Event::Init,
+                Event::InitApply(view("a")),
+                Event::InitDone,
+                Event::Delete(view("b")),
+            ];
+            RuntimeEvents(stream::iter(events).boxed())
+        };
+        let all = ["begin", "a", "end", "b"];
+        let (one, other, forwarding) = share(events());
+        // The other one does not read until everything was forwarded.
+        let (seen, ()) = tokio::join!(names(one), forwarding);
+        assert_eq!(seen, all);
+        assert_eq!(names(other).await, all);
+        let (one, other, forwarding) = share(events());
+        drop(one);
+        let (seen, ()) = tokio::join!(names(other), forwarding);
+        assert_eq!(seen, all);
+    }
+}
