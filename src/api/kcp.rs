@@ -103,8 +103,11 @@ pub const VERSION_LABEL: &str = "app.kubernetes.io/version";
 /// Deployment of the webhook on a runtime; KIM observes it.
 pub const WEBHOOK_DEPLOYMENT: &str = "rt-bootstrapper-controller-manager";
 
+/// What precedes the runtime ID in the name of a Secret with a kubeconfig.
+pub const KUBECONFIG_PREFIX: &str = "kubeconfig-";
+
 /// The Secret on KCP that holds a runtime's kubeconfig.
 #[must_use]
 pub fn kubeconfig_secret(runtime_id: &str) -> String {
-    format!("kubeconfig-{runtime_id}")
+    format!("{KUBECONFIG_PREFIX}{runtime_id}")
 }

@@ -18,6 +18,7 @@ use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use tokio::time::{sleep, timeout};
 
+pub use self::changes::{WatchChange, changes};
 pub use self::metrics::WatchMetrics;
 pub use self::object::watch_object;
 use crate::backoff::Backoff;
@@ -25,6 +26,7 @@ use crate::client::STREAM_HEAD_TIMEOUT;
 use crate::readiness::ReadinessCheck;
 use crate::telemetry::error_chain;
 
+mod changes;
 mod metrics;
 mod object;
 

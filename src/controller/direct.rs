@@ -53,7 +53,7 @@ use policy::sync::rollout::{MaxFailures, Settings as Rollout, Step};
 use tokio_util::sync::CancellationToken;
 
 use super::DELETION_GRACE;
-use super::inventory::RuntimeEvents;
+use super::inventory::RuntimeChanges;
 use super::signal::SignalKeys;
 use super::sources::{Published, SourceMetrics};
 use crate::clients::RuntimeClients;
@@ -208,6 +208,6 @@ pub struct DirectOptions {
 /// continues from what is stored.
 ///
 /// Failures are retried, counted and reported.
-pub async fn run(options: DirectOptions, runtimes: RuntimeEvents, token: CancellationToken) {
+pub async fn run(options: DirectOptions, runtimes: RuntimeChanges, token: CancellationToken) {
     events::Loop::new(options).run(runtimes, token).await;
 }

@@ -1,7 +1,7 @@
 //! The Runtimes on KCP, which are watched once for all controllers of a process.
 //!
 //! Invariants: managed fields, specification and conditions are skipped while a response is read, so neither a page of a list nor
-//! what is stored of it contains them; each controller gets every event, in the order of the watch. Not in here: what a controller
+//! what is stored of it contains them; each controller gets every change, in the order of the watch. Not in here: what a controller
 //! stores of a Runtime, and writes: a [`RuntimeView`] cannot be sent.
 
 use std::borrow::Cow;
@@ -12,14 +12,14 @@ use api::kcp::{
     RUNTIME_VERSION, SIGNALED_REVISION_ANNOTATION, STATE_TERMINATING, SUSPEND_RECONCILIATION,
 };
 use component_base::readiness::Readiness;
-use component_base::watch::watch_with_backoff;
+use component_base::watch::{WatchChange, changes, watch_with_backoff};
 use futures::StreamExt as _;
 use futures::channel::mpsc;
 use futures::stream::BoxStream;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::core::{Selector, SelectorExt as _};
-use kube::runtime::watcher::{Config, Event};
+use kube::runtime::watcher::Config;
 use kube::{Api, Client, Resource};
 use policy::sync::signal::Eligibility;
 use serde::{Deserialize, Deserializer};
@@ -27,37 +27,37 @@ use serde::{Deserialize, Deserializer};
 /// Objects in one page of a list; it bounds the memory.
 pub(crate) const PAGE_SIZE: u32 = 200;
 
-/// The events of all Runtimes, for one controller. They end with the watch.
-pub struct RuntimeEvents(pub(crate) BoxStream<'static, Event<RuntimeView>>);
+/// The changes of all Runtimes, for one controller. They end with the watch.
+pub struct RuntimeChanges(pub(crate) BoxStream<'static, WatchChange<RuntimeView>>);
 
-/// Watches all Runtimes. Selectors are applied to the events: with a selector of the watch, a Runtime whose labels change would
+/// Watches all Runtimes. Selectors are applied to the changes: with a selector of the watch, a Runtime whose labels change would
 /// look deleted.
 #[must_use]
-pub fn runtimes(client: &Client, namespace: &str, readiness: &Readiness) -> RuntimeEvents {
+pub fn runtimes(client: &Client, namespace: &str, readiness: &Readiness) -> RuntimeChanges {
     let api: Api<RuntimeView> = Api::namespaced(client.clone(), namespace);
     let config = Config::default().page_size(PAGE_SIZE);
     let check = readiness.check("runtimes-watch");
-    RuntimeEvents(watch_with_backoff(api, config, check).boxed())
+    RuntimeChanges(changes(watch_with_backoff(api, config, check)).boxed())
 }
 
-/// The events for two controllers, and the future that forwards them. A controller that reads slowly does not delay the other one.
+/// The changes for two controllers, and the future that forwards them. A controller that reads slowly does not delay the other one.
 #[must_use]
 pub fn share(
-    mut events: RuntimeEvents,
+    mut changes: RuntimeChanges,
 ) -> (
-    RuntimeEvents,
-    RuntimeEvents,
+    RuntimeChanges,
+    RuntimeChanges,
     impl Future<Output = ()> + Send + use<>,
 ) {
     let ((to_one, one), (to_other, other)) = (mpsc::unbounded(), mpsc::unbounded());
     let forwarding = async move {
-        while let Some(event) = events.0.next().await {
-            // A controller that is off has dropped its events.
-            drop(to_one.unbounded_send(event.clone()));
-            drop(to_other.unbounded_send(event));
+        while let Some(change) = changes.0.next().await {
+            // A controller that is off has dropped its stream.
+            drop(to_one.unbounded_send(change.clone()));
+            drop(to_other.unbounded_send(change));
         }
     };
-    let [one, other] = [one, other].map(|it| RuntimeEvents(it.boxed()));
+    let [one, other] = [one, other].map(|it| RuntimeChanges(it.boxed()));
     (one, other, forwarding)
 }
 
@@ -209,41 +209,33 @@ mod tests {
 
     use super::*;
 
-    fn names(events: RuntimeEvents) -> impl Future<Output = Vec<String>> {
-        let names = events.0.map(|event| match event {
-            Event::Apply(view) | Event::InitApply(view) | Event::Delete(view) => {
-                view.metadata.name.unwrap_or_default()
-            }
-            Event::Init => "begin".to_owned(),
-            Event::InitDone => "end".to_owned(),
+    fn names(changes: RuntimeChanges) -> impl Future<Output = Vec<String>> {
+        let names = changes.0.map(|change| match change {
+            WatchChange::Put(view) => view.metadata.name.unwrap_or_default(),
+            WatchChange::Removed(name) => name,
+            WatchChange::Listed => "listed".to_owned(),
         });
         names.collect()
     }
 
     #[tokio::test]
-    async fn each_controller_gets_all_events_and_needs_no_other_one() {
-        let view = |name: &str| {
-            RuntimeView::from(ObjectMeta {
-                name: Some(name.to_owned()),
-                ..ObjectMeta::default()
-            })
+    async fn each_controller_gets_all_changes_and_needs_no_other_one() {
+        let view = RuntimeView::from(ObjectMeta {
+            name: Some("a".to_owned()),
+            ..ObjectMeta::default()
+        });
+        let changes = || {
+            let removed = WatchChange::Removed("b".to_owned());
+            let changes = [WatchChange::Put(view.clone()), WatchChange::Listed, removed];
+            RuntimeChanges(stream::iter(changes).boxed())
         };
-        let events = || {
-            let events = [
-                Event::Init,
-                Event::InitApply(view("a")),
-                Event::InitDone,
-                Event::Delete(view("b")),
-            ];
-            RuntimeEvents(stream::iter(events).boxed())
-        };
-        let all = ["begin", "a", "end", "b"];
-        let (one, other, forwarding) = share(events());
+        let all = ["a", "listed", "b"];
+        let (one, other, forwarding) = share(changes());
         // The other one does not read until everything was forwarded.
         let (seen, ()) = tokio::join!(names(one), forwarding);
         assert_eq!(seen, all);
         assert_eq!(names(other).await, all);
-        let (one, other, forwarding) = share(events());
+        let (one, other, forwarding) = share(changes());
         drop(one);
         let (seen, ()) = tokio::join!(names(other), forwarding);
         assert_eq!(seen, all);

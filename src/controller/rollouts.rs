@@ -15,12 +15,13 @@ use api::rollout::{
 use component_base::backoff::Backoff;
 use component_base::readiness::Readiness;
 use component_base::telemetry::error_chain;
-use component_base::watch::watch_with_backoff;
+use component_base::watch::{WatchChange, changes, watch_with_backoff};
 use futures::StreamExt as _;
+use futures::future::ready;
 use futures::stream::BoxStream;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::DeserializeGuard;
-use kube::runtime::watcher::{Config, Event};
+use kube::runtime::watcher::Config;
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::json;
 use tokio::sync::watch::Receiver;
@@ -79,33 +80,17 @@ pub(crate) fn watch(
         Api::namespaced(client.clone(), namespace);
     let check = readiness.check("rollout-watch");
     let mut stored = BTreeMap::new();
-    let mut listed = BTreeMap::new();
-    watch_with_backoff(api, Config::default(), check)
-        .filter_map(move |event| {
-            let is_complete = match event {
-                Event::Init => {
-                    listed = BTreeMap::new();
-                    false
-                }
-                Event::InitApply(object) => {
-                    listed.insert(object.name_any(), Stored::from(object));
-                    false
-                }
-                Event::InitDone => {
-                    stored = std::mem::take(&mut listed);
-                    true
-                }
-                Event::Apply(object) => {
+    let mut is_listed = false;
+    changes(watch_with_backoff(api, Config::default(), check))
+        .filter_map(move |change| {
+            match change {
+                WatchChange::Put(object) => {
                     stored.insert(object.name_any(), Stored::from(object));
-                    true
                 }
-                Event::Delete(object) => {
-                    stored.remove(&object.name_any());
-                    true
-                }
-            };
-            let now = is_complete.then(|| stored.clone());
-            async move { now }
+                WatchChange::Removed(name) => drop(stored.remove(&name)),
+                WatchChange::Listed => is_listed = true,
+            }
+            ready(is_listed.then(|| stored.clone()))
         })
         .boxed()
 }

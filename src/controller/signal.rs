@@ -44,7 +44,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::DELETION_GRACE;
-use super::inventory::RuntimeEvents;
+use super::inventory::RuntimeChanges;
 use super::rollouts;
 use super::sources::{Published, SourceMetrics};
 use super::state::SIGNAL_STATE;
@@ -122,7 +122,7 @@ pub struct SignalOptions {
 ///
 /// Never fails: errors are retried, counted and logged. Dropping the future stops it at once; the next leader continues, because
 /// the state is on the Runtimes.
-pub async fn run(options: SignalOptions, runtimes: RuntimeEvents, token: CancellationToken) {
+pub async fn run(options: SignalOptions, runtimes: RuntimeChanges, token: CancellationToken) {
     let (status, published) = watch::channel(None);
     let (client, namespace) = (options.client.clone(), options.settings.namespace.clone());
     let publish = rollouts::publish(client, namespace, SIGNAL, published);

@@ -17,7 +17,7 @@ use component_base::shutdown::Shutdown;
 use component_base::telemetry::{self, TelemetryOptions};
 use controller::clients::RuntimeClients;
 use controller::direct::{self, DirectOptions, Installations};
-use controller::inventory::{self, RuntimeEvents};
+use controller::inventory::{self, RuntimeChanges};
 use controller::signal::{self, SignalOptions};
 use controller::sources::{self, SourceOptions};
 use kube::runtime::events::Reporter;
@@ -162,7 +162,7 @@ async fn work(
 
 async fn run_signal(
     options: Option<SignalOptions>,
-    runtimes: RuntimeEvents,
+    runtimes: RuntimeChanges,
     term: CancellationToken,
 ) {
     if let Some(options) = options {
@@ -172,7 +172,7 @@ async fn run_signal(
 
 async fn run_direct(
     options: Option<DirectOptions>,
-    runtimes: RuntimeEvents,
+    runtimes: RuntimeChanges,
     term: CancellationToken,
 ) {
     if let Some(options) = options {

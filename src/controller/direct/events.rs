@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::bootstrapper::RuntimeBootstrapper;
-use api::kcp::{RUNTIME_ID, kubeconfig_secret};
+use api::kcp::{KUBECONFIG_PREFIX, RUNTIME_ID, kubeconfig_secret};
+use component_base::watch::WatchChange;
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt as _;
 use kube::core::{DeserializeGuard, PartialObjectMeta};
-use kube::runtime::watcher::Event;
 use policy::sync::history::Grace;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -27,12 +27,11 @@ use super::reconcile::Common;
 use super::revisions::RevisionStore;
 use super::state_update::{StateUpdate, StateUpdater};
 use super::store::{Change, RuntimeInfo};
-use super::watches::Listing;
 use super::{DirectOptions, SLOW, rollout_status, watches, writer};
 use crate::absent::{AbsentSources, EventSettings, PendingEvent};
 use crate::clients::RequestLimiter;
 use crate::clock::Clock;
-use crate::inventory::{RuntimeEvents, RuntimeView};
+use crate::inventory::{RuntimeChanges, RuntimeView};
 use crate::rollouts;
 use crate::sources::Published;
 
@@ -60,14 +59,20 @@ pub(super) struct Loop {
     clock: Clock,
     /// When the sources are read again: after a change, or when a grace period ends.
     next_update: Option<Instant>,
-    resources: Listing,
-    runtimes: Listing,
-    kubeconfigs: Listing,
+    listed: Listed,
     /// Names of resources that cannot be deserialized.
     unreadable: BTreeSet<String>,
     /// Whether all first lists were handled.
     has_started: bool,
     writing: BoxFuture<'static, ()>,
+}
+
+/// Whether the first list of each watch is complete.
+#[derive(Clone, Copy, Default)]
+struct Listed {
+    resources: bool,
+    runtimes: bool,
+    kubeconfigs: bool,
 }
 
 impl Loop {
@@ -121,9 +126,7 @@ impl Loop {
             tasks: FuturesUnordered::new(),
             clock: Clock::new(),
             next_update: None,
-            resources: Listing::default(),
-            runtimes: Listing::default(),
-            kubeconfigs: Listing::default(),
+            listed: Listed::default(),
             unreadable: BTreeSet::new(),
             has_started: false,
             writing: Box::pin(writing),
@@ -132,10 +135,10 @@ impl Loop {
 
     /// Runs the loop until the token is canceled and the reconciles that run have ended, or [`DRAIN`] is over: an object that is
     /// replaced is not left deleted.
-    pub(super) async fn run(mut self, runtimes: RuntimeEvents, token: CancellationToken) {
+    pub(super) async fn run(mut self, runtimes: RuntimeChanges, token: CancellationToken) {
         let options = &self.options;
         let mut resources = watches::resources(options);
-        let RuntimeEvents(mut runtimes) = runtimes;
+        let RuntimeChanges(mut runtimes) = runtimes;
         let mut kubeconfigs = watches::kubeconfigs(options);
         let namespace = &options.settings.namespace;
         let mut rollout = rollouts::watch(&options.client, namespace, &options.readiness);
@@ -178,10 +181,12 @@ impl Loop {
 
     /// Whether the first lists are complete. Those of the rollouts are included, because a rollout may be paused.
     fn is_listed(&self) -> bool {
-        self.resources.complete
-            && self.runtimes.complete
-            && self.kubeconfigs.complete
-            && self.dispatcher.rollouts.is_known()
+        let Listed {
+            resources,
+            runtimes,
+            kubeconfigs,
+        } = self.listed;
+        resources && runtimes && kubeconfigs && self.dispatcher.rollouts.is_known()
     }
 
     fn next(&self) -> Option<Instant> {
@@ -255,23 +260,11 @@ impl Loop {
         }
     }
 
-    fn take_resource(&mut self, event: Event<DeserializeGuard<RuntimeBootstrapper>>) {
-        match event {
-            Event::Init => self.resources.begin(),
-            Event::InitApply(resource) => {
-                self.resources.seen.insert(resource.name_any());
-                self.read_resource(resource);
-            }
-            Event::InitDone => {
-                let known = self.dispatcher.store.resources();
-                let known = known.map(|(name, _)| name.to_string());
-                let known = known.chain(self.unreadable.iter().cloned()).collect();
-                for name in self.resources.end(known) {
-                    self.drop_resource(&name);
-                }
-            }
-            Event::Apply(resource) => self.read_resource(resource),
-            Event::Delete(resource) => self.drop_resource(&resource.name_any()),
+    fn take_resource(&mut self, change: WatchChange<DeserializeGuard<RuntimeBootstrapper>>) {
+        match change {
+            WatchChange::Put(resource) => self.read_resource(resource),
+            WatchChange::Removed(name) => self.drop_resource(&name),
+            WatchChange::Listed => self.listed.resources = true,
         }
     }
 
@@ -340,22 +333,11 @@ impl Loop {
         }
     }
 
-    fn take_runtime(&mut self, event: Event<RuntimeView>) {
-        match event {
-            Event::Init => self.runtimes.begin(),
-            Event::InitApply(view) => {
-                self.runtimes.seen.insert(view.name_any());
-                self.put_runtime(&view);
-            }
-            Event::InitDone => {
-                let known = self.dispatcher.store.runtimes();
-                let known: Vec<String> = known.map(ToString::to_string).collect();
-                for name in self.runtimes.end(known) {
-                    self.drop_runtime(&name);
-                }
-            }
-            Event::Apply(view) => self.put_runtime(&view),
-            Event::Delete(view) => self.drop_runtime(&view.name_any()),
+    fn take_runtime(&mut self, change: WatchChange<RuntimeView>) {
+        match change {
+            WatchChange::Put(view) => self.put_runtime(&view),
+            WatchChange::Removed(name) => self.drop_runtime(&name),
+            WatchChange::Listed => self.listed.runtimes = true,
         }
     }
 
@@ -374,25 +356,15 @@ impl Loop {
         }
     }
 
-    fn take_kubeconfig(&mut self, event: Event<PartialObjectMeta<Secret>>) {
-        match event {
-            Event::Init => self.kubeconfigs.begin(),
-            Event::InitDone => {
-                let known = self.dispatcher.kubeconfigs.keys().cloned().collect();
-                for id in self.kubeconfigs.end(known) {
-                    self.drop_kubeconfig(&id);
+    fn take_kubeconfig(&mut self, change: WatchChange<PartialObjectMeta<Secret>>) {
+        match change {
+            WatchChange::Put(secret) => self.put_kubeconfig(&secret),
+            WatchChange::Removed(name) => {
+                if let Some(id) = name.strip_prefix(KUBECONFIG_PREFIX) {
+                    self.drop_kubeconfig(id);
                 }
             }
-            Event::InitApply(secret) => {
-                self.kubeconfigs.seen.extend(runtime_id(&secret));
-                self.put_kubeconfig(&secret);
-            }
-            Event::Apply(secret) => self.put_kubeconfig(&secret),
-            Event::Delete(secret) => {
-                if let Some(id) = runtime_id(&secret) {
-                    self.drop_kubeconfig(&id);
-                }
-            }
+            WatchChange::Listed => self.listed.kubeconfigs = true,
         }
     }
 

@@ -4,141 +4,124 @@
 //! Runtime that is older than the response to a write is ignored. Per Runtime, only its name and [`CachedRuntime`] are stored.
 //! Of `RuntimeBootstrapper`s only the metadata is requested.
 
-use std::collections::BTreeMap;
-use std::mem;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::bootstrapper::{FINALIZER, GROUP, RuntimeBootstrapper, VERSION};
 use component_base::readiness::Readiness;
 use component_base::telemetry::error_chain;
-use component_base::watch::watch_with_backoff;
+use component_base::watch::{WatchChange, changes, watch_with_backoff};
 use futures::StreamExt as _;
-use futures::future::ready;
 use futures::stream::{self, BoxStream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::{PartialObjectMeta, Selector};
-use kube::runtime::watcher::{Config, Event};
+use kube::runtime::watcher::Config;
 use kube::{Api, Client, ResourceExt};
 use policy::sync::signal::{Eligibility, ObservedKeys, ObservedRuntime, SignalKeys, Target};
 use tokio::time::sleep;
 
 use super::runtime::CachedRuntime;
-use crate::inventory::{PAGE_SIZE, RuntimeEvents};
+use crate::inventory::{PAGE_SIZE, RuntimeChanges, RuntimeView};
 use crate::sources::served::served;
-
-/// Watch events that never end.
-type Events<T> = BoxStream<'static, Event<(String, T)>>;
 
 const PLURAL: &str = "runtimebootstrappers";
 
 /// Interval in which a KCP that does not serve `RuntimeBootstrapper`s is asked again.
 const DISCOVERY_INTERVAL: Duration = Duration::from_mins(1);
 
-/// The objects of one watch.
-struct Listed<T> {
-    events: Events<T>,
-    items: BTreeMap<Arc<str>, T>,
-    listing: BTreeMap<Arc<str>, T>,
-    is_complete: bool,
-}
-
-impl<T> Listed<T> {
-    fn new(events: Events<T>) -> Self {
-        Self {
-            events,
-            items: BTreeMap::new(),
-            listing: BTreeMap::new(),
-            is_complete: false,
-        }
-    }
-
-    /// `merge` receives what is known of an object and what was observed.
-    fn handle(&mut self, event: Event<(String, T)>, merge: impl Fn(Option<&T>, T) -> T) {
-        match event {
-            Event::Init => self.listing = BTreeMap::new(),
-            Event::InitApply((name, item)) => drop(self.listing.insert(name.into(), item)),
-            Event::InitDone => {
-                let before = mem::take(&mut self.items);
-                let listing = mem::take(&mut self.listing).into_iter();
-                let merged =
-                    listing.map(|(name, item)| (name.clone(), merge(before.get(&name), item)));
-                self.items = merged.collect();
-                self.is_complete = true;
-            }
-            Event::Apply((name, item)) => {
-                let item = merge(self.items.get(name.as_str()), item);
-                self.items.insert(name.into(), item);
-            }
-            Event::Delete((name, _)) => drop(self.items.remove(name.as_str())),
-        }
-    }
-}
-
 /// See the module.
 pub(super) struct RuntimeCache {
+    selector: Selector,
     keys: SignalKeys,
-    runtimes: Listed<CachedRuntime>,
-    direct: Listed<()>,
+    changes: RuntimeChanges,
+    direct_changes: BoxStream<'static, WatchChange<Named>>,
+    runtimes: BTreeMap<Arc<str>, CachedRuntime>,
+    /// Names of the Runtimes in mode `direct`.
+    direct: BTreeSet<String>,
+    is_listed: [bool; 2],
 }
 
 impl RuntimeCache {
     pub(super) fn new(
-        runtimes: RuntimeEvents,
+        changes: RuntimeChanges,
         (client, namespace): (&Client, &str),
         (selector, keys): (Selector, SignalKeys),
         readiness: &Readiness,
     ) -> Self {
-        let runtimes = runtimes
-            .0
-            .map(move |event| trimmed(event, |it| CachedRuntime::read(it, &selector)));
         Self {
+            selector,
             keys,
-            runtimes: Listed::new(runtimes.boxed()),
-            direct: Listed::new(bootstrappers(client, namespace, readiness)),
+            changes,
+            direct_changes: bootstrappers(client, namespace, readiness),
+            runtimes: BTreeMap::new(),
+            direct: BTreeSet::new(),
+            is_listed: [false; 2],
         }
     }
 
-    /// Handles the next event. Can be cancelled.
+    /// Handles the next change. Can be cancelled.
     pub(super) async fn next(&mut self) {
         tokio::select! {
             biased;
             // An orphaned Runtime is signaled before its `RuntimeBootstrapper` is gone.
-            Some(event) = self.runtimes.events.next() => {
-                self.runtimes.handle(event, |before, now| now.after(before, self.keys));
+            Some(change) = self.changes.0.next() => self.take_runtime(change),
+            Some(change) = self.direct_changes.next() => self.take_bootstrapper(change),
+        }
+    }
+
+    fn take_runtime(&mut self, change: WatchChange<RuntimeView>) {
+        match change {
+            WatchChange::Put(view) => {
+                let name = view.name_any();
+                let before = self.runtimes.get(name.as_str());
+                let now = CachedRuntime::read(&view, &self.selector).after(before, self.keys);
+                self.runtimes.insert(name.into(), now);
             }
-            Some(event) = self.direct.events.next() => self.direct.handle(event, |_, ()| ()),
+            WatchChange::Removed(name) => drop(self.runtimes.remove(name.as_str())),
+            WatchChange::Listed => self.is_listed[0] = true,
+        }
+    }
+
+    fn take_bootstrapper(&mut self, change: WatchChange<Named>) {
+        match change {
+            WatchChange::Put(object) if is_released(&object) => {
+                self.direct.remove(&object.name_any());
+            }
+            WatchChange::Put(object) => drop(self.direct.insert(object.name_any())),
+            WatchChange::Removed(name) => drop(self.direct.remove(&name)),
+            WatchChange::Listed => self.is_listed[1] = true,
         }
     }
 
     /// Whether both lists were complete.
     pub(super) fn is_complete(&self) -> bool {
-        self.runtimes.is_complete && self.direct.is_complete
+        self.is_listed == [true; 2]
     }
 
     /// All Runtimes, in the order of their names.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&Arc<str>, ObservedRuntime)> {
-        let names = self.runtimes.items.iter();
+        let names = self.runtimes.iter();
         names.map(|(name, it)| (name, self.observed(name, it)))
     }
 
     /// Remembers the Runtimes that are spoiled while a source cannot be used.
     pub(super) fn spoil(&mut self, target: &Target) {
-        for (name, cached) in &mut self.runtimes.items {
-            let is_direct = self.direct.items.contains_key(name);
+        for (name, cached) in &mut self.runtimes {
+            let is_direct = self.direct.contains(&**name);
             cached.runtime.spoiled |= !is_direct && target.spoils(&cached.runtime);
         }
     }
 
     /// One Runtime.
     pub(super) fn get(&self, name: &str) -> Option<ObservedRuntime> {
-        let cached = self.runtimes.items.get(name)?;
+        let cached = self.runtimes.get(name)?;
         Some(self.observed(name, cached))
     }
 
     fn observed(&self, name: &str, cached: &CachedRuntime) -> ObservedRuntime {
         let mut runtime = cached.runtime;
-        let is_direct = || self.direct.items.contains_key(name);
+        let is_direct = || self.direct.contains(name);
         if runtime.eligibility == Eligibility::Selected && is_direct() {
             runtime.eligibility = Eligibility::Direct;
         }
@@ -148,7 +131,7 @@ impl RuntimeCache {
     /// Handles the response to a write: the metadata. Returns the keys in it.
     pub(super) fn wrote(&mut self, name: &str, response: ObjectMeta) -> ObservedKeys {
         let written = CachedRuntime::written(response);
-        if let Some(cached) = self.runtimes.items.get_mut(name) {
+        if let Some(cached) = self.runtimes.get_mut(name) {
             let before = cached.runtime;
             *cached = written.after(Some(cached), self.keys);
             cached.runtime.eligibility = before.eligibility;
@@ -158,9 +141,12 @@ impl RuntimeCache {
     }
 }
 
-/// Watches the names of all `RuntimeBootstrapper`s, except those from which the controller has removed its finalizer. A KCP that
-/// does not serve the kind has none.
-fn bootstrappers(client: &Client, namespace: &str, readiness: &Readiness) -> Events<()> {
+/// Watches the metadata of all `RuntimeBootstrapper`s. A KCP that does not serve the kind has none.
+fn bootstrappers(
+    client: &Client,
+    namespace: &str,
+    readiness: &Readiness,
+) -> BoxStream<'static, WatchChange<Named>> {
     let check = readiness.check("signal-bootstrappers-watch");
     check.not_ready("first list not complete yet");
     let discovery = (client.clone(), check.clone(), false);
@@ -170,8 +156,7 @@ fn bootstrappers(client: &Client, namespace: &str, readiness: &Readiness) -> Eve
                 Ok(Some(_)) => return None,
                 Ok(None) if !told => {
                     check.ready();
-                    let none = stream::iter([Event::Init, Event::InitDone]);
-                    return Some((none, (client, check, true)));
+                    return Some((WatchChange::Listed, (client, check, true)));
                 }
                 Ok(None) => sleep(DISCOVERY_INTERVAL).await,
                 Err(error) => {
@@ -183,67 +168,14 @@ fn bootstrappers(client: &Client, namespace: &str, readiness: &Readiness) -> Eve
         }
     });
     let api: Api<Named> = Api::namespaced(client.clone(), namespace);
-    let watched = watch_with_backoff(api, Config::default().page_size(PAGE_SIZE), check)
-        .filter_map(|event| ready(held(event)))
-        .map(|event| trimmed(event, |_| ()));
-    until_served.flatten().chain(watched).boxed()
+    let watched = watch_with_backoff(api, Config::default().page_size(PAGE_SIZE), check);
+    until_served.chain(changes(watched)).boxed()
 }
 
 type Named = PartialObjectMeta<RuntimeBootstrapper>;
 
-fn held(event: Event<Named>) -> Option<Event<Named>> {
-    let is_released = |object: &Named| {
-        let is_held = object.finalizers().iter().any(|it| it == FINALIZER);
-        object.metadata.deletion_timestamp.is_some() && !is_held
-    };
-    match event {
-        Event::Apply(object) if is_released(&object) => Some(Event::Delete(object)),
-        Event::InitApply(object) if is_released(&object) => None,
-        event => Some(event),
-    }
-}
-
-fn trimmed<K: ResourceExt, T>(event: Event<K>, trim: impl Fn(&K) -> T) -> Event<(String, T)> {
-    let named = |object: K| (object.name_any(), trim(&object));
-    match event {
-        Event::Apply(object) => Event::Apply(named(object)),
-        Event::Delete(object) => Event::Delete(named(object)),
-        Event::Init => Event::Init,
-        Event::InitApply(object) => Event::InitApply(named(object)),
-        Event::InitDone => Event::InitDone,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Objects are versions; a newer one wins.
-    fn handle(list: &mut Listed<u64>, events: impl IntoIterator<Item = Event<(String, u64)>>) {
-        for event in events {
-            list.handle(event, |known, now| known.map_or(now, |it| now.max(*it)));
-        }
-    }
-
-    fn applied(name: &str, version: u64) -> Event<(String, u64)> {
-        Event::InitApply((name.to_owned(), version))
-    }
-
-    #[test]
-    fn new_list_replaces_the_known_objects_when_it_is_complete() {
-        let mut list = Listed::new(stream::pending().boxed());
-        handle(&mut list, [Event::Init, applied("a", 5), applied("b", 5)]);
-        assert!(!list.is_complete && list.items.is_empty());
-        handle(&mut list, [Event::InitDone]);
-        assert!(list.is_complete);
-        handle(&mut list, [Event::Apply(("a".to_owned(), 8)), Event::Init]);
-        assert_eq!(list.items.len(), 2);
-        // An object that is older than the response to a write does not replace it.
-        handle(
-            &mut list,
-            [applied("a", 7), applied("c", 9), Event::InitDone],
-        );
-        let items = list.items.iter().map(|(name, it)| (&**name, *it));
-        assert_eq!(items.collect::<Vec<_>>(), [("a", 8), ("c", 9)]);
-    }
+/// Whether the controller has removed its finalizer from a resource that is being deleted.
+fn is_released(object: &Named) -> bool {
+    let is_held = object.finalizers().iter().any(|it| it == FINALIZER);
+    object.metadata.deletion_timestamp.is_some() && !is_held
 }

@@ -25,7 +25,7 @@ use super::write::{Finished, Write, Writer};
 use super::{SignalOptions, SignalSettings};
 use crate::absent::{AbsentSources, EventSettings};
 use crate::clock::Clock;
-use crate::inventory::RuntimeEvents;
+use crate::inventory::RuntimeChanges;
 use crate::rollouts::{self, Stored};
 use crate::sources::Published;
 
@@ -60,7 +60,7 @@ pub(super) struct Reconciler {
 impl Reconciler {
     pub(super) fn new(
         options: SignalOptions,
-        runtimes: RuntimeEvents,
+        runtimes: RuntimeChanges,
         status: watch::Sender<Option<RolloutStatus>>,
     ) -> Self {
         let (settings, client, readiness) = (options.settings, options.client, options.readiness);
