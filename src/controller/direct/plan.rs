@@ -6,26 +6,26 @@
 
 use std::sync::Arc;
 
-use api::bootstrapper::{RuntimeBootstrapper, WebhookSettings};
-use api::kcp::ACCEPT_CLUSTER_UID_ANNOTATION;
-use kube::{Client, ResourceExt as _};
+use api::bootstrapper::WebhookSettings;
+use kube::Client;
+use policy::sync::Lanes;
 use policy::sync::desired::Desired;
-use policy::sync::identity::{IdentityRecord, Owner};
-use policy::sync::managed_fields::is_installer;
 use policy::sync::manifests::Installation;
 use policy::sync::observed::{Names, Observed};
-use policy::sync::plan::{self, Context, Plan};
+use policy::sync::plan::Plan;
+use policy::sync::scheduler::Access;
+use policy::sync::signal::Eligibility;
 use policy::sync::sources::SourceNames;
 use policy::sync::status::{
     ConnectionError, Deferral, Failure, Goal, LaneOutcome, Outcome, conditions,
 };
-use policy::sync::{Lanes, Salt};
 
 use super::DirectSettings;
 use super::access::{ClientFactory, unreached};
-use super::gather::RuntimeReader;
+use super::claims::Claims;
+use super::reconcile::{ReconcileRequest, runtime};
 use super::revisions::{Installations, ManifestsError, object_names};
-use crate::clients::{CallError, ManagedFields, Remote, RuntimeClients, RuntimeId};
+use crate::clients::RuntimeClients;
 use crate::state::LoadError;
 
 mod kcp;
@@ -68,39 +68,12 @@ pub enum PlanError {
     Manifests(#[source] ManifestsError),
 }
 
-/// The observation of a runtime.
-#[derive(Default)]
-struct Observation {
-    unreached: Option<ConnectionError>,
-    plan: Option<Plan>,
-    observed: Observed,
-}
-
-impl Observation {
-    fn unreached(unreached: ConnectionError) -> Self {
-        Self {
-            unreached: Some(unreached),
-            ..Self::default()
-        }
-    }
-}
-
 /// The desired state of a runtime.
 struct Wanted {
-    salt: Salt,
-    names: Names,
-    desired: Desired,
-    installation: Arc<Installation>,
-    /// Why no manifests can be rendered for the settings of the runtime.
-    failure: Option<String>,
-}
-
-/// One runtime and the input of its reconcile.
-struct Assignment<'a> {
-    resource: &'a RuntimeBootstrapper,
-    goal: Goal,
-    wanted: &'a Wanted,
-    claimed_by: &'a [(String, String)],
+    control_plane: String,
+    names: Arc<Names>,
+    desired: Arc<Desired>,
+    installation: Result<Arc<Installation>, (Arc<Installation>, String)>,
 }
 
 /// Computes what the controller would write on the runtime of the Runtime `name`.
@@ -125,20 +98,26 @@ pub async fn plan_runtime(options: PlanOptions, name: &str) -> Result<RuntimePla
     let client_factory =
         ClientFactory::new(client.clone(), &settings.namespace, options.fleet.clone());
     let wanted = wanted(&kcp, options, resource.spec.webhook.as_ref()).await?;
-    let assignment = Assignment {
-        resource: &resource,
-        goal,
-        wanted: &wanted,
-        claimed_by: &kcp.claims(name).await?,
+    let request = ReconcileRequest {
+        name: name.into(),
+        previous: resource.status.clone().unwrap_or_default(),
+        resource: Box::new(resource),
+        runtime: kcp.identify(&found, name).await?,
+        kubeconfig: None,
+        eligibility: Eligibility::NotSelected,
+        objects: wanted.names,
+        desired: wanted.desired,
+        installation: wanted.installation,
+        // Both lanes are observed, and nothing is written.
+        lanes: Lanes::both(Some(Access::Observe(Deferral::Rollout))),
     };
-    let id = kcp.identify(&found, name).await?;
-    let observation = match &id {
-        Ok(id) => observe(&client_factory, &assignment, id).await?,
-        Err(unreached) => Observation::unreached(unreached.clone()),
-    };
-    view.runtime_id = id.ok().map(|it| it.as_str().to_owned());
+    let claims = kcp.claims(name).await?;
+    let identity = (&claims, wanted.control_plane.as_str());
+    let observation = observe(&client_factory, identity, &request, goal).await?;
+    let id = request.runtime.as_ref().ok();
+    view.runtime_id = id.map(|it| it.as_str().to_owned());
     view.rollouts = kcp.stopped_rollouts().await?;
-    report(&mut view, &assignment, observation);
+    report(&mut view, &request, goal, observation);
     Ok(view)
 }
 
@@ -161,40 +140,65 @@ async fn wanted(
         installations.permit(secret).map_err(PlanError::Manifests)?;
     }
     let revision = installations.current();
-    let (installation, failure) = match installations.of(revision, overrides) {
-        Ok(installation) => (installation, None),
-        Err((installation, reason)) => (installation, Some(reason)),
-    };
     let names = object_names(&kcp.settings.names, overrides);
     Ok(Wanted {
-        desired: Desired::new(&sources, &history, &names),
-        salt,
-        names,
-        installation,
-        failure,
+        desired: Arc::new(Desired::new(&sources, &history, &names)),
+        control_plane: salt.control_plane(),
+        names: Arc::new(names),
+        installation: installations.of(revision, overrides),
     })
 }
 
+/// Connects to the runtime, reads all objects as a complete reconcile does, and makes the plan.
+async fn observe(
+    client_factory: &ClientFactory,
+    identity: (&Claims, &str),
+    request: &ReconcileRequest,
+    goal: Goal,
+) -> Result<Result<(Observed, Plan), ConnectionError>, PlanError> {
+    let id = match &request.runtime {
+        Ok(id) => id,
+        Err(unreached) => return Ok(Err(unreached.clone())),
+    };
+    let secret = client_factory.read_kubeconfig(id, None).await;
+    let secret = secret.map_err(|error| PlanError::Kcp("the kubeconfig of the runtime", error))?;
+    let remote = match client_factory.client(id, secret) {
+        Ok(remote) => remote.with_managed_fields(runtime::owners(goal)),
+        Err(unreached) => return Ok(Err(unreached)),
+    };
+    let observed = async {
+        remote.connect().await?;
+        runtime::observe(identity, request, goal, id, &remote).await
+    };
+    Ok(observed.await.map_err(|error| unreached(&error)))
+}
+
 /// Adds the result of a reconcile whose writes all succeed, with its conditions.
-fn report(view: &mut RuntimePlan, assignment: &Assignment<'_>, mut observation: Observation) {
-    let Assignment {
-        resource,
-        goal,
-        wanted,
-        ..
-    } = assignment;
-    let failure = wanted.failure.as_ref().filter(|_| *goal == Goal::Sync);
-    let failure = failure.and_then(|message| {
-        let target = wanted.installation.deployment()?.clone();
-        observation.plan.as_mut()?.lanes.webhook.steps.clear();
-        let message = message.clone();
-        Some(Failure { target, message })
-    });
-    let is_paused = *goal == Goal::Sync && resource.spec.paused;
+fn report(
+    view: &mut RuntimePlan,
+    request: &ReconcileRequest,
+    goal: Goal,
+    observation: Result<(Observed, Plan), ConnectionError>,
+) {
+    let (observed, mut plan, unreached) = match observation {
+        Ok((observed, plan)) => (observed, Some(plan), None),
+        Err(unreached) => (Observed::default(), None, Some(unreached)),
+    };
+    let (Ok(installation) | Err((installation, _))) = &request.installation;
+    let failure = match (&request.installation, &mut plan, goal) {
+        (Err((_, message)), Some(plan), Goal::Sync) => {
+            plan.lanes.webhook.steps.clear();
+            let target = installation.deployment().cloned();
+            let message = message.clone();
+            target.map(|target| Failure { target, message })
+        }
+        _ => None,
+    };
+    let is_paused = goal == Goal::Sync && request.resource.spec.paused;
     let outcome = Outcome {
-        connection_error: observation.unreached.as_ref(),
-        plan: observation.plan.as_ref(),
-        goal: *goal,
+        connection_error: unreached.as_ref(),
+        plan: plan.as_ref(),
+        goal,
         lanes: Lanes::both(if is_paused {
             LaneOutcome::Deferred(Deferral::Paused)
         } else {
@@ -205,86 +209,9 @@ fn report(view: &mut RuntimePlan, assignment: &Assignment<'_>, mut observation: 
             webhook: failure.as_ref(),
         },
     };
-    let status = resource.status.as_ref();
-    let before = status.map_or(&[][..], |it| &it.conditions);
     let now = jiff::Timestamp::now().strftime("%FT%TZ").to_string();
-    let after = conditions(before, outcome, resource.metadata.generation, &now);
-    let objects = (&wanted.names, &*wanted.installation);
-    view.fill(&observation.observed, objects, outcome, after);
-}
-
-/// Connects to the runtime, reads all objects as a complete reconcile does, and makes the plan.
-async fn observe(
-    client_factory: &ClientFactory,
-    assignment: &Assignment<'_>,
-    id: &RuntimeId,
-) -> Result<Observation, PlanError> {
-    let secret = client_factory.read_kubeconfig(id, None).await;
-    let secret = secret.map_err(|error| PlanError::Kcp("the kubeconfig of the runtime", error))?;
-    let owners = match assignment.goal {
-        Goal::Sync => ManagedFields::IfOwnedBy(is_installer),
-        Goal::Delete | Goal::Orphan => ManagedFields::All,
-    };
-    let remote = match client_factory.client(id, secret) {
-        Ok(remote) => remote.with_managed_fields(owners),
-        Err(unreached) => return Ok(Observation::unreached(unreached)),
-    };
-    let decided = decide(&remote, assignment, id).await;
-    Ok(decided.unwrap_or_else(|error| Observation::unreached(unreached(&error))))
-}
-
-async fn decide(
-    remote: &Remote,
-    assignment: &Assignment<'_>,
-    id: &RuntimeId,
-) -> Result<Observation, CallError> {
-    remote.connect().await?;
-    let reader = RuntimeReader {
-        remote,
-        names: &assignment.wanted.names,
-        installation: &assignment.wanted.installation,
-    };
-    let mut observed = reader.essentials().await?;
-    let quick = decided(assignment, id, &observed);
-    if quick.blocked.is_none() {
-        reader.installed(&mut observed).await?;
-        if assignment.goal == Goal::Delete {
-            reader.created_by_webhook(&mut observed).await?;
-        }
-    }
-    Ok(Observation {
-        unreached: None,
-        plan: Some(decided(assignment, id, &observed)),
-        observed,
-    })
-}
-
-fn decided(assignment: &Assignment<'_>, id: &RuntimeId, observed: &Observed) -> Plan {
-    let resource = assignment.resource;
-    let status = resource.status.as_ref();
-    let cluster = observed.cluster.as_deref();
-    let mut others = assignment.claimed_by.iter();
-    let claimed_by = others
-        .find(|(uid, runtime)| Some(uid.as_str()) == cluster && runtime != id.as_str())
-        .map(|(_, runtime)| runtime.as_str());
-    let owner = Owner {
-        runtime_id: id.as_str().to_owned(),
-        control_plane: assignment.wanted.salt.control_plane(),
-    };
-    let accepted = resource.annotations().get(ACCEPT_CLUSTER_UID_ANNOTATION);
-    let context = Context {
-        names: &assignment.wanted.names,
-        installation: &assignment.wanted.installation,
-        owner: &owner,
-        record: IdentityRecord {
-            recorded_uid: status.and_then(|it| it.cluster_uid.as_deref()),
-            accepted_uid: accepted.map(String::as_str),
-            claimed_by,
-        },
-    };
-    match assignment.goal {
-        Goal::Sync => plan::plan(context, &assignment.wanted.desired, observed),
-        Goal::Delete => plan::plan_deletion(context, observed),
-        Goal::Orphan => plan::plan_orphan(context, observed),
-    }
+    let generation = request.resource.metadata.generation;
+    let after = conditions(&request.previous.conditions, outcome, generation, &now);
+    let objects = (&*request.objects, &**installation);
+    view.fill(&observed, objects, outcome, after);
 }

@@ -29,7 +29,7 @@ use super::report::{StatusInput, status};
 use crate::clients::{CallError, RequestLimiter, RuntimeId};
 
 mod leave;
-mod runtime;
+pub(super) mod runtime;
 
 /// What all reconciles share.
 pub(super) struct Common {

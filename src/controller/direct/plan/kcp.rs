@@ -13,6 +13,7 @@ use policy::sync::history::{Grace, SourceHistory};
 use policy::sync::sources::Sources;
 use policy::sync::status::{ConnectionError, Goal};
 
+use super::super::claims::Claims;
 use super::super::lifecycle::{has_finalizer, is_managed};
 use super::super::reconcile::goal as goal_of;
 use super::super::{DIRECT_STATE, DirectSettings};
@@ -141,22 +142,23 @@ impl Kcp<'_> {
         })
     }
 
-    /// Cluster UID and runtime ID of every other `RuntimeBootstrapper` that has observed its cluster.
+    /// The clusters of every other `RuntimeBootstrapper` that has observed its cluster.
     ///
     /// # Errors
     /// A request failed.
-    pub(super) async fn claims(&self, name: &str) -> Result<Vec<(String, String)>, PlanError> {
+    pub(super) async fn claims(&self, name: &str) -> Result<Claims, PlanError> {
         let api = self.api::<RuntimeBootstrapper>();
         let mut parameters = ListParams::default().limit(PAGE);
-        let mut claims = Vec::new();
+        let claims = Claims::default();
         loop {
             let page = api.list(&parameters).await;
             let page = page.map_err(|error| PlanError::Kcp("RuntimeBootstrappers", error))?;
             let others = page.items.into_iter().filter(|it| it.name_any() != name);
-            claims.extend(others.filter_map(|it| {
-                let status = it.status?;
-                status.cluster_uid.zip(status.runtime_id)
-            }));
+            for status in others.filter_map(|it| it.status) {
+                if let Some((cluster, id)) = status.cluster_uid.zip(status.runtime_id) {
+                    claims.claim(&cluster, &id);
+                }
+            }
             match page.metadata.continue_.filter(|it| !it.is_empty()) {
                 Some(token) => parameters = parameters.continue_token(&token),
                 None => return Ok(claims),

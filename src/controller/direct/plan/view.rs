@@ -173,10 +173,7 @@ impl RuntimePlan {
             let blocked = planned.blocked.as_ref().map(|it| error_chain(it));
             let failure = outcome.failures.get(lane).map(|it| it.message.clone());
             self.lanes.push(PlannedLane {
-                name: match lane {
-                    Lane::Configuration => "configuration",
-                    Lane::Webhook => "webhook",
-                },
+                name: lane.name(),
                 blocked: blocked.or(failure),
                 steps: steps(&planned.steps),
             });

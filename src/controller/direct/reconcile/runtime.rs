@@ -13,6 +13,7 @@ use policy::sync::plan::{self, Action, Blocked, Context, Plan};
 use policy::sync::status::{Failure, Goal};
 
 use super::super::apply::{WriteFailure, apply};
+use super::super::claims::Claims;
 use super::super::gather::RuntimeReader;
 use super::{Common, Findings, ReconcileRequest};
 use crate::clients::{CallError, ManagedFields, Remote, RuntimeId};
@@ -67,7 +68,7 @@ async fn run_connected(
 
 /// Managed fields matter only where fields change owners: when the runtime is deleted or orphaned, and where an installer has
 /// some.
-fn owners(goal: Goal) -> ManagedFields {
+pub(in crate::direct) fn owners(goal: Goal) -> ManagedFields {
     match goal {
         Goal::Sync => ManagedFields::IfOwnedBy(is_installer),
         Goal::Delete | Goal::Orphan => ManagedFields::All,
@@ -81,6 +82,28 @@ async fn decide(
     id: &RuntimeId,
     remote: &Remote,
 ) -> Result<Findings, CallError> {
+    let identity = (&common.claims, common.control_plane.as_str());
+    let (observed, plan) = observe(identity, request, goal, id, remote).await?;
+    if let (Some(Blocked::Identity(_)), Some(cluster)) = (&plan.blocked, &observed.cluster)
+        && request.previous.cluster_uid.as_ref() != Some(cluster)
+    {
+        common.claims.withdraw(cluster, id.as_str());
+    }
+    Ok(Findings {
+        cluster: observed.cluster.filter(|_| plan.blocked.is_none()),
+        plan: Some(plan),
+        ..Findings::default()
+    })
+}
+
+/// Reads the runtime and makes the plan. `plan_runtime` does the same, so that it shows what a reconcile would write.
+pub(in crate::direct) async fn observe(
+    (claims, control_plane): (&Claims, &str),
+    request: &ReconcileRequest,
+    goal: Goal,
+    id: &RuntimeId,
+    remote: &Remote,
+) -> Result<(Observed, Plan), CallError> {
     let (Ok(installation) | Err((installation, _))) = &request.installation;
     let reader = RuntimeReader {
         remote,
@@ -91,18 +114,17 @@ async fn decide(
     let claimed_by = observed
         .cluster
         .as_ref()
-        .and_then(|cluster| common.claims.claim(cluster, id.as_str()));
+        .and_then(|cluster| claims.claim(cluster, id.as_str()));
     let owner = Owner {
         runtime_id: id.as_str().to_owned(),
-        control_plane: common.control_plane.clone(),
+        control_plane: control_plane.to_owned(),
     };
-    let remembered = request.previous.cluster_uid.as_deref();
     let context = Context {
         names: &request.objects,
         installation,
         owner: &owner,
         record: IdentityRecord {
-            recorded_uid: remembered,
+            recorded_uid: request.previous.cluster_uid.as_deref(),
             accepted_uid: accepted(request),
             claimed_by: claimed_by.as_deref(),
         },
@@ -116,16 +138,7 @@ async fn decide(
         }
         plan = planned(context, request, goal, &observed);
     }
-    if let (Some(Blocked::Identity(_)), Some(cluster)) = (&plan.blocked, &observed.cluster)
-        && remembered != Some(cluster)
-    {
-        common.claims.withdraw(cluster, id.as_str());
-    }
-    Ok(Findings {
-        cluster: observed.cluster.filter(|_| plan.blocked.is_none()),
-        plan: Some(plan),
-        ..Findings::default()
-    })
+    Ok((observed, plan))
 }
 
 /// Names what was written, without content.
