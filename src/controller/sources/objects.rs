@@ -9,16 +9,17 @@ use std::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use k8s_openapi::ClusterResourceScope;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use kube::Resource;
 use kube::core::ApiResource;
 use policy::sync::sources::{SecretView, TrustBundleView};
 use serde::{Deserialize, Deserializer};
 
 /// The pull Secret.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, kube_derive::Resource)]
+#[resource(inherit = Secret)]
 pub(super) struct SecretObject {
     #[serde(deserialize_with = "identity")]
     metadata: ObjectMeta,
@@ -59,35 +60,6 @@ impl SecretObject {
             r#type: self.r#type.as_deref(),
             docker_config: docker_config.map(|it| it.0.as_slice()),
         }
-    }
-}
-
-impl Resource for SecretObject {
-    type DynamicType = ();
-    type Scope = NamespaceResourceScope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        Secret::kind(&())
-    }
-
-    fn group((): &()) -> Cow<'_, str> {
-        Secret::group(&())
-    }
-
-    fn version((): &()) -> Cow<'_, str> {
-        Secret::version(&())
-    }
-
-    fn plural((): &()) -> Cow<'_, str> {
-        Secret::plural(&())
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
     }
 }
 
