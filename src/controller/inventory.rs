@@ -41,7 +41,6 @@ pub fn runtimes(client: &Client, namespace: &str, readiness: &Readiness) -> Runt
 }
 
 /// The changes for two controllers, and the future that forwards them. A controller that reads slowly does not delay the other one.
-#[must_use]
 pub fn share(
     mut changes: RuntimeChanges,
 ) -> (

@@ -136,16 +136,8 @@ async fn work(
     });
     let on_kcp = client.clone();
     let lead = |term: CancellationToken| {
-        let (signal, direct) = (signal.clone(), direct.clone());
         let runtimes = inventory::runtimes(&on_kcp, &arguments.namespace, readiness);
-        let (for_signal, for_direct, forwarding) = inventory::share(runtimes);
-        async move {
-            tokio::join!(
-                run_signal(signal, for_signal, term.clone()),
-                run_direct(direct, for_direct, term.clone()),
-                term.run_until_cancelled(forwarding),
-            );
-        }
+        run_controllers(runtimes, signal.clone(), direct.clone(), term)
     };
     let leading = run_while_leading(
         client,
@@ -160,24 +152,25 @@ async fn work(
     }
 }
 
-async fn run_signal(
-    options: Option<SignalOptions>,
+/// Runs the controllers that are on until the token is canceled. Both get the changes of one watch.
+async fn run_controllers(
     runtimes: RuntimeChanges,
+    signal: Option<SignalOptions>,
+    direct: Option<DirectOptions>,
     term: CancellationToken,
 ) {
-    if let Some(options) = options {
-        signal::run(options, runtimes, term).await;
-    }
-}
-
-async fn run_direct(
-    options: Option<DirectOptions>,
-    runtimes: RuntimeChanges,
-    term: CancellationToken,
-) {
-    if let Some(options) = options {
-        Box::pin(direct::run(options, runtimes, term)).await;
-    }
+    let (for_signal, for_direct, forwarding) = inventory::share(runtimes);
+    let run_signal = async {
+        if let Some(options) = signal {
+            signal::run(options, for_signal, term.clone()).await;
+        }
+    };
+    let run_direct = async {
+        if let Some(options) = direct {
+            Box::pin(direct::run(options, for_direct, term.clone())).await;
+        }
+    };
+    tokio::join!(run_signal, run_direct, term.run_until_cancelled(forwarding));
 }
 
 fn lease(namespace: &str, identity: &Identity) -> LeaseOptions {

@@ -101,7 +101,7 @@ pub async fn plan_runtime(options: PlanOptions, name: &str) -> Result<RuntimePla
     let request = ReconcileRequest {
         name: name.into(),
         previous: resource.status.clone().unwrap_or_default(),
-        resource: Box::new(resource),
+        resource,
         runtime: kcp.identify(&found, name).await?,
         kubeconfig: None,
         eligibility: Eligibility::NotSelected,

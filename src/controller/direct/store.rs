@@ -138,14 +138,6 @@ impl RuntimeStore {
             .filter(|(_, entry)| entry.resource.is_some())
     }
 
-    /// The names of all entries with a Runtime.
-    pub(super) fn runtimes(&self) -> impl Iterator<Item = &Name> {
-        self.entries
-            .iter()
-            .filter(|(_, entry)| entry.info.is_some())
-            .map(|(name, _)| name)
-    }
-
     /// The name of an entry, shared with the key of the map.
     pub(super) fn name(&self, name: &str) -> Name {
         self.entries
