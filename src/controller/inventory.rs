@@ -2,7 +2,7 @@
 //!
 //! Invariants: managed fields, specification and conditions are skipped while a response is read, so neither a page of a list nor
 //! what is stored of it contains them; each controller gets every change, in the order of the watch. Not in here: what a controller
-//! stores of a Runtime, and writes: a [`RuntimeView`] cannot be sent.
+//! stores of a Runtime, and writes: a `RuntimeView` cannot be sent.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
