@@ -17,8 +17,10 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use self::json::JsonLines;
+pub use self::limit::LogLimit;
 
 mod json;
+mod limit;
 
 /// Format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

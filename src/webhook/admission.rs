@@ -13,7 +13,7 @@ mod metrics;
 mod tests;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::names::WEBHOOK_PATH;
@@ -24,7 +24,7 @@ use axum::extract::rejection::BytesRejection;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
-use component_base::telemetry::error_chain;
+use component_base::telemetry::{LogLimit, error_chain};
 use policy::admission::review::{self, JsonError, PodError, Request, Review, ReviewError, Subject};
 use policy::admission::{Context, decide};
 use tokio::sync::Semaphore;
@@ -86,8 +86,8 @@ pub fn router(snapshots: SnapshotStore, metrics: AdmissionMetrics) -> Router {
     let endpoint = Endpoint {
         snapshots,
         metrics,
-        malformed: LogLimit::default(),
-        internal_errors: <[LogLimit; InternalError::COUNT]>::default(),
+        malformed: LogLimit::new(LOG_INTERVAL),
+        internal_errors: std::array::from_fn(|_| LogLimit::new(LOG_INTERVAL)),
         waits: Semaphore::new(NAMESPACE_WAITS),
     };
     Router::new()
@@ -228,24 +228,5 @@ impl Endpoint {
         let result = namespace.as_ref().map_or("timeout", |_| "found");
         waits.get_or_create(&[("result", result)]).inc();
         namespace
-    }
-}
-
-/// Lets one line pass in each interval: the first at once.
-#[derive(Debug, Default)]
-struct LogLimit(Mutex<(Option<tokio::time::Instant>, u64)>);
-
-impl LogLimit {
-    /// Whether a line may be logged now; if so, the number of lines that were suppressed since the last one.
-    fn permit(&self) -> Option<u64> {
-        let now = tokio::time::Instant::now();
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (next, suppressed) = &mut *state;
-        if next.is_some_and(|next| now < next) {
-            *suppressed += 1;
-            return None;
-        }
-        *next = Some(now + LOG_INTERVAL);
-        Some(std::mem::take(suppressed))
     }
 }

@@ -8,7 +8,6 @@ use policy::sync::rollout::Name;
 use policy::sync::scheduler::Report;
 use policy::sync::status::Reason;
 use tokio::task::{Id, JoinError};
-use tokio::time::Instant;
 
 use super::dispatch::Dispatcher;
 use super::metrics::is_deferred;
@@ -25,26 +24,8 @@ pub(super) enum JobResult {
     Interrupted(String),
 }
 
-/// Failures of KCP, which concern all runtimes at once: one in [`Self::INTERVAL`] is logged, with the number of others.
-#[derive(Default)]
-pub(super) struct KcpFailures {
-    logged: Option<Instant>,
-    suppressed: u32,
-}
-
-impl KcpFailures {
-    const INTERVAL: Duration = Duration::from_secs(10);
-
-    fn log(&mut self, runtime: &str, error: &str) {
-        if self.logged.is_some_and(|it| it.elapsed() < Self::INTERVAL) {
-            self.suppressed += 1;
-            return;
-        }
-        self.logged = Some(Instant::now());
-        let suppressed = std::mem::take(&mut self.suppressed);
-        tracing::warn!(runtime, error, suppressed, "KCP API request failed");
-    }
-}
+/// Interval in which one failure of KCP is logged: it concerns all runtimes at once.
+pub(super) const KCP_LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The result of a request to KCP.
 pub(super) fn of_kcp(result: kube::Result<()>) -> JobResult {
@@ -78,7 +59,14 @@ impl Dispatcher {
             Ok((_, JobResult::Reconciled(result))) => self.take_result(&result),
             Ok((_, JobResult::Requested)) => Report::Idle,
             Ok((_, JobResult::Interrupted(error))) => {
-                self.kcp_failures.log(&name, &error);
+                if let Some(suppressed) = self.kcp_failures.permit() {
+                    tracing::warn!(
+                        runtime = &*name,
+                        error,
+                        suppressed,
+                        "KCP API request failed"
+                    );
+                }
                 Report::Interrupted
             }
             Err(error) => {

@@ -10,6 +10,7 @@ use std::time::Duration;
 use api::bootstrapper::{
     CONFIGURATION_SYNCHRONIZED, Condition, ConditionStatus, RuntimeBootstrapper, WebhookSettings,
 };
+use component_base::telemetry::LogLimit;
 use jiff::Timestamp;
 use kube::Resource as _;
 use policy::sync::desired::Desired;
@@ -23,7 +24,7 @@ use policy::sync::{Hash, Lane, Lanes};
 use tokio::task::{Id, JoinSet};
 use tokio::time::Instant;
 
-use super::completion::{self, JobResult, KcpFailures};
+use super::completion::{self, JobResult, KCP_LOG_INTERVAL};
 use super::lifecycle::has_finalizer;
 use super::metrics::ConditionLabels;
 use super::reconcile::{Common, ReconcileRequest, goal, reconcile};
@@ -45,7 +46,7 @@ pub(super) struct Dispatcher {
     pub(super) statuses: StatusQueue,
     pub(super) rollouts: RolloutReporter,
     pub(super) jobs: JoinSet<JobResult>,
-    pub(super) kcp_failures: KcpFailures,
+    pub(super) kcp_failures: LogLimit,
     pub(super) names: HashMap<Id, Name>,
     desired: Option<Arc<Desired>>,
     /// The input of `desired`.
@@ -82,7 +83,7 @@ impl Dispatcher {
             statuses,
             rollouts,
             jobs: JoinSet::new(),
-            kcp_failures: KcpFailures::default(),
+            kcp_failures: LogLimit::new(KCP_LOG_INTERVAL),
             names: HashMap::new(),
             desired: None,
             sources: None,
