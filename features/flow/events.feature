@@ -1,9 +1,11 @@
 Feature: Changes on a runtime lead to a reconcile on KCP
-  The watcher on the runtime reports a change, and KLM reconciles the Kyma long before its interval of an hour has passed.
+  A Watcher on KCP is all that installs the watcher on the runtime. It reports a change, and KLM reconciles the Kyma long before its
+  interval of an hour has passed.
 
   Scenario Outline: KLM reconciles a Kyma within seconds after a change of its <change> on the runtime
     Given Runtime "one" in mode <mode> whose Kyma has module "pause" and is Ready
-    And KLM has nothing to do for Runtime "one"
+    Then ValidatingWebhookConfiguration "skr-webhook" exists
+    Given KLM has nothing to do for Runtime "one"
     When Kyma "kyma-system/default" is patched with:
       """
       spec: {skipMaintenanceWindows: true}
@@ -16,7 +18,8 @@ Feature: Changes on a runtime lead to a reconcile on KCP
 
   Scenario: KLM does not reconcile a Kyma after a change of its labels or status on the runtime
     Given Runtime "one" in mode direct whose Kyma has module "pause" and is Ready
-    And KLM has nothing to do for Runtime "one"
+    Then ValidatingWebhookConfiguration "skr-webhook" exists
+    Given KLM has nothing to do for Runtime "one"
     When label "landscape.test/team" of Kyma "kyma-system/default" is set to "a"
     And subresource status of Kyma "kyma-system/default" is patched with:
       """

@@ -6,6 +6,7 @@
 
 mod scenarios;
 mod testbed;
+mod watchers;
 
 use clap::ValueEnum;
 
@@ -27,6 +28,8 @@ pub enum Part {
     Large,
     /// SIGKILL during changes.
     Kills,
+    /// Watchers, their routes and a rotation of their CA, with all controllers.
+    Watchers,
 }
 
 pub(crate) async fn measure(bench: &Bench, part: Part) -> anyhow::Result<Table> {
@@ -40,6 +43,7 @@ pub(crate) async fn measure(bench: &Bench, part: Part) -> anyhow::Result<Table> 
             (false, _) => 5_000,
         },
         production: part == Part::Production,
+        watchers: part == Part::Watchers,
     };
     Box::pin(scenarios::measure(bench, settings, part)).await
 }

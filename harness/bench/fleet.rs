@@ -217,6 +217,15 @@ impl Fleet {
         }
     }
 
+    /// When the object at a place last changed on each runtime after a time.
+    pub(crate) fn changes(&self, place: &Place, since: Duration) -> Vec<Option<Duration>> {
+        let change = |runtime: &Runtime| {
+            let seen = runtime.store.seen(place);
+            (seen.content.is_some() && seen.changed > since).then_some(seen.changed)
+        };
+        self.shared.runtimes.iter().map(change).collect()
+    }
+
     /// When each runtime got the expected content after a time; `None` for a runtime that does not have it.
     pub(crate) fn arrivals(&self, expected: &Expected, since: Duration) -> Vec<Option<Duration>> {
         let arrival = |runtime: &Runtime| {

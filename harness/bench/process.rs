@@ -38,12 +38,14 @@ impl Process {
         core: usize,
         program: &Path,
         arguments: &[String],
+        environment: &[(&str, &str)],
     ) -> anyhow::Result<Self> {
         fs::create_dir_all(workspace::logs())?;
         let spawned = Command::new("taskset")
             .args(["-c", &core.to_string()])
             .arg(program)
             .args(arguments)
+            .envs(environment.iter().copied())
             .stdin(Stdio::piped())
             .stdout(File::create(log(name, "log"))?)
             .stderr(File::create(log(name, "err.log"))?)
@@ -127,6 +129,7 @@ impl Account {
 pub(crate) struct Program<'a> {
     bench: &'a Bench,
     name: &'static str,
+    environment: &'static [(&'static str, &'static str)],
     files: TempDir,
     pub(crate) address: SocketAddr,
     health: SocketAddr,
@@ -138,11 +141,21 @@ impl<'a> Program<'a> {
         Ok(Self {
             bench,
             name,
+            environment: &[],
             files: tempfile::tempdir()?,
             address: free_address()?,
             health: free_address()?,
             metrics: free_address()?,
         })
+    }
+
+    /// With environment variables of its manifest.
+    pub(crate) fn with_environment(
+        mut self,
+        environment: &'static [(&'static str, &'static str)],
+    ) -> Self {
+        self.environment = environment;
+        self
     }
 
     pub(crate) fn file(&self, name: &str) -> String {
@@ -165,7 +178,8 @@ impl<'a> Program<'a> {
     }
 
     pub(crate) fn start_as(&self, binary: &Path, arguments: &[String]) -> anyhow::Result<Process> {
-        Process::start(self.name, self.bench.core, binary, arguments)
+        let core = self.bench.core;
+        Process::start(self.name, core, binary, arguments, self.environment)
     }
 
     /// Starts it as the product, which is not ready yet.
@@ -229,7 +243,8 @@ mod tests {
         let script = "i=0; while [ $i -lt 2000 ]; do i=$((i+1)); done; sleep 60";
         let arguments = ["-c", script].map(str::to_owned);
         let begin = Instant::now();
-        let mut process = Process::start("cpu-test", 0, Path::new("/bin/sh"), &arguments).unwrap();
+        let shell = Path::new("/bin/sh");
+        let mut process = Process::start("cpu-test", 0, shell, &arguments, &[]).unwrap();
         let used = until("the loop has ended", PATIENCE, || async {
             let before = process.cpu().ok()?;
             tokio::task::yield_now().await;

@@ -15,6 +15,7 @@ use anyhow::Context as _;
 use tokio::process::Command;
 
 use clusters::cluster::ProviderChoice;
+use clusters::images;
 use clusters::progress;
 use clusters::setup;
 use clusters::workspace;
@@ -74,6 +75,9 @@ pub(crate) async fn run(choice: Option<ProviderChoice>) -> anyhow::Result<ExitCo
     };
     let (setup, _compiled) = tokio::try_join!(set_up, compiled)?;
     progress::say(&format!("clusters run on {}", setup.provider));
+    // Compilers would delay the tests that measure time. What fails is reported by the suites that need it.
+    let _ = images::cert_manager().await;
+    let _ = images::istiod().await;
     let others = async {
         let others = tests(choice).status().await;
         let last = log_suites(choice, LAST).await;

@@ -102,7 +102,34 @@ impl ControlPlane {
         Ok((api, metadata.name.context("an object has no name")?))
     }
 
-    async fn apply(&self, object: &Value) -> anyhow::Result<()> {
+    /// Applies many objects.
+    pub async fn apply_all(&self, objects: impl IntoIterator<Item = Value>) -> anyhow::Result<()> {
+        let applied = stream::iter(objects).map(async |object| self.apply(&object).await);
+        applied.buffer_unordered(AT_ONCE).try_collect().await
+    }
+
+    /// Applies the status of many objects.
+    pub async fn apply_statuses(
+        &self,
+        objects: impl IntoIterator<Item = Value>,
+    ) -> anyhow::Result<()> {
+        let applied = stream::iter(objects).map(async |object| {
+            let (api, name) = self.api(&object)?;
+            let patch = Patch::Apply(&object);
+            api.patch_status(&name, &params(), &patch).await?;
+            anyhow::Ok(())
+        });
+        applied.buffer_unordered(AT_ONCE).try_collect().await
+    }
+
+    /// The live object of this kind and name.
+    pub async fn get(&self, object: &Value) -> anyhow::Result<Option<Value>> {
+        let (api, name) = self.api(object)?;
+        Ok(api.get_opt(&name).await?.map(|it| json!(it)))
+    }
+
+    /// Applies an object.
+    pub async fn apply(&self, object: &Value) -> anyhow::Result<()> {
         let (api, name) = self.api(object)?;
         api.patch(&name, &params(), &Patch::Apply(object)).await?;
         Ok(())

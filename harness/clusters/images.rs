@@ -11,7 +11,7 @@
 
 mod tools;
 
-pub use tools::{PROBE, gateway, klm, operator, private_probe, probe};
+pub use tools::{PROBE, cert_manager, gateway, istiod, klm, operator, private_probe, probe};
 
 use std::path::{Path, PathBuf};
 

@@ -10,7 +10,8 @@
 
 mod images;
 
-pub(crate) use images::{ensure_envoy, pulled_gateway};
+pub use images::definitions;
+pub(crate) use images::{CERT_MANAGER, ISTIOD, Part, ensure_envoy, pulled_gateway};
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};

@@ -2,7 +2,6 @@
 
 mod kyma;
 mod module;
-mod watcher;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,12 +49,10 @@ pub struct Settings {
 pub const MANAGER: &str = "lifecycle-manager";
 /// Prefix of the ConfigMaps on KCP with the manifests of a module, under the key `manifest.yaml`.
 pub const MODULE_PREFIX: &str = "klm-module-";
-/// ConfigMap on KCP with the manifests of the watcher without certificates, under the key `manifest.yaml`.
-pub const WATCHER_MANIFESTS: &str = "klm-watcher-manifests";
-/// Secret on KCP with the CA of all watchers: `ca.crt` and `ca.key`.
-pub const CA_SECRET: &str = "klm-watcher-ca";
-/// Common name of that CA.
-pub const CA_NAME: &str = "klm-watcher-selfsigned-ca";
+/// Namespace of the gateway on KCP.
+pub const GATEWAY_NAMESPACE: &str = "istio-system";
+/// Secret of the gateway, with the CAs of all watchers in `ca.crt`.
+pub const GATEWAY_SECRET: &str = "klm-istio-gateway";
 /// Counter of reconciles, by Kyma.
 pub const RECONCILES: &str = "klm_reconcile";
 
@@ -70,7 +67,8 @@ struct Klm {
 pub async fn run(settings: Settings, shutdown: CancellationToken) -> Result<()> {
     let client = Client::try_default().await?;
     let (anchors, following_ca) =
-        TrustAnchors::follow_secret(client.clone(), KCP_NAMESPACE, CA_SECRET, "ca.crt").await?;
+        TrustAnchors::follow_secret(client.clone(), GATEWAY_NAMESPACE, GATEWAY_SECRET, "ca.crt")
+            .await?;
     let (domains, following_kymas) = KymaDomains::follow(client.clone(), KCP_NAMESPACE);
     let (listener, notifications) = Listener::builder(settings.listen, MANAGER)
         .authentication(CertificateCheck::new(anchors, SanPinning::new(domains)))

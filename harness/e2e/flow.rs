@@ -1,14 +1,17 @@
 //! The flow suite: a control plane with KEB, KIM and KLM as doubles, and a cluster for each Runtime that a scenario provisions.
 //!
-//! KCP has the gateway, the controller with both modes, and KLM in a Pod. KEB and two KIMs run in this process: one installs the
+//! KCP has Istio, cert-manager, the controller with both modes, and KLM in a Pod. KEB and two KIMs run in this process: one installs the
 //! webhook and manages the Runtimes in mode signal, the other one knows nothing of it and manages all others. The sources on KCP are those of
 //! a scenario file. Scenarios share all of that and run side by side.
 
 mod environment;
+mod istio;
 mod klm;
+mod rotation;
 mod shoots;
 mod steps;
 mod view;
+mod watchers;
 
 pub use environment::Flow;
 pub(crate) use environment::kyma_path;

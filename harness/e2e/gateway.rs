@@ -44,8 +44,8 @@ impl Gateway {
         managers: &[&str],
         certificates: &Certificates,
     ) -> Result<()> {
-        apply(cluster, &objects(image, managers)?).await?;
         apply(cluster, &[certificates.secret(NAMESPACE, SECRET)]).await?;
+        apply(cluster, &objects(image, managers)?).await?;
         self.workload.is_rolled_out().await?;
         // A kept gateway has the certificates of another run.
         self.workload.update_mounts().await
@@ -78,28 +78,12 @@ impl Gateway {
 
     /// Number of TLS handshakes that it rejected, for any reason.
     pub(crate) async fn handshake_errors(&self) -> Result<u64> {
-        let mut errors = 0;
-        for kind in [
-            "connection_error",
-            "fail_verify_no_cert",
-            "fail_verify_error",
-        ] {
-            errors += self.statistic(&format!("ssl.{kind}")).await?;
-        }
-        Ok(errors)
+        handshake_errors(&self.page("stats").await?)
     }
 
     /// Sum of the counters of its TLS listener whose names end like this.
     async fn statistic(&self, ending: &str) -> Result<u64> {
-        let text = self.page("stats").await?;
-        let counters = text.lines().filter_map(|line| line.split_once(": "));
-        let mut named = counters
-            .filter(|(name, _)| name.starts_with("listener.") && name.ends_with(ending))
-            .peekable();
-        ensure!(named.peek().is_some(), "Envoy has no counter {ending}");
-        named
-            .map(|(name, value)| value.parse::<u64>().with_context(|| name.to_owned()))
-            .sum()
+        statistic(&self.page("stats").await?, ending)
     }
 
     /// A page of its admin port.
@@ -124,6 +108,30 @@ impl Gateway {
     }
 }
 
+/// Number of TLS handshakes that an Envoy with these counters rejected, for any reason.
+pub(crate) fn handshake_errors(counters: &str) -> Result<u64> {
+    let kinds = [
+        "connection_error",
+        "fail_verify_no_cert",
+        "fail_verify_error",
+    ];
+    let kinds = kinds
+        .iter()
+        .map(|kind| statistic(counters, &format!("ssl.{kind}")));
+    kinds.sum()
+}
+
+fn statistic(counters: &str, ending: &str) -> Result<u64> {
+    let counters = counters.lines().filter_map(|line| line.split_once(": "));
+    let mut named = counters
+        .filter(|(name, _)| name.starts_with("listener.") && name.ends_with(ending))
+        .peekable();
+    ensure!(named.peek().is_some(), "Envoy has no counter {ending}");
+    named
+        .map(|(name, value)| value.parse::<u64>().with_context(|| name.to_owned()))
+        .sum()
+}
+
 /// A certificate, its key and the trusted authorities, all PEM.
 #[derive(Debug, Clone)]
 pub(crate) struct Certificates {
@@ -141,11 +149,16 @@ impl Certificates {
         trusted: &[&Authority],
     ) -> Result<Self, Error> {
         let leaf = leaf(signer, common_name, names, |_| ())?;
-        Ok(Self {
-            trusted: trusted.iter().map(|it| it.pem()).collect(),
+        let trusted: String = trusted.iter().map(|it| it.pem()).collect();
+        Ok(Self::of(leaf, &trusted))
+    }
+
+    pub(crate) fn of(leaf: Leaf, trusted: &str) -> Self {
+        Self {
+            trusted: trusted.to_owned(),
             key: leaf.key_pem(),
             certificate: leaf.pem,
-        })
+        }
     }
 
     /// Content of the Secret.

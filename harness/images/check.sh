@@ -14,7 +14,7 @@ analyses=(-appends -assign -atomic -bools -copylocks -defers -directive -errorsa
 	-stringintconv -structtag -tests -testinggoroutine -timeformat -unmarshal -unreachable -unusedresult)
 
 command -v go >/dev/null || fail "Go is not installed."
-unformatted=$(gofmt -l kube registry)
+unformatted=$(gofmt -l cert-manager istiod kube registry)
 [[ -z $unformatted ]] || fail "run gofmt -w on: $unformatted"
 for module in kube registry; do
 	say "vet and test of $module"

@@ -45,5 +45,8 @@ pub const INSTALLED: &str = "Installed";
 /// Condition: ConfigMap, pull Secret and ClusterTrustBundle on the runtime have the content of those on KCP.
 pub const CONFIGURATION_SYNCHRONIZED: &str = "ConfigurationSynchronized";
 
+/// Condition: the watcher is installed on the runtime, with the webhooks of all Watchers. Absent while there is no Watcher.
+pub const WATCHER_INSTALLED: &str = "WatcherInstalled";
+
 /// Condition: all other conditions are true.
 pub const READY: &str = "Ready";

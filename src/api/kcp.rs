@@ -27,6 +27,18 @@ pub const STATE_READY: &str = "Ready";
 /// Label that carries the runtime id, on Runtimes and on their kubeconfig Secrets.
 pub const RUNTIME_ID: &str = "kyma-project.io/runtime-id";
 
+/// Annotation of a Kyma or a `RuntimeBootstrapper` with the domain of the runtime.
+pub const SKR_DOMAIN: &str = "skr-domain";
+
+/// API version of `Kyma`.
+pub const KYMA_VERSION: &str = "v1beta2";
+
+/// Kind of `Kyma`.
+pub const KYMA_KIND: &str = "Kyma";
+
+/// Plural of `Kyma`.
+pub const KYMA_PLURAL: &str = "kymas";
+
 /// Label of a Runtime with the name of its shoot.
 pub const SHOOT_NAME: &str = "kyma-project.io/shoot-name";
 
@@ -87,12 +99,19 @@ pub const OWNER_CONTROL_PLANE: &str = "controlPlaneID";
 /// Key of [`OWNER_CONFIG_MAP`]: the inventory, one line per object that the controller has applied, before it applies it.
 pub const OWNER_INVENTORY: &str = "inventory";
 
+/// Key of [`OWNER_CONFIG_MAP`]: the inventory of the watcher.
+pub const OWNER_WATCHER_INVENTORY: &str = "watcherInventory";
+
 /// Annotation on a `RuntimeBootstrapper` that accepts a rebuilt cluster: the UID of the new `kube-system`.
 pub const ACCEPT_CLUSTER_UID_ANNOTATION: &str =
     "rt-bootstrapper.kyma-project.io/accept-cluster-uid";
 
 /// Field manager of everything that the controller writes, on KCP and on runtimes.
 pub const CONTROLLER_FIELD_MANAGER: &str = "rt-bootstrapper-controller";
+
+/// Field manager of the watcher's objects on runtimes. It is another one because the watcher and the webhook share
+/// [`OWNER_CONFIG_MAP`], where each writes its own keys.
+pub const WATCHER_FIELD_MANAGER: &str = "rt-bootstrapper-controller-watchers";
 
 /// Field managers of KIM, whose fields the controller takes over.
 pub const KIM_FIELD_MANAGER: &str = "kim-bootstrapper";

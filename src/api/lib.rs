@@ -11,5 +11,7 @@ pub mod names;
 #[cfg(feature = "crds")]
 pub mod rollout;
 pub mod suggest;
+#[cfg(feature = "crds")]
+pub mod watcher;
 
 pub use feature::{ALL_KEY, Feature, FeatureSet, FeatureSetIter, UnknownFeature};

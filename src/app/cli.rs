@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::compose;
-use crate::crds;
+use crate::crds::{self, CrdsArgs};
 use crate::manifests::{self, ManifestsArgs};
 use crate::plan::{self, PlanArgs};
 use crate::preview::{self, PreviewArgs};
@@ -43,7 +43,7 @@ pub(crate) enum Role {
     /// Print installation manifests
     Manifests(ManifestsArgs),
     /// Print the CustomResourceDefinitions
-    Crds,
+    Crds(CrdsArgs),
     /// Print the JSON Schema of the webhook's configuration document, for editors
     Schema,
 }
@@ -75,7 +75,7 @@ impl Role {
             Self::Preview(arguments) => Ok(preview::run(&arguments)),
             Self::Plan(arguments) => plan::run(&arguments),
             Self::Manifests(arguments) => manifests::run(&arguments),
-            Self::Crds => Ok(crds::run()?),
+            Self::Crds(arguments) => Ok(crds::run(&arguments)?),
             Self::Schema => Ok(schema::run()?),
         }
     }

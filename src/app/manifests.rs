@@ -28,7 +28,9 @@ mod watcher;
 
 pub(crate) use controller::ControllerArgs;
 pub(crate) use names::{is_label, is_subdomain};
-pub(crate) use watcher::WatcherArgs;
+pub(crate) use watcher::{
+    IMAGE as WATCHER_IMAGE, TIMEOUT as REVIEW_TIMEOUT, WatcherArgs, objects as watcher_objects,
+};
 
 #[cfg(test)]
 mod tests;
@@ -135,6 +137,8 @@ enum ValueError {
     SecretName,
     #[error("not a valid namespace: expected at most 63 lower-case letters, digits and `-`")]
     Namespace,
+    #[error("not a valid host: expected a DNS name such as kcp.example.com, without a port")]
+    Host,
     #[error("must not contain `---`, the separator of documents")]
     Separator,
 }
@@ -253,8 +257,12 @@ pub(crate) fn webhook_objects(
     named_secret: Option<&str>,
     namespace: &str,
 ) -> anyhow::Result<Vec<Value>> {
-    let text = webhook(settings, named_secret, namespace)?;
-    let mut objects: Vec<Value> = serde_saphyr::from_multiple(&text)?;
+    parsed(&webhook(settings, named_secret, namespace)?)
+}
+
+/// The objects of manifests.
+fn parsed(text: &str) -> anyhow::Result<Vec<Value>> {
+    let mut objects: Vec<Value> = serde_saphyr::from_multiple(text)?;
     // A document of comments only.
     objects.retain(|object| !object.is_null());
     Ok(objects)
@@ -268,6 +276,13 @@ fn image(text: &str) -> Result<String, ValueError> {
 fn secret_name(text: &str) -> Result<String, ValueError> {
     if !names::is_subdomain(text) {
         return Err(ValueError::SecretName);
+    }
+    whole(text)
+}
+
+fn host(text: &str) -> Result<String, ValueError> {
+    if !names::is_subdomain(text) {
+        return Err(ValueError::Host);
     }
     whole(text)
 }

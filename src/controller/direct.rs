@@ -58,9 +58,7 @@ use super::signal::SignalKeys;
 use super::sources::{Published, SourceMetrics};
 use crate::clients::RuntimeClients;
 
-mod access;
 mod apply;
-mod claims;
 mod compact_status;
 mod completion;
 mod dispatch;
@@ -147,7 +145,7 @@ impl Default for DirectSettings {
             signal_selector: Selector::default(),
             signals_per_second: NonZeroU32::MIN.saturating_add(9),
             resync: Duration::from_mins(10),
-            max_concurrent_reconciles: 512,
+            max_concurrent_reconciles: 256,
             max_handshakes: 96,
             max_connections: 160,
             backoff: Backoff {

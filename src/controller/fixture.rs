@@ -15,6 +15,9 @@ use testkit::pki::Authority;
 /// The namespace of the controller, unless a test chooses another one.
 pub(crate) const NAMESPACE: &str = "kcp-system";
 
+/// The namespace of Certificates and of the gateway's Secret.
+pub(crate) const ISTIO_NAMESPACE: &str = "istio-system";
+
 /// The names of the pull Secret that tests configure.
 const PULL_SECRETS: &str = "[pull, pul]";
 
@@ -23,14 +26,17 @@ const PULL_SECRETS: &str = "[pull, pul]";
 pub(crate) enum Mode {
     Signal,
     Direct,
+    Watchers,
 }
 
 impl Mode {
     fn rights(self, namespace: &str) -> Rights {
         let common = include_str!("../../deploy/controller/rbac-common.yaml");
         let direct = include_str!("../../deploy/controller/rbac-direct.yaml");
+        let watchers = include_str!("../../deploy/controller/rbac-watchers.yaml");
         let files = match self {
             Self::Signal => vec![common],
+            Self::Watchers => vec![common, watchers],
             Self::Direct => vec![common, direct],
         };
         let roles: Vec<Value> = files
@@ -66,10 +72,19 @@ impl ControlPlane {
     }
 
     pub(crate) fn in_namespace(mode: Mode, namespace: &'static str) -> Self {
-        let server =
-            ApiServer::with_kinds([&kinds::RUNTIMES, &kinds::BOOTSTRAPPERS, &kinds::ROLLOUTS]);
+        let server = ApiServer::with_kinds([
+            &kinds::RUNTIMES,
+            &kinds::BOOTSTRAPPERS,
+            &kinds::ROLLOUTS,
+            &kinds::WATCHERS,
+            &kinds::VIRTUAL_SERVICES,
+            &kinds::GATEWAYS,
+            &kinds::KYMAS,
+            &kinds::CERTIFICATES,
+        ]);
         server.behave(|it| it.rights = mode.rights(namespace));
         server.namespace(namespace);
+        server.namespace(ISTIO_NAMESPACE);
         Self { server, namespace }
     }
 

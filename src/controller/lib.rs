@@ -1,23 +1,42 @@
 //! The controller on KCP: synchronizes the sources to every runtime.
 //!
 //! [`sources`] watches the pull Secret, the ClusterTrustBundle and the ConfigMap on KCP, [`inventory`] the Runtimes. [`signal`] asks KIM to apply them;
-//! [`direct`] applies them itself, through [`clients`] of thousands of API servers. Not in here: decisions, which `policy::sync`
+//! [`direct`] applies them itself, through [`clients`] of thousands of API servers. [`watchers`] leads events of runtimes to
+//! the components on KCP, [`certificates`] and [`runtime_watchers`] install the watcher on runtimes. Not in here: decisions, which `policy::sync`
 //! makes.
 
 use std::time::Duration;
 
+use component_base::backoff::Backoff;
+
 mod absent;
+mod access;
+pub mod certificates;
+mod claims;
 pub mod clients;
 mod clock;
 pub mod direct;
+mod dynamic;
 #[cfg(test)]
 mod fixture;
 pub mod inventory;
 mod kube_events;
+mod kyma;
 mod rollouts;
+#[cfg(test)]
+mod runtime_cluster;
+mod runtime_objects;
+pub mod runtime_watchers;
 pub mod signal;
 pub mod sources;
 pub mod state;
+pub mod watchers;
+
+/// Delay before a failed reconcile of an object on KCP is repeated.
+pub(crate) const RECONCILE_BACKOFF: Backoff = Backoff {
+    base: Duration::from_secs(1),
+    cap: Duration::from_mins(1),
+};
 
 /// Default time between the deletion of a source and that of its copies on runtimes: enough for a tool that deletes and creates
 /// an object again, or for an operator who notices the mistake.

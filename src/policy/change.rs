@@ -21,7 +21,9 @@ mod tests;
 
 use watcher_types::WatchEvent;
 
-pub use registration::{CONFIGURATION, Endpoint, Registration, RegistrationError, configuration};
+pub use registration::{
+    CONFIGURATION, Endpoint, Registration, RegistrationError, configuration, entry_name,
+};
 pub use review::ReviewError;
 pub use skip_reason::{Side, SkipReason};
 pub use watcher::{Field, ResourceRule, Watcher};

@@ -4,9 +4,11 @@
 //! time, chance and identity are arguments. The manifest proves it (no tokio, no client), `.clippy.toml` keeps it.
 
 pub mod admission;
+pub mod certificates;
 pub mod change;
 pub mod image;
 pub mod mirror;
 pub mod sync;
+pub mod watchers;
 
 mod review;

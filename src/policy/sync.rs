@@ -32,6 +32,7 @@ mod tests;
 
 pub use content::{Hash, Salt};
 pub use diff::differing_fields;
+pub(crate) use diff::is_applied;
 pub use lane::{Lane, Lanes};
 
 /// One of the three objects that are synchronized.

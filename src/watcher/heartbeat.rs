@@ -1,8 +1,8 @@
 //! Heartbeats to each manager, also where nothing changes, so that KCP can distinguish a runtime without changes from a watcher that
 //! does not run.
 //!
-//! Receivers are the managers that are configured, those that accepted an event, and those that lost one; any client can invent
-//! another name. Each is sent a heartbeat at least every interval, and a last one when the watcher has ended its deliveries. A
+//! Receivers are the managers that are configured, those that accepted an event, those that lost one, and further receivers;
+//! any client can invent another name. Each is sent a heartbeat at least every interval, and a last one when the watcher has ended its deliveries. A
 //! request for a resync is repeated until a heartbeat with it was accepted. A failed heartbeat is not retried: the next one
 //! says more.
 
@@ -71,6 +71,8 @@ pub struct HeartbeatOptions {
     pub boot_id: BootId,
     /// The watcher's release; its first 64 bytes are sent.
     pub version: String,
+    /// Managers that get heartbeats whether or not there are events for them. Default: none.
+    pub receivers: Vec<PathSegment>,
 }
 
 impl HeartbeatOptions {
@@ -81,6 +83,7 @@ impl HeartbeatOptions {
             interval: HEARTBEAT_INTERVAL,
             boot_id,
             version,
+            receivers: Vec::new(),
         }
     }
 }
@@ -140,6 +143,11 @@ impl Heartbeats {
     async fn round(&mut self, ending: bool) {
         let outbox = &self.sources.outbox;
         let mut receivers: Vec<_> = outbox.managers(|managers| managers.receivers().collect());
+        for name in &self.options.receivers {
+            if !receivers.iter().any(|it| it.name == *name) {
+                receivers.push(Receiver::further(name.clone()));
+            }
+        }
         self.support
             .retain(|name, _| receivers.iter().any(|receiver| receiver.name == *name));
         receivers.retain(|Receiver { name, reached, .. }| {

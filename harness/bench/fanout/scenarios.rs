@@ -63,9 +63,13 @@ impl Scenarios<'_> {
     async fn run(&mut self, part: Part) -> anyhow::Result<()> {
         let all = "three sources changed";
         let start = self.watch("cold start", 0).await?;
-        if matches!(part, Part::Changes | Part::Large | Part::Production) {
+        if matches!(
+            part,
+            Part::Changes | Part::Large | Part::Production | Part::Watchers
+        ) {
             let p99 = self.p99(&start, 30.0);
-            self.record("cold start", Some(start), 20, vec![p99])?;
+            let requests = self.requests(20, 120);
+            self.record("cold start", Some(start), requests, vec![p99])?;
         }
         self.testbed.settled(&mut self.controller).await?;
         match part {
@@ -82,7 +86,35 @@ impl Scenarios<'_> {
                 self.rotated().await
             }
             Part::Kills => self.killed().await,
+            Part::Watchers => {
+                self.rerouted().await?;
+                self.changed(Change::Watcher, "Watcher changed", 30.0)
+                    .await?;
+                let name = "CA rotated: the new one is trusted";
+                self.changed(Change::Authority, name, 30.0).await?;
+                let name = "CA rotated: all certificates issued";
+                self.changed(Change::Certificates, name, 60.0).await?;
+                self.restart_without_change().await
+            }
         }
+    }
+
+    /// The route of a Watcher, many times: nothing changes on the runtimes.
+    async fn rerouted(&mut self) -> anyhow::Result<()> {
+        self.reset()?;
+        let mut times = Vec::new();
+        for _ in 0..self.bench.effort.choose(100, 10) {
+            times.push(self.testbed.reroute().await?);
+        }
+        let limit = Bound::at_most(quantile(&times, 0.99), 1.0, " s (p99)");
+        let writes = self.testbed.fleet.counts().writes == 0;
+        let bounds = vec![limit, Bound::required("0 writes on runtimes", writes)];
+        self.record(
+            "VirtualService of a changed Watcher",
+            Some(times),
+            1,
+            bounds,
+        )
     }
 
     async fn changed(
@@ -92,7 +124,8 @@ impl Scenarios<'_> {
         seconds: f64,
     ) -> anyhow::Result<Vec<f64>> {
         self.reset()?;
-        let curve = self.change(change, name, (seconds, 13)).await?;
+        let requests = self.requests(13, 20);
+        let curve = self.change(change, name, (seconds, requests)).await?;
         self.testbed.settled(&mut self.controller).await?;
         Ok(curve)
     }
@@ -129,7 +162,17 @@ impl Scenarios<'_> {
             Bound::required("0 writes", quiet),
             Bound::required("every runtime visited", visited),
         ];
-        self.record(name, None, 13, bounds)
+        let requests = self.requests(13, 35);
+        self.record(name, None, requests, bounds)
+    }
+
+    /// The limit of requests to each runtime: of `direct`, or of all controllers.
+    fn requests(&self, of_direct: u32, of_all: u32) -> u32 {
+        if self.testbed.settings.watchers {
+            of_all
+        } else {
+            of_direct
+        }
     }
 
     /// The runtimes that respond must not be delayed.
@@ -265,7 +308,8 @@ impl Scenarios<'_> {
         let cpu_bound = Bound::at_most(cpu / simulator, 2.0, " × simulator");
         bounds.extend(self.bench.effort.choose(None, Some(cpu_bound)));
         if settings.runtimes <= 5_000 {
-            let bound = Bound::at_most(peak, 64.0, " MiB");
+            let limit = if settings.watchers { 80.0 } else { 64.0 };
+            let bound = Bound::at_most(peak, limit, " MiB");
             // A root store and a TLS configuration per runtime take memory that no bound has been set for.
             let is_target = settings.production;
             bounds.push(if is_target { bound.target() } else { bound });

@@ -3,7 +3,7 @@
 //! Both are filled before anything is timed.
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use api::kcp::KCP_NAMESPACE;
@@ -12,12 +12,17 @@ use clusters::cluster::{Cluster, ClusterOptions, write_kubeconfig};
 use clusters::control_plane::{ControlPlane, Sources, TRUST_BUNDLE};
 use clusters::run::Run;
 use clusters::setup::Setup;
+use serde_json::Value;
 use testkit::until::{holds, until};
 use tokio::process::Command;
 
+use super::watchers::{self, Watchers};
 use crate::environment::Bench;
 use crate::fleet::{Conditions, Expected, Fleet};
 use crate::process::{Process, Program};
+
+/// The environment variable of the manifest that concerns what is measured.
+const ENVIRONMENT: &[(&str, &str)] = &[("MIMALLOC_PURGE_DELAY", "0")];
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Settings {
@@ -25,6 +30,8 @@ pub(super) struct Settings {
     /// A certificate authority per runtime, client certificates, jitter of half a round trip, objects of real sizes, both
     /// controllers, and an API server of the control plane with the default garbage collection.
     pub(super) production: bool,
+    /// All controllers, a Watcher and a Kyma per runtime.
+    pub(super) watchers: bool,
 }
 
 impl Settings {
@@ -58,6 +65,7 @@ pub(super) struct Testbed<'a> {
     /// Of the control plane, by the address of its container.
     kubeconfig: PathBuf,
     sources: Sources,
+    watchers: Watchers,
     /// Increases with every change.
     version: u32,
     /// What the last change concerned.
@@ -70,6 +78,12 @@ pub(super) struct Testbed<'a> {
 pub(super) enum Change {
     PullSecret,
     AllThree,
+    /// What the Watchers say.
+    Watcher,
+    /// The CA of the watchers: both are trusted.
+    Authority,
+    /// The certificates of the watchers.
+    Certificates,
 }
 
 impl<'a> Testbed<'a> {
@@ -96,17 +110,29 @@ impl<'a> Testbed<'a> {
             control_plane,
             fleet,
             settings,
-            controller: Program::new(bench, "controller")?,
+            controller: Program::new(bench, "controller")?.with_environment(ENVIRONMENT),
             kubeconfig: write_kubeconfig("kcp-direct", &kubeconfig)?,
             cluster,
             sources: settings.sources(0)?,
+            watchers: Watchers::new()?,
             version: 0,
-            change: Change::AllThree,
+            change: if settings.watchers {
+                Change::Watcher
+            } else {
+                Change::AllThree
+            },
             since: Duration::ZERO,
         };
         testbed.control_plane.put_sources(&testbed.sources).await?;
         let kubeconfigs = testbed.fleet.kubeconfigs()?;
         testbed.control_plane.fill(&kubeconfigs).await?;
+        if settings.watchers {
+            let (cluster, control_plane) = (&testbed.cluster, &testbed.control_plane);
+            let watchers = &testbed.watchers;
+            watchers
+                .prepare(bench, cluster, control_plane, runtimes)
+                .await?;
+        }
         testbed.since = testbed.fleet.now();
         Ok(testbed)
     }
@@ -122,11 +148,17 @@ impl<'a> Testbed<'a> {
     }
 
     fn flags(&self) -> Vec<String> {
-        let signal = ["", "signal,"][usize::from(self.settings.production)];
+        let Settings {
+            production,
+            watchers,
+            ..
+        } = self.settings;
+        let signal = ["", "signal,"][usize::from(production || watchers)];
+        let more = ["", ",watchers"][usize::from(watchers)];
         vec![
             "controller".to_owned(),
             format!("--kubeconfig={}", self.kubeconfig.display()),
-            format!("--controllers={signal}direct"),
+            format!("--controllers={signal}direct{more}"),
             format!("--namespace={KCP_NAMESPACE}"),
             format!("--kcp-pull-secret-name={}", names::PULL_SECRET),
             format!("--kcp-cluster-trust-bundle={TRUST_BUNDLE}"),
@@ -150,15 +182,36 @@ impl<'a> Testbed<'a> {
     pub(super) async fn change(&mut self, change: Change) -> anyhow::Result<()> {
         self.version += 1;
         let next = self.settings.sources(self.version)?;
-        self.sources = match change {
-            Change::AllThree => next,
-            Change::PullSecret => Sources {
-                password: next.password,
-                ..self.sources.clone()
-            },
-        };
+        let (watchers, control_plane) = (&mut self.watchers, &self.control_plane);
         (self.change, self.since) = (change, self.fleet.now());
-        self.control_plane.put_sources(&self.sources).await
+        match change {
+            Change::AllThree => self.sources = next,
+            Change::PullSecret => self.sources.password = next.password,
+            Change::Watcher => return watchers.change(control_plane).await,
+            Change::Authority => return watchers.rotate(control_plane).await,
+            Change::Certificates => {
+                return watchers.renew(control_plane, self.settings.runtimes).await;
+            }
+        }
+        control_plane.put_sources(&self.sources).await
+    }
+
+    /// Changes the route of the Watcher, and says after how many seconds its VirtualService had it.
+    pub(super) async fn reroute(&mut self) -> anyhow::Result<f64> {
+        let begin = Instant::now();
+        let port = self.watchers.reroute(&self.control_plane).await?;
+        let route = watchers::virtual_service();
+        let is_live = || async {
+            let live = self.control_plane.get(&route).await?.unwrap_or_default();
+            let seen = live.pointer("/spec/http/0/route/0/destination/port/number");
+            ensure!(
+                seen.and_then(Value::as_u64) == Some(port.into()),
+                "{seen:?}"
+            );
+            anyhow::Ok(())
+        };
+        until("the VirtualService is live", LONGEST, is_live).await?;
+        Ok(begin.elapsed().as_secs_f64())
     }
 
     /// Waits until all runtimes but `excluded` have the last change; says after how many seconds each got all of it.
@@ -179,6 +232,20 @@ impl<'a> Testbed<'a> {
     /// each.
     fn arrivals(&self) -> Vec<Option<Duration>> {
         let mut last = vec![Some(Duration::ZERO); self.settings.runtimes];
+        let of_watchers = match self.change {
+            Change::Watcher => vec![watchers::webhooks()],
+            Change::Authority => vec![watchers::webhooks(), watchers::certificate()],
+            Change::Certificates => vec![watchers::certificate()],
+            Change::AllThree | Change::PullSecret => Vec::new(),
+        };
+        if !of_watchers.is_empty() {
+            for place in of_watchers {
+                for (last, time) in last.iter_mut().zip(self.fleet.changes(&place, self.since)) {
+                    *last = last.zip(time).map(|(one, other)| one.max(other));
+                }
+            }
+            return last;
+        }
         for object in Expected::of(&self.sources) {
             if self.change == Change::PullSecret && object.place.resource == "clustertrustbundles" {
                 continue;

@@ -14,7 +14,7 @@ use tokio::process::Command;
 use super::{Image, content_tag, context};
 use crate::cluster::Provider;
 use crate::progress;
-use crate::setup::{Setup, ensure_envoy, pulled_gateway};
+use crate::setup::{CERT_MANAGER, ISTIOD, Part, Setup, ensure_envoy, pulled_gateway};
 use crate::workspace;
 
 /// The name under which nodes know the probe.
@@ -69,6 +69,22 @@ pub async fn gateway(setup: &Setup) -> anyhow::Result<Image> {
         return found.context("the set-up has not pulled the gateway");
     }
     linked("envoy", &ensure_envoy().await?).await
+}
+
+/// cert-manager, built from its Go module.
+pub async fn cert_manager() -> anyhow::Result<Image> {
+    of_module(CERT_MANAGER).await
+}
+
+/// istiod, built from its Go module.
+pub async fn istiod() -> anyhow::Result<Image> {
+    of_module(ISTIOD).await
+}
+
+async fn of_module(part: Part) -> anyhow::Result<Image> {
+    let reference = part.ensure().await?;
+    let found = Image::find(&reference).await?;
+    found.with_context(|| format!("Docker lacks {reference}, which was built"))
 }
 
 /// The example operator of the listener's crate, as the tests of the workspace build it.

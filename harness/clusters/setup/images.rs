@@ -56,10 +56,13 @@ const PULL: Duration = Duration::from_mins(1);
 
 /// A folder with a `build.sh`, and the file with the name of the image that it built.
 #[derive(Debug, Clone, Copy)]
-struct Part(&'static str, &'static str);
+pub(crate) struct Part(&'static str, &'static str);
 
 const KUBE: Part = Part("harness/images/kube", "image");
 const REGISTRY: Part = Part("harness/images/registry", "registry-image");
+pub(crate) const CERT_MANAGER: Part = Part("harness/images/cert-manager", "cert-manager-image");
+pub(crate) const ISTIOD: Part = Part("harness/images/istiod", "istiod-image");
+const DEFINITIONS: Part = Part("harness/images/definitions", "definitions.yaml");
 
 /// The registry, one of the images that clusters need beside their own. Where `rancher/k3s` could be pulled, these can be, too; elsewhere the set-up
 /// builds them: the registry from Go modules, the gateway from a Python package.
@@ -115,6 +118,12 @@ pub(super) fn chosen(choice: ProviderChoice) -> anyhow::Result<Setup> {
 }
 
 impl Part {
+    /// The reference of its image, built if its sources changed.
+    pub(crate) async fn ensure(self) -> anyhow::Result<String> {
+        self.build().await?;
+        self.image()
+    }
+
     fn image(self) -> anyhow::Result<String> {
         let file = workspace::target().join("kube").join(self.1);
         let name = std::fs::read_to_string(&file).context(MISSING)?;
@@ -128,9 +137,16 @@ impl Part {
             .arg(root.join(self.0).join("build.sh"))
             .current_dir(root);
         build.env("PATH", super::search_path());
-        let title = format!("build the image of {}", self.0);
+        let title = format!("build {}", self.0);
         progress::run(&title, &mut build).await
     }
+}
+
+/// The CustomResourceDefinitions of Istio and cert-manager, for KCP. Fetched unless they are there.
+pub async fn definitions() -> anyhow::Result<String> {
+    DEFINITIONS.build().await?;
+    let file = workspace::target().join("kube/definitions.yaml");
+    std::fs::read_to_string(&file).with_context(|| file.display().to_string())
 }
 
 /// Fetches it, unless it is there, and gives the program's path.

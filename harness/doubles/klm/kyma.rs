@@ -42,14 +42,9 @@ impl Klm {
         let crd: Value = serde_saphyr::from_str(crds::KYMAS)?;
         skr.apply(FIELD_MANAGER, &crd).await?;
         let remote = Self::remote(&skr, &kyma).await?;
-        // Both at once, as the public manager does it: neither waits for the other.
-        let (watcher, modules) = tokio::join!(
-            self.reconcile_watcher(&skr, &kyma, name),
-            self.reconcile_modules(&skr, &kyma, &remote),
-        );
-        let (watcher, modules) = (watcher?, modules?);
+        let modules = self.reconcile_modules(&skr, &kyma, &remote).await?;
         let earlier = &kyma["status"]["conditions"];
-        let (state, status) = status(earlier, &remote, (watcher, modules));
+        let (state, status) = status(earlier, &remote, &modules);
         self.kcp.merge(&kyma, &status).await?;
         skr.merge(&remote, &status).await?;
         Ok(Some(state.to_owned()))
@@ -95,14 +90,12 @@ impl Klm {
         let deleted = async {
             let skr = self.runtime(name).await?;
             self.delete_modules(&skr, kyma).await?;
-            self.delete_watcher(&skr).await?;
             skr.delete(&reference(&version(), "Kyma", SKR_NAMESPACE, "default"))
                 .await
         };
         if let Err(error) = deleted.await {
             tracing::warn!(kyma = name, "what is left on the runtime: {error:#}");
         }
-        self.delete_certificate(name).await?;
         let change = json!({ "metadata": { "finalizers": null } });
         self.kcp
             .merge(kyma, &change)
@@ -128,23 +121,14 @@ fn described_remote(kyma: &Value) -> Value {
     remote
 }
 
-/// State and status of a Kyma, by whether the watcher is ready, and its modules.
-fn status(
-    earlier: &Value,
-    remote: &Value,
-    (watcher, modules): (bool, Vec<Value>),
-) -> (&'static str, Value) {
+/// State and status of a Kyma, by its modules.
+fn status(earlier: &Value, remote: &Value, modules: &[Value]) -> (&'static str, Value) {
     let is_ready = modules.iter().all(|it| it["state"] == "Ready");
-    let state = if is_ready && watcher {
-        "Ready"
-    } else {
-        "Processing"
-    };
+    let state = if is_ready { "Ready" } else { "Processing" };
     let conditions = [
         ("CRDsSync", true),
         ("ModuleCatalog", true),
         ("Modules", is_ready),
-        ("SKRWebhook", watcher),
     ];
     let conditions = conditions.map(|(kind, holds)| {
         let status = if holds { "True" } else { "False" };
@@ -192,7 +176,7 @@ mod tests {
         let kyma = Instance::example().kyma();
         let remote = described_remote(&kyma);
         let modules = vec![json!({ "name": "istio", "state": "Ready" })];
-        let (state, mut status) = status(&Value::Null, &remote, (true, modules));
+        let (state, mut status) = status(&Value::Null, &remote, &modules);
         assert_eq!(state, "Ready");
         let conditions = status["status"]["conditions"].as_array_mut().unwrap();
         let times = conditions

@@ -315,6 +315,24 @@ async fn killed(scenario: &mut Scenario, name: String, seed: u64) -> Result {
     Ok(())
 }
 
+/// Rotates the CA of the watchers while the Kyma of a Runtime is changed.
+pub(super) async fn rotated_ca(scenario: &mut Scenario, env: &View, name: &str) -> Result {
+    let instance = env.provisioned(name)?.instance;
+    let rotation = env.shared().rotate_ca(&instance).await?;
+    tracing::info!(?rotation, "CA rotated");
+    scenario.observed.note("rotation", json!(rotation));
+    Ok(())
+}
+
+/// Reviews without an answer are allowed by the API server, so their events are lost.
+pub(super) fn lossless(scenario: &Scenario) -> Result {
+    let rotation = scenario.observed.noted("rotation")?;
+    let count = |name: &str| rotation[name].as_u64().unwrap_or_default();
+    let is_whole = count("changes") > 20 && count("reviews") >= count("changes");
+    let is_lossless = is_whole && count("unanswered") == 0 && count("failures") == 0;
+    check(is_lossless, rotation)
+}
+
 /// Components and the beginnings of their command lines.
 const COMPONENTS: [(&str, &str); 3] = [
     ("controller", "^/runtime-bootstrapper controller"),

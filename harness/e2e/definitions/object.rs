@@ -197,14 +197,20 @@ async fn put(client: &Client, object: &ObjectRef, state: &Value) -> Result {
     let path = path(client, object).await?;
     let mut state = state.clone();
     strip_server_fields(&mut state);
-    if client.find(&path).await?.is_null() {
-        return client.write(Write::Create, &state).await?.good().map(drop);
-    }
     // Custom resources are not replaced without their version, which others may change in between.
     eventually(&format!("{object} is restored"), async || {
+        let live = client.find(&path).await?;
+        if live.is_null() {
+            return client.write(Write::Create, &state).await?.good().map(drop);
+        }
+        // What is written to an object that is being deleted is deleted with it.
+        let metadata = &live["metadata"];
+        ensure!(
+            metadata["deletionTimestamp"].is_null(),
+            "it is being deleted"
+        );
         let mut state = state.clone();
-        let live = client.get(&path).await?;
-        state["metadata"]["resourceVersion"] = live.at("/metadata/resourceVersion").clone();
+        state["metadata"]["resourceVersion"] = metadata["resourceVersion"].clone();
         let put = client.ask(Method::PUT, &path, Some(&state)).await?;
         put.good().map(drop)
     })

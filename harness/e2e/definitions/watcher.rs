@@ -4,6 +4,7 @@ use testkit::metrics::Samples;
 use testkit::pki::Authority;
 
 use super::event::event_about;
+use super::flow::{lossless, rotated_ca};
 use super::object::restore_later;
 use super::prelude::*;
 use crate::watching::{GROUP, LIFECYCLE, REPLICAS, VERSION, kyma};
@@ -40,6 +41,8 @@ async fn fault_changed(scenario: &mut Scenario, fault: String) -> Result {
         return env.change_fault(injected.unwrap_or_default(), false).await;
     }
     scenario.observed.note("fault", json!(fault));
+    // Deletions of an earlier scenario would wait before the events of this one.
+    env.runtime.is_idle().await?;
     let (handle, injected) = (env.clone(), fault.clone());
     scenario.undo(format!("end the fault: {fault}"), async move {
         handle.change_fault(&injected, false).await?;
@@ -77,8 +80,15 @@ async fn increases(
     at_least: String,
     by: u64,
 ) -> Result {
-    let env = scenario.environment_of::<View>()?;
     let of_gateway = metric == "listener.ssl.handshake_errors";
+    if scenario.environment_of::<crate::flow::View>().is_ok() {
+        let rotation = scenario.observed.noted("rotation")?;
+        return equal(
+            &by,
+            &rotation["handshake_errors"].as_u64().unwrap_or(u64::MAX),
+        );
+    }
+    let env = scenario.environment_of::<View>()?;
     let increase = async || {
         let (before, now) = if of_gateway {
             let now = env.gateway.handshake_errors().await?;
@@ -109,8 +119,14 @@ async fn distrusted(scenario: &mut Scenario) -> Result {
     env.runtime.trust(other.pem()).await
 }
 
-#[when("the CA of both sides is rotated")]
-async fn rotated(scenario: &mut Scenario) -> Result {
+/// In the flow by cert-manager, which issues another CA.
+#[when(
+    regex = r#"^the CA of both sides is rotated(?: while the Kyma of Runtime "([^"]+)" is changed continuously)?$"#
+)]
+async fn rotated(scenario: &mut Scenario, name: String) -> Result {
+    if let Ok(flow) = scenario.environment_of::<crate::flow::View>() {
+        return rotated_ca(scenario, &flow, &name).await;
+    }
     let env = scenario.environment_of::<View>()?;
     let old = env.authority();
     let shared = env.clone();
@@ -151,6 +167,9 @@ async fn not_delayed(scenario: &mut Scenario, limit: u64) -> Result {
 
 #[then("the API server got an answer to every AdmissionReview")]
 async fn answered(scenario: &mut Scenario) -> Result {
+    if scenario.environment_of::<crate::flow::View>().is_ok() {
+        return lossless(scenario);
+    }
     let env = scenario.environment_of::<View>()?;
     let now = env.runtime.api_server_metrics().await?;
     let increase = |series: &str| {

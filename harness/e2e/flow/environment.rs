@@ -10,15 +10,16 @@ use api::kcp::{KCP_NAMESPACE, MODE_LABEL, MODE_SIGNAL, VERSION_LABEL};
 use conformance::Scenario;
 use doubles::keb::{Instance, Keb, Waiting};
 use doubles::kim::{Bootstrapper, Garden, Kim, Settings};
-use doubles::{Objects, klm};
+use doubles::{Objects, crds};
 use serde_json::{Value, json};
 use tokio_util::task::AbortOnDropHandle;
 
+use super::istio::Istio;
 use super::klm as klm_pod;
 use super::shoots::Shoots;
-use super::{DOUBLES_POLL, LANDSCAPE};
+use super::{DOUBLES_POLL, LANDSCAPE, watchers};
 use crate::client::Client;
-use crate::gateway::{Certificates, Gateway, HOST as GATEWAY};
+use crate::gateway::HOST;
 use crate::install::{Fixtures, printed_text};
 use crate::landscape;
 use crate::rollout::Workload;
@@ -37,10 +38,11 @@ pub struct Flow {
     fixtures: Arc<Fixtures>,
     scenario: Scenario,
     controller: Image,
+    watcher: Image,
     /// The product's images under tags of another version: of the controller, and of the webhook.
     pub(crate) upgraded: [Image; 2],
     pub(crate) kcp: ControlPlane,
-    gateway: Gateway,
+    pub(super) istio: Istio,
     pub(crate) klm: Workload,
     pub(crate) keb: Keb,
     pub(crate) shoots: Arc<Shoots>,
@@ -82,17 +84,18 @@ impl Flow {
         let mut flow = Self {
             klm: klm_pod::workload(kcp.api.clone()),
             keb: Keb::new(Objects::new(kcp.cluster.client()), waiting),
-            gateway: Gateway::new(kcp.api.clone()),
+            istio: Istio::new(&kcp.api),
             kims: Vec::new(),
             scenario: scenario.clone(),
             controller,
+            watcher,
             upgraded,
             fixtures,
             kcp,
             shoots,
         };
-        let install = Box::pin(flow.install(setup, &watcher));
-        let installed = progress::show("install gateway, controller and KLM", install).await;
+        let install = Box::pin(flow.install(setup));
+        let installed = progress::show("install Istio, controller and KLM", install).await;
         if let Err(error) = installed {
             let evidence = Evidence::of("flow", "installation")?;
             flow.collect(&evidence).await;
@@ -103,9 +106,10 @@ impl Flow {
         Ok(flow)
     }
 
-    async fn install(&self, setup: &Setup, watcher: &Image) -> Result<()> {
+    async fn install(&self, setup: &Setup) -> Result<()> {
         let kcp = &self.kcp;
-        let (gateway, klm) = (images::gateway(setup).await?, images::klm().await?);
+        let (istiod, envoy) = (images::istiod().await?, images::gateway(setup).await?);
+        let klm = images::klm().await?;
         let namespace = json!({
             "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": KCP_NAMESPACE },
         });
@@ -114,21 +118,20 @@ impl Flow {
         let sources = landscape::objects(landscape, KCP_NAMESPACE, &self.fixtures.registry)?;
         kcp.cluster.apply(&sources).await?;
         self.put_webhook_manifests(None).await?;
-        let authority = klm_pod::authority(&kcp.api).await?;
-        let watchers = &landscape.watchers;
-        let watchers = (!watchers.is_empty()).then_some(watchers.as_slice());
-        klm_pod::install(&kcp.cluster, &klm, &watcher.reference, &authority, watchers).await?;
-        for image in [&gateway, &self.controller, &self.upgraded[0]] {
+        for crd in [crds::KYMAS, crds::RUNTIMES, crds::GARDENER_CLUSTERS] {
+            kcp.cluster.apply(crd).await?;
+        }
+        watchers::install(&kcp.cluster, &landscape.watchers).await?;
+        self.istio.install(&kcp.cluster, &istiod, &envoy).await?;
+        for image in [&self.controller, &self.upgraded[0]] {
             kcp.cluster.load_image(image).await?;
         }
-        let certificates = Certificates::issue(&authority, GATEWAY, &[GATEWAY], &[&authority])?;
-        let (image, routes) = (&gateway.reference, [klm::MANAGER]);
-        let installed = self
-            .gateway
-            .install(&kcp.cluster, image, &routes, &certificates);
-        installed.await?;
         self.upgrade(false).await?;
-        self.klm.is_rolled_out().await
+        // A Pod whose Secret does not exist is started again only after a while.
+        watchers::has_gateway_secret(&kcp.api).await?;
+        klm_pod::install(&kcp.cluster, &klm).await?;
+        self.klm.is_rolled_out().await?;
+        self.istio.is_ready().await
     }
 
     fn start_kims(&self) -> Vec<AbortOnDropHandle<()>> {
@@ -190,13 +193,15 @@ impl Flow {
         let [controller, webhook] = images.map(|it| it.reference.as_str());
         let version = is_upgraded.then_some("upgraded");
         put_webhook_manifests(&self.kcp, webhook, version).await?;
-        let controller = Controller::new(controller, webhook).with_sources(&self.scenario);
+        let controller = Controller::new(controller, webhook)
+            .with_sources(&self.scenario)
+            .with_watchers(&self.watcher.reference, HOST);
         controller
             .install(&self.kcp, &Installation::default())
             .await
     }
 
-    /// Lets KEB provision a Runtime, and waits until its Kyma is Ready.
+    /// Lets KEB provision a Runtime, and waits until its Kyma is Ready and its watcher is installed.
     pub async fn provision(&self, instance: &Instance, limit: Duration) -> Result<()> {
         let ready = async {
             let path = kyma_path(&instance.runtime_id);
@@ -208,7 +213,16 @@ impl Flow {
             anyhow::Ok(until("the Kyma is Ready", limit, is_ready).await?)
         };
         tokio::try_join!(self.keb.provision(instance), ready)?;
-        Ok(())
+        let skr = self.shoots.find(&instance.shoot)?;
+        let is_watched = || async {
+            let webhooks = skr.api.find(WATCHER_WEBHOOKS).await?;
+            ensure!(
+                webhooks.is_object(),
+                "the runtime has no webhooks of Watchers"
+            );
+            anyhow::Ok(())
+        };
+        Ok(until("the watcher is installed", limit, is_watched).await?)
     }
 
     /// Lets KEB deprovision a Runtime, and waits for its end.
@@ -242,6 +256,7 @@ impl Flow {
         let lists = [
             ("runtimes", "infrastructuremanager.kyma-project.io/v1"),
             ("kymas", "operator.kyma-project.io/v1beta2"),
+            ("watchers", "operator.kyma-project.io/v1beta2"),
             ("runtimebootstrappers", "operator.kyma-project.io/v1alpha1"),
         ];
         for (plural, version) in lists {
@@ -251,7 +266,10 @@ impl Flow {
             evidence.keep_result(&file, list.map(|it| format!("{:#}", it.object)));
         }
         self.kcp.cluster.collect_evidence(evidence).await;
-        evidence.keep_result("gateway/stats.txt", self.gateway.page("stats").await);
+        for page in ["stats", "config_dump"] {
+            let file = format!("gateway/{page}.txt");
+            evidence.keep_result(&file, self.istio.page(page).await);
+        }
     }
 }
 
@@ -283,5 +301,8 @@ async fn put_webhook_manifests(
     kcp.cluster.apply(&manifests.to_string()).await.map(drop)
 }
 
+/// Path of the webhook configuration on a runtime, which is created after the watcher is available.
+const WATCHER_WEBHOOKS: &str =
+    "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/skr-webhook";
 /// The public manager's default name of the ConfigMap with the manifests.
 pub(super) const WEBHOOK_MANIFESTS: &str = "runtime-bootstrapper-manifests";

@@ -8,17 +8,18 @@ use cucumber::Parameter;
 
 use super::Cluster;
 
-/// An object that a step names. ` on runtime "x"` behind it names one of several runtimes.
+/// An object that a step names. ` on runtime "x"` behind it names one of several runtimes, ` on KCP` the control plane.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Parameter)]
 #[param(
     name = "object",
-    regex = r#"[A-Z][A-Za-z]+ "[^"]+"(?: on runtime "[^"]+")?"#
+    regex = r#"[A-Z][A-Za-z]+ "[^"]+"(?: on runtime "[^"]+"| on KCP)?"#
 )]
 pub struct ObjectRef {
     pub(crate) kind: String,
     pub(crate) namespace: Option<String>,
     pub(crate) name: String,
     pub(crate) runtime: Option<String>,
+    on_kcp: bool,
 }
 
 impl ObjectRef {
@@ -28,12 +29,14 @@ impl ObjectRef {
             namespace: namespace.map(str::to_owned),
             name: name.to_owned(),
             runtime: None,
+            on_kcp: false,
         }
     }
 
     /// The cluster that holds it: KCP for kinds and the namespace of the control plane, else a runtime.
     pub(crate) fn cluster(&self) -> Cluster {
-        let on_kcp = self.namespace.as_deref() == Some(api::kcp::KCP_NAMESPACE)
+        let on_kcp = self.on_kcp
+            || self.namespace.as_deref() == Some(api::kcp::KCP_NAMESPACE)
             || self.name == api::kcp::KCP_NAMESPACE
             || KCP_KINDS.contains(&self.kind.as_str());
         if on_kcp && self.runtime.is_none() {
@@ -50,7 +53,7 @@ impl FromStr for ObjectRef {
     fn from_str(text: &str) -> Result<Self> {
         let parts: Vec<&str> = text.split('"').collect();
         let (kind, name, runtime) = match parts.as_slice() {
-            [kind, name, ""] => (kind, name, None),
+            [kind, name, "" | " on KCP"] => (kind, name, None),
             [kind, name, " on runtime ", runtime, ""] => (kind, name, Some((*runtime).to_owned())),
             _ => bail!("not an object: {text}"),
         };
@@ -63,6 +66,7 @@ impl FromStr for ObjectRef {
         };
         Ok(Self {
             runtime,
+            on_kcp: text.ends_with(" on KCP"),
             ..Self::new(kind.trim_end(), namespace, name)
         })
     }
@@ -79,17 +83,19 @@ impl fmt::Display for ObjectRef {
 }
 
 /// Kinds whose objects are all in the namespace of the control plane, so that a step needs not name it.
-const RUNTIME_KINDS: [&str; 3] = [
-    "Runtime",
-    "RuntimeBootstrapper",
-    "RuntimeBootstrapperRollout",
-];
-/// Cluster-wide kinds of the control plane.
-const KCP_KINDS: [&str; 4] = [
+const RUNTIME_KINDS: [&str; 4] = [
     "Runtime",
     "RuntimeBootstrapper",
     "RuntimeBootstrapperRollout",
     "Watcher",
+];
+/// Kinds that only the control plane has.
+const KCP_KINDS: [&str; 5] = [
+    "Runtime",
+    "RuntimeBootstrapper",
+    "RuntimeBootstrapperRollout",
+    "Watcher",
+    "Certificate",
 ];
 
 #[cfg(test)]
@@ -100,6 +106,7 @@ mod tests {
     #[case(r#"Pod "shop/web""#, "Pod shop/web", Cluster::Runtime(None))]
     #[case(r#"Node "a.b:c:1""#, "Node a.b:c:1", Cluster::Runtime(None))]
     #[case(r#"Secret "kcp-system/s""#, "Secret kcp-system/s", Cluster::Kcp)]
+    #[case(r#"Secret "a/s" on KCP"#, "Secret a/s", Cluster::Kcp)]
     #[case(r#"Runtime "r""#, "Runtime kcp-system/r", Cluster::Kcp)]
     #[case(r#"Pod "a/b" on runtime "r""#, "Pod a/b", Cluster::Runtime(Some("r".into())))]
     fn reads_a_reference(#[case] text: &str, #[case] shown: &str, #[case] cluster: Cluster) {

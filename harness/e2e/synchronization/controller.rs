@@ -20,6 +20,8 @@ pub(crate) struct Controller {
     webhook_image: String,
     /// Flags that name the sources.
     sources: Vec<String>,
+    /// Arguments of the manifests and flags, where the controller installs the watcher.
+    watcher: Option<[String; 3]>,
     installed: Mutex<Option<Installation>>,
 }
 
@@ -54,7 +56,21 @@ impl Controller {
             image: image.to_owned(),
             webhook_image: webhook_image.to_owned(),
             sources: vec![format!("--kcp-cluster-trust-bundle={TRUST_BUNDLE}")],
+            watcher: None,
             installed: Mutex::new(None),
+        }
+    }
+
+    /// The same with the controller of Watchers, which installs this image.
+    pub(crate) fn with_watchers(self, image: &str, gateway: &str) -> Self {
+        Self {
+            watcher: Some([
+                format!("--watcher-gateway-host={gateway}"),
+                format!("--watcher-image={image}"),
+                // Scenarios wait for three of them.
+                "--watcher-heartbeat-interval=2s".to_owned(),
+            ]),
+            ..self
         }
     }
 
@@ -113,7 +129,13 @@ impl Controller {
         if !installation.without_direct {
             arguments.push("--direct");
         }
+        let watcher = self.watcher.iter().flatten().map(String::as_str);
+        if self.watcher.is_some() {
+            arguments.push("--watchers");
+        }
+        arguments.extend(watcher.clone().take(1));
         arguments.extend(["--image", &self.image, "--"]);
+        arguments.extend(watcher.skip(1));
         arguments.extend(self.sources.iter().map(String::as_str));
         let flags = installation.flags.iter().map(String::as_str);
         let names_webhook = flags.clone().any(|it| it.starts_with("--webhook-image="));

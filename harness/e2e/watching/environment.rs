@@ -22,14 +22,14 @@ use super::{DOMAIN, LIFECYCLE, MANAGERS, PINNED, RUNTIME};
 use crate::client::Client;
 use crate::definitions::eventually;
 use crate::gateway::{Gateway, publish_host, secret};
-use crate::install::{apply, this_machine};
+use crate::install::{apply, printed, this_machine};
 use crate::rollout::Workload;
 use clusters::cluster::{Cluster, ClusterOptions};
 use clusters::evidence::Evidence;
 use clusters::images::{self, Image, Role};
 use clusters::progress;
 use clusters::run::Run;
-use clusters::setup::Setup;
+use clusters::setup::{Setup, definitions};
 use testkit::until::until;
 
 /// KCP with its gateway and managers, and the runtime with the watcher.
@@ -105,6 +105,7 @@ impl Watching {
 
     async fn install(&self, gateway: &Image, operator: &Image, watcher: &Image) -> Result<()> {
         let (kcp, runtime, authority) = (&self.kcp, &self.runtime, self.authority());
+        self.install_controller().await?;
         kcp.load_image(gateway).await?;
         let certificates = gateway_certificates(&authority, &[&authority])?;
         let (image, routes) = (&gateway.reference, [&MANAGERS[..], &[OPERATOR]].concat());
@@ -121,6 +122,38 @@ impl Watching {
         self.operator.is_rolled_out().await?;
         // A kept operator has the CA of another run.
         self.operator.update_mounts().await
+    }
+
+    /// Installs the controller of Watchers as a user does, on a KCP with cert-manager and the definitions of Istio.
+    async fn install_controller(&self) -> Result<()> {
+        let image = images::product(Role::Controller).await?;
+        let cert_manager = images::cert_manager().await?;
+        for image in [&image, &cert_manager] {
+            self.kcp.load_image(image).await?;
+        }
+        self.kcp.apply(&definitions().await?).await?;
+        let issuer = include_str!("cert-manager.yaml").replace("IMAGE", &cert_manager.reference);
+        self.kcp.apply(&issuer).await?;
+        self.kcp.apply(include_str!("kyma.yaml")).await?;
+        let namespaces = [KCP_NAMESPACE, "istio-system"].map(
+            |name| json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } }),
+        );
+        apply(&self.kcp, &namespaces).await?;
+        apply(&self.kcp, &printed(&["crds", "--watchers"]).await?).await?;
+        let flags = [
+            "manifests",
+            "controller",
+            "--watchers",
+            "--image",
+            &image.reference,
+        ];
+        let flags = [&flags[..], &["--", "--controllers=watchers"]].concat();
+        apply(&self.kcp, &printed(&flags).await?).await?;
+        let client = self.operator.client.clone();
+        let issuer = Workload::new(client.clone(), "cert-manager", "cert-manager");
+        issuer.is_rolled_out().await?;
+        let controller = Workload::new(client, KCP_NAMESPACE, "rt-bootstrapper-controller");
+        controller.is_rolled_out().await
     }
 
     /// Installs the example operator of the listener's crate, as an operator runs it, without waiting for its Pod.

@@ -98,6 +98,20 @@ impl WatchedRuntime {
         Ok(Samples::parse(&self.watcher.client.text("/metrics").await?))
     }
 
+    /// Waits until the deletion of no Namespace runs, and all events are delivered.
+    pub(crate) async fn is_idle(&self) -> Result<()> {
+        eventually("no Namespace is being deleted", async || {
+            let list = self.watcher.client.get("/api/v1/namespaces").await?;
+            let items = list.at("/items").as_array().into_iter().flatten();
+            let deleted = items.filter(|it| !it["metadata"]["deletionTimestamp"].is_null());
+            let names: Vec<_> = deleted.map(|it| &it["metadata"]["name"]).collect();
+            ensure!(names.is_empty(), "{names:?}");
+            Ok(())
+        })
+        .await?;
+        self.has_delivered().await
+    }
+
     /// Waits until no replica has an event to deliver, follow-up events included.
     pub(crate) async fn has_delivered(&self) -> Result<()> {
         eventually("the queues of the watcher are empty", async || {

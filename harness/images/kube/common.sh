@@ -66,6 +66,36 @@ remove_unused() {
 	"${docker:?}" image prune --all --force --filter "label=kyma.harness.image" --filter until=168h >/dev/null
 }
 
+# program_image NAME FOLDERS CHANGES...: builds the image of the Go program in `here` on nothing but these empty folders, unless
+# it is there. Each of CHANGES is a line of a Dockerfile. The image's name is the last line of stdout and the content of
+# target/kube/NAME-image; everything else goes to stderr.
+program_image() {
+	local name=$1 folders=$2 linker='-s -w' docker image files change
+	shift 2
+	docker=$(find_docker)
+	image=localhost/kyma-$name:$(source_hash "$linker" "$folders" "$@")
+	if "$docker" image inspect "$image" >/dev/null 2>&1; then
+		say "$image is up to date"
+	else
+		if [[ $(cat "$out/$name.hash" 2>/dev/null) != "${image##*:}" ]]; then
+			build_binary "$name" . "$linker"
+			echo "${image##*:}" >"$out/$name.hash"
+		fi
+		files=$out/$name-files
+		rm -rf "$files"
+		(mkdir -p "$files" && cd "$files" && xargs mkdir -p <<<"$folders")
+		cp "$out/$name" "$files/$name"
+		local changes=(-c "ENTRYPOINT [\"/$name\"]" -c "LABEL kyma.harness.image=$name")
+		for change; do changes+=(-c "$change"); done
+		tar -C "$files" -c --numeric-owner --owner=0 --group=0 . |
+			"$docker" import "${changes[@]}" - "$image" >/dev/null
+		rm -rf "$files"
+		remove_unused
+		say "ready: $image"
+	fi
+	echo "$image" | tee "$out/$name-image"
+}
+
 # The archive that this machine's own apt uses, in the old one-line format or the newer one with paragraphs. There is no
 # default: some machines reach only a mirror, and only its owner knows which.
 find_mirror() {

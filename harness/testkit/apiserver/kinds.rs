@@ -163,6 +163,22 @@ pub static ROLLOUTS: Kind = custom(
 /// `Kyma` of lifecycle-manager.
 pub static KYMAS: Kind = custom("operator.kyma-project.io/v1beta2", "kymas", "Kyma");
 
+/// `Watcher` of lifecycle-manager.
+pub static WATCHERS: Kind = custom("operator.kyma-project.io/v1beta2", "watchers", "Watcher");
+
+/// `Certificate` of cert-manager.
+pub static CERTIFICATES: Kind = custom("cert-manager.io/v1", "certificates", "Certificate");
+
+/// `VirtualService` of Istio.
+pub static VIRTUAL_SERVICES: Kind = custom(
+    "networking.istio.io/v1beta1",
+    "virtualservices",
+    "VirtualService",
+);
+
+/// `Gateway` of Istio.
+pub static GATEWAYS: Kind = custom("networking.istio.io/v1beta1", "gateways", "Gateway");
+
 const fn custom(api_version: &'static str, resource: &'static str, name: &'static str) -> Kind {
     let kind = Kind::new(api_version, resource, name);
     kind.namespaced().with(Handling::Custom)

@@ -86,6 +86,8 @@ pub(super) struct Query {
     pub(super) timeout_seconds: Option<u64>,
     pub(super) label_selector: Selector,
     pub(super) field_selector: Selector,
+    /// If set, which is to `All`, nothing is stored.
+    pub(super) dry_run: Option<String>,
 }
 
 /// All of these must hold.
@@ -119,6 +121,9 @@ impl Query {
         let text = uri.query().unwrap_or_default();
         let query: Self = serde_urlencoded::from_str(text)
             .map_err(|error| Refusal::bad_request(error.to_string()))?;
+        if query.dry_run.as_ref().is_some_and(|it| it != "All") {
+            return Err(Refusal::bad_request("dryRun: only All is simulated"));
+        }
         let mut fields = query.field_selector.0.iter();
         match fields.find(|it| !has_field(kind, &it.key)) {
             Some(Requirement { key, .. }) => {

@@ -139,7 +139,12 @@ impl Store {
             "" => agent.unwrap_or_default(),
             manager => manager,
         };
+        let is_dry_run = query.dry_run.is_some();
         let written = match (verb, call.header(CONTENT_TYPE)) {
+            ("create", _) if is_dry_run => self.create(target, call.object()?, manager, true)?,
+            (verb, _) if is_dry_run && !["get", "list", "watch"].contains(&verb) => {
+                return Err(Refusal::bad_request("dry run: only create is simulated"));
+            }
             ("get", _) => {
                 let object = shown(self.get(target, query)?, partial).to_string();
                 return Ok((json_response(StatusCode::OK, object), false));
@@ -152,7 +157,7 @@ impl Store {
                 let stream = self.watching(target.clone(), query.clone(), partial)?;
                 return Ok((stream, false));
             }
-            ("create", _) => self.create(target, call.object()?, manager)?,
+            ("create", _) => self.create(target, call.object()?, manager, false)?,
             ("update", _) => self.replace(target, call.object()?, manager)?,
             ("delete", _) => self.delete(target, call.body)?,
             ("apply", _) => self.apply(target, query, call.body)?,

@@ -110,7 +110,12 @@ pub(super) fn settle(key: &Key, content: &mut Value) {
             content["status"] = json!({"phase": "Active"});
         }
     }
-    // The API server omits `paused: false`, and leaves its owner.
+    // The API server omits `globalDefault: false`, and `paused: false`, and leaves its owner.
+    if key.kind.resource == "priorityclasses"
+        && let Some(content) = content.as_object_mut()
+    {
+        content.retain(|field, value| field != "globalDefault" || *value != json!(false));
+    }
     if key.kind.resource == "deployments"
         && let Some(spec) = content["spec"].as_object_mut()
     {

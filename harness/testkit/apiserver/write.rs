@@ -94,6 +94,7 @@ impl Store {
             json_patch::merge(&mut object, &patch);
         } else {
             let patch: json_patch::Patch = serde_json::from_slice(body).map_err(decoding)?;
+            let patch = without_absent(patch, &object);
             json_patch::patch(&mut object, &patch).map_err(|it| Refusal::unprocessable(&it))?;
         }
         self.replaced(&mut inner, target, object, manager)
@@ -132,7 +133,14 @@ impl Store {
         Ok(self.put_state(inner, target, Arc::new(state), None))
     }
 
-    pub(super) fn create(&self, target: &Target, mut object: Value, manager: &str) -> Outcome {
+    /// POST of a collection. A dry run stores nothing.
+    pub(super) fn create(
+        &self,
+        target: &Target,
+        mut object: Value,
+        manager: &str,
+        is_dry_run: bool,
+    ) -> Outcome {
         let mut inner = self.inner();
         let metadata = &mut object["metadata"];
         let prefix = metadata["generateName"].as_str();
@@ -147,6 +155,16 @@ impl Store {
             return Err(Refusal::already_exists(&target));
         }
         let state = edited(&target, None, object, manager)?;
+        if is_dry_run {
+            // The answer shows an identity of an object that does not exist.
+            let mut body = state.object;
+            body["metadata"]["uid"] = json!(format!("dry-run-{}", inner.created));
+            return Ok(Written {
+                status: StatusCode::CREATED,
+                body,
+                changed: false,
+            });
+        }
         Ok(self.put_state(&mut inner, &target, Arc::new(state), None))
     }
 
@@ -270,4 +288,18 @@ fn no_manager() -> Refusal {
         text.to_owned(),
     );
     Refusal::new(422, "Invalid", message).because(&[complaint])
+}
+
+/// The operations without a test that a member is null which the object does not have: to an API server that is the same.
+fn without_absent(mut patch: json_patch::Patch, object: &Value) -> json_patch::Patch {
+    patch.0.retain(|operation| {
+        let json_patch::PatchOperation::Test(test) = operation else {
+            return true;
+        };
+        let pointer = test.path.as_str();
+        let parent = pointer.rsplit_once('/').map(|(parent, _)| parent);
+        let has_parent = parent.is_some_and(|it| object.pointer(it).is_some_and(Value::is_object));
+        !(test.value.is_null() && has_parent && object.pointer(pointer).is_none())
+    });
+    patch
 }

@@ -18,6 +18,7 @@ use component_base::lease::Identity;
 use component_base::telemetry::{Filter, Format};
 use kube::core::Selector;
 use policy::sync::rollout::{MaxFailures, Step};
+use watcher::delivery::{KcpAddress, KcpAddressError};
 
 pub(crate) use self::parts::{Part, Parts};
 use super::selector::selector;
@@ -51,6 +52,8 @@ pub(crate) struct ControllerArgs {
     pub(crate) signal: SignalArgs,
     #[command(flatten)]
     pub(crate) direct: DirectArgs,
+    #[command(flatten)]
+    pub(crate) watchers: WatcherArgs,
     /// Path of a kubeconfig of KCP. If unset, the service account of the Pod is used
     #[arg(long, env = "KUBECONFIG")]
     pub(crate) kubeconfig: Option<PathBuf>,
@@ -147,8 +150,8 @@ pub(crate) struct DirectArgs {
     /// Interval in which every runtime is reconciled completely, as in `10m` or `90s`
     #[arg(long, default_value = "10m", value_parser = period)]
     pub(crate) sync_period: Duration,
-    /// Maximum number of concurrent reconciles
-    #[arg(long, default_value = "512")]
+    /// Maximum number of concurrent reconciles; it doubles while some are slow
+    #[arg(long, default_value = "256")]
     pub(crate) max_concurrent_reconciles: NonZeroUsize,
     /// Steps of a rollout of the webhook: numbers or percentages of runtimes, the last one `100%`
     #[arg(long, default_value = "1,1%,10%,100%", value_delimiter = ',', value_parser = step)]
@@ -166,6 +169,53 @@ pub(crate) struct DirectArgs {
     /// Accept loopback addresses and the API server of KCP in kubeconfigs; for tests and local clusters only
     #[arg(long)]
     pub(crate) allow_loopback_runtimes: bool,
+}
+
+/// Flags of the controller `watchers`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct WatcherArgs {
+    /// Namespace of the Istio Gateways that Watchers select
+    #[arg(long, default_value = KCP_NAMESPACE, value_parser = namespace)]
+    pub(crate) istio_gateway_namespace: String,
+    /// Namespace of the Secret of the gateway and of all Certificates
+    #[arg(long, default_value = "istio-system", value_parser = namespace)]
+    pub(crate) istio_namespace: String,
+    /// Algorithm of the private keys of Certificates
+    #[arg(long, value_enum, default_value = "ecdsa-p256")]
+    pub(crate) certificate_key_algorithm: CertificateKey,
+    /// Validity of Certificates, as in `1440h`
+    #[arg(long = "self-signed-cert-duration", default_value = "1440h", value_parser = period)]
+    pub(crate) certificate_duration: Duration,
+    /// Time before the end of the validity at which Certificates are renewed, as in `720h`
+    #[arg(long = "self-signed-cert-renew-before", default_value = "720h", value_parser = period)]
+    pub(crate) certificate_renew_before: Duration,
+    /// Time after which all runtimes count as trusting a new CA, so that the gateway uses it, as in `96h`
+    #[arg(long = "istio-gateway-server-cert-switch-grace-period", default_value = "96h", value_parser = duration)]
+    pub(crate) gateway_certificate_grace_period: Duration,
+    /// Image of the watcher on runtimes. Must have a tag or digest
+    #[arg(long, default_value = crate::manifests::WATCHER_IMAGE, value_parser = pinned_image)]
+    pub(crate) watcher_image: String,
+    /// Name of the Secret on runtimes with which the image of the watcher is pulled
+    #[arg(long, value_name = "NAME", value_parser = object_name)]
+    pub(crate) watcher_image_pull_secret: Option<String>,
+    /// Address at which watchers reach the gateway of KCP. If unset, the first host of an Istio Gateway that uses the Secret of the gateway
+    #[arg(long, value_name = "HOST[:PORT]", value_parser = kcp_addr)]
+    pub(crate) watcher_kcp_addr: Option<String>,
+    /// Interval of the heartbeats of the watcher on runtimes, as in `1m`. After three without any, a runtime is unresponsive
+    #[arg(long, default_value = "1m", value_parser = period)]
+    pub(crate) watcher_heartbeat_interval: Duration,
+    /// Address of the listener for heartbeats, which runs on the leader; `:PORT` binds all addresses
+    #[arg(long, default_value = ":8082", value_parser = bind_address)]
+    pub(crate) heartbeat_bind_address: SocketAddr,
+}
+
+/// Algorithm of private keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CertificateKey {
+    /// ECDSA over P-256
+    EcdsaP256,
+    /// RSA with 4096 bits, as in lifecycle-manager
+    Rsa4096,
 }
 
 /// Settings of the webhook on runtimes; `spec.webhook` of a RuntimeBootstrapper overrides them.
@@ -192,6 +242,10 @@ pub(crate) struct WebhookDefaults {
     /// Filter of the log of the webhook, as in `info,kube=warn`
     #[arg(id = "webhook_log_filter", long = "webhook-log-filter", value_name = "FILTER", value_parser = log_filter)]
     pub(crate) log_filter: Option<String>,
+}
+
+fn kcp_addr(text: &str) -> Result<String, KcpAddressError> {
+    KcpAddress::parse(text).map(|_| text.to_owned())
 }
 
 fn max_failures(text: &str) -> Result<MaxFailures, String> {

@@ -75,6 +75,9 @@ pub(crate) struct KcpArgs {
     /// Names of the managers to which events and heartbeats are sent, in addition to those of `--watchers-file`. Reviews for other managers are answered with 404. If empty, every manager that a review names, at most 32
     #[arg(long, env = "WATCHER_MANAGERS", value_delimiter = ',')]
     pub(crate) managers: Vec<String>,
+    /// Names of further managers to which heartbeats are sent, without a limit to the managers of reviews
+    #[arg(long, env = "WATCHER_HEARTBEAT_RECEIVERS", value_delimiter = ',')]
+    pub(crate) heartbeat_receivers: Vec<String>,
     /// Interval of heartbeats, as in `1m`
     #[arg(long, default_value = "1m", value_parser = period)]
     pub(crate) heartbeat_interval: Duration,

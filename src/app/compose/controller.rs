@@ -15,12 +15,17 @@ use component_base::lease::{Identity, LeaseOptions, LeaseTiming, run_while_leadi
 use component_base::readiness::Readiness;
 use component_base::shutdown::Shutdown;
 use component_base::telemetry::{self, TelemetryOptions};
+use controller::certificates::{self, CertificateOptions};
 use controller::clients::RuntimeClients;
 use controller::direct::{self, DirectOptions, Installations};
 use controller::inventory::{self, RuntimeChanges};
+use controller::runtime_watchers::{self, RuntimeWatcherOptions, RuntimeWatcherSettings};
 use controller::signal::{self, SignalOptions};
-use controller::sources::{self, SourceOptions};
+use controller::sources::{self, Published, SourceOptions};
+use controller::watchers::{self, WatcherOptions};
 use kube::runtime::events::Reporter;
+use policy::sync::Salt;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use self::meters::Meters;
@@ -47,6 +52,12 @@ pub(crate) fn run(arguments: &ControllerArgs) -> anyhow::Result<ExitCode> {
 async fn compose(arguments: &ControllerArgs) -> anyhow::Result<()> {
     // What cannot be installed is found before anything is said to a cluster.
     let installations = settings::installations(&arguments.sources, &arguments.direct.webhook)?;
+    let runtime_watchers = settings::runtime_watchers(arguments)?;
+    let certificates = &arguments.watchers;
+    anyhow::ensure!(
+        certificates.certificate_renew_before < certificates.certificate_duration,
+        "--self-signed-cert-renew-before: less than --self-signed-cert-duration expected"
+    );
     let shutdown = Shutdown::on_signals()?;
     let (meters, metrics) = Meters::new();
     let readiness = Readiness::new(meters.watches.clone());
@@ -65,6 +76,7 @@ async fn compose(arguments: &ControllerArgs) -> anyhow::Result<()> {
     let process = Process {
         arguments,
         installations,
+        runtime_watchers,
         identity: arguments
             .leader_elect_identity
             .clone()
@@ -84,6 +96,7 @@ async fn compose(arguments: &ControllerArgs) -> anyhow::Result<()> {
 struct Process<'a> {
     arguments: &'a ControllerArgs,
     installations: Installations,
+    runtime_watchers: RuntimeWatcherSettings,
     identity: Identity,
     readiness: Readiness,
     meters: Meters,
@@ -96,12 +109,11 @@ async fn work(
 ) -> anyhow::Result<()> {
     let Process {
         arguments,
-        installations,
         identity,
         readiness,
         meters,
+        ..
     } = process;
-    let parts = &arguments.controllers;
     let salt = tokio::select! {
         salt = sources::salt(&client, readiness) => salt,
         () = shutdown.cancelled() => return Ok(()),
@@ -113,31 +125,13 @@ async fn work(
         readiness: readiness.clone(),
         metrics: meters.sources.clone(),
     });
-    let signal = parts.contains(Part::Signal).then_some(SignalOptions {
-        client: client.clone(),
-        settings: settings::signal(arguments),
-        sources: published.clone(),
-        readiness: readiness.clone(),
-        reporter: reporter(identity),
-        metrics: meters.signal.clone(),
-        source_metrics: meters.sources.clone(),
-    });
-    let direct = parts.contains(Part::Direct).then_some(DirectOptions {
-        client: client.clone(),
-        settings: settings::direct(arguments),
-        sources: published,
-        salt,
-        fleet: RuntimeClients::new(settings::clients(&arguments.direct), meters.fleet.clone()),
-        installations: installations.clone(),
-        readiness: readiness.clone(),
-        reporter: reporter(identity),
-        metrics: meters.direct.clone(),
-        source_metrics: meters.sources.clone(),
-    });
+    let enabled = enabled(process, &client, &published, &salt);
     let on_kcp = client.clone();
     let lead = |term: CancellationToken| {
-        let runtimes = inventory::runtimes(&on_kcp, &arguments.namespace, readiness);
-        run_controllers(runtimes, signal.clone(), direct.clone(), term)
+        let is_needed = enabled.signal.is_some() || enabled.direct.is_some();
+        let runtimes =
+            is_needed.then(|| inventory::runtimes(&on_kcp, &arguments.namespace, readiness));
+        run_controllers(runtimes, enabled.clone(), term)
     };
     let leading = run_while_leading(
         client,
@@ -152,11 +146,144 @@ async fn work(
     }
 }
 
-/// Runs the controllers that are on until the token is canceled. Both get the changes of one watch.
-async fn run_controllers(
-    runtimes: RuntimeChanges,
+/// The controllers that are on.
+#[derive(Clone)]
+struct Enabled {
     signal: Option<SignalOptions>,
     direct: Option<DirectOptions>,
+    watchers: Option<Watching>,
+}
+
+/// The parts of the controller `watchers`.
+#[derive(Clone)]
+struct Watching {
+    routes: WatcherOptions,
+    certificates: CertificateOptions,
+    runtimes: RuntimeWatcherOptions,
+}
+
+fn enabled(
+    process: &Process<'_>,
+    client: &kube::Client,
+    sources: &Published,
+    salt: &Salt,
+) -> Enabled {
+    let Process {
+        arguments,
+        installations,
+        identity,
+        readiness,
+        meters,
+        ..
+    } = process;
+    let is_on = |part| arguments.controllers.contains(part);
+    let fleet = RuntimeClients::new(settings::clients(&arguments.direct), meters.fleet.clone());
+    Enabled {
+        signal: is_on(Part::Signal).then(|| SignalOptions {
+            client: client.clone(),
+            settings: settings::signal(arguments),
+            sources: sources.clone(),
+            readiness: readiness.clone(),
+            reporter: reporter(identity),
+            metrics: meters.signal.clone(),
+            source_metrics: meters.sources.clone(),
+        }),
+        direct: is_on(Part::Direct).then(|| DirectOptions {
+            client: client.clone(),
+            settings: settings::direct(arguments),
+            sources: sources.clone(),
+            salt: salt.clone(),
+            fleet: fleet.clone(),
+            installations: installations.clone(),
+            readiness: readiness.clone(),
+            reporter: reporter(identity),
+            metrics: meters.direct.clone(),
+            source_metrics: meters.sources.clone(),
+        }),
+        watchers: is_on(Part::Watchers).then(|| watchers(process, (client, &fleet, salt))),
+    }
+}
+
+fn watchers(
+    process: &Process<'_>,
+    (client, fleet, salt): (&kube::Client, &RuntimeClients, &Salt),
+) -> Watching {
+    let Process {
+        arguments,
+        runtime_watchers,
+        identity,
+        readiness,
+        meters,
+        ..
+    } = process;
+    let routes = WatcherOptions {
+        client: client.clone(),
+        settings: settings::watchers(arguments),
+        readiness: readiness.clone(),
+        reporter: reporter(identity),
+        metrics: meters.watchers.clone(),
+    };
+    let certificates = CertificateOptions {
+        client: client.clone(),
+        settings: settings::certificates(arguments),
+        readiness: readiness.clone(),
+        reporter: reporter(identity),
+        metrics: meters.certificates.clone(),
+    };
+    let runtimes = RuntimeWatcherOptions {
+        client: client.clone(),
+        settings: runtime_watchers.clone(),
+        salt: salt.clone(),
+        fleet: fleet.clone(),
+        readiness: readiness.clone(),
+        reporter: reporter(identity),
+        metrics: meters.runtime_watchers.clone(),
+    };
+    Watching {
+        routes,
+        certificates,
+        runtimes,
+    }
+}
+
+/// Runs the controllers that are on until the token is canceled. `signal` and `direct` get the changes of one watch, which the
+/// others do not need.
+async fn run_controllers(
+    runtimes: Option<RuntimeChanges>,
+    enabled: Enabled,
+    term: CancellationToken,
+) {
+    let Enabled {
+        signal,
+        direct,
+        watchers,
+    } = enabled;
+    let synchronize = async {
+        if let Some(runtimes) = runtimes {
+            Box::pin(synchronize(runtimes, (signal, direct), term.clone())).await;
+        }
+    };
+    let watch = async {
+        if let Some(parts) = watchers {
+            let (issued, gateway) = certificates::gateway_channel();
+            let (acknowledged, acknowledgements) = watch::channel(None);
+            let certificates =
+                certificates::run(parts.certificates, issued, acknowledgements, term.clone());
+            let runtimes =
+                runtime_watchers::run(parts.runtimes, gateway, acknowledged, term.clone());
+            tokio::join!(
+                Box::pin(watchers::run(parts.routes, term.clone())),
+                Box::pin(certificates),
+                Box::pin(runtimes),
+            );
+        }
+    };
+    tokio::join!(synchronize, watch);
+}
+
+async fn synchronize(
+    runtimes: RuntimeChanges,
+    (signal, direct): (Option<SignalOptions>, Option<DirectOptions>),
     term: CancellationToken,
 ) {
     let (for_signal, for_direct, forwarding) = inventory::share(runtimes);

@@ -162,6 +162,7 @@ impl Parts<'_> {
     fn heartbeats(&self, boot_id: BootId, channel: &Arc<Channel>) -> Heartbeats {
         let options = HeartbeatOptions {
             interval: self.arguments.kcp.heartbeat_interval,
+            receivers: self.settings.heartbeat_receivers.clone(),
             ..HeartbeatOptions::new(boot_id, env!("CARGO_PKG_VERSION").to_owned())
         };
         Heartbeats::new(

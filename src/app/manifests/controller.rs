@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::flags::{Flags, flag};
 use super::template::{Settings, filled};
-use super::{image, image_pull_secrets, namespace, secret_name};
+use super::{host, image, image_pull_secrets, namespace, secret_name};
 use crate::cli::controller as role;
 use crate::cli::controller::Part;
 
@@ -29,6 +29,18 @@ const COMMON: [&str; 6] = [
 /// The additional permissions of the controller `direct`.
 const DIRECT: &str = include_str!("../../../deploy/controller/rbac-direct.yaml");
 
+/// The additional permissions of the controller `watchers`.
+const WATCHERS: &str = include_str!("../../../deploy/controller/rbac-watchers.yaml");
+
+/// The CA of the watchers.
+const PKI: &str = include_str!("../../../deploy/controller/watcher-pki.yaml");
+
+/// The Watcher for heartbeats, and what leads them to the leader.
+const HEARTBEATS: &str = include_str!("../../../deploy/controller/heartbeats.yaml");
+
+/// The gateway of KCP for watchers.
+const GATEWAY: &str = include_str!("../../../deploy/controller/gateway.yaml");
+
 /// Arguments of `manifests controller`.
 #[derive(Args, Debug)]
 pub(crate) struct ControllerArgs {
@@ -47,14 +59,21 @@ pub(crate) struct ControllerArgs {
     /// Run the controller `direct` too, with permissions to read kubeconfigs
     #[arg(long)]
     direct: bool,
+    /// Run the controller `watchers` too, with permissions for VirtualServices and Certificates, and their CA
+    #[arg(long)]
+    watchers: bool,
+    /// Also print samples of an Istio Gateway with this host, and of an AuthorizationPolicy
+    #[arg(long, value_name = "HOST", value_parser = host, requires = "watchers")]
+    watcher_gateway_host: Option<String>,
     /// Further flags of the controller, as in `-- --kcp-cluster-trust-bundle=NAME`
     #[arg(last = true, value_parser = flag)]
     flags: Vec<String>,
 }
 
 /// Flags that other parts of the manifests depend on: ports, the Lease's namespace, the replicas' own names.
-const RESERVED: [&str; 5] = [
+const RESERVED: [&str; 6] = [
     "health_probe_bind_address",
+    "heartbeat_bind_address",
     "kubeconfig",
     "leader_elect_identity",
     "metrics_bind_address",
@@ -71,28 +90,40 @@ pub(super) fn text(arguments: &ControllerArgs) -> Result<String, clap::Error> {
         given.push(format!("--kcp-pull-secret-name={name}"));
     }
     let flags = Flags::<role::ControllerArgs>::read("controller", &given, &RESERVED)?;
-    let chosen = flags.gives("controllers");
-    let is_direct = if chosen {
-        flags.arguments.controllers.contains(Part::Direct)
-    } else {
-        arguments.direct
-    };
-    if arguments.direct && !is_direct {
-        return Err(flags.conflict("--direct needs the part direct among --controllers"));
-    }
-    let controllers = match (chosen, is_direct) {
-        (false, true) => Some(json!("--controllers=signal,direct")),
-        (false, false) => None,
-        (true, _) => {
-            // A flag is one word, so it is the only one that begins so.
-            let at = given.iter().position(|it| it.starts_with("--controllers"));
-            at.map(|at| json!(given.remove(at)))
+    let is_chosen = flags.gives("controllers");
+    let optional = [
+        (Part::Watchers, arguments.watchers, "watchers", WATCHERS),
+        (Part::Direct, arguments.direct, "direct", DIRECT),
+    ];
+    let runs = |part, is_wanted| {
+        if is_chosen {
+            flags.arguments.controllers.contains(part)
+        } else {
+            is_wanted
         }
+    };
+    let mut files: Vec<&str> = COMMON.to_vec();
+    let mut controllers = vec!["signal"];
+    for (part, is_wanted, name, permissions) in optional {
+        if runs(part, is_wanted) {
+            files.insert(2, permissions);
+            controllers.insert(1, name);
+        } else if is_wanted {
+            let message = format!("--{name} needs the controller {name} among --controllers");
+            return Err(flags.conflict(&message));
+        }
+    }
+    let controllers = if is_chosen {
+        // A flag is one word, so it is the only one that begins so.
+        let at = given.iter().position(|it| it.starts_with("--controllers"));
+        at.map(|at| json!(given.remove(at)))
+    } else {
+        (controllers.len() > 1).then(|| json!(format!("--controllers={}", controllers.join(","))))
     };
     let sources = &flags.arguments.sources;
     // Without a pull Secret to watch its right stays the default's: a rule without names would be a right to all Secrets.
     let secret = Some(sources.kcp_pull_secret_name.as_str()).filter(|it| !it.is_empty());
-    let settings = Settings::from([
+    let mut settings = Settings::from([
         ("controllers", controllers),
         ("flags", Some(json!(given))),
         ("image", Some(json!(arguments.image))),
@@ -106,13 +137,38 @@ pub(super) fn text(arguments: &ControllerArgs) -> Result<String, clap::Error> {
             Some(json!([secret.unwrap_or(PULL_SECRET)])),
         ),
     ]);
-    let mut files: Vec<&str> = COMMON.to_vec();
-    if is_direct {
-        files.insert(2, DIRECT);
+    if files.contains(&WATCHERS) {
+        files.extend(on_kcp(arguments));
+        settings.extend(watcher_settings(arguments, &flags.arguments.watchers));
     }
     Ok(filled(
         &files,
         (KCP_NAMESPACE, &arguments.namespace),
         &settings,
     ))
+}
+
+/// What KCP needs for the controller `watchers`.
+fn on_kcp(arguments: &ControllerArgs) -> Vec<&'static str> {
+    let sample = arguments.watcher_gateway_host.as_ref().map(|_| GATEWAY);
+    [PKI, HEARTBEATS].into_iter().chain(sample).collect()
+}
+
+/// Names of Istio. By default the Gateways are in the controller's own namespace.
+fn watcher_settings(arguments: &ControllerArgs, watchers: &role::WatcherArgs) -> Settings {
+    let (gateways, istio) = (&watchers.istio_gateway_namespace, &watchers.istio_namespace);
+    let differs = *gateways != arguments.namespace;
+    let mut settings = Settings::from([
+        ("gateway-namespace", differs.then(|| json!(gateways))),
+        ("istio-namespace", Some(json!(istio))),
+    ]);
+    if let Some(host) = &arguments.watcher_gateway_host {
+        let account = "istio-ingressgateway-service-account";
+        let principal = format!("cluster.local/ns/{istio}/sa/{account}");
+        settings.extend([
+            ("gateway-hosts", Some(json!([host]))),
+            ("gateway-principals", Some(json!([principal]))),
+        ]);
+    }
+    settings
 }

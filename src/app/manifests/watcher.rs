@@ -2,6 +2,7 @@
 //! certificates, and the webhook configuration of the Watchers.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use api::names::SKR_NAMESPACE;
@@ -19,7 +20,7 @@ use crate::cli::watcher::{self as role, DeliveryMode};
 use crate::watchers;
 
 /// The image that the files name.
-const IMAGE: &str = concat!(
+pub(crate) const IMAGE: &str = concat!(
     "ghcr.io/kyma-project/runtime-bootstrapper-watcher:",
     env!("CARGO_PKG_VERSION")
 );
@@ -29,7 +30,7 @@ const DEFAULT_PORT: u16 = 443;
 
 /// An answer takes a millisecond and never waits for KCP, so what this bounds is how long writes wait while a node with a
 /// watcher on it dies. The public 15 s would stall each of them that long.
-const TIMEOUT: u8 = 3;
+pub(crate) const TIMEOUT: u8 = 3;
 
 /// With `--delivery-mode=sync` the answer does wait for KCP: the public value.
 const SYNC_TIMEOUT: u8 = 15;
@@ -87,7 +88,9 @@ pub(super) fn text(arguments: &WatcherArgs) -> anyhow::Result<String> {
     };
     let certificates = arguments.cert_dir.as_deref();
     let certificates = certificates.map(Certificates::read).transpose()?;
-    let mut documents = vec![deployed(arguments, &registrations)?];
+    let managers = managers(&registrations);
+    let variables = managers.map(|it| json!([{ "name": "WATCHER_MANAGERS", "value": it }]));
+    let mut documents = vec![deployed(arguments, variables)?];
     if let Some(certificates) = &certificates {
         documents.insert(0, certificates.secret(&arguments.namespace));
     }
@@ -101,6 +104,32 @@ pub(super) fn text(arguments: &WatcherArgs) -> anyhow::Result<String> {
         )?);
     }
     Ok(documents.join("---\n"))
+}
+
+/// The objects that the controller installs on a runtime, for this address of the gateway; without Secret and webhook
+/// configuration. `heartbeats` are the name of a further receiver of heartbeats, and their interval.
+///
+/// # Errors
+/// The address cannot be part of the manifests.
+pub(crate) fn objects(
+    kcp_addr: &str,
+    (image, image_pull_secret): (&str, Option<&str>),
+    namespace: &str,
+    (receiver, interval): (&str, Duration),
+) -> anyhow::Result<Vec<Value>> {
+    let arguments = WatcherArgs {
+        kcp_addr: address(kcp_addr)?,
+        watchers_file: None,
+        cert_dir: None,
+        image: image.to_owned(),
+        watcher_image_pull_secret: image_pull_secret.map(str::to_owned),
+        namespace: namespace.to_owned(),
+        delivery_mode: DeliveryMode::Async,
+        gardener: false,
+        flags: vec![format!("--heartbeat-interval={}ms", interval.as_millis())],
+    };
+    let variables = json!([{ "name": "WATCHER_HEARTBEAT_RECEIVERS", "value": receiver }]);
+    super::parsed(&deployed(&arguments, Some(variables))?)
 }
 
 /// Flags that other parts of the manifests depend on: ports, mounts, variables, the webhook configuration's timeout.
@@ -118,10 +147,7 @@ const RESERVED: [&str; 11] = [
     "webhook_port",
 ];
 
-fn deployed(
-    arguments: &WatcherArgs,
-    registrations: &[Registration],
-) -> Result<String, clap::Error> {
+fn deployed(arguments: &WatcherArgs, variables: Option<Value>) -> Result<String, clap::Error> {
     Flags::<role::WatcherArgs>::read("watcher", &arguments.flags, &RESERVED)?;
     let address = &arguments.kcp_addr;
     let port = address
@@ -131,7 +157,6 @@ fn deployed(
     let notify =
         (arguments.delivery_mode == DeliveryMode::Sync).then(|| "--delivery-mode=sync".to_owned());
     let flags: Vec<&String> = notify.iter().chain(&arguments.flags).collect();
-    let managers = managers(registrations);
     let settings = Settings::from([
         ("address", Some(json!(address))),
         ("flags", Some(json!(flags))),
@@ -142,10 +167,7 @@ fn deployed(
             image_pull_secrets(arguments.watcher_image_pull_secret.as_deref()),
         ),
         ("port", Some(json!(port))),
-        (
-            "variables",
-            managers.map(|it| json!([{ "name": "WATCHER_MANAGERS", "value": it }])),
-        ),
+        ("variables", variables),
     ]);
     Ok(filled(
         &FILES,

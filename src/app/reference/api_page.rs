@@ -9,23 +9,25 @@ use serde_json::Value;
 use super::{code, heading, table};
 
 /// Sources in which constants name keys.
-const SOURCES: [&str; 4] = [
+const SOURCES: [&str; 5] = [
     include_str!("../../api/names.rs"),
     include_str!("../../api/kcp.rs"),
     include_str!("../../api/bootstrapper.rs"),
     include_str!("../../api/rollout.rs"),
+    include_str!("../../api/watcher.rs"),
 ];
 
 /// The page.
 pub(super) fn page() -> String {
-    let about = "The custom resources `RuntimeBootstrapper` and `RuntimeBootstrapperRollout` on KCP, the configuration document of the webhook, and the labels and \
-                 annotations of both. The definition is printed by `runtime-bootstrapper crds`, the JSON Schema of the document by \
+    let about = "The custom resources `RuntimeBootstrapper`, `RuntimeBootstrapperRollout` and `Watcher` on KCP, the configuration document of the webhook, \
+                 and the labels and annotations of all. The definitions are printed by `runtime-bootstrapper crds --watchers`, the JSON Schema of the document by \
                  `runtime-bootstrapper schema`.";
     [
         heading("API", about),
         custom_resource(&api::bootstrapper::crd()),
         conditions(),
         custom_resource(&api::rollout::crd()),
+        custom_resource(&api::watcher::crd()),
         configuration(),
         features(),
         keys(),
@@ -47,12 +49,15 @@ fn custom_resource(definition: &CustomResourceDefinition) -> String {
     let schema = &version["schema"]["openAPIV3Schema"];
     let mut rows = Vec::new();
     fields(schema, "", &mut rows);
+    let short_name = definition.pointer("/spec/names/shortNames/0");
+    let short_name = short_name.and_then(Value::as_str);
+    let short_name = short_name.map(|it| format!(", short name `{it}`"));
     format!(
-        "\n## {}\n\n`{}/{}`, short name `{}`. {}\n{}",
+        "\n## {}\n\n`{}/{}`{}. {}\n{}",
         text("/spec/names/kind"),
         text("/spec/group"),
         version["name"].as_str().unwrap(),
-        text("/spec/names/shortNames/0"),
+        short_name.unwrap_or_default(),
         described(schema),
         table(&["field", "type", "default", "description"], &rows),
     )
@@ -155,15 +160,20 @@ fn conditions() -> String {
     let rows: Vec<Vec<String>> = found
         .iter()
         .filter_map(|it| {
-            let of_rollouts = [api::rollout::COMPLETED, api::rollout::STOPPED];
+            let of_others = [
+                api::rollout::COMPLETED,
+                api::rollout::STOPPED,
+                api::watcher::VIRTUAL_SERVICE,
+                api::watcher::RUNTIMES_CONFIGURED,
+            ];
             let about = it.about.strip_prefix("Condition: ")?;
-            let is_other = of_rollouts.contains(&&*it.value);
+            let is_other = of_others.contains(&&*it.value);
             (!is_other).then(|| vec![code(&it.value), sentence(about)])
         })
         .collect();
     assert_eq!(
         rows.len(),
-        5,
+        6,
         "the constants of conditions begin with `Condition: `"
     );
     let reasons: Vec<String> = Reason::VARIANTS.iter().map(|it| code(it.name())).collect();

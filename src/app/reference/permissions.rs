@@ -48,11 +48,9 @@ fn rules(objects: &[(String, Value)]) -> BTreeSet<String> {
             Some("Role") => "namespace",
             _ => continue,
         };
-        let mode = if file.contains("direct") {
-            "direct"
-        } else {
-            "both"
-        };
+        let modes = ["direct", "watchers"];
+        let mode = modes.into_iter().find(|mode| file.contains(mode));
+        let mode = mode.unwrap_or("all");
         for rule in object["rules"].as_array().unwrap() {
             let names = match &list(&rule["resourceNames"])[..] {
                 [] => "any".to_owned(),

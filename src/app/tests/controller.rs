@@ -9,7 +9,9 @@ use base64::engine::general_purpose::STANDARD;
 use rstest::rstest;
 use serde_json::json;
 use tempfile::TempDir;
-use testkit::apiserver::kinds::{BOOTSTRAPPERS, ROLLOUTS, RUNTIMES};
+use testkit::apiserver::kinds::{
+    BOOTSTRAPPERS, GATEWAYS, ROLLOUTS, RUNTIMES, VIRTUAL_SERVICES, WATCHERS,
+};
 use testkit::apiserver::{ApiServer, Recorded};
 use testkit::pki::Authority;
 use testkit::tls::TlsServer;
@@ -39,7 +41,14 @@ impl Drop for Env {
 impl Env {
     /// Another replica holds the lease for an hour.
     async fn start(controllers: &str) -> Self {
-        let kcp = ApiServer::with_kinds([&RUNTIMES, &BOOTSTRAPPERS, &ROLLOUTS]);
+        let kcp = ApiServer::with_kinds([
+            &RUNTIMES,
+            &BOOTSTRAPPERS,
+            &ROLLOUTS,
+            &WATCHERS,
+            &VIRTUAL_SERVICES,
+            &GATEWAYS,
+        ]);
         kcp.namespace("kcp-system");
         kcp.put(&json!({
             "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
@@ -128,4 +137,31 @@ async fn a_replica_without_the_lease_reads_the_sources_and_writes_nothing(
     });
     let write = format!("create configmaps kcp-system/{state}");
     env.until("it leads", |it| it.count(&write) > 0).await;
+}
+
+#[tokio::test]
+async fn watchers_alone_need_no_runtimes() {
+    let env = Env::start("watchers").await;
+    env.kcp.put(&json!({
+        "apiVersion": "networking.istio.io/v1beta1", "kind": "Gateway",
+        "metadata": {"name": "gateway", "namespace": "kcp-system"},
+        "spec": {"servers": [{"hosts": ["kcp.example"]}]},
+    }));
+    env.kcp.put(&json!({
+        "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Watcher",
+        "metadata": {"name": "one", "namespace": "kcp-system"},
+        "spec": {
+            "manager": "one", "field": "spec", "gateway": {"selector": {}},
+            "resourceToWatch": {"group": "", "version": "v1", "resource": "configmaps"},
+            "serviceInfo": {"name": "events", "port": 8082, "namespace": "kcp-system"},
+        },
+    }));
+    env.kcp.edit("leases", ("kcp-system", LEASE), |it| {
+        it["spec"]["holderIdentity"] = json!("");
+    });
+    env.until("the route is created", |it| {
+        it.get("virtualservices", "kcp-system", "one").is_some()
+    })
+    .await;
+    assert_eq!(env.kcp.count("* runtimes"), 0);
 }

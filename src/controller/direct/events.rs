@@ -19,8 +19,6 @@ use policy::sync::history::Grace;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::access::ClientFactory;
-use super::claims::Claims;
 use super::dispatch::Dispatcher;
 use super::lifecycle::Lifecycle;
 use super::reconcile::Common;
@@ -29,6 +27,8 @@ use super::state_update::{StateUpdate, StateUpdater};
 use super::store::{Change, RuntimeInfo};
 use super::{DirectOptions, SLOW, rollout_status, watches, writer};
 use crate::absent::{AbsentSources, EventSettings, PendingEvent};
+use crate::access::ClientFactory;
+use crate::claims::Claims;
 use crate::clients::RequestLimiter;
 use crate::clock::Clock;
 use crate::inventory::{RuntimeChanges, RuntimeView};

@@ -10,22 +10,20 @@ use api::names::{DOCKER_CONFIG_TYPE, PULL_SECRET_COPY_LABEL, WEBHOOK_CERTIFICATE
 use futures::future::{join_all, try_join_all};
 use policy::sync::inventory::candidates;
 use policy::sync::manifests::{Installation, Phase};
-use policy::sync::observed::{Names, NamespaceState, ObjectIdentity, Observed, WebhookObjects};
+use policy::sync::observed::{Names, ObjectIdentity, Observed, WebhookObjects};
 use policy::sync::target::Target;
 use policy::sync::{Lane, Lanes};
 use serde_json::Value;
 
 use super::rights;
 use crate::clients::{CallError, Remote};
+use crate::runtime_objects::{Read, cluster_uid, namespace_state, permission, read};
 
 /// Versions in which ClusterTrustBundles may be served. The first one is the most likely, and is requested alone.
 const TRUST_BUNDLE_VERSIONS: [&str; 3] = ["v1beta1", "v1", "v1alpha1"];
 
 /// Secrets in one page of a list; it bounds the memory.
 const PAGE: u32 = 100;
-
-/// Maximum length of the UID of a cluster: the API server would reject a status with a longer one.
-const MAX_UID: usize = 64;
 
 const FORBIDDEN: u16 = 403;
 const NOT_FOUND: u16 = 404;
@@ -46,18 +44,12 @@ enum Listed {
     Forbidden(String),
 }
 
-/// The result of a read; `Forbidden` has the missing permission.
-enum Read {
-    Found(Option<Value>),
-    Forbidden(String),
-}
-
 impl RuntimeReader<'_> {
     /// Reads everything except the installed objects; of those only the Deployment.
     pub(super) async fn essentials(&self) -> Result<Observed, CallError> {
         let (cluster, state, (objects, mut unread), (bundle, unlisted), missing_permissions) = futures::try_join!(
-            self.kube_system(),
-            self.namespace(&self.names.namespace),
+            cluster_uid(self.remote),
+            namespace_state(self.remote, &self.names.namespace),
             self.objects(),
             self.trust_bundle(),
             self.missing(),
@@ -66,9 +58,7 @@ impl RuntimeReader<'_> {
         let [marker, pull_secret, configuration, deployment] = objects;
         let (trust_bundles, trust_bundle) = bundle.unzip();
         Ok(Observed {
-            cluster: cluster
-                .and_then(|it| text(&it, "/metadata/uid"))
-                .filter(|uid| uid.len() <= MAX_UID),
+            cluster,
             marker,
             namespace: state,
             trust_bundles,
@@ -110,7 +100,7 @@ impl RuntimeReader<'_> {
         ];
         let reads = targets.iter().map(|(_, target)| async move {
             match target {
-                Some(target) => self.read(target).await,
+                Some(target) => read(self.remote, target).await,
                 None => Ok(Read::Found(None)),
             }
         });
@@ -141,7 +131,7 @@ impl RuntimeReader<'_> {
             .map(|it| &it.target);
         let reads = targets
             .chain(&others)
-            .map(|target| async move { Ok((target, self.read(target).await?)) });
+            .map(|target| async move { Ok((target, read(self.remote, target).await?)) });
         let mut installed = BTreeMap::new();
         for (target, read) in try_join_all(reads).await? {
             match read {
@@ -168,7 +158,7 @@ impl RuntimeReader<'_> {
             Target::secret(namespace, WEBHOOK_CERTIFICATE),
             Target::lease(namespace, WEBHOOK_LEASE),
         ] {
-            match self.read(&target).await? {
+            match read(self.remote, &target).await? {
                 Read::Found(found) => {
                     let found = found.map(|it| ObjectIdentity::of(target, &it));
                     made.others.extend(found);
@@ -230,40 +220,6 @@ impl RuntimeReader<'_> {
         }
     }
 
-    async fn read(&self, target: &Target) -> Result<Read, CallError> {
-        match self.remote.get(&target.path()).await {
-            Ok(found) => Ok(Read::Found(found)),
-            Err(CallError::Refused {
-                status: FORBIDDEN, ..
-            }) => Ok(Read::Forbidden(rights::permission("get", target))),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Reads the Namespace `kube-system`; `None` also if that is forbidden, because the cluster is unidentified then.
-    async fn kube_system(&self) -> Result<Option<Value>, CallError> {
-        match self.remote.get("/api/v1/namespaces/kube-system").await {
-            Err(CallError::Refused {
-                status: FORBIDDEN, ..
-            }) => Ok(None),
-            response => response,
-        }
-    }
-
-    async fn namespace(&self, name: &str) -> Result<NamespaceState, CallError> {
-        let found = self
-            .remote
-            .get(&format!("/api/v1/namespaces/{name}"))
-            .await?;
-        Ok(match found {
-            None => NamespaceState::Missing,
-            Some(found) if found.pointer("/metadata/deletionTimestamp").is_some() => {
-                NamespaceState::Terminating
-            }
-            Some(_) => NamespaceState::Active,
-        })
-    }
-
     /// Reads the ClusterTrustBundle in the best served version, or returns the missing permission. A list distinguishes an absent
     /// object from an absent API, which a read does not.
     async fn trust_bundle(&self) -> Result<(Option<Bundle>, Option<String>), CallError> {
@@ -306,7 +262,7 @@ impl RuntimeReader<'_> {
             }) => Ok(None),
             Err(CallError::Refused {
                 status: FORBIDDEN, ..
-            }) => Ok(Some(Listed::Forbidden(rights::permission("list", &target)))),
+            }) => Ok(Some(Listed::Forbidden(permission("list", &target)))),
             Err(error) => Err(error),
         }
     }

@@ -21,10 +21,10 @@ use policy::sync::status::{
 };
 
 use super::DirectSettings;
-use super::access::{ClientFactory, unreached};
-use super::claims::Claims;
 use super::reconcile::{ReconcileRequest, runtime};
 use super::revisions::{Installations, ManifestsError, object_names};
+use crate::access::{ClientFactory, unreached};
+use crate::claims::Claims;
 use crate::clients::RuntimeClients;
 use crate::state::LoadError;
 

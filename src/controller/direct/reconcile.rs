@@ -20,13 +20,13 @@ use policy::sync::status::{ConnectionError, Goal, LaneOutcome, Outcome};
 use policy::sync::{Hash, Lane, Lanes};
 use tokio::time::{Duration, Instant};
 
-use super::access::{ClientFactory, unreached};
-use super::apply::WriteFailure;
-use super::claims::Claims;
 use super::lifecycle::Lifecycle;
 use super::metrics::DirectMetrics;
 use super::report::{StatusInput, status};
+use crate::access::{ClientFactory, unreached};
+use crate::claims::Claims;
 use crate::clients::{CallError, RequestLimiter, RuntimeId};
+use crate::runtime_objects::WriteFailure;
 
 mod leave;
 pub(super) mod runtime;

@@ -6,6 +6,8 @@ use policy::sync::target::Target;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::runtime_objects::permission;
+
 /// Path of SelfSubjectRulesReviews.
 pub(super) const RULES_REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews";
 
@@ -104,14 +106,6 @@ impl Rules {
             }
         }
         missing
-    }
-}
-
-/// A permission as text.
-pub(super) fn permission(verb: &str, target: &Target) -> String {
-    match target.resource() {
-        ("", plural) => format!("{verb} {plural}"),
-        (group, plural) => format!("{verb} {plural}.{group}"),
     }
 }
 

@@ -22,7 +22,6 @@ mod planning;
 mod reports;
 mod revisions;
 mod rollouts;
-mod runtime_cluster;
 mod settings;
 mod settling;
 mod succession;

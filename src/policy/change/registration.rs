@@ -91,13 +91,19 @@ pub fn configuration(
     }))
 }
 
+/// The name of the entry of a Watcher.
+#[must_use]
+pub fn entry_name(namespace: &str, name: &str) -> String {
+    format!("{namespace}.{name}.{SUFFIX}")
+}
+
 impl Registration {
     fn shown(&self) -> String {
         format!("{:?}/{:?}", self.namespace, self.name)
     }
 
     fn entry_name(&self) -> String {
-        format!("{}.{}.{SUFFIX}", self.namespace, self.name)
+        entry_name(&self.namespace, &self.name)
     }
 
     fn check(&self) -> Result<(), RegistrationError> {

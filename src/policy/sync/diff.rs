@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 /// Whether `live` contains all fields of `desired`. `apiVersion` and `kind` of the object are not compared: items of
 /// lists have none, and the version is that of the request.
-pub(super) fn is_applied(desired: &Value, live: &Value) -> bool {
+pub(crate) fn is_applied(desired: &Value, live: &Value) -> bool {
     match (desired, live) {
         (Value::Object(desired), Value::Object(live)) => desired
             .iter()
@@ -97,8 +97,9 @@ fn member(key: &str, desired: &Value, live: &Map<String, Value>) -> bool {
         // The API server drops empty values.
         (Value::Object(map), None) => map.is_empty(),
         (Value::Array(items), None) => items.is_empty(),
-        // The API server also drops `paused: false` of a Deployment. Other booleans may default to true.
-        (Value::Bool(false), None) => key == "paused",
+        // The API server also drops `paused: false` of a Deployment and `globalDefault: false` of a PriorityClass. Other
+        // booleans may default to true.
+        (Value::Bool(false), None) => ["paused", "globalDefault"].contains(&key),
         (_, None) => false,
         (_, Some(live)) => within(key, desired, live),
     }

@@ -39,9 +39,9 @@ const PUBLIC_ONLY_OBJECTS: [&str; 6] = [
 /// The ServiceAccount of both webhooks.
 const ACCOUNT: &str = "rt-bootstrapper-controller-manager";
 
-/// Parses the inventory of the live ownership ConfigMap.
-pub(super) fn parse(marker: Option<&Value>) -> BTreeSet<Target> {
-    let text = marker.and_then(|it| data(it, OWNER_INVENTORY));
+/// Parses the inventory in a key of the live ownership ConfigMap.
+pub(super) fn parse(marker: Option<&Value>, key: &str) -> BTreeSet<Target> {
+    let text = marker.and_then(|it| data(it, key));
     let lines = text.unwrap_or_default().lines().take(MAX_LINES);
     lines.filter_map(Target::of_line).collect()
 }
@@ -61,7 +61,7 @@ pub fn candidates(
     names: &Names,
     observed: &Observed,
 ) -> BTreeSet<Target> {
-    let mut candidates = parse(observed.marker.as_ref());
+    let mut candidates = parse(observed.marker.as_ref(), OWNER_INVENTORY);
     if is_adoption(observed) {
         candidates.extend(public_only_objects());
     }
@@ -97,7 +97,10 @@ pub(super) fn is_managed(live: &Value) -> bool {
 /// Whether KIM has installed the webhook, and the controller has not adopted it yet.
 fn is_adoption(observed: &Observed) -> bool {
     let is_foreign = |it: &Value| annotation(it, MANIFEST_HASH).is_none();
-    observed.marker.is_none() && observed.deployment.as_ref().is_some_and(is_foreign)
+    let marker = observed.marker.as_ref();
+    // The controller may have installed the watcher there.
+    let is_unknown = marker.is_none_or(|it| data(it, OWNER_INVENTORY).is_none());
+    is_unknown && observed.deployment.as_ref().is_some_and(is_foreign)
 }
 
 fn public_only_objects() -> impl Iterator<Item = Target> {

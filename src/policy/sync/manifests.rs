@@ -231,7 +231,8 @@ pub(super) fn version_label(deployment: &Value) -> Option<&str> {
     label(deployment, VERSION_LABEL).filter(|version| !version.is_empty())
 }
 
-fn manifest(mut object: Value) -> Result<Manifest, TargetError> {
+/// The manifest of an object, with its hash as annotation.
+pub(super) fn manifest(mut object: Value) -> Result<Manifest, TargetError> {
     let target = Target::of(&object)?;
     let phase = Phase::of(&target);
     let hash = Hash::of_value(&object).to_string();

@@ -28,6 +28,7 @@ mod deletion;
 mod install;
 mod inventory;
 mod requirements;
+pub mod watcher;
 
 pub use deletion::{plan_deletion, plan_orphan};
 

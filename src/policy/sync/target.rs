@@ -115,6 +115,17 @@ impl Target {
         Self::namespaced(CONFIG_MAP, namespace, name)
     }
 
+    /// A ValidatingWebhookConfiguration.
+    #[must_use]
+    pub fn validating_webhook_configuration(name: &str) -> Self {
+        Self {
+            resource: VALIDATING_WEBHOOKS,
+            version: Cow::Borrowed("v1"),
+            namespace: None,
+            name: name.to_owned(),
+        }
+    }
+
     /// A ClusterTrustBundle in a served version.
     #[must_use]
     pub fn trust_bundle(version: &str, name: &str) -> Self {
@@ -223,6 +234,12 @@ const TRUST_BUNDLE: Resource = resource(
     "clustertrustbundles",
     false,
 );
+const VALIDATING_WEBHOOKS: Resource = resource(
+    ADMISSION,
+    "ValidatingWebhookConfiguration",
+    "validatingwebhookconfigurations",
+    false,
+);
 const RBAC: &str = "rbac.authorization.k8s.io";
 const ADMISSION: &str = "admissionregistration.k8s.io";
 
@@ -270,10 +287,5 @@ const RESOURCES: [Resource; 18] = [
         "mutatingwebhookconfigurations",
         false,
     ),
-    resource(
-        ADMISSION,
-        "ValidatingWebhookConfiguration",
-        "validatingwebhookconfigurations",
-        false,
-    ),
+    VALIDATING_WEBHOOKS,
 ];

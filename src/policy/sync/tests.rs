@@ -19,5 +19,7 @@ mod plan;
 mod properties;
 mod rollout;
 mod samples;
+mod scheduler;
 mod signal;
 mod status;
+mod watcher;

@@ -125,6 +125,20 @@ async fn each_manager_hears_of_its_own_events() {
     beating.abort();
 }
 
+/// One that is a manager of events, too, gets one heartbeat a round.
+#[tokio::test]
+async fn further_receivers_get_heartbeats_without_limiting_the_managers() {
+    let mut fixture = Fixture::new(&[]).await;
+    fixture.heartbeats.options.receivers = vec![manager("further"), manager("both")];
+    fixture.delivers("both");
+    assert!(fixture.outbox.admits(&manager("any")));
+    fixture.heartbeats.round(false).await;
+    let received = fixture.kcp.requests(2).await;
+    assert_eq!(received.len(), 2);
+    assert_eq!(of(&received, "further")[0].sequence, 0);
+    assert_eq!(of(&received, "both")[0].sequence, 1);
+}
+
 #[rstest]
 #[case::not_found(404)]
 #[case::method_not_allowed(405)]

@@ -28,6 +28,7 @@ async fn faults_of_some_runtimes_do_not_affect_others() {
     let settings = Settings {
         runtimes: cases().len() * OF_EACH,
         production: false,
+        watchers: false,
     };
     let mut testbed = Testbed::start(&bench, settings).await.unwrap();
     let mut flags = testbed.flags();
@@ -154,3 +155,12 @@ const OF_EACH: usize = 25;
 const SHARE: u16 = 10;
 /// The time between two reconciles of a runtime that fails increases.
 const PATIENCE: Duration = Duration::from_mins(5);
+
+#[test]
+fn the_environment_is_that_of_the_manifest() {
+    let manifest = include_str!("../../../../deploy/controller/deployment.yaml");
+    for (name, value) in ENVIRONMENT {
+        let variable = format!("- name: {name}\n          value: \"{value}\"\n");
+        assert!(manifest.contains(&variable), "{variable}");
+    }
+}

@@ -47,6 +47,7 @@ fn the_definition_says_what_the_constants_say() {
 #[rstest]
 #[case::runtime_bootstrapper(crd())]
 #[case::rollout(crate::rollout::crd())]
+#[case::watcher(crate::watcher::crd())]
 fn every_text_and_list_of_the_schema_is_bounded(#[case] crd: CustomResourceDefinition) {
     fn unbounded(path: &str, schema: &Value, found: &mut Vec<String>) {
         let bounded = ["maxLength", "enum", "maxItems"]

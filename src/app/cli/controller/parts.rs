@@ -12,15 +12,18 @@ pub(crate) enum Part {
     Signal,
     /// The controller writes to runtimes itself.
     Direct,
+    /// VirtualServices for Watchers.
+    Watchers,
 }
 
 impl Part {
-    const ALL: [Self; 2] = [Self::Signal, Self::Direct];
+    const ALL: [Self; 3] = [Self::Signal, Self::Direct, Self::Watchers];
 
     fn name(self) -> &'static str {
         match self {
             Self::Signal => "signal",
             Self::Direct => "direct",
+            Self::Watchers => "watchers",
         }
     }
 }
@@ -39,7 +42,7 @@ impl Parts {
 /// Why a text does not choose parts.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PartError {
-    #[error("unknown controller {0:?} (known: direct, signal)")]
+    #[error("unknown controller {0:?} (known: direct, signal, watchers)")]
     Unknown(String),
     #[error("no controller enabled")]
     Nothing,
@@ -82,9 +85,9 @@ mod tests {
 
     #[rstest]
     #[case::one("signal", Ok(vec![Part::Signal]))]
-    #[case::all("*", Ok(vec![Part::Signal, Part::Direct]))]
-    #[case::all_but_one("*,-signal", Ok(vec![Part::Direct]))]
-    #[case::the_last_word_counts("-direct, *", Ok(vec![Part::Signal, Part::Direct]))]
+    #[case::all("*", Ok(vec![Part::Signal, Part::Direct, Part::Watchers]))]
+    #[case::all_but_one("*,-watchers", Ok(vec![Part::Signal, Part::Direct]))]
+    #[case::the_last_word_counts("-direct, *", Ok(vec![Part::Signal, Part::Direct, Part::Watchers]))]
     #[case::unknown("signals", Err(PartError::Unknown("signals".to_owned())))]
     #[case::none_left("signal,-signal", Err(PartError::Nothing))]
     #[case::empty("", Err(PartError::Unknown(String::new())))]

@@ -4,10 +4,13 @@ use component_base::client::RequestMetrics;
 use component_base::lease::LeaseMetrics;
 use component_base::metrics::Metrics;
 use component_base::watch::WatchMetrics;
+use controller::certificates::CertificateMetrics;
 use controller::clients::ClientMetrics;
 use controller::direct::DirectMetrics;
+use controller::runtime_watchers::RuntimeWatcherMetrics;
 use controller::signal::SignalMetrics;
 use controller::sources::SourceMetrics;
+use controller::watchers::WatcherMetrics;
 
 use crate::compose::build_info;
 
@@ -22,6 +25,9 @@ pub(crate) struct Meters {
     pub(super) signal: SignalMetrics,
     pub(super) direct: DirectMetrics,
     pub(super) fleet: ClientMetrics,
+    pub(super) watchers: WatcherMetrics,
+    pub(super) certificates: CertificateMetrics,
+    pub(super) runtime_watchers: RuntimeWatcherMetrics,
 }
 
 impl Meters {
@@ -39,6 +45,9 @@ impl Meters {
             signal: SignalMetrics::register(registry),
             direct: DirectMetrics::register(registry),
             fleet: ClientMetrics::register(registry),
+            watchers: WatcherMetrics::register(registry),
+            certificates: CertificateMetrics::register(registry),
+            runtime_watchers: RuntimeWatcherMetrics::register(registry),
         };
         (meters, metrics)
     }
@@ -53,5 +62,8 @@ impl Meters {
         self.signal.create_series();
         self.direct.create_series();
         self.fleet.create_series();
+        self.watchers.create_series();
+        self.certificates.create_series();
+        self.runtime_watchers.create_series();
     }
 }

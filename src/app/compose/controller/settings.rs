@@ -3,15 +3,21 @@
 use std::sync::Arc;
 
 use api::bootstrapper::{WebhookResources, WebhookSettings};
+use controller::certificates;
 use controller::clients::ClientOptions;
 use controller::direct::{DirectSettings, Installations, ManifestsError, Render};
+use controller::runtime_watchers::{HeartbeatSettings, RuntimeWatcherSettings};
 use controller::signal::{Limits, Place, SignalKeys, SignalSettings};
 use controller::sources::SourceNames;
+use controller::watchers::WatcherSettings;
+use policy::certificates::{CertificateSettings, KeyAlgorithm};
 use policy::sync::observed::Names;
 use policy::sync::{Lanes, rollout};
+use policy::watchers::HEARTBEAT_MANAGER;
 
 use crate::cli::controller::{
-    AckKey, ControllerArgs, DirectArgs, SignalArgs, SignalKeysArg, SourceArgs, WebhookDefaults,
+    AckKey, CertificateKey, ControllerArgs, DirectArgs, SignalArgs, SignalKeysArg, SourceArgs,
+    WebhookDefaults,
 };
 use crate::manifests;
 
@@ -98,6 +104,76 @@ pub(super) fn direct(arguments: &ControllerArgs) -> DirectSettings {
         },
         ..DirectSettings::default()
     }
+}
+
+pub(super) fn watchers(arguments: &ControllerArgs) -> WatcherSettings {
+    WatcherSettings {
+        namespace: arguments.namespace.clone(),
+        gateway_namespace: arguments.watchers.istio_gateway_namespace.clone(),
+    }
+}
+
+pub(super) fn certificates(arguments: &ControllerArgs) -> certificates::Settings {
+    let given = &arguments.watchers;
+    certificates::Settings {
+        kyma_namespace: arguments.namespace.clone(),
+        gateway_namespace: given.istio_gateway_namespace.clone(),
+        ca_secret: "klm-watcher".to_owned(),
+        gateway_secret: "klm-istio-gateway".to_owned(),
+        gateway_certificate: "klm-watcher-gateway".to_owned(),
+        grace_period: given.gateway_certificate_grace_period,
+        certificates: CertificateSettings {
+            namespace: given.istio_namespace.clone(),
+            issuer: "klm-watcher-selfsigned".to_owned(),
+            algorithm: match given.certificate_key_algorithm {
+                CertificateKey::EcdsaP256 => KeyAlgorithm::EcdsaP256,
+                CertificateKey::Rsa4096 => KeyAlgorithm::Rsa4096,
+            },
+            duration: given.certificate_duration.as_secs(),
+            renew_before: given.certificate_renew_before.as_secs(),
+            skr_namespace: arguments.sources.skr_namespace.clone(),
+        },
+    }
+}
+
+/// The watcher that is installed on runtimes.
+///
+/// # Errors
+/// It cannot be installed on any.
+pub(super) fn runtime_watchers(
+    arguments: &ControllerArgs,
+) -> anyhow::Result<RuntimeWatcherSettings> {
+    let given = &arguments.watchers;
+    let namespace = arguments.sources.skr_namespace.clone();
+    let (image, pull_secret) = (
+        given.watcher_image.clone(),
+        given.watcher_image_pull_secret.clone(),
+    );
+    let skr_namespace = namespace.clone();
+    let heartbeats = HeartbeatSettings {
+        address: given.heartbeat_bind_address,
+        interval: given.watcher_heartbeat_interval,
+    };
+    let interval = heartbeats.interval;
+    let render = move |address: &str| {
+        let image = (image.as_str(), pull_secret.as_deref());
+        let heartbeats = (HEARTBEAT_MANAGER, interval);
+        manifests::watcher_objects(address, image, &namespace, heartbeats)
+            .map_err(|error| format!("{error:#}"))
+    };
+    let address = given.watcher_kcp_addr.clone();
+    let example = address.as_deref().unwrap_or("kcp.invalid");
+    render(example).map_err(anyhow::Error::msg)?;
+    Ok(RuntimeWatcherSettings {
+        namespace: arguments.namespace.clone(),
+        certificate_namespace: given.istio_namespace.clone(),
+        skr_namespace,
+        address,
+        render: Arc::new(render),
+        review_timeout_seconds: manifests::REVIEW_TIMEOUT,
+        resync: arguments.direct.sync_period,
+        heartbeats,
+    })
 }
 
 /// The host of the API server that Kubernetes tells every Pod.
@@ -188,8 +264,9 @@ mod tests {
             sources(&arguments.namespace, &arguments.sources).namespace,
             signal(&arguments).namespace,
             direct(&arguments).namespace,
+            watchers(&arguments).namespace,
         ];
-        assert_eq!(namespaces, ["elsewhere"; 3]);
+        assert_eq!(namespaces, ["elsewhere"; 4]);
     }
 
     #[test]

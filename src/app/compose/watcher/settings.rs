@@ -26,6 +26,7 @@ pub(super) struct Settings {
     pub(super) contract: PathSegment,
     /// What alone is sent; empty: whatever comes.
     pub(super) watchers: Vec<Watcher>,
+    pub(super) heartbeat_receivers: Vec<PathSegment>,
     pub(super) spool: Options,
 }
 
@@ -74,7 +75,7 @@ impl Settings {
             None => Vec::new(),
         };
         let watchers: Vec<Watcher> = listed.into_iter().map(|it| it.watcher).collect();
-        let mut managers = managers(&kcp.managers)?;
+        let mut managers = parsed(&kcp.managers)?;
         managers.extend(watchers.iter().map(|it| it.manager.clone()));
         Ok(Self {
             webhook: unspecified_address(port("WEBHOOK_PORT", &arguments.webhook_port, 8443)),
@@ -83,6 +84,7 @@ impl Settings {
             kcp_address: KcpAddress::parse(address).map_err(SettingsError::Address)?,
             contract: PathSegment::parse(contract).map_err(SettingsError::Contract)?,
             watchers,
+            heartbeat_receivers: parsed(&kcp.heartbeat_receivers)?,
             spool: Options {
                 managers,
                 ..spool(&arguments.spool)
@@ -138,7 +140,7 @@ fn given<'a>(
     Ok(value)
 }
 
-fn managers(names: &[String]) -> Result<Vec<PathSegment>, SettingsError> {
+fn parsed(names: &[String]) -> Result<Vec<PathSegment>, SettingsError> {
     let given = names.iter().map(|it| it.trim());
     given
         .filter(|it| !it.is_empty())

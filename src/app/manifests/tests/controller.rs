@@ -2,15 +2,24 @@
 
 use std::collections::BTreeSet;
 
-use clap::Parser as _;
+use api::watcher::Watcher;
+use clap::Parser;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::PodSpec;
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role as RbacRole};
+use policy::watchers::{REVIEW_PROBE_LABEL, is_for_heartbeats};
 use rstest::rstest;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{Line, Role, documents, only, pods};
+
+/// The flags of the controller.
+#[derive(Parser)]
+struct DefaultArguments {
+    #[command(flatten)]
+    arguments: crate::cli::controller::ControllerArgs,
+}
 
 fn printed(flags: &[&str]) -> Result<Vec<Value>, clap::Error> {
     let line = Line::try_parse_from([&["manifests", "controller"], flags].concat())?;
@@ -103,6 +112,8 @@ fn direct_mode_reads_kubeconfigs_and_writes_no_secret() {
 #[rstest]
 #[case::signal(&[])]
 #[case::direct(&["--direct"])]
+#[case::watchers(&["--watchers"])]
+#[case::all(&["--", "--controllers=*"])]
 fn no_right_is_a_wildcard_and_every_role_is_bound(#[case] flags: &[&str]) {
     let objects = printed(flags).unwrap();
     for rule in rules(&objects) {
@@ -253,6 +264,7 @@ fn controllers_of_the_user_are_printed_once_with_the_rights_of_direct_mode(
 #[case::list_twice(&["--", "--controllers=signal", "--controllers=direct"])]
 #[case::before_and_after(&["--kcp-pull-secret-name=a", "--", "--kcp-pull-secret-name=b"])]
 #[case::direct_without_its_part(&["--direct", "--", "--controllers=signal"])]
+#[case::watchers_without_its_part(&["--watchers", "--", "--controllers=*,-watchers"])]
 #[case::namespace(&["--", "--namespace=other"])]
 #[case::port(&["--", "--metrics-bind-address=127.0.0.1:9"])]
 #[case::identity(&["--", "--leader-elect-identity=one-for-both"])]
@@ -270,4 +282,166 @@ fn flags_that_would_stop_the_controller_are_a_usage_error(#[case] flags: &[&str]
 #[case::namespace(&["--namespace", "a.b"])]
 fn what_would_change_the_structure_is_refused(#[case] flags: &[&str]) {
     assert!(printed(flags).is_err());
+}
+
+#[rstest]
+#[case::watchers(&["--watchers"], "--controllers=signal,watchers", false)]
+#[case::both(&["--direct", "--watchers"], "--controllers=signal,direct,watchers", true)]
+#[case::all(&["--", "--controllers=*"], "--controllers=*", true)]
+fn watchers_may_write_virtual_services_and_read_gateways(
+    #[case] flags: &[&str],
+    #[case] expected: &str,
+    #[case] is_direct: bool,
+) {
+    let objects = printed(flags).unwrap();
+    assert!(arguments(&objects).contains(&expected.to_owned()));
+    let verbs = |resource: &str| -> Vec<String> {
+        let all = rules(&objects);
+        let found = all.iter().filter(|it| concerns(it, resource));
+        found.flat_map(|it| it.verbs.clone()).collect()
+    };
+    assert_eq!(verbs("gateways"), ["list", "watch"]);
+    assert!(verbs("virtualservices").contains(&"update".to_owned()));
+    assert_eq!(verbs("controllerrevisions").is_empty(), !is_direct);
+}
+
+#[test]
+fn without_watchers_there_is_no_right_to_routes() {
+    let objects = printed(&["--direct", "--", "--controllers=*,-watchers"]).unwrap();
+    assert!(
+        !rules(&objects)
+            .iter()
+            .any(|it| concerns(it, "virtualservices"))
+    );
+}
+
+#[test]
+fn the_ca_is_printed_with_the_watchers() {
+    let flags = ["--watchers", "--", "--istio-namespace=mesh"];
+    let objects = printed(&flags).unwrap();
+    let found: Vec<(&str, &str)> = objects
+        .iter()
+        .filter(|it| it["apiVersion"] == "cert-manager.io/v1")
+        .map(|it| {
+            (
+                it["kind"].as_str().unwrap(),
+                it["metadata"]["namespace"].as_str().unwrap(),
+            )
+        })
+        .collect();
+    assert_eq!(
+        found,
+        [
+            ("Issuer", "mesh"),
+            ("Certificate", "mesh"),
+            ("Issuer", "mesh")
+        ]
+    );
+    let role: RbacRole = only(&objects, "Role", "rt-bootstrapper-controller-certificates");
+    assert_eq!(role.metadata.namespace.as_deref(), Some("mesh"));
+    let objects = printed(&["--direct"]).unwrap();
+    assert!(
+        objects
+            .iter()
+            .all(|it| it["apiVersion"] != "cert-manager.io/v1")
+    );
+}
+
+/// What watchers send heartbeats to, and who may: nothing else leads to the listener.
+#[test]
+fn heartbeats_reach_the_controller_from_the_gateway_alone() {
+    let flags = [
+        "--watchers",
+        "--namespace=kyma-kcp",
+        "--",
+        "--istio-namespace=mesh",
+    ];
+    let objects = printed(&flags).unwrap();
+    let find = |kind: &str, name: &str| {
+        let found = |it: &&Value| it["kind"] == kind && it["metadata"]["name"] == name;
+        objects.iter().find(found).unwrap()
+    };
+    let watcher: Watcher =
+        serde_json::from_value(find("Watcher", "runtime-bootstrapper").clone()).unwrap();
+    assert!(is_for_heartbeats(&watcher));
+    let labels = watcher.spec.labels_to_watch.unwrap();
+    assert_eq!(labels.keys().collect::<Vec<_>>(), [REVIEW_PROBE_LABEL]);
+    let service = find("Service", &watcher.spec.service_info.name);
+    assert_eq!(service["metadata"]["namespace"], "kyma-kcp");
+    assert_eq!(watcher.spec.service_info.namespace, "kyma-kcp");
+    let listener = DefaultArguments::parse_from(["controller"]).arguments;
+    let port = listener.watchers.heartbeat_bind_address.port();
+    assert_eq!(service["spec"]["ports"][0]["targetPort"], port);
+    let policy = find("NetworkPolicy", "rt-bootstrapper-controller-events");
+    let from = &policy["spec"]["ingress"][0]["from"][0];
+    assert_eq!(
+        from["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"],
+        "mesh"
+    );
+    assert!(objects.iter().all(|it| it["kind"] != "Gateway"));
+}
+
+#[test]
+fn samples_of_gateway_and_authorization_have_the_names_of_the_landscape() {
+    let flags = [
+        "--watchers",
+        "--watcher-gateway-host=kcp.eu.example",
+        "--",
+        "--istio-namespace=mesh",
+        "--istio-gateway-namespace=gateways",
+    ];
+    let objects = printed(&flags).unwrap();
+    let of = |kind: &str| objects.iter().find(|it| it["kind"] == kind).unwrap();
+    let gateway = of("Gateway");
+    assert_eq!(gateway["metadata"]["namespace"], "gateways");
+    let server = &gateway["spec"]["servers"][0];
+    assert_eq!(server["hosts"], json!(["kcp.eu.example"]));
+    assert_eq!(server["tls"]["credentialName"], "klm-istio-gateway");
+    let watchers = objects.iter().filter(|it| it["kind"] == "Watcher");
+    for watcher in watchers {
+        let selected = &watcher["spec"]["gateway"]["selector"]["matchLabels"];
+        assert_eq!(*selected, gateway["metadata"]["labels"]);
+    }
+    let principals = "/spec/rules/0/from/0/source/principals/0";
+    let principal = of("AuthorizationPolicy").pointer(principals).unwrap();
+    assert!(principal.as_str().unwrap().contains("/ns/mesh/sa/"));
+}
+
+#[rstest]
+#[case::without_watchers(&["--watcher-gateway-host=kcp.example"], "--watchers")]
+#[case::port(&["--watchers", "--watcher-gateway-host=kcp.example:443"], "not a valid host")]
+#[case::wildcard(&["--watchers", "--watcher-gateway-host=*.example"], "not a valid host")]
+fn a_gateway_host_that_cannot_be_printed_is_an_error(#[case] flags: &[&str], #[case] text: &str) {
+    let error = printed(flags).unwrap_err().to_string();
+    assert!(error.contains(text), "{error}");
+}
+
+/// Those of Kymas are read by name; only those of CA and gateway are listed.
+#[test]
+fn watchers_list_no_secret_of_a_runtime() {
+    let rules = rules(&printed(&["--watchers"]).unwrap());
+    for rule in rules.iter().filter(|it| concerns(it, "secrets")) {
+        let verbs = &rule.verbs;
+        let lists = verbs
+            .iter()
+            .any(|it| ["list", "watch"].contains(&it.as_str()));
+        assert!(!lists || rule.resource_names.is_some(), "{rule:?}");
+    }
+}
+
+#[test]
+fn gateways_are_read_in_their_own_namespace() {
+    let flags = ["--watchers", "--", "--istio-gateway-namespace=istio-system"];
+    let objects = printed(&flags).unwrap();
+    let role: RbacRole = only(&objects, "Role", "rt-bootstrapper-controller-gateways");
+    assert_eq!(role.metadata.namespace.as_deref(), Some("istio-system"));
+    let flags = [
+        "--watchers",
+        "--namespace=other",
+        "--",
+        "--istio-gateway-namespace=kcp-system",
+    ];
+    let objects = printed(&flags).unwrap();
+    let role: RbacRole = only(&objects, "Role", "rt-bootstrapper-controller-gateways");
+    assert_eq!(role.metadata.namespace.as_deref(), Some("kcp-system"));
 }

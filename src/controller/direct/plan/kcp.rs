@@ -13,11 +13,11 @@ use policy::sync::history::{Grace, SourceHistory};
 use policy::sync::sources::Sources;
 use policy::sync::status::{ConnectionError, Goal};
 
-use super::super::claims::Claims;
 use super::super::lifecycle::{has_finalizer, is_managed};
 use super::super::reconcile::goal as goal_of;
 use super::super::{DIRECT_STATE, DirectSettings};
 use super::PlanError;
+use crate::claims::Claims;
 use crate::clients::RuntimeId;
 use crate::inventory::RuntimeView;
 use crate::state::{SIGNAL_STATE, StateStore, load};

@@ -12,11 +12,12 @@ use policy::sync::observed::Observed;
 use policy::sync::plan::{self, Action, Blocked, Context, Plan};
 use policy::sync::status::{Failure, Goal};
 
-use super::super::apply::{WriteFailure, apply};
-use super::super::claims::Claims;
+use super::super::apply::apply;
 use super::super::gather::RuntimeReader;
 use super::{Common, Findings, ReconcileRequest};
+use crate::claims::Claims;
 use crate::clients::{CallError, ManagedFields, Remote, RuntimeId};
+use crate::runtime_objects::WriteFailure;
 
 /// Connects to the runtime, reads, plans and applies.
 ///

@@ -6,7 +6,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::env::*;
-use super::runtime_cluster::{BARE, RuntimeCluster};
+use crate::runtime_cluster::{BARE, RuntimeCluster};
 
 const LEGACY: &str = "serviceaccounts kyma-system/rt-bootstrapper-legacy";
 const MARKER: &str = "configmaps kyma-system/rt-bootstrapper-owner";

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use testkit::apiserver::Rights;
 
 use super::env::*;
-use super::runtime_cluster::RuntimeCluster;
+use crate::runtime_cluster::RuntimeCluster;
 
 #[tokio::test]
 async fn older_kubeconfig_after_a_rotation_is_not_used() {

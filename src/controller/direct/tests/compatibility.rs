@@ -4,7 +4,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::env::*;
-use super::runtime_cluster::RuntimeCluster;
+use crate::runtime_cluster::RuntimeCluster;
 
 /// A document with a key that the public manager does not know, and ours since 0.1.0.
 fn newer() -> String {

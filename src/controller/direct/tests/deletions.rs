@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::env::*;
-use super::runtime_cluster::RuntimeCluster;
+use crate::runtime_cluster::RuntimeCluster;
 
 const RECORD: &str = "rt-bootstrapper-direct-state";
 const SINCE: &str = "lastSeen.pullSecret.missing-since";

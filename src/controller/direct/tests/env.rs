@@ -18,10 +18,11 @@ use tokio::time::MissedTickBehavior;
 use super::super::*;
 use super::adoption::public::{REAL, real};
 pub(super) use super::content::{Content, salt};
-use super::runtime_cluster::{PKI, RuntimeCluster};
 use crate::clients::{ClientMetrics, ClientOptions};
 pub(super) use crate::fixture::{ControlPlane, Mode, roots};
 use crate::inventory;
+use crate::runtime_cluster::RuntimeCluster;
+pub(super) use crate::runtime_cluster::kubeconfig;
 
 pub(super) const DEPLOYMENT: &str = "deployments kyma-system/rt-bootstrapper-controller-manager";
 pub(super) const WEBHOOK: &str = "mutatingwebhookconfigurations rt-bootstrapper";
@@ -66,17 +67,6 @@ pub(super) struct Env {
 struct Running {
     token: CancellationToken,
     task: JoinHandle<()>,
-}
-
-pub(super) fn kubeconfig(address: &str, token: &str) -> String {
-    let authority = STANDARD.encode(PKI.pem());
-    json!({
-        "apiVersion": "v1", "kind": "Config", "current-context": "c",
-        "clusters": [{"name": "k", "cluster": {"server": address, "certificate-authority-data": authority}}],
-        "users": [{"name": "u", "user": {"token": token}}],
-        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
-    })
-    .to_string()
 }
 
 /// A Runtime; without an id it has no label that says one.

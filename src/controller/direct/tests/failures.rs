@@ -11,7 +11,7 @@ use super::env::*;
 use super::gates::{
     CONFIGURATION_LANE, WEBHOOK_LANE, count, is_completed, one_by_one, progress, stopped,
 };
-use super::runtime_cluster::{RESET, RuntimeCluster};
+use crate::runtime_cluster::{RESET, RuntimeCluster};
 
 /// Long enough for every reconcile here, and so long that a test can wait for it.
 const SHORT: Duration = Duration::from_millis(600);

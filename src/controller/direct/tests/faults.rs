@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tracing::Level;
 
 use super::env::*;
-use super::runtime_cluster::RESET;
+use crate::runtime_cluster::RESET;
 
 #[tokio::test]
 async fn unreachable_runtime_delays_no_other_and_is_asked_at_growing_intervals() {

@@ -7,7 +7,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::env::*;
-use super::runtime_cluster::RuntimeCluster;
+use crate::runtime_cluster::RuntimeCluster;
 
 /// The objects of the rollouts.
 const ROLLOUTS: &str = "runtimebootstrapperrollouts";

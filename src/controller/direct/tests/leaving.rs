@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use testkit::apiserver::FaultHandle;
 
 use super::env::*;
-use super::runtime_cluster::{BARE, RuntimeCluster};
+use crate::runtime_cluster::{BARE, RuntimeCluster};
 
 const MODE: (&str, &str) = ("rt-bootstrapper.kyma-project.io/mode", "direct");
 

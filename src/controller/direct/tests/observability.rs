@@ -8,7 +8,7 @@ use testkit::apiserver::{FaultHandle, Hold, Recorded};
 
 use super::env::*;
 use super::gates::{CONFIGURATION_LANE, is_completed, one_by_one, progress, set_paused, stopped};
-use super::runtime_cluster::RuntimeCluster;
+use crate::runtime_cluster::RuntimeCluster;
 
 const READY: &str = r#"runtimes{type="Ready"}"#;
 const AGE: &str = "oldest_unsynchronized_age_seconds";

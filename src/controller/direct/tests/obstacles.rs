@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use testkit::apiserver::Rights;
 
 use super::env::*;
-use super::runtime_cluster::RuntimeCluster;
+use crate::runtime_cluster::RuntimeCluster;
 
 const KYMA: &str = "namespaces kyma-system";
 

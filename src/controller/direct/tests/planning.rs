@@ -9,8 +9,8 @@ use testkit::apiserver::{ApiServer, Recorded};
 
 use super::super::*;
 use super::env::*;
-use super::runtime_cluster::RuntimeCluster;
 use crate::clients::{ClientMetrics, ClientOptions};
+use crate::runtime_cluster::RuntimeCluster;
 
 /// Puts the sources of the test on KCP, under the identity that their hashes are salted with.
 fn put_sources(env: &Env) {

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::env::*;
 use super::gates::{NEXT_IMAGE, WEBHOOK_LANE, is_completed, progress, stopped};
-use super::runtime_cluster::RuntimeCluster;
+use crate::runtime_cluster::RuntimeCluster;
 
 /// The image of the Deployment on a runtime.
 fn image(cluster: &RuntimeCluster) -> String {

@@ -8,7 +8,7 @@ use super::env::*;
 use super::gates::{
     CONFIGURATION_LANE, is_completed, one_by_one, pause, progress, set_paused, stopped,
 };
-use super::runtime_cluster::RuntimeCluster;
+use crate::runtime_cluster::RuntimeCluster;
 
 async fn steps(names: &[&str]) -> (Env, Vec<RuntimeCluster>) {
     let mut env = Env::new();

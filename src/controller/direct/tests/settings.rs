@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::env::*;
-use super::runtime_cluster::RuntimeCluster;
+use crate::runtime_cluster::RuntimeCluster;
 
 const ROLE: &str = "clusterroles rt-bootstrapper";
 

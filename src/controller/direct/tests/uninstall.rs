@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use testkit::apiserver::Rights;
 
 use super::env::*;
-use super::runtime_cluster::RuntimeCluster;
+use crate::runtime_cluster::RuntimeCluster;
 
 const FOREIGN: &str = "kubernetes.io/dockerconfigjson";
 

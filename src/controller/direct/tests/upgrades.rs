@@ -10,7 +10,7 @@ use super::env::*;
 use super::gates::{
     NEXT_IMAGE, WEBHOOK_LANE, count, is_completed, one_by_one, pause, progress, set_paused, stopped,
 };
-use super::runtime_cluster::RuntimeCluster;
+use crate::runtime_cluster::RuntimeCluster;
 
 /// Waits until the first rollout of the webhook is completed.
 async fn until_completed(env: &Env) {

@@ -2,10 +2,11 @@
 
 use api::kcp::{
     CONTENT_HASH, CONTROLLER_FIELD_MANAGER, KIM_FIELD_MANAGER, MANIFEST_HASH, OWNER_CONFIG_MAP,
-    REQUIRES_PULL_SECRET, REQUIRES_TRUST_BUNDLE,
+    OWNER_INVENTORY, OWNER_WATCHER_INVENTORY, REQUIRES_PULL_SECRET, REQUIRES_TRUST_BUNDLE,
 };
 use serde_json::Value;
 
+use super::inventory::release_key;
 use super::{
     Action, Blocked, Context, Plan, check_permissions, content, delete, delete_by_uid, inventory,
     is_owned,
@@ -13,7 +14,7 @@ use super::{
 use crate::sync::identity::verify_identity;
 use crate::sync::inventory::{is_managed, is_managed_or_public};
 use crate::sync::manifests::{Phase, live};
-use crate::sync::observed::{NamespaceState, ObjectIdentity, Observed, is_terminating};
+use crate::sync::observed::{NamespaceState, ObjectIdentity, Observed, data, is_terminating};
 use crate::sync::target::Target;
 use crate::sync::{SourceKind, managed_fields};
 
@@ -94,9 +95,16 @@ fn delete_sources(context: Context<'_>, observed: &Observed) -> Vec<Action> {
 }
 
 fn delete_marker(context: Context<'_>, observed: &Observed) -> Vec<Action> {
-    let marker = observed.marker.iter();
-    marker
-        .map(|live| delete(self::marker(context), live))
+    let Some(live) = &observed.marker else {
+        return Vec::new();
+    };
+    let marker = self::marker(context);
+    if data(live, OWNER_WATCHER_INVENTORY).is_none() {
+        return vec![delete(marker, live)];
+    }
+    // The watcher is installed.
+    release_key(marker, live, OWNER_INVENTORY, true)
+        .into_iter()
         .collect()
 }
 

@@ -10,7 +10,7 @@ use crate::sync::SourceKind;
 use crate::sync::diff::is_applied;
 use crate::sync::inventory::{self, candidates, is_managed_or_public, is_obsolete};
 use crate::sync::manifests::Phase;
-use crate::sync::observed::Observed;
+use crate::sync::observed::{Observed, data};
 use crate::sync::target::Target;
 
 /// Records owner and inventory, before anything else is written.
@@ -85,6 +85,26 @@ fn marker(context: Context<'_>, observed: &Observed, others: &BTreeSet<Target>) 
             OWNER_INVENTORY: inventory::format(manifests.chain(&sources).chain(others)),
         },
     })
+}
+
+/// Removes a key of the ownership ConfigMap, if it has it; deletes the ConfigMap unless another inventory is in it.
+pub(super) fn release_key(
+    target: Target,
+    live: &Value,
+    key: &str,
+    has_other: bool,
+) -> Option<Action> {
+    data(live, key)?;
+    if !has_other {
+        return Some(delete(target, live));
+    }
+    let version = live.pointer("/metadata/resourceVersion");
+    // Not by an apply: that removes only what was applied, and the ConfigMap may have been created.
+    let patch = json!([
+        { "op": "test", "path": "/metadata/resourceVersion", "value": version },
+        { "op": "remove", "path": format!("/data/{key}") },
+    ]);
+    Some(Action::RemoveKeys { target, patch })
 }
 
 fn write(context: Context<'_>, marker: Value) -> Action {

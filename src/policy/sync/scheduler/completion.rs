@@ -154,7 +154,9 @@ impl Scheduler {
         };
         runtime.unreachable = 0;
         runtime.not_before = Duration::ZERO;
-        if reports.webhook.is_some() {
+        // Where the webhook lane is due since the last resync, it waits for its turn, and the configuration does not with it.
+        let is_over = runtime.resync.is_some_and(|at| at <= now);
+        if reports.webhook.is_some() || is_over {
             runtime.resync = Some(now + resync.saturating_sub(share(resync / 5, random)));
         } else if runtime.resync.is_none() {
             // The first reconcile after a start does not read all manifests: complete ones are spread over the interval.

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::api_server::Runtime;
 use super::samples::{desired, manifests, sources};
+use crate::sync::inventory::candidates;
 use crate::sync::plan::plan_orphan;
 use crate::sync::target::Target;
 
@@ -250,4 +251,22 @@ fn handover_without_its_apply_is_followed_by_the_apply() {
     runtime.carry_out(&runtime.plan(&desired));
     assert_eq!(live(&runtime, 0)["imagePullSecrets"], Value::Null);
     assert!(runtime.plan(&desired).is_empty());
+}
+
+/// The ownership ConfigMap exists where the controller has installed the watcher.
+#[rstest]
+#[case::absent(None, true)]
+#[case::of_the_watcher(Some(api::kcp::OWNER_WATCHER_INVENTORY), true)]
+#[case::of_the_webhook(Some(api::kcp::OWNER_INVENTORY), false)]
+fn what_the_public_manifests_alone_have_is_looked_for_once(
+    #[case] key: Option<&str>,
+    #[case] is_looked_for: bool,
+) {
+    let mut runtime = Runtime::new();
+    for manifest in public() {
+        created(&mut runtime, &manifest);
+    }
+    runtime.observed.marker = key.map(|key| json!({ "data": { key: "" } }));
+    let found = candidates(&runtime.installation, &runtime.names, &runtime.observed);
+    assert_eq!(!found.is_empty(), is_looked_for);
 }

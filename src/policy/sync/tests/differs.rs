@@ -30,6 +30,7 @@ use crate::sync::diff::{differing_fields, is_applied};
     json!({"ports": [{"port": 443}, {"port": 6443}]}), json!({"ports": [{"port": 443}, {"port": 80}]}), false)]
 #[case::not_paused(json!({"spec": {"paused": false}}), json!({"spec": {}}), true)]
 #[case::paused(json!({"spec": {"paused": false}}), json!({"spec": {"paused": true}}), false)]
+#[case::no_global_default(json!({"globalDefault": false}), json!({"value": 1}), true)]
 #[case::false_is_a_value(json!({"spec": {"enableServiceLinks": false}}), json!({"spec": {}}), false)]
 #[case::a_selector_for_all(json!({"webhooks": [{"name": "w", "objectSelector": {}}]}), json!({"webhooks": [{"name": "w", "objectSelector": {}}]}), true)]
 #[case::a_selector_for_fewer(

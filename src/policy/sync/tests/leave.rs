@@ -228,3 +228,23 @@ fn other_writers_keep_their_fields() {
         .collect();
     assert_eq!(managers, ["customer", KIM_FIELD_MANAGER]);
 }
+
+/// The ownership ConfigMap says whose the cluster is, and what of the watcher is there.
+#[rstest]
+#[case::uninstalled(plan_deletion)]
+#[case::orphaned(plan_orphan)]
+fn the_owner_stays_while_the_watcher_is_installed(#[case] leave: Leave) {
+    let desired = desired(&sources());
+    let mut runtime = Runtime::converged(&desired);
+    let marker = runtime.observed.marker.as_mut().unwrap();
+    marker["data"][api::kcp::OWNER_WATCHER_INVENTORY] = json!("");
+    for _ in 0..4 {
+        runtime.carry_out(&leave(runtime.context(), &runtime.observed));
+        runtime.pods_end();
+        runtime.observed.webhook_objects = Some(WebhookObjects::default());
+    }
+    assert!(leave(runtime.context(), &runtime.observed).is_removed());
+    let marker = runtime.observed.marker.as_ref().unwrap();
+    assert_eq!(marker["data"][api::kcp::OWNER_INVENTORY], Value::Null);
+    assert_eq!(marker["data"][api::kcp::OWNER_RUNTIME_ID], "runtime-1");
+}

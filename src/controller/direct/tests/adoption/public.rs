@@ -5,7 +5,7 @@ use policy::sync::target::Target;
 use serde_json::{Value, json};
 
 use crate::direct::tests::env::*;
-use crate::direct::tests::runtime_cluster::RuntimeCluster;
+use crate::runtime_cluster::RuntimeCluster;
 
 /// The fixture of the KIM double.
 const PUBLIC: &str = include_str!("../../../../../harness/doubles/kim/webhook.yaml");

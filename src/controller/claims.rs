@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Owners of clusters. A cluster is identified by the UID of its Namespace `kube-system`, a runtime by its runtime ID.
 #[derive(Debug, Default)]
-pub(super) struct Claims(Mutex<ClaimIndex>);
+pub(crate) struct Claims(Mutex<ClaimIndex>);
 
 /// The claims by cluster and by runtime.
 #[derive(Debug, Default)]
@@ -19,7 +19,7 @@ struct ClaimIndex {
 
 impl Claims {
     /// Claims a cluster for a runtime. Returns the other runtime that already owns it, if any.
-    pub(super) fn claim(&self, cluster: &str, runtime: &str) -> Option<String> {
+    pub(crate) fn claim(&self, cluster: &str, runtime: &str) -> Option<String> {
         let mut index = self.lock();
         match index.owners.get(cluster) {
             Some(owner) if owner != runtime => Some(owner.clone()),
@@ -34,17 +34,17 @@ impl Claims {
     }
 
     /// Removes the claim of a runtime to a cluster that was rejected for it.
-    pub(super) fn withdraw(&self, cluster: &str, runtime: &str) {
+    pub(crate) fn withdraw(&self, cluster: &str, runtime: &str) {
         self.lock().retain(runtime, |it| it != cluster);
     }
 
     /// Removes all claims of a runtime.
-    pub(super) fn release(&self, runtime: &str) {
+    pub(crate) fn release(&self, runtime: &str) {
         self.lock().retain(runtime, |_| false);
     }
 
     /// Removes all claims of a runtime but one, because its cluster was rebuilt.
-    pub(super) fn release_others(&self, cluster: &str, runtime: &str) {
+    pub(crate) fn release_others(&self, cluster: &str, runtime: &str) {
         self.lock().retain(runtime, |it| it == cluster);
     }
 

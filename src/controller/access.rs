@@ -22,17 +22,17 @@ const MAX_CONCURRENT_READS: usize = 32;
 const TIMED_OUT: u16 = 504;
 
 /// Creates clients of runtimes.
-pub(super) struct ClientFactory {
+pub(crate) struct ClientFactory {
     secrets: Api<Secret>,
     fleet: RuntimeClients,
     permits: Semaphore,
 }
 
 /// The Secret with a kubeconfig, if it exists; its data is zeroized when it is dropped.
-pub(super) struct KubeconfigSecret(Option<Secret>);
+pub(crate) struct KubeconfigSecret(Option<Secret>);
 
 impl ClientFactory {
-    pub(super) fn new(client: Client, namespace: &str, fleet: RuntimeClients) -> Self {
+    pub(crate) fn new(client: Client, namespace: &str, fleet: RuntimeClients) -> Self {
         Self {
             secrets: Api::namespaced(client, namespace),
             fleet,
@@ -45,7 +45,7 @@ impl ClientFactory {
     ///
     /// # Errors
     /// KCP does not return the Secret.
-    pub(super) async fn read_kubeconfig(
+    pub(crate) async fn read_kubeconfig(
         &self,
         id: &RuntimeId,
         seen: Option<&str>,
@@ -71,7 +71,7 @@ impl ClientFactory {
     ///
     /// # Errors
     /// The kubeconfig is missing or invalid.
-    pub(super) fn client(
+    pub(crate) fn client(
         &self,
         id: &RuntimeId,
         secret: KubeconfigSecret,
@@ -87,6 +87,11 @@ impl ClientFactory {
 }
 
 impl KubeconfigSecret {
+    /// Whether there is no Secret.
+    pub(crate) fn is_absent(&self) -> bool {
+        self.0.is_none()
+    }
+
     /// The bytes of the kubeconfig. The error names what is missing, as KIM renews the Secret in several writes.
     fn content(&self, name: &str) -> Result<&[u8], ConnectionError> {
         let missing =
@@ -113,7 +118,7 @@ impl Drop for KubeconfigSecret {
 }
 
 /// Maps a failed request to the reason why the runtime is not reachable.
-pub(super) fn unreached(error: &CallError) -> ConnectionError {
+pub(crate) fn unreached(error: &CallError) -> ConnectionError {
     match error {
         CallError::Unreachable(cause) => ConnectionError::ConnectionFailed(error_chain(cause)),
         CallError::TimedOut(..) => ConnectionError::Timeout(error_chain(error)),

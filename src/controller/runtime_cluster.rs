@@ -3,27 +3,41 @@
 use std::ops::Deref;
 use std::sync::LazyLock;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use testkit::apiserver::{ApiServer, FaultHandle, Recorded};
 use testkit::pki::Authority;
 use testkit::tls::TlsServer;
 
 /// The authority of all runtimes.
-pub(super) static PKI: LazyLock<Authority> =
+pub(crate) static PKI: LazyLock<Authority> =
     LazyLock::new(|| Authority::new("kubernetes").unwrap());
 
+/// A kubeconfig of the runtime at this address, with a token.
+pub(crate) fn kubeconfig(address: &str, token: &str) -> String {
+    let authority = STANDARD.encode(PKI.pem());
+    json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{"name": "k", "cluster": {"server": address, "certificate-authority-data": authority}}],
+        "users": [{"name": "u", "user": {"token": token}}],
+        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+    })
+    .to_string()
+}
+
 /// In place of a status: the connection breaks.
-pub(super) const RESET: u16 = 0;
+pub(crate) const RESET: u16 = 0;
 
 /// All objects of a runtime on which nothing is installed.
-pub(super) const BARE: [&str; 3] = [
+pub(crate) const BARE: [&str; 3] = [
     "namespaces default",
     "namespaces kube-system",
     "namespaces kyma-system",
 ];
 
 /// See the module. Objects are named as in `secrets kyma-system/a` and `clusterroles a`.
-pub(super) struct RuntimeCluster {
+pub(crate) struct RuntimeCluster {
     server: ApiServer,
     tls: TlsServer,
 }
@@ -45,7 +59,7 @@ fn parts(object: &str) -> (&str, &str, &str) {
 
 impl RuntimeCluster {
     /// One with that UID, which takes the token `first`.
-    pub(super) async fn new(uid: &str) -> Self {
+    pub(crate) async fn new(uid: &str) -> Self {
         let server = ApiServer::new();
         server.expect_token("first");
         server.namespace("kyma-system");
@@ -57,65 +71,65 @@ impl RuntimeCluster {
         cluster
     }
 
-    pub(super) fn set_uid(&self, uid: &str) {
+    pub(crate) fn set_uid(&self, uid: &str) {
         self.change("namespaces kube-system", |it| {
             it["metadata"]["uid"] = json!(uid);
         });
     }
 
-    pub(super) fn address(&self) -> String {
+    pub(crate) fn address(&self) -> String {
         format!("https://{}", self.tls.address())
     }
 
     /// Connections that are open.
-    pub(super) fn open(&self) -> usize {
+    pub(crate) fn open(&self) -> usize {
         self.tls.open()
     }
 
     /// The writes so far. All requests are forgotten.
-    pub(super) fn take(&self) -> Vec<String> {
+    pub(crate) fn take(&self) -> Vec<String> {
         let requests = self.take_requests().into_iter();
         let writes = requests.filter(Recorded::is_write);
         writes.map(|it| it.asked.to_string()).collect()
     }
 
     /// Whether a write of that pattern was answered, whatever the answer.
-    pub(super) fn answered(&self, write: &str) -> bool {
+    pub(crate) fn answered(&self, write: &str) -> bool {
         self.requests_of(write).iter().any(|it| it.end.is_some())
     }
 
     /// Credentials of all requests, in order.
-    pub(super) fn tokens(&self) -> Vec<String> {
+    pub(crate) fn tokens(&self) -> Vec<String> {
         self.requests().into_iter().map(|it| it.token).collect()
     }
 
-    pub(super) fn find(&self, object: &str) -> Option<Value> {
+    pub(crate) fn find(&self, object: &str) -> Option<Value> {
         let (resource, namespace, name) = parts(object);
         self.server.get(resource, namespace, name)
     }
 
     /// An object of the product's namespace, as in `secrets/a`.
-    pub(super) fn kyma(&self, object: &str) -> Option<Value> {
+    pub(crate) fn kyma(&self, object: &str) -> Option<Value> {
         let (resource, name) = object.split_once('/').unwrap();
         self.server.get(resource, "kyma-system", name)
     }
 
     /// Another client changes an object.
-    pub(super) fn change(&self, object: &str, change: impl FnOnce(&mut Value)) {
+    pub(crate) fn change(&self, object: &str, change: impl FnOnce(&mut Value)) {
         let (resource, namespace, name) = parts(object);
         assert!(self.find(object).is_some(), "{object}");
         self.edit(resource, (namespace, name), change);
     }
 
     /// Another client deletes an object.
-    pub(super) fn drop_object(&self, object: &str) {
+    pub(crate) fn drop_object(&self, object: &str) {
         let (resource, namespace, name) = parts(object);
         assert!(self.find(object).is_some(), "{object}");
         self.remove(resource, namespace, name);
     }
 
     /// All objects.
-    pub(super) fn inventory(&self) -> Vec<String> {
+    pub(crate) fn inventory(&self) -> Vec<String> {
         let places = self.store().places().into_iter();
         let text = places.map(|it| match it.namespace.as_str() {
             "" => format!("{} {}", it.resource, it.name),
@@ -125,23 +139,23 @@ impl RuntimeCluster {
     }
 
     /// Pods of Deployments do not become ready from the next write of one on.
-    pub(super) fn stop_rollouts(&self) {
+    pub(crate) fn stop_rollouts(&self) {
         let write = self.fault("apply deployments").times(1);
         write.before(|server| server.behave(|it| it.stuck = true));
     }
 
     /// Pods of Deployments are ready, those of earlier ones too.
-    pub(super) fn roll_out(&self) {
+    pub(crate) fn roll_out(&self) {
         self.behave(|it| it.stuck = false);
     }
 
     /// Requests are answered with this status until the handle stops that.
-    pub(super) fn outage(&self, status: u16) -> FaultHandle {
+    pub(crate) fn outage(&self, status: u16) -> FaultHandle {
         self.fault("*").status(status)
     }
 
     /// Writes of a pattern are rejected with this status until the handle stops that.
-    pub(super) fn refuse(&self, write: &str, status: u16) -> FaultHandle {
+    pub(crate) fn refuse(&self, write: &str, status: u16) -> FaultHandle {
         match status {
             RESET => self.fault(write).reset(),
             status => self.fault(write).status(status),
@@ -149,7 +163,7 @@ impl RuntimeCluster {
     }
 
     /// Another client creates a Secret.
-    pub(super) fn make_secret(&self, namespace: &str, name: &str, kind: &str, copy: bool) {
+    pub(crate) fn make_secret(&self, namespace: &str, name: &str, kind: &str, copy: bool) {
         let labels = if copy {
             json!({"rt-bootstrapper.kyma-project.io/pull-secret-copy": "true"})
         } else {
@@ -162,7 +176,7 @@ impl RuntimeCluster {
     }
 
     /// The webhook runs: it has its certificate and its Lease, and copies in these namespaces.
-    pub(super) fn webhook_runs(&self, copies: impl Iterator<Item = String>) {
+    pub(crate) fn webhook_runs(&self, copies: impl Iterator<Item = String>) {
         for namespace in copies {
             let kind = "kubernetes.io/dockerconfigjson";
             self.make_secret(&namespace, "registry-credentials", kind, true);

@@ -1,0 +1,54 @@
+Feature: Watchers on KCP decide what a runtime reports
+  The controller keeps a webhook for each Watcher on all runtimes, and the watcher while there is one.
+
+  @serial
+  Scenario: A further Watcher gets its webhook on the runtime
+    Given Runtime "one" in mode direct whose Kyma has module "pause" and is Ready
+    Then RuntimeBootstrapper "one" has condition WatcherInstalled=True
+    When Watcher "scale" is created with:
+      """
+      spec:
+        manager: lifecycle-manager
+        resourceToWatch: {group: apps, version: v1, resource: deployments/scale}
+        field: spec
+        serviceInfo: {name: lifecycle-manager-events, namespace: kcp-system, port: 8082}
+        gateway: {selector: {matchLabels: {operator.kyma-project.io/watcher-gateway: default}}}
+      """
+    Then ValidatingWebhookConfiguration "skr-webhook" matches:
+      """
+      webhooks: [{name: kcp-system.scale.operator.kyma-project.io, rules: [{resources: [deployments/scale]}]}]
+      """
+    And Watcher "scale" matches:
+      """
+      status: {conditions: [{type: RuntimesConfigured, status: "True"}]}
+      """
+
+  @serial
+  Scenario: The last Watcher takes the watcher of the runtime with it
+    Given Runtime "one" in mode signal whose Kyma has module "pause" and is Ready
+    Then ValidatingWebhookConfiguration "skr-webhook" exists
+    When Watcher "kymas" is deleted
+    Then ValidatingWebhookConfiguration "skr-webhook" is deleted
+    When Watcher "kymas" is created again
+    Then ValidatingWebhookConfiguration "skr-webhook" exists
+
+  @serial
+  Scenario: A runtime whose watcher does not respond is reported on KCP and repaired
+    Given Runtime "one" in mode direct whose Kyma has module "pause" and is Ready
+    Then RuntimeBootstrapper "one" has condition WatcherInstalled=True
+    When Deployment "kyma-system/skr-webhook" is patched with:
+      """
+      spec: {replicas: 0}
+      """
+    Then RuntimeBootstrapper "one" has condition WatcherInstalled=False
+    And field status.readyReplicas of Deployment "kyma-system/skr-webhook" is 2
+    And RuntimeBootstrapper "one" has condition WatcherInstalled=True
+
+  # cert-manager issues another CA. The gateway presents a certificate of it when the watchers report that they trust it.
+  @serial
+  Scenario: No change is missed while the CA of the watchers is rotated
+    Given Runtime "one" in mode direct whose Kyma has module "pause" and is Ready
+    Then RuntimeBootstrapper "one" has condition WatcherInstalled=True
+    When the CA of both sides is rotated while the Kyma of Runtime "one" is changed continuously
+    Then metric "listener.ssl.handshake_errors" of the gateway increases by 0
+    And the API server got an answer to every AdmissionReview

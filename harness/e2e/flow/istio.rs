@@ -1,0 +1,93 @@
+//! Istio on KCP: istiod, and Envoy as its ingress gateway. What Envoy serves comes from istiod alone, which reads the Gateway, the
+//! VirtualServices of the controller and the Secret with the certificate.
+
+use anyhow::Result;
+use clusters::cluster::Cluster;
+use clusters::images::Image;
+use serde_json::json;
+use testkit::pki::Authority;
+use testkit::pki::rcgen::{Error, SanType};
+
+use crate::client::Client;
+use crate::gateway::{Certificates, NODE_PORT, handshake_errors, secret};
+use crate::install::apply;
+use crate::rollout::Workload;
+
+/// Namespace of istiod and the gateway, Istio's default.
+const NAMESPACE: &str = "istio-system";
+/// With the certificate by which Envoy connects to istiod.
+const XDS_SECRET: &str = "istio-ingressgateway-xds";
+/// Port of Envoy's admin pages.
+const ADMIN_PORT: u16 = 9901;
+
+/// istiod and the gateway.
+pub(super) struct Istio {
+    istiod: Workload,
+    gateway: Workload,
+}
+
+impl Istio {
+    pub(super) fn new(kcp: &Client) -> Self {
+        let workload = |name| Workload::new(kcp.clone(), NAMESPACE, name);
+        Self {
+            istiod: workload("istiod"),
+            gateway: workload("istio-ingressgateway"),
+        }
+    }
+
+    /// Installs both, without waiting for their Pods.
+    pub(super) async fn install(&self, kcp: &Cluster, istiod: &Image, envoy: &Image) -> Result<()> {
+        for image in [istiod, envoy] {
+            kcp.load_image(image).await?;
+        }
+        self.provide_certificates(kcp).await?;
+        let manifests = include_str!("istio.yaml")
+            .replace("ISTIOD", &istiod.reference)
+            .replace("ENVOY", &envoy.reference)
+            .replace("NODE_PORT", &NODE_PORT.to_string());
+        kcp.apply(&manifests).await.map(drop)
+    }
+
+    /// Of one CA, unless an earlier run made them: both ends of a connection read their files only when they start.
+    async fn provide_certificates(&self, kcp: &Cluster) -> Result<()> {
+        let path = format!("/api/v1/namespaces/{NAMESPACE}/secrets/{XDS_SECRET}");
+        if self.gateway.client.find(&path).await?.is_object() {
+            return Ok(());
+        }
+        let authority = Authority::new("mesh")?;
+        let ca = json!({
+            "ca-cert.pem": authority.pem(),
+            "ca-key.pem": authority.certificate.key_pem(),
+            "cert-chain.pem": authority.pem(),
+            "root-cert.pem": authority.pem(),
+        });
+        let client = xds_client(&authority)?.secret(NAMESPACE, XDS_SECRET);
+        apply(kcp, &[secret(NAMESPACE, "cacerts", &ca), client]).await
+    }
+
+    /// Waits until istiod is ready, and the gateway has its configuration.
+    pub(super) async fn is_ready(&self) -> Result<()> {
+        self.istiod.is_rolled_out().await?;
+        self.gateway.is_rolled_out().await
+    }
+
+    /// Number of TLS handshakes that the gateway rejected.
+    pub(super) async fn handshake_errors(&self) -> Result<u64> {
+        handshake_errors(&self.page("stats").await?)
+    }
+
+    /// A page of Envoy's admin port.
+    pub(super) async fn page(&self, page: &str) -> Result<String> {
+        let pods = self.gateway.pod_names().await?;
+        let pod = pods.first().map(String::as_str).unwrap_or_default();
+        self.gateway.page(pod, ADMIN_PORT, page).await
+    }
+}
+
+/// Certificate of the gateway's ServiceAccount, by which istiod decides on the Secrets that Envoy gets.
+fn xds_client(authority: &Authority) -> Result<Certificates, Error> {
+    let name = format!("spiffe://cluster.local/ns/{NAMESPACE}/sa/istio-ingressgateway");
+    let uri = SanType::URI(name.as_str().try_into()?);
+    let leaf = authority.leaf_with(&name, |params| params.subject_alt_names = vec![uri])?;
+    Ok(Certificates::of(leaf, authority.pem()))
+}

@@ -1,0 +1,177 @@
+//! The rotation of the CA of the watchers, while a runtime reports changes.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use doubles::keb::Instance;
+use doubles::klm::{GATEWAY_NAMESPACE, GATEWAY_SECRET};
+use serde::Serialize;
+use serde_json::{Value, json};
+use testkit::metrics::Samples;
+use testkit::until::until;
+use tokio::time::{interval, timeout};
+
+use super::Flow;
+use super::shoots::Shoot;
+use crate::client::{Client, Write};
+use crate::definitions::Stream;
+use crate::rollout::Workload;
+
+/// Secret of the CA, issued by cert-manager.
+const CA: &str = "klm-watcher";
+/// Secret that cert-manager issues for the gateway.
+const ISSUED: &str = "klm-watcher-gateway";
+/// Of the watcher on a runtime.
+const METRICS_PORT: u16 = 2112;
+/// The kubelet of each node updates the mounted Secret first.
+const LIMIT: Duration = Duration::from_mins(4);
+/// Pause between two changes of the Kyma.
+const PERIOD: Duration = Duration::from_millis(50);
+
+/// What happened on the way of the changes.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Rotation {
+    /// Number of changes.
+    pub(crate) changes: u64,
+    /// TLS handshakes that the gateway rejected.
+    pub(crate) handshake_errors: u64,
+    /// Reviews that the API server of the runtime sent.
+    pub(crate) reviews: u64,
+    /// Reviews to which the API server of the runtime got no answer.
+    pub(crate) unanswered: u64,
+    /// Events that watchers dropped, and requests to KCP that failed.
+    pub(crate) failures: u64,
+}
+
+impl Flow {
+    /// Deletes the CA, so that cert-manager issues another one, and changes the Kyma on a runtime until the gateway presents a
+    /// certificate of the new CA and every event is delivered.
+    pub(crate) async fn rotate_ca(&self, instance: &Instance) -> Result<Rotation> {
+        let shoot = self.shoots.find(&instance.shoot)?;
+        let watcher = Workload::new(shoot.api.clone(), "kyma-system", "skr-webhook");
+        let before = self.counted(&shoot, &watcher).await?;
+        let ca = self.certificate(CA, "tls.crt").await?;
+        let serial = self.presented().await?;
+        let changing = change_continuously(shoot.api.clone());
+        let path = secret_path(CA);
+        self.kcp.api.delete(&path).await?;
+        let rotated = until(
+            "the gateway presents a certificate of the new CA",
+            LIMIT,
+            || self.presents_new(&ca, &serial),
+        );
+        let rotated = rotated.await;
+        let changes = timeout(LIMIT, changing.end()).await???;
+        rotated?;
+        let is_delivered = || async {
+            let metrics = watcher.metrics(METRICS_PORT).await?;
+            let left: f64 = metrics
+                .values()
+                .map(|it| it.sum("watcher_outbox_events"))
+                .sum();
+            ensure!(left < 0.5, "{left} events");
+            anyhow::Ok(())
+        };
+        until("all events are delivered", LIMIT, is_delivered).await?;
+        let after = self.counted(&shoot, &watcher).await?;
+        let increase = |of: fn(&Rotation) -> u64| {
+            let increase = of(&after).checked_sub(of(&before));
+            increase.context("a counter was reset")
+        };
+        Ok(Rotation {
+            changes,
+            handshake_errors: increase(|it| it.handshake_errors)?,
+            reviews: increase(|it| it.reviews)?,
+            unanswered: increase(|it| it.unanswered)?,
+            failures: increase(|it| it.failures)?,
+        })
+    }
+
+    async fn counted(&self, shoot: &Shoot, watcher: &Workload) -> Result<Rotation> {
+        let api_server = Samples::parse(&shoot.api.text("/metrics").await?);
+        let watchers = watcher.metrics(METRICS_PORT).await?;
+        let sum = |name| watchers.values().map(|it| it.count(name)).sum::<u64>();
+        Ok(Rotation {
+            changes: 0,
+            handshake_errors: self.istio.handshake_errors().await?,
+            reviews: api_server.count("apiserver_admission_webhook_request_total"),
+            unanswered: api_server.count("apiserver_admission_webhook_fail_open_count"),
+            failures: sum("watcher_dropped_events_total") + sum("watcher_delivery_failures_total"),
+        })
+    }
+
+    /// Whether the gateway presents a certificate that a CA other than this one has issued.
+    async fn presents_new(&self, old: &str, serial: &str) -> Result<()> {
+        let ca = self.certificate(CA, "tls.crt").await?;
+        ensure!(ca != old, "the CA is not rotated");
+        let authority = self.certificate(ISSUED, "ca.crt").await?;
+        ensure!(
+            authority == ca,
+            "cert-manager has issued no certificate of the new CA"
+        );
+        let issued = self.certificate(ISSUED, "tls.crt").await?;
+        let served = self.certificate(GATEWAY_SECRET, "tls.crt").await?;
+        ensure!(
+            issued == served,
+            "the Secret of the gateway has another certificate"
+        );
+        ensure!(
+            self.presented().await? != serial,
+            "the gateway presents the old one"
+        );
+        Ok(())
+    }
+
+    async fn certificate(&self, secret: &str, key: &str) -> Result<String> {
+        let found = self.kcp.api.find(&secret_path(secret)).await?;
+        let value = found["data"][key].as_str();
+        Ok(value
+            .with_context(|| format!("{secret} has no {key}"))?
+            .to_owned())
+    }
+
+    /// Serial number of the certificate that the gateway presents.
+    async fn presented(&self) -> Result<String> {
+        let page: Value = serde_json::from_str(&self.istio.page("certs").await?)?;
+        let mut certificates = page["certificates"].as_array().into_iter().flatten();
+        // That by which Envoy connects to istiod has another issuer and no DNS name.
+        let is_served = |it: &&Value| {
+            let names = it
+                .pointer("/cert_chain/0/subject_alt_names")
+                .and_then(Value::as_array);
+            names
+                .into_iter()
+                .flatten()
+                .any(|it| it["dns"] == crate::gateway::HOST)
+        };
+        let served = certificates.find(is_served).context("no certificate")?;
+        let serial = served
+            .pointer("/cert_chain/0/serial_number")
+            .and_then(Value::as_str);
+        Ok(serial.context("no serial number")?.to_owned())
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the rate of the changes")]
+fn change_continuously(runtime: Client) -> Stream<Result<u64>> {
+    Stream::spawn(async move |over| {
+        let mut ticks = interval(PERIOD);
+        let mut changes = 0;
+        while !over.load(Ordering::Relaxed) {
+            ticks.tick().await;
+            let patch = json!({
+                "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
+                "metadata": { "name": "default", "namespace": "kyma-system" },
+                "spec": { "skipMaintenanceWindows": changes % 2 == 0 },
+            });
+            runtime.write(Write::Merge, &patch).await?.good()?;
+            changes += 1;
+        }
+        Ok(changes)
+    })
+}
+
+fn secret_path(name: &str) -> String {
+    format!("/api/v1/namespaces/{GATEWAY_NAMESPACE}/secrets/{name}")
+}

@@ -1,0 +1,84 @@
+//! What the controller of Watchers needs on KCP: cert-manager, the definitions of Istio, and the Watchers.
+
+use anyhow::{Result, ensure};
+use api::kcp::KCP_NAMESPACE;
+use clusters::cluster::Cluster;
+use clusters::images;
+use clusters::setup::definitions;
+use doubles::klm::{GATEWAY_NAMESPACE, GATEWAY_SECRET, MANAGER};
+use serde_json::{Value, json};
+
+use crate::client::Client;
+use crate::definitions::eventually;
+use crate::install::apply;
+
+/// Label by which Watchers select the Istio Gateway.
+const LABEL: &str = "operator.kyma-project.io/watcher-gateway";
+
+/// Installs everything but the controller, without waiting for cert-manager.
+pub(super) async fn install(kcp: &Cluster, watchers: &[conformance::Watcher]) -> Result<()> {
+    let cert_manager = images::cert_manager().await?;
+    kcp.load_image(&cert_manager).await?;
+    kcp.apply(&definitions().await?).await?;
+    let issuer = include_str!("../watching/cert-manager.yaml");
+    let issuer = issuer.replace("IMAGE", &cert_manager.reference);
+    kcp.apply(&issuer).await?;
+    apply(
+        kcp,
+        &crate::install::printed(&["crds", "--watchers"]).await?,
+    )
+    .await?;
+    let namespace = json!({
+        "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": GATEWAY_NAMESPACE },
+    });
+    let mut objects = vec![namespace];
+    objects.extend(watchers.iter().map(watcher));
+    if watchers.is_empty() {
+        objects.push(own_watcher());
+    }
+    apply(kcp, &objects).await
+}
+
+/// Waits until the controller has written the Secret of the gateway.
+pub(super) async fn has_gateway_secret(kcp: &Client) -> Result<()> {
+    let path = format!("/api/v1/namespaces/{GATEWAY_NAMESPACE}/secrets/{GATEWAY_SECRET}");
+    eventually("the gateway has a certificate", async || {
+        ensure!(
+            kcp.find(&path).await?.is_object(),
+            "no Secret {GATEWAY_SECRET}"
+        );
+        Ok(())
+    })
+    .await
+}
+
+/// A Watcher of a scenario file. All events lead to KLM.
+fn watcher(of: &conformance::Watcher) -> Value {
+    json!({
+        "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Watcher",
+        "metadata": { "name": of.name, "namespace": KCP_NAMESPACE },
+        "spec": {
+            "manager": of.manager, "field": of.field, "labelsToWatch": of.labels, "resourceToWatch": of.resource,
+            "serviceInfo": { "name": "lifecycle-manager-events", "namespace": KCP_NAMESPACE, "port": 8082 },
+            "gateway": { "selector": { "matchLabels": { (LABEL): "default" } } },
+        },
+    })
+}
+
+/// The Watcher that lifecycle-manager brings.
+fn own_watcher() -> Value {
+    json!({
+        "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Watcher",
+        "metadata": {
+            "name": "kymas", "namespace": KCP_NAMESPACE,
+            "labels": { "operator.kyma-project.io/managed-by": MANAGER },
+        },
+        "spec": {
+            "field": "spec",
+            "labelsToWatch": { "operator.kyma-project.io/watched-by": "kyma" },
+            "resourceToWatch": { "group": "operator.kyma-project.io", "version": "*", "resource": "kymas" },
+            "serviceInfo": { "name": "lifecycle-manager-events", "namespace": KCP_NAMESPACE, "port": 8082 },
+            "gateway": { "selector": { "matchLabels": { (LABEL): "default" } } },
+        },
+    })
+}

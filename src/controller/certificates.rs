@@ -1,0 +1,177 @@
+//! Certificates of watchers on KCP: one for the runtime of each Kyma, one for the gateway, and the bundle of CAs.
+//!
+//! cert-manager issues what `policy::certificates` decides. [`runtimes`](self) keeps a Certificate for each Kyma, [`gateway`](self)
+//! the Certificate and the Secret of the gateway. Runs on the leader only, as a part of the controller `watchers`.
+//!
+//! Invariants: what does not differ is not written; private keys are neither logged nor kept; a Kyma without a domain, or a missing
+//! API of cert-manager, does not delay others.
+//!
+//! # Permissions
+//! In the namespace of Kymas, `list` and `watch` on `kymas.operator.kyma-project.io`. In the namespace of the certificates:
+//! ```yaml
+//! - apiGroups: [cert-manager.io]
+//!   resources: [certificates]
+//!   verbs: [create, delete, get, list, patch, watch]
+//! - apiGroups: [cert-manager.io]
+//!   resources: [certificates/status]
+//!   verbs: [patch]                        # renewal, as `cmctl renew` does it
+//! - apiGroups: [""]
+//!   resources: [secrets]
+//!   verbs: [delete, get]                  # one for each Kyma, so names cannot be listed
+//! - apiGroups: [""]
+//!   resources: [secrets]
+//!   resourceNames: [klm-istio-gateway, klm-watcher, klm-watcher-gateway]
+//!   verbs: [list, patch, watch]
+//! - apiGroups: [""]
+//!   resources: [secrets]
+//!   verbs: [create]
+//! ```
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use component_base::readiness::Readiness;
+use jiff::Timestamp;
+use kube::api::{DynamicObject, Patch, PatchParams};
+use kube::runtime::events::Reporter;
+use kube::{Api, Client, ResourceExt as _};
+use policy::certificates::{
+    CERT_MANAGER_API_VERSION, CertificateInfo, CertificateSettings, renewal,
+};
+use serde_json::json;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::dynamic::objects;
+
+mod gateway;
+mod metrics;
+mod runtimes;
+
+#[cfg(test)]
+mod tests;
+
+pub use metrics::CertificateMetrics;
+
+/// Interval after which everything is reconciled without a change.
+const RESYNC: Duration = Duration::from_mins(10);
+
+/// Interval after which a missing API or permission is tried again.
+const RETRY: Duration = Duration::from_secs(30);
+
+/// Settings of the certificates.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Namespace of Kymas.
+    pub kyma_namespace: String,
+    /// Namespace of the Istio Gateways.
+    pub gateway_namespace: String,
+    /// Secret of the CA, which cert-manager issues.
+    pub ca_secret: String,
+    /// Secret of the gateway: the `credentialName` of the Istio Gateways.
+    pub gateway_secret: String,
+    /// Certificate of the gateway, and its Secret.
+    pub gateway_certificate: String,
+    /// Time after which runtimes count as trusting a new CA.
+    pub grace_period: Duration,
+    /// What all certificates have in common.
+    pub certificates: CertificateSettings,
+}
+
+/// Arguments of [`run`].
+#[derive(Clone)]
+pub struct CertificateOptions {
+    /// Client of KCP.
+    pub client: Client,
+    /// Settings.
+    pub settings: Settings,
+    /// Readiness checks of the process.
+    pub readiness: Readiness,
+    /// Reporter of Kubernetes Events.
+    pub reporter: Reporter,
+    /// Metrics.
+    pub metrics: CertificateMetrics,
+}
+
+/// The gateway, once its certificate is issued.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IssuedGateway {
+    /// The CA that issues certificates.
+    ca: CertificateInfo,
+    /// When it was added to the bundle, in Unix seconds.
+    ca_added: i64,
+    /// All CAs that runtimes trust, in PEM.
+    pub(crate) bundle: Arc<str>,
+    /// The address at which watchers reach the gateway; `None` if no Istio Gateway with the Secret has one.
+    pub(crate) address: Option<Arc<str>>,
+    /// SHA-256 of the bundle in hexadecimal digits, if the gateway waits until all runtimes trust it.
+    pub(crate) waits_for: Option<String>,
+}
+
+#[cfg(test)]
+impl IssuedGateway {
+    /// One that trusts the CAs of a bundle, the first of which is the newest.
+    pub(crate) fn of(bundle: &str, address: Option<&str>) -> Self {
+        Self {
+            ca: CertificateInfo::first(bundle.as_bytes()).unwrap(),
+            ca_added: 0,
+            bundle: bundle.into(),
+            address: address.map(Into::into),
+            waits_for: None,
+        }
+    }
+}
+
+/// The state of the gateway for those that depend on it; `None` while no certificate is issued.
+pub type GatewayReceiver = watch::Receiver<Option<IssuedGateway>>;
+
+/// The state of the gateway for [`run`], and for those that depend on it.
+#[must_use]
+pub fn gateway_channel() -> (watch::Sender<Option<IssuedGateway>>, GatewayReceiver) {
+    watch::channel(None)
+}
+
+impl CertificateOptions {
+    fn certificates(&self) -> Api<DynamicObject> {
+        let namespace = &self.settings.certificates.namespace;
+        objects(
+            &self.client,
+            namespace,
+            (CERT_MANAGER_API_VERSION, "Certificate"),
+        )
+    }
+
+    /// Requests that cert-manager issues a Certificate again, unless it does so already.
+    async fn renew(&self, live: &DynamicObject) -> kube::Result<()> {
+        let now = Timestamp::now().strftime("%FT%TZ").to_string();
+        let Some(conditions) = renewal(&json!(live), &now) else {
+            return Ok(());
+        };
+        let patch = json!({
+            "metadata": { "resourceVersion": live.resource_version() },
+            "status": { "conditions": conditions },
+        });
+        let (name, patch) = (live.name_any(), Patch::Merge(&patch));
+        let parameters = PatchParams::default();
+        self.certificates()
+            .patch_status(&name, &parameters, &patch)
+            .await?;
+        self.metrics.wrote("renew");
+        tracing::info!(certificate = name, "renewal of Certificate requested");
+        Ok(())
+    }
+}
+
+/// Reconciles all certificates until the token is canceled. Failures are retried, counted and logged.
+pub async fn run(
+    options: CertificateOptions,
+    issued: watch::Sender<Option<IssuedGateway>>,
+    acknowledged: watch::Receiver<Option<String>>,
+    token: CancellationToken,
+) {
+    let current = issued.subscribe();
+    tokio::join!(
+        Box::pin(runtimes::run(options.clone(), current, token.clone())),
+        token.run_until_cancelled(gateway::run(options, issued, acknowledged)),
+    );
+}

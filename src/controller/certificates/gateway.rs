@@ -1,0 +1,312 @@
+//! The Certificate of the gateway, and the Secret with which the gateway serves and verifies runtimes.
+//!
+//! A change of one of the three Secrets or of an Istio Gateway starts a reconcile, and the end of a grace period does.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::kcp::CONTROLLER_FIELD_MANAGER;
+use component_base::telemetry::error_chain;
+use component_base::watch::{watch_object, watch_with_backoff};
+use futures::{StreamExt as _, stream};
+use jiff::Timestamp;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
+use kube::runtime::watcher::Config;
+use kube::{Api, ResourceExt as _};
+use policy::certificates::{
+    Gateway, GatewayError, GatewayState, KeyPair, bundle_sha256, gateway, gateway_certificate,
+    is_current,
+};
+use policy::watchers::ISTIO_API_VERSION;
+use serde_json::{Value, json};
+use tokio::sync::watch::{Receiver, Sender};
+use tokio::time::sleep;
+use zeroize::Zeroizing;
+
+use super::{CertificateOptions, IssuedGateway, RESYNC};
+use crate::RECONCILE_BACKOFF;
+use crate::dynamic::objects;
+
+/// Annotation of the Secret of the gateway with the time at which the newest CA was added, as in the public lifecycle-manager.
+const CA_ADDED: &str = "caAddedToBundleAt";
+
+const CERTIFICATE: &str = "tls.crt";
+const KEY: &str = "tls.key";
+const CA: &str = "ca.crt";
+
+struct Reconciler {
+    options: CertificateOptions,
+    secrets: Api<Secret>,
+    certificates: Api<DynamicObject>,
+    gateways: Api<DynamicObject>,
+    current: Sender<Option<IssuedGateway>>,
+}
+
+/// Reconciles until it is dropped. `current` gets the CA once it is in the bundle. `acknowledged` has the SHA-256 of the bundle that
+/// all runtimes trust.
+pub(super) async fn run(
+    options: CertificateOptions,
+    current: Sender<Option<IssuedGateway>>,
+    mut acknowledged: Receiver<Option<String>>,
+) {
+    let reconciler = Reconciler::new(options, current);
+    let mut changes = pin!(reconciler.changes());
+    let mut failures = 0;
+    loop {
+        let trusted = acknowledged.borrow_and_update().clone();
+        let pause = match reconciler.reconcile(trusted.as_deref()).await {
+            Ok(pause) => {
+                failures = 0;
+                pause
+            }
+            Err(error) => {
+                let error = error_chain(&*error);
+                tracing::warn!(
+                    error,
+                    "failed to reconcile certificate of gateway, backing off"
+                );
+                reconciler.options.metrics.failed();
+                failures += 1;
+                RECONCILE_BACKOFF.delay(failures - 1, fastrand::u64(..))
+            }
+        };
+        tokio::select! {
+            Some(()) = changes.next() => {}
+            Ok(()) = acknowledged.changed() => {}
+            () = sleep(pause) => {}
+        }
+    }
+}
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+impl Reconciler {
+    fn new(options: CertificateOptions, current: Sender<Option<IssuedGateway>>) -> Self {
+        let gateways = (ISTIO_API_VERSION, "Gateway");
+        let (client, settings) = (&options.client, &options.settings);
+        Self {
+            secrets: Api::namespaced(client.clone(), &settings.certificates.namespace),
+            certificates: options.certificates(),
+            gateways: objects(client, &settings.gateway_namespace, gateways),
+            current,
+            options,
+        }
+    }
+
+    fn changes(&self) -> impl futures::Stream<Item = ()> + use<> {
+        let settings = &self.options.settings;
+        let names = [
+            &settings.ca_secret,
+            &settings.gateway_certificate,
+            &settings.gateway_secret,
+        ];
+        let secrets = names.map(|name| {
+            let check = self.options.readiness.check(format!("{name}-watch"));
+            watch_object(self.secrets.clone(), name, check)
+                .map(drop)
+                .boxed()
+        });
+        let check = self.options.readiness.check("certificate-gateways-watch");
+        let gateways = watch_with_backoff(self.gateways.clone(), Config::default(), check);
+        stream::select(stream::select_all(secrets), gateways.map(drop))
+    }
+
+    /// Returns the time after which the next reconcile is due. `trusted` is the SHA-256 of the bundle that all runtimes trust.
+    async fn reconcile(&self, trusted: Option<&str>) -> Result<Duration, BoxError> {
+        let settings = &self.options.settings;
+        let gateways = self.gateways().await?;
+        let secret = &settings.gateway_secret;
+        let hosts = gateways.iter().flat_map(|it| hosts(it, secret));
+        self.request_certificate(&hosts.collect::<Vec<_>>()).await?;
+        let Some(ca) = self.secrets.get_opt(&settings.ca_secret).await? else {
+            tracing::debug!(secret = settings.ca_secret, "CA not issued yet");
+            return Ok(RESYNC);
+        };
+        let ca = value(&ca, CERTIFICATE).unwrap_or_default();
+        let leaf = self.secrets.get_opt(&settings.gateway_certificate).await?;
+        let live = self.secrets.get_opt(&settings.gateway_secret).await?;
+        let leaf = leaf.as_ref().and_then(pair);
+        let live_pair = live.as_ref().and_then(pair);
+        let live_bundle = live.as_ref().and_then(|it| value(it, CA));
+        let now = Timestamp::now().as_second();
+        let annotation = live.as_ref().and_then(|it| it.annotations().get(CA_ADDED));
+        let added = annotation.and_then(|it| it.parse::<Timestamp>().ok());
+        let state = GatewayState {
+            ca: &ca,
+            leaf: leaf.as_ref(),
+            live_bundle: live_bundle.as_ref().map(|it| &it[..]),
+            live_pair: live_pair.as_ref(),
+            ca_added: added.map(Timestamp::as_second),
+            is_acknowledged: live_bundle
+                .as_ref()
+                .is_some_and(|it| trusted == Some(&bundle_sha256(it))),
+            grace_period: settings
+                .grace_period
+                .as_secs()
+                .try_into()
+                .unwrap_or(i64::MAX),
+            now,
+        };
+        let desired = match gateway(&state) {
+            Ok(desired) => desired,
+            // cert-manager changes the Secret when it has issued.
+            Err(GatewayError::LeafPending) => return Ok(RESYNC),
+            Err(error) => return Err(error.into()),
+        };
+        let is_same = state.live_bundle == Some(desired.bundle.as_bytes())
+            && state.live_pair == Some(&desired.pair)
+            && state.ca_added == Some(desired.ca_added);
+        if !is_same {
+            self.write(&desired).await?;
+        }
+        self.options.metrics.show_gateway(desired.not_after);
+        self.publish(&desired, gateways.iter().find_map(|it| address(it, secret)));
+        if desired.is_leaf_outdated {
+            self.renew_certificate().await?;
+        }
+        let wait = desired
+            .waits_until
+            .map(|it| it.saturating_sub(now).max(1).unsigned_abs());
+        Ok(wait.map_or(RESYNC, |it| Duration::from_secs(it).min(RESYNC)))
+    }
+
+    fn publish(&self, desired: &Gateway, address: Option<Arc<str>>) {
+        let current = Some(IssuedGateway {
+            ca: desired.ca.clone(),
+            ca_added: desired.ca_added,
+            bundle: desired.bundle.as_str().into(),
+            address,
+            waits_for: desired
+                .waits_until
+                .map(|_| bundle_sha256(desired.bundle.as_bytes())),
+        });
+        self.current.send_if_modified(|before| {
+            let is_new = *before != current;
+            *before = current;
+            is_new
+        });
+    }
+
+    /// All Istio Gateways by name. Without Istio there are none.
+    async fn gateways(&self) -> kube::Result<Vec<Value>> {
+        match self.gateways.list(&ListParams::default()).await {
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(Vec::new()),
+            gateways => Ok(gateways?.iter().map(|it| json!(it)).collect()),
+        }
+    }
+
+    /// Writes the Certificate of the gateway if it differs: its names are the hosts of all Istio Gateways with the Secret.
+    async fn request_certificate(&self, hosts: &[String]) -> kube::Result<()> {
+        let settings = &self.options.settings;
+        let name = &settings.gateway_certificate;
+        let Some(desired) = gateway_certificate(name, hosts, &settings.certificates) else {
+            return Ok(());
+        };
+        let live = self.certificates.get_opt(name).await?.map(|it| json!(it));
+        if live.is_some_and(|live| is_current(&desired, &live)) {
+            return Ok(());
+        }
+        let parameters = PatchParams::apply(CONTROLLER_FIELD_MANAGER).force();
+        self.certificates
+            .patch(name, &parameters, &Patch::Apply(&desired))
+            .await?;
+        self.options.metrics.wrote("apply");
+        tracing::info!(certificate = name, "Certificate of gateway written");
+        Ok(())
+    }
+
+    async fn renew_certificate(&self) -> kube::Result<()> {
+        let name = &self.options.settings.gateway_certificate;
+        match self.certificates.get_opt(name).await? {
+            Some(live) => self.options.renew(&live).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn write(&self, desired: &Gateway) -> kube::Result<()> {
+        let name = &self.options.settings.gateway_secret;
+        let added = Timestamp::from_second(desired.ca_added).unwrap_or_default();
+        let added = added.strftime("%FT%TZ").to_string();
+        let bytes = |it: &[u8]| ByteString(it.to_vec());
+        let object = json!({
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {
+                "name": name,
+                "annotations": { CA_ADDED: added },
+                "labels": { api::watcher::MANAGED_BY_LABEL: CONTROLLER_FIELD_MANAGER },
+            },
+            "data": {
+                CERTIFICATE: bytes(&desired.pair.certificate),
+                KEY: bytes(&desired.pair.key),
+                CA: bytes(desired.bundle.as_bytes()),
+            },
+        });
+        let parameters = PatchParams::apply(CONTROLLER_FIELD_MANAGER).force();
+        self.secrets
+            .patch(name, &parameters, &Patch::Apply(&object))
+            .await?;
+        self.options.metrics.wrote("gateway");
+        let waits = desired.waits_until.is_some();
+        tracing::info!(
+            secret = name,
+            ca_added = added,
+            waits,
+            "Secret of gateway written"
+        );
+        Ok(())
+    }
+}
+
+/// The hosts of the servers of an Istio Gateway that use the Secret.
+fn hosts(gateway: &Value, secret: &str) -> Vec<String> {
+    let servers = gateway.pointer("/spec/servers").and_then(Value::as_array);
+    let of_secret = servers
+        .into_iter()
+        .flatten()
+        .filter(|it| it["tls"]["credentialName"] == secret);
+    let hosts = of_secret.filter_map(|it| it["hosts"].as_array()).flatten();
+    let hosts = hosts.filter_map(Value::as_str);
+    hosts
+        .map(|it| it.rsplit_once('/').map_or(it, |(_, host)| host).to_owned())
+        .collect()
+}
+
+/// The first host without a wildcard of a server of an Istio Gateway that uses the Secret, with its port unless that is 443.
+fn address(gateway: &Value, secret: &str) -> Option<Arc<str>> {
+    let servers = gateway.pointer("/spec/servers")?.as_array()?;
+    servers.iter().find_map(|server| {
+        let one = json!({ "spec": { "servers": [server] } });
+        let host = hosts(&one, secret)
+            .into_iter()
+            .find(|it| !it.starts_with('*'))?;
+        let port = server.pointer("/port/number").and_then(Value::as_u64);
+        let port = port.filter(|it| *it != 443);
+        Some(
+            port.map_or(host.clone(), |port| format!("{host}:{port}"))
+                .into(),
+        )
+    })
+}
+
+fn value(secret: &Secret, key: &str) -> Option<Zeroizing<Vec<u8>>> {
+    let value = secret.data.as_ref()?.get(key)?;
+    (!value.0.is_empty()).then(|| Zeroizing::new(value.0.clone()))
+}
+
+fn pair(secret: &Secret) -> Option<KeyPair> {
+    Some(KeyPair {
+        certificate: value(secret, CERTIFICATE)?.to_vec(),
+        key: value(secret, KEY)?,
+    })
+}
+
+impl Drop for Reconciler {
+    /// A replica that does not lead shows nothing.
+    fn drop(&mut self) {
+        self.options.metrics.show_gateway(0);
+    }
+}

@@ -1,0 +1,387 @@
+//! One Certificate for the runtime of each Kyma.
+//!
+//! Changes of a Kyma, its Certificate or the bundle of CAs start a reconcile; every Kyma is reconciled again after [`RESYNC`]. A
+//! Certificate whose Kyma is gone is deleted with its Secret, also if the Kyma was deleted while no replica led.
+
+use std::collections::{BTreeMap, HashMap};
+use std::future::ready;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use api::kcp::CONTROLLER_FIELD_MANAGER;
+use component_base::telemetry::{LogLimit, error_chain};
+use component_base::watch::watch_with_backoff;
+use futures::{StreamExt as _, stream};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
+use kube::runtime::controller::{Action, Config as Concurrency, Error};
+use kube::runtime::events::{Event as KubeEvent, EventType};
+use kube::runtime::reflector::{ObjectRef, Store, store};
+use kube::runtime::watcher::{Config, Event};
+use kube::runtime::{WatchStreamExt as _, applier, reflector};
+use kube::{Api, Resource as _, ResourceExt as _};
+use policy::certificates::{
+    CertificateError, CertificateInfo, KYMA_NAMESPACE_ANNOTATION, Kyma, NAME_SUFFIX, PURPOSE,
+    PURPOSE_LABEL, is_current, may_be_outdated, runtime_certificate,
+};
+use serde_json::{Value, json};
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use super::{CertificateOptions, GatewayReceiver, IssuedGateway, RESYNC, RETRY};
+use crate::RECONCILE_BACKOFF;
+use crate::inventory::PAGE_SIZE;
+use crate::kube_events::publish_event;
+use crate::kyma::KymaView;
+
+/// Maximum number of concurrent reconciles.
+const CONCURRENCY: u16 = 16;
+
+/// One line about equal failures of Kymas in this time.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
+
+/// What all reconciles share.
+struct Context {
+    options: CertificateOptions,
+    certificates: Api<DynamicObject>,
+    secrets: Api<Secret>,
+    /// The CA that issues now, once it is in the bundle.
+    current: GatewayReceiver,
+    states: Mutex<HashMap<String, State>>,
+    log: LogLimit,
+}
+
+/// The state of the Certificate of a Kyma.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct State {
+    failures: u32,
+    error: Option<&'static str>,
+    /// End of the validity in Unix seconds, if cert-manager has issued it.
+    not_after: Option<i64>,
+}
+
+/// Reconciles the Certificates of all Kymas until the token is canceled.
+pub(super) async fn run(
+    options: CertificateOptions,
+    current: GatewayReceiver,
+    token: CancellationToken,
+) {
+    let (kymas, writer) = store();
+    let context = Arc::new(Context::new(options, current.clone()));
+    let own = reflector(writer, context.watch_kymas().map(Ok))
+        .touched_objects()
+        .filter_map(|it| ready(it.ok()))
+        .map(|it| vec![ObjectRef::from_obj(&it)]);
+    let owned = context.watch_certificates();
+    let all = kymas.clone();
+    let rotated = stream::unfold(current, |mut current| async move {
+        current.changed().await.ok()?;
+        Some(((), current))
+    });
+    let rotated = rotated.map(move |()| references(&all));
+    let queue = stream::select_all([own.boxed(), owned, rotated.boxed()])
+        .flat_map(stream::iter)
+        .map(Ok::<_, std::convert::Infallible>)
+        .take_until(token.clone().cancelled_owned());
+    let reconciles = applier(
+        |kyma, context| Box::pin(reconcile(kyma, context)),
+        |kyma: Arc<KymaView>, error, context: Arc<Context>| context.failed(&kyma.name_any(), error),
+        Arc::clone(&context),
+        kymas,
+        queue,
+        Concurrency::default().concurrency(CONCURRENCY),
+    );
+    let clean_ups = reconciles.for_each_concurrent(usize::from(CONCURRENCY), |result| {
+        let (context, token) = (Arc::clone(&context), token.clone());
+        async move {
+            // The applier reports a queued Kyma that does not exist.
+            if let Err(Error::ObjectNotFound(kyma)) = result {
+                token
+                    .run_until_cancelled(context.clean_up(&kyma.name))
+                    .await;
+            }
+        }
+    });
+    clean_ups.await;
+}
+
+fn references(kymas: &Store<KymaView>) -> Vec<ObjectRef<KymaView>> {
+    let all = kymas.state();
+    all.iter().map(|it| ObjectRef::from_obj(&**it)).collect()
+}
+
+async fn reconcile(kyma: Arc<KymaView>, context: Arc<Context>) -> kube::Result<Action> {
+    let kyma_object = kyma.kyma();
+    let name = &kyma_object.name;
+    let desired = match runtime_certificate(&kyma_object, &context.options.settings.certificates) {
+        Ok(desired) => desired,
+        Err(error) => {
+            context.report(&kyma, &error).await;
+            return Ok(Action::await_change());
+        }
+    };
+    match context.synchronize(&kyma_object, desired).await {
+        Ok(not_after) => {
+            context.set_state(
+                name,
+                State {
+                    not_after,
+                    ..State::default()
+                },
+            );
+            Ok(Action::requeue(RESYNC))
+        }
+        Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => {
+            let reason = if status.is_forbidden() {
+                "Forbidden"
+            } else {
+                "CertManagerAPINotServed"
+            };
+            context.set_state(
+                name,
+                State {
+                    error: Some(reason),
+                    ..State::default()
+                },
+            );
+            if let Some(suppressed) = context.log.permit() {
+                let error = status.message;
+                tracing::warn!(
+                    reason,
+                    error,
+                    suppressed,
+                    "failed to write Certificates, retrying"
+                );
+            }
+            Ok(Action::requeue(RETRY))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+impl Context {
+    fn new(options: CertificateOptions, current: GatewayReceiver) -> Self {
+        let namespace = &options.settings.certificates.namespace;
+        Self {
+            certificates: options.certificates(),
+            secrets: Api::namespaced(options.client.clone(), namespace),
+            current,
+            states: Mutex::default(),
+            log: LogLimit::new(LOG_INTERVAL),
+            options,
+        }
+    }
+
+    fn watch_kymas(&self) -> impl futures::Stream<Item = Event<KymaView>> + Send + use<> {
+        let namespace = &self.options.settings.kyma_namespace;
+        let api = Api::namespaced(self.options.client.clone(), namespace);
+        let check = self.options.readiness.check("kymas-watch");
+        watch_with_backoff(api, Config::default().page_size(PAGE_SIZE), check)
+    }
+
+    /// The Kymas of Certificates that appear, change or disappear.
+    fn watch_certificates(&self) -> stream::BoxStream<'static, Vec<ObjectRef<KymaView>>> {
+        let settings = &self.options.settings;
+        let namespace = settings.kyma_namespace.clone();
+        let gateway = settings.gateway_certificate.clone();
+        let check = self.options.readiness.check("certificates-watch");
+        let label = format!("{PURPOSE_LABEL}={PURPOSE}");
+        let config = Config::default().labels(&label).page_size(PAGE_SIZE);
+        let events = watch_with_backoff(self.certificates.clone(), config, check);
+        let kymas = events.filter_map(move |event| {
+            let object = match event {
+                Event::Apply(it) | Event::InitApply(it) | Event::Delete(it) => it,
+                Event::Init | Event::InitDone => return ready(None),
+            };
+            let name = object.name_any();
+            let kyma = name.strip_suffix(NAME_SUFFIX).filter(|_| name != gateway);
+            ready(kyma.map(|it| vec![ObjectRef::new(it).within(&namespace)]))
+        });
+        kymas.boxed()
+    }
+
+    /// Writes the Certificate if it differs, and renews it if it is older than the newest CA. Returns the end of its validity.
+    async fn synchronize(&self, kyma: &Kyma, desired: Value) -> kube::Result<Option<i64>> {
+        let name = format!("{}{NAME_SUFFIX}", kyma.name);
+        let live = self.certificates.get_opt(&name).await?;
+        let live = live.map(|it| (json!(it), it));
+        let Some((content, live)) = live.filter(|(content, _)| is_current(&desired, content))
+        else {
+            let parameters = PatchParams::apply(CONTROLLER_FIELD_MANAGER).force();
+            let patch = Patch::Apply(&desired);
+            self.certificates.patch(&name, &parameters, &patch).await?;
+            self.options.metrics.wrote("apply");
+            tracing::info!(kyma = kyma.name, "Certificate written");
+            return Ok(None);
+        };
+        let time = |key: &str| {
+            let text = content.pointer(&format!("/status/{key}"))?.as_str()?;
+            text.parse::<Timestamp>().ok().map(Timestamp::as_second)
+        };
+        let current = self.current.borrow().clone();
+        if let Some(current) = current
+            && may_be_outdated(time("notBefore"), current.ca_added)
+            && self.is_of_earlier_ca(&name, &current).await?
+        {
+            self.options.renew(&live).await?;
+        }
+        Ok(time("notAfter"))
+    }
+
+    /// Whether the certificate in a Secret names another CA. A Secret that is missing or invalid is left to cert-manager.
+    async fn is_of_earlier_ca(&self, name: &str, current: &IssuedGateway) -> kube::Result<bool> {
+        let secret = self.secrets.get_opt(name).await?;
+        let certificate = secret
+            .as_ref()
+            .and_then(|it| it.data.as_ref()?.get("tls.crt"));
+        let certificate = certificate.and_then(|it| CertificateInfo::first(&it.0).ok());
+        Ok(certificate.is_some_and(|it| !it.is_issued_by(&current.ca)))
+    }
+
+    /// Deletes the Certificate and the Secret of a Kyma that is gone. One of another control plane or of another namespace of
+    /// Kymas stays.
+    async fn clean_up(&self, kyma: &str) {
+        self.states().remove(kyma);
+        self.show();
+        let name = format!("{kyma}{NAME_SUFFIX}");
+        let mut failures = 0;
+        while let Err(error) = self.delete(&name).await {
+            let error = error_chain(&error);
+            tracing::warn!(
+                kyma,
+                error,
+                "failed to delete Certificate of deleted Kyma, backing off"
+            );
+            sleep(RECONCILE_BACKOFF.delay(failures, fastrand::u64(..))).await;
+            failures += 1;
+        }
+    }
+
+    async fn delete(&self, name: &str) -> kube::Result<()> {
+        let Some(live) = self.certificates.get_opt(name).await? else {
+            return Ok(());
+        };
+        let namespace = live.annotations().get(KYMA_NAMESPACE_ANNOTATION);
+        if namespace != Some(&self.options.settings.kyma_namespace) {
+            return Ok(());
+        }
+        // The Secret first: if that fails, the Certificate shows the next leader what is left. And again, because cert-manager
+        // issues as long as the Certificate exists.
+        self.delete_secret(name).await?;
+        let parameters = DeleteParams {
+            preconditions: Some(Preconditions {
+                uid: live.uid(),
+                resource_version: None,
+            }),
+            ..DeleteParams::default()
+        };
+        match self.certificates.delete(name, &parameters).await {
+            Err(kube::Error::Api(status)) if status.is_not_found() => {}
+            deleted => drop(deleted?),
+        }
+        self.delete_secret(name).await?;
+        self.options.metrics.wrote("delete");
+        tracing::info!(certificate = name, "Certificate deleted");
+        Ok(())
+    }
+
+    async fn delete_secret(&self, name: &str) -> kube::Result<()> {
+        match self.secrets.delete(name, &DeleteParams::default()).await {
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+            deleted => deleted.map(drop),
+        }
+    }
+
+    /// Reports a Kyma that gets no certificate, once for each reason.
+    async fn report(&self, kyma: &KymaView, error: &CertificateError) {
+        let (name, reason) = (kyma.name_any(), error.reason());
+        let state = State {
+            error: Some(reason),
+            ..State::default()
+        };
+        if self
+            .set_state(&name, state)
+            .is_some_and(|it| it.error == Some(reason))
+        {
+            return;
+        }
+        let text = error.to_string();
+        tracing::warn!(
+            kyma = name,
+            reason,
+            error = text,
+            "no certificate for runtime"
+        );
+        let event = KubeEvent {
+            type_: EventType::Warning,
+            reason: reason.to_owned(),
+            note: Some(text),
+            action: "IssueCertificate".to_owned(),
+            secondary: None,
+        };
+        let (client, reporter) = (self.options.client.clone(), self.options.reporter.clone());
+        publish_event(client, reporter, event, kyma.object_ref(&())).await;
+    }
+
+    /// When a failed reconcile is repeated.
+    fn failed(&self, name: &str, error: &kube::Error) -> Action {
+        let error = error_chain(error);
+        if let Some(suppressed) = self.log.permit() {
+            tracing::warn!(
+                kyma = name,
+                error,
+                suppressed,
+                "failed to reconcile Certificate, backing off"
+            );
+        }
+        let mut states = self.states();
+        let state = states.entry(name.to_owned()).or_default();
+        let delay = RECONCILE_BACKOFF.delay(state.failures, fastrand::u64(..));
+        state.failures += 1;
+        state.error = Some("RequestFailed");
+        drop(states);
+        self.show();
+        Action::requeue(delay)
+    }
+
+    fn set_state(&self, name: &str, state: State) -> Option<State> {
+        let before = self.states().insert(name.to_owned(), state);
+        if before != Some(state) {
+            self.show();
+        }
+        before
+    }
+
+    fn show(&self) {
+        let states = self.states();
+        let mut counts: BTreeMap<&'static str, i64> = BTreeMap::new();
+        for state in states.values() {
+            let name = match *state {
+                State {
+                    error: Some(error), ..
+                } => error,
+                State {
+                    not_after: Some(_), ..
+                } => "Issued",
+                State {
+                    not_after: None, ..
+                } => "Pending",
+            };
+            *counts.entry(name).or_default() += 1;
+        }
+        let earliest = states.values().filter_map(|it| it.not_after).min();
+        self.options.metrics.show_runtimes(&counts, earliest);
+    }
+
+    fn states(&self) -> MutexGuard<'_, HashMap<String, State>> {
+        self.states.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Context {
+    /// A replica that does not lead shows nothing.
+    fn drop(&mut self) {
+        self.options.metrics.show_runtimes(&BTreeMap::new(), None);
+    }
+}

@@ -1,0 +1,160 @@
+//! Reads and writes of objects on a runtime, as all parts of the controller do them.
+//!
+//! Invariant: an object that must not be read is a missing permission, not an absent object. Not in here: which objects, and
+//! what follows from them.
+
+use std::time::Duration;
+
+use futures::future::join_all;
+use policy::sync::observed::NamespaceState;
+use policy::sync::plan::{Action, Step};
+use policy::sync::status::{Failure, error_chain};
+use policy::sync::target::Target;
+use serde_json::{Value, json};
+
+use crate::clients::{CallError, Remote};
+
+/// Maximum length of the UID of a cluster: the API server would reject a status with a longer one.
+const MAX_UID: usize = 64;
+
+const FORBIDDEN: u16 = 403;
+
+/// The result of a read; `Forbidden` has the missing permission.
+pub(crate) enum Read {
+    Found(Option<Value>),
+    Forbidden(String),
+}
+
+/// Reads an object.
+///
+/// # Errors
+/// The runtime does not return it, for another reason than a missing permission.
+pub(crate) async fn read(remote: &Remote, target: &Target) -> Result<Read, CallError> {
+    match remote.get(&target.path()).await {
+        Ok(found) => Ok(Read::Found(found)),
+        Err(CallError::Refused {
+            status: FORBIDDEN, ..
+        }) => Ok(Read::Forbidden(permission("get", target))),
+        Err(error) => Err(error),
+    }
+}
+
+/// The UID of the Namespace `kube-system`; `None` also if reading it is forbidden, because the cluster is unidentified then.
+///
+/// # Errors
+/// The runtime does not return the Namespace.
+pub(crate) async fn cluster_uid(remote: &Remote) -> Result<Option<String>, CallError> {
+    let found = match remote.get("/api/v1/namespaces/kube-system").await {
+        Err(CallError::Refused {
+            status: FORBIDDEN, ..
+        }) => None,
+        response => response?,
+    };
+    let uid = found.as_ref().and_then(|it| it.pointer("/metadata/uid"));
+    let uid = uid.and_then(Value::as_str).map(str::to_owned);
+    Ok(uid.filter(|uid| uid.len() <= MAX_UID))
+}
+
+/// The state of a Namespace.
+///
+/// # Errors
+/// The runtime does not return it.
+pub(crate) async fn namespace_state(
+    remote: &Remote,
+    name: &str,
+) -> Result<NamespaceState, CallError> {
+    let found = remote.get(&format!("/api/v1/namespaces/{name}")).await?;
+    Ok(match found {
+        None => NamespaceState::Missing,
+        Some(found) if found.pointer("/metadata/deletionTimestamp").is_some() => {
+            NamespaceState::Terminating
+        }
+        Some(_) => NamespaceState::Active,
+    })
+}
+
+/// A permission, as `verb resource.group`.
+pub(crate) fn permission(verb: &str, target: &Target) -> String {
+    match target.resource() {
+        ("", plural) => format!("{verb} {plural}"),
+        (group, plural) => format!("{verb} {plural}.{group}"),
+    }
+}
+
+/// A write that failed.
+#[derive(Clone)]
+pub(crate) struct WriteFailure {
+    pub(crate) failure: Failure,
+    /// Whether the same write may succeed later without any change.
+    pub(crate) is_transient: bool,
+    /// [`crate::clients::CallError::concerns_all_calls`].
+    pub(crate) concerns_all_calls: bool,
+    /// Delay that the API server asks for.
+    pub(crate) retry_after: Option<Duration>,
+}
+
+/// Writes to one runtime as a field manager; each write is counted by `count` with its success.
+pub(crate) struct Writer<'a, F> {
+    pub(crate) remote: &'a Remote,
+    pub(crate) manager: &'a str,
+    pub(crate) count: F,
+}
+
+impl<F: Fn(&Action, bool)> Writer<'_, F> {
+    /// Applies steps up to the first one in which an action fails; the actions of a step run concurrently. What was written is
+    /// added to `done`.
+    ///
+    /// # Errors
+    /// The first failure of a step.
+    pub(crate) async fn apply(
+        &self,
+        steps: &[Step],
+        done: &mut Vec<Action>,
+    ) -> Result<(), WriteFailure> {
+        for step in steps {
+            let actions = step.iter().map(|action| self.write(action));
+            let mut failures = Vec::new();
+            for (action, result) in step.iter().zip(join_all(actions).await) {
+                match result {
+                    Ok(()) => done.push(action.clone()),
+                    Err(failure) => failures.push(failure),
+                }
+            }
+            if let Some(first) = failures.into_iter().next() {
+                return Err(first);
+            }
+        }
+        Ok(())
+    }
+
+    async fn write(&self, action: &Action) -> Result<(), WriteFailure> {
+        let (remote, manager) = (self.remote, self.manager);
+        let path = action.target().path();
+        let result = match action {
+            Action::Create { target, object } => {
+                remote.create(&target.collection(), object, manager).await
+            }
+            Action::Apply { object, .. } => remote.apply(&path, object, manager, true).await,
+            Action::Delete {
+                uid, foreground, ..
+            } => {
+                let preconditions = uid.as_ref().map(|uid| json!({ "uid": uid }));
+                let deleted = remote.delete(&path, preconditions.as_ref(), *foreground);
+                deleted.await.map(drop)
+            }
+            Action::Transfer { patch, .. } | Action::RemoveKeys { patch, .. } => {
+                remote.json_patch(&path, patch).await
+            }
+        };
+        (self.count)(action, result.is_ok());
+        result.map_err(|error| WriteFailure {
+            failure: Failure {
+                target: action.target().clone(),
+                message: error_chain(&error),
+            },
+            is_transient: error.transient(),
+            concerns_all_calls: error.concerns_all_calls(),
+            retry_after: error.retry_after(),
+        })
+    }
+}

@@ -1,0 +1,390 @@
+//! The watcher on runtimes: installed on the runtime of each Kyma while there is a Watcher, and removed with the last one.
+//!
+//! A reconcile reads the certificate and the kubeconfig of one Kyma, connects to its runtime, reads what the plan of
+//! `policy::sync::plan::watcher` needs, and writes what differs. A change of a Watcher, a Kyma, a Certificate or of the bundle of
+//! CAs starts one immediately; every runtime is reconciled again after ten minutes. Runs on the leader only, as a part
+//! of the controller `watchers`.
+//!
+//! It is a controller of its own beside `direct` because it has neither rollouts nor resources of its own: what the Watchers say
+//! applies to all runtimes at once. Both verify the identity of a cluster by the same ConfigMap.
+//!
+//! Invariants: nothing is written to a cluster that is not verified; what does not differ is not written; a private key is kept for
+//! one reconcile and zeroized; a runtime that is slow or unreachable delays no other.
+//!
+//! # Permissions
+//! In the namespace of Kymas, besides those of [`crate::watchers`] and [`crate::certificates`]:
+//! ```yaml
+//! - apiGroups: [""]
+//!   resources: [secrets]                  # kubeconfigs: one per runtime, so names cannot be listed
+//!   verbs: [get]
+//! - apiGroups: [operator.kyma-project.io]
+//!   resources: [runtimebootstrappers]
+//!   verbs: [get]
+//! - apiGroups: [operator.kyma-project.io]
+//!   resources: [runtimebootstrappers/status]
+//!   verbs: [patch]                        # the condition `WatcherInstalled`
+//! ```
+
+use std::collections::{HashMap, HashSet};
+use std::future::ready;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use api::bootstrapper::RuntimeBootstrapper;
+use component_base::backoff::Backoff;
+use component_base::readiness::Readiness;
+use component_base::telemetry::LogLimit;
+use component_base::watch::watch_with_backoff;
+use futures::{FutureExt as _, Stream, StreamExt as _, stream};
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::DynamicObject;
+use kube::core::DeserializeGuard;
+use kube::runtime::controller::{Config as Concurrency, Error};
+use kube::runtime::events::Reporter;
+use kube::runtime::reflector::store::Writer as StoreWriter;
+use kube::runtime::reflector::{ObjectRef, Store, store};
+use kube::runtime::watcher::{Config, Event};
+use kube::runtime::{WatchStreamExt as _, applier, reflector};
+use kube::{Api, Client, ResourceExt as _};
+use policy::certificates::{CERT_MANAGER_API_VERSION, NAME_SUFFIX};
+use policy::sync::Salt;
+use policy::sync::plan::watcher::DesiredWatcher;
+use policy::watchers::RuntimeCounts;
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::access::ClientFactory;
+use crate::certificates::GatewayReceiver;
+use crate::claims::Claims;
+use crate::clients::RuntimeClients;
+use crate::dynamic::objects;
+use crate::inventory::PAGE_SIZE;
+use crate::kyma::KymaView;
+
+mod bootstrapper;
+mod desired;
+mod heartbeats;
+mod metrics;
+mod reconcile;
+mod report;
+
+#[cfg(test)]
+mod tests;
+
+pub use desired::Render;
+pub use heartbeats::HeartbeatSettings;
+pub use metrics::RuntimeWatcherMetrics;
+
+use desired::Goal;
+use heartbeats::Heartbeats;
+
+/// Maximum number of concurrent reconciles. Most of the time of each is waiting for its runtime.
+const CONCURRENCY: u16 = 128;
+
+/// Maximum number of runtimes of Kymas that do not exist any more from which the watcher is removed at once.
+const REMOVALS: usize = 32;
+
+/// Delay before a reconcile of a runtime that failed is repeated.
+const BACKOFF: Backoff = Backoff {
+    base: Duration::from_secs(5),
+    cap: Duration::from_mins(5),
+};
+
+/// Delay before a Deployment that is progressing is read again.
+const PROGRESS_BACKOFF: Backoff = Backoff {
+    base: Duration::from_secs(2),
+    cap: Duration::from_secs(30),
+};
+
+/// Interval in which one failure of KCP is logged: it concerns all runtimes at once.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Settings of the watcher on runtimes.
+#[derive(Clone)]
+pub struct RuntimeWatcherSettings {
+    /// Namespace of Watchers, Kymas and kubeconfig Secrets on KCP.
+    pub namespace: String,
+    /// Namespace of the Certificates and their Secrets on KCP.
+    pub certificate_namespace: String,
+    /// Namespace of the watcher on runtimes.
+    pub skr_namespace: String,
+    /// Address of the gateway of KCP; `None`: that of the Istio Gateway.
+    pub address: Option<String>,
+    /// Renders the manifests.
+    pub render: Render,
+    /// Time limit of a review, in seconds.
+    pub review_timeout_seconds: u8,
+    /// Interval after which a runtime is reconciled without a change.
+    pub resync: Duration,
+    /// The heartbeats of watchers.
+    pub heartbeats: HeartbeatSettings,
+}
+
+/// Arguments of [`run`].
+#[derive(Clone)]
+pub struct RuntimeWatcherOptions {
+    /// Client of KCP.
+    pub client: Client,
+    /// Settings.
+    pub settings: RuntimeWatcherSettings,
+    /// Identifies KCP.
+    pub salt: Salt,
+    /// Clients of runtimes.
+    pub fleet: RuntimeClients,
+    /// Readiness checks of the process.
+    pub readiness: Readiness,
+    /// Reporter of Kubernetes Events.
+    pub reporter: Reporter,
+    /// Metrics.
+    pub metrics: RuntimeWatcherMetrics,
+}
+
+/// What all reconciles share.
+struct Context {
+    options: RuntimeWatcherOptions,
+    control_plane: String,
+    client_factory: ClientFactory,
+    certificates: Api<Secret>,
+    bootstrappers: Api<DeserializeGuard<RuntimeBootstrapper>>,
+    claims: Claims,
+    heartbeats: Heartbeats,
+    /// What all runtimes get, with a number that increases with each change.
+    goal: watch::Receiver<(u64, Goal)>,
+    /// What the runtime of a deleted Kyma has.
+    removal: Arc<DesiredWatcher>,
+    kymas: Store<KymaView>,
+    runtimes: Mutex<Runtimes>,
+    /// Changes with `runtimes`.
+    changed: watch::Sender<()>,
+    kcp_failures: LogLimit,
+}
+
+/// The state of all runtimes.
+#[derive(Default)]
+struct Runtimes {
+    /// By name of the Kyma.
+    states: HashMap<String, RuntimeState>,
+    /// The Kyma of each runtime ID: the first one that was reconciled.
+    owners: HashMap<String, String>,
+    /// Kymas that do not exist, from whose runtimes the watcher is being removed.
+    removing: HashSet<String>,
+    /// Whether each Kyma of the first list has a state.
+    is_first_pass_complete: bool,
+}
+
+/// The state of the watcher on one runtime.
+#[derive(Clone, Debug, Default)]
+struct RuntimeState {
+    id: Option<String>,
+    reason: &'static str,
+    /// The number of the goal that it was reconciled with.
+    revision: u64,
+    /// The last reason other than that of an installation or a removal under way.
+    settled: Option<&'static str>,
+    /// Consecutive attempts that failed or found a Deployment progressing.
+    attempts: u32,
+    /// When the last Event about a success, and about a failure, was written.
+    reported: [Option<Instant>; 2],
+}
+
+/// Reconciles all runtimes until the token is canceled. Failures are retried, counted and reported. `acknowledged` gets the
+/// SHA-256 of the CAs that all watchers trust.
+pub async fn run(
+    options: RuntimeWatcherOptions,
+    gateway: GatewayReceiver,
+    acknowledged: watch::Sender<Option<String>>,
+    token: CancellationToken,
+) {
+    let removal = match desired::removal(&options.settings) {
+        Ok(removal) => Arc::new(removal),
+        Err(error) => {
+            tracing::error!(error, "watchers are not installed on runtimes");
+            return;
+        }
+    };
+    let (goal, goals) = watch::channel(<(u64, Goal)>::default());
+    let (kymas, writer) = store();
+    let context = Arc::new(Context::new(options, (goals.clone(), removal), kymas));
+    let (unresponsive, changes) = mpsc::unbounded_channel();
+    let reconciles = Arc::clone(&context).reconcile_all((writer, goals, changes), token.clone());
+    let heartbeats = heartbeats::run(
+        &context,
+        gateway.clone(),
+        unresponsive,
+        acknowledged,
+        token.clone(),
+    );
+    tokio::join!(
+        // Without its type, which is too deep for the compiler.
+        reconciles.boxed(),
+        heartbeats.boxed(),
+        token.run_until_cancelled(desired::run(&context.options, gateway, goal, &context)),
+    );
+}
+
+impl Context {
+    fn new(
+        options: RuntimeWatcherOptions,
+        (goal, removal): (watch::Receiver<(u64, Goal)>, Arc<DesiredWatcher>),
+        kymas: Store<KymaView>,
+    ) -> Self {
+        let (client, settings) = (&options.client, &options.settings);
+        Self {
+            control_plane: options.salt.control_plane(),
+            client_factory: ClientFactory::new(
+                client.clone(),
+                &settings.namespace,
+                options.fleet.clone(),
+            ),
+            certificates: Api::namespaced(client.clone(), &settings.certificate_namespace),
+            bootstrappers: Api::namespaced(client.clone(), &settings.namespace),
+            claims: Claims::default(),
+            heartbeats: Heartbeats::new(settings.heartbeats.clone()),
+            goal,
+            removal,
+            kymas,
+            runtimes: Mutex::default(),
+            changed: watch::channel(()).0,
+            kcp_failures: LogLimit::new(LOG_INTERVAL),
+            options,
+        }
+    }
+
+    async fn reconcile_all(
+        self: Arc<Self>,
+        (writer, goals, responses): (
+            StoreWriter<KymaView>,
+            watch::Receiver<(u64, Goal)>,
+            mpsc::UnboundedReceiver<String>,
+        ),
+        token: CancellationToken,
+    ) {
+        let kymas = self.kymas.clone();
+        let own = reflector(writer, self.watch_kymas().map(Ok))
+            .touched_objects()
+            .filter_map(|it| ready(it.ok()))
+            .map(|it| vec![ObjectRef::from_obj(&it)]);
+        let all = kymas.clone();
+        let changed_goals = stream::unfold(goals, |mut goals| async move {
+            goals.changed().await.ok()?;
+            Some(((), goals))
+        });
+        let changed_goals = changed_goals.map(move |()| references(&all));
+        let context = Arc::clone(&self);
+        let responses = received(responses).map(move |id| context.references_of(&id));
+        let changes = [
+            own.boxed(),
+            changed_goals.boxed(),
+            self.watch_certificates(),
+            responses.boxed(),
+        ];
+        let queue = stream::select_all(changes)
+            .flat_map(stream::iter)
+            .map(Ok::<_, std::convert::Infallible>)
+            .take_until(token.clone().cancelled_owned());
+        let reconciles = applier(
+            |kyma, context| Box::pin(reconcile::reconcile(kyma, context)),
+            |kyma: Arc<KymaView>, error, context: Arc<Self>| {
+                context.failed_on_kcp(&kyma.name_any(), error)
+            },
+            Arc::clone(&self),
+            kymas,
+            queue,
+            Concurrency::default().concurrency(CONCURRENCY),
+        );
+        let (gone, removals) = mpsc::unbounded_channel();
+        // Apart from the reconciles, which go on while a runtime cannot be reached.
+        let removals = received(removals).for_each_concurrent(REMOVALS, |kyma| {
+            let (context, token) = (Arc::clone(&self), token.clone());
+            async move {
+                let removal = reconcile::remove(&context, &kyma);
+                token.run_until_cancelled(removal).await;
+            }
+        });
+        let context = Arc::clone(&self);
+        let reconciles = reconciles.for_each(move |result| {
+            // The applier reports a queued Kyma that does not exist.
+            if let Err(Error::ObjectNotFound(kyma)) = result
+                && context.begin_removal(&kyma.name)
+            {
+                // The receiver lives as long as the sender.
+                let _ = gone.send(kyma.name);
+            }
+            ready(())
+        });
+        tokio::join!(reconciles, removals);
+    }
+
+    /// The Kyma to which a runtime belongs, if any.
+    fn references_of(&self, id: &str) -> Vec<ObjectRef<KymaView>> {
+        let kyma = self.runtimes().owners.get(id).cloned();
+        let namespace = &self.options.settings.namespace;
+        let reference = kyma.map(|it| ObjectRef::new(&it).within(namespace));
+        reference.into_iter().collect()
+    }
+
+    fn watch_kymas(&self) -> impl futures::Stream<Item = Event<KymaView>> + Send + use<> {
+        let RuntimeWatcherOptions {
+            client,
+            settings,
+            readiness,
+            ..
+        } = &self.options;
+        let api = Api::namespaced(client.clone(), &settings.namespace);
+        let check = readiness.check("runtime-watchers-kymas-watch");
+        watch_with_backoff(api, Config::default().page_size(PAGE_SIZE), check)
+    }
+
+    /// The Kymas of Certificates that change: cert-manager writes their status after their Secret.
+    fn watch_certificates(&self) -> stream::BoxStream<'static, Vec<ObjectRef<KymaView>>> {
+        let settings = &self.options.settings;
+        let kind = (CERT_MANAGER_API_VERSION, "Certificate");
+        let certificates: Api<DynamicObject> =
+            objects(&self.options.client, &settings.certificate_namespace, kind);
+        let check = self
+            .options
+            .readiness
+            .check("runtime-watchers-certificates-watch");
+        let label = format!(
+            "{}={}",
+            policy::certificates::PURPOSE_LABEL,
+            policy::certificates::PURPOSE
+        );
+        let config = Config::default().labels(&label).page_size(PAGE_SIZE);
+        let namespace = settings.namespace.clone();
+        let changed = watch_with_backoff(certificates, config, check).filter_map(move |event| {
+            let name = match event {
+                Event::Apply(it) | Event::InitApply(it) | Event::Delete(it) => it.name_any(),
+                Event::Init | Event::InitDone => return ready(None),
+            };
+            let kyma = name.strip_suffix(NAME_SUFFIX);
+            ready(kyma.map(|it| vec![ObjectRef::new(it).within(&namespace)]))
+        });
+        changed.boxed()
+    }
+
+    fn runtimes(&self) -> MutexGuard<'_, Runtimes> {
+        self.runtimes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a channel receives, until its sender is dropped.
+fn received(channel: mpsc::UnboundedReceiver<String>) -> impl Stream<Item = String> + Send {
+    stream::unfold(channel, |mut channel| async move {
+        let name = channel.recv().await?;
+        Some((name, channel))
+    })
+}
+
+fn references(kymas: &Store<KymaView>) -> Vec<ObjectRef<KymaView>> {
+    let all = kymas.state();
+    all.iter().map(|it| ObjectRef::from_obj(&**it)).collect()
+}
+
+impl Drop for Context {
+    /// A replica that does not lead shows nothing.
+    fn drop(&mut self) {
+        self.options.metrics.show(&RuntimeCounts::default());
+    }
+}

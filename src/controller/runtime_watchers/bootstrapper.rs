@@ -1,0 +1,97 @@
+//! The condition `WatcherInstalled` of the `RuntimeBootstrapper` of a runtime, where there is one.
+
+use api::bootstrapper::{
+    Condition, ConditionStatus, GROUP, KIND, RuntimeBootstrapper, VERSION, WATCHER_INSTALLED,
+};
+use api::kcp::WATCHER_FIELD_MANAGER;
+use component_base::telemetry::error_chain;
+use jiff::Timestamp;
+use kube::ResourceExt as _;
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+
+use super::Context;
+use super::report::Outcome;
+use crate::clients::RuntimeId;
+
+/// Maximum number of characters of a message, as in the schema.
+const MAX_MESSAGE: usize = 2048;
+
+impl Context {
+    /// The `RuntimeBootstrapper` of a runtime, if there is one that this version can read. It is that of the Kyma's name: KEB names
+    /// both by the runtime ID.
+    ///
+    /// # Errors
+    /// KCP does not return it.
+    pub(super) async fn bootstrapper(
+        &self,
+        kyma: &str,
+        id: &RuntimeId,
+    ) -> kube::Result<Option<Box<RuntimeBootstrapper>>> {
+        let found = self.bootstrappers.get_opt(kyma).await?;
+        let found = found.and_then(|it| it.0.ok());
+        let is_same = |it: &RuntimeBootstrapper| {
+            let status = it.status.as_ref();
+            status.and_then(|it| it.runtime_id.as_deref()) == Some(id.as_str())
+        };
+        Ok(found.filter(is_same).map(Box::new))
+    }
+
+    /// Writes the condition, if it differs. A failure is logged, and the next reconcile repeats it.
+    pub(super) async fn write_condition(&self, outcome: &Outcome) {
+        let Some(resource) = outcome.resource.as_deref() else {
+            return;
+        };
+        let conditions = resource.status.iter().flat_map(|it| &it.conditions);
+        let before = conditions.clone().find(|it| it.kind == WATCHER_INSTALLED);
+        let after = condition(before, outcome, resource);
+        if before == after.as_ref() {
+            return;
+        }
+        let name = resource.name_any();
+        let conditions: Vec<Condition> = after.into_iter().collect();
+        let body = json!({
+            "apiVersion": format!("{GROUP}/{VERSION}"),
+            "kind": KIND,
+            "metadata": { "name": name, "uid": resource.metadata.uid },
+            "status": { "conditions": conditions },
+        });
+        let parameters = PatchParams::apply(WATCHER_FIELD_MANAGER).force();
+        let body = Patch::Apply(&body);
+        let patched = self.bootstrappers.patch_status(&name, &parameters, &body);
+        match patched.await {
+            Ok(_) => {}
+            Err(kube::Error::Api(status)) if status.is_not_found() => {}
+            Err(error) => {
+                let error = error_chain(&error);
+                tracing::warn!(name, error, "failed to write condition {WATCHER_INSTALLED}");
+            }
+        }
+    }
+}
+
+/// The condition after a reconcile; `None` if nothing is to be installed.
+fn condition(
+    before: Option<&Condition>,
+    outcome: &Outcome,
+    resource: &RuntimeBootstrapper,
+) -> Option<Condition> {
+    if outcome.is_removed() {
+        return None;
+    }
+    let status = if outcome.is_installed() {
+        ConditionStatus::True
+    } else {
+        ConditionStatus::False
+    };
+    let since = before.filter(|it| it.status == status);
+    let now = || Timestamp::now().strftime("%FT%TZ").to_string();
+    Some(Condition {
+        kind: WATCHER_INSTALLED.to_owned(),
+        status,
+        observed_generation: resource.metadata.generation,
+        last_transition_time: since.map_or_else(now, |it| it.last_transition_time.clone()),
+        reason: outcome.reason.to_owned(),
+        message: outcome.message.chars().take(MAX_MESSAGE).collect(),
+    })
+}

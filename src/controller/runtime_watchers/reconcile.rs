@@ -1,0 +1,440 @@
+//! One reconcile of the watcher on one runtime.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::bootstrapper::RuntimeBootstrapper;
+use api::kcp::{
+    ACCEPT_CLUSTER_UID_ANNOTATION, OWNER_CONFIG_MAP, RUNTIME_ID, WATCHER_FIELD_MANAGER,
+};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use futures::future::try_join_all;
+use k8s_openapi::api::core::v1::Secret;
+use kube::runtime::controller::Action;
+use kube::{Resource as _, ResourceExt as _};
+use policy::certificates::{CertificateInfo, NAME_SUFFIX};
+use policy::sync::identity::{IdentityRecord, Owner};
+use policy::sync::plan::watcher::{
+    DesiredWatcher, ObservedWatcher, WatcherContext, WatcherPlan, WatcherState, certificate_secret,
+    plan_watcher,
+};
+use policy::sync::plan::{self, Blocked};
+use policy::sync::status::{Reason, error_chain};
+use policy::sync::target::Target;
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+use zeroize::{Zeroize as _, Zeroizing};
+
+use super::desired::Goal;
+use super::report::{Outcome, Retry};
+use super::{BACKOFF, Context};
+use crate::access::unreached;
+use crate::clients::{CallError, ManagedFields, Remote, RuntimeId};
+use crate::kyma::KymaView;
+use crate::runtime_objects::{Read, Writer, cluster_uid, namespace_state, read};
+
+/// Time after which the removal from the runtime of a Kyma that does not exist any more is given up.
+const REMOVAL_LIMIT: Duration = Duration::from_mins(30);
+
+/// Delay of a reconcile while an earlier Kyma of the same name is removed.
+const REMOVAL_PAUSE: Duration = Duration::from_secs(2);
+
+/// Any version that the API server has: with an outdated kubeconfig the reconcile fails, and is repeated.
+const ANY_VERSION: Option<&str> = Some("0");
+
+/// The Secret for a runtime, or the reason why there is none.
+type Certificate = Result<Arc<Value>, &'static str>;
+
+/// Reconciles the runtime of one Kyma.
+///
+/// # Errors
+/// A request to KCP failed.
+pub(super) async fn reconcile(kyma: Arc<KymaView>, context: Arc<Context>) -> kube::Result<Action> {
+    let name = kyma.name_any();
+    if context.runtimes().removing.contains(&name) {
+        return Ok(Action::requeue(REMOVAL_PAUSE));
+    }
+    let (revision, goal) = context.goal.borrow().clone();
+    let is_deleted = kyma.meta().deletion_timestamp.is_some();
+    let (desired, bundle) = match goal {
+        _ if is_deleted => (Arc::clone(&context.removal), Arc::from("")),
+        // What is known of the runtime stays.
+        Goal::Unknown(None) => return Ok(Action::await_change()),
+        Goal::Unknown(Some(reason)) => {
+            let outcome = Outcome::new(reason, String::new(), Retry::AtChange);
+            return Ok(context.finish(&kyma, outcome, revision).await);
+        }
+        Goal::Watcher(desired, bundle) => (desired, bundle),
+    };
+    let outcome = match context.own(&name, kyma.labels().get(RUNTIME_ID)) {
+        Ok(None) => {
+            let message = format!("label {RUNTIME_ID} missing");
+            Outcome::new("RuntimeIDMissing", message, Retry::AtChange)
+        }
+        Err(other) => {
+            let message = format!("label {RUNTIME_ID} is shared with Kyma {other}");
+            let reason = Reason::RuntimeIDConflict.name();
+            Outcome::new(reason, message, Retry::Failed(None))
+        }
+        Ok(Some(id)) => {
+            let runtime = Runtime {
+                context: &context,
+                kyma: &name,
+                id,
+                desired: &desired,
+                is_deleted,
+                accepted: kyma.annotations().get(ACCEPT_CLUSTER_UID_ANNOTATION),
+            };
+            runtime.synchronize(&bundle).await?
+        }
+    };
+    Ok(context.finish(&kyma, outcome, revision).await)
+}
+
+/// Removes the watcher from the runtime of a Kyma that was deleted before its deletion was seen, unless a Kyma of that name
+/// exists again.
+pub(super) async fn remove(context: &Context, kyma: &str) {
+    if let Some(id) = context.owned_by(kyma) {
+        let runtime = Runtime {
+            context,
+            kyma,
+            id,
+            desired: &context.removal,
+            is_deleted: true,
+            accepted: None,
+        };
+        runtime.remove().await;
+    }
+    context.end_removal(kyma);
+}
+
+struct Runtime<'a> {
+    context: &'a Context,
+    kyma: &'a str,
+    id: RuntimeId,
+    desired: &'a DesiredWatcher,
+    /// Whether the Kyma is deleted.
+    is_deleted: bool,
+    /// UID of the cluster that an operator accepted by an annotation of the Kyma.
+    accepted: Option<&'a String>,
+}
+
+impl Runtime<'_> {
+    async fn remove(&self) {
+        let limit = Instant::now() + REMOVAL_LIMIT;
+        let mut attempts = 0;
+        while !self.context.exists(self.kyma) {
+            let retry = match self.synchronize("").await {
+                Ok(outcome) if outcome.is_removed() => return,
+                Ok(outcome) => {
+                    let (reason, message) = (outcome.reason, outcome.message);
+                    tracing::info!(kyma = self.kyma, reason, message, "removing watcher");
+                    outcome.retry
+                }
+                Err(error) => {
+                    let error = error_chain(&error);
+                    tracing::warn!(
+                        kyma = self.kyma,
+                        error,
+                        "failed to remove watcher, backing off"
+                    );
+                    Retry::Failed(None)
+                }
+            };
+            if Instant::now() >= limit {
+                let id = self.id.as_str();
+                tracing::warn!(
+                    kyma = self.kyma,
+                    id,
+                    "watcher left on the runtime of a deleted Kyma: the runtime cannot be reached"
+                );
+                return;
+            }
+            let delay = self.context.delay(retry, attempts);
+            sleep(delay.unwrap_or(BACKOFF.base)).await;
+            attempts += 1;
+        }
+    }
+
+    /// Makes the runtime as desired; `bundle` are the CAs, as PEM in base64.
+    async fn synchronize(&self, bundle: &str) -> kube::Result<Outcome> {
+        let resource = self.context.bootstrapper(self.kyma, &self.id).await?;
+        let certificate = if self.desired.is_removed() {
+            Err("CertificatePending")
+        } else {
+            self.certificate(bundle).await?
+        };
+        let outcome = self.synchronize_with(certificate, resource.as_deref());
+        Ok(outcome.await?.with_resource(resource))
+    }
+
+    async fn synchronize_with(
+        &self,
+        certificate: Certificate,
+        resource: Option<&RuntimeBootstrapper>,
+    ) -> kube::Result<Outcome> {
+        let factory = &self.context.client_factory;
+        let secret = factory.read_kubeconfig(&self.id, ANY_VERSION).await?;
+        if secret.is_absent() && self.desired.is_removed() {
+            // The runtime is gone, or has never been there.
+            return Ok(Outcome::removed(self.is_deleted));
+        }
+        let remote = match factory.client(&self.id, secret) {
+            Ok(remote) => remote.with_managed_fields(ManagedFields::IfOwnedBy(|_| false)),
+            Err(error) => return Ok(Outcome::unreachable(&error, None)),
+        };
+        // Boxed: most of the reconciles wait for their turn, and need none of it.
+        let run = Box::pin(self.run(&remote, certificate, resource));
+        Ok(run
+            .await
+            .unwrap_or_else(|error| Outcome::unreachable(&unreached(&error), error.retry_after())))
+    }
+
+    async fn run(
+        &self,
+        remote: &Remote,
+        certificate: Certificate,
+        resource: Option<&RuntimeBootstrapper>,
+    ) -> Result<Outcome, CallError> {
+        let mut observed = self.observe(remote).await?;
+        let plan = self.plan(&observed, certificate.as_ref().ok(), resource);
+        zeroize_secrets(&mut observed.live);
+        // From here on the plan alone has it, so that the bytes that are sent are not kept for other runtimes.
+        let missing = certificate.map(zeroize_unshared).err();
+        if let Some(blocked) = plan.blocked {
+            return Ok(Outcome::blocked(&blocked));
+        }
+        let writer = Writer {
+            remote,
+            manager: WATCHER_FIELD_MANAGER,
+            count: |action: &_, is_ok| self.context.options.metrics.wrote(action, is_ok),
+        };
+        let mut done = Vec::new();
+        let written = writer.apply(&plan.steps, &mut done).await;
+        let is_unchanged = done.is_empty();
+        if !is_unchanged {
+            // `Debug` of an action is its verb and path.
+            tracing::info!(kyma = self.kyma, writes = ?done, "objects of watcher on runtime written");
+        }
+        drop(done);
+        plan.steps.into_iter().flatten().for_each(zeroize_action);
+        let is_removal = self.desired.is_removed();
+        Ok(match (written, plan.state, missing) {
+            (Err(failure), ..) => Outcome::failed(&failure),
+            (Ok(()), state, Some(reason))
+                if !is_removal
+                    && (state == WatcherState::Installed
+                        || state == WatcherState::Progressing && is_unchanged) =>
+            {
+                let message = format!("Secret {}{NAME_SUFFIX}", self.kyma);
+                Outcome::new(reason, message, Retry::AtResync)
+            }
+            (Ok(()), WatcherState::Installed, None) => {
+                let heartbeats = &self.context.heartbeats;
+                // A webhook configuration that was just written is not in force yet.
+                let remote = is_unchanged.then_some(remote);
+                let namespace = self.desired.namespace();
+                heartbeats.judge(remote, &self.id, namespace).await
+            }
+            (Ok(()), state, _) => Outcome::of_state(&state, is_removal),
+        })
+    }
+
+    fn plan(
+        &self,
+        observed: &ObservedWatcher,
+        certificate: Option<&Arc<Value>>,
+        resource: Option<&RuntimeBootstrapper>,
+    ) -> WatcherPlan {
+        let id = self.id.as_str();
+        let claims = &self.context.claims;
+        let cluster = observed.cluster.as_deref();
+        let claimed_by = cluster.and_then(|cluster| claims.claim(cluster, id));
+        let owner = Owner {
+            runtime_id: id.to_owned(),
+            control_plane: self.context.control_plane.clone(),
+        };
+        let status = resource.and_then(|it| it.status.as_ref());
+        let accepted = resource.and_then(|it| it.annotations().get(ACCEPT_CLUSTER_UID_ANNOTATION));
+        let context = WatcherContext {
+            owner: &owner,
+            record: IdentityRecord {
+                recorded_uid: status.and_then(|it| it.cluster_uid.as_deref()),
+                accepted_uid: self.accepted.or(accepted).map(String::as_str),
+                claimed_by: claimed_by.as_deref(),
+            },
+        };
+        let plan = plan_watcher(context, self.desired, certificate, observed);
+        match (&plan.blocked, cluster) {
+            (Some(Blocked::Identity(_)), Some(cluster)) => claims.withdraw(cluster, id),
+            (None, Some(cluster)) => claims.release_others(cluster, id),
+            _ => {}
+        }
+        plan
+    }
+
+    /// Reads the runtime: one round trip, and another one where an earlier version of the controller left something.
+    async fn observe(&self, remote: &Remote) -> Result<ObservedWatcher, CallError> {
+        let desired = self.desired;
+        let marker = Target::config_map(desired.namespace(), OWNER_CONFIG_MAP);
+        let targets = desired.targets();
+        let (cluster, namespace, marker, found) = futures::try_join!(
+            cluster_uid(remote),
+            namespace_state(remote, desired.namespace()),
+            read(remote, &marker),
+            read_all(remote, &targets),
+        )?;
+        let mut observed = ObservedWatcher {
+            cluster,
+            namespace,
+            ..ObservedWatcher::default()
+        };
+        match marker {
+            Read::Found(marker) => observed.marker = marker,
+            Read::Forbidden(permission) => observed.unread.push(permission),
+        }
+        add(&mut observed, found);
+        let obsolete = desired.obsolete(observed.marker.as_ref());
+        if !obsolete.is_empty() {
+            add(&mut observed, read_all(remote, &obsolete).await?);
+        }
+        Ok(observed)
+    }
+
+    /// The Secret for the runtime, or the reason why there is none.
+    async fn certificate(&self, bundle: &str) -> kube::Result<Certificate> {
+        let name = format!("{}{NAME_SUFFIX}", self.kyma);
+        let Some(mut secret) = self.context.certificates.get_opt(&name).await? else {
+            return Ok(Err("CertificatePending"));
+        };
+        let made = secret_for_runtime(&secret, self.desired.namespace(), bundle);
+        for value in secret.data.iter_mut().flat_map(BTreeMap::values_mut) {
+            value.0.zeroize();
+        }
+        Ok(made)
+    }
+}
+
+/// The Secret for a runtime, from that of cert-manager.
+fn secret_for_runtime(secret: &Secret, namespace: &str, bundle: &str) -> Certificate {
+    let value = |key: &str| {
+        let value = secret.data.as_ref()?.get(key)?;
+        (!value.0.is_empty()).then_some(&value.0)
+    };
+    let (Some(certificate), Some(key)) = (value("tls.crt"), value("tls.key")) else {
+        return Err("CertificatePending");
+    };
+    let leaf = CertificateInfo::first(certificate).map_err(|_| "InvalidCertificate")?;
+    let authorities = STANDARD.decode(bundle).unwrap_or_default();
+    let authorities = CertificateInfo::read_all(&authorities).map_err(|_| "InvalidBundle")?;
+    // The API server and the gateway would reject it.
+    if !authorities.iter().any(|it| leaf.is_issued_by(it)) {
+        return Err("CertificateOfUnknownCA");
+    }
+    let key = Zeroizing::new(STANDARD.encode(key));
+    let certificate = STANDARD.encode(certificate);
+    Ok(certificate_secret(namespace, [bundle, &certificate, &key]))
+}
+
+type Found = Vec<(Target, Read)>;
+
+async fn read_all(
+    remote: &Remote,
+    targets: &std::collections::BTreeSet<Target>,
+) -> Result<Found, CallError> {
+    let reads = targets
+        .iter()
+        .map(|target| async move { Ok((target.clone(), read(remote, target).await?)) });
+    try_join_all(reads).await
+}
+
+fn add(observed: &mut ObservedWatcher, found: Found) {
+    for (target, read) in found {
+        match read {
+            Read::Found(live) => observed.live.extend(live.map(|it| (target, it))),
+            Read::Forbidden(permission) => observed.unread.push(permission),
+        }
+    }
+}
+
+fn zeroize_secrets(live: &mut BTreeMap<Target, Value>) {
+    let secrets = live
+        .iter_mut()
+        .filter(|(target, _)| target.kind() == "Secret");
+    secrets.for_each(|(_, secret)| zeroize(secret));
+}
+
+/// Overwrites the data of a Secret.
+fn zeroize(secret: &mut Value) {
+    let data = secret.get_mut("data").and_then(Value::as_object_mut);
+    for value in data.into_iter().flat_map(serde_json::Map::values_mut) {
+        if let Value::String(text) = value {
+            text.zeroize();
+        }
+    }
+}
+
+/// Overwrites a Secret that nothing else refers to.
+fn zeroize_unshared(object: Arc<Value>) {
+    if let Some(mut object) = Arc::into_inner(object) {
+        zeroize(&mut object);
+    }
+}
+
+fn zeroize_action(action: plan::Action) {
+    if let plan::Action::Apply { target, object } = action
+        && target.kind() == "Secret"
+    {
+        zeroize_unshared(object);
+    }
+}
+
+impl Context {
+    /// Notes that a runtime belongs to a Kyma, and that another one does not any more. `None`: the Kyma has no runtime ID. `Err`:
+    /// the runtime belongs to another Kyma.
+    fn own(&self, kyma: &str, id: Option<&String>) -> Result<Option<RuntimeId>, String> {
+        let id = id.filter(|it| !it.is_empty());
+        let mut runtimes = self.runtimes();
+        let before = runtimes.states.get(kyma).and_then(|it| it.id.clone());
+        if before.as_ref() != id
+            && let Some(before) = before
+            && runtimes.owners.get(&before).is_some_and(|it| it == kyma)
+        {
+            runtimes.owners.remove(&before);
+            self.claims.release(&before);
+        }
+        let Some(id) = id else { return Ok(None) };
+        let owner = runtimes.owners.entry(id.clone());
+        let owner = owner.or_insert_with(|| kyma.to_owned());
+        if owner == kyma {
+            return Ok(Some(RuntimeId::new(id)));
+        }
+        Err(owner.clone())
+    }
+
+    /// The runtime that belongs to a Kyma.
+    fn owned_by(&self, kyma: &str) -> Option<RuntimeId> {
+        let runtimes = self.runtimes();
+        let id = runtimes.states.get(kyma)?.id.as_ref()?;
+        let is_owner = runtimes.owners.get(id).is_some_and(|it| it == kyma);
+        is_owner.then(|| RuntimeId::new(id))
+    }
+
+    /// When the next attempt is due, after a number of earlier ones.
+    pub(super) fn delay(&self, retry: Retry, attempts: u32) -> Option<Duration> {
+        let random = fastrand::u64(..);
+        Some(match retry {
+            Retry::AtChange => return None,
+            // Spread, so that runtimes that were reconciled together are not again.
+            Retry::AtResync => {
+                component_base::backoff::spread(self.options.settings.resync, random)
+            }
+            Retry::Progressing => super::PROGRESS_BACKOFF.delay(attempts, random),
+            Retry::Failed(asked) => BACKOFF
+                .delay(attempts, random)
+                .max(asked.unwrap_or_default()),
+        })
+    }
+}

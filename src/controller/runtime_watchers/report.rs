@@ -1,0 +1,347 @@
+//! The result of a reconcile: state, counts, log lines, and Events of the Kyma.
+
+use std::time::Duration;
+
+use api::bootstrapper::RuntimeBootstrapper;
+use component_base::telemetry::error_chain;
+use futures::FutureExt as _;
+use kube::runtime::controller::Action;
+use kube::runtime::events::{Event, EventType};
+use kube::runtime::reflector::ObjectRef;
+use kube::{Resource as _, ResourceExt as _};
+use policy::sync::plan::Blocked;
+use policy::sync::plan::watcher::WatcherState;
+use policy::sync::status::{ConnectionError, Reason};
+use policy::watchers::RuntimeCounts;
+use tokio::time::Instant;
+
+use super::{BACKOFF, Context, RuntimeState};
+use crate::kube_events::publish_event;
+use crate::kyma::KymaView;
+use crate::runtime_objects::WriteFailure;
+
+/// The watcher is installed, and nothing differs.
+pub(super) const INSTALLED: &str = "Installed";
+
+/// The watcher sends no heartbeats.
+pub(super) const HEARTBEAT_MISSING: &str = "HeartbeatMissing";
+
+/// The watcher reports that TLS handshakes fail.
+pub(super) const HANDSHAKE_FAILED: &str = "HandshakeFailed";
+
+/// The watcher reports no AdmissionReview where there should be one.
+pub(super) const REVIEW_MISSING: &str = "ReviewMissing";
+
+const UNRESPONSIVE: [&str; 3] = [HEARTBEAT_MISSING, HANDSHAKE_FAILED, REVIEW_MISSING];
+
+/// Nothing of the watcher is left on the runtime.
+const REMOVED: &str = "Removed";
+
+/// Time after an Event about a failure, or about a success, in which a Kyma has no other one.
+const EVENT_INTERVAL: Duration = Duration::from_mins(1);
+
+/// The result of a reconcile.
+pub(super) struct Outcome {
+    /// From a closed list: it is a label of a metric.
+    pub(super) reason: &'static str,
+    pub(super) message: String,
+    pub(super) retry: Retry,
+    /// The `RuntimeBootstrapper` of the runtime, for its condition.
+    pub(super) resource: Option<Box<RuntimeBootstrapper>>,
+}
+
+/// When the next reconcile is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Retry {
+    /// When something changes on KCP.
+    AtChange,
+    /// After the interval of resyncs.
+    AtResync,
+    /// Soon: a Deployment is progressing, or objects are being deleted.
+    Progressing,
+    /// After a backoff, and not before the API server asks for it.
+    Failed(Option<Duration>),
+}
+
+impl Outcome {
+    pub(super) fn new(reason: &'static str, message: String, retry: Retry) -> Self {
+        Self {
+            reason,
+            message,
+            retry,
+            resource: None,
+        }
+    }
+
+    pub(super) fn with_resource(self, resource: Option<Box<RuntimeBootstrapper>>) -> Self {
+        Self { resource, ..self }
+    }
+
+    /// There is no kubeconfig. That of a Kyma that is not deleted may come back.
+    pub(super) fn removed(is_deleted: bool) -> Self {
+        let retry = if is_deleted {
+            Retry::AtChange
+        } else {
+            Retry::AtResync
+        };
+        Self::new(REMOVED, String::new(), retry)
+    }
+
+    pub(super) fn is_installed(&self) -> bool {
+        self.reason == INSTALLED
+    }
+
+    pub(super) fn is_removed(&self) -> bool {
+        self.reason == REMOVED
+    }
+
+    pub(super) fn unreachable(error: &ConnectionError, retry_after: Option<Duration>) -> Self {
+        let reason = Reason::from(error).name();
+        Self::new(reason, error_chain(error), Retry::Failed(retry_after))
+    }
+
+    pub(super) fn blocked(blocked: &Blocked) -> Self {
+        let reason = Reason::from(blocked).name();
+        Self::new(reason, error_chain(blocked), Retry::Failed(None))
+    }
+
+    pub(super) fn failed(failure: &WriteFailure) -> Self {
+        let (target, cause) = (&failure.failure.target, &failure.failure.message);
+        let message = format!("{} {}: {cause}", target.kind(), target.name());
+        let retry = Retry::Failed(failure.retry_after);
+        Self::new(Reason::ApplyFailed.name(), message, retry)
+    }
+
+    pub(super) fn of_state(state: &WatcherState, is_removal: bool) -> Self {
+        let (reason, message, retry) = match state {
+            WatcherState::Progressing if is_removal => {
+                ("Removing", String::new(), Retry::Progressing)
+            }
+            WatcherState::Progressing => {
+                let reason = Reason::Installing.name();
+                (reason, String::new(), Retry::Progressing)
+            }
+            WatcherState::Installed => (INSTALLED, String::new(), Retry::AtResync),
+            WatcherState::Removed => (REMOVED, String::new(), Retry::AtChange),
+            WatcherState::ProgressDeadlineExceeded => {
+                let message = "progress deadline of Deployment skr-webhook exceeded".to_owned();
+                let reason = Reason::ProgressDeadlineExceeded.name();
+                (reason, message, Retry::Failed(None))
+            }
+            WatcherState::ImmutableField(target) => {
+                let message = format!("immutable field of {} differs", target.path());
+                (Reason::ImmutableField.name(), message, Retry::Failed(None))
+            }
+        };
+        Self::new(reason, message, retry)
+    }
+
+    /// Whether the reason remains without a change.
+    fn is_settled(&self) -> bool {
+        self.is_failure() || [INSTALLED, REMOVED].contains(&self.reason)
+    }
+
+    fn is_failure(&self) -> bool {
+        matches!(self.retry, Retry::Failed(_))
+            || self.reason == "RuntimeIDMissing"
+            || UNRESPONSIVE.contains(&self.reason)
+    }
+}
+
+impl RuntimeState {
+    /// Whether a watcher runs on the runtime, as far as that is known.
+    pub(super) fn has_watcher(&self) -> bool {
+        let reasons = [
+            INSTALLED,
+            Reason::Installing.name(),
+            Reason::ProgressDeadlineExceeded.name(),
+            Reason::ApplyFailed.name(),
+        ];
+        reasons.contains(&self.reason) || UNRESPONSIVE.contains(&self.reason)
+    }
+}
+
+impl Context {
+    /// Stores and reports the result. Returns when the next reconcile is due.
+    ///
+    /// `revision` is that of the goal.
+    pub(super) async fn finish(&self, kyma: &KymaView, outcome: Outcome, revision: u64) -> Action {
+        self.options.metrics.reconciled(!outcome.is_failure());
+        let name = kyma.name_any();
+        let before = self.runtimes().states.get(&name).cloned();
+        let reason = before.as_ref().map(|it| it.reason);
+        let attempts = match outcome.retry {
+            Retry::Failed(_) | Retry::Progressing => {
+                before.as_ref().map_or(0, |it| it.attempts + 1)
+            }
+            Retry::AtChange | Retry::AtResync => 0,
+        };
+        let (mut settled, mut reported) = before
+            .map(|it| (it.settled, it.reported))
+            .unwrap_or_default();
+        if reason != Some(outcome.reason) {
+            log(&name, &outcome);
+        }
+        if outcome.is_settled() && settled != Some(outcome.reason) {
+            settled = Some(outcome.reason);
+            let last = &mut reported[usize::from(outcome.is_failure())];
+            let is_due = last.is_none_or(|at| at.elapsed() >= EVENT_INTERVAL);
+            // After a start of the controller, what is installed is no news.
+            if is_due && (outcome.is_failure() || reason.is_some()) {
+                *last = Some(Instant::now());
+                self.publish(kyma, &outcome).await;
+            }
+        }
+        if outcome.is_removed()
+            && let Some(id) = kyma.labels().get(api::kcp::RUNTIME_ID)
+        {
+            self.heartbeats.forget(id);
+        }
+        let state = RuntimeState {
+            id: kyma.labels().get(api::kcp::RUNTIME_ID).cloned(),
+            reason: outcome.reason,
+            revision,
+            settled,
+            attempts,
+            reported,
+        };
+        self.runtimes().states.insert(name, state);
+        self.changed.send_replace(());
+        self.write_condition(&outcome).await;
+        let delay = self.delay(outcome.retry, attempts.saturating_sub(1));
+        delay.map_or_else(Action::await_change, Action::requeue)
+    }
+
+    /// When a reconcile is repeated that failed because of KCP.
+    pub(super) fn failed_on_kcp(&self, kyma: &str, error: &kube::Error) -> Action {
+        self.options.metrics.reconciled(false);
+        let mut runtimes = self.runtimes();
+        let state = runtimes.states.entry(kyma.to_owned()).or_default();
+        state.reason = "RequestFailed";
+        state.attempts += 1;
+        let attempts = state.attempts - 1;
+        drop(runtimes);
+        self.changed.send_replace(());
+        if let Some(suppressed) = self.kcp_failures.permit() {
+            let error = error_chain(error);
+            tracing::warn!(kyma, error, suppressed, "KCP API request failed");
+        }
+        Action::requeue(BACKOFF.delay(attempts, fastrand::u64(..)))
+    }
+
+    /// Whether there is a Kyma of this name.
+    pub(super) fn exists(&self, kyma: &str) -> bool {
+        let namespace = &self.options.settings.namespace;
+        let reference = ObjectRef::new(kyma).within(namespace);
+        self.kymas.get(&reference).is_some()
+    }
+
+    /// Notes that the watcher is being removed from the runtime of a Kyma that does not exist. Whether that is to be begun.
+    pub(super) fn begin_removal(&self, kyma: &str) -> bool {
+        let mut runtimes = self.runtimes();
+        let Some(state) = runtimes.states.get(kyma) else {
+            return false;
+        };
+        if state.reason == REMOVED {
+            drop(runtimes);
+            self.end_removal(kyma);
+            return false;
+        }
+        runtimes.removing.insert(kyma.to_owned())
+    }
+
+    /// Forgets a Kyma, unless one of its name exists again.
+    pub(super) fn end_removal(&self, kyma: &str) {
+        let exists = self.exists(kyma);
+        let mut runtimes = self.runtimes();
+        runtimes.removing.remove(kyma);
+        if exists {
+            return;
+        }
+        let state = runtimes.states.remove(kyma);
+        if let Some(id) = state.and_then(|it| it.id)
+            && runtimes.owners.get(&id).is_some_and(|it| it == kyma)
+        {
+            runtimes.owners.remove(&id);
+            self.claims.release(&id);
+            self.heartbeats.forget(&id);
+        }
+        drop(runtimes);
+        self.changed.send_replace(());
+    }
+
+    /// The number of runtimes by state, without those from which the watcher was removed; `None` until every runtime was
+    /// reconciled once.
+    pub(super) fn counts(&self) -> Option<RuntimeCounts> {
+        if !self.is_first_pass_complete() {
+            return None;
+        }
+        let mut counts = self.all_counts();
+        counts.others.remove(REMOVED);
+        Some(counts)
+    }
+
+    fn all_counts(&self) -> RuntimeCounts {
+        let mut counts = RuntimeCounts::default();
+        let revision = self.goal.borrow().0;
+        for state in self.runtimes().states.values() {
+            match state.reason {
+                INSTALLED if state.revision == revision => counts.configured += 1,
+                // Of an earlier goal.
+                INSTALLED => *counts.others.entry(Reason::Installing.name()).or_default() += 1,
+                reason => *counts.others.entry(reason).or_default() += 1,
+            }
+        }
+        counts
+    }
+
+    fn is_first_pass_complete(&self) -> bool {
+        let is_listed = self.kymas.wait_until_ready().now_or_never().is_some();
+        let mut runtimes = self.runtimes();
+        if is_listed && !runtimes.is_first_pass_complete {
+            let all = self.kymas.state();
+            let mut names = all.iter().map(|it| it.name_any());
+            runtimes.is_first_pass_complete = names.all(|it| runtimes.states.contains_key(&it));
+        }
+        runtimes.is_first_pass_complete
+    }
+
+    /// Updates the metric.
+    pub(super) fn show(&self) {
+        self.options.metrics.show(&self.all_counts());
+    }
+
+    async fn publish(&self, kyma: &KymaView, outcome: &Outcome) {
+        let event = Event {
+            type_: if outcome.is_failure() {
+                EventType::Warning
+            } else {
+                EventType::Normal
+            },
+            reason: match outcome.reason {
+                INSTALLED => "WatcherInstalled".to_owned(),
+                REMOVED => "WatcherRemoved".to_owned(),
+                reason => reason.to_owned(),
+            },
+            note: Some(if outcome.message.is_empty() {
+                let id = kyma.labels().get(api::kcp::RUNTIME_ID);
+                format!("runtime {}", id.map_or("", String::as_str))
+            } else {
+                outcome.message.clone()
+            }),
+            action: "InstallWatcher".to_owned(),
+            secondary: None,
+        };
+        let (client, reporter) = (self.options.client.clone(), self.options.reporter.clone());
+        publish_event(client, reporter, event, kyma.object_ref(&())).await;
+    }
+}
+
+fn log(kyma: &str, outcome: &Outcome) {
+    let (reason, message) = (outcome.reason, outcome.message.as_str());
+    if outcome.is_failure() {
+        tracing::warn!(kyma, reason, message, "state of watcher on runtime changed");
+    } else {
+        tracing::info!(kyma, reason, message, "state of watcher on runtime changed");
+    }
+}

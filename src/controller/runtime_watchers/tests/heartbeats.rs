@@ -1,0 +1,227 @@
+//! Heartbeats of watchers. A test sends them as the gateway forwards them.
+
+use listener::XFCC_HEADER;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use policy::certificates::bundle_sha256;
+use testkit::pki::Leaf;
+use testkit::tls::RawClient;
+use tokio::task::JoinHandle;
+
+use super::*;
+
+/// Shorter than the interval.
+const PAUSE: Duration = Duration::from_millis(40);
+
+/// The Watcher as it is shipped.
+fn own_watcher() -> Value {
+    let mut watcher = watcher("heartbeats");
+    watcher["spec"]["manager"] = json!("runtime-bootstrapper");
+    watcher["spec"]["resourceToWatch"] =
+        json!({"group": "", "version": "v1", "resource": "configmaps"});
+    watcher["spec"]["labelsToWatch"] =
+        json!({"runtime-bootstrapper.kyma-project.io/review-probe": "true"});
+    watcher
+}
+
+fn leaf(env: &Env, name: &str) -> Leaf {
+    env.authority
+        .leaf_with(name, |it| it.use_authority_key_identifier_extension = true)
+        .unwrap()
+}
+
+/// Sends one heartbeat with more fields; returns the status of the response, or `None` while the listener does not run.
+async fn send(address: SocketAddr, leaf: &Leaf, fields: &Value) -> Option<String> {
+    let mut heartbeat = json!({
+        "bootId": "boot-1", "sequence": 0, "spoolDepth": 0, "oldestAgeSeconds": 0, "version": "1",
+    });
+    for (name, value) in fields.as_object().unwrap() {
+        heartbeat[name] = value.clone();
+    }
+    let body = heartbeat.to_string();
+    let certificate = utf8_percent_encode(&leaf.pem, NON_ALPHANUMERIC);
+    let request = format!(
+        "POST /v2/runtime-bootstrapper/event/heartbeat HTTP/1.1\r\nhost: kcp\r\n\
+         {XFCC_HEADER}: Cert=\"{certificate}\"\r\ncontent-type: application/json\r\n\
+         content-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let mut client = RawClient::connect(address).await.ok()?;
+    let response = client.ask(request).await.ok()?;
+    Some(response.line().to_owned())
+}
+
+/// Sends heartbeats of a runtime until it is aborted.
+fn beat(env: &Env, id: &str, fields: Value) -> JoinHandle<()> {
+    let (address, leaf) = (env.listener, leaf(env, id));
+    tokio::spawn(async move {
+        loop {
+            let status = send(address, &leaf, &fields).await;
+            assert!(
+                status.as_ref().is_none_or(|it| it.contains(" 200 ")),
+                "{status:?}"
+            );
+            tokio::time::sleep(PAUSE).await;
+        }
+    })
+}
+
+/// A runtime with a watcher, and the Watcher for heartbeats.
+async fn expecting() -> (Env, RuntimeCluster) {
+    let (env, cluster) = Env::installed().await;
+    env.kcp.put(own_watcher());
+    env.until("its webhook is there", |_| entries(&cluster).len() == 2)
+        .await;
+    (env, cluster)
+}
+
+#[tokio::test]
+async fn a_runtime_without_heartbeats_is_reported_until_they_arrive() {
+    let (env, cluster) = expecting().await;
+    env.until("it is unresponsive", |env| {
+        env.runtimes("HeartbeatMissing") == 1
+    })
+    .await;
+    env.until("it is counted", |env| {
+        env.condition("klm") == "False 0 of 1 runtimes; 1 HeartbeatMissing"
+    })
+    .await;
+    let reviewed = json!({"reviewsSeen": 1, "lastReviewAgeSeconds": 0});
+    let beating = beat(&env, "id-one", reviewed);
+    env.until("it is responsive", |env| env.runtimes("Installed") == 1)
+        .await;
+    // What differs is repaired when they are missing again, long before the resync.
+    cluster.drop_object(WEBHOOKS);
+    beating.abort();
+    env.until("it is repaired", |_| entries(&cluster).len() == 2)
+        .await;
+}
+
+#[tokio::test]
+async fn a_runtime_whose_requests_are_not_reviewed_is_reported_until_they_are() {
+    let (env, cluster) = expecting().await;
+    let beating = beat(&env, "id-one", json!({"reviewsSeen": 0}));
+    env.until("a request was not reviewed", |env| {
+        // In place of the resync, which sends a request.
+        let label = json!({"metadata": {"labels": {"a": fastrand::u32(..).to_string()}}});
+        env.kcp.merge("kymas", "one", &label);
+        env.runtimes("ReviewMissing") == 1
+    })
+    .await;
+    let probe = "configmaps kyma-system/rt-bootstrapper-review-probe";
+    assert!(cluster.find(probe).is_none());
+    beating.abort();
+    let reviewed = json!({"reviewsSeen": 1, "lastReviewAgeSeconds": 0});
+    let beating = beat(&env, "id-one", reviewed);
+    env.until("it is responsive", |env| env.runtimes("Installed") == 1)
+        .await;
+    beating.abort();
+}
+
+#[tokio::test]
+async fn nothing_is_expected_without_the_watcher_for_heartbeats() {
+    let (env, cluster) = expecting().await;
+    env.until("it is unresponsive", |env| {
+        env.runtimes("HeartbeatMissing") == 1
+    })
+    .await;
+    env.kcp.remove("watchers", NAMESPACE, "heartbeats");
+    env.until("it is not expected", |env| env.runtimes("Installed") == 1)
+        .await;
+    assert_eq!(entries(&cluster), [entry("klm")]);
+}
+
+#[tokio::test]
+async fn the_watcher_for_heartbeats_alone_installs_nothing() {
+    let mut env = Env::new();
+    let cluster = env.runtime("one").await;
+    env.kcp.put(own_watcher());
+    env.issue_gateway(&[&env.authority]);
+    env.start();
+    env.until("it is known", |env| env.runtimes("Removed") == 1)
+        .await;
+    assert!(cluster.take().is_empty());
+}
+
+/// The gateway may use a new CA when every watcher trusts it; one that cannot be reached is not waited for.
+#[tokio::test]
+async fn a_bundle_is_acknowledged_when_every_watcher_has_it() {
+    let (env, _one) = expecting().await;
+    let two = env.runtime("two").await;
+    let three = env.runtime("three").await;
+    env.until("they are installed", |_| {
+        entries(&two).len() == 2 && entries(&three).len() == 2
+    })
+    .await;
+    let other = Authority::new("klm-watcher-selfsigned-ca").unwrap();
+    let bundle = [&env.authority, &other].map(Authority::pem).concat();
+    let hash = bundle_sha256(bundle.as_bytes());
+    let reviewed =
+        |hash: &str| json!({"reviewsSeen": 1, "lastReviewAgeSeconds": 0, "bundleSha256": hash});
+    let beating = beat(&env, "id-one", reviewed(&hash));
+    let outdated = beat(&env, "id-two", reviewed(&"0".repeat(64)));
+    let _outage = three.outage(503);
+    let mut issued = IssuedGateway::of(&bundle, Some("kcp.example"));
+    issued.waits_for = Some(hash.clone());
+    let mut acknowledged = env.acknowledged.subscribe();
+    env.gateway.send_replace(Some(issued));
+    env.until("one cannot be reached", |env| {
+        env.runtimes("APIServerError") == 1 && env.runtimes("Installed") == 2
+    })
+    .await;
+    // Longer than the interval of comparisons.
+    let early = tokio::time::timeout(Duration::from_secs(5), acknowledged.changed());
+    assert!(early.await.is_err());
+    outdated.abort();
+    let late = beat(&env, "id-two", reviewed(&hash));
+    env.until("it is acknowledged", |env| {
+        env.acknowledged.borrow().as_ref() == Some(&hash)
+    })
+    .await;
+    beating.abort();
+    late.abort();
+}
+
+/// Its watcher keeps what it has, and would reject the gateway.
+#[tokio::test]
+async fn a_bundle_is_not_acknowledged_while_a_watcher_without_a_new_certificate_lacks_it() {
+    let (env, _one) = expecting().await;
+    let two = env.runtime("two").await;
+    env.until("it is installed", |_| entries(&two).len() == 2)
+        .await;
+    let hash = bundle_sha256(env.authority.pem().as_bytes());
+    let reviewed =
+        |hash: &str| json!({"reviewsSeen": 1, "lastReviewAgeSeconds": 0, "bundleSha256": hash});
+    let beating = beat(&env, "id-one", reviewed(&hash));
+    let outdated = beat(&env, "id-two", reviewed(&"0".repeat(64)));
+    env.until("both respond", |env| env.runtimes("Installed") == 2)
+        .await;
+    env.kcp
+        .remove("secrets", ISTIO_NAMESPACE, "two-webhook-tls");
+    let mut issued = IssuedGateway::of(env.authority.pem(), Some("other.example"));
+    issued.waits_for = Some(hash);
+    let mut acknowledged = env.acknowledged.subscribe();
+    env.gateway.send_replace(Some(issued));
+    env.until("one has no certificate", |env| {
+        env.runtimes("CertificatePending") == 1
+    })
+    .await;
+    let early = tokio::time::timeout(Duration::from_secs(5), acknowledged.changed());
+    assert!(early.await.is_err());
+    beating.abort();
+    outdated.abort();
+}
+
+/// Only a certificate of the watchers' CA counts.
+#[tokio::test]
+async fn a_heartbeat_of_another_ca_is_rejected() {
+    let (env, _cluster) = expecting().await;
+    let own = leaf(&env, "id-one");
+    let other = Authority::new("klm-watcher-selfsigned-ca").unwrap();
+    let foreign = other.leaf("id-one").unwrap();
+    let listens = testkit::until::until("the listener runs", Duration::from_mins(1), || async {
+        send(env.listener, &own, &json!({})).await.is_some()
+    });
+    listens.await.unwrap();
+    let status = send(env.listener, &foreign, &json!({})).await.unwrap();
+    assert!(status.contains(" 401 "), "{status}");
+}

@@ -1,0 +1,163 @@
+//! The Secret of the gateway: the bundle of CAs that it trusts, and the certificate with which it serves.
+
+use std::fmt;
+
+use sha2::{Digest as _, Sha256};
+use zeroize::Zeroizing;
+
+use super::x509::{CertificateInfo, X509Error};
+
+/// A certificate chain and its private key, in PEM.
+#[derive(Clone, PartialEq, Eq)]
+pub struct KeyPair {
+    /// The certificate, and those that issued it.
+    pub certificate: Vec<u8>,
+    /// The private key.
+    pub key: Zeroizing<Vec<u8>>,
+}
+
+/// Hides the key.
+impl fmt::Debug for KeyPair {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("KeyPair")
+    }
+}
+
+/// The input.
+#[derive(Clone, Copy, Debug)]
+pub struct GatewayState<'a> {
+    /// The certificate of the CA that issues now, in PEM.
+    pub ca: &'a [u8],
+    /// The certificate that cert-manager issued for the gateway.
+    pub leaf: Option<&'a KeyPair>,
+    /// The bundle in the live Secret, in PEM.
+    pub live_bundle: Option<&'a [u8]>,
+    /// The certificate in the live Secret.
+    pub live_pair: Option<&'a KeyPair>,
+    /// When the newest CA was added to the live bundle, in Unix seconds; `None` if that is not known.
+    pub ca_added: Option<i64>,
+    /// Whether all reachable runtimes have reported that they trust the bundle.
+    pub is_acknowledged: bool,
+    /// Seconds after which runtimes count as trusting a new CA.
+    pub grace_period: i64,
+    /// The current time in Unix seconds.
+    pub now: i64,
+}
+
+/// The desired Secret of the gateway.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gateway {
+    /// The CAs that clients and servers trust, the newest first, in PEM.
+    pub bundle: String,
+    /// The certificate with which the gateway serves.
+    pub pair: KeyPair,
+    /// When the newest CA was added to the bundle, in Unix seconds.
+    pub ca_added: i64,
+    /// The CA that issues now.
+    pub ca: CertificateInfo,
+    /// Whether cert-manager has to issue another certificate for the gateway, since runtimes trust the new CA.
+    pub is_leaf_outdated: bool,
+    /// When the grace period of the newest CA ends, if the gateway waits for that.
+    pub waits_until: Option<i64>,
+    /// End of the validity of the certificate with which the gateway serves.
+    pub not_after: i64,
+}
+
+/// Why the Secret cannot be computed. It is not changed then.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GatewayError {
+    /// The certificate of the CA is invalid.
+    #[error("certificate of the CA")]
+    CA(#[source] X509Error),
+    /// The certificate of the CA has expired.
+    #[error("certificate of the CA: expired")]
+    CAExpired,
+    /// There is no certificate for the gateway.
+    #[error("certificate of the gateway: not issued yet")]
+    LeafPending,
+    /// The certificate of the gateway is invalid.
+    #[error("certificate of the gateway")]
+    Leaf(#[source] X509Error),
+}
+
+/// The desired Secret of the gateway.
+///
+/// # Errors
+/// [`GatewayError`] if CA or certificate are missing or invalid.
+pub fn gateway(state: &GatewayState<'_>) -> Result<Gateway, GatewayError> {
+    let ca = CertificateInfo::first(state.ca).map_err(GatewayError::CA)?;
+    if ca.not_after <= state.now {
+        return Err(GatewayError::CAExpired);
+    }
+    // A bundle that cannot be read is replaced: the gateway cannot use it either.
+    let live = state
+        .live_bundle
+        .and_then(|it| CertificateInfo::read_all(it).ok());
+    let live = live.unwrap_or_default();
+    let is_known = live.contains(&ca);
+    let is_first = live.is_empty();
+    let ca_added = state.ca_added.filter(|it| is_known && *it <= state.now);
+    // Without an earlier bundle, every certificate that this CA has issued is trusted.
+    let unknown = if is_first { ca.not_before } else { state.now };
+    let ca_added = ca_added.unwrap_or(unknown);
+    let mut bundle: Vec<&CertificateInfo> = Vec::new();
+    for certificate in std::iter::once(&ca).chain(&live) {
+        if certificate.not_after > state.now && !bundle.contains(&certificate) {
+            bundle.push(certificate);
+        }
+    }
+    if is_known {
+        // The order in which they were added.
+        bundle.sort_by_key(|it| live.iter().position(|known| known == *it));
+    }
+    let trusted_at = ca_added.saturating_add(state.grace_period);
+    // Where no earlier CA exists, no runtime has another bundle.
+    let is_trusted = is_first || (is_known && (state.is_acknowledged || state.now >= trusted_at));
+    let (pair, info, is_outdated) = pair(state, &ca, is_trusted)?;
+    Ok(Gateway {
+        bundle: bundle.iter().map(|it| it.pem()).collect(),
+        pair,
+        ca_added,
+        is_leaf_outdated: is_outdated && is_trusted,
+        waits_until: (!is_trusted).then_some(trusted_at),
+        not_after: info.not_after,
+        ca: ca.clone(),
+    })
+}
+
+/// SHA-256 of a bundle of CAs in hexadecimal digits, as watchers report it.
+#[must_use]
+pub fn bundle_sha256(bundle: &[u8]) -> String {
+    hex::encode(Sha256::digest(bundle))
+}
+
+/// The certificate with which the gateway serves, and whether the issued one is of an earlier CA.
+fn pair(
+    state: &GatewayState<'_>,
+    ca: &CertificateInfo,
+    is_trusted: bool,
+) -> Result<(KeyPair, CertificateInfo, bool), GatewayError> {
+    let live = state.live_pair.and_then(|pair| {
+        let info = CertificateInfo::first(&pair.certificate).ok()?;
+        (info.not_after > state.now).then(|| (pair.clone(), info))
+    });
+    let issued = match state.leaf {
+        None => Err(GatewayError::LeafPending),
+        Some(pair) => match CertificateInfo::first(&pair.certificate) {
+            Ok(info) => Ok((pair.clone(), info)),
+            Err(error) => Err(GatewayError::Leaf(error)),
+        },
+    };
+    match (issued, live) {
+        (Ok((pair, info)), live) => {
+            let is_of_ca = info.is_issued_by(ca);
+            match live {
+                Some((live, live_info)) if is_of_ca && !is_trusted => Ok((live, live_info, false)),
+                _ => Ok((pair, info, !is_of_ca)),
+            }
+        }
+        // The gateway goes on with what it has until cert-manager has issued.
+        (Err(_), Some((live, info))) => Ok((live, info, false)),
+        (Err(error), None) => Err(error),
+    }
+}

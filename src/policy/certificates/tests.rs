@@ -1,0 +1,422 @@
+use rstest::rstest;
+use serde_json::{Value, json};
+use testkit::pki::{Authority, expired};
+
+use super::*;
+
+/// A time at which the certificates of the tests are valid, and two others.
+const NOW: i64 = 1_800_000_000;
+/// When the CAs of the tests became valid: 2020-01-01.
+const CA_CREATED: i64 = 1_577_836_800;
+const DAY: i64 = 24 * 60 * 60;
+const GRACE: i64 = 4 * DAY;
+
+fn settings() -> CertificateSettings {
+    CertificateSettings {
+        namespace: "istio-system".to_owned(),
+        issuer: "klm-watcher-selfsigned".to_owned(),
+        algorithm: KeyAlgorithm::EcdsaP256,
+        duration: 5_184_000,
+        renew_before: 2_592_000,
+        skr_namespace: "kyma-system".to_owned(),
+    }
+}
+
+fn kyma() -> Kyma {
+    Kyma {
+        namespace: "kcp-system".to_owned(),
+        name: "k1".to_owned(),
+        runtime_id: Some("4f8e1b7c".to_owned()),
+        domain: Some("c-1.kyma.example".to_owned()),
+    }
+}
+
+#[test]
+fn the_certificate_of_a_runtime_is_for_both_roles() {
+    let expected = json!({
+        "apiVersion": "cert-manager.io/v1", "kind": "Certificate",
+        "metadata": {
+            "name": "k1-webhook-tls", "namespace": "istio-system",
+            "labels": {
+                "operator.kyma-project.io/purpose": "klm-watcher-cert-manager",
+                "operator.kyma-project.io/managed-by": "rt-bootstrapper-controller",
+            },
+            "annotations": {"rt-bootstrapper.kyma-project.io/kyma-namespace": "kcp-system"},
+        },
+        "spec": {
+            "commonName": "4f8e1b7c",
+            "dnsNames": [
+                "c-1.kyma.example",
+                "skr-webhook.kyma-system.svc.cluster.local",
+                "skr-webhook.kyma-system.svc",
+            ],
+            "duration": "5184000s",
+            "renewBefore": "2592000s",
+            "usages": ["digital signature", "client auth", "server auth"],
+            "privateKey": {"algorithm": "ECDSA", "size": 256, "rotationPolicy": "Always"},
+            "secretName": "k1-webhook-tls",
+            "secretTemplate": {"labels": {
+                "operator.kyma-project.io/purpose": "klm-watcher-cert-manager",
+                "operator.kyma-project.io/managed-by": "rt-bootstrapper-controller",
+            }},
+            "issuerRef": {"name": "klm-watcher-selfsigned", "kind": "Issuer", "group": "cert-manager.io"},
+        },
+    });
+    assert_eq!(runtime_certificate(&kyma(), &settings()), Ok(expected));
+}
+
+#[test]
+fn keys_can_be_those_of_the_public_project() {
+    let settings = CertificateSettings {
+        algorithm: KeyAlgorithm::Rsa4096,
+        ..settings()
+    };
+    let certificate = runtime_certificate(&kyma(), &settings).unwrap();
+    let expected = json!({"algorithm": "RSA", "size": 4096, "rotationPolicy": "Always"});
+    assert_eq!(certificate["spec"]["privateKey"], expected);
+}
+
+#[rstest]
+#[case::no_id(None, Some("a.example"), "RuntimeIDMissing")]
+#[case::empty_id(Some(""), Some("a.example"), "RuntimeIDMissing")]
+#[case::long_id(
+    Some("0123456789012345678901234567890123456789012345678901234567890123x"),
+    Some("a.example"),
+    "InvalidRuntimeID"
+)]
+#[case::no_domain(Some("id"), None, "SKRDomainMissing")]
+#[case::empty_domain(Some("id"), Some(""), "SKRDomainMissing")]
+#[case::wildcard(Some("id"), Some("*.example"), "InvalidSKRDomain")]
+#[case::space(Some("id"), Some("a b"), "InvalidSKRDomain")]
+#[case::url(Some("id"), Some("https://a.example"), "InvalidSKRDomain")]
+#[case::upper_case(Some("id"), Some("A.example"), "InvalidSKRDomain")]
+#[case::dots(Some("id"), Some("a..example"), "InvalidSKRDomain")]
+fn a_kyma_that_lacks_something_gets_no_certificate(
+    #[case] runtime_id: Option<&str>,
+    #[case] domain: Option<&str>,
+    #[case] reason: &str,
+) {
+    let kyma = Kyma {
+        runtime_id: runtime_id.map(str::to_owned),
+        domain: domain.map(str::to_owned),
+        ..kyma()
+    };
+    let error = runtime_certificate(&kyma, &settings()).unwrap_err();
+    assert_eq!(error.reason(), reason);
+}
+
+#[test]
+fn the_certificate_of_the_gateway_has_all_hosts_once() {
+    let hosts = ["b.example", "a.example", "b.example", "*", "*.c.example"].map(str::to_owned);
+    let certificate = gateway_certificate("klm-watcher-gateway", &hosts, &settings()).unwrap();
+    assert_eq!(
+        certificate["spec"]["dnsNames"],
+        json!(["a.example", "b.example"])
+    );
+    assert_eq!(certificate["spec"]["commonName"], "a.example");
+    assert_eq!(certificate["spec"]["isCA"], Value::Null);
+    assert_eq!(
+        certificate["spec"]["usages"],
+        json!(["digital signature", "server auth"])
+    );
+    assert_eq!(
+        gateway_certificate("g", &["*".to_owned()], &settings()),
+        None
+    );
+}
+
+#[rstest]
+#[case::older(Some(9), true)]
+#[case::same_second(Some(10), true)]
+#[case::newer(Some(11), false)]
+#[case::unknown(None, false)]
+fn certificates_older_than_the_newest_ca_may_be_outdated(
+    #[case] not_before: Option<i64>,
+    #[case] expected: bool,
+) {
+    assert_eq!(may_be_outdated(not_before, 10), expected);
+}
+
+#[test]
+fn a_renewal_keeps_other_conditions_and_is_requested_once() {
+    let ready = json!({"type": "Ready", "status": "True"});
+    let live = json!({
+        "metadata": {"generation": 7},
+        "status": {"conditions": [ready, {"type": "Issuing", "status": "False"}]},
+    });
+    let conditions = renewal(&live, "2026-01-01T00:00:00Z").unwrap();
+    assert_eq!(conditions[0], ready);
+    assert_eq!(conditions[1]["status"], "True");
+    assert_eq!(conditions[1]["reason"], "ManuallyTriggered");
+    assert_eq!(conditions[1]["observedGeneration"], 7);
+    assert_eq!(conditions.as_array().unwrap().len(), 2);
+    let mut live = live;
+    live["status"]["conditions"] = conditions;
+    assert_eq!(renewal(&live, "2026-01-01T00:00:00Z"), None);
+    assert!(renewal(&json!({"metadata": {}}), "2026-01-01T00:00:00Z").is_some());
+}
+
+/// Two CAs with one name, as cert-manager makes them in a rotation.
+struct Pki {
+    old: Authority,
+    new: Authority,
+}
+
+fn leaf(authority: &Authority) -> KeyPair {
+    let leaf = authority.leaf_with("gateway", |it| {
+        it.use_authority_key_identifier_extension = true;
+    });
+    let leaf = leaf.unwrap();
+    KeyPair {
+        certificate: leaf.pem.into_bytes(),
+        key: zeroize::Zeroizing::new(leaf.key.serialize_pem().into_bytes()),
+    }
+}
+
+impl Pki {
+    fn new() -> Self {
+        let [old, new] = [(), ()].map(|()| Authority::new("klm-watcher-selfsigned-ca").unwrap());
+        Self { old, new }
+    }
+
+    /// The bundle as the product writes it.
+    fn bundle(authorities: &[&Authority]) -> String {
+        let all = authorities.iter();
+        all.map(|it| CertificateInfo::first(it.pem().as_bytes()).unwrap().pem())
+            .collect()
+    }
+}
+
+/// What is decided of a state at [`NOW`].
+fn decided(state: GatewayState<'_>) -> Gateway {
+    gateway(&state).unwrap()
+}
+
+fn state<'a>(ca: &'a Authority, leaf: Option<&'a KeyPair>) -> GatewayState<'a> {
+    GatewayState {
+        ca: ca.pem().as_bytes(),
+        leaf,
+        live_bundle: None,
+        live_pair: None,
+        ca_added: None,
+        is_acknowledged: false,
+        grace_period: GRACE,
+        now: NOW,
+    }
+}
+
+#[test]
+fn a_first_installation_serves_at_once() {
+    let pki = Pki::new();
+    let leaf = leaf(&pki.old);
+    let decided = decided(state(&pki.old, Some(&leaf)));
+    assert_eq!(decided.bundle, Pki::bundle(&[&pki.old]));
+    assert_eq!(decided.pair, leaf);
+    assert_eq!(decided.ca_added, CA_CREATED);
+    assert_eq!(
+        (decided.waits_until, decided.is_leaf_outdated),
+        (None, false)
+    );
+}
+
+#[test]
+fn a_new_ca_is_trusted_before_it_is_used() {
+    let pki = Pki::new();
+    let [old, new] = [leaf(&pki.old), leaf(&pki.new)];
+    let bundle = Pki::bundle(&[&pki.old]);
+    // cert-manager has rotated the CA, and issued a certificate of it.
+    let rotated = GatewayState {
+        live_bundle: Some(bundle.as_bytes()),
+        live_pair: Some(&old),
+        ca_added: Some(NOW - 90 * DAY),
+        ..state(&pki.new, Some(&new))
+    };
+    let first = decided(rotated);
+    assert_eq!(first.bundle, Pki::bundle(&[&pki.new, &pki.old]));
+    assert_eq!(first.pair, old);
+    assert_eq!(
+        (first.ca_added, first.waits_until),
+        (NOW, Some(NOW + GRACE))
+    );
+    // The next reconciles change nothing until the grace period ends.
+    let waiting = GatewayState {
+        live_bundle: Some(first.bundle.as_bytes()),
+        ca_added: Some(NOW),
+        now: NOW + GRACE - 1,
+        ..rotated
+    };
+    let second = decided(waiting);
+    assert_eq!(second, first);
+    let over = decided(GatewayState {
+        now: NOW + GRACE,
+        ..waiting
+    });
+    assert_eq!(over.pair, new);
+    assert_eq!(over.waits_until, None);
+    let acknowledged = decided(GatewayState {
+        is_acknowledged: true,
+        ..waiting
+    });
+    assert_eq!(acknowledged.pair, new);
+    // An acknowledgement of the bundle before does not count for a CA that is added now.
+    let unwritten = decided(GatewayState {
+        is_acknowledged: true,
+        ..rotated
+    });
+    assert_eq!(unwritten.pair, old);
+}
+
+#[test]
+fn a_certificate_of_the_earlier_ca_is_used_and_renewed_when_the_new_one_is_trusted() {
+    let pki = Pki::new();
+    let [old, renewed] = [leaf(&pki.old), leaf(&pki.old)];
+    let bundle = Pki::bundle(&[&pki.new, &pki.old]);
+    let waiting = GatewayState {
+        live_bundle: Some(bundle.as_bytes()),
+        live_pair: Some(&old),
+        ca_added: Some(NOW),
+        ..state(&pki.new, Some(&renewed))
+    };
+    let first = decided(waiting);
+    assert_eq!(
+        (first.pair, first.is_leaf_outdated),
+        (renewed.clone(), false)
+    );
+    let over = decided(GatewayState {
+        now: NOW + GRACE,
+        ..waiting
+    });
+    assert_eq!((over.pair, over.is_leaf_outdated), (renewed, true));
+}
+
+#[test]
+fn an_expired_ca_leaves_the_bundle() {
+    let pki = Pki::new();
+    let expired = Authority::with("klm-watcher-selfsigned-ca", expired).unwrap();
+    let leaf = leaf(&pki.new);
+    let bundle = Pki::bundle(&[&pki.new, &expired, &pki.old]);
+    let decided = decided(GatewayState {
+        live_bundle: Some(bundle.as_bytes()),
+        live_pair: Some(&leaf),
+        ca_added: Some(NOW - DAY),
+        ..state(&pki.new, Some(&leaf))
+    });
+    assert_eq!(decided.bundle, Pki::bundle(&[&pki.new, &pki.old]));
+    assert_eq!(decided.ca_added, NOW - DAY);
+    let error = gateway(&state(&expired, Some(&leaf))).unwrap_err();
+    assert_eq!(error, GatewayError::CAExpired);
+}
+
+#[rstest]
+#[case::garbage(b"garbage")]
+#[case::damaged(b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")]
+#[case::empty(b"")]
+fn a_bundle_that_cannot_be_read_is_replaced(#[case] bundle: &[u8]) {
+    let pki = Pki::new();
+    let leaf = leaf(&pki.new);
+    let decided = decided(GatewayState {
+        live_bundle: Some(bundle),
+        live_pair: Some(&leaf),
+        ca_added: Some(NOW - DAY),
+        ..state(&pki.new, Some(&leaf))
+    });
+    assert_eq!(decided.bundle, Pki::bundle(&[&pki.new]));
+    assert_eq!(decided.ca_added, CA_CREATED);
+}
+
+#[test]
+fn a_ca_that_cannot_be_read_changes_nothing() {
+    let pki = Pki::new();
+    let leaf = leaf(&pki.old);
+    let invalid = GatewayState {
+        ca: b"garbage",
+        ..state(&pki.old, Some(&leaf))
+    };
+    assert_eq!(gateway(&invalid), Err(GatewayError::CA(X509Error::Empty)));
+}
+
+/// The gateway never loses a valid certificate because cert-manager has none.
+#[test]
+fn a_missing_or_invalid_certificate_leaves_the_live_one() {
+    let pki = Pki::new();
+    let live = leaf(&pki.old);
+    let garbage = KeyPair {
+        certificate: b"garbage".to_vec(),
+        key: live.key.clone(),
+    };
+    for leaf in [None, Some(&garbage)] {
+        let decided = decided(GatewayState {
+            live_pair: Some(&live),
+            ..state(&pki.old, leaf)
+        });
+        assert_eq!(decided.pair, live);
+    }
+    assert_eq!(
+        gateway(&state(&pki.old, None)),
+        Err(GatewayError::LeafPending)
+    );
+    let error = gateway(&state(&pki.old, Some(&garbage))).unwrap_err();
+    assert_eq!(error, GatewayError::Leaf(X509Error::Empty));
+}
+
+/// An expired certificate fails every handshake, one of a CA that runtimes may not trust yet only some.
+#[test]
+fn an_expired_certificate_is_replaced_within_the_grace_period() {
+    let pki = Pki::new();
+    let expired = pki.old.leaf_with("gateway", expired).unwrap();
+    let expired = KeyPair {
+        certificate: expired.pem.into_bytes(),
+        key: zeroize::Zeroizing::new(Vec::new()),
+    };
+    let new = leaf(&pki.new);
+    let bundle = Pki::bundle(&[&pki.new, &pki.old]);
+    let decided = decided(GatewayState {
+        live_bundle: Some(bundle.as_bytes()),
+        live_pair: Some(&expired),
+        ca_added: Some(NOW),
+        ..state(&pki.new, Some(&new))
+    });
+    assert_eq!(decided.pair, new);
+}
+
+/// The public lifecycle-manager serves with the CA itself; its bundle and annotation are continued.
+#[test]
+fn the_ca_as_server_certificate_is_replaced() {
+    let pki = Pki::new();
+    let leaf = leaf(&pki.old);
+    let public = KeyPair {
+        certificate: pki.old.pem().as_bytes().to_vec(),
+        key: zeroize::Zeroizing::new(Vec::new()),
+    };
+    let decided = decided(GatewayState {
+        live_bundle: Some(pki.old.pem().as_bytes()),
+        live_pair: Some(&public),
+        ca_added: Some(NOW - 10 * DAY),
+        ..state(&pki.old, Some(&leaf))
+    });
+    assert_eq!(decided.pair, leaf);
+    assert_eq!(decided.ca_added, NOW - 10 * DAY);
+}
+
+/// A clock that was set back does not end a grace period early.
+#[test]
+fn a_time_in_the_future_counts_as_now() {
+    let pki = Pki::new();
+    let [old, new] = [leaf(&pki.old), leaf(&pki.new)];
+    let bundle = Pki::bundle(&[&pki.new, &pki.old]);
+    let decided = decided(GatewayState {
+        live_bundle: Some(bundle.as_bytes()),
+        live_pair: Some(&old),
+        ca_added: Some(NOW + 600),
+        ..state(&pki.new, Some(&new))
+    });
+    assert_eq!(decided.ca_added, NOW);
+    assert_eq!(decided.pair, old);
+}
+
+#[test]
+fn a_key_is_not_in_debug_output() {
+    let pki = Pki::new();
+    let leaf = leaf(&pki.old);
+    assert_eq!(format!("{leaf:?}"), "KeyPair");
+}

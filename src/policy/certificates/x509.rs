@@ -1,0 +1,114 @@
+//! What is read of an X.509 certificate.
+
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject as _;
+use x509_parser::extensions::ParsedExtension;
+use x509_parser::parse_x509_certificate;
+
+/// A certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificateInfo {
+    der: CertificateDer<'static>,
+    /// Start of the validity, in Unix seconds.
+    pub not_before: i64,
+    /// End of the validity, in Unix seconds.
+    pub not_after: i64,
+    subject: Vec<u8>,
+    issuer: Vec<u8>,
+    subject_key: Option<Vec<u8>>,
+    authority_key: Option<Vec<u8>>,
+}
+
+/// Why a text is not a list of certificates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum X509Error {
+    /// A block is not PEM.
+    #[error("not a list of certificates in PEM")]
+    Pem,
+    /// A certificate is not X.509.
+    #[error("not an X.509 certificate")]
+    Certificate,
+    /// There is no certificate.
+    #[error("no certificate")]
+    Empty,
+}
+
+impl CertificateInfo {
+    /// Reads all certificates of a text.
+    ///
+    /// # Errors
+    /// [`X509Error`] if one of them is invalid, or there is none.
+    pub fn read_all(pem: &[u8]) -> Result<Vec<Self>, X509Error> {
+        let mut found = Vec::new();
+        for der in CertificateDer::pem_slice_iter(pem) {
+            found.push(Self::read(&der.map_err(|_| X509Error::Pem)?)?);
+        }
+        if found.is_empty() {
+            return Err(X509Error::Empty);
+        }
+        Ok(found)
+    }
+
+    /// Reads the first certificate of a text.
+    ///
+    /// # Errors
+    /// See [`X509Error`].
+    pub fn first(pem: &[u8]) -> Result<Self, X509Error> {
+        let mut all = CertificateDer::pem_slice_iter(pem);
+        let first = all.next().ok_or(X509Error::Empty)?;
+        Self::read(&first.map_err(|_| X509Error::Pem)?)
+    }
+
+    fn read(der: &CertificateDer<'static>) -> Result<Self, X509Error> {
+        let (rest, parsed) = parse_x509_certificate(der).map_err(|_| X509Error::Certificate)?;
+        if !rest.is_empty() {
+            return Err(X509Error::Certificate);
+        }
+        let (mut subject_key, mut authority_key) = (None, None);
+        for extension in parsed.extensions() {
+            match extension.parsed_extension() {
+                ParsedExtension::SubjectKeyIdentifier(key) => subject_key = Some(key.0.to_vec()),
+                ParsedExtension::AuthorityKeyIdentifier(authority) => {
+                    authority_key = authority.key_identifier.as_ref().map(|it| it.0.to_vec());
+                }
+                _ => {}
+            }
+        }
+        let validity = parsed.validity();
+        Ok(Self {
+            not_before: validity.not_before.timestamp(),
+            not_after: validity.not_after.timestamp(),
+            subject: parsed.subject().as_raw().to_vec(),
+            issuer: parsed.issuer().as_raw().to_vec(),
+            subject_key,
+            authority_key,
+            der: der.clone(),
+        })
+    }
+
+    /// Whether the certificate names `authority` as its issuer. The signature is not verified: the certificates come from
+    /// Secrets of cert-manager, and the question is which of several CAs with one name issued it.
+    #[must_use]
+    pub fn is_issued_by(&self, authority: &Self) -> bool {
+        let is_same_key = match (&self.authority_key, &authority.subject_key) {
+            (Some(named), Some(key)) => named == key,
+            _ => true,
+        };
+        self.issuer == authority.subject && is_same_key
+    }
+
+    /// The certificate in PEM.
+    #[must_use]
+    pub fn pem(&self) -> String {
+        use base64::Engine as _;
+        let text = base64::engine::general_purpose::STANDARD.encode(&self.der);
+        let mut pem = String::with_capacity(text.len() + text.len() / 64 + 64);
+        pem.push_str("-----BEGIN CERTIFICATE-----\n");
+        for line in text.as_bytes().chunks(64) {
+            pem.push_str(&String::from_utf8_lossy(line));
+            pem.push('\n');
+        }
+        pem.push_str("-----END CERTIFICATE-----\n");
+        pem
+    }
+}

@@ -1,0 +1,504 @@
+//! The plan for the watcher on one runtime: what is written, in which order, and how it is removed.
+//!
+//! The webhook configuration makes the API server send changes to the watcher. It is created after the Pods are available, and
+//! deleted before anything else. While it exists it is written before the certificates, so that the API server trusts the CA of
+//! a new certificate before a Pod presents it.
+//!
+//! Invariants: nothing is written to a cluster that is not verified; a plan that is computed after its own effect is empty; an
+//! object of another owner is never deleted; objects are in the inventory before they are written.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use api::kcp::{
+    MANIFEST_HASH, OWNER_CONFIG_MAP, OWNER_CONTROL_PLANE, OWNER_INVENTORY, OWNER_RUNTIME_ID,
+    OWNER_WATCHER_INVENTORY, WATCHER_FIELD_MANAGER,
+};
+use serde_json::{Value, json};
+
+use super::inventory::release_key;
+use super::{Action, Blocked, Step, delete, delete_by_uid};
+use crate::sync::diff::is_applied;
+use crate::sync::identity::{IdentityRecord, Owner, verify_identity};
+use crate::sync::inventory;
+use crate::sync::managed_fields;
+use crate::sync::manifests::{
+    Installation, InstallationError, Manifest, ManifestAction, Phase, manifest, manifest_action,
+};
+use crate::sync::observed::{
+    DeploymentStatus, NamespaceState, ObjectIdentity, annotation, data, is_terminating,
+};
+use crate::sync::target::Target;
+
+/// The Secret with the certificate of the watcher.
+pub const CERTIFICATE_SECRET: &str = "skr-webhook-tls";
+
+/// The webhook configuration.
+const CONFIGURATION: &str = "skr-webhook";
+
+/// The watcher as every runtime gets it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DesiredWatcher {
+    namespace: String,
+    installation: Arc<Installation>,
+    /// The webhook configuration; `None` if the watcher is to be removed.
+    webhooks: Option<Manifest>,
+    configuration: Target,
+    /// Entries of the webhook configuration that stay as they are but for the CAs, because their Watchers cannot be read.
+    kept: Vec<String>,
+    /// CAs of the webhook configuration, as PEM in base64.
+    bundle: String,
+}
+
+/// What determines whether a runtime may be written to.
+#[derive(Clone, Copy, Debug)]
+pub struct WatcherContext<'a> {
+    /// The expected owner.
+    pub owner: &'a Owner,
+    /// What KCP knows of the cluster.
+    pub record: IdentityRecord<'a>,
+}
+
+/// What a reconcile read of a runtime.
+#[derive(Clone, Default)]
+pub struct ObservedWatcher {
+    /// UID of the Namespace `kube-system`.
+    pub cluster: Option<String>,
+    /// The ownership ConfigMap.
+    pub marker: Option<Value>,
+    /// The namespace of the watcher.
+    pub namespace: NamespaceState,
+    /// Live objects, by [`DesiredWatcher::targets`] and [`DesiredWatcher::obsolete`].
+    pub live: BTreeMap<Target, Value>,
+    /// Objects that cannot be read, as missing permissions.
+    pub unread: Vec<String>,
+}
+
+/// The actions for one runtime.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct WatcherPlan {
+    /// The steps in order; each is applied only if all actions of the previous one succeeded.
+    pub steps: Vec<Step>,
+    /// Why nothing may be written; if set, there are no steps.
+    pub blocked: Option<Blocked>,
+    /// The state before the first step.
+    pub state: WatcherState,
+}
+
+/// The state of the watcher on a runtime.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum WatcherState {
+    /// It is being installed, updated or removed, or nothing is known yet.
+    #[default]
+    Progressing,
+    /// It is available, and the API server sends it what the Watchers name.
+    Installed,
+    /// Nothing of it is left.
+    Removed,
+    /// The progress deadline of the Deployment is exceeded.
+    ProgressDeadlineExceeded,
+    /// The Deployment cannot be updated.
+    ImmutableField(Target),
+}
+
+impl DesiredWatcher {
+    /// Creates the desired watcher of manifests and of the webhook configuration; without one it is removed.
+    ///
+    /// # Errors
+    /// [`InstallationError`] if the manifests cannot be installed.
+    pub fn new(
+        namespace: &str,
+        installation: Arc<Installation>,
+        webhooks: Option<Value>,
+        (kept, bundle): (Vec<String>, &str),
+    ) -> Result<Self, InstallationError> {
+        let webhooks = webhooks.map(manifest).transpose();
+        let webhooks = webhooks.map_err(|source| InstallationError::Target {
+            index: installation.manifests().len() + 1,
+            source,
+        })?;
+        Ok(Self {
+            namespace: namespace.to_owned(),
+            installation,
+            configuration: Target::validating_webhook_configuration(CONFIGURATION),
+            webhooks,
+            kept,
+            bundle: bundle.to_owned(),
+        })
+    }
+
+    /// Whether the watcher is to be removed.
+    #[must_use]
+    pub fn is_removed(&self) -> bool {
+        self.webhooks.is_none()
+    }
+
+    /// The namespace of the watcher.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// All objects that a reconcile has to read, besides [`Self::obsolete`].
+    #[must_use]
+    pub fn targets(&self) -> BTreeSet<Target> {
+        let manifests = self.installation.manifests().iter();
+        let mut targets: BTreeSet<Target> = manifests.map(|it| it.target.clone()).collect();
+        targets.insert(self.configuration.clone());
+        targets.insert(Target::secret(&self.namespace, CERTIFICATE_SECRET));
+        targets
+    }
+
+    /// Objects of the inventory that an earlier version of the controller wrote, and this one does not.
+    #[must_use]
+    pub fn obsolete(&self, marker: Option<&Value>) -> BTreeSet<Target> {
+        let mut listed = inventory::parse(marker, OWNER_WATCHER_INVENTORY);
+        for target in self.targets() {
+            listed.remove(&target);
+        }
+        listed.remove(&self.marker());
+        listed
+    }
+
+    fn marker(&self) -> Target {
+        Target::config_map(&self.namespace, OWNER_CONFIG_MAP)
+    }
+
+    /// The webhook configuration for one runtime, with the live entries of Watchers that cannot be read.
+    fn webhooks(&self, live: Option<&Value>) -> Option<Manifest> {
+        let desired = self.webhooks.as_ref()?;
+        let entries = live.and_then(|it| it.get("webhooks")?.as_array());
+        let is_kept = |it: &&Value| self.kept.iter().any(|name| it["name"] == **name);
+        let kept = entries.into_iter().flatten().filter(is_kept).cloned();
+        let mut kept: Vec<Value> = kept.collect();
+        // All entries lead to the same Pods.
+        for entry in &mut kept {
+            entry["clientConfig"]["caBundle"] = self.bundle.as_str().into();
+        }
+        if kept.is_empty() {
+            return Some(desired.clone());
+        }
+        let mut object = Value::clone(&desired.object);
+        if let Some(all) = object["webhooks"].as_array_mut() {
+            all.extend(kept);
+        }
+        // The same kind and name as before.
+        manifest(object).ok()
+    }
+}
+
+/// The Secret with the certificate of the watcher, for [`plan_watcher`]. The arguments are PEM in base64.
+#[must_use]
+pub fn certificate_secret(namespace: &str, [ca, certificate, key]: [&str; 3]) -> Arc<Value> {
+    let hash = crate::sync::Hash::of_parts([ca, certificate]).to_string();
+    Arc::new(json!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "Opaque",
+        "metadata": {
+            "name": CERTIFICATE_SECRET,
+            "namespace": namespace,
+            "labels": { "app": "skr-webhook", api::watcher::MANAGED_BY_LABEL: "kyma" },
+            "annotations": { MANIFEST_HASH: hash },
+        },
+        "data": { "ca.crt": ca, "tls.crt": certificate, "tls.key": key },
+    }))
+}
+
+/// The plan for one runtime. Without a certificate nothing is installed, and what is installed keeps the one that it has.
+#[must_use]
+pub fn plan_watcher(
+    context: WatcherContext<'_>,
+    desired: &DesiredWatcher,
+    certificate: Option<&Arc<Value>>,
+    observed: &ObservedWatcher,
+) -> WatcherPlan {
+    let identity = verify_identity(
+        context.owner,
+        context.record,
+        observed.cluster.as_deref(),
+        observed.marker.as_ref(),
+    );
+    let permitted = match identity {
+        Err(error) => Err(Blocked::Identity(error)),
+        Ok(_) if !observed.unread.is_empty() => {
+            Err(Blocked::MissingPermissions(observed.unread.clone()))
+        }
+        Ok(_) => Ok(()),
+    };
+    let namespace = || desired.namespace.clone();
+    let permitted = permitted.and_then(|()| match observed.namespace {
+        _ if desired.is_removed() => Ok(()),
+        NamespaceState::Missing => Err(Blocked::NamespaceNotFound(namespace())),
+        NamespaceState::Terminating => Err(Blocked::NamespaceTerminating(namespace())),
+        NamespaceState::Active => Ok(()),
+    });
+    if let Err(blocked) = permitted {
+        return WatcherPlan {
+            blocked: Some(blocked),
+            ..WatcherPlan::default()
+        };
+    }
+    let planner = Planner {
+        context,
+        desired,
+        observed,
+    };
+    let (mut steps, state) = match planner.webhooks() {
+        Some(webhooks) => planner.install(&webhooks, certificate),
+        None => planner.remove(),
+    };
+    steps.retain(|step| !step.is_empty());
+    WatcherPlan {
+        steps,
+        blocked: None,
+        state,
+    }
+}
+
+struct Planner<'a> {
+    context: WatcherContext<'a>,
+    desired: &'a DesiredWatcher,
+    observed: &'a ObservedWatcher,
+}
+
+impl Planner<'_> {
+    fn live(&self, target: &Target) -> Option<&Value> {
+        self.observed.live.get(target)
+    }
+
+    fn webhooks(&self) -> Option<Manifest> {
+        self.desired
+            .webhooks(self.live(&self.desired.configuration))
+    }
+
+    fn install(
+        &self,
+        webhooks: &Manifest,
+        certificate: Option<&Arc<Value>>,
+    ) -> (Vec<Step>, WatcherState) {
+        let secret = Target::secret(&self.desired.namespace, CERTIFICATE_SECRET);
+        let live_secret = self.live(&secret);
+        if certificate.is_none() && live_secret.is_none() {
+            return (Vec::new(), WatcherState::Progressing);
+        }
+        let is_rolled_out = self.is_rolled_out();
+        let mut steps = Steps::default();
+        let (mut state, is_waiting) = self.manifests(&mut steps, is_rolled_out);
+        if let Some(certificate) = certificate
+            && live_secret.is_none_or(|live| !is_applied(certificate, live))
+        {
+            let object = Arc::clone(certificate);
+            steps.prerequisites.push(apply(&secret, object));
+        }
+        match self.live(&webhooks.target) {
+            Some(live) if is_applied(&webhooks.object, live) => {}
+            live => {
+                let written = apply(&webhooks.target, Arc::clone(&webhooks.object));
+                if live.is_some() {
+                    steps.trust.push(written);
+                } else if is_rolled_out {
+                    steps.webhooks.push(written);
+                }
+            }
+        }
+        let obsolete = self.obsolete();
+        if is_rolled_out {
+            let deletions = obsolete.iter();
+            let deletions = deletions.map(|(target, live)| delete(Target::clone(target), live));
+            steps.obsolete.extend(deletions);
+        }
+        steps.marker.extend(self.record(obsolete.keys().copied()));
+        // What is written without an effect on Pods is in force when it is written.
+        let is_settled = is_rolled_out
+            && !is_waiting
+            && obsolete.is_empty()
+            && steps.pods.is_empty()
+            && steps.recreated.is_empty();
+        if state == WatcherState::Installed && !is_settled {
+            state = self.deployment_state(steps.pods.is_empty());
+        }
+        (steps.in_order(), state)
+    }
+
+    /// Adds the actions on all manifests. Returns the state, and whether one differs that has to wait.
+    fn manifests(&self, steps: &mut Steps, is_rolled_out: bool) -> (WatcherState, bool) {
+        let mut state = WatcherState::Installed;
+        let mut is_waiting = false;
+        for manifest in self.desired.installation.manifests() {
+            let live = self.live(&manifest.target);
+            let object = match manifest_action(manifest, live, is_rolled_out) {
+                ManifestAction::Keep => continue,
+                ManifestAction::Wait => {
+                    is_waiting = true;
+                    None
+                }
+                ManifestAction::Recreate(object) if live.is_some_and(is_ours) => {
+                    let deletion = live.map(|live| delete(manifest.target.clone(), live));
+                    steps.recreated.extend(deletion);
+                    Some(object)
+                }
+                // An object of another owner is not deleted.
+                ManifestAction::ImmutableConflict | ManifestAction::Recreate(_) => {
+                    state = WatcherState::ImmutableField(manifest.target.clone());
+                    None
+                }
+                ManifestAction::Apply(object) => Some(object),
+            };
+            let applied = object.map(|object| apply(&manifest.target, object));
+            match manifest.phase {
+                Phase::Deployment => steps.pods.extend(applied),
+                Phase::Prerequisites | Phase::Webhook => steps.prerequisites.extend(applied),
+            }
+        }
+        (state, is_waiting)
+    }
+
+    fn deployment_state(&self, is_current: bool) -> WatcherState {
+        match self.deployment() {
+            Some(live)
+                if is_current && DeploymentStatus::of(Some(live)) == DeploymentStatus::Failed =>
+            {
+                WatcherState::ProgressDeadlineExceeded
+            }
+            _ => WatcherState::Progressing,
+        }
+    }
+
+    fn deployment(&self) -> Option<&Value> {
+        self.live(self.desired.installation.deployment()?)
+    }
+
+    fn is_rolled_out(&self) -> bool {
+        let manifests = self.desired.installation.manifests().iter();
+        let mut deployments = manifests.filter(|it| it.phase == Phase::Deployment);
+        deployments.all(|it| {
+            let live = self.live(&it.target);
+            // One that is being deleted is available until its Pods end.
+            let is_kept = |live: &Value| live["metadata"]["deletionTimestamp"].is_null();
+            live.is_some_and(|live| is_applied(&it.object, live) && is_kept(live))
+                && DeploymentStatus::of(live) == DeploymentStatus::Available
+        })
+    }
+
+    /// Objects of earlier versions that the controller wrote.
+    fn obsolete(&self) -> BTreeMap<&Target, &Value> {
+        let targets = self.desired.targets();
+        let others = self.observed.live.iter();
+        let others = others.filter(|(target, _)| !targets.contains(target));
+        others.filter(|(_, live)| is_ours(live)).collect()
+    }
+
+    /// Records owner and inventory, if they differ.
+    fn record<'t>(&self, others: impl Iterator<Item = &'t Target>) -> Option<Action> {
+        let mut targets = self.desired.targets();
+        targets.extend(others.cloned());
+        let owner = self.context.owner;
+        let wanted = self.marker_with(&json!({
+            OWNER_RUNTIME_ID: owner.runtime_id,
+            OWNER_CONTROL_PLANE: owner.control_plane,
+            OWNER_WATCHER_INVENTORY: inventory::format(&targets),
+        }));
+        let target = self.desired.marker();
+        match &self.observed.marker {
+            Some(live) if is_applied(&wanted, live) => None,
+            Some(_) => Some(apply(&target, Arc::new(wanted))),
+            // If two KCPs claim the same cluster, one of them fails.
+            None => Some(Action::Create {
+                target,
+                object: Arc::new(wanted),
+            }),
+        }
+    }
+
+    fn marker_with(&self, data: &Value) -> Value {
+        json!({
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": { "name": OWNER_CONFIG_MAP, "namespace": self.desired.namespace },
+            "data": data,
+        })
+    }
+
+    /// The webhook configuration first, then the Deployment with its Pods, which deliver what they have, then the rest. The keys
+    /// of the ownership ConfigMap are last.
+    fn remove(&self) -> (Vec<Step>, WatcherState) {
+        let ours = self.observed.live.iter().filter(|(_, live)| is_ours(live));
+        let present: Vec<(&Target, &Value)> = ours.collect();
+        let of = |phase| {
+            present
+                .iter()
+                .filter(move |(target, _)| Phase::of(target) == phase)
+        };
+        let deleted = |phase| -> Step {
+            of(phase)
+                .map(|(target, live)| delete(Target::clone(target), live))
+                .collect()
+        };
+        let mut steps = vec![deleted(Phase::Webhook)];
+        if of(Phase::Deployment).next().is_some() {
+            let remaining = of(Phase::Deployment).filter(|(_, live)| !is_terminating(live));
+            let identities =
+                remaining.map(|(target, live)| ObjectIdentity::of(Target::clone(target), live));
+            steps.push(identities.map(|it| delete_by_uid(it, true)).collect());
+            return (steps, WatcherState::Progressing);
+        }
+        steps.push(deleted(Phase::Prerequisites));
+        steps.push(self.release_marker().into_iter().collect());
+        let is_removed = steps.iter().all(Vec::is_empty);
+        let state = if is_removed {
+            WatcherState::Removed
+        } else {
+            WatcherState::Progressing
+        };
+        (steps, state)
+    }
+
+    /// Deletes the ownership ConfigMap, or only the key of the watcher if the webhook's inventory is in it.
+    fn release_marker(&self) -> Option<Action> {
+        let live = self.observed.marker.as_ref()?;
+        let other = data(live, OWNER_INVENTORY).is_some();
+        release_key(self.desired.marker(), live, OWNER_WATCHER_INVENTORY, other)
+    }
+}
+
+/// The steps of an installation, in their order.
+#[derive(Default)]
+struct Steps {
+    marker: Step,
+    /// The webhook configuration, where it exists.
+    trust: Step,
+    recreated: Step,
+    prerequisites: Step,
+    pods: Step,
+    /// The webhook configuration, where it does not exist.
+    webhooks: Step,
+    obsolete: Step,
+}
+
+impl Steps {
+    fn in_order(self) -> Vec<Step> {
+        vec![
+            self.marker,
+            self.trust,
+            self.recreated,
+            self.prerequisites,
+            self.pods,
+            self.webhooks,
+            self.obsolete,
+        ]
+    }
+}
+
+fn apply(target: &Target, object: Arc<Value>) -> Action {
+    Action::Apply {
+        target: target.clone(),
+        object,
+    }
+}
+
+/// Whether the controller applied an object as a part of the watcher.
+fn is_ours(live: &Value) -> bool {
+    annotation(live, MANIFEST_HASH).is_some()
+        && managed_fields::managed_by(live, WATCHER_FIELD_MANAGER)
+}

@@ -1,0 +1,84 @@
+//! The entries of the webhook configuration on runtimes: one for each Watcher.
+
+use api::watcher::{WatchedField, Watcher};
+
+use super::{RouteError, manager};
+use crate::change::{
+    self, Endpoint, Field, Registration, RegistrationError, ResourceRule, configuration,
+};
+
+/// The entries of all Watchers.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct WebhookEntries {
+    /// Those that runtimes get.
+    pub registrations: Vec<Registration>,
+    /// Watchers without an entry, by `(namespace, name)`.
+    pub rejected: Vec<((String, String), RejectedWatcher)>,
+}
+
+/// Why a Watcher has no entry on runtimes.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RejectedWatcher {
+    /// Its component cannot be named in a URL.
+    #[error(transparent)]
+    Manager(RouteError),
+    /// API servers would reject its entry.
+    #[error(transparent)]
+    Entry(RegistrationError),
+}
+
+/// The entries of Watchers that are not being deleted. One that is invalid does not affect the others.
+#[must_use]
+pub fn webhook_entries<'w>(watchers: impl IntoIterator<Item = &'w Watcher>) -> WebhookEntries {
+    let mut entries = WebhookEntries::default();
+    for watcher in watchers {
+        let meta = &watcher.metadata;
+        if meta.deletion_timestamp.is_some() {
+            continue;
+        }
+        let key = [&meta.namespace, &meta.name].map(|it| it.clone().unwrap_or_default());
+        match registration(watcher, &key) {
+            Ok(registration) => entries.registrations.push(registration),
+            Err(error) => entries.rejected.push((key.into(), error)),
+        }
+    }
+    entries.registrations.sort_by(|one, other| {
+        let key = |it: &Registration| (it.namespace.clone(), it.name.clone());
+        key(one).cmp(&key(other))
+    });
+    entries
+}
+
+fn registration(
+    watcher: &Watcher,
+    [namespace, name]: &[String; 2],
+) -> Result<Registration, RejectedWatcher> {
+    let spec = &watcher.spec;
+    let resource = &spec.resource_to_watch;
+    let registration = Registration {
+        namespace: namespace.clone(),
+        name: name.clone(),
+        watcher: change::Watcher {
+            manager: manager(watcher).map_err(RejectedWatcher::Manager)?,
+            field: match spec.field {
+                WatchedField::Spec => Field::Spec,
+                WatchedField::Status => Field::Status,
+            },
+            resources: vec![ResourceRule::new(
+                &resource.group,
+                &resource.version,
+                &resource.resource,
+            )],
+        },
+        labels: spec.labels_to_watch.clone().unwrap_or_default(),
+    };
+    // Checked alone, so that the error is that of this Watcher.
+    let endpoint = Endpoint {
+        namespace: "default",
+        authorities: None,
+        timeout_seconds: 1,
+    };
+    configuration(std::slice::from_ref(&registration), &endpoint)
+        .map_err(RejectedWatcher::Entry)?;
+    Ok(registration)
+}

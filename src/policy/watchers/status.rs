@@ -1,0 +1,155 @@
+//! The status of a Watcher.
+
+use std::collections::BTreeMap;
+
+use api::bootstrapper::{Condition, ConditionStatus};
+use api::watcher::{RUNTIMES_CONFIGURED, VIRTUAL_SERVICE, Watcher, WatcherState, WatcherStatus};
+
+use super::{RejectedWatcher, RouteError};
+
+/// The result of a reconcile of a Watcher.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The VirtualService is as desired.
+    Configured,
+    /// The VirtualService is as desired, but the route of this older Watcher, `namespace/name`, gets the events.
+    Conflict(String),
+    /// The VirtualService cannot be configured.
+    Failed(RouteError),
+    /// The Watcher is being deleted.
+    Deleting,
+}
+
+impl Outcome {
+    fn condition(&self) -> (ConditionStatus, &'static str, String) {
+        match self {
+            // Reason and message as in the public lifecycle-manager.
+            Self::Configured => (
+                ConditionStatus::True,
+                "Ready",
+                "VirtualService is configured".to_owned(),
+            ),
+            Self::Conflict(other) => {
+                let message = format!(
+                    "Watcher {other} has the same manager and another Service: its route is older and gets the events"
+                );
+                (ConditionStatus::True, "ManagerConflict", message)
+            }
+            Self::Failed(error) => {
+                let message = format!("VirtualService is not configured: {error}");
+                (ConditionStatus::False, error.reason(), message)
+            }
+            Self::Deleting => {
+                let message = "Watcher is being deleted".to_owned();
+                (ConditionStatus::False, "Deleting", message)
+            }
+        }
+    }
+
+    fn state(&self) -> WatcherState {
+        match self {
+            Self::Configured => WatcherState::Ready,
+            Self::Conflict(_) => WatcherState::Warning,
+            Self::Failed(_) => WatcherState::Error,
+            Self::Deleting => WatcherState::Deleting,
+        }
+    }
+}
+
+/// The status after a reconcile; `None` if the Watcher has it. `now` is RFC 3339. Conditions of other types are kept.
+#[must_use]
+pub fn status(watcher: &Watcher, outcome: &Outcome, now: &str) -> Option<WatcherStatus> {
+    let after = WatcherStatus {
+        state: outcome.state(),
+        conditions: with_condition(watcher, VIRTUAL_SERVICE, outcome.condition(), now),
+        observed_generation: watcher.metadata.generation,
+    };
+    (watcher.status.as_ref() != Some(&after)).then_some(after)
+}
+
+/// The number of runtimes in each state, by the reason of the state.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RuntimeCounts {
+    /// Runtimes with the webhooks of all Watchers.
+    pub configured: usize,
+    /// The others, by reason.
+    pub others: BTreeMap<&'static str, usize>,
+}
+
+/// The status with the number of runtimes that have the webhook of the Watcher; `None` if the Watcher has it, or is being
+/// deleted. `rejected` says why no runtime can have it. `now` is RFC 3339.
+#[must_use]
+pub fn runtimes_status(
+    watcher: &Watcher,
+    rejected: Option<&RejectedWatcher>,
+    counts: &RuntimeCounts,
+    now: &str,
+) -> Option<WatcherStatus> {
+    if watcher.metadata.deletion_timestamp.is_some() {
+        return None;
+    }
+    let before = watcher.status.as_ref()?;
+    let after = WatcherStatus {
+        conditions: with_condition(
+            watcher,
+            RUNTIMES_CONFIGURED,
+            counts.condition(rejected),
+            now,
+        ),
+        ..before.clone()
+    };
+    (*before != after).then_some(after)
+}
+
+impl RuntimeCounts {
+    fn condition(
+        &self,
+        rejected: Option<&RejectedWatcher>,
+    ) -> (ConditionStatus, &'static str, String) {
+        if let Some(error) = rejected {
+            let message = format!("no runtime gets a webhook: {error}");
+            return (ConditionStatus::False, "InvalidWatcher", message);
+        }
+        let others: usize = self.others.values().sum();
+        let all = self.configured + others;
+        let mut message = format!("{} of {all} runtimes", self.configured);
+        if others == 0 {
+            return (ConditionStatus::True, "Configured", message);
+        }
+        let reasons = self.others.iter();
+        let reasons = reasons.map(|(reason, count)| format!("{count} {reason}"));
+        message.push_str("; ");
+        message.push_str(&reasons.collect::<Vec<_>>().join(", "));
+        (ConditionStatus::False, "RuntimesNotConfigured", message)
+    }
+}
+
+/// The conditions of a Watcher with one of this type.
+fn with_condition(
+    watcher: &Watcher,
+    kind: &str,
+    (status, reason, message): (ConditionStatus, &str, String),
+    now: &str,
+) -> Vec<Condition> {
+    let before = watcher.status.as_ref();
+    let mut conditions = before.map(|it| it.conditions.clone()).unwrap_or_default();
+    let position = conditions.iter().position(|it| it.kind == kind);
+    let since = position.map(|it| &conditions[it]);
+    let since = since.filter(|it| it.status == status);
+    let condition = Condition {
+        kind: kind.to_owned(),
+        status,
+        observed_generation: watcher.metadata.generation,
+        last_transition_time: since.map_or(now, |it| &it.last_transition_time).to_owned(),
+        reason: reason.to_owned(),
+        message: message.chars().take(MAX_MESSAGE).collect(),
+    };
+    match position {
+        Some(position) => conditions[position] = condition,
+        None => conditions.push(condition),
+    }
+    conditions
+}
+
+/// Maximum number of characters of a message, as in the schema.
+const MAX_MESSAGE: usize = 2048;
