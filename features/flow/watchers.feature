@@ -44,6 +44,21 @@ Feature: Watchers on KCP decide what a runtime reports
     And field status.readyReplicas of Deployment "kyma-system/skr-webhook" is 2
     And RuntimeBootstrapper "one" has condition WatcherInstalled=True
 
+  # As the lifecycle-manager leaves its objects on a runtime.
+  @serial
+  Scenario: Fields of the lifecycle-manager are taken over and removed
+    Given Runtime "one" in mode direct whose Kyma has module "pause" and is Ready
+    Then RuntimeBootstrapper "one" has condition WatcherInstalled=True
+    When Deployment "kyma-system/skr-webhook" is applied by field manager "lifecycle-manager" with:
+      """
+      metadata: {labels: {lifecycle-manager.test/label: "1"}}
+      spec: {replicas: 1, template: {metadata: {labels: {operator.kyma-project.io/pod-restart-trigger: "1"}}, spec: {containers: [{name: server, env: [{name: TLS_CALLBACK, value: "true"}]}]}}}
+      """
+    And label "test" of Kyma "kcp-system/one" is set to "1"
+    Then field spec.replicas of Deployment "kyma-system/skr-webhook" is 2
+    And Deployment "kyma-system/skr-webhook" has no label "lifecycle-manager.test/label"
+    And RuntimeBootstrapper "one" has condition WatcherInstalled=True
+
   # cert-manager issues another CA. The gateway presents a certificate of it when the watchers report that they trust it.
   @serial
   Scenario: No change is missed while the CA of the watchers is rotated

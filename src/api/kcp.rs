@@ -116,6 +116,9 @@ pub const WATCHER_FIELD_MANAGER: &str = "rt-bootstrapper-controller-watchers";
 /// Field managers of KIM, whose fields the controller takes over.
 pub const KIM_FIELD_MANAGER: &str = "kim-bootstrapper";
 
+/// Field manager of the lifecycle-manager for the objects of the public watcher on runtimes, whose fields the controller takes over.
+pub const LIFECYCLE_MANAGER_FIELD_MANAGER: &str = "lifecycle-manager";
+
 /// Label that carries a Deployment's version; KIM compares it.
 pub const VERSION_LABEL: &str = "app.kubernetes.io/version";
 

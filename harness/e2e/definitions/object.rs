@@ -62,6 +62,20 @@ pub(crate) fn file_of_project(file: &str) -> Result<String> {
     std::fs::read_to_string(&path).with_context(|| path.display().to_string())
 }
 
+#[when(regex = r#"^(.+) is applied by field manager "([^"]+)" with:$"#)]
+async fn applied(
+    scenario: &mut Scenario,
+    object: ObjectRef,
+    manager: String,
+    step: &Step,
+) -> Result {
+    let mut text = named(&object, document(scenario, step)?);
+    restore_later(scenario, &object).await?;
+    let (client, path) = at(scenario, &object).await?;
+    text["apiVersion"] = client.api_version(&object.kind).await?.into();
+    client.apply(&manager, &path, &text).await
+}
+
 #[given(regex = r"^(?:subresource (\w+) of )?(.+) is patched with:$")]
 #[when(regex = r"^(?:subresource (\w+) of )?(.+) is patched with:$")]
 async fn patched(scenario: &mut Scenario, name: String, object: ObjectRef, step: &Step) -> Result {

@@ -49,11 +49,14 @@ async fn applied_once(scenario: &mut Scenario, name: String) -> Result {
 
 #[then(expr = "no object on runtime {string} has fields of field manager {string}")]
 async fn no_fields(scenario: &mut Scenario, name: String, manager: String) -> Result {
-    let env = synchronization(scenario)?;
-    let cluster = env.cluster(&name)?;
+    let client = scenario.environment()?.client(&runtime(&name))?;
     eventually("no object has fields of the manager", async || {
-        let objects = cluster.with_fields_of(&manager).await?;
-        check(objects.is_empty(), format!("{objects:?}"))
+        let mut objects = inventory::objects(&client).await?;
+        objects.retain(|_, object| {
+            items(&object["metadata"]["managedFields"]).any(|entry| entry["manager"] == manager)
+        });
+        let names: Vec<_> = objects.keys().collect();
+        check(names.is_empty(), format!("{names:?}"))
     })
     .await
 }

@@ -16,7 +16,6 @@ use crate::admission::webhook::{Webhook, opted_in};
 use crate::client::Client;
 use crate::definitions::pod::items;
 use crate::definitions::{check, eventually};
-use crate::inventory;
 use clusters::cluster::Cluster;
 use testkit::metrics::Samples;
 
@@ -154,15 +153,6 @@ impl RuntimeCluster {
         });
         let asked = self.api.ask(Method::POST, &path, Some(&request));
         Ok(asked.await?.good()?.at("/status/token").clone())
-    }
-
-    /// Objects with fields of a field manager.
-    pub(crate) async fn with_fields_of(&self, manager: &str) -> Result<Vec<String>> {
-        let mut objects = inventory::objects(&self.api).await?;
-        objects.retain(|_, object| {
-            items(&object["metadata"]["managedFields"]).any(|entry| entry["manager"] == manager)
-        });
-        Ok(objects.into_keys().collect())
     }
 
     /// Deletes every object of the product: those of the manifests, and those that controller and webhook wrote.

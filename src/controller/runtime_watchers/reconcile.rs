@@ -16,6 +16,7 @@ use kube::runtime::controller::Action;
 use kube::{Resource as _, ResourceExt as _};
 use policy::certificates::{CertificateInfo, NAME_SUFFIX};
 use policy::sync::identity::{IdentityRecord, Owner};
+use policy::sync::managed_fields::is_lifecycle_manager;
 use policy::sync::plan::watcher::{
     DesiredWatcher, ObservedWatcher, WatcherContext, WatcherPlan, WatcherState, certificate_secret,
     plan_watcher,
@@ -182,7 +183,9 @@ impl Runtime<'_> {
             return Ok(Outcome::removed(self.is_deleted));
         }
         let remote = match factory.client(&self.id, secret) {
-            Ok(remote) => remote.with_managed_fields(ManagedFields::IfOwnedBy(|_| false)),
+            Ok(remote) => {
+                remote.with_managed_fields(ManagedFields::IfOwnedBy(is_lifecycle_manager))
+            }
             Err(error) => return Ok(Outcome::unreachable(&error, None)),
         };
         // Boxed: most of the reconciles wait for their turn, and need none of it.

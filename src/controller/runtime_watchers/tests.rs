@@ -33,6 +33,7 @@ struct Env {
     gateway: watch::Sender<Option<IssuedGateway>>,
     acknowledged: watch::Sender<Option<String>>,
     listener: SocketAddr,
+    heartbeat_interval: Duration,
     running: Option<(CancellationToken, JoinHandle<()>)>,
 }
 
@@ -99,6 +100,7 @@ impl Env {
             gateway: gateway_channel().0,
             acknowledged: watch::channel(None).0,
             listener: loopback(),
+            heartbeat_interval: Duration::from_millis(100),
             running: None,
         }
     }
@@ -106,13 +108,19 @@ impl Env {
     /// A runtime of a Kyma with a certificate, and one Watcher.
     async fn installed() -> (Self, RuntimeCluster) {
         let mut env = Self::new();
-        let cluster = env.runtime("one").await;
-        env.kcp.put(watcher("klm"));
-        env.issue_gateway(&[&env.authority]);
-        env.start();
-        env.until("it is installed", |env| env.runtimes("Installed") == 1)
-            .await;
+        let cluster = env.install().await;
         (env, cluster)
+    }
+
+    /// Starts with a runtime of a Kyma with a certificate, and one Watcher.
+    async fn install(&mut self) -> RuntimeCluster {
+        let cluster = self.runtime("one").await;
+        self.kcp.put(watcher("klm"));
+        self.issue_gateway(&[&self.authority]);
+        self.start();
+        self.until("it is installed", |env| env.runtimes("Installed") == 1)
+            .await;
+        cluster
     }
 
     async fn runtime(&self, name: &str) -> RuntimeCluster {
@@ -176,7 +184,7 @@ impl Env {
                 resync: Duration::from_mins(10),
                 heartbeats: HeartbeatSettings {
                     address: self.listener,
-                    interval: Duration::from_millis(100),
+                    interval: self.heartbeat_interval,
                 },
             },
             salt: Salt::new("kcp"),
@@ -239,6 +247,32 @@ fn entries(cluster: &RuntimeCluster) -> Vec<String> {
 
 fn entry(watcher: &str) -> String {
     format!("kcp-system.{watcher}.operator.kyma-project.io")
+}
+
+/// The rest of a migration is the plan's; here, the fields have to be read.
+#[tokio::test]
+async fn fields_of_the_lifecycle_manager_are_taken_over_and_removed() {
+    let (env, cluster) = Env::installed().await;
+    cluster.take();
+    cluster.change(DEPLOYMENT, |live| {
+        live["metadata"]["labels"]["public"] = json!("1");
+        let entries = live["metadata"]["managedFields"].as_array_mut().unwrap();
+        entries.push(json!({
+            "manager": "lifecycle-manager", "operation": "Apply", "apiVersion": "apps/v1",
+            "fieldsType": "FieldsV1", "fieldsV1": {"f:metadata": {"f:labels": {"f:public": {}}}},
+        }));
+    });
+    let label = json!({"metadata": {"labels": {"a": "b"}}});
+    env.kcp.merge("kymas", "one", &label);
+    env.until("the label is removed", |_| {
+        let live = cluster.find(DEPLOYMENT).unwrap();
+        live["metadata"]["labels"].get("public").is_none()
+    })
+    .await;
+    assert_eq!(
+        cluster.take(),
+        [format!("patch {DEPLOYMENT}"), format!("apply {DEPLOYMENT}")]
+    );
 }
 
 #[tokio::test]

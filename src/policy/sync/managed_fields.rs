@@ -6,7 +6,7 @@
 //! the fields that it does not contain. The patch contains the resource version that was read, so that the API server
 //! returns 409 if the object was changed since. FieldsV1 is a tree of names, so that the union of two sets is a merge.
 
-use api::kcp::{CONTROLLER_FIELD_MANAGER, KIM_FIELD_MANAGER};
+use api::kcp::{CONTROLLER_FIELD_MANAGER, KIM_FIELD_MANAGER, LIFECYCLE_MANAGER_FIELD_MANAGER};
 use api::names::CA_BUNDLE_MANAGER;
 use serde_json::{Map, Value, json};
 
@@ -41,6 +41,12 @@ impl<'a> Manager<'a> {
 /// Whether the manager is KIM.
 pub(super) fn is_kim(manager: Manager<'_>) -> bool {
     manager.subresource.is_empty() && manager.name == KIM_FIELD_MANAGER
+}
+
+/// Whether the manager is the lifecycle-manager, which installs the public watcher.
+#[must_use]
+pub fn is_lifecycle_manager(manager: Manager<'_>) -> bool {
+    manager.subresource.is_empty() && manager.name == LIFECYCLE_MANAGER_FIELD_MANAGER
 }
 
 /// Whether to migrate the fields of an object that was adopted already: those that KIM applied since, and those that
@@ -81,9 +87,9 @@ pub(super) fn has(live: &Value, matches: impl Fn(Manager<'_>) -> bool) -> bool {
 
 /// The JSON patch that migrates the fields of some managers to another one, and removes annotations.
 ///
-/// A `caBundle` is migrated to the manager of the webhook, which is the only one that writes it; without a `caBundle`
-/// the API server cannot call the webhook. `None` if there is nothing to migrate, or the object has no resource
-/// version.
+/// The `caBundle` of a mutating webhook is migrated to the manager of the webhook, which is the only one that writes it; without a
+/// `caBundle` the API server cannot call the webhook. `None` if there is nothing to migrate, or the object has no
+/// resource version.
 pub(super) fn migrate(
     live: &Value,
     matches: impl Fn(Manager<'_>) -> bool,
@@ -104,7 +110,8 @@ pub(super) fn migrate(
         patch.push(json!({ "op": "remove", "path": format!("/metadata/annotations/{key}") }));
     }
     if is_moved {
-        let managed = merge_entries(entries(live), matches, to, &removed_annotations);
+        let has_bundle = text(live, "/kind") == Some("MutatingWebhookConfiguration");
+        let managed = merge_entries(entries(live), matches, to, has_bundle, &removed_annotations);
         patch.push(json!({ "op": "replace", "path": "/metadata/managedFields", "value": managed }));
     }
     Some(Value::Array(patch))
@@ -114,6 +121,7 @@ fn merge_entries(
     entries: &[Value],
     matches: impl Fn(Manager<'_>) -> bool,
     to: &str,
+    has_bundle: bool,
     removed_annotations: &[&str],
 ) -> Vec<Value> {
     let (migrated, mut kept): (Vec<Value>, Vec<Value>) = entries
@@ -124,7 +132,12 @@ fn merge_entries(
     let version = version.unwrap_or_default();
     let (mut fields, mut bundles) = (json!({}), json!({}));
     for entry in &migrated {
-        let (rest, bundle) = split_ca_bundle(&entry["fieldsV1"]);
+        let owned = &entry["fieldsV1"];
+        let (rest, bundle) = if has_bundle {
+            split_ca_bundle(owned)
+        } else {
+            (owned.clone(), json!({}))
+        };
         merge(&mut fields, &rest);
         merge(&mut bundles, &bundle);
     }

@@ -416,17 +416,18 @@ fn delete_by_uid(ObjectIdentity { target, uid }: ObjectIdentity, foreground: boo
     }
 }
 
-/// Migrates the fields of matching managers to the controller, if there are any, and removes annotations.
+/// Migrates the fields of matching managers to another one, if there are any, and removes annotations.
 fn migrate_fields(
     target: &Target,
     live: &Value,
     matches: fn(Manager<'_>) -> bool,
+    to: &str,
     annotations: &[&str],
 ) -> Option<Action> {
     if !managed_fields::has(live, matches) {
         return None;
     }
-    let patch = managed_fields::migrate(live, matches, CONTROLLER_FIELD_MANAGER, annotations)?;
+    let patch = managed_fields::migrate(live, matches, to, annotations)?;
     let target = target.clone();
     Some(Action::Transfer { target, patch })
 }

@@ -67,7 +67,14 @@ fn beat(env: &Env, id: &str, fields: Value) -> JoinHandle<()> {
 
 /// A runtime with a watcher, and the Watcher for heartbeats.
 async fn expecting() -> (Env, RuntimeCluster) {
-    let (env, cluster) = Env::installed().await;
+    expecting_every(Duration::from_millis(100)).await
+}
+
+/// The same with this interval. No watcher is silent while a busy machine delays the heartbeats of a test that has a long one.
+async fn expecting_every(interval: Duration) -> (Env, RuntimeCluster) {
+    let mut env = Env::new();
+    env.heartbeat_interval = interval;
+    let cluster = env.install().await;
     env.kcp.put(own_watcher());
     env.until("its webhook is there", |_| entries(&cluster).len() == 2)
         .await;
@@ -145,7 +152,7 @@ async fn the_watcher_for_heartbeats_alone_installs_nothing() {
 /// The gateway may use a new CA when every watcher trusts it; one that cannot be reached is not waited for.
 #[tokio::test]
 async fn a_bundle_is_acknowledged_when_every_watcher_has_it() {
-    let (env, _one) = expecting().await;
+    let (env, _one) = expecting_every(Duration::from_mins(1)).await;
     let two = env.runtime("two").await;
     let three = env.runtime("three").await;
     env.until("they are installed", |_| {
@@ -184,7 +191,7 @@ async fn a_bundle_is_acknowledged_when_every_watcher_has_it() {
 /// Its watcher keeps what it has, and would reject the gateway.
 #[tokio::test]
 async fn a_bundle_is_not_acknowledged_while_a_watcher_without_a_new_certificate_lacks_it() {
-    let (env, _one) = expecting().await;
+    let (env, _one) = expecting_every(Duration::from_mins(1)).await;
     let two = env.runtime("two").await;
     env.until("it is installed", |_| entries(&two).len() == 2)
         .await;

@@ -1,7 +1,8 @@
 //! The actions on the three synchronized objects.
 
 use api::kcp::{
-    CONTENT_HASH, OWNER_CONFIG_MAP, REQUIRES_NONE, REQUIRES_PULL_SECRET, REQUIRES_TRUST_BUNDLE,
+    CONTENT_HASH, CONTROLLER_FIELD_MANAGER, OWNER_CONFIG_MAP, REQUIRES_NONE, REQUIRES_PULL_SECRET,
+    REQUIRES_TRUST_BUNDLE,
 };
 use serde_json::{Map, Value, json};
 
@@ -252,7 +253,8 @@ fn write(
 ) {
     let same = live.is_some_and(|live| is_applied(object, live));
     let replaced = live.filter(|live| !same && immutable_differs(object, live));
-    let transfer = live.and_then(|live| migrate_fields(target, live, is_kim, &[]));
+    let transfer =
+        live.and_then(|live| migrate_fields(target, live, is_kim, CONTROLLER_FIELD_MANAGER, &[]));
     match (replaced, transfer) {
         (Some(live), _) => changes
             .deletes_before_recreate

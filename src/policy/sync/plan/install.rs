@@ -1,6 +1,6 @@
 //! The actions on the manifests of the webhook.
 
-use api::kcp::MANIFEST_HASH;
+use api::kcp::{CONTROLLER_FIELD_MANAGER, MANIFEST_HASH};
 use serde_json::Value;
 
 use super::{
@@ -113,7 +113,8 @@ fn adopt(target: &Target, live: &Value) -> Option<Action> {
         Some(_) => is_kim_or_unknown,
         None => is_installer,
     };
-    migrate_fields(target, live, matches, &[MANIFEST_HASH])
+    let annotations = &[MANIFEST_HASH];
+    migrate_fields(target, live, matches, CONTROLLER_FIELD_MANAGER, annotations)
 }
 
 fn installation_status(observed: &Observed, is_current: bool) -> InstallationStatus {

@@ -17,7 +17,7 @@ use api::kcp::{
 use serde_json::{Value, json};
 
 use super::inventory::release_key;
-use super::{Action, Blocked, Step, delete, delete_by_uid};
+use super::{Action, Blocked, Step, delete, delete_by_uid, migrate_fields};
 use crate::sync::diff::is_applied;
 use crate::sync::identity::{IdentityRecord, Owner, verify_identity};
 use crate::sync::inventory;
@@ -286,13 +286,16 @@ impl Planner<'_> {
         let mut steps = Steps::default();
         let (mut state, is_waiting) = self.manifests(&mut steps, is_rolled_out);
         if let Some(certificate) = certificate
-            && live_secret.is_none_or(|live| !is_applied(certificate, live))
+            && (live_secret.is_none_or(|live| !is_applied(certificate, live))
+                || self.transfer(&secret).is_some())
         {
             let object = Arc::clone(certificate);
             steps.prerequisites.push(apply(&secret, object));
         }
         match self.live(&webhooks.target) {
-            Some(live) if is_applied(&webhooks.object, live) => {}
+            Some(live)
+                if is_applied(&webhooks.object, live)
+                    && self.transfer(&webhooks.target).is_none() => {}
             live => {
                 let written = apply(&webhooks.target, Arc::clone(&webhooks.object));
                 if live.is_some() {
@@ -308,6 +311,11 @@ impl Planner<'_> {
             let deletions = deletions.map(|(target, live)| delete(Target::clone(target), live));
             steps.obsolete.extend(deletions);
         }
+        let written = [&steps.trust, &steps.prerequisites, &steps.pods];
+        let transfers = written.into_iter().flatten();
+        steps.transfers = transfers
+            .filter_map(|it| self.transfer(it.target()))
+            .collect();
         steps.marker.extend(self.record(obsolete.keys().copied()));
         // What is written without an effect on Pods is in force when it is written.
         let is_settled = is_rolled_out
@@ -321,6 +329,15 @@ impl Planner<'_> {
         (steps.in_order(), state)
     }
 
+    /// The migration of the fields that the lifecycle-manager has applied to an object, if there are any. The apply that follows
+    /// removes those that the controller does not set. Without the manifest hash it follows even if the reconcile ends in between.
+    fn transfer(&self, target: &Target) -> Option<Action> {
+        let live = self.live(target)?;
+        let annotations = &[MANIFEST_HASH];
+        let from = managed_fields::is_lifecycle_manager;
+        migrate_fields(target, live, from, WATCHER_FIELD_MANAGER, annotations)
+    }
+
     /// Adds the actions on all manifests. Returns the state, and whether one differs that has to wait.
     fn manifests(&self, steps: &mut Steps, is_rolled_out: bool) -> (WatcherState, bool) {
         let mut state = WatcherState::Installed;
@@ -328,6 +345,9 @@ impl Planner<'_> {
         for manifest in self.desired.installation.manifests() {
             let live = self.live(&manifest.target);
             let object = match manifest_action(manifest, live, is_rolled_out) {
+                ManifestAction::Keep if self.transfer(&manifest.target).is_some() => {
+                    Some(Arc::clone(&manifest.object))
+                }
                 ManifestAction::Keep => continue,
                 ManifestAction::Wait => {
                     is_waiting = true;
@@ -466,6 +486,7 @@ impl Planner<'_> {
 #[derive(Default)]
 struct Steps {
     marker: Step,
+    transfers: Step,
     /// The webhook configuration, where it exists.
     trust: Step,
     recreated: Step,
@@ -480,6 +501,7 @@ impl Steps {
     fn in_order(self) -> Vec<Step> {
         vec![
             self.marker,
+            self.transfers,
             self.trust,
             self.recreated,
             self.prerequisites,

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use api::kcp::{OWNER_INVENTORY, OWNER_WATCHER_INVENTORY, WATCHER_FIELD_MANAGER};
+use api::kcp::{
+    LIFECYCLE_MANAGER_FIELD_MANAGER, OWNER_INVENTORY, OWNER_WATCHER_INVENTORY,
+    WATCHER_FIELD_MANAGER,
+};
 use rstest::rstest;
 use serde_json::{Value, json};
 
@@ -167,13 +170,12 @@ impl Runtime {
                 live["metadata"]["deletionTimestamp"] = json!("2026-11-21T00:00:00Z");
                 foreground.then_some(live)
             }
-            Action::RemoveKeys { patch, .. } => {
+            Action::Transfer { patch, .. } | Action::RemoveKeys { patch, .. } => {
                 let mut live = live.expect("what is patched is there");
                 let operations: json_patch::Patch = serde_json::from_value(patch.clone()).unwrap();
                 json_patch::patch(&mut live, &operations).unwrap();
                 Some(live)
             }
-            other @ Action::Transfer { .. } => panic!("unexpected: {other:?}"),
         };
         self.put(target, after.map(stored));
     }
@@ -303,6 +305,98 @@ fn a_deleted_object_comes_back(#[case] object: &str) {
     runtime.observed.live.remove(&target(object));
     runtime.converge(&one());
     assert!(runtime.observed.live.contains_key(&target(object)));
+}
+
+/// An object as the lifecycle-manager applies it.
+fn applied_by_lifecycle_manager(runtime: &mut Runtime, object: &Value) {
+    let target = Target::of(object).unwrap();
+    let live = runtime.live(&target).cloned().unwrap_or_else(|| json!({}));
+    let live = apply(live, object, LIFECYCLE_MANAGER_FIELD_MANAGER);
+    runtime.put(target, Some(live));
+}
+
+fn watcher_of_lifecycle_manager() -> [Value; 3] {
+    let [_, _, mut deployment] = <[Value; 3]>::try_from(manifests("1.0.0")).unwrap();
+    let template = &mut deployment["spec"]["template"];
+    template["metadata"]["labels"]["operator.kyma-project.io/pod-restart-trigger"] = json!("1");
+    template["spec"]["containers"][0]["env"] = json!([{ "name": "TLS_CALLBACK", "value": "true" }]);
+    let webhooks = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+        "metadata": { "name": "skr-webhook" },
+        "webhooks": [entry("one", "ca"), entry("gone", "ca")],
+    });
+    let mut secret = Value::clone(&certificate_secret(NAMESPACE, ["ca", "leaf", "key"]));
+    secret["metadata"]
+        .as_object_mut()
+        .unwrap()
+        .remove("annotations");
+    [deployment, webhooks, secret]
+}
+
+/// Whether nothing is left that only the lifecycle-manager sets, and its fields are the controller's.
+fn assert_taken_over(runtime: &Runtime) {
+    for live in runtime.observed.live.values() {
+        let managers = live["metadata"]["managedFields"].as_array().unwrap().iter();
+        let managers: Vec<&Value> = managers.map(|it| &it["manager"]).collect();
+        assert_eq!(managers, [WATCHER_FIELD_MANAGER]);
+    }
+    let template = &runtime.observed.live[&target(DEPLOYMENT)]["spec"]["template"];
+    assert_eq!(
+        template["metadata"]["labels"],
+        json!({ "app": "skr-webhook" })
+    );
+    let container = &template["spec"]["containers"][0];
+    assert_eq!(
+        container["env"].as_array().map_or(0, Vec::len),
+        0,
+        "{container}"
+    );
+    let webhooks = &runtime.observed.live[&target(WEBHOOKS)]["webhooks"];
+    assert_eq!(*webhooks, json!([entry("one", "ca")]));
+}
+
+#[test]
+fn the_watcher_of_the_lifecycle_manager_is_taken_over_while_its_webhooks_stay() {
+    let mut runtime = Runtime::new();
+    for object in watcher_of_lifecycle_manager() {
+        applied_by_lifecycle_manager(&mut runtime, &object);
+    }
+    let (written, _) = runtime.reconcile(&one());
+    assert_eq!(
+        written,
+        [
+            &format!("create {MARKER}"),
+            &format!("transfer {WEBHOOKS}"),
+            &format!("transfer {SECRET}"),
+            &format!("transfer {DEPLOYMENT}"),
+            &format!("apply {WEBHOOKS}"),
+            "apply ServiceAccount/skr-webhook",
+            "apply Service/skr-webhook",
+            &format!("apply {SECRET}"),
+            &format!("apply {DEPLOYMENT}"),
+        ]
+    );
+    runtime.converge(&one());
+    assert_taken_over(&runtime);
+}
+
+/// The lifecycle-manager still runs, or the reconcile ended between the migration and the apply.
+#[rstest]
+#[case::all(true)]
+#[case::migration_only(false)]
+fn what_the_lifecycle_manager_applies_later_is_taken_over(#[case] is_applied: bool) {
+    let mut runtime = Runtime::installed(&one());
+    for object in watcher_of_lifecycle_manager() {
+        applied_by_lifecycle_manager(&mut runtime, &object);
+    }
+    for action in runtime.plan(&one()).steps.iter().flatten() {
+        if is_applied || action.verb() == "transfer" {
+            runtime.carry_out(action);
+        }
+    }
+    runtime.log.clear();
+    runtime.converge(&one());
+    assert_taken_over(&runtime);
 }
 
 #[test]
