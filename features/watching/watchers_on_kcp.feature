@@ -30,6 +30,34 @@ Feature: Watchers on KCP
     When VirtualService "kcp-system/route" is deleted
     Then VirtualService "kcp-system/route" exists
 
+  Scenario: A Watcher whose selector matches two Gateways has the hosts of both
+    Given Gateway "kcp-system/both-1" exists with:
+      """
+      metadata: {labels: {test: both}}
+      spec: {servers: [{hosts: [one.example], port: {name: https, number: 443, protocol: HTTPS}, tls: {mode: MUTUAL, credentialName: both}}]}
+      """
+    And Gateway "kcp-system/both-2" exists with:
+      """
+      metadata: {labels: {test: both}}
+      spec: {servers: [{hosts: [kcp-system/one.example, two.example], port: {name: https, number: 443, protocol: HTTPS}, tls: {mode: MUTUAL, credentialName: both}}]}
+      """
+    When Watcher "both" is created with:
+      """
+      spec:
+        manager: both
+        resourceToWatch: {group: "", version: v1, resource: configmaps}
+        field: spec
+        serviceInfo: {name: events, namespace: kcp-system, port: 8082}
+        gateway: {selector: {matchLabels: {test: both}}}
+      """
+    Then VirtualService "kcp-system/both" matches:
+      """
+      spec: {gateways: [kcp-system/both-1, kcp-system/both-2], hosts: [one.example, two.example]}
+      """
+    When Gateway "kcp-system/both-1" is deleted
+    Then field spec.gateways of VirtualService "kcp-system/both" is ["kcp-system/both-2"]
+    And field spec.hosts of VirtualService "kcp-system/both" is ["one.example", "two.example"]
+
   Scenario: A Watcher without a Gateway is in error until there is one
     Given Watcher "waiting" exists with:
       """

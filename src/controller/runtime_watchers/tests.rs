@@ -25,6 +25,9 @@ const WEBHOOKS: &str = "validatingwebhookconfigurations skr-webhook";
 const SECRET: &str = "secrets kyma-system/skr-webhook-tls";
 const DEPLOYMENT: &str = "deployments kyma-system/skr-webhook";
 
+/// A watcher is silent after three of them. A busy machine delays a heartbeat by less.
+const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(400);
+
 struct Env {
     kcp: ControlPlane,
     registry: Registry,
@@ -100,7 +103,7 @@ impl Env {
             gateway: gateway_channel().0,
             acknowledged: watch::channel(None).0,
             listener: loopback(),
-            heartbeat_interval: Duration::from_millis(100),
+            heartbeat_interval: HEARTBEAT_INTERVAL,
             running: None,
         }
     }

@@ -67,7 +67,7 @@ fn beat(env: &Env, id: &str, fields: Value) -> JoinHandle<()> {
 
 /// A runtime with a watcher, and the Watcher for heartbeats.
 async fn expecting() -> (Env, RuntimeCluster) {
-    expecting_every(Duration::from_millis(100)).await
+    expecting_every(HEARTBEAT_INTERVAL).await
 }
 
 /// The same with this interval. No watcher is silent while a busy machine delays the heartbeats of a test that has a long one.
