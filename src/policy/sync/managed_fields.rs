@@ -88,8 +88,8 @@ pub(super) fn has(live: &Value, matches: impl Fn(Manager<'_>) -> bool) -> bool {
 /// The JSON patch that migrates the fields of some managers to another one, and removes annotations.
 ///
 /// The `caBundle` of a mutating webhook is migrated to the manager of the webhook, which is the only one that writes it; without a
-/// `caBundle` the API server cannot call the webhook. `None` if there is nothing to migrate, or the object has no
-/// resource version.
+/// `caBundle` the API server cannot call the webhook. `None` if there is nothing to migrate, or the object was read
+/// without its resource version or without fields of a manager.
 pub(super) fn migrate(
     live: &Value,
     matches: impl Fn(Manager<'_>) -> bool,
@@ -100,6 +100,10 @@ pub(super) fn migrate(
     let removed_annotations: Vec<&str> = annotations.iter().copied().filter(present).collect();
     let is_moved = has(live, &matches);
     if removed_annotations.is_empty() && !is_moved {
+        return None;
+    }
+    // An object that was read without the fields would lose their managers.
+    if is_moved && entries(live).iter().any(|it| it["fieldsV1"].is_null()) {
         return None;
     }
     let version = text(live, "/metadata/resourceVersion")?;

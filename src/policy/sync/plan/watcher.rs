@@ -287,15 +287,14 @@ impl Planner<'_> {
         let (mut state, is_waiting) = self.manifests(&mut steps, is_rolled_out);
         if let Some(certificate) = certificate
             && (live_secret.is_none_or(|live| !is_applied(certificate, live))
-                || self.transfer(&secret).is_some())
+                || self.is_shared(&secret))
         {
             let object = Arc::clone(certificate);
             steps.prerequisites.push(apply(&secret, object));
         }
         match self.live(&webhooks.target) {
             Some(live)
-                if is_applied(&webhooks.object, live)
-                    && self.transfer(&webhooks.target).is_none() => {}
+                if is_applied(&webhooks.object, live) && !self.is_shared(&webhooks.target) => {}
             live => {
                 let written = apply(&webhooks.target, Arc::clone(&webhooks.object));
                 if live.is_some() {
@@ -329,6 +328,12 @@ impl Planner<'_> {
         (steps.in_order(), state)
     }
 
+    /// Whether the lifecycle-manager has applied fields of an object.
+    fn is_shared(&self, target: &Target) -> bool {
+        let live = self.live(target);
+        live.is_some_and(|live| managed_fields::has(live, managed_fields::is_lifecycle_manager))
+    }
+
     /// The migration of the fields that the lifecycle-manager has applied to an object, if there are any. The apply that follows
     /// removes those that the controller does not set. Without the manifest hash it follows even if the reconcile ends in between.
     fn transfer(&self, target: &Target) -> Option<Action> {
@@ -345,7 +350,7 @@ impl Planner<'_> {
         for manifest in self.desired.installation.manifests() {
             let live = self.live(&manifest.target);
             let object = match manifest_action(manifest, live, is_rolled_out) {
-                ManifestAction::Keep if self.transfer(&manifest.target).is_some() => {
+                ManifestAction::Keep if self.is_shared(&manifest.target) => {
                     Some(Arc::clone(&manifest.object))
                 }
                 ManifestAction::Keep => continue,

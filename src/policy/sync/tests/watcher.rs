@@ -380,6 +380,21 @@ fn the_watcher_of_the_lifecycle_manager_is_taken_over_while_its_webhooks_stay() 
     assert_taken_over(&runtime);
 }
 
+/// The API server would forget all managers.
+#[test]
+fn managers_whose_fields_were_not_read_are_not_written() {
+    let mut runtime = Runtime::installed(&one());
+    let [deployment, ..] = watcher_of_lifecycle_manager();
+    applied_by_lifecycle_manager(&mut runtime, &deployment);
+    runtime.edit(DEPLOYMENT, |it| {
+        for entry in it["metadata"]["managedFields"].as_array_mut().unwrap() {
+            entry.as_object_mut().unwrap().remove("fieldsV1");
+        }
+    });
+    let (written, _) = runtime.reconcile(&one());
+    assert_eq!(written, [format!("apply {DEPLOYMENT}")]);
+}
+
 /// The lifecycle-manager still runs, or the reconcile ended between the migration and the apply.
 #[rstest]
 #[case::all(true)]
