@@ -23,7 +23,7 @@ Feature: Migration of a runtime between the modes
     And field spec.template.spec.volumes of Deployment "kyma-system/rt-bootstrapper-controller-manager" on runtime "two" is null
     And field webhooks.0.objectSelector of MutatingWebhookConfiguration "rt-bootstrapper-mutating-webhook-configuration" on runtime "two" is {}
     And field manager "rt-bootstrapper-webhook" owns only field "caBundle" of MutatingWebhookConfiguration "rt-bootstrapper-mutating-webhook-configuration" on runtime "two"
-    And ClusterRole "rt-bootstrapper-pod-restarter-role" on runtime "two" does not exist
+    And Role "kyma-system/rt-bootstrapper-leader-election-role" on runtime "two" does not exist
 
   @node
   Scenario: A migration to mode signal orphans the objects of the controller

@@ -16,7 +16,7 @@ pub use status::{
 };
 
 #[cfg(feature = "crds")]
-pub use webhook::{ResourceAmounts, WebhookResources, WebhookSettings};
+pub use webhook::{ResourceAmounts, RestartCause, WebhookResources, WebhookSettings};
 
 /// API group of `RuntimeBootstrapper`.
 pub const GROUP: &str = "operator.kyma-project.io";

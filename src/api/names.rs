@@ -18,6 +18,9 @@ pub const WEBHOOK_CERTIFICATE: &str = "rt-bootstrapper-webhook-cert";
 /// Lease of everything that only one replica of the webhook may do.
 pub const WEBHOOK_LEASE: &str = "rt-bootstrapper-webhook";
 
+/// Secret with the times of the active revision's parts, which the leader of the webhook keeps for the next one.
+pub const REPAIR_RECORD: &str = "rt-bootstrapper-revisions";
+
 /// Name of the pull Secret, in the product namespace and in every namespace that needs it.
 pub const PULL_SECRET: &str = "registry-credentials";
 

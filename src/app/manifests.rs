@@ -8,7 +8,7 @@
 
 use std::process::ExitCode;
 
-use api::bootstrapper::{ResourceAmounts, WebhookResources, WebhookSettings};
+use api::bootstrapper::{ResourceAmounts, RestartCause, WebhookResources, WebhookSettings};
 use api::names::{CONFIG_MAP, PULL_SECRET, SKR_NAMESPACE};
 use clap::{Args, Subcommand};
 use policy::image::Reference;
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use self::flags::Flags;
 use self::template::{Settings, filled};
 use crate::amounts::{self, AmountError, amounts};
-use crate::cli::values::{landscape, log_filter};
+use crate::cli::values::{landscape, log_filter, restart_cause};
 use crate::{cli, edge};
 
 mod controller;
@@ -103,6 +103,15 @@ struct WebhookArgs {
     /// Filter of the log, as in `info,kube=warn`
     #[arg(long, value_name = "FILTER", value_parser = log_filter)]
     log_filter: Option<String>,
+    /// Evict Pods that were created after the configuration that covers them and lack its changes
+    #[arg(long)]
+    evict_missed_pods: bool,
+    /// Evict Pods from before a change of these: trust-bundle, pull-secret, configuration
+    #[arg(long, value_name = "CHANGES", value_delimiter = ',', value_parser = restart_cause)]
+    restart_pods_on_change: Option<Vec<RestartCause>>,
+    /// Namespaces, beside that of the webhook, in which it may evict Pods; they must exist
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = namespace)]
+    pod_restart_namespaces: Option<Vec<String>>,
     /// Namespace of the webhook; it must exist
     #[arg(long, value_parser = namespace, default_value = SKR_NAMESPACE)]
     namespace: String,
@@ -122,6 +131,9 @@ impl WebhookArgs {
                 limits: self.limits.clone().unwrap_or_default(),
             }),
             log_filter: self.log_filter.clone(),
+            evict_missed_pods: Some(self.evict_missed_pods),
+            restart_pods_on_change: self.restart_pods_on_change.clone(),
+            pod_restart_namespaces: self.pod_restart_namespaces.clone(),
         }
     }
 }
@@ -180,54 +192,84 @@ fn webhook(
     named_secret: Option<&str>,
     namespace: &str,
 ) -> Result<String, SettingsError> {
-    let WebhookSettings {
-        image,
-        image_pull_secret,
-        landscape,
-        config_map_name,
-        pull_secret_name,
-        replicas,
-        resources,
-        log_filter,
-    } = settings;
-    let config_map = config_map_name.as_deref().unwrap_or(CONFIG_MAP);
+    let pull_secret_name = settings.pull_secret_name.as_deref();
+    let config_map = settings.config_map_name.as_deref().unwrap_or(CONFIG_MAP);
     // The default stays beside other names, because the configuration document may change to it and back while we run.
     let mut copied = vec![PULL_SECRET];
-    copied.extend(pull_secret_name.as_deref().filter(|it| *it != PULL_SECRET));
-    copied.extend(
-        named_secret.filter(|it| Some(*it) != pull_secret_name.as_deref() && *it != PULL_SECRET),
-    );
-    let flags: Vec<String> = [
-        ("landscape", landscape.as_deref()),
-        (
-            "config-map-name",
-            config_map_name.as_deref().filter(|it| *it != CONFIG_MAP),
-        ),
-        (
-            "image-pull-secret-name",
-            pull_secret_name.as_deref().filter(|it| *it != PULL_SECRET),
-        ),
-        ("log-filter", log_filter.as_deref()),
-    ]
-    .into_iter()
-    .filter_map(|(flag, value)| Some(format!("--{flag}={}", value?)))
-    .collect();
+    copied.extend(pull_secret_name.filter(|it| *it != PULL_SECRET));
+    copied.extend(named_secret.filter(|it| Some(*it) != pull_secret_name && *it != PULL_SECRET));
+    let flags = flags_of(settings);
     Flags::<cli::webhook::WebhookArgs>::read("webhook", &flags, &[])
         .map_err(|error| SettingsError::of(&error))?;
-    let given = resources.clone().unwrap_or_default();
+    let given = settings.resources.clone().unwrap_or_default();
     let mut values = Settings::from(amounts::settings(&given.or(default_resources()))?);
     values.extend([
         ("config-map-names", Some(json!([config_map]))),
         ("flags", Some(json!(flags))),
-        ("image", image.as_ref().map(|it| json!(it))),
+        ("image", settings.image.as_ref().map(|it| json!(it))),
         (
             "imagePullSecrets",
-            image_pull_secrets(image_pull_secret.as_deref()),
+            image_pull_secrets(settings.image_pull_secret.as_deref()),
         ),
         ("pull-secret-names", Some(json!(copied))),
-        ("replicas", replicas.map(|it| json!(it))),
+        ("replicas", settings.replicas.map(|it| json!(it))),
     ]);
-    Ok(filled(&WEBHOOK, (SKR_NAMESPACE, namespace), &values))
+    let mut text = filled(&WEBHOOK, (SKR_NAMESPACE, namespace), &values);
+    for restarted in settings.pod_restart_namespaces.iter().flatten() {
+        if restarted != namespace {
+            text.push_str(&restarter(restarted, namespace));
+        }
+    }
+    Ok(text)
+}
+
+/// The settings that are flags of the webhook, where they differ from its defaults.
+fn flags_of(settings: &WebhookSettings) -> Vec<String> {
+    let causes = settings.restart_pods_on_change.iter().flatten();
+    let causes: Vec<&str> = causes.map(|it| it.flag()).collect();
+    let causes = (!causes.is_empty()).then(|| causes.join(","));
+    let config_map = settings.config_map_name.as_deref();
+    let pull_secret = settings.pull_secret_name.as_deref();
+    let flags = [
+        ("landscape", settings.landscape.as_deref()),
+        ("config-map-name", config_map.filter(|it| *it != CONFIG_MAP)),
+        (
+            "image-pull-secret-name",
+            pull_secret.filter(|it| *it != PULL_SECRET),
+        ),
+        ("log-filter", settings.log_filter.as_deref()),
+        ("restart-pods-on-change", causes.as_deref()),
+    ];
+    let flags = flags.into_iter();
+    let flags = flags.filter_map(|(flag, value)| Some(format!("--{flag}={}", value?)));
+    let evict = settings.evict_missed_pods == Some(true);
+    flags
+        .chain(evict.then(|| "--evict-missed-pods".to_owned()))
+        .collect()
+}
+
+/// The permission to evict Pods of a further namespace, as `deploy/webhook/rbac.yaml` gives it for that of the webhook.
+fn restarter(restarted: &str, namespace: &str) -> String {
+    format!(
+        "\
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata:
+  name: rt-bootstrapper-pod-restarter-rolebinding
+  namespace: {restarted}
+  labels:
+    app.kubernetes.io/name: rt-bootstrapper
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: ClusterRole
+  name: rt-bootstrapper-pod-restarter-role
+subjects:
+- kind: ServiceAccount
+  name: rt-bootstrapper-controller-manager
+  namespace: {namespace}
+"
+    )
 }
 
 /// What the files say, for the sake of limits that are compared with it.

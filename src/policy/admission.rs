@@ -30,7 +30,9 @@ pub use annotations::Annotations;
 pub use configuration::{
     Configuration, ConfigurationError, Notice, PullSecretRule, Settings, TrustBundle,
 };
-pub use decision::{Context, Decision, Namespace, PullSecret, TrustBundlePresence, decide};
+pub use decision::{
+    Context, Decision, Namespace, PullSecret, TrustBundlePresence, decide, decide_unsent,
+};
 pub use patch::Patch;
 pub use reason::{Code, Finding, Reason};
 pub use registry::User;

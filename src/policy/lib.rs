@@ -8,6 +8,7 @@ pub mod certificates;
 pub mod change;
 pub mod image;
 pub mod mirror;
+pub mod repairs;
 pub mod sync;
 pub mod watchers;
 

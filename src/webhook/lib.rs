@@ -1,4 +1,5 @@
-//! Admission of Pods over HTTP, the snapshots and certificate that it needs, and the synchronization of the pull Secret.
+//! Admission of Pods over HTTP, the snapshots and certificate that it needs, the synchronization of the pull Secret, and
+//! the repair of Pods that lack changes.
 //!
 //! A review is answered from snapshots alone: nothing on its path awaits an API call, takes a lock that a writer holds or
 //! logs a body. Decisions about Pods are in `policy::admission`.
@@ -6,6 +7,7 @@
 pub mod admission;
 pub mod certificate;
 pub mod pull_secret_sync;
+pub mod repairs;
 pub mod self_review;
 pub mod snapshot;
 pub mod watches;

@@ -46,6 +46,19 @@ struct Probe<'a> {
 /// watch) has a condition of its own, and a false alarm here would make every replica unready at once.
 pub async fn until_answered(port: u16, certificates: &Certificates, condition: &ReadinessCheck) {
     condition.not_ready("no response to the self-review yet");
+    while let Err(error) = review(port, certificates).await {
+        condition.not_ready(error);
+        sleep(INTERVAL).await;
+    }
+    condition.ready();
+    tracing::info!("self-review succeeded");
+}
+
+/// Sends one review.
+///
+/// # Errors
+/// A text for a reader, if there is no valid answer.
+pub async fn review(port: u16, certificates: &Certificates) -> Result<(), String> {
     let probe = Probe {
         port,
         server_name: certificates.server_name(),
@@ -53,22 +66,13 @@ pub async fn until_answered(port: u16, certificates: &Certificates, condition: &
         body: REVIEW,
         time_limit: TIME_LIMIT,
     };
-    loop {
-        match probe.send(&certificates.callers_trust()).await {
-            Ok((status, body)) if is_valid(status, &body) => {
-                condition.ready();
-                tracing::info!("self-review succeeded");
-                return;
-            }
-            Ok((status, _)) => {
-                condition.not_ready(format!("self-review answered with status {status}"));
-            }
-            Err(error) => {
-                let error = error_chain(&*error);
-                condition.not_ready(format!("no answer to the self-review: {error}"));
-            }
+    match probe.send(&certificates.callers_trust()).await {
+        Ok((status, body)) if is_valid(status, &body) => Ok(()),
+        Ok((status, _)) => Err(format!("self-review answered with status {status}")),
+        Err(error) => {
+            let error = error_chain(&*error);
+            Err(format!("no answer to the self-review: {error}"))
         }
-        sleep(INTERVAL).await;
     }
 }
 

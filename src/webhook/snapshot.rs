@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use api::names::DOCKER_CONFIG_KEY;
 use arc_swap::ArcSwap;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use policy::admission::{Configuration, Namespace, PullSecret};
@@ -43,6 +44,8 @@ pub struct KnownNamespace {
     pub view: Namespace,
     /// Whether it is being deleted: nothing can be created in it any more.
     pub terminating: bool,
+    /// When the labels and annotations that decisions read were changed last, by the API server's clock.
+    pub opted_in: Option<Timestamp>,
 }
 
 /// The pull Secret of the product namespace.
@@ -115,18 +118,22 @@ impl SnapshotStore {
 
     /// Sets a configuration that requires nothing of the other objects.
     pub fn set_configuration(&self, configuration: Arc<Configuration>) {
-        self.set_revision(configuration, Requirements::default());
+        self.set_revision(configuration, Requirements::default(), None);
     }
 
-    /// Sets a configuration, and what its ConfigMap requires of the other objects.
+    /// Sets a configuration, what its ConfigMap requires of the other objects, and the ConfigMap if it exists.
     pub(crate) fn set_revision(
         &self,
         configuration: Arc<Configuration>,
         requirements: Requirements,
+        document: Option<ObservedObject>,
     ) {
         self.change(move |latest| {
             latest.configuration = Some(Arc::clone(&configuration));
             latest.requirements.clone_from(&requirements);
+            if let Some(document) = &document {
+                latest.document.clone_from(document);
+            }
         });
     }
 
@@ -216,8 +223,8 @@ impl PullSecretSource {
         let keyring = Keyring::parse(&docker_config).map_err(PullSecretError::Content)?;
         Ok(Self {
             known: PullSecret::Known(keyring),
+            object: ObservedObject::of(&secret.metadata).with_content(&docker_config),
             content: Some(Arc::new(SecretContent { docker_config })),
-            object: ObservedObject::of(&secret.metadata),
         })
     }
 }

@@ -10,7 +10,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::prelude::*;
 use super::{Stream, controller, watcher};
-use crate::admission::webhook::{DEPLOYMENT, NAMESPACE};
+use crate::admission::webhook::{DEPLOYMENT, LANDSCAPE, NAMESPACE};
 use crate::client::Answer;
 use crate::install;
 use crate::other_webhook;
@@ -34,12 +34,20 @@ async fn other_runtime(scenario: &mut Scenario) -> Result {
     Ok(())
 }
 
-#[given("component webhook runs without flag \"landscape\"")]
-async fn without_landscape(scenario: &mut Scenario) -> Result {
+#[given(regex = r#"^component webhook runs (?:without flag "landscape"|with flags "(.+)")$"#)]
+async fn with_flags(scenario: &mut Scenario, flags: String) -> Result {
     restore_later(scenario, &deployment()).await?;
     let environment = scenario.environment_of::<Admission>()?;
     let image = &environment.fixtures.webhook.reference;
-    install::install(&environment.cluster, &install::webhook(image, &[]).await?).await
+    let mut flags: Vec<&str> = flags.split_whitespace().collect();
+    if !flags.is_empty() {
+        flags.extend(["--landscape", LANDSCAPE]);
+    }
+    install::install(
+        &environment.cluster,
+        &install::webhook(image, &flags).await?,
+    )
+    .await
 }
 
 #[given(regex = "^component (webhook|controller|watcher) is (stopped|started|restarted|killed)$")]
@@ -49,8 +57,9 @@ async fn component(scenario: &mut Scenario, name: String, change: String) -> Res
         ("controller", change) => controller::component(scenario, change).await,
         ("watcher", change) => watcher::component(scenario, change).await,
         (_, "stopped") => stop(scenario).await,
+        (_, "started") => start(scenario).await,
         (_, "restarted") => restart(scenario).await,
-        (_, change) => bail!("the webhook is never {change} by a scenario; its clean-up starts it"),
+        (_, change) => bail!("the webhook is never {change} by a scenario"),
     }
 }
 
@@ -87,6 +96,17 @@ async fn stop(scenario: &mut Scenario) -> Result {
         check(pods == 0 && !is_ready, format!("{pods} Pods"))
     })
     .await
+}
+
+async fn start(scenario: &mut Scenario) -> Result {
+    change(
+        scenario,
+        &deployment(),
+        json!({ "spec": { "replicas": 2 } }),
+    )
+    .await?;
+    let environment = scenario.environment_of::<Admission>()?;
+    install::rolled_out(&environment.cluster).await
 }
 
 #[then(regex = r"^the API server admitted (no|the) Pod without asking the webhook$")]

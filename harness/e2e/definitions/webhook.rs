@@ -195,11 +195,14 @@ async fn counts(scenario: &Scenario) -> Result<[f64; 2]> {
     Ok([calls, webhook.sum(reviews).await?])
 }
 
-/// The metric without its prefix, and its reason if it has one; of each replica, or of one where a single review counts.
+/// The metric without its prefix, and its reason or another label if it has one; of each replica, or of one where a single review counts.
 #[then(regex = r#"^metric "(.+)" of component webhook is at least (\d+)( in one replica)?$"#)]
 async fn has_metric(scenario: &mut Scenario, metric: String, least: u32, in_one: String) -> Result {
     let series = match metric.split_once(' ') {
-        Some((name, reason)) => format!("rt_bootstrapper_{name}{{reason=\"{reason}\"}}"),
+        Some((name, label)) => {
+            let (key, value) = label.split_once('=').unwrap_or(("reason", label));
+            format!("rt_bootstrapper_{name}{{{key}=\"{value}\"}}")
+        }
         None => format!("rt_bootstrapper_{metric}"),
     };
     let is_enough = |sum| check(sum >= f64::from(least), format!("{series} is {sum}"));

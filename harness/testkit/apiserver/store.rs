@@ -5,10 +5,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::behaviour::Behaviour;
 use super::change::Memo;
@@ -20,7 +21,7 @@ use super::validate;
 use super::watch::Log;
 use crate::{Place, locked};
 
-/// What servers share: a clock, and results of applies that are the same for all.
+/// What servers share: a clock, which is tokio's, and results of applies that are the same for all.
 #[derive(Debug)]
 pub struct Common {
     start: Timestamp,

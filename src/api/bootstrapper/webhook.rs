@@ -9,6 +9,7 @@
 )]
 
 use kube_derive::KubeSchema;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Settings of the webhook; an absent one has the value of the controller's flag.
@@ -62,6 +63,51 @@ pub struct WebhookSettings {
     #[x_kube(validation = Rule::new("self.matches('^[A-Za-z0-9_:=,]+$')")
         .message("must be a level and levels of modules, as in info,kube=warn"))]
     pub log_filter: Option<String>,
+    /// Whether Pods are evicted that were created after the configuration that covers them and lack its changes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evict_missed_pods: Option<bool>,
+    /// The changes after which Pods from before the change are evicted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 3))]
+    pub restart_pods_on_change: Option<Vec<RestartCause>>,
+    /// Namespaces, beside that of the webhook, in which the webhook may evict Pods. They must exist.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(
+        length(max = 64),
+        inner(
+            length(min = 1, max = 63),
+            regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
+        )
+    )]
+    pub pod_restart_namespaces: Option<Vec<String>>,
+}
+
+/// A change that reaches a running Pod only if it is created again.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, JsonSchema, Serialize, Deserialize,
+)]
+pub enum RestartCause {
+    /// The ClusterTrustBundle: its content, or that it did not exist before.
+    TrustBundle,
+    /// The content of the pull Secret.
+    PullSecret,
+    /// The configuration document, as far as it changes the Pod.
+    Configuration,
+}
+
+impl RestartCause {
+    /// Every cause.
+    pub const ALL: [Self; 3] = [Self::TrustBundle, Self::PullSecret, Self::Configuration];
+
+    /// Its name in flags.
+    #[must_use]
+    pub fn flag(self) -> &'static str {
+        match self {
+            Self::TrustBundle => "trust-bundle",
+            Self::PullSecret => "pull-secret",
+            Self::Configuration => "configuration",
+        }
+    }
 }
 
 /// Resource requests and limits of the webhook's container; an absent amount has the default.
@@ -109,6 +155,9 @@ impl WebhookSettings {
             replicas,
             resources,
             log_filter,
+            evict_missed_pods,
+            restart_pods_on_change,
+            pod_restart_namespaces,
         } = others.clone();
         Self {
             image: self.image.or(image),
@@ -122,6 +171,9 @@ impl WebhookSettings {
                 (own, others) => own.or(others),
             },
             log_filter: self.log_filter.or(log_filter),
+            evict_missed_pods: self.evict_missed_pods.or(evict_missed_pods),
+            restart_pods_on_change: self.restart_pods_on_change.or(restart_pods_on_change),
+            pod_restart_namespaces: self.pod_restart_namespaces.or(pod_restart_namespaces),
         }
     }
 }

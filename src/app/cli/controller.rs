@@ -10,7 +10,7 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use api::bootstrapper::ResourceAmounts;
+use api::bootstrapper::{ResourceAmounts, RestartCause};
 use api::kcp::KCP_NAMESPACE;
 use api::names;
 use clap::{Args, ValueEnum};
@@ -24,7 +24,7 @@ pub(crate) use self::parts::{Part, Parts};
 use super::selector::selector;
 use super::values::{
     bind_address, bundle_or_none, duration, landscape, log_filter, namespace, object_name,
-    object_name_or_none, period, pinned_image,
+    object_name_or_none, period, pinned_image, restart_cause,
 };
 use crate::amounts::amounts;
 
@@ -242,6 +242,15 @@ pub(crate) struct WebhookDefaults {
     /// Filter of the log of the webhook, as in `info,kube=warn`
     #[arg(id = "webhook_log_filter", long = "webhook-log-filter", value_name = "FILTER", value_parser = log_filter)]
     pub(crate) log_filter: Option<String>,
+    /// Evict Pods on runtimes that were created after the configuration that covers them and lack its changes
+    #[arg(long = "webhook-evict-missed-pods")]
+    pub(crate) evict_missed_pods: bool,
+    /// Evict Pods on runtimes from before a change of these: trust-bundle, pull-secret, configuration
+    #[arg(long = "webhook-restart-pods-on-change", value_name = "CHANGES", value_delimiter = ',', value_parser = restart_cause)]
+    pub(crate) restart_pods_on_change: Option<Vec<RestartCause>>,
+    /// Namespaces on runtimes, beside that of the webhook, in which it may evict Pods; they must exist
+    #[arg(long = "webhook-pod-restart-namespaces", value_name = "NAMES", value_delimiter = ',', value_parser = namespace)]
+    pub(crate) pod_restart_namespaces: Option<Vec<String>>,
 }
 
 fn kcp_addr(text: &str) -> Result<String, KcpAddressError> {

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use api::bootstrapper::RestartCause;
 use component_base::listen::unspecified_address;
 use component_base::telemetry::{Filter, TelemetryError};
 use jiff::SignedDuration;
@@ -35,6 +36,8 @@ pub(crate) enum ValueError {
         "not a valid landscape: expected the syntax of a label value, at most 63 letters, digits, `-`, `_` and `.`"
     )]
     Landscape,
+    #[error("not a change: expected trust-bundle, pull-secret or configuration")]
+    RestartCause,
     #[error("not a duration: expected one such as 10m, 30s or 1h30m")]
     Duration,
     #[error("not a period: expected a duration longer than 0, such as 10m, 30s or 1h30m")]
@@ -96,6 +99,14 @@ pub(crate) fn landscape(text: &str) -> Result<String, ValueError> {
         return Err(ValueError::Landscape);
     }
     Ok(text.to_owned())
+}
+
+/// A change after which Pods are restarted.
+pub(crate) fn restart_cause(text: &str) -> Result<RestartCause, ValueError> {
+    let mut causes = RestartCause::ALL.into_iter();
+    causes
+        .find(|it| it.flag() == text)
+        .ok_or(ValueError::RestartCause)
 }
 
 /// A log filter for another process.

@@ -4,12 +4,14 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use api::bootstrapper::RestartCause;
 use api::names;
 use clap::Args;
 use component_base::lease::Identity;
 use component_base::telemetry::{Filter, Format};
+use policy::repairs::EvictionSettings;
 
-use super::values::{bind_address, duration, namespace, object_name};
+use super::values::{bind_address, duration, namespace, object_name, restart_cause};
 
 /// Runs the mutating webhook.
 #[derive(Args, Clone, Debug)]
@@ -41,6 +43,12 @@ pub(crate) struct WebhookArgs {
     /// Name of the landscape for set-landscape. If empty, the feature is skipped
     #[arg(long, env = "LANDSCAPE", default_value = "")]
     pub(crate) landscape: String,
+    /// Evict Pods that were created after the configuration that covers them and lack its changes
+    #[arg(long)]
+    pub(crate) evict_missed_pods: bool,
+    /// Evict Pods from before a change of these: trust-bundle, pull-secret, configuration
+    #[arg(long, value_name = "CHANGES", value_delimiter = ',', value_parser = restart_cause)]
+    pub(crate) restart_pods_on_change: Vec<RestartCause>,
     /// Directory with tls.crt, tls.key and ca.crt. If unset, the webhook issues its certificate
     #[arg(long)]
     pub(crate) webhook_cert_path: Option<PathBuf>,
@@ -61,4 +69,14 @@ pub(crate) struct WebhookArgs {
         default_value = "info,kube_runtime=error,kube_client=error"
     )]
     pub(crate) log_filter: Filter,
+}
+
+impl WebhookArgs {
+    /// The Pods that are evicted.
+    pub(crate) fn evictions(&self) -> EvictionSettings {
+        EvictionSettings {
+            missed: self.evict_missed_pods,
+            outdated: self.restart_pods_on_change.clone(),
+        }
+    }
 }

@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use webhook::admission::router;
 use webhook::certificate::Certificates;
 use webhook::pull_secret_sync::PullSecretSync;
+use webhook::repairs::{Repairs, SelfReview};
 use webhook::self_review;
 use webhook::snapshot::SnapshotStore;
 use webhook::watches::Watches;
@@ -74,11 +75,12 @@ async fn compose(arguments: &WebhookArgs) -> anyhow::Result<()> {
         arguments,
     };
     let certificates = parts.certificates();
+    let port = server.local_addr().port();
     tokio::select! {
         () = parts.watches().run() => {}
         () = certificates.run(tls, &parts.readiness) => {}
-        () = parts.review_self(&certificates, server.local_addr().port(), ended.clone()) => {}
-        () = parts.lead(&certificates, shutdown.token(), &ended) => {}
+        () = parts.review_self(&certificates, port, ended.clone()) => {}
+        () = parts.lead(&certificates, port, shutdown.token(), &ended) => {}
         () = shutdown.second_signal() => tracing::warn!("second SIGTERM received, exiting"),
         outcome = parts.serve(server, shutdown.token()) => outcome?,
     }
@@ -131,6 +133,24 @@ impl Parts<'_> {
         ended.cancelled().await;
     }
 
+    fn repairs(&self, certificates: &Certificates, port: u16) -> Repairs {
+        let certificates = certificates.clone();
+        let self_review: SelfReview = Arc::new(move || {
+            let certificates = certificates.clone();
+            Box::pin(async move { self_review::review(port, &certificates).await })
+        });
+        Repairs {
+            client: self.client.clone(),
+            snapshots: self.snapshots.clone(),
+            recorder: Recorder::new(self.client.clone(), self.reporter()),
+            metrics: self.meters.repairs.clone(),
+            watches: self.meters.failing_watches.clone(),
+            product_namespace: self.arguments.namespace.clone(),
+            evict: self.arguments.evictions(),
+            self_review,
+        }
+    }
+
     fn reporter(&self) -> Reporter {
         Reporter {
             controller: "runtime-bootstrapper-webhook".to_owned(),
@@ -156,9 +176,11 @@ impl Parts<'_> {
     async fn lead(
         &self,
         certificates: &Certificates,
+        port: u16,
         shutdown: CancellationToken,
         ended: &CancellationToken,
     ) {
+        let repairs = self.repairs(certificates, port);
         let pull_secrets = PullSecretSync {
             client: self.client.clone(),
             snapshots: self.snapshots.clone(),
@@ -175,9 +197,10 @@ impl Parts<'_> {
         };
         let work = |term: CancellationToken| {
             let pull_secrets = pull_secrets.clone().run(term.clone());
+            let repairs = repairs.clone().run(term.clone());
             let certificates = certificates.clone().reconcile(term);
             async move {
-                tokio::join!(pull_secrets, certificates);
+                tokio::join!(pull_secrets, repairs, certificates);
             }
         };
         run_while_leading(

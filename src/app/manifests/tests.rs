@@ -76,6 +76,8 @@ fn the_objects_are_these_and_the_webhook_configuration_is_the_last() {
             "ClusterRoleBinding - rt-bootstrapper-manager-rolebinding",
             "Role kyma-system rt-bootstrapper-manager-role",
             "RoleBinding kyma-system rt-bootstrapper-manager-rolebinding",
+            "ClusterRole - rt-bootstrapper-pod-restarter-role",
+            "RoleBinding kyma-system rt-bootstrapper-pod-restarter-rolebinding",
             "PriorityClass - rt-bootstrapper-priority-class",
             "Service kyma-system rt-bootstrapper-webhook-service",
             "Service kyma-system rt-bootstrapper-controller-manager-metrics-service",

@@ -7,12 +7,11 @@ use api::names::OWN_LABEL;
 use json_patch::Patch;
 use policy::admission::review::{self, Request, Subject};
 use policy::admission::{
-    Code, Configuration, Context, Decision, Finding, PullSecret, Reason, TrustBundlePresence,
-    decide, exclusion,
+    Code, Configuration, Context, Finding, PullSecret, TrustBundlePresence, decide_unsent,
 };
 use serde::Serialize;
+use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
-use serde_json::{Value, json};
 
 use super::PreviewError;
 use super::error::Errors;
@@ -122,8 +121,9 @@ fn verdict(workload: Workload, landscape: &Landscape<'_>) -> Result<Verdict, Pre
         pull_secret: landscape.pull_secret,
         trust_bundle: TrustBundlePresence::Present,
     };
-    let body = serde_json::to_vec(&review_of(&workload)).map_err(PreviewError::WriteJson)?;
-    match review::parse(&body).map(|review| review.subject) {
+    let pod = workload.pod.to_string();
+    let body = review::of_created_pod(&workload.source.namespace, &pod);
+    match review::parse(body.as_bytes()).map(|review| review.subject) {
         Ok(Subject::Pod(request)) => {
             let mut verdict = answer(&workload, &request, &context)?;
             verdict.near_misses = near_miss::of(&workload, described, &verdict.reasons);
@@ -145,10 +145,7 @@ fn answer(
 ) -> Result<Verdict, PreviewError> {
     let defect = || PreviewError::Defect(workload.place.clone());
     let label = &workload.pod["metadata"]["labels"][OWN_LABEL.0];
-    let decision = match exclusion(&workload.source.namespace, label.as_str()) {
-        Some(reason) => unsent(&reason),
-        None => decide(request, context),
-    };
+    let decision = decide_unsent(request, label.as_str(), context);
     let operations = decision.patch.json().unwrap_or(b"[]");
     let patch: Patch = serde_json::from_slice(operations).map_err(|_| defect())?;
     let mut after = workload.pod.clone();
@@ -161,33 +158,5 @@ fn answer(
         patch,
         reasons: reasons.map_err(PreviewError::WriteJson)?,
         near_misses: Vec::new(),
-    })
-}
-
-/// What becomes of a Pod that the webhook never sees.
-fn unsent<'a>(reason: &Reason<'a>) -> Decision<'a> {
-    let finding = |feature| Finding {
-        feature,
-        reason: reason.clone(),
-    };
-    Decision {
-        patch: policy::admission::Patch::default(),
-        findings: Feature::ALL.map(finding).to_vec(),
-    }
-}
-
-/// The review that the API server would send.
-fn review_of(workload: &Workload) -> Value {
-    json!({
-        "apiVersion": "admission.k8s.io/v1",
-        "kind": "AdmissionReview",
-        "request": {
-            "uid": "preview",
-            "resource": {"group": "", "version": "v1", "resource": "pods"},
-            "namespace": workload.source.namespace,
-            "operation": "CREATE",
-            "dryRun": true,
-            "object": workload.pod,
-        },
     })
 }

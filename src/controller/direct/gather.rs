@@ -6,7 +6,9 @@
 use std::collections::BTreeMap;
 
 use api::kcp::OWNER_CONFIG_MAP;
-use api::names::{DOCKER_CONFIG_TYPE, PULL_SECRET_COPY_LABEL, WEBHOOK_CERTIFICATE, WEBHOOK_LEASE};
+use api::names::{
+    DOCKER_CONFIG_TYPE, PULL_SECRET_COPY_LABEL, REPAIR_RECORD, WEBHOOK_CERTIFICATE, WEBHOOK_LEASE,
+};
 use futures::future::{join_all, try_join_all};
 use policy::sync::inventory::candidates;
 use policy::sync::manifests::{Installation, Phase};
@@ -157,6 +159,7 @@ impl RuntimeReader<'_> {
         for target in [
             Target::secret(namespace, WEBHOOK_CERTIFICATE),
             Target::lease(namespace, WEBHOOK_LEASE),
+            Target::secret(namespace, REPAIR_RECORD),
         ] {
             match read(self.remote, &target).await? {
                 Read::Found(found) => {

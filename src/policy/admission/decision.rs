@@ -10,7 +10,8 @@ use super::opt_in::OptIn;
 use super::patch::{Patch, PatchWriter};
 use super::review::{Operation, Request};
 use super::{
-    Annotations, Configuration, Finding, Reason, marker, mounts, pull_secret, registry, variables,
+    Annotations, Configuration, Finding, Reason, exclusion, marker, mounts, pull_secret, registry,
+    variables,
 };
 
 /// What is known when a request comes: a snapshot, never a look-up.
@@ -71,7 +72,17 @@ pub struct Decision<'a> {
     pub findings: Vec<Finding<'a>>,
 }
 
-impl Decision<'_> {
+impl<'a> Decision<'a> {
+    /// Nothing is changed, for one reason.
+    fn unchanged(reason: &Reason<'a>) -> Self {
+        Self {
+            patch: Patch::default(),
+            findings: Feature::ALL
+                .map(|it| Finding::new(it, reason.clone()))
+                .to_vec(),
+        }
+    }
+
     /// Whether the Pod is changed.
     #[must_use]
     pub fn changed(&self) -> bool {
@@ -79,16 +90,25 @@ impl Decision<'_> {
     }
 }
 
+/// Decides what becomes of a Pod that the API server may not send at all: `label` is the value that the Pod has for the
+/// key of [`api::names::OWN_LABEL`].
+#[must_use]
+pub fn decide_unsent<'a>(
+    request: &'a Request<'a>,
+    label: Option<&str>,
+    context: &Context<'a>,
+) -> Decision<'a> {
+    match exclusion(&request.namespace, label) {
+        Some(reason) => Decision::unchanged(&reason),
+        None => decide(request, context),
+    }
+}
+
 /// Decides what becomes of a Pod.
 #[must_use]
 pub fn decide<'a>(request: &'a Request<'a>, context: &Context<'a>) -> Decision<'a> {
     if let Some(reason) = out_of_bounds(request) {
-        return Decision {
-            patch: Patch::default(),
-            findings: Feature::ALL
-                .map(|it| Finding::new(it, reason.clone()))
-                .to_vec(),
-        };
+        return Decision::unchanged(&reason);
     }
     let opt_in = OptIn::of(
         context.configuration,

@@ -136,7 +136,7 @@ pub enum Reason<'a> {
 macro_rules! codes {
     ($($name:ident)+) => {
         /// A [`Reason`] without what it speaks of.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[expect(missing_docs, reason = "each is explained at the reason of its name")]
         pub enum Code {
             $($name),+

@@ -133,6 +133,16 @@ pub fn parse(body: &[u8]) -> Result<Review<'_>, ReviewError> {
     }
 }
 
+/// The review that an API server sends when this Pod, given as JSON, is created in the namespace. It decides about Pods
+/// that are stored already, or that exist in a manifest only.
+#[must_use]
+pub fn of_created_pod(namespace: &str, pod: &str) -> String {
+    let namespace = serde_json::Value::from(namespace);
+    format!(
+        r#"{{"apiVersion":"{API_VERSION}","kind":"{KIND}","request":{{"uid":"created-pod","resource":{{"group":"","version":"v1","resource":"pods"}},"namespace":{namespace},"operation":"CREATE","dryRun":true,"object":{pod}}}}}"#
+    )
+}
+
 /// Whether the text is short and cannot have more than [`MAX_LIST_ITEMS`] list items: each is behind a bracket or a
 /// comma.
 fn can_be_parsed_strictly(text: &str) -> bool {

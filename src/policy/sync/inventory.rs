@@ -24,16 +24,14 @@ const MAX_LINES: usize = 128;
 /// Objects of the public manifests that the manifests of this project do not contain, with their names in the public
 /// kustomization (<https://github.com/kyma-project/rt-bootstrapper/tree/main/config>), as lines of an inventory. All of
 /// them grant permissions to the ServiceAccount, which has the same name in both, and which does not need them.
-const PUBLIC_ONLY_OBJECTS: [&str; 6] = [
+const PUBLIC_ONLY_OBJECTS: [&str; 4] = [
     // Leader election, for which this project has a Role of its own.
     "rbac.authorization.k8s.io/v1 Role kyma-system/rt-bootstrapper-leader-election-role",
     "rbac.authorization.k8s.io/v1 RoleBinding kyma-system/rt-bootstrapper-leader-election-rolebinding",
     // TokenReviews for metrics with authentication.
     "rbac.authorization.k8s.io/v1 ClusterRoleBinding rt-bootstrapper-metrics-auth-rolebinding",
-    // Deletion of Pods after a change of the trust bundle.
-    "rbac.authorization.k8s.io/v1 RoleBinding kyma-system/rt-bootstrapper-pod-restarter-rolebinding",
+    // Restarts of Pods in another namespace than that of the webhook.
     "rbac.authorization.k8s.io/v1 RoleBinding istio-system/rt-bootstrapper-pod-restarter-rolebinding",
-    "rbac.authorization.k8s.io/v1 ClusterRole rt-bootstrapper-pod-restarter-role",
 ];
 
 /// The ServiceAccount of both webhooks.

@@ -268,6 +268,7 @@ async fn a_namespace_that_arrives_in_time_counts() {
         let namespace = KnownNamespace {
             view,
             terminating: false,
+            opted_in: None,
         };
         snapshots.set_namespace("new", Some(namespace));
     });

@@ -50,6 +50,7 @@ fn namespace(asks: bool) -> KnownNamespace {
             ..Namespace::default()
         },
         terminating: false,
+        opted_in: None,
     }
 }
 

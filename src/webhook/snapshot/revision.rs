@@ -8,8 +8,10 @@
 use std::sync::Arc;
 
 use api::kcp::{CONTENT_HASH, REQUIRES_NONE, REQUIRES_PULL_SECRET, REQUIRES_TRUST_BUNDLE};
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use policy::admission::{Configuration, TrustBundlePresence};
+use sha2::{Digest as _, Sha256};
 
 use super::PullSecretSource;
 
@@ -22,6 +24,10 @@ pub(crate) struct ActiveRevision {
     pub(crate) pull_secret: Arc<PullSecretSource>,
     /// Whether the configured ClusterTrustBundle exists.
     pub(crate) trust_bundle: TrustBundlePresence,
+    /// The ConfigMap of the configuration.
+    pub(crate) document: ObservedObject,
+    /// The ClusterTrustBundle as it was observed.
+    pub(crate) bundle: ObservedObject,
 }
 
 /// The objects that the watches observed last. They may be of different revisions.
@@ -29,6 +35,8 @@ pub(crate) struct ActiveRevision {
 pub(crate) struct LatestRevision {
     /// The last valid document.
     pub(crate) configuration: Option<Arc<Configuration>>,
+    /// Its ConfigMap.
+    pub(crate) document: ObservedObject,
     /// What its ConfigMap requires.
     pub(crate) requirements: Requirements,
     pub(crate) pull_secret: Arc<PullSecretSource>,
@@ -51,6 +59,17 @@ pub struct ObservedObject {
     pub(crate) presence: TrustBundlePresence,
     /// The hash of an object that has one.
     hash: Option<String>,
+    /// When it was created and written last, by the API server's clock.
+    pub(crate) times: Option<ObjectTimes>,
+    /// Digest of the content, where the watch reads it.
+    pub(crate) content: Option<[u8; 32]>,
+}
+
+/// When an object was created and written last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ObjectTimes {
+    pub(crate) created: Timestamp,
+    pub(crate) written: Timestamp,
 }
 
 /// The latest objects and the active revision.
@@ -155,6 +174,8 @@ impl LatestRevision {
                 _ if self.secret().presence == TrustBundlePresence::Unknown => Arc::default(),
                 _ => Arc::clone(&self.pull_secret),
             },
+            document: self.document.clone(),
+            bundle: self.bundle().clone(),
             trust_bundle: match self.bundle().presence {
                 TrustBundlePresence::Unserved => TrustBundlePresence::Unserved,
                 _ if is_none(&self.requirements.trust_bundle) => TrustBundlePresence::Absent,
@@ -203,6 +224,16 @@ impl ObservedObject {
             name: metadata.name.clone(),
             presence: TrustBundlePresence::Present,
             hash: annotation(metadata, CONTENT_HASH),
+            times: ObjectTimes::of(metadata),
+            content: None,
+        }
+    }
+
+    /// The same object with the digest of its content.
+    pub(crate) fn with_content(self, content: &[u8]) -> Self {
+        Self {
+            content: Some(Sha256::digest(content).into()),
+            ..self
         }
     }
 
@@ -220,11 +251,25 @@ impl ObservedObject {
             name: None,
             presence: TrustBundlePresence::Unknown,
             hash: None,
+            times: None,
+            content: None,
         };
         match (&self.name, name) {
             (Some(observed), Some(name)) if observed != name => &UNKNOWN,
             _ => self,
         }
+    }
+}
+
+impl ObjectTimes {
+    fn of(metadata: &ObjectMeta) -> Option<Self> {
+        let created = metadata.creation_timestamp.as_ref()?.0;
+        let entries = metadata.managed_fields.iter().flatten();
+        let written = entries.filter_map(|it| Some(it.time.as_ref()?.0)).max();
+        Some(Self {
+            created,
+            written: written.map_or(created, |it| it.max(created)),
+        })
     }
 }
 

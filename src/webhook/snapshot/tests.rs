@@ -116,7 +116,7 @@ fn a_reader_beside_the_watches_never_sees_halves_of_two_versions() {
     let snapshots = SnapshotStore::default();
     let write = |(configuration, requirements, secret): &(_, Requirements, PullSecretSource)| {
         snapshots.set_pull_secret(secret.clone());
-        snapshots.set_revision(Arc::clone(configuration), requirements.clone());
+        snapshots.set_revision(Arc::clone(configuration), requirements.clone(), None);
     };
     write(&versions[0]);
     std::thread::scope(|scope| {
@@ -145,8 +145,9 @@ fn watches_that_write_at_the_same_time_lose_nothing() {
     for _ in 0..200 {
         let snapshots = SnapshotStore::default();
         std::thread::scope(|scope| {
-            scope
-                .spawn(|| snapshots.set_revision(Arc::clone(&configuration), requirements.clone()));
+            scope.spawn(|| {
+                snapshots.set_revision(Arc::clone(&configuration), requirements.clone(), None);
+            });
             scope.spawn(|| snapshots.set_pull_secret(secret.clone()));
             scope.spawn(|| snapshots.set_trust_bundle(TrustBundlePresence::Present));
         });
@@ -163,11 +164,11 @@ fn what_is_only_waited_for_wakes_those_who_watch_by_name() {
     let (configuration, requirements, secret) = version(1);
     let snapshots = SnapshotStore::default();
     snapshots.set_pull_secret(secret);
-    snapshots.set_revision(Arc::clone(&configuration), requirements.clone());
+    snapshots.set_revision(Arc::clone(&configuration), requirements.clone(), None);
     let revisions = snapshots.changes();
     let before = *revisions.borrow();
     let (newer, requirements, _) = version(2);
-    snapshots.set_revision(Arc::clone(&newer), requirements);
+    snapshots.set_revision(Arc::clone(&newer), requirements, None);
     assert_eq!(*revisions.borrow(), before + 1);
     assert_eq!(snapshots.configuration().as_ref(), Some(&configuration));
     assert_eq!(snapshots.latest().configuration.as_ref(), Some(&newer));

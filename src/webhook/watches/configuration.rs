@@ -18,7 +18,7 @@ use kube::{Api, Resource as _};
 use policy::admission::{Configuration, ConfigurationError, Notice, Settings};
 
 use super::Watches;
-use crate::snapshot::Requirements;
+use crate::snapshot::{ObservedObject, Requirements};
 
 /// Number of notices that are shown.
 const NOTICES: usize = 8;
@@ -69,12 +69,19 @@ impl<'a> ConfigurationLoader<'a> {
 
     pub(super) async fn load(&mut self, map: Option<&ConfigMap>) {
         match read(map, &self.watches.settings) {
-            Ok((configuration, requirements)) => self.accept(configuration, requirements),
+            Ok((configuration, requirements, document)) => {
+                self.accept(configuration, requirements, document);
+            }
             Err(error) => self.reject(map, &error).await,
         }
     }
 
-    fn accept(&mut self, configuration: Configuration, requirements: Requirements) {
+    fn accept(
+        &mut self,
+        configuration: Configuration,
+        requirements: Requirements,
+        document: ObservedObject,
+    ) {
         self.last_error = None;
         self.watches.metrics.last_reload_successful.set(1);
         let notices = shown(configuration.notices());
@@ -93,6 +100,7 @@ impl<'a> ConfigurationLoader<'a> {
         snapshots.set_revision(
             same.unwrap_or_else(|| Arc::new(configuration)),
             requirements,
+            Some(document),
         );
     }
 
@@ -144,12 +152,13 @@ impl<'a> ConfigurationLoader<'a> {
 fn read(
     map: Option<&ConfigMap>,
     settings: &Settings,
-) -> Result<(Configuration, Requirements), InvalidConfiguration> {
+) -> Result<(Configuration, Requirements, ObservedObject), InvalidConfiguration> {
     let map = map.ok_or(InvalidConfiguration::Absent)?;
     let text = map.data.as_ref().and_then(|data| data.get(CONFIG_KEY));
-    let document = Document::parse(text.ok_or(InvalidConfiguration::NoKey)?)?;
-    let configuration = Configuration::new(&document, settings)?;
-    Ok((configuration, Requirements::read(&map.metadata)))
+    let text = text.ok_or(InvalidConfiguration::NoKey)?;
+    let configuration = Configuration::new(&Document::parse(text)?, settings)?;
+    let object = ObservedObject::of(&map.metadata).with_content(text.as_bytes());
+    Ok((configuration, Requirements::read(&map.metadata), object))
 }
 
 /// The texts of the first notices, each shortened, and how many there are beyond them: a document may have thousands, and

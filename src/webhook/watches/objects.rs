@@ -9,7 +9,9 @@ use std::time::Duration;
 use component_base::telemetry::error_chain;
 use component_base::watch::{watch_object, watch_with_backoff};
 use futures::StreamExt as _;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Namespace as KubeNamespace, Secret};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 use kube::core::{ApiResource, DynamicObject, PartialObjectMeta};
 use kube::error::DiscoveryError;
 use kube::runtime::watcher::{self, Event};
@@ -54,7 +56,23 @@ fn known(namespace: &PartialObjectMeta<KubeNamespace>) -> KnownNamespace {
             labels: namespace.labels().clone(),
         },
         terminating: namespace.metadata.deletion_timestamp.is_some(),
+        opted_in: opted_in(&namespace.metadata, &["labels", "annotations"]),
     }
+}
+
+/// When a field manager last wrote labels or our annotations, as far as `maps` names them.
+pub(crate) fn opted_in(metadata: &ObjectMeta, maps: &[&str]) -> Option<Timestamp> {
+    let entries = metadata.managed_fields.iter().flatten();
+    let concerns_us = |entry: &&ManagedFieldsEntry| {
+        let fields = entry.fields_v1.as_ref().map(|it| &it.0["f:metadata"]);
+        maps.iter().any(|map| {
+            let keys = fields.and_then(|it| it[format!("f:{map}")].as_object());
+            let mut keys = keys.into_iter().flatten().map(|it| it.0);
+            keys.any(|key| *map == "labels" || key.starts_with("f:rt-cfg.kyma-project.io/"))
+        })
+    };
+    let entries = entries.filter(concerns_us);
+    entries.filter_map(|it| Some(it.time.as_ref()?.0)).max()
 }
 
 /// Watches the pull Secret of the product namespace.
@@ -92,7 +110,7 @@ pub(super) fn set_pull_secret(snapshots: &SnapshotStore, name: &str, secret: Opt
     snapshots.set_pull_secret(source);
 }
 
-/// Watches the metadata of the configured ClusterTrustBundle, in the version that the API server serves.
+/// Watches the configured ClusterTrustBundle, of which a digest of the certificates is kept, in the version that the API server serves.
 pub(super) async fn watch_trust_bundle(watches: &Watches) {
     loop {
         let name = trust_bundle_name(watches);
@@ -120,12 +138,14 @@ async fn watch_bundle(watches: &Watches, name: Option<&str>) {
     match served(&watches.client).await {
         Ok(Some(kind)) => {
             let client = watches.client.clone();
-            let api = Api::<PartialObjectMeta<DynamicObject>>::all_with(client, &kind);
+            let api = Api::<DynamicObject>::all_with(client, &kind);
             let bundles = watch_object(api, name, condition);
             let bundles = bundles.for_each(async |bundle| {
                 let absent = || ObservedObject::absent(name);
-                let bundle = bundle.map_or_else(absent, |it| ObservedObject::of(&it.metadata));
-                set_trust_bundle(watches, bundle);
+                set_trust_bundle(
+                    watches,
+                    bundle.as_ref().map_or_else(absent, observed_bundle),
+                );
             });
             bundles.await;
         }
@@ -141,6 +161,14 @@ async fn watch_bundle(watches: &Watches, name: Option<&str>) {
             condition.detail(text);
             sleep(DISCOVERY_RETRY).await;
         }
+    }
+}
+
+fn observed_bundle(bundle: &DynamicObject) -> ObservedObject {
+    let object = ObservedObject::of(&bundle.metadata);
+    match bundle.data["spec"]["trustBundle"].as_str() {
+        Some(certificates) => object.with_content(certificates.as_bytes()),
+        None => object,
     }
 }
 

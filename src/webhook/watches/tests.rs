@@ -12,6 +12,7 @@ use kube::runtime::events::Reporter;
 use policy::admission::{PullSecret, Settings, TrustBundlePresence};
 use rstest::rstest;
 use serde_json::json;
+use sha2::{Digest as _, Sha256};
 use testkit::apiserver::{ApiServer, Kind, Recorded};
 use testkit::until::until;
 
@@ -188,7 +189,7 @@ async fn the_served_version_is_discovered(
 #[case::newest(&[&BUNDLES, &BETA_BUNDLES], "v1")]
 #[case::beta(&[&REQUESTS, &BETA_BUNDLES], "v1beta1")]
 #[tokio::test]
-async fn the_bundle_is_watched_by_its_metadata_in_the_version_that_is_served(
+async fn the_bundle_is_watched_in_the_version_that_is_served_and_its_content_digested(
     #[case] kinds: &[&'static Kind],
     #[case] version: &str,
 ) {
@@ -197,6 +198,7 @@ async fn the_bundle_is_watched_by_its_metadata_in_the_version_that_is_served(
     let api_version = format!("certificates.k8s.io/{version}");
     server.put(&json!({
         "apiVersion": api_version, "kind": "ClusterTrustBundle", "metadata": {"name": BUNDLE},
+        "spec": {"trustBundle": "PEM"},
     }));
     let watches = Watches {
         client: server.client(),
@@ -214,12 +216,13 @@ async fn the_bundle_is_watched_by_its_metadata_in_the_version_that_is_served(
     }
     let requests = server.requests_of("list|watch clustertrustbundles");
     let path = format!("/apis/{api_version}/");
-    let by_metadata =
-        |it: &Recorded| it.uri.contains(&path) && it.accept.contains("as=PartialObjectMetadata");
+    let is_served = |it: &Recorded| it.uri.contains(&path);
     assert!(
-        !requests.is_empty() && requests.iter().all(by_metadata),
+        !requests.is_empty() && requests.iter().all(is_served),
         "{requests:?}"
     );
+    let digest = watches.snapshots.latest().trust_bundle.content;
+    assert_eq!(digest, Some(Sha256::digest("PEM").into()));
 }
 
 const PULL_SECRET: &str = "registry-credentials";

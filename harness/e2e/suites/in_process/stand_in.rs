@@ -196,6 +196,7 @@ fn namespace(object: &Value) -> KnownNamespace {
             labels: entries("labels"),
         },
         terminating: false,
+        opted_in: None,
     }
 }
 

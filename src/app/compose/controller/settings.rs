@@ -210,6 +210,9 @@ fn webhook(sources: &SourceArgs, defaults: &WebhookDefaults) -> WebhookSettings 
         requests,
         limits,
         log_filter,
+        evict_missed_pods,
+        restart_pods_on_change,
+        pod_restart_namespaces,
     } = defaults.clone();
     WebhookSettings {
         image: Some(image),
@@ -223,6 +226,9 @@ fn webhook(sources: &SourceArgs, defaults: &WebhookDefaults) -> WebhookSettings 
             limits: limits.unwrap_or_default(),
         }),
         log_filter,
+        evict_missed_pods: Some(evict_missed_pods),
+        restart_pods_on_change,
+        pod_restart_namespaces,
     }
 }
 

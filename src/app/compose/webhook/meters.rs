@@ -8,6 +8,7 @@ use serve::Statistics;
 use webhook::admission::AdmissionMetrics;
 use webhook::certificate::CertificateMetrics;
 use webhook::pull_secret_sync::PullSecretMetrics;
+use webhook::repairs::RepairMetrics;
 use webhook::watches::WatchMetrics;
 
 use crate::compose::build_info;
@@ -23,6 +24,7 @@ pub(crate) struct Meters {
     pub(super) watches: WatchMetrics,
     pub(super) certificate: CertificateMetrics,
     pub(super) pull_secret: PullSecretMetrics,
+    pub(super) repairs: RepairMetrics,
 }
 
 impl Meters {
@@ -41,6 +43,7 @@ impl Meters {
             watches: WatchMetrics::register(registry),
             certificate: CertificateMetrics::register(registry),
             pull_secret: PullSecretMetrics::register(registry),
+            repairs: RepairMetrics::register(registry),
         };
         (meters, metrics)
     }
@@ -54,5 +57,6 @@ impl Meters {
         self.admission.create_series();
         self.certificate.create_series();
         self.pull_secret.create_series();
+        self.repairs.create_series();
     }
 }

@@ -8,9 +8,12 @@ use k8s_openapi::api::rbac::v1::{
 };
 use rstest::rstest;
 
-use super::object;
+use serde_json::{Value, json};
+
+use super::{documents, object, printed};
 
 const ROLE: &str = "rt-bootstrapper-manager-role";
+const RESTARTER: &str = "rt-bootstrapper-pod-restarter-role";
 const BINDING: &str = "rt-bootstrapper-manager-rolebinding";
 const ACCOUNT: &str = "rt-bootstrapper-controller-manager";
 
@@ -48,7 +51,7 @@ fn expected(lines: &[(&str, &str)]) -> BTreeSet<String> {
 }
 
 /// The lists stand in the modules' own words: `webhook::certificate`, `webhook::pull_secret_sync`,
-/// `webhook::watches`, `component_base::lease`.
+/// `webhook::watches`, `webhook::repairs`, `component_base::lease`.
 #[test]
 fn the_rights_are_those_that_the_modules_ask_for() {
     assert_eq!(
@@ -80,6 +83,7 @@ fn the_rights_are_those_that_the_modules_ask_for() {
                 "/secrets [rt-bootstrapper-webhook-cert]",
                 "create delete get list patch watch"
             ),
+            ("/secrets [rt-bootstrapper-revisions]", "create get patch"),
             (
                 "coordination.k8s.io/leases [rt-bootstrapper-webhook]",
                 "get update"
@@ -87,6 +91,37 @@ fn the_rights_are_those_that_the_modules_ask_for() {
             ("coordination.k8s.io/leases []", "create"),
         ])
     );
+    let restarter: ClusterRole = object("ClusterRole", RESTARTER);
+    assert_eq!(
+        flat(&restarter.rules.unwrap()),
+        expected(&[("/pods/eviction []", "create")])
+    );
+}
+
+/// Evictions are allowed in the webhook's namespace, and in those that a flag names; nowhere by default.
+#[test]
+fn evictions_are_allowed_namespace_by_namespace() {
+    let bindings = |flags: &[&str]| -> Vec<String> {
+        let objects = documents(&printed(flags).unwrap());
+        let bindings = objects.iter().filter(|it| {
+            it["kind"].as_str().unwrap().ends_with("RoleBinding")
+                && it["roleRef"] == json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": RESTARTER})
+        });
+        let bindings: Vec<&Value> = bindings.collect();
+        for binding in &bindings {
+            assert_eq!(binding["kind"], "RoleBinding");
+            let subject =
+                json!([{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": "kyma-system"}]);
+            assert_eq!(binding["subjects"], subject);
+        }
+        let namespaces = bindings
+            .iter()
+            .map(|it| it["metadata"]["namespace"].as_str());
+        namespaces.map(|it| it.unwrap().to_owned()).collect()
+    };
+    assert_eq!(bindings(&[]), ["kyma-system"]);
+    let flag = "--pod-restart-namespaces=istio-system,kyma-system,shop";
+    assert_eq!(bindings(&[flag]), ["kyma-system", "istio-system", "shop"]);
 }
 
 #[rstest]

@@ -10,7 +10,7 @@ use crate::runtime_cluster::{BARE, RuntimeCluster};
 
 const LEGACY: &str = "serviceaccounts kyma-system/rt-bootstrapper-legacy";
 const MARKER: &str = "configmaps kyma-system/rt-bootstrapper-owner";
-const RESTARTER: &str = "rt-bootstrapper-pod-restarter-role";
+const ELECTION: &str = "rt-bootstrapper-leader-election-role";
 const INVENTORY: &str = "apply configmaps kyma-system/rt-bootstrapper-owner";
 
 /// The Deployment of the public manifests as far as it differs, and who owns its fields.
@@ -62,8 +62,8 @@ async fn adopted_deployment_has_only_fields_of_the_manifest(#[case] managers: Va
     let cluster = env.add("a").await;
     cluster.put(&public_deployment(&managers));
     cluster.put(&json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
-        "metadata": {"name": RESTARTER, "labels": {"app.kubernetes.io/name": "rt-bootstrapper"}},
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+        "metadata": {"name": ELECTION, "namespace": "kyma-system", "labels": {"app.kubernetes.io/name": "rt-bootstrapper"}},
         "rules": [],
     }));
     env.start();
@@ -74,8 +74,12 @@ async fn adopted_deployment_has_only_fields_of_the_manifest(#[case] managers: Va
         assert_eq!(pod["containers"][0][field], Value::Null, "{pod}");
     }
     assert_eq!(pod["volumes"], Value::Null, "{pod}");
-    assert!(cluster.find(&format!("clusterroles {RESTARTER}")).is_none());
-    assert!(!inventory(&cluster).contains(RESTARTER));
+    assert!(
+        cluster
+            .find(&format!("roles kyma-system/{ELECTION}"))
+            .is_none()
+    );
+    assert!(!inventory(&cluster).contains(ELECTION));
     cluster.take();
     env.pass("a").await;
     assert_eq!(cluster.take(), [""; 0]);

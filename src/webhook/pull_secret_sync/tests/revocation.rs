@@ -83,7 +83,7 @@ async fn version_without_a_pull_secret_takes_the_copies_along() {
     let env = copied().await;
     let requires = json!({"annotations": {api::kcp::REQUIRES_PULL_SECRET: "none"}});
     let requires = Requirements::read(&serde_json::from_value(requires).unwrap());
-    env.snapshots.set_revision(with_feature(), requires);
+    env.snapshots.set_revision(with_feature(), requires, None);
     until_revoked(&env).await;
 }
 

@@ -248,7 +248,7 @@ fn a_secret_of_a_version_that_is_not_in_force_is_not_copied() {
     let requires = |version| Requirements::read(&metadata(api::kcp::REQUIRES_PULL_SECRET, version));
     let snapshots = snapshots(namespace(true));
     snapshots.set_pull_secret(of(ONE, "1"));
-    snapshots.set_revision(with_feature(), requires("1"));
+    snapshots.set_revision(with_feature(), requires("1"), None);
     let mut state = state_of(&snapshots);
     list_secrets(&mut state, vec![copy("a", ONE)]);
     assert_eq!(task(&state), "none");
@@ -256,7 +256,7 @@ fn a_secret_of_a_version_that_is_not_in_force_is_not_copied() {
     snapshots.set_pull_secret(of(TWO, "2"));
     assert!(state.refresh(&snapshots).is_empty());
     assert_eq!(task(&state), "none");
-    snapshots.set_revision(with_feature(), requires("2"));
+    snapshots.set_revision(with_feature(), requires("2"), None);
     assert_eq!(state.refresh(&snapshots), ["a"]);
     assert_eq!(task(&state), "apply");
 }

@@ -20,8 +20,8 @@ fn public(leftover: &Value) -> Runtime {
 }
 
 fn role(labels: &Value) -> Value {
-    json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
-        "metadata": { "name": "rt-bootstrapper-pod-restarter-role", "labels": labels } })
+    json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {
+        "name": "rt-bootstrapper-leader-election-role", "namespace": "kyma-system", "labels": labels } })
 }
 
 fn binding(accounts: &[&str]) -> Value {

@@ -1,0 +1,414 @@
+//! The order of evictions: one Pod of an owner at a time, and none while evictions have no effect.
+//!
+//! A circuit breaker proves the way from the API server to the webhook. It starts half-open: one Pod is evicted, and
+//! evictions go on when the next new Pod came out adapted; at most five are ahead of that proof. A new Pod that was
+//! missed opens it for a growing time. The owner of such a Pod is left alone for an hour and longer, so that a Pod that
+//! another webhook changes back is not evicted again and again.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use api::bootstrapper::RestartCause;
+
+use super::Deviation;
+
+/// Time in which a new Pod must appear after the eviction that tests the circuit; then another Pod is tried.
+const TEST_TIMEOUT: Duration = Duration::from_mins(2);
+
+/// Evictions after which a new Pod must have come out adapted.
+const UNPROVEN: u32 = 5;
+
+/// Pauses after a new Pod was missed.
+const OPEN: Pause = Pause::of(Duration::from_mins(5), Duration::from_hours(1));
+
+/// Pauses of an owner whose new Pod was missed again.
+const NO_EFFECT: Pause = Pause::of(Duration::from_hours(1), Duration::from_hours(24));
+
+/// Pauses of a namespace in which evictions are forbidden.
+const FORBIDDEN: Pause = Pause::of(Duration::from_mins(10), Duration::from_hours(1));
+
+/// Pauses of a Pod whose PodDisruptionBudget is exhausted.
+const BUDGET: Pause = Pause::of(Duration::from_secs(30), Duration::from_mins(10));
+
+/// Pause of a Pod that several PodDisruptionBudgets select: the API server refuses each eviction of it.
+const SEVERAL_BUDGETS: Duration = Duration::from_hours(1);
+
+/// Pauses of a Pod whose eviction failed otherwise.
+const FAILED: Pause = Pause::of(Duration::from_secs(10), Duration::from_mins(5));
+
+/// A Pod by namespace and name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PodKey {
+    /// The namespace.
+    pub namespace: Box<str>,
+    /// The name.
+    pub name: Box<str>,
+}
+
+/// What is known of a covered Pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TrackedPod {
+    /// Its uid.
+    pub uid: Box<str>,
+    /// The uid of the ReplicaSet, StatefulSet or DaemonSet that replaces it; `None` if nothing would.
+    pub owner: Option<Box<str>>,
+    /// Whether it is ready.
+    pub ready: bool,
+    /// Whether it is being deleted.
+    pub terminating: bool,
+    /// How it deviates, if it does.
+    pub deviation: Option<Deviation>,
+    /// Whether the webhook adapted it: it carries the marker and does not deviate.
+    pub adapted: bool,
+}
+
+/// What follows from an observation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Observation {
+    /// Nothing to report.
+    Unchanged,
+    /// The Pod deviates since this observation.
+    Found(Deviation),
+}
+
+/// The Pods that are evicted; none by default.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EvictionSettings {
+    /// Whether missed Pods are.
+    pub missed: bool,
+    /// The changes before which outdated Pods were created.
+    pub outdated: Vec<RestartCause>,
+}
+
+/// The API server's answer to an eviction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EvictionOutcome {
+    /// The Pod is being deleted.
+    Evicted,
+    /// The Pod is gone, or another Pod has its name.
+    Gone,
+    /// A PodDisruptionBudget allows no disruption now.
+    BudgetExhausted {
+        /// The pause that the API server asks for.
+        retry_after: Option<Duration>,
+    },
+    /// Several PodDisruptionBudgets select the Pod.
+    SeveralBudgets,
+    /// There is no permission in the namespace.
+    Forbidden,
+    /// Anything else.
+    Failed,
+}
+
+/// All covered Pods, and what was tried.
+#[derive(Debug)]
+pub struct Evictions {
+    pods: BTreeMap<PodKey, Entry>,
+    namespaces: HashMap<Box<str>, Held>,
+    owners: HashMap<Box<str>, Held>,
+    circuit: Circuit,
+}
+
+#[derive(Debug)]
+struct Entry {
+    pod: TrackedPod,
+    is_evicted: bool,
+    held: Held,
+}
+
+/// A pause, and how often there was one.
+#[derive(Clone, Copy, Debug, Default)]
+struct Held {
+    until: Option<Duration>,
+    times: u32,
+}
+
+/// Pauses that double.
+#[derive(Clone, Copy)]
+struct Pause {
+    base: Duration,
+    cap: Duration,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Circuit {
+    /// Evictions have the effect that they should have; so many have not shown it yet, the last one at this time.
+    Closed {
+        unproven: u32,
+        last: Option<Duration>,
+    },
+    /// One eviction is allowed; `tested` since when its effect is awaited.
+    HalfOpen {
+        tested: Option<Duration>,
+        failures: u32,
+    },
+    /// No eviction is allowed.
+    Open { until: Duration, failures: u32 },
+}
+
+/// How the Pods of one owner are.
+#[derive(Default)]
+struct OwnerState {
+    disrupted: bool,
+    unready: bool,
+}
+
+impl Default for Evictions {
+    fn default() -> Self {
+        Self {
+            pods: BTreeMap::new(),
+            namespaces: HashMap::new(),
+            owners: HashMap::new(),
+            circuit: Circuit::HalfOpen {
+                tested: None,
+                failures: 0,
+            },
+        }
+    }
+}
+
+impl Evictions {
+    /// Takes what a list or watch tells of a Pod; `None` if it is gone or not covered. Of a watch, a Pod that was not
+    /// known before shows the effect of evictions.
+    pub fn observe(
+        &mut self,
+        key: PodKey,
+        pod: Option<TrackedPod>,
+        is_listed: bool,
+        now: Duration,
+    ) -> Observation {
+        let Some(pod) = pod else {
+            self.pods.remove(&key);
+            return Observation::Unchanged;
+        };
+        let known = self.pods.get_mut(&key);
+        let known = known.filter(|it| it.pod.uid == pod.uid);
+        let before = known.as_ref().and_then(|it| it.pod.deviation);
+        let found = pod.deviation.filter(|it| before != Some(*it));
+        if let Some(entry) = known {
+            entry.pod = pod;
+        } else {
+            if !is_listed {
+                self.test(&pod, now);
+            }
+            let entry = Entry {
+                pod,
+                is_evicted: false,
+                held: Held::default(),
+            };
+            self.pods.insert(key, entry);
+        }
+        found.map_or(Observation::Unchanged, Observation::Found)
+    }
+
+    /// Removes the Pods that a complete list does not have.
+    pub fn retain(&mut self, is_listed: impl Fn(&PodKey) -> bool) {
+        self.pods.retain(|key, _| is_listed(key));
+        let owners: std::collections::HashSet<&str> = self
+            .pods
+            .values()
+            .filter_map(|it| it.pod.owner.as_deref())
+            .collect();
+        self.owners.retain(|owner, _| owners.contains(&**owner));
+    }
+
+    /// A new Pod, which the API server sent to the webhook or did not.
+    fn test(&mut self, pod: &TrackedPod, now: Duration) {
+        let failures = match self.circuit {
+            Circuit::Closed { .. } => 0,
+            Circuit::HalfOpen {
+                tested: Some(_),
+                failures,
+            } => failures,
+            Circuit::HalfOpen { tested: None, .. } | Circuit::Open { .. } => return,
+        };
+        if pod.adapted {
+            self.circuit = Circuit::Closed {
+                unproven: 0,
+                last: None,
+            };
+            if let Some(owner) = &pod.owner {
+                self.owners.remove(owner);
+            }
+        } else if pod.deviation.is_some_and(Deviation::is_missed) {
+            self.circuit = Circuit::Open {
+                until: now + OPEN.after(failures),
+                failures: failures.saturating_add(1),
+            };
+            if let Some(owner) = &pod.owner {
+                let held = self.owners.entry(owner.clone()).or_default();
+                held.again(NO_EFFECT, now);
+            }
+        }
+    }
+
+    /// The Pod to evict now, with its uid.
+    #[must_use]
+    pub fn next(
+        &mut self,
+        settings: &EvictionSettings,
+        now: Duration,
+    ) -> Option<(PodKey, Box<str>)> {
+        self.half_open(now);
+        match self.circuit {
+            Circuit::Closed { unproven, .. } if unproven < UNPROVEN => {}
+            Circuit::HalfOpen { tested: None, .. } => {}
+            Circuit::Closed { .. } | Circuit::HalfOpen { .. } | Circuit::Open { .. } => {
+                return None;
+            }
+        }
+        let owners = self.owner_states();
+        let is_held = |held: Option<&Held>| held.is_some_and(|it| it.is_active(now));
+        let candidates = self.pods.iter().filter(|(key, entry)| {
+            let pod = &entry.pod;
+            let Some(owner) = &pod.owner else {
+                return false;
+            };
+            let others = &owners[&**owner];
+            pod.deviation.is_some_and(|it| settings.has(it))
+                && !pod.terminating
+                && !entry.is_evicted
+                && !entry.held.is_active(now)
+                && !is_held(self.namespaces.get(&key.namespace))
+                && !is_held(self.owners.get(owner))
+                && !others.disrupted
+                && !(pod.ready && others.unready)
+        });
+        // A Pod that does not run anyway comes first, then one that was missed.
+        let (key, entry) = candidates.min_by_key(|(_, entry)| {
+            let is_missed = entry.pod.deviation.is_some_and(Deviation::is_missed);
+            (entry.pod.ready, !is_missed)
+        })?;
+        Some((key.clone(), entry.pod.uid.clone()))
+    }
+
+    fn half_open(&mut self, now: Duration) {
+        let failures = match self.circuit {
+            Circuit::Open { until, failures } if until <= now => failures,
+            Circuit::HalfOpen {
+                tested: Some(since),
+                failures,
+            } if since + TEST_TIMEOUT <= now => failures,
+            Circuit::Closed {
+                unproven: UNPROVEN..,
+                last: Some(last),
+            } if last + TEST_TIMEOUT <= now => 0,
+            _ => return,
+        };
+        self.circuit = Circuit::HalfOpen {
+            tested: None,
+            failures,
+        };
+    }
+
+    fn owner_states(&self) -> HashMap<&str, OwnerState> {
+        let mut states: HashMap<&str, OwnerState> = HashMap::new();
+        for entry in self.pods.values() {
+            let Some(owner) = &entry.pod.owner else {
+                continue;
+            };
+            let state = states.entry(owner).or_default();
+            state.disrupted |= entry.is_evicted || entry.pod.terminating;
+            state.unready |= !entry.pod.ready;
+        }
+        states
+    }
+
+    /// Takes the answer to the eviction that [`Evictions::next`] chose.
+    pub fn executed(&mut self, key: &PodKey, outcome: EvictionOutcome, now: Duration) {
+        if outcome == EvictionOutcome::Forbidden {
+            let held = self.namespaces.entry(key.namespace.clone()).or_default();
+            return held.again(FORBIDDEN, now);
+        }
+        if outcome == EvictionOutcome::Evicted {
+            self.namespaces.remove(&key.namespace);
+            match &mut self.circuit {
+                Circuit::HalfOpen { tested, .. } => *tested = Some(now),
+                Circuit::Closed { unproven, last } => {
+                    *unproven += 1;
+                    *last = Some(now);
+                }
+                Circuit::Open { .. } => {}
+            }
+        }
+        let Some(entry) = self.pods.get_mut(key) else {
+            return;
+        };
+        let held = &mut entry.held;
+        match outcome {
+            EvictionOutcome::Evicted => entry.is_evicted = true,
+            EvictionOutcome::BudgetExhausted { retry_after } => {
+                held.again(BUDGET, now);
+                held.until = held
+                    .until
+                    .max(retry_after.map(|it| now + it.min(BUDGET.cap)));
+            }
+            EvictionOutcome::SeveralBudgets => held.until = Some(now + SEVERAL_BUDGETS),
+            // The watch tells.
+            EvictionOutcome::Gone | EvictionOutcome::Failed | EvictionOutcome::Forbidden => {
+                held.again(FAILED, now);
+            }
+        }
+    }
+
+    /// The number of deviating Pods, by namespace and deviation.
+    #[must_use]
+    pub fn counts(&self) -> BTreeMap<(&str, Deviation), u32> {
+        let mut counts = BTreeMap::new();
+        for (key, entry) in &self.pods {
+            if let Some(deviation) = entry.pod.deviation {
+                *counts.entry((&*key.namespace, deviation)).or_default() += 1;
+            }
+        }
+        counts
+    }
+
+    /// The number of namespaces with deviating Pods in which evictions were forbidden the last time.
+    #[must_use]
+    pub fn forbidden_namespaces(&self) -> usize {
+        self.namespaces.len()
+    }
+
+    /// Whether a new Pod was missed, so that nothing is evicted for a while.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        matches!(self.circuit, Circuit::Open { .. })
+    }
+}
+
+impl EvictionSettings {
+    fn has(&self, deviation: Deviation) -> bool {
+        match deviation {
+            Deviation::Missed(_) => self.missed,
+            Deviation::Outdated(cause) => self.outdated.contains(&cause),
+        }
+    }
+
+    /// Whether no Pod is ever evicted.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl Held {
+    fn is_active(&self, now: Duration) -> bool {
+        self.until.is_some_and(|until| now < until)
+    }
+
+    fn again(&mut self, pause: Pause, now: Duration) {
+        self.until = Some(now + pause.after(self.times));
+        self.times = self.times.saturating_add(1);
+    }
+}
+
+impl Pause {
+    const fn of(base: Duration, cap: Duration) -> Self {
+        Self { base, cap }
+    }
+
+    fn after(self, times: u32) -> Duration {
+        let doublings = 2_u32.saturating_pow(times);
+        self.base.saturating_mul(doublings).min(self.cap)
+    }
+}

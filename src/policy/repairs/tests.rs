@@ -1,0 +1,2 @@
+mod evictions;
+mod judge;

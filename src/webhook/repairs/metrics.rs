@@ -1,0 +1,100 @@
+//! Metrics of repairs.
+
+use std::collections::BTreeMap;
+
+use policy::repairs::Deviation;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+/// The largest number of namespaces with series of their own; the others are counted together.
+const MAX_NAMESPACES: usize = 200;
+
+/// The label of the namespaces beyond [`MAX_NAMESPACES`]. No Namespace can have this name.
+const OTHERS: &str = "(others)";
+
+/// Label sets of a gauge of Pods: namespace and reason.
+type PodLabels = [(&'static str, String); 2];
+
+/// Metrics of repairs. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct RepairMetrics {
+    missed: Family<PodLabels, Gauge>,
+    outdated: Family<PodLabels, Gauge>,
+    pub(super) evictions: Family<[(&'static str, &'static str); 1], Counter>,
+    pub(super) forbidden: Gauge,
+    pub(super) suspended: Gauge,
+}
+
+impl RepairMetrics {
+    /// Registers `missed_pods{namespace,reason}`, `outdated_pods{namespace,reason}`, `pod_evictions_total{result}`,
+    /// `pod_eviction_forbidden_namespaces` and `pod_evictions_suspended`.
+    #[must_use]
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        registry.register(
+            "missed_pods",
+            "Number of Pods that were created after the configuration that covers them and lack a change, by namespace and first missing change (none on replicas that do not lead)",
+            metrics.missed.clone(),
+        );
+        registry.register(
+            "outdated_pods",
+            "Number of Pods that were created before a change that reaches new Pods only, by namespace and kind of change (none on replicas that do not lead)",
+            metrics.outdated.clone(),
+        );
+        registry.register(
+            "pod_evictions",
+            "Number of evictions of missed and outdated Pods, by result",
+            metrics.evictions.clone(),
+        );
+        registry.register(
+            "pod_eviction_forbidden_namespaces",
+            "Number of namespaces in which the last eviction was forbidden",
+            metrics.forbidden.clone(),
+        );
+        registry.register(
+            "pod_evictions_suspended",
+            "Whether evictions are suspended because a new Pod was missed too (1)",
+            metrics.suspended.clone(),
+        );
+        metrics
+    }
+
+    /// Creates one series in each family, for the generated reference.
+    pub fn create_series(&self) {
+        let labels = || [("namespace", String::new()), ("reason", String::new())];
+        drop(self.missed.get_or_create(&labels()));
+        drop(self.outdated.get_or_create(&labels()));
+        drop(self.evictions.get_or_create(&[("result", "")]));
+    }
+
+    /// Sets both gauges. A series without Pods is removed.
+    pub(super) fn set(&self, counts: &BTreeMap<(&str, Deviation), u32>) {
+        self.missed.clear();
+        self.outdated.clear();
+        let mut namespaces = 0;
+        let mut last = "";
+        for ((namespace, deviation), count) in counts {
+            if *namespace != last {
+                namespaces += 1;
+                last = namespace;
+            }
+            let namespace = if namespaces > MAX_NAMESPACES {
+                OTHERS
+            } else {
+                namespace
+            };
+            let labels = [
+                ("namespace", namespace.to_owned()),
+                ("reason", deviation.reason().to_owned()),
+            ];
+            let family = if deviation.is_missed() {
+                &self.missed
+            } else {
+                &self.outdated
+            };
+            family.get_or_create(&labels).inc_by(i64::from(*count));
+        }
+    }
+}

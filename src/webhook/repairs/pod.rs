@@ -1,0 +1,216 @@
+//! A Pod as it is stored, and what is kept of it.
+
+use std::borrow::Cow;
+
+use api::names::{MARKER, OWN_LABEL};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{ObjectReference, Pod, PodStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::ResourceExt as _;
+use kube_derive::Resource;
+use policy::admission::review::{self, Subject};
+use policy::admission::{Context, Decision, decide_unsent};
+use policy::repairs::{Deviation, PodKey, PodState, PodTimes, RevisionTimes, TrackedPod, judge};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::snapshot::{ActiveRevision, KnownNamespace};
+use crate::watches::opted_in;
+
+/// The owners that replace an evicted Pod. A Job would count the eviction as a failure.
+const REPLACING: [(&str, &str); 3] = [
+    ("apps/v1", "ReplicaSet"),
+    ("apps/v1", "StatefulSet"),
+    ("apps/v1", "DaemonSet"),
+];
+
+/// The times that a creation leaves in an object may differ by the second that ends meanwhile.
+const CREATION: SignedDuration = SignedDuration::from_secs(1);
+
+/// Longest text about a Pod in an Event, in characters.
+pub(super) const LONGEST_NOTE: usize = 600;
+
+/// A stored Pod: its JSON, and the few fields that are no part of the decision.
+#[derive(Clone, Deserialize, Resource)]
+#[resource(inherit = Pod)]
+#[serde(try_from = "Value")]
+pub(super) struct StoredPod {
+    metadata: ObjectMeta,
+    status: PodStatus,
+    json: Value,
+}
+
+/// What is read of a stored Pod beside the decision.
+#[derive(Deserialize)]
+struct Fields {
+    #[serde(default)]
+    metadata: ObjectMeta,
+    #[serde(default)]
+    status: PodStatus,
+}
+
+/// A text is not a Pod. The Pod is not quoted, because its environment may hold secrets.
+#[derive(Debug, thiserror::Error)]
+#[error("invalid Pod")]
+pub(super) struct InvalidPod;
+
+impl TryFrom<Value> for StoredPod {
+    type Error = InvalidPod;
+
+    fn try_from(json: Value) -> Result<Self, InvalidPod> {
+        let Fields { metadata, status } = Fields::deserialize(&json).map_err(|_| InvalidPod)?;
+        Ok(Self {
+            metadata,
+            status,
+            json,
+        })
+    }
+}
+
+impl std::fmt::Debug for StoredPod {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "StoredPod({})", self.name_any())
+    }
+}
+
+/// What Pods are judged by.
+pub(super) struct Basis<'a> {
+    pub(super) active: &'a ActiveRevision,
+    pub(super) revision: RevisionTimes,
+}
+
+/// A covered Pod.
+pub(super) struct JudgedPod {
+    pub(super) tracked: TrackedPod,
+    /// What it lacks, for people.
+    pub(super) note: String,
+}
+
+impl StoredPod {
+    pub(super) fn key(&self) -> PodKey {
+        PodKey {
+            namespace: self.namespace().unwrap_or_default().into(),
+            name: self.name_any().into(),
+        }
+    }
+
+    /// The reference of Events.
+    pub(super) fn reference(&self) -> ObjectReference {
+        ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Pod".to_owned()),
+            namespace: self.namespace(),
+            name: Some(self.name_any()),
+            uid: self.uid(),
+            resource_version: self.resource_version(),
+            ..ObjectReference::default()
+        }
+    }
+
+    /// Judges the Pod; `None` if it is not covered, is finished, or cannot be read as a Pod.
+    pub(super) fn judge(
+        &self,
+        namespace: Option<&KnownNamespace>,
+        basis: &Basis<'_>,
+    ) -> Option<JudgedPod> {
+        let phase = self.status.phase.as_deref();
+        if matches!(phase, Some("Succeeded" | "Failed")) {
+            return None;
+        }
+        let created = self.metadata.creation_timestamp.as_ref()?.0;
+        let name = self.metadata.namespace.as_deref().unwrap_or_default();
+        let body = review::of_created_pod(name, &self.not_terminating().to_string());
+        let Ok(Subject::Pod(request)) = review::parse(body.as_bytes()).map(|it| it.subject) else {
+            return None;
+        };
+        let context = Context {
+            configuration: basis.active.configuration.as_deref()?,
+            namespace: namespace.map(|it| &it.view),
+            pull_secret: &basis.active.pull_secret.known,
+            trust_bundle: basis.active.trust_bundle,
+        };
+        let label = self.labels().get(OWN_LABEL.0).map(String::as_str);
+        let decision = decide_unsent(&request, label, &context);
+        let times = PodTimes {
+            created,
+            opted_in: self.opted_in(created, namespace),
+        };
+        let deviation = match judge(&decision, times, &basis.revision) {
+            PodState::NotCovered => return None,
+            PodState::Current | PodState::OptedInLater => None,
+            PodState::Deviates(deviation) => Some(deviation),
+        };
+        Some(JudgedPod {
+            tracked: self.tracked(deviation, decision.changed()),
+            note: note(deviation, &decision),
+        })
+    }
+
+    /// The Pod without the mark of its deletion. A terminating Pod is judged like any other, because it shows that its
+    /// owner is being disrupted.
+    fn not_terminating(&self) -> Cow<'_, Value> {
+        if self.metadata.deletion_timestamp.is_none() {
+            return Cow::Borrowed(&self.json);
+        }
+        let mut json = self.json.clone();
+        if let Some(metadata) = json["metadata"].as_object_mut() {
+            metadata.remove("deletionTimestamp");
+        }
+        Cow::Owned(json)
+    }
+
+    fn tracked(&self, deviation: Option<Deviation>, lacks_changes: bool) -> TrackedPod {
+        let conditions = self.status.conditions.iter().flatten();
+        let mut ready = conditions.filter(|it| it.type_ == "Ready");
+        let is_marked = self
+            .annotations()
+            .get(MARKER)
+            .is_some_and(|it| it == "true");
+        TrackedPod {
+            uid: self.uid().unwrap_or_default().into(),
+            owner: self.owner(),
+            ready: ready.any(|it| it.status == "True"),
+            terminating: self.metadata.deletion_timestamp.is_some(),
+            deviation,
+            adapted: is_marked && !lacks_changes,
+        }
+    }
+
+    fn owner(&self) -> Option<Box<str>> {
+        let mut owners = self.owner_references().iter();
+        let owner = owners.find(|it| it.controller == Some(true))?;
+        REPLACING
+            .contains(&(&owner.api_version, &owner.kind))
+            .then(|| owner.uid.as_str().into())
+    }
+
+    fn opted_in(
+        &self,
+        created: Timestamp,
+        namespace: Option<&KnownNamespace>,
+    ) -> Option<Timestamp> {
+        let own = opted_in(&self.metadata, &["annotations"]);
+        let own = own.filter(|it| *it > created + CREATION);
+        own.max(namespace.and_then(|it| it.opted_in))
+    }
+}
+
+/// What the Pod lacks: the first three changes.
+fn note(deviation: Option<Deviation>, decision: &Decision<'_>) -> String {
+    let Some(deviation) = deviation else {
+        return String::new();
+    };
+    let applied = decision.findings.iter().filter(|it| it.reason.applied());
+    let texts: Vec<String> = applied.take(3).map(|it| it.reason.to_string()).collect();
+    let text = match deviation {
+        Deviation::Missed(_) => format!(
+            "created without changes of the webhook: {}",
+            texts.join("; ")
+        ),
+        Deviation::Outdated(_) if texts.is_empty() => {
+            "created before the last change of an object that it uses".to_owned()
+        }
+        Deviation::Outdated(_) => format!("created before a change: {}", texts.join("; ")),
+    };
+    text.chars().take(LONGEST_NOTE).collect()
+}

@@ -1,0 +1,372 @@
+//! The loop that watches Pods, judges each, and once a second reports and evicts.
+
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use component_base::readiness::Readiness;
+use component_base::telemetry::error_chain;
+use component_base::watch::watch_with_backoff;
+use futures::StreamExt as _;
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::Api;
+use kube::api::ListParams;
+use kube::runtime::events::{Event as KubeEvent, EventType};
+use kube::runtime::watcher::{Config, Event};
+use policy::repairs::{Deviation, EvictionOutcome, Evictions, Observation, PodKey};
+use tokio::sync::watch;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use super::Repairs;
+use super::eviction::{evict, label};
+use super::pod::{Basis, LONGEST_NOTE, StoredPod};
+use super::record::Record;
+use crate::snapshot::{ActiveRevision, KnownNamespace};
+
+/// Between two rounds of reports and evictions.
+const TICK: Duration = Duration::from_secs(1);
+
+/// The least time between two lists of all Pods.
+const LIST_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Between two attempts to read the record.
+const RECORD_RETRY: Duration = Duration::from_secs(5);
+
+/// Pods of one page. A Pod has some kilobytes, and a hostile one more than a megabyte.
+const PAGE: u32 = 50;
+
+/// A finished Pod is not replaced.
+const UNFINISHED: &str = "status.phase!=Succeeded,status.phase!=Failed";
+
+/// Changed Namespaces whose Pods are listed one by one; with more of them all Pods are listed.
+const MAX_CHANGED: usize = 50;
+
+/// Events that wait; of more Pods only the gauge tells.
+const MAX_EVENTS: usize = 2000;
+
+/// Events of one round.
+const EVENTS_PER_TICK: usize = 10;
+
+type Namespaces = Arc<HashMap<String, Arc<KnownNamespace>>>;
+
+/// See the module. What is known of Pods outlives the watch, so that no Pod is reported twice.
+pub(super) struct Reconciler<'a> {
+    repairs: &'a Repairs,
+    evictions: Evictions,
+    record: Record,
+    events: VecDeque<(ObjectReference, Deviation, String)>,
+    started: Instant,
+    next_list: Instant,
+    self_review_failed: bool,
+    missed_before: usize,
+}
+
+/// One list and watch of all Pods, with one active revision.
+struct Round {
+    active: Arc<ActiveRevision>,
+    revision: policy::repairs::RevisionTimes,
+    namespaces: Namespaces,
+    listed: HashSet<PodKey>,
+    is_complete: bool,
+    /// Namespaces whose Pods are to be judged again.
+    changed: BTreeSet<String>,
+}
+
+impl<'a> Reconciler<'a> {
+    pub(super) fn new(repairs: &'a Repairs) -> Self {
+        Self {
+            repairs,
+            evictions: Evictions::default(),
+            record: Record::default(),
+            events: VecDeque::new(),
+            started: Instant::now(),
+            next_list: Instant::now(),
+            self_review_failed: false,
+            missed_before: 0,
+        }
+    }
+
+    /// Runs until the token is canceled or Pods have to be judged by another revision.
+    pub(super) async fn run(&mut self, token: &CancellationToken) {
+        let mut changes = self.repairs.snapshots.changes();
+        let Some(Some(mut round)) = token.run_until_cancelled(self.begin(&mut changes)).await
+        else {
+            return;
+        };
+        let condition = Readiness::new(self.repairs.watches.clone()).check("repair Pods");
+        let config = Config::default().fields(UNFINISHED).page_size(PAGE);
+        let api = Api::<StoredPod>::all(self.repairs.client.clone());
+        let mut pods = pin!(watch_with_backoff(api, config, condition));
+        let mut tick = interval(TICK);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = token.cancelled() => return,
+                Some(event) = pods.next() => self.observe(&mut round, event),
+                Ok(()) = changes.changed() => {
+                    if self.is_other_revision(&round) {
+                        return;
+                    }
+                    round.refresh(self.repairs.snapshots.namespaces());
+                    if round.changed.len() > MAX_CHANGED {
+                        return;
+                    }
+                }
+                _ = tick.tick() => self.report_and_evict(&mut round).await,
+            }
+        }
+    }
+
+    /// Waits until a revision is observed as a whole, and for the pause between two lists.
+    async fn begin(&mut self, changes: &mut watch::Receiver<u64>) -> Option<Round> {
+        let repairs = self.repairs;
+        let (client, namespace) = (&repairs.client, &repairs.product_namespace);
+        while let Err(error) = self.record.read(client, namespace).await {
+            let error = error_chain(&error);
+            tracing::warn!(error, "record of revisions cannot be read, retrying");
+            tokio::time::sleep(RECORD_RETRY).await;
+        }
+        sleep_until(self.next_list).await;
+        loop {
+            changes.borrow_and_update();
+            let active = repairs.snapshots.active();
+            if let Some(revision) = self.record.times(&active) {
+                self.record.write(client, namespace).await;
+                self.next_list = Instant::now() + LIST_INTERVAL;
+                return Some(Round {
+                    active,
+                    revision,
+                    namespaces: repairs.snapshots.namespaces(),
+                    listed: HashSet::new(),
+                    is_complete: false,
+                    changed: BTreeSet::new(),
+                });
+            }
+            changes.changed().await.ok()?;
+        }
+    }
+
+    /// Whether Pods would be judged differently now.
+    fn is_other_revision(&mut self, round: &Round) -> bool {
+        let active = self.repairs.snapshots.active();
+        if Arc::ptr_eq(&active, &round.active) {
+            return false;
+        }
+        // What is not observed any more is observed again soon.
+        let Some(revision) = self.record.times(&active) else {
+            return true;
+        };
+        revision != round.revision
+            || active.configuration != round.active.configuration
+            || active.pull_secret.known != round.active.pull_secret.known
+            || active.trust_bundle != round.active.trust_bundle
+    }
+
+    fn observe(&mut self, round: &mut Round, event: Event<StoredPod>) {
+        match event {
+            Event::Init => {
+                round.listed.clear();
+                round.is_complete = false;
+            }
+            Event::InitApply(pod) => {
+                round.listed.insert(pod.key());
+                self.judge(round, &pod, true);
+            }
+            Event::InitDone => {
+                let listed = std::mem::take(&mut round.listed);
+                self.evictions.retain(|key| listed.contains(key));
+                round.is_complete = true;
+            }
+            Event::Apply(pod) => self.judge(round, &pod, false),
+            Event::Delete(pod) => {
+                self.evictions
+                    .observe(pod.key(), None, false, self.started.elapsed());
+            }
+        }
+    }
+
+    fn judge(&mut self, round: &Round, pod: &StoredPod, is_listed: bool) {
+        let basis = Basis {
+            active: &round.active,
+            revision: round.revision,
+        };
+        let key = pod.key();
+        let namespace = round.namespaces.get(&*key.namespace).map(Arc::as_ref);
+        let judged = pod.judge(namespace, &basis);
+        let (tracked, note) = judged.map(|it| (it.tracked, it.note)).unzip();
+        let now = self.started.elapsed();
+        let observation = self.evictions.observe(key, tracked, is_listed, now);
+        // What changed for many Pods at once is told by the gauge.
+        if let Observation::Found(deviation @ Deviation::Missed(_)) = observation
+            && self.events.len() < MAX_EVENTS
+        {
+            let note = note.unwrap_or_default();
+            self.events.push_back((pod.reference(), deviation, note));
+        }
+    }
+
+    async fn report_and_evict(&mut self, round: &mut Round) {
+        if let Some(namespace) = round.changed.pop_first() {
+            self.list(round, &namespace).await;
+        }
+        self.count(round.is_complete);
+        for _ in 0..EVENTS_PER_TICK {
+            let Some((pod, deviation, note)) = self.events.pop_front() else {
+                break;
+            };
+            let reason = format!("Missed{}", deviation.reason());
+            self.publish(&pod, EventType::Warning, &reason, note).await;
+        }
+        if round.is_complete {
+            self.evict().await;
+        }
+    }
+
+    /// Judges the Pods of one namespace again.
+    async fn list(&mut self, round: &mut Round, namespace: &str) {
+        let api = Api::<StoredPod>::namespaced(self.repairs.client.clone(), namespace);
+        let mut parameters = ListParams::default().fields(UNFINISHED).limit(PAGE);
+        loop {
+            let page = match api.list(&parameters).await {
+                Ok(page) => page,
+                Err(error) => {
+                    let error = error_chain(&error);
+                    tracing::warn!(namespace, error, "failed to list Pods, retrying");
+                    round.changed.insert(namespace.to_owned());
+                    return;
+                }
+            };
+            for pod in &page.items {
+                self.judge(round, pod, true);
+            }
+            match page.metadata.continue_.filter(|it| !it.is_empty()) {
+                Some(token) => parameters = parameters.continue_token(&token),
+                None => return,
+            }
+        }
+    }
+
+    fn count(&mut self, is_complete: bool) {
+        let metrics = &self.repairs.metrics;
+        let counts = self.evictions.counts();
+        metrics.set(&counts);
+        let forbidden = self.evictions.forbidden_namespaces();
+        metrics
+            .forbidden
+            .set(i64::try_from(forbidden).unwrap_or(i64::MAX));
+        metrics.suspended.set(i64::from(self.evictions.is_open()));
+        let missed = counts.iter().filter(|((_, it), _)| it.is_missed());
+        let missed: usize = missed.map(|(_, count)| *count as usize).sum();
+        if is_complete && (missed == 0) != (self.missed_before == 0) {
+            if missed == 0 {
+                tracing::info!("no missed Pods any more");
+            } else {
+                tracing::warn!(missed, "missed Pods found");
+            }
+        }
+        if is_complete {
+            self.missed_before = missed;
+        }
+    }
+
+    async fn evict(&mut self) {
+        let repairs = self.repairs;
+        if repairs.evict.is_empty() {
+            return;
+        }
+        let now = self.started.elapsed();
+        let Some((key, uid)) = self.evictions.next(&repairs.evict, now) else {
+            return;
+        };
+        let reviewed = (repairs.self_review)().await;
+        let failed_before = std::mem::replace(&mut self.self_review_failed, reviewed.is_err());
+        if let Err(error) = reviewed {
+            if !failed_before {
+                tracing::warn!(error, "no evictions while the self-review fails");
+            }
+            return;
+        }
+        let (outcome, text) = evict(&repairs.client, &key, &uid).await;
+        let result = [("result", label(outcome))];
+        repairs.metrics.evictions.get_or_create(&result).inc();
+        let now = self.started.elapsed();
+        self.evictions.executed(&key, outcome, now);
+        self.report(&key, &uid, outcome, &text).await;
+    }
+
+    /// Reports an eviction, or why there is none.
+    async fn report(&self, key: &PodKey, uid: &str, outcome: EvictionOutcome, text: &str) {
+        let (namespace, pod) = (&*key.namespace, &*key.name);
+        let (type_, reason, note) = match outcome {
+            EvictionOutcome::Evicted => {
+                let note = "evicted so that its successor gets the changes of the webhook";
+                tracing::info!(namespace, pod, "Pod {note}");
+                (EventType::Normal, "EvictedForRepair", note.to_owned())
+            }
+            EvictionOutcome::Forbidden | EvictionOutcome::SeveralBudgets => {
+                tracing::warn!(namespace, pod, error = text, "eviction refused");
+                let note = format!("lacks changes of the webhook and cannot be evicted: {text}");
+                let reason = match outcome {
+                    EvictionOutcome::Forbidden => "EvictionForbidden",
+                    _ => "SeveralPodDisruptionBudgets",
+                };
+                let note = note.chars().take(LONGEST_NOTE).collect();
+                (EventType::Warning, reason, note)
+            }
+            EvictionOutcome::Failed => {
+                tracing::warn!(namespace, pod, error = text, "eviction failed, retrying");
+                return;
+            }
+            EvictionOutcome::Gone | EvictionOutcome::BudgetExhausted { .. } => return,
+        };
+        let reference = ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Pod".to_owned()),
+            namespace: Some(namespace.to_owned()),
+            name: Some(pod.to_owned()),
+            uid: Some(uid.to_owned()),
+            ..ObjectReference::default()
+        };
+        self.publish(&reference, type_, reason, note).await;
+    }
+
+    async fn publish(&self, pod: &ObjectReference, type_: EventType, reason: &str, note: String) {
+        let event = KubeEvent {
+            type_,
+            reason: reason.to_owned(),
+            note: Some(note),
+            action: "RepairPod".to_owned(),
+            secondary: None,
+        };
+        if let Err(error) = self.repairs.recorder.publish(&event, pod).await {
+            tracing::debug!(error = error_chain(&error), "failed to write Event");
+        }
+    }
+}
+
+impl Round {
+    /// Takes over the Namespaces, and notes those that decide differently.
+    fn refresh(&mut self, namespaces: Namespaces) {
+        let before = std::mem::replace(&mut self.namespaces, namespaces);
+        if Arc::ptr_eq(&before, &self.namespaces) {
+            return;
+        }
+        let changed = self.namespaces.iter().filter(|(name, known)| {
+            let before = before.get(*name);
+            before.is_none_or(|it| !Arc::ptr_eq(it, known) && it.view != known.view)
+        });
+        self.changed.extend(changed.map(|(name, _)| name.clone()));
+    }
+}
+
+impl Drop for Reconciler<'_> {
+    /// The next leader counts from now on.
+    fn drop(&mut self) {
+        let metrics = &self.repairs.metrics;
+        metrics.set(&std::collections::BTreeMap::new());
+        metrics.forbidden.set(0);
+        metrics.suspended.set(0);
+    }
+}

@@ -1,0 +1,168 @@
+//! Since when the parts of the active revision have their content, kept for the next leader.
+//!
+//! The time of an object's last write is that of its managed fields. A write of metadata advances it, so it is taken over
+//! only with new content; the record tells which content that was.
+
+use std::collections::BTreeMap;
+
+use api::names::{CA_BUNDLE_MANAGER, REPAIR_RECORD};
+use base64_simd::STANDARD;
+use component_base::telemetry::error_chain;
+use jiff::Timestamp;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{ObjectMeta, Patch, PatchParams};
+use kube::{Api, Client};
+use policy::admission::{PullSecret, TrustBundlePresence};
+use policy::repairs::RevisionTimes;
+use sha2::{Digest as _, Sha256};
+
+use crate::snapshot::{ActiveRevision, ObservedObject};
+
+/// The parts whose times are kept.
+const DOCUMENT: &str = "document";
+const REGISTRIES: &str = "registries";
+const CREDENTIALS: &str = "credentials";
+const TRUST_BUNDLE: &str = "trust-bundle";
+
+/// The record. A line of the Secret is a digest and a time.
+#[derive(Debug, Default)]
+pub(super) struct Record {
+    parts: BTreeMap<&'static str, Part>,
+    is_read: bool,
+    is_changed: bool,
+    has_failed: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Part {
+    digest: [u8; 32],
+    since: Timestamp,
+}
+
+impl Record {
+    /// The times of a revision; `None` while a part of it is not observed.
+    pub(super) fn times(&mut self, active: &ActiveRevision) -> Option<RevisionTimes> {
+        let configuration = active.configuration.as_deref()?;
+        let secret = &active.pull_secret.object;
+        if secret.presence == TrustBundlePresence::Unknown {
+            return None;
+        }
+        let document = active.document.content?;
+        let document = self.since(DOCUMENT, document, active.document.times?.written);
+        let written = secret.times.map(|it| it.written);
+        let registries = match &active.pull_secret.known {
+            PullSecret::Known(keyring) => {
+                let digest = Sha256::digest(format!("{keyring:?}")).into();
+                written.map(|written| self.since(REGISTRIES, digest, written))
+            }
+            // Without a usable Secret, what it would require is decided without it.
+            PullSecret::Unknown | PullSecret::Invalid => written,
+        };
+        let bundle = &active.bundle;
+        let is_configured = matches!(configuration.trust_bundle(), Some(Ok(_)));
+        if is_configured && active.trust_bundle == TrustBundlePresence::Unknown {
+            return None;
+        }
+        Some(RevisionTimes {
+            document,
+            registries,
+            credentials: self.content_since(CREDENTIALS, secret),
+            bundle_exists: bundle.times.map(|it| it.created),
+            bundle_content: self.content_since(TRUST_BUNDLE, bundle),
+        })
+    }
+
+    fn content_since(&mut self, part: &'static str, object: &ObservedObject) -> Option<Timestamp> {
+        Some(self.since(part, object.content?, object.times?.written))
+    }
+
+    fn since(&mut self, part: &'static str, digest: [u8; 32], written: Timestamp) -> Timestamp {
+        if let Some(known) = self.parts.get(part)
+            && known.digest == digest
+        {
+            return known.since;
+        }
+        let since = written;
+        self.parts.insert(part, Part { digest, since });
+        self.is_changed = true;
+        since
+    }
+
+    /// Reads the record once. Without the right, or before the first record, times are those of the objects.
+    pub(super) async fn read(
+        &mut self,
+        client: &Client,
+        namespace: &str,
+    ) -> Result<(), kube::Error> {
+        if self.is_read {
+            return Ok(());
+        }
+        let api = Api::<Secret>::namespaced(client.clone(), namespace);
+        let secret = match api.get_opt(REPAIR_RECORD).await {
+            Ok(secret) => secret,
+            Err(kube::Error::Api(status)) if status.code == 403 => {
+                let error = status.message;
+                tracing::warn!(error, "record of revisions cannot be read");
+                None
+            }
+            Err(error) => return Err(error),
+        };
+        let data = secret.and_then(|it| it.data).unwrap_or_default();
+        let parts = [DOCUMENT, REGISTRIES, CREDENTIALS, TRUST_BUNDLE].into_iter();
+        self.parts = parts
+            .filter_map(|it| Some((it, Part::parse(data.get(it)?)?)))
+            .collect();
+        self.is_read = true;
+        Ok(())
+    }
+
+    /// Writes the record if it changed. A failure is logged once; the next change writes it again.
+    pub(super) async fn write(&mut self, client: &Client, namespace: &str) {
+        if !self.is_changed {
+            return;
+        }
+        let data = self.parts.iter();
+        let data = data.map(|(name, part)| ((*name).to_owned(), ByteString(part.text().into())));
+        let secret = Secret {
+            metadata: ObjectMeta {
+                name: Some(REPAIR_RECORD.to_owned()),
+                ..ObjectMeta::default()
+            },
+            data: Some(data.collect()),
+            ..Secret::default()
+        };
+        let api = Api::<Secret>::namespaced(client.clone(), namespace);
+        let parameters = PatchParams::apply(CA_BUNDLE_MANAGER).force();
+        match api
+            .patch(REPAIR_RECORD, &parameters, &Patch::Apply(&secret))
+            .await
+        {
+            Ok(_) => {
+                self.is_changed = false;
+                self.has_failed = false;
+            }
+            Err(error) if !self.has_failed => {
+                self.has_failed = true;
+                let error = error_chain(&error);
+                tracing::warn!(error, "record of revisions cannot be written");
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+impl Part {
+    fn text(&self) -> String {
+        format!("{} {}", STANDARD.encode_to_string(self.digest), self.since)
+    }
+
+    /// `None` for what another client wrote.
+    fn parse(value: &ByteString) -> Option<Self> {
+        let (digest, since) = std::str::from_utf8(&value.0).ok()?.split_once(' ')?;
+        Some(Self {
+            digest: STANDARD.decode_to_vec(digest).ok()?.try_into().ok()?,
+            since: since.parse().ok()?,
+        })
+    }
+}

@@ -1,0 +1,364 @@
+//! Repairs against an API server, with the watches that feed them. The clock is paused.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use api::names::{CONFIG_KEY, CONFIG_MAP, MARKER, REPAIR_RECORD};
+use component_base::client::{Deadline, RequestMetrics, with_transport};
+use component_base::readiness::Readiness;
+use kube::runtime::events::Reporter;
+use policy::admission::Settings;
+use prometheus_client::registry::Registry;
+use rstest::rstest;
+use serde_json::{Value, json};
+use testkit::apiserver::{ApiServer, Rights};
+use testkit::metrics::Samples;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
+
+use super::*;
+use crate::watches::{WatchMetrics as ConfigurationMetrics, Watches};
+
+/// The subresource, which the API server of the tests does not serve: the answer is 404.
+const EVICTION: &str = " /api/v1/namespaces/shop/pods/web/eviction";
+const MISSED: &str = r#"missed_pods{namespace="shop",reason="ImageRewritten"}"#;
+const BUNDLE_CHANGED: &str = r#"outdated_pods{namespace="shop",reason="TrustBundleChanged"}"#;
+
+/// A cluster whose configuration covers Namespace `shop`, and the webhook's leader.
+struct Environment {
+    server: ApiServer,
+    registry: Registry,
+    metrics: RepairMetrics,
+    self_review: Arc<AtomicBool>,
+    running: Option<(CancellationToken, JoinHandle<()>)>,
+}
+
+impl Environment {
+    async fn start(evict: EvictionSettings) -> Self {
+        let server = ApiServer::new();
+        let text = include_str!("../../../deploy/webhook/rbac.yaml");
+        let roles: Vec<Value> = serde_saphyr::from_multiple(text).unwrap();
+        server.behave(|it| it.rights = Rights::of_roles(&roles));
+        server.namespace("shop");
+        let mut registry = Registry::default();
+        let mut env = Self {
+            metrics: RepairMetrics::register(&mut registry),
+            server,
+            registry,
+            self_review: Arc::new(AtomicBool::new(true)),
+            running: None,
+        };
+        env.put_document("mirror.example");
+        env.put_secret("dTpw");
+        env.put_bundle("one", &json!({}));
+        env.lead(evict).await;
+        env
+    }
+
+    /// Starts a leader with watches of its own.
+    async fn lead(&mut self, evict: EvictionSettings) {
+        let requests = RequestMetrics::register(&mut Registry::default());
+        let deadline = Deadline::new(Duration::from_secs(10));
+        let client = with_transport(self.server.service(), "default", deadline, &requests);
+        let reporter = Reporter {
+            controller: "rt-bootstrapper".to_owned(),
+            instance: Some("pod-1".to_owned()),
+        };
+        let snapshots = SnapshotStore::default();
+        let watches = Watches {
+            client: client.clone(),
+            namespace: "kyma-system".to_owned(),
+            config_map: CONFIG_MAP.to_owned(),
+            settings: Settings {
+                landscape: None,
+                pull_secret: api::names::PULL_SECRET.to_owned(),
+            },
+            reporter: reporter.clone(),
+            snapshots: snapshots.clone(),
+            readiness: Readiness::default(),
+            metrics: ConfigurationMetrics::default(),
+        };
+        let self_review = Arc::clone(&self.self_review);
+        let repairs = Repairs {
+            client: client.clone(),
+            snapshots,
+            recorder: Recorder::new(client, reporter),
+            metrics: self.metrics.clone(),
+            watches: WatchMetrics::default(),
+            product_namespace: "kyma-system".to_owned(),
+            evict,
+            self_review: Arc::new(move || {
+                let is_ok = self_review.load(Ordering::Relaxed);
+                Box::pin(async move { is_ok.then_some(()).ok_or("no answer".to_owned()) })
+            }),
+        };
+        let token = CancellationToken::new();
+        let end = token.clone();
+        let task = tokio::spawn(async move {
+            tokio::select! {
+                () = watches.run() => {}
+                () = repairs.run(end) => {}
+            }
+        });
+        self.running = Some((token, task));
+        sleep(Duration::from_secs(5)).await;
+    }
+
+    async fn stop(&mut self) {
+        let (token, task) = self.running.take().unwrap();
+        token.cancel();
+        task.await.unwrap();
+    }
+
+    fn put_document(&self, mirror: &str) {
+        let document = json!({
+            "availableFeatures": [
+                "rt-cfg.kyma-project.io/alter-img-registry",
+                "rt-cfg.kyma-project.io/add-cluster-trust-bundle",
+            ],
+            "namespaceFeatures": {"shop": ["rt-cfg.kyma-project.io/all"]},
+            "overrides": {"old.example": mirror},
+            "clusterTrustBundle": {
+                "name": "roots", "certWritePath": "ca.crt",
+                "volumeName": "rt-bundle", "volumeMountPath": "/etc/ssl/certs",
+            },
+        });
+        self.server.put(&json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": CONFIG_MAP, "namespace": "kyma-system", "managedFields": managed("f:data")},
+            "data": {CONFIG_KEY: document.to_string()},
+        }));
+    }
+
+    fn put_secret(&self, auth: &str) {
+        use base64::Engine as _;
+        let config = json!({"auths": {"mirror.example": {"auth": auth}}}).to_string();
+        self.server.put(&json!({
+            "apiVersion": "v1", "kind": "Secret",
+            "metadata": {
+                "name": api::names::PULL_SECRET, "namespace": "kyma-system", "managedFields": managed("f:data"),
+            },
+            "type": "kubernetes.io/dockerconfigjson",
+            "data": {".dockerconfigjson": base64::engine::general_purpose::STANDARD.encode(config)},
+        }));
+    }
+
+    fn put_bundle(&self, content: &str, annotations: &Value) {
+        self.server.put(&json!({
+            "apiVersion": "certificates.k8s.io/v1beta1", "kind": "ClusterTrustBundle",
+            "metadata": {"name": "roots", "annotations": annotations, "managedFields": managed("f:spec")},
+            "spec": {"trustBundle": content},
+        }));
+    }
+
+    /// A Pod of a ReplicaSet, as it is stored.
+    fn put_pod(&self, name: &str, is_adapted: bool) {
+        let mut pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {
+                "name": name, "namespace": "shop",
+                "ownerReferences": [{
+                    "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs", "uid": "rs-1", "controller": true,
+                }],
+            },
+            "spec": {"containers": [{"name": "c", "image": "old.example/web:1"}]},
+            "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
+        });
+        if is_adapted {
+            pod["metadata"]["annotations"] = json!({MARKER: "true"});
+            pod["spec"] = json!({
+                "containers": [{
+                    "name": "c", "image": "mirror.example/web:1",
+                    "volumeMounts": [{"name": "rt-bundle", "mountPath": "/etc/ssl/certs", "readOnly": true}],
+                }],
+                "volumes": [{"name": "rt-bundle", "projected": {"sources": [
+                    {"clusterTrustBundle": {"name": "roots", "path": "ca.crt"}},
+                ]}}],
+            });
+        }
+        self.server.put(&pod);
+    }
+
+    fn value(&self, series: &str) -> Option<f64> {
+        Samples::of(&self.registry).value(series)
+    }
+
+    async fn until(&self, series: &str, value: Option<f64>) {
+        let deadline = Instant::now() + Duration::from_mins(1);
+        while self.value(series) != value {
+            let now = self.value(series);
+            assert!(
+                Instant::now() < deadline,
+                "{series} is {now:?}, expected {value:?}"
+            );
+            sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    fn evictions(&self) -> usize {
+        self.server.count(EVICTION)
+    }
+}
+
+/// One field manager; the API server adds the time of the last write.
+fn managed(field: &str) -> Value {
+    json!([{
+        "manager": "kim", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1",
+        "fieldsV1": {(field): {}},
+    }])
+}
+
+fn missed_only() -> EvictionSettings {
+    EvictionSettings {
+        missed: true,
+        outdated: Vec::new(),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missed_pod_is_counted_reported_once_and_forgotten_when_it_is_gone() {
+    let env = Environment::start(EvictionSettings::default()).await;
+    env.put_pod("web", false);
+    env.put_pod("adapted", true);
+    env.until(MISSED, Some(1.0)).await;
+    sleep(Duration::from_secs(30)).await;
+    let events = env.server.requests_of("create|patch events");
+    let namespaces: Vec<&str> = events
+        .iter()
+        .map(|it| it.asked.namespace.as_str())
+        .collect();
+    assert_eq!(namespaces, ["shop"]);
+    assert_eq!(env.evictions(), 0, "off by default");
+    env.server.remove("pods", "shop", "web");
+    env.until(MISSED, None).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_that_were_created_while_nobody_led_are_found_and_older_ones_are_not() {
+    let mut env = Environment::start(EvictionSettings::default()).await;
+    env.stop().await;
+    for number in 0..1000 {
+        env.put_pod(&format!("web-{number}"), false);
+    }
+    env.lead(EvictionSettings::default()).await;
+    env.until(MISSED, Some(1000.0)).await;
+    // All of them are older than this document.
+    sleep(Duration::from_secs(30)).await;
+    env.put_document("other.example");
+    env.until(MISSED, None).await;
+    let changed = r#"outdated_pods{namespace="shop",reason="ConfigurationChanged"}"#;
+    env.until(changed, Some(1000.0)).await;
+    // A leader that ends leaves no figures.
+    env.stop().await;
+    assert_eq!(env.value(changed), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_is_outdated_by_the_content_of_its_bundle_and_not_by_metadata() {
+    let mut env = Environment::start(EvictionSettings::default()).await;
+    sleep(Duration::from_secs(10)).await;
+    env.put_pod("web", true);
+    sleep(Duration::from_secs(10)).await;
+    // The API server advances the time of the manager that owns the content too.
+    env.put_bundle("one", &json!({"note": "new"}));
+    sleep(Duration::from_secs(30)).await;
+    assert_eq!(env.value(BUNDLE_CHANGED), None);
+    // Another leader knows that the content is older.
+    env.stop().await;
+    assert!(
+        env.server
+            .get("secrets", "kyma-system", REPAIR_RECORD)
+            .is_some()
+    );
+    env.lead(EvictionSettings::default()).await;
+    sleep(Duration::from_secs(30)).await;
+    assert_eq!(env.value(BUNDLE_CHANGED), None);
+    env.put_bundle("two", &json!({"note": "new"}));
+    env.until(BUNDLE_CHANGED, Some(1.0)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_the_right_to_its_record_pods_are_found_all_the_same() {
+    let mut env = Environment::start(EvictionSettings::default()).await;
+    env.stop().await;
+    env.server
+        .behave(|it| it.rights = Rights::with_verbs(&["list", "watch"]));
+    env.lead(EvictionSettings::default()).await;
+    env.put_pod("web", false);
+    env.until(MISSED, Some(1.0)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_judged_before_everything_was_observed() {
+    let mut env = Environment::start(EvictionSettings::default()).await;
+    env.stop().await;
+    env.put_pod("web", false);
+    let secrets = env.server.fault("list secrets kyma-system/").status(500);
+    env.lead(EvictionSettings::default()).await;
+    sleep(Duration::from_mins(1)).await;
+    assert_eq!(env.value(MISSED), None);
+    secrets.stop();
+    env.until(MISSED, Some(1.0)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_that_opts_in_covers_its_new_pods_only() {
+    let env = Environment::start(EvictionSettings::default()).await;
+    let pod = |name: &str| {
+        json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "other"},
+            "spec": {"containers": [{"name": "c", "image": "old.example/web:1"}]},
+        })
+    };
+    env.server.put(&pod("before"));
+    sleep(Duration::from_secs(10)).await;
+    env.server.edit("namespaces", ("", "other"), |namespace| {
+        let key = "rt-cfg.kyma-project.io/alter-img-registry";
+        namespace["metadata"]["annotations"] = json!({key: "true"});
+        namespace["metadata"]["managedFields"] = json!([{
+            "manager": "kubectl-annotate", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1",
+            "fieldsV1": {"f:metadata": {"f:annotations": {".": {}, format!("f:{key}"): {}}}},
+        }]);
+    });
+    sleep(Duration::from_secs(10)).await;
+    env.server.put(&pod("after"));
+    let missed = r#"missed_pods{namespace="other",reason="ImageRewritten"}"#;
+    env.until(missed, Some(1.0)).await;
+    sleep(Duration::from_secs(30)).await;
+    assert_eq!(env.value(missed), Some(1.0));
+}
+
+#[rstest]
+#[case::forbidden(403, "forbidden", 1)]
+#[case::budget(429, "budget_exhausted", 3)]
+#[case::gone(404, "gone", 6)]
+#[case::broken(500, "failed", 6)]
+#[tokio::test(start_paused = true)]
+async fn a_refused_eviction_is_never_an_error_loop(
+    #[case] status: u16,
+    #[case] result: &str,
+    #[case] most: usize,
+) {
+    let env = Environment::start(missed_only()).await;
+    env.server.fault(EVICTION).status(status);
+    env.put_pod("web", false);
+    let series = format!("pod_evictions_total{{result=\"{result}\"}}");
+    env.until(&series, Some(1.0)).await;
+    sleep(Duration::from_mins(3)).await;
+    let evictions = env.evictions();
+    assert!(evictions <= most, "{evictions} in three minutes");
+    assert_eq!(env.value(MISSED), Some(1.0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_evicted_while_the_self_review_fails() {
+    let env = Environment::start(missed_only()).await;
+    env.self_review.store(false, Ordering::Relaxed);
+    env.put_pod("web", false);
+    env.until(MISSED, Some(1.0)).await;
+    sleep(Duration::from_mins(5)).await;
+    assert_eq!(env.evictions(), 0);
+    env.self_review.store(true, Ordering::Relaxed);
+    sleep(Duration::from_secs(5)).await;
+    assert_eq!(env.evictions(), 1);
+}
