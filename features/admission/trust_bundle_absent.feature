@@ -40,11 +40,16 @@ Feature: A Pod does not wait for a trust bundle that does not exist
 
   # Where the registry is private, the product's own images come from it too.
   @own-cluster @node
-  Scenario: A Pod runs without trust bundle on a cluster that does not serve ClusterTrustBundles
-    Given a runtime that does not serve ClusterTrustBundles and pulls the webhook from the private registry
+  Scenario Outline: A Pod runs without trust bundle on a cluster that does not <do> ClusterTrustBundles
+    Given a runtime that does not <do> ClusterTrustBundles and pulls the webhook from the private registry
     And Namespace "shop" with annotation "rt-cfg.kyma-project.io/all=true"
     And Pod "shop/web"
     When Pod "shop/web" is created
-    Then the warning contains "serves no ClusterTrustBundles"
+    Then the warning contains "<warning>"
     And Pod "shop/web" is not mutated by "add-cluster-trust-bundle"
     And Pod "shop/web" is Running
+
+    Examples:
+      | do      | warning                                |
+      | serve   | serves no ClusterTrustBundles          |
+      | project | does not project ClusterTrustBundles   |

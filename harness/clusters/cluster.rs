@@ -18,7 +18,7 @@ pub mod selfcheck;
 pub(crate) use container::{Container, request};
 pub use objects::MANAGER;
 pub(crate) use options::k3s_image;
-pub use options::{ClusterOptions, KUBERNETES_VERSION, Provider, ProviderChoice};
+pub use options::{ClusterOptions, KUBERNETES_VERSION, Provider, ProviderChoice, TrustBundles};
 
 use std::path::PathBuf;
 use std::time::Duration;

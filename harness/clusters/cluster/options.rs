@@ -46,6 +46,17 @@ pub enum ProviderChoice {
     Kube,
 }
 
+/// What a cluster knows of ClusterTrustBundles.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum TrustBundles {
+    /// It serves them and projects them into Pods.
+    Projected,
+    /// It serves them, and the API server drops them from Pods.
+    Dropped,
+    /// It does not have the API yet.
+    NotServed,
+}
+
 /// The shape of a cluster.
 #[derive(Debug, Clone, Serialize)]
 pub struct ClusterOptions {
@@ -55,8 +66,7 @@ pub struct ClusterOptions {
     pub environment: BTreeMap<String, String>,
     /// Whether it has a node, or is an API server with controllers only.
     pub node: bool,
-    /// Whether it serves and projects ClusterTrustBundles.
-    trust_bundles: bool,
+    trust_bundles: TrustBundles,
     /// The registries that the node trusts: `host:port` of each, and the certificate of their authority, PEM.
     registry: Option<(Vec<String>, String)>,
 }
@@ -68,14 +78,14 @@ impl ClusterOptions {
             name: name.to_owned(),
             environment: BTreeMap::new(),
             node: true,
-            trust_bundles: true,
+            trust_bundles: TrustBundles::Projected,
             registry: None,
         }
     }
 
-    /// Without the API for trust bundles: as on clusters that do not have it yet.
-    pub fn without_trust_bundles(mut self) -> Self {
-        self.trust_bundles = false;
+    /// With another knowledge of trust bundles.
+    pub fn with_trust_bundles(mut self, trust_bundles: TrustBundles) -> Self {
+        self.trust_bundles = trust_bundles;
         self
     }
 
@@ -103,10 +113,11 @@ impl ClusterOptions {
         if matches!(provider, Provider::K3s(_)) {
             args.extend(K3S_ARGS.map(str::to_owned));
         }
-        let on = self.trust_bundles;
+        let on = self.trust_bundles != TrustBundles::NotServed;
+        let projected = self.trust_bundles == TrustBundles::Projected;
         for part in ["kube-apiserver", "kube-controller-manager", "kubelet"] {
             args.push(format!(
-                "--{part}-arg=feature-gates=ClusterTrustBundle={on},ClusterTrustBundleProjection={on}"
+                "--{part}-arg=feature-gates=ClusterTrustBundle={on},ClusterTrustBundleProjection={projected}"
             ));
         }
         args.push(format!(

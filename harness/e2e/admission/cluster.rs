@@ -9,7 +9,7 @@ use futures::FutureExt as _;
 use futures::future::LocalBoxFuture;
 use serde_json::{Value, json};
 
-use clusters::cluster::{Cluster, ClusterOptions};
+use clusters::cluster::{Cluster, ClusterOptions, TrustBundles};
 use clusters::evidence::Evidence;
 use clusters::progress;
 use clusters::registry::{HOST, Registry};
@@ -28,7 +28,7 @@ pub struct Admission {
     pub(crate) fixtures: Arc<Fixtures>,
     pub(crate) cluster: Cluster,
     client: Client,
-    serves_trust_bundles: bool,
+    trust_bundles: TrustBundles,
 }
 
 /// Starts the environment, or uses one that an earlier run kept.
@@ -37,7 +37,7 @@ pub async fn start(setup: &Setup, _: &Selection, keep: bool) -> Result<Arc<Admis
     let start = fixtures.cluster(ClusterOptions::new("features"));
     let cluster = progress::show("start the cluster", start).await?;
     let product = fixtures.product.clone();
-    let install = Admission::on(cluster, fixtures, &product, true);
+    let install = Admission::on(cluster, fixtures, &product, TrustBundles::Projected);
     let admission = progress::show("install the product", install).await?;
     Ok(Arc::new(admission))
 }
@@ -57,13 +57,13 @@ impl Admission {
         cluster: Cluster,
         fixtures: Arc<Fixtures>,
         product: &[Value],
-        serves_trust_bundles: bool,
+        trust_bundles: TrustBundles,
     ) -> Result<Self> {
         let admission = Self {
             fixtures,
             client: Client::with(&cluster.kubeconfig).await?,
             cluster,
-            serves_trust_bundles,
+            trust_bundles,
         };
         let installed = admission.install(product).await;
         if installed.is_err() {
@@ -73,14 +73,17 @@ impl Admission {
         installed.map(|()| admission)
     }
 
-    /// A cluster of a scenario's own that does not serve ClusterTrustBundles, and whose node pulls the product from the
-    /// private registry.
-    pub(crate) async fn without_trust_bundles(&self) -> Result<Self> {
-        let options = ClusterOptions::new("features-without-bundles").without_trust_bundles();
+    /// A cluster of a scenario's own, whose node pulls the product from the private registry.
+    pub(crate) async fn without_trust_bundles(&self, trust_bundles: TrustBundles) -> Result<Self> {
+        let name = match trust_bundles {
+            TrustBundles::NotServed => "features-bundles-not-served",
+            _ => "features-bundles-dropped",
+        };
+        let options = ClusterOptions::new(name).with_trust_bundles(trust_bundles);
         let fixtures = Arc::clone(&self.fixtures);
         let cluster = fixtures.cluster_without_product(options).await?;
         let product = &self.fixtures.private_product;
-        Self::on(cluster, fixtures, product, false).await
+        Self::on(cluster, fixtures, product, trust_bundles).await
     }
 
     async fn install(&self, product: &[Value]) -> Result<()> {
@@ -88,7 +91,8 @@ impl Admission {
         let docker_config = serde_json::from_str(&identity.docker_config(HOST))?;
         let [configuration, secret, bundle] = sources(docker_config, &identity.ca_pem)?;
         let namespace = json!({ "kind": "Namespace", "metadata": { "name": NAMESPACE } });
-        let bundle = self.serves_trust_bundles.then_some(&bundle);
+        let is_served = self.trust_bundles != TrustBundles::NotServed;
+        let bundle = is_served.then_some(&bundle);
         let first = [&namespace, &configuration, &secret];
         for object in first.into_iter().chain(bundle) {
             self.client.write(Write::Apply, object).await?.good()?;
@@ -97,7 +101,8 @@ impl Admission {
         let webhook = self.webhook();
         webhook.configure(usual_configuration()?).await?;
         webhook.knows_pull_secret(&secret).await?;
-        webhook.knows_trust_bundle(self.serves_trust_bundles).await
+        let is_mounted = self.trust_bundles == TrustBundles::Projected;
+        webhook.knows_trust_bundle(is_mounted).await
     }
 
     /// Removes what is not kept. A scenario's own environment ends like the shared one.

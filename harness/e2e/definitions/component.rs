@@ -15,14 +15,19 @@ use crate::client::Answer;
 use crate::install;
 use crate::other_webhook;
 use crate::rollout::restarted;
+use clusters::cluster::TrustBundles;
 use clusters::registry::HOST;
 
 #[given(
-    "a runtime that does not serve ClusterTrustBundles and pulls the webhook from the private registry"
+    regex = "^a runtime that does not (serve|project) ClusterTrustBundles and pulls the webhook from the private registry$"
 )]
-async fn other_runtime(scenario: &mut Scenario) -> Result {
+async fn other_runtime(scenario: &mut Scenario, what: String) -> Result {
     let shared = scenario.environment_of::<Admission>()?;
-    let own = Arc::new(Box::pin(shared.without_trust_bundles()).await?);
+    let trust_bundles = match what.as_str() {
+        "serve" => TrustBundles::NotServed,
+        _ => TrustBundles::Dropped,
+    };
+    let own = Arc::new(Box::pin(shared.without_trust_bundles(trust_bundles)).await?);
     let ended = Arc::clone(&own);
     scenario.undo("stop the scenario's own runtime", Admission::stop(ended));
     scenario.own = Some(own);

@@ -61,6 +61,8 @@ pub enum TrustBundlePresence {
     Absent,
     /// The API server does not serve the kind.
     Unserved,
+    /// The API server serves the kind and does not project it into Pods.
+    NotProjected,
 }
 
 /// The answer to a request.

@@ -65,6 +65,7 @@ fn mountable<'a>(context: &Context<'a>) -> Result<&'a TrustBundle, Reason<'a>> {
             bundle: &bundle.name,
         }),
         TrustBundlePresence::Unserved => Err(Reason::TrustBundleAPINotServed),
+        TrustBundlePresence::NotProjected => Err(Reason::TrustBundleNotProjected),
     }
 }
 

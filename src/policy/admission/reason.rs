@@ -113,6 +113,8 @@ pub enum Reason<'a> {
     TrustBundleNotFound { bundle: &'a str },
     /// The cluster does not serve ClusterTrustBundles.
     TrustBundleAPINotServed,
+    /// The API server would store the volume without the bundle, and an empty folder would hide the path.
+    TrustBundleNotProjected,
 
     /// The variable was added.
     EnvVarAdded {
@@ -190,6 +192,7 @@ codes! {
     InvalidTrustBundleConfig
     TrustBundleNotFound
     TrustBundleAPINotServed
+    TrustBundleNotProjected
     EnvVarAdded
     EnvVarReplaced
     EnvVarAlreadySet
@@ -228,6 +231,7 @@ impl Reason<'_> {
                 | Self::InvalidTrustBundleConfig { .. }
                 | Self::TrustBundleNotFound { .. }
                 | Self::TrustBundleAPINotServed
+                | Self::TrustBundleNotProjected
                 | Self::LandscapeNotConfigured
         )
     }
@@ -268,6 +272,7 @@ impl Reason<'_> {
             Self::InvalidTrustBundleConfig { .. } => Code::InvalidTrustBundleConfig,
             Self::TrustBundleNotFound { .. } => Code::TrustBundleNotFound,
             Self::TrustBundleAPINotServed => Code::TrustBundleAPINotServed,
+            Self::TrustBundleNotProjected => Code::TrustBundleNotProjected,
             Self::EnvVarAdded { .. } => Code::EnvVarAdded,
             Self::EnvVarReplaced { .. } => Code::EnvVarReplaced,
             Self::EnvVarAlreadySet { .. } => Code::EnvVarAlreadySet,
@@ -363,6 +368,9 @@ impl fmt::Display for Reason<'_> {
             Self::TrustBundleAPINotServed => {
                 f.write_str("this cluster serves no ClusterTrustBundles")
             }
+            Self::TrustBundleNotProjected => f.write_str(
+                "the API server does not project ClusterTrustBundles into Pods (feature gate ClusterTrustBundleProjection)",
+            ),
             Self::EnvVarAdded {
                 container,
                 variable,

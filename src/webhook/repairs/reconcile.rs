@@ -114,7 +114,11 @@ impl<'a> Reconciler<'a> {
                         return;
                     }
                 }
-                _ = tick.tick() => self.report_and_evict(&mut round).await,
+                _ = tick.tick() => {
+                    if self.report_and_evict(&mut round).await.is_err() {
+                        return;
+                    }
+                }
             }
         }
     }
@@ -207,9 +211,14 @@ impl<'a> Reconciler<'a> {
         }
     }
 
-    async fn report_and_evict(&mut self, round: &mut Round) {
-        if let Some(namespace) = round.changed.pop_first() {
-            self.list(round, &namespace).await;
+    /// An error ends the round; the next one lists all Pods.
+    async fn report_and_evict(&mut self, round: &mut Round) -> Result<(), kube::Error> {
+        if let Some(namespace) = round.changed.pop_first()
+            && let Err(error) = self.list(round, &namespace).await
+        {
+            let text = error_chain(&error);
+            tracing::warn!(namespace, error = text, "failed to list Pods");
+            return Err(error);
         }
         self.count(round.is_complete);
         for _ in 0..EVENTS_PER_TICK {
@@ -222,28 +231,21 @@ impl<'a> Reconciler<'a> {
         if round.is_complete {
             self.evict().await;
         }
+        Ok(())
     }
 
     /// Judges the Pods of one namespace again.
-    async fn list(&mut self, round: &mut Round, namespace: &str) {
+    async fn list(&mut self, round: &Round, namespace: &str) -> Result<(), kube::Error> {
         let api = Api::<StoredPod>::namespaced(self.repairs.client.clone(), namespace);
         let mut parameters = ListParams::default().fields(UNFINISHED).limit(PAGE);
         loop {
-            let page = match api.list(&parameters).await {
-                Ok(page) => page,
-                Err(error) => {
-                    let error = error_chain(&error);
-                    tracing::warn!(namespace, error, "failed to list Pods, retrying");
-                    round.changed.insert(namespace.to_owned());
-                    return;
-                }
-            };
+            let page = api.list(&parameters).await?;
             for pod in &page.items {
                 self.judge(round, pod, true);
             }
             match page.metadata.continue_.filter(|it| !it.is_empty()) {
                 Some(token) => parameters = parameters.continue_token(&token),
-                None => return,
+                None => return Ok(()),
             }
         }
     }

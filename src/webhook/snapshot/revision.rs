@@ -149,8 +149,10 @@ impl LatestRevision {
                 let text = match observed.presence {
                     TrustBundlePresence::Unknown => NOT_OBSERVED,
                     TrustBundlePresence::Absent => "is missing",
-                    // An API server that does not serve the kind will never have the object.
-                    TrustBundlePresence::Unserved => return None,
+                    // An API server that does not serve or project the kind will never have the object in a Pod.
+                    TrustBundlePresence::Unserved | TrustBundlePresence::NotProjected => {
+                        return None;
+                    }
                     TrustBundlePresence::Present if observed.hash.as_ref()? == required => {
                         return None;
                     }
@@ -177,7 +179,9 @@ impl LatestRevision {
             document: self.document.clone(),
             bundle: self.bundle().clone(),
             trust_bundle: match self.bundle().presence {
-                TrustBundlePresence::Unserved => TrustBundlePresence::Unserved,
+                presence @ (TrustBundlePresence::Unserved | TrustBundlePresence::NotProjected) => {
+                    presence
+                }
                 _ if is_none(&self.requirements.trust_bundle) => TrustBundlePresence::Absent,
                 presence => presence,
             },

@@ -83,6 +83,7 @@ fn the_rights_are_those_that_the_modules_ask_for() {
                 "/secrets [rt-bootstrapper-webhook-cert]",
                 "create delete get list patch watch"
             ),
+            ("/pods []", "create"),
             ("/secrets [rt-bootstrapper-revisions]", "create get patch"),
             (
                 "coordination.k8s.io/leases [rt-bootstrapper-webhook]",

@@ -128,6 +128,7 @@ impl Given {
             "present" => TrustBundlePresence::Present,
             "absent" => TrustBundlePresence::Absent,
             "unserved" => TrustBundlePresence::Unserved,
+            "not projected" => TrustBundlePresence::NotProjected,
             "unknown" => TrustBundlePresence::Unknown,
             other => panic!("trustBundle: {other}"),
         }

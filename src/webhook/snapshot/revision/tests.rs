@@ -2,8 +2,8 @@
 //!
 //! Arrivals: `d2:2:0` document 2, which requires Secret 2 and no bundle (`-`: anything); `s2` Secret 2, `s2*3` the same
 //! rewritten with content 3 under the annotation of 2, `s*3` content 3 without a version, `s0` gone; `b2`, `b*`, `b0`
-//! likewise, `b!` the kind is not served. A name goes before: `x/s2`; `x/y/d2:…` names Secret and bundle; `n/-/d2:…`
-//! mounts no bundle. States: `d2 s2 b+`, with `-` for what is not there, `?` for not seen, `!` for not served.
+//! likewise, `b!` the kind is not served, `b~` not projected. A name goes before: `x/s2`; `x/y/d2:…` names Secret and bundle; `n/-/d2:…`
+//! mounts no bundle. States: `d2 s2 b+`, with `-` for what is not there, `?` for not seen, `!` for not served, `~` for not projected.
 
 use api::config::Document;
 use api::kcp::{CONTENT_HASH, REQUIRES_NONE, REQUIRES_PULL_SECRET, REQUIRES_TRUST_BUNDLE};
@@ -76,6 +76,7 @@ fn secret(name: &str, text: &str) -> PullSecretSource {
 fn bundle(name: &str, text: &str) -> ObservedObject {
     match text.trim_end_matches('*') {
         "!" => TrustBundlePresence::Unserved.into(),
+        "~" => TrustBundlePresence::NotProjected.into(),
         hash => observed(name, hash),
     }
 }
@@ -131,6 +132,7 @@ fn state(active: &ActiveRevision) -> String {
         TrustBundlePresence::Present => '+',
         TrustBundlePresence::Absent => '-',
         TrustBundlePresence::Unserved => '!',
+        TrustBundlePresence::NotProjected => '~',
     };
     format!("d{document} s{secret} b{bundle}")
 }
@@ -166,6 +168,7 @@ fn begun() -> Revisions {
 #[case::a_version_is_skipped(&[("s2", "d1 s1 b+"), ("s3", "d1 s1 b+"), ("d2:2:1", "d1 s1 b+"), ("d3:3:1", "d3 s3 b+")])]
 #[case::taken_back(&[("d2:2:1", "d1 s1 b+"), ("d1:1:1", "d1 s1 b+")])]
 #[case::not_served_is_not_waited_for(&[("d2:1:2", "d1 s1 b+"), ("b!", "d2 s1 b!")])]
+#[case::not_projected_is_not_waited_for(&[("d2:1:2", "d1 s1 b+"), ("b~", "d2 s1 b~")])]
 #[case::not_served_and_none(&[("b!", "d1 s1 b!"), ("d2:1:0", "d2 s1 b!")])]
 #[case::a_document_without_a_bundle(&[("n/-/d2:1:9", "d2 s1 b+")])]
 #[case::another_secret(&[("x/n/d2:5:1", "d1 s1 b+"), ("s5", "d1 s1 b+"), ("x/s5", "d2 s5 b+")])]
