@@ -12,6 +12,8 @@ mod docker_config;
 mod image_reference;
 #[path = "../../../fuzz/properties/review.rs"]
 mod review;
+#[path = "../../../fuzz/properties/watchers.rs"]
+mod watchers;
 
 #[rstest]
 fn a_changed_object_is_told_in_words_that_a_listener_takes(
@@ -56,4 +58,13 @@ fn a_patch_fits_its_pod_and_a_second_pass_is_empty(
     body: &[u8],
 ) {
     review::check(body);
+}
+
+#[rstest]
+fn watchers_give_entries_that_api_servers_take(
+    #[files("../../fuzz/seeds/watchers/*")]
+    #[mode = bytes]
+    text: &[u8],
+) {
+    watchers::check(text);
 }
