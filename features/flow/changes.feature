@@ -49,6 +49,7 @@ Feature: The landscape changes while a Runtime exists
     When KEB provisions Runtime "one" in mode <mode> with module "pause"
     And a random component is killed while Runtime "one" is provisioned, with seed <seed>
     Then the Kyma of Runtime "one" is Ready within 120 seconds
+    And the Pod with label "app=pause-test1" in Namespace "kyma-system" equals file "scenarios/fixtures/pause-test1-pod.yaml"
 
     Examples:
       | mode   | seed |
@@ -56,3 +57,5 @@ Feature: The landscape changes while a Runtime exists
       | direct | 2    |
       | signal | 3    |
       | direct | 4    |
+      | direct | 5    |
+      | signal | 10   |

@@ -334,10 +334,11 @@ pub(super) fn lossless(scenario: &Scenario) -> Result {
 }
 
 /// Components and the beginnings of their command lines.
-const COMPONENTS: [(&str, &str); 3] = [
+const COMPONENTS: [(&str, &str); 4] = [
     ("controller", "^/runtime-bootstrapper controller"),
     ("watcher", "^/runtime-bootstrapper watcher"),
     ("KLM with its listener", "^/program --requeue"),
+    ("webhook", "^/runtime-bootstrapper webhook"),
 ];
 /// Longer than a follow-up event is delayed.
 const QUIET: Duration = Duration::from_secs(8);

@@ -195,6 +195,7 @@ impl Flow {
         put_webhook_manifests(&self.kcp, webhook, version).await?;
         let controller = Controller::new(controller, webhook)
             .with_sources(&self.scenario)
+            .with_flag("--webhook-evict-missed-pods")
             .with_watchers(&self.watcher.reference, HOST);
         controller
             .install(&self.kcp, &Installation::default())
@@ -284,7 +285,14 @@ async fn put_webhook_manifests(
     image: &str,
     version: Option<&str>,
 ) -> Result<()> {
-    let mut text = printed_text(&["manifests", "webhook", "--image", image]).await?;
+    let mut text = printed_text(&[
+        "manifests",
+        "webhook",
+        "--evict-missed-pods",
+        "--image",
+        image,
+    ])
+    .await?;
     if let Some(version) = version {
         let printed = format!("{VERSION_LABEL}: {:?}", env!("CARGO_PKG_VERSION"));
         ensure!(

@@ -86,6 +86,12 @@ impl Controller {
         Self { sources, ..self }
     }
 
+    /// The same with a further flag.
+    pub(crate) fn with_flag(mut self, flag: &str) -> Self {
+        self.sources.push(flag.to_owned());
+        self
+    }
+
     /// The image of the webhook, unless a flag names another one.
     pub(crate) fn webhook_image(&self) -> &str {
         &self.webhook_image
