@@ -39,3 +39,29 @@ Feature: Pods that were created while no replica of the webhook answered
     When component webhook is started
     Then Pod "shop/web-0" has Event "EvictionForbidden" with message containing "pods/eviction"
     And metric "pod_eviction_forbidden_namespaces" of component webhook is at least 1 in one replica
+
+  @serial @cluster @slow
+  Scenario: A thousand missed Pods are found within a minute
+    Given component webhook is stopped
+    When ReplicaSet "shop/one" is created with:
+      """
+      spec:
+        replicas: 500
+        selector: {matchLabels: {app: one}}
+        template:
+          metadata: {labels: {app: one}}
+          spec: {nodeSelector: {no.test/node: ""}, containers: [{name: app, image: "replace.me/app:1"}]}
+      """
+    Then field status.replicas of ReplicaSet "shop/one" is 500
+    When ReplicaSet "shop/two" is created with:
+      """
+      spec:
+        replicas: 500
+        selector: {matchLabels: {app: two}}
+        template:
+          metadata: {labels: {app: two}}
+          spec: {nodeSelector: {no.test/node: ""}, containers: [{name: app, image: "replace.me/app:1"}]}
+      """
+    Then field status.replicas of ReplicaSet "shop/two" is 500
+    When component webhook is started
+    Then metric "missed_pods EnvVarAdded" of component webhook is at least 1000 in one replica

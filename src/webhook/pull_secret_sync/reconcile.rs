@@ -26,7 +26,7 @@ use super::writer::{WriteError, WriteResult};
 const CONCURRENCY: usize = 8;
 
 /// Objects of one page of a list.
-const PAGE: u32 = 500;
+const PAGE: u32 = 100;
 
 /// See the module.
 pub(super) struct Reconciler {
