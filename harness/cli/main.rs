@@ -9,6 +9,7 @@
 
 mod conformance;
 mod demo;
+mod self_check;
 mod verify;
 
 use std::process::ExitCode;
@@ -20,6 +21,7 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::conformance::ConformanceArgs;
+use crate::self_check::SelfCheckArgs;
 use crate::verify::E2eArgs;
 use bench::BenchCommand;
 use clusters::cluster::{Cluster, ClusterOptions, ProviderChoice, selfcheck};
@@ -59,6 +61,8 @@ enum Command {
     Bench(BenchCommand),
     /// Check clusters against a scenario file: local ones that are started for it, or those of kubeconfigs.
     Conformance(ConformanceArgs),
+    /// Seed defects into the product, one after the other, and check that a test finds each.
+    SelfCheck(SelfCheckArgs),
     /// Landscapes as data (`scenarios/`).
     #[command(subcommand)]
     Landscape(LandscapeCommand),
@@ -147,6 +151,7 @@ async fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         }
         Command::Landscape(LandscapeCommand::Schema) => print!("{}", ::conformance::schema()),
         Command::Conformance(arguments) => return Box::pin(conformance::run(arguments)).await,
+        Command::SelfCheck(arguments) => return self_check::run(arguments).await,
         Command::E2e(arguments) => return verify::run_suite(arguments).await,
         Command::Verify(choice) => return verify::run(choice.cluster).await,
     }

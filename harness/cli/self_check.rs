@@ -1,0 +1,292 @@
+//! `cargo harness self-check`: defects are seeded into the product one after the other, and each must turn a test red.
+//!
+//! A defect is an edit of one file (`harness/self_check/defects.yaml`) and the cheapest check that finds it: a filter of one
+//! crate's tests, or scenarios of a suite on clusters. The edit is made in this checkout, which must have no other changes of
+//! that file, and taken back afterwards; an edit that an interrupted run left is taken back by the next one. Results are kept
+//! in `target/self-check`, so that an interrupted run goes on where it ended, as long as the commit is the same.
+#![expect(clippy::print_stdout, reason = "output of a command line")]
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{ExitCode, Stdio};
+use std::time::{Duration, Instant};
+use std::{fs, io};
+
+use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
+use tokio::process::Command;
+use tokio::time::timeout;
+
+use clusters::workspace::root;
+
+/// The longest check: a suite is compiled, and its clusters started.
+const TIME_LIMIT: Duration = Duration::from_mins(20);
+
+/// Tests that are named in the table for each defect.
+const NAMED_TESTS: usize = 2;
+
+/// Which defects are seeded.
+#[derive(Debug, clap::Args)]
+pub(crate) struct SelfCheckArgs {
+    /// Regular expression of names of defects.
+    #[arg(short = 'n', long)]
+    name: Option<regex::Regex>,
+    /// Leave out the defects that need clusters.
+    #[arg(long)]
+    without_clusters: bool,
+    /// Forget the results of earlier runs.
+    #[arg(long)]
+    again: bool,
+}
+
+/// A seeded defect.
+struct Defect {
+    name: String,
+    file: PathBuf,
+    replace: String,
+    with: String,
+    /// Arguments of cargo.
+    check: Vec<String>,
+}
+
+/// What became of a defect.
+struct Outcome {
+    caught: bool,
+    tests: Vec<String>,
+    seconds: u64,
+}
+
+/// The defects of the file.
+fn defects() -> anyhow::Result<Vec<Defect>> {
+    let text = include_str!("../self_check/defects.yaml");
+    let defects: Vec<Value> = serde_saphyr::from_str(text)?;
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let defects = defects.iter().map(|it| Defect {
+        name: text(&it["name"]),
+        file: text(&it["file"]).into(),
+        replace: text(&it["replace"]),
+        with: text(&it["with"]),
+        check: it["check"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(text)
+            .collect(),
+    });
+    Ok(defects.collect())
+}
+
+impl Defect {
+    /// The file with the defect, and without.
+    fn edited(&self) -> anyhow::Result<(String, String)> {
+        let before = fs::read_to_string(root().join(&self.file))?;
+        let times = before.matches(&self.replace).count();
+        ensure!(
+            times == 1
+                && !self.replace.is_empty()
+                && self.with != self.replace
+                && !self.check.is_empty(),
+            "defect {:?}: {} has its text {times} times, expected once",
+            self.name,
+            self.file.display()
+        );
+        Ok((before.replacen(&self.replace, &self.with, 1), before))
+    }
+
+    fn needs_clusters(&self) -> bool {
+        self.check.iter().any(|it| it == "e2e")
+    }
+
+    async fn seed(&self) -> anyhow::Result<Outcome> {
+        let (edited, before) = self.edited()?;
+        let original = backup().join(&self.file);
+        fs::create_dir_all(original.parent().context("a file has a folder")?)?;
+        fs::write(&original, before)?;
+        fs::write(root().join(&self.file), edited)?;
+        let begin = Instant::now();
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo
+            .args(&self.check)
+            .current_dir(root())
+            .stdin(Stdio::null())
+            .kill_on_drop(true);
+        let output = timeout(TIME_LIMIT, cargo.output()).await;
+        restore()?;
+        let output = output.with_context(|| format!("no end within {TIME_LIMIT:?}"))??;
+        let text = [output.stdout, output.stderr].concat();
+        let text = String::from_utf8_lossy(&text);
+        let tests = failed_tests(&text);
+        let ran = text.contains("test result: ") || text.contains(" scenarios (");
+        ensure!(
+            ran,
+            "defect {:?}: its check did not run:\n{text}",
+            self.name
+        );
+        Ok(Outcome {
+            caught: !output.status.success() && !tests.is_empty(),
+            tests,
+            seconds: begin.elapsed().as_secs(),
+        })
+    }
+}
+
+/// The names of tests and scenarios that failed.
+fn failed_tests(output: &str) -> Vec<String> {
+    let mut failed = Vec::new();
+    let mut scenario = "";
+    for line in output.lines().map(str::trim) {
+        if let Some(title) = line.strip_prefix("Scenario: ") {
+            scenario = title;
+        } else if line.starts_with('✘') && !scenario.is_empty() {
+            failed.push(std::mem::take(&mut scenario).to_owned());
+        } else if let Some(test) = line
+            .strip_prefix("test ")
+            .and_then(|it| it.strip_suffix(" ... FAILED"))
+        {
+            failed.push(test.to_owned());
+        }
+    }
+    failed
+}
+
+/// Where files are kept while they have a defect.
+fn backup() -> PathBuf {
+    root().join("target/self-check/original")
+}
+
+/// Takes back the edits of this run, or of one that was interrupted.
+fn restore() -> anyhow::Result<()> {
+    let mut folders = vec![backup()];
+    while let Some(folder) = folders.pop() {
+        let entries = match fs::read_dir(&folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            entries => entries?,
+        };
+        for entry in entries {
+            let path = entry?.path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let file = root().join(path.strip_prefix(backup())?);
+            // Cargo compares times of modification, so the file is written and not moved.
+            fs::write(file, fs::read(&path)?)?;
+            fs::remove_file(path)?;
+        }
+    }
+    Ok(())
+}
+
+async fn git(arguments: &[&str]) -> anyhow::Result<String> {
+    let output = Command::new("git")
+        .args(arguments)
+        .current_dir(root())
+        .output()
+        .await?;
+    ensure!(output.status.success(), "git {arguments:?} failed");
+    Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+}
+
+/// Results by defect, of one commit.
+fn load(path: &Path, commit: &str) -> Value {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let results: Value = serde_json::from_str(&text).unwrap_or_default();
+    if results["commit"] == commit {
+        results
+    } else {
+        json!({ "commit": commit, "defects": {} })
+    }
+}
+
+/// Seeds the defects, and prints which test caught which. The exit code is 1 if one was not caught.
+pub(crate) async fn run(arguments: SelfCheckArgs) -> anyhow::Result<ExitCode> {
+    restore()?;
+    let changes = git(&["status", "--porcelain", "--untracked-files=no"]).await?;
+    ensure!(
+        changes.is_empty(),
+        "the checkout has changes; commit them first:\n{changes}"
+    );
+    let commit = git(&["rev-parse", "--short", "HEAD"]).await?;
+    let path = root().join("target/self-check/results.json");
+    let mut results = if arguments.again {
+        load(&path, "")
+    } else {
+        load(&path, &commit)
+    };
+    results["commit"] = json!(commit);
+    let defects = defects()?;
+    for defect in &defects {
+        let is_selected = arguments
+            .name
+            .as_ref()
+            .is_none_or(|it| it.is_match(&defect.name));
+        let is_skipped = arguments.without_clusters && defect.needs_clusters();
+        if !is_selected || is_skipped || !results["defects"][&defect.name].is_null() {
+            continue;
+        }
+        println!("seeding: {}", defect.name);
+        let outcome = defect.seed().await?;
+        results["defects"][&defect.name] = json!({
+            "caught": outcome.caught, "tests": outcome.tests, "seconds": outcome.seconds,
+        });
+        fs::write(&path, results.to_string())?;
+    }
+    println!("{}", table(&defects, &results));
+    let is_caught = |it: &&Defect| results["defects"][&it.name]["caught"] != false;
+    let all = defects.iter().filter(is_caught).count() == defects.len();
+    Ok(if all {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+fn table(defects: &[Defect], results: &Value) -> String {
+    let mut text = format!(
+        "Commit {}\n\n| defect | check | caught by | s |\n|---|---|---|---|\n",
+        results["commit"].as_str().unwrap_or_default()
+    );
+    for defect in defects {
+        let result = &results["defects"][&defect.name];
+        if result.is_null() {
+            continue;
+        }
+        let tests = result["tests"].as_array().into_iter().flatten();
+        let tests: Vec<&str> = tests.filter_map(Value::as_str).collect();
+        let mut shown = tests[..tests.len().min(NAMED_TESTS)].join("; ");
+        if result["caught"] == false {
+            "**not caught**".clone_into(&mut shown);
+        } else if tests.len() > NAMED_TESTS {
+            let _ = write!(shown, "; and {} more", tests.len() - NAMED_TESTS);
+        }
+        let check = defect.check.join(" ");
+        let _ = writeln!(
+            text,
+            "| {} | `{check}` | {shown} | {} |",
+            defect.name, result["seconds"]
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_defect_can_be_seeded() {
+        let defects = defects().unwrap();
+        let names: std::collections::BTreeSet<&String> =
+            defects.iter().map(|it| &it.name).collect();
+        assert_eq!(names.len(), defects.len(), "names are unique");
+        for defect in &defects {
+            defect.edited().unwrap();
+        }
+    }
+
+    #[test]
+    fn failures_of_tests_and_scenarios_are_named() {
+        let output = "test a::b ... ok\ntest a::c ... FAILED\n  Scenario: One\n   ✔  Given x\n  Scenario: Two\n   ✘  Then y\n✘  Then y";
+        assert_eq!(failed_tests(output), ["a::c", "Two"]);
+    }
+}
