@@ -110,8 +110,14 @@ impl Defect {
             .current_dir(root())
             .stdin(Stdio::null())
             .kill_on_drop(true);
+        let regressions = root().join("src/proptest-regressions");
+        let had_regressions = regressions.exists();
         let output = timeout(TIME_LIMIT, cargo.output()).await;
         restore()?;
+        // Property tests note what they found.
+        if !had_regressions && regressions.exists() {
+            fs::remove_dir_all(regressions)?;
+        }
         let output = output.with_context(|| format!("no end within {TIME_LIMIT:?}"))??;
         let text = [output.stdout, output.stderr].concat();
         let text = String::from_utf8_lossy(&text);
@@ -243,7 +249,8 @@ pub(crate) async fn run(arguments: SelfCheckArgs) -> anyhow::Result<ExitCode> {
 
 fn table(defects: &[Defect], results: &Value) -> String {
     let mut text = format!(
-        "Commit {}\n\n| defect | check | caught by | s |\n|---|---|---|---|\n",
+        "`cargo harness self-check` on {}, commit {}.\n\n| defect | check | caught by | s |\n|---|---|---|---|\n",
+        jiff::Zoned::now().date(),
         results["commit"].as_str().unwrap_or_default()
     );
     for defect in defects {

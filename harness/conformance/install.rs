@@ -195,7 +195,8 @@ fn made_path((kind, name): &(&str, &str)) -> String {
 }
 
 /// What the webhook makes itself in its namespace.
-const MADE: [(&str, &str); 2] = [
+const MADE: [(&str, &str); 3] = [
     ("secrets", names::WEBHOOK_CERTIFICATE),
+    ("secrets", names::REPAIR_RECORD),
     ("leases.v1.coordination.k8s.io", names::WEBHOOK_LEASE),
 ];

@@ -175,7 +175,7 @@ impl RuntimeCluster {
         }));
     }
 
-    /// The webhook runs: it has its certificate and its Lease, and copies in these namespaces.
+    /// The webhook runs: it has its certificate, its record of revisions and its Lease, and copies in these namespaces.
     pub(crate) fn webhook_runs(&self, copies: impl Iterator<Item = String>) {
         for namespace in copies {
             let kind = "kubernetes.io/dockerconfigjson";
@@ -183,6 +183,7 @@ impl RuntimeCluster {
         }
         let certificate = "rt-bootstrapper-webhook-cert";
         self.make_secret("kyma-system", certificate, "kubernetes.io/tls", false);
+        self.make_secret("kyma-system", "rt-bootstrapper-revisions", "Opaque", false);
         self.put(&json!({
             "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
             "metadata": {"name": "rt-bootstrapper-webhook", "namespace": "kyma-system"},

@@ -6,6 +6,7 @@
 
 pub mod admission;
 pub mod certificate;
+pub mod dry_run;
 pub mod pull_secret_sync;
 pub mod repairs;
 pub mod self_review;

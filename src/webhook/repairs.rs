@@ -6,7 +6,7 @@
 //!
 //! - A new active revision lists all Pods again; a changed Namespace lists its Pods.
 //! - Nothing is judged before configuration, pull Secret and trust bundle were observed.
-//! - An eviction needs a successful self-review before, and the proof of a circuit breaker after it.
+//! - An eviction needs a successful probe before, and the proof of a circuit breaker after it.
 //! - Times are those of the API server. Since when a part of the revision has its content is kept in a Secret (`record`),
 //!   so that a new leader does not restart Pods again; a Secret because digests of credentials permit guessing.
 //!
@@ -33,8 +33,8 @@ pub use self::metrics::RepairMetrics;
 use self::reconcile::Reconciler;
 use crate::snapshot::SnapshotStore;
 
-/// A review that this process answers itself; the error is for a reader only.
-pub type SelfReview = Arc<dyn Fn() -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
+/// Tells whether a Pod that is created now would be adapted; the error is for a reader only.
+pub type Probe = Arc<dyn Fn() -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
 
 /// Finds and evicts Pods. Clones do the same, one for each term of leadership.
 #[derive(Clone)]
@@ -54,7 +54,7 @@ pub struct Repairs {
     /// The Pods that are evicted; none by default.
     pub evict: EvictionSettings,
     /// Asked before each eviction.
-    pub self_review: SelfReview,
+    pub probe: Probe,
 }
 
 impl Repairs {

@@ -1,7 +1,7 @@
 //! The watches that write the [`SnapshotStore`]. Each writes one part of it and never ends by itself.
 //!
-//! Rights: ConfigMap, Secret (by name, in the product namespace), Namespaces and ClusterTrustBundles: get, list, watch; Pods in
-//! the product namespace: create, for a dry run.
+//! Rights: ConfigMap, Secret (by name, in the product namespace), Namespaces and ClusterTrustBundles: get, list, watch; those of
+//! `dry_run`.
 
 mod configuration;
 mod objects;

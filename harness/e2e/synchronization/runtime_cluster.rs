@@ -6,7 +6,9 @@ use anyhow::{Result, ensure};
 use api::kcp::{
     CONTENT_HASH, OWNER_CONFIG_MAP, REQUIRES_PULL_SECRET, REQUIRES_TRUST_BUNDLE, WEBHOOK_DEPLOYMENT,
 };
-use api::names::{SKR_NAMESPACE, WEBHOOK_CERTIFICATE, WEBHOOK_CONFIGURATION, WEBHOOK_LEASE};
+use api::names::{
+    REPAIR_RECORD, SKR_NAMESPACE, WEBHOOK_CERTIFICATE, WEBHOOK_CONFIGURATION, WEBHOOK_LEASE,
+};
 use http::Method;
 use serde_json::{Value, json};
 
@@ -162,6 +164,7 @@ impl RuntimeCluster {
         }
         let written = [
             ("v1", "Secret", WEBHOOK_CERTIFICATE),
+            ("v1", "Secret", REPAIR_RECORD),
             ("coordination.k8s.io/v1", "Lease", WEBHOOK_LEASE),
         ];
         for (version, kind, name) in written {

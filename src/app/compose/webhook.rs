@@ -21,8 +21,9 @@ use serve::{BoundServer, TlsHandle};
 use tokio_util::sync::CancellationToken;
 use webhook::admission::router;
 use webhook::certificate::Certificates;
+use webhook::dry_run;
 use webhook::pull_secret_sync::PullSecretSync;
-use webhook::repairs::{Repairs, SelfReview};
+use webhook::repairs::{Probe, Repairs};
 use webhook::self_review;
 use webhook::snapshot::SnapshotStore;
 use webhook::watches::Watches;
@@ -135,9 +136,17 @@ impl Parts<'_> {
 
     fn repairs(&self, certificates: &Certificates, port: u16) -> Repairs {
         let certificates = certificates.clone();
-        let self_review: SelfReview = Arc::new(move || {
+        let (client, snapshots) = (self.client.clone(), self.snapshots.clone());
+        let namespace = self.arguments.namespace.clone();
+        // First this process, then the way to it.
+        let probe: Probe = Arc::new(move || {
             let certificates = certificates.clone();
-            Box::pin(async move { self_review::review(port, &certificates).await })
+            let (client, snapshots) = (client.clone(), snapshots.clone());
+            let namespace = namespace.clone();
+            Box::pin(async move {
+                self_review::review(port, &certificates).await?;
+                dry_run::adapts(&client, &namespace, &snapshots).await
+            })
         });
         Repairs {
             client: self.client.clone(),
@@ -147,7 +156,7 @@ impl Parts<'_> {
             watches: self.meters.failing_watches.clone(),
             product_namespace: self.arguments.namespace.clone(),
             evict: self.arguments.evictions(),
-            self_review,
+            probe,
         }
     }
 

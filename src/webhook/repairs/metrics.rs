@@ -69,10 +69,35 @@ impl RepairMetrics {
         drop(self.evictions.get_or_create(&[("result", "")]));
     }
 
-    /// Sets both gauges. A series without Pods is removed.
-    pub(super) fn set(&self, counts: &BTreeMap<(&str, Deviation), u32>) {
-        self.missed.clear();
-        self.outdated.clear();
+    /// Sets both gauges to these series, and removes those that were set before and have no Pods any more.
+    pub(super) fn set(&self, series: &PodSeries, before: &PodSeries) {
+        for ((is_missed, labels), count) in &series.0 {
+            self.family(*is_missed).get_or_create(labels).set(*count);
+        }
+        for (is_missed, labels) in before.0.keys() {
+            if !series.0.contains_key(&(*is_missed, labels.clone())) {
+                self.family(*is_missed).remove(labels);
+            }
+        }
+    }
+
+    fn family(&self, is_missed: bool) -> &Family<PodLabels, Gauge> {
+        if is_missed {
+            &self.missed
+        } else {
+            &self.outdated
+        }
+    }
+}
+
+/// Series of both gauges: whether it is that of missed Pods, its labels, and the number of Pods.
+#[derive(Debug, Default)]
+pub(super) struct PodSeries(BTreeMap<(bool, PodLabels), i64>);
+
+impl PodSeries {
+    /// The series of these numbers of Pods.
+    pub(super) fn of(counts: &BTreeMap<(&str, Deviation), u32>) -> Self {
+        let mut series = Self::default();
         let mut namespaces = 0;
         let mut last = "";
         for ((namespace, deviation), count) in counts {
@@ -89,12 +114,30 @@ impl RepairMetrics {
                 ("namespace", namespace.to_owned()),
                 ("reason", deviation.reason().to_owned()),
             ];
-            let family = if deviation.is_missed() {
-                &self.missed
-            } else {
-                &self.outdated
-            };
-            family.get_or_create(&labels).inc_by(i64::from(*count));
+            let key = (deviation.is_missed(), labels);
+            *series.0.entry(key).or_default() += i64::from(*count);
         }
+        series
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use policy::admission::Code;
+
+    use super::*;
+
+    #[test]
+    fn more_namespaces_than_two_hundred_share_a_series() {
+        let names: Vec<String> = (0..203).map(|it| format!("ns-{it:03}")).collect();
+        let deviation = Deviation::Missed(Code::ImageRewritten);
+        let counts = names.iter().map(|it| ((it.as_str(), deviation), 2));
+        let series = PodSeries::of(&counts.collect());
+        assert_eq!(series.0.len(), 201);
+        let labels = [
+            ("namespace", OTHERS.to_owned()),
+            ("reason", "ImageRewritten".to_owned()),
+        ];
+        assert_eq!(series.0[&(true, labels)], 6);
     }
 }

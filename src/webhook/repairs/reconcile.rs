@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Repairs;
 use super::eviction::{evict, label};
+use super::metrics::PodSeries;
 use super::pod::{Basis, LONGEST_NOTE, StoredPod};
 use super::record::Record;
 use crate::snapshot::{ActiveRevision, KnownNamespace};
@@ -59,8 +60,9 @@ pub(super) struct Reconciler<'a> {
     events: VecDeque<(ObjectReference, Deviation, String)>,
     started: Instant,
     next_list: Instant,
-    self_review_failed: bool,
+    probe_failed: bool,
     missed_before: usize,
+    series: PodSeries,
 }
 
 /// One list and watch of all Pods, with one active revision.
@@ -83,8 +85,9 @@ impl<'a> Reconciler<'a> {
             events: VecDeque::new(),
             started: Instant::now(),
             next_list: Instant::now(),
-            self_review_failed: false,
+            probe_failed: false,
             missed_before: 0,
+            series: PodSeries::default(),
         }
     }
 
@@ -253,7 +256,8 @@ impl<'a> Reconciler<'a> {
     fn count(&mut self, is_complete: bool) {
         let metrics = &self.repairs.metrics;
         let counts = self.evictions.counts();
-        metrics.set(&counts);
+        let series = PodSeries::of(&counts);
+        metrics.set(&series, &self.series);
         let forbidden = self.evictions.forbidden_namespaces();
         metrics
             .forbidden
@@ -268,6 +272,7 @@ impl<'a> Reconciler<'a> {
                 tracing::warn!(missed, "missed Pods found");
             }
         }
+        self.series = series;
         if is_complete {
             self.missed_before = missed;
         }
@@ -282,11 +287,11 @@ impl<'a> Reconciler<'a> {
         let Some((key, uid)) = self.evictions.next(&repairs.evict, now) else {
             return;
         };
-        let reviewed = (repairs.self_review)().await;
-        let failed_before = std::mem::replace(&mut self.self_review_failed, reviewed.is_err());
-        if let Err(error) = reviewed {
+        let probed = (repairs.probe)().await;
+        let failed_before = std::mem::replace(&mut self.probe_failed, probed.is_err());
+        if let Err(error) = probed {
             if !failed_before {
-                tracing::warn!(error, "no evictions while the self-review fails");
+                tracing::warn!(error, "no evictions while the probe of the webhook fails");
             }
             return;
         }
@@ -367,7 +372,7 @@ impl Drop for Reconciler<'_> {
     /// The next leader counts from now on.
     fn drop(&mut self) {
         let metrics = &self.repairs.metrics;
-        metrics.set(&std::collections::BTreeMap::new());
+        metrics.set(&PodSeries::default(), &self.series);
         metrics.forbidden.set(0);
         metrics.suspended.set(0);
     }

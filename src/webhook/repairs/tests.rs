@@ -29,7 +29,7 @@ struct Environment {
     server: ApiServer,
     registry: Registry,
     metrics: RepairMetrics,
-    self_review: Arc<AtomicBool>,
+    probe: Arc<AtomicBool>,
     running: Option<(CancellationToken, JoinHandle<()>)>,
 }
 
@@ -45,7 +45,7 @@ impl Environment {
             metrics: RepairMetrics::register(&mut registry),
             server,
             registry,
-            self_review: Arc::new(AtomicBool::new(true)),
+            probe: Arc::new(AtomicBool::new(true)),
             running: None,
         };
         env.put_document("mirror.example");
@@ -78,7 +78,7 @@ impl Environment {
             readiness: Readiness::default(),
             metrics: ConfigurationMetrics::default(),
         };
-        let self_review = Arc::clone(&self.self_review);
+        let probe = Arc::clone(&self.probe);
         let repairs = Repairs {
             client: client.clone(),
             snapshots,
@@ -87,8 +87,8 @@ impl Environment {
             watches: WatchMetrics::default(),
             product_namespace: "kyma-system".to_owned(),
             evict,
-            self_review: Arc::new(move || {
-                let is_ok = self_review.load(Ordering::Relaxed);
+            probe: Arc::new(move || {
+                let is_ok = probe.load(Ordering::Relaxed);
                 Box::pin(async move { is_ok.then_some(()).ok_or("no answer".to_owned()) })
             }),
         };
@@ -351,14 +351,14 @@ async fn a_refused_eviction_is_never_an_error_loop(
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_evicted_while_the_self_review_fails() {
+async fn nothing_is_evicted_while_the_probe_fails() {
     let env = Environment::start(missed_only()).await;
-    env.self_review.store(false, Ordering::Relaxed);
+    env.probe.store(false, Ordering::Relaxed);
     env.put_pod("web", false);
     env.until(MISSED, Some(1.0)).await;
     sleep(Duration::from_mins(5)).await;
     assert_eq!(env.evictions(), 0);
-    env.self_review.store(true, Ordering::Relaxed);
+    env.probe.store(true, Ordering::Relaxed);
     sleep(Duration::from_secs(5)).await;
     assert_eq!(env.evictions(), 1);
 }

@@ -6,23 +6,21 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::names::OWN_LABEL;
 use component_base::telemetry::error_chain;
 use component_base::watch::{watch_object, watch_with_backoff};
 use futures::StreamExt as _;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Namespace as KubeNamespace, Pod, Secret};
+use k8s_openapi::api::core::v1::{Namespace as KubeNamespace, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
-use kube::api::PostParams;
 use kube::core::{ApiResource, DynamicObject, PartialObjectMeta};
 use kube::error::DiscoveryError;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, ResourceExt as _, discovery};
 use policy::admission::{Annotations, Namespace, TrustBundlePresence};
-use serde_json::json;
 use tokio::time::sleep;
 
 use super::Watches;
+use crate::dry_run::projects;
 use crate::snapshot::{
     KnownNamespace, ObservedObject, PullSecretSource, SnapshotStore, bundle_name,
 };
@@ -178,61 +176,6 @@ fn observed_bundle(bundle: &DynamicObject) -> ObservedObject {
         Some(certificates) => object.with_content(certificates.as_bytes()),
         None => object,
     }
-}
-
-/// Whether the API server keeps a projected ClusterTrustBundle of a Pod, by a dry run. An API server without the feature gate
-/// drops it: the Pod would get an empty folder in the place of the container's own certificates. If the dry run is not
-/// possible, the bundle is taken to be projected.
-pub(super) async fn projects(client: &Client, namespace: &str, bundle: &str) -> bool {
-    let api = Api::<Pod>::namespaced(client.clone(), namespace);
-    let parameters = PostParams {
-        dry_run: true,
-        ..PostParams::default()
-    };
-    let pod = match serde_json::from_value(probe_pod(bundle)) {
-        Ok(pod) => api.create(&parameters, &pod).await,
-        Err(error) => Err(kube::Error::SerdeError(error)),
-    };
-    match pod {
-        Ok(pod) => {
-            let volumes = pod.spec.and_then(|it| it.volumes).unwrap_or_default();
-            let sources = volumes.into_iter().filter_map(|it| it.projected?.sources);
-            sources
-                .flatten()
-                .any(|it| it.cluster_trust_bundle.is_some())
-        }
-        // A source without any content is invalid for some versions.
-        Err(kube::Error::Api(status)) if status.code == 422 => false,
-        Err(error) => {
-            let error = error_chain(&error);
-            tracing::warn!(
-                error,
-                "cannot tell whether ClusterTrustBundles are projected"
-            );
-            true
-        }
-    }
-}
-
-/// A Pod that no admission plugin has a reason to refuse, and that is not sent to this webhook.
-fn probe_pod(bundle: &str) -> serde_json::Value {
-    let restricted = json!({
-        "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}, "readOnlyRootFilesystem": true,
-        "runAsNonRoot": true, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"},
-    });
-    json!({
-        "metadata": {"name": "rt-bootstrapper-projection", "labels": {OWN_LABEL.0: OWN_LABEL.1}},
-        "spec": {
-            "automountServiceAccountToken": false,
-            "containers": [{
-                "name": "none", "image": "none", "securityContext": restricted,
-                "resources": {"requests": {"cpu": "1m", "memory": "1Mi"}, "limits": {"cpu": "1m", "memory": "1Mi"}},
-            }],
-            "volumes": [{"name": "bundle", "projected": {"sources": [
-                {"clusterTrustBundle": {"name": bundle, "path": "bundle.pem"}},
-            ]}}],
-        },
-    })
 }
 
 /// ClusterTrustBundles in the most stable version that the API server serves, beta at least.

@@ -17,7 +17,7 @@ use testkit::apiserver::{ApiServer, Kind, Recorded};
 use testkit::until::until;
 
 use super::configuration::ConfigurationLoader;
-use super::objects::{projects, served, set_pull_secret, trust_bundle_name, watch_trust_bundle};
+use super::objects::{served, set_pull_secret, trust_bundle_name, watch_trust_bundle};
 use super::*;
 use crate::snapshot::ObservedObject;
 
@@ -223,28 +223,6 @@ async fn the_bundle_is_watched_in_the_version_that_is_served_and_its_content_dig
     );
     let digest = watches.snapshots.latest().trust_bundle.content;
     assert_eq!(digest, Some(Sha256::digest("PEM").into()));
-}
-
-#[rstest]
-#[case::kept(None, true)]
-#[case::refused_as_invalid(Some(422), false)]
-#[case::forbidden(Some(403), true)]
-#[case::broken(Some(500), true)]
-#[tokio::test]
-async fn only_a_clear_answer_tells_that_bundles_are_not_projected(
-    #[case] status: Option<u16>,
-    #[case] expected: bool,
-) {
-    let server = ApiServer::new();
-    let fault = status.map(|status| server.fault("create pods").status(status));
-    let projected = projects(&server.client(), "kyma-system", BUNDLE).await;
-    assert_eq!(projected, expected);
-    assert!(fault.is_none_or(|it| it.hits() == 1));
-    assert!(
-        server
-            .get("pods", "kyma-system", "rt-bootstrapper-projection")
-            .is_none()
-    );
 }
 
 const PULL_SECRET: &str = "registry-credentials";

@@ -406,6 +406,9 @@ mod tests {
             "--webhook-requests=cpu=20m",
             "--webhook-limits=memory=256Mi",
             "--webhook-log-filter=debug",
+            "--webhook-evict-missed-pods",
+            "--webhook-restart-pods-on-change=trust-bundle,configuration",
+            "--webhook-pod-restart-namespaces=shop",
             "--skr-namespace=elsewhere",
         ]);
         let objects = rendered(&arguments);
@@ -425,7 +428,17 @@ mod tests {
         });
         assert_eq!(container["resources"], resources);
         let flags = container["args"].as_array().unwrap();
-        assert!(flags.contains(&json!("--log-filter=debug")), "{flags:?}");
+        for flag in [
+            "--log-filter=debug",
+            "--evict-missed-pods",
+            "--restart-pods-on-change=trust-bundle,configuration",
+        ] {
+            assert!(flags.contains(&json!(flag)), "{flag}: {flags:?}");
+        }
+        let binding = objects.last().unwrap();
+        assert_eq!(binding["kind"], "RoleBinding");
+        assert_eq!(binding["metadata"]["namespace"], "shop");
+        assert_eq!(binding["subjects"][0]["namespace"], "elsewhere");
     }
 
     #[test]

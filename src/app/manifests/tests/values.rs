@@ -1,7 +1,8 @@
 //! The values that a user may give, hostile ones among them.
 
-use api::bootstrapper::WebhookSettings;
+use api::bootstrapper::{RestartCause, WebhookSettings};
 use component_base::telemetry::Filter;
+use policy::repairs::EvictionSettings;
 use rstest::rstest;
 use serde_json::{Value, json};
 
@@ -73,10 +74,17 @@ fn settings_arrive_at_the_webhook_and_in_its_rights() {
             "--config-map-name=our-config",
             "--image-pull-secret-name=our.own-1",
             "--log-filter=warn,kube=info",
+            "--evict-missed-pods",
+            "--restart-pods-on-change=pull-secret",
         ])
         .unwrap(),
     );
     let read = read_by_the_webhook(&objects);
+    let evictions = EvictionSettings {
+        missed: true,
+        outdated: vec![RestartCause::PullSecret],
+    };
+    assert_eq!(read.evictions(), evictions);
     assert_eq!(read.landscape, "eu-1");
     assert_eq!(read.config_map_name, "our-config");
     assert_eq!(read.image_pull_secret_name, "our.own-1");
@@ -92,6 +100,7 @@ fn settings_arrive_at_the_webhook_and_in_its_rights() {
 #[test]
 fn without_settings_the_webhook_has_its_own_defaults() {
     let read = read_by_the_webhook(&defaults());
+    assert!(read.evictions().is_empty());
     let bare = Flags::<WebhookArgs>::read("webhook", &[], &[]).unwrap();
     assert_eq!(format!("{read:?}"), format!("{:?}", bare.arguments));
 }
@@ -191,6 +200,10 @@ fn another_namespace_is_meant_everywhere() {
 #[case::no_number("--replicas", "two")]
 #[case::amount("--limits", "memory=1")]
 #[case::filter("--log-filter", "a=b=c")]
+#[case::unknown("--restart-pods-on-change", "trust-bundle,reboot")]
+#[case::blank("--pod-restart-namespaces", "a, b")]
+#[case::separator("--pod-restart-namespaces", "a---b")]
+#[case::line_break("--pod-restart-namespaces", "a\nkind: Secret")]
 #[case::separator("--namespace", "a---b")]
 #[case::dots("--namespace", "a.b")]
 #[case::edge("--namespace", "a-")]

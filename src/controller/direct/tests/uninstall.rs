@@ -78,6 +78,7 @@ async fn uninstallation_leaves_the_runtime_as_it_was_before_the_installation() {
         "delete secrets customer-000/registry-credentials",
         "delete secrets kyma-system/rt-bootstrapper-webhook-cert",
         "delete leases ",
+        "delete secrets kyma-system/rt-bootstrapper-revisions",
         "delete configmaps kyma-system/rt-bootstrapper-config",
         "delete configmaps kyma-system/rt-bootstrapper-owner",
     ]

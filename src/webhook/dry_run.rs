@@ -1,0 +1,119 @@
+//! What the API server would store of a Pod, by dry runs in the product namespace. Nothing is ever created.
+//!
+//! Rights: Pods in the product namespace: create.
+
+use api::names::{MARKER, OWN_LABEL};
+use component_base::telemetry::error_chain;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::PostParams;
+use kube::{Api, Client, ResourceExt as _};
+use policy::admission::review::{self, Subject};
+use policy::admission::{Context, decide_unsent};
+use serde_json::{Value, json};
+
+use crate::snapshot::SnapshotStore;
+
+/// Whether the API server keeps a projected ClusterTrustBundle of a Pod. One without the feature gate drops it: the Pod would
+/// get an empty folder in the place of the container's own certificates. If the dry run is not possible, the bundle is taken
+/// to be projected.
+pub(crate) async fn projects(client: &Client, namespace: &str, bundle: &str) -> bool {
+    let mut pod = pod("rt-bootstrapper-projection");
+    // Not sent to this webhook.
+    pod["metadata"]["labels"] = json!({OWN_LABEL.0: OWN_LABEL.1});
+    pod["spec"]["volumes"] = json!([{"name": "bundle", "projected": {"sources": [
+        {"clusterTrustBundle": {"name": bundle, "path": "bundle.pem"}},
+    ]}}]);
+    match create(client, namespace, pod).await {
+        Ok(pod) => {
+            let volumes = pod.spec.and_then(|it| it.volumes).unwrap_or_default();
+            let sources = volumes.into_iter().filter_map(|it| it.projected?.sources);
+            let mut sources = sources.flatten();
+            sources.any(|it| it.cluster_trust_bundle.is_some())
+        }
+        // A source without any content is invalid for some versions.
+        Err(kube::Error::Api(status)) if status.code == 422 => false,
+        Err(error) => {
+            let error = error_chain(&error);
+            tracing::warn!(
+                error,
+                "cannot tell whether ClusterTrustBundles are projected"
+            );
+            true
+        }
+    }
+}
+
+/// Whether the API server sends a Pod that requests every feature to this webhook. A Pod that the active configuration does not
+/// change proves nothing, and is a success.
+///
+/// # Errors
+/// A text for a reader: the Pod came out unchanged, or the dry run is not possible.
+pub async fn adapts(
+    client: &Client,
+    namespace: &str,
+    snapshots: &SnapshotStore,
+) -> Result<(), String> {
+    let mut pod = pod("rt-bootstrapper-probe");
+    pod["metadata"]["annotations"] = json!({api::ALL_KEY: "true"});
+    if !changes(&pod, namespace, snapshots) {
+        return Ok(());
+    }
+    match create(client, namespace, pod).await {
+        Ok(pod) if pod.annotations().contains_key(MARKER) => Ok(()),
+        Ok(_) => Err("the API server admitted a Pod without asking the webhook".to_owned()),
+        Err(error) => Err(format!("dry run of a Pod failed: {}", error_chain(&error))),
+    }
+}
+
+/// Whether the webhook would change the Pod.
+fn changes(pod: &Value, namespace: &str, snapshots: &SnapshotStore) -> bool {
+    let active = snapshots.active();
+    let known = snapshots.namespace(namespace);
+    let body = review::of_created_pod(namespace, &pod.to_string());
+    let (Some(configuration), Ok(review)) = (&active.configuration, review::parse(body.as_bytes()))
+    else {
+        return false;
+    };
+    let context = Context {
+        configuration,
+        namespace: known.as_ref().map(|it| &it.view),
+        pull_secret: &active.pull_secret.known,
+        trust_bundle: active.trust_bundle,
+    };
+    match review.subject {
+        Subject::Pod(request) => decide_unsent(&request, None, &context).changed(),
+        Subject::Foreign | Subject::Unreadable(_) => false,
+    }
+}
+
+async fn create(client: &Client, namespace: &str, pod: Value) -> Result<Pod, kube::Error> {
+    let pod = serde_json::from_value(pod).map_err(kube::Error::SerdeError)?;
+    let parameters = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    let api = Api::namespaced(client.clone(), namespace);
+    api.create(&parameters, &pod).await
+}
+
+/// A Pod that no admission plugin has a reason to refuse.
+fn pod(name: &str) -> Value {
+    let restricted = json!({
+        "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}, "readOnlyRootFilesystem": true,
+        "runAsNonRoot": true, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"},
+    });
+    let amounts = json!({"cpu": "1m", "memory": "1Mi"});
+    json!({
+        "metadata": {"name": name},
+        "spec": {
+            "automountServiceAccountToken": false,
+            "containers": [{
+                "name": "none", "image": "none", "securityContext": restricted,
+                "resources": {"requests": amounts, "limits": amounts},
+            }],
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests;
