@@ -122,7 +122,8 @@ impl Defect {
         let text = [output.stdout, output.stderr].concat();
         let text = String::from_utf8_lossy(&text);
         let tests = failed_tests(&text);
-        let ran = text.contains("test result: ") || text.contains(" scenarios (");
+        let ran = ["test result: ", "scenario (", "scenarios ("];
+        let ran = ran.iter().any(|it| text.contains(it));
         ensure!(
             ran,
             "defect {:?}: its check did not run:\n{text}",
