@@ -121,6 +121,7 @@ impl Defect {
         let output = output.with_context(|| format!("no end within {TIME_LIMIT:?}"))??;
         let text = [output.stdout, output.stderr].concat();
         let text = String::from_utf8_lossy(&text);
+        fs::write(root().join("target/self-check/last.log"), &*text)?;
         let tests = failed_tests(&text);
         let ran = ["test result: ", "scenario (", "scenarios ("];
         let ran = ran.iter().any(|it| text.contains(it));
@@ -142,7 +143,9 @@ fn failed_tests(output: &str) -> Vec<String> {
     let mut failed = Vec::new();
     let mut scenario = "";
     for line in output.lines().map(str::trim) {
-        if let Some(title) = line.strip_prefix("Scenario: ") {
+        let title = ["Scenario: ", "Scenario Outline: "];
+        let title = title.iter().find_map(|it| line.strip_prefix(it));
+        if let Some(title) = title {
             scenario = title;
         } else if line.starts_with('✘') && !scenario.is_empty() {
             failed.push(std::mem::take(&mut scenario).to_owned());
