@@ -7,9 +7,7 @@
 mod evictions;
 mod state;
 
-pub use evictions::{
-    EvictionOutcome, EvictionSettings, Evictions, Observation, PodKey, TrackedPod,
-};
+pub use evictions::{EvictionOutcome, EvictionSettings, Evictions, PodKey, TrackedPod};
 pub use state::{Deviation, PodState, PodTimes, RevisionTimes, judge};
 
 #[cfg(test)]

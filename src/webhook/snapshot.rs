@@ -44,8 +44,10 @@ pub struct KnownNamespace {
     pub view: Namespace,
     /// Whether it is being deleted: nothing can be created in it any more.
     pub terminating: bool,
-    /// When the labels and annotations that decisions read were changed last, by the API server's clock.
-    pub opted_in: Option<Timestamp>,
+    /// When a field manager of our annotations wrote last, by the API server's clock.
+    pub annotated: Option<Timestamp>,
+    /// When a field manager of its labels wrote last.
+    pub labelled: Option<Timestamp>,
 }
 
 /// The pull Secret of the product namespace.

@@ -16,7 +16,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-pub(crate) use self::objects::opted_in;
+pub(crate) use self::objects::annotated;
 use crate::snapshot::SnapshotStore;
 
 /// Metrics of the configuration. Clones share them.

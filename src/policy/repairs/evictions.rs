@@ -2,10 +2,10 @@
 //!
 //! A circuit breaker proves the way from the API server to the webhook. It starts half-open: one Pod is evicted, and
 //! evictions go on when the next new Pod came out adapted; at most five are ahead of that proof. A new Pod that was
-//! missed opens it for a growing time. The owner of such a Pod is left alone for an hour and longer, so that a Pod that
-//! another webhook changes back is not evicted again and again.
+//! missed opens it for a growing time. The owner of a new Pod that deviates is left alone for an hour and longer, so that
+//! a Pod that another webhook changes back is not evicted again and again.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use api::bootstrapper::RestartCause;
@@ -21,7 +21,7 @@ const UNPROVEN: u32 = 5;
 /// Pauses after a new Pod was missed.
 const OPEN: Pause = Pause::of(Duration::from_mins(5), Duration::from_hours(1));
 
-/// Pauses of an owner whose new Pod was missed again.
+/// Pauses of an owner whose new Pod deviates too.
 const NO_EFFECT: Pause = Pause::of(Duration::from_hours(1), Duration::from_hours(24));
 
 /// Pauses of a namespace in which evictions are forbidden.
@@ -60,15 +60,6 @@ pub struct TrackedPod {
     pub deviation: Option<Deviation>,
     /// Whether the webhook adapted it: it carries the marker and does not deviate.
     pub adapted: bool,
-}
-
-/// What follows from an observation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Observation {
-    /// Nothing to report.
-    Unchanged,
-    /// The Pod deviates since this observation.
-    Found(Deviation),
 }
 
 /// The Pods that are evicted; none by default.
@@ -169,17 +160,17 @@ impl Default for Evictions {
 
 impl Evictions {
     /// Takes what a list or watch tells of a Pod; `None` if it is gone or not covered. Of a watch, a Pod that was not
-    /// known before shows the effect of evictions.
+    /// known before shows the effect of evictions. Returns how the Pod deviates, if that is new.
     pub fn observe(
         &mut self,
         key: PodKey,
         pod: Option<TrackedPod>,
         is_listed: bool,
         now: Duration,
-    ) -> Observation {
+    ) -> Option<Deviation> {
         let Some(pod) = pod else {
             self.pods.remove(&key);
-            return Observation::Unchanged;
+            return None;
         };
         let known = self.pods.get_mut(&key);
         let known = known.filter(|it| it.pod.uid == pod.uid);
@@ -198,13 +189,13 @@ impl Evictions {
             };
             self.pods.insert(key, entry);
         }
-        found.map_or(Observation::Unchanged, Observation::Found)
+        found
     }
 
     /// Removes the Pods that a complete list does not have.
     pub fn retain(&mut self, is_listed: impl Fn(&PodKey) -> bool) {
         self.pods.retain(|key, _| is_listed(key));
-        let owners: std::collections::HashSet<&str> = self
+        let owners: HashSet<&str> = self
             .pods
             .values()
             .filter_map(|it| it.pod.owner.as_deref())
@@ -230,15 +221,21 @@ impl Evictions {
             if let Some(owner) = &pod.owner {
                 self.owners.remove(owner);
             }
-        } else if pod.deviation.is_some_and(Deviation::is_missed) {
+            return;
+        }
+        let Some(deviation) = pod.deviation else {
+            return;
+        };
+        if deviation.is_missed() {
             self.circuit = Circuit::Open {
                 until: now + OPEN.after(failures),
                 failures: failures.saturating_add(1),
             };
-            if let Some(owner) = &pod.owner {
-                let held = self.owners.entry(owner.clone()).or_default();
-                held.again(NO_EFFECT, now);
-            }
+        }
+        // Also if it is outdated at once, as with API servers whose clocks differ: another eviction would change nothing.
+        if let Some(owner) = &pod.owner {
+            let held = self.owners.entry(owner.clone()).or_default();
+            held.again(NO_EFFECT, now);
         }
     }
 
@@ -366,7 +363,13 @@ impl Evictions {
     /// The number of namespaces with deviating Pods in which evictions were forbidden the last time.
     #[must_use]
     pub fn forbidden_namespaces(&self) -> usize {
-        self.namespaces.len()
+        let deviating = self
+            .pods
+            .iter()
+            .filter(|(_, it)| it.pod.deviation.is_some());
+        let namespaces: HashSet<&str> = deviating.map(|(key, _)| &*key.namespace).collect();
+        let forbidden = self.namespaces.keys();
+        forbidden.filter(|it| namespaces.contains(&***it)).count()
     }
 
     /// Whether a new Pod was missed, so that nothing is evicted for a while.

@@ -268,7 +268,8 @@ async fn a_namespace_that_arrives_in_time_counts() {
         let namespace = KnownNamespace {
             view,
             terminating: false,
-            opted_in: None,
+            annotated: None,
+            labelled: None,
         };
         snapshots.set_namespace("new", Some(namespace));
     });

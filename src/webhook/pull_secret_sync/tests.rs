@@ -50,7 +50,8 @@ fn namespace(asks: bool) -> KnownNamespace {
             ..Namespace::default()
         },
         terminating: false,
-        opted_in: None,
+        annotated: None,
+        labelled: None,
     }
 }
 

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::snapshot::{ActiveRevision, KnownNamespace};
-use crate::watches::opted_in;
+use crate::watches::annotated;
 
 /// The owners that replace an evicted Pod. A Job would count the eviction as a failure.
 const REPLACING: [(&str, &str); 3] = [
@@ -82,8 +82,8 @@ pub(super) struct Basis<'a> {
 /// A covered Pod.
 pub(super) struct JudgedPod {
     pub(super) tracked: TrackedPod,
-    /// What it lacks, for people.
-    pub(super) note: String,
+    /// What a missed Pod lacks, for people.
+    pub(super) note: Option<String>,
 }
 
 impl StoredPod {
@@ -107,16 +107,12 @@ impl StoredPod {
         }
     }
 
-    /// Judges the Pod; `None` if it is not covered, is finished, or cannot be read as a Pod.
+    /// Judges the Pod; `None` if it is not covered or cannot be read as a Pod.
     pub(super) fn judge(
         &self,
         namespace: Option<&KnownNamespace>,
         basis: &Basis<'_>,
     ) -> Option<JudgedPod> {
-        let phase = self.status.phase.as_deref();
-        if matches!(phase, Some("Succeeded" | "Failed")) {
-            return None;
-        }
         let created = self.metadata.creation_timestamp.as_ref()?.0;
         let name = self.metadata.namespace.as_deref().unwrap_or_default();
         let body = review::of_created_pod(name, &self.not_terminating().to_string());
@@ -131,9 +127,11 @@ impl StoredPod {
         };
         let label = self.labels().get(OWN_LABEL.0).map(String::as_str);
         let decision = decide_unsent(&request, label, &context);
+        let selects = context.configuration.pull_secret().namespaces.is_some();
+        let labelled = namespace.and_then(|it| it.labelled).filter(|_| selects);
         let times = PodTimes {
             created,
-            opted_in: self.opted_in(created, namespace),
+            opted_in: self.opted_in(created, namespace).max(labelled),
         };
         let deviation = match judge(&decision, times, &basis.revision) {
             PodState::NotCovered => return None,
@@ -142,7 +140,9 @@ impl StoredPod {
         };
         Some(JudgedPod {
             tracked: self.tracked(deviation, decision.changed()),
-            note: note(deviation, &decision),
+            note: deviation
+                .filter(|it| it.is_missed())
+                .map(|_| note(&decision)),
         })
     }
 
@@ -189,28 +189,19 @@ impl StoredPod {
         created: Timestamp,
         namespace: Option<&KnownNamespace>,
     ) -> Option<Timestamp> {
-        let own = opted_in(&self.metadata, &["annotations"]);
+        let own = annotated(&self.metadata);
         let own = own.filter(|it| *it > created + CREATION);
-        own.max(namespace.and_then(|it| it.opted_in))
+        own.max(namespace.and_then(|it| it.annotated))
     }
 }
 
-/// What the Pod lacks: the first three changes.
-fn note(deviation: Option<Deviation>, decision: &Decision<'_>) -> String {
-    let Some(deviation) = deviation else {
-        return String::new();
-    };
+/// What a missed Pod lacks: the first three changes.
+fn note(decision: &Decision<'_>) -> String {
     let applied = decision.findings.iter().filter(|it| it.reason.applied());
     let texts: Vec<String> = applied.take(3).map(|it| it.reason.to_string()).collect();
-    let text = match deviation {
-        Deviation::Missed(_) => format!(
-            "created without changes of the webhook: {}",
-            texts.join("; ")
-        ),
-        Deviation::Outdated(_) if texts.is_empty() => {
-            "created before the last change of an object that it uses".to_owned()
-        }
-        Deviation::Outdated(_) => format!("created before a change: {}", texts.join("; ")),
-    };
+    let text = format!(
+        "created without changes of the webhook: {}",
+        texts.join("; ")
+    );
     text.chars().take(LONGEST_NOTE).collect()
 }

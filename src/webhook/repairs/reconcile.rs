@@ -14,7 +14,7 @@ use kube::Api;
 use kube::api::ListParams;
 use kube::runtime::events::{Event as KubeEvent, EventType};
 use kube::runtime::watcher::{Config, Event};
-use policy::repairs::{Deviation, EvictionOutcome, Evictions, Observation, PodKey};
+use policy::repairs::{Deviation, EvictionOutcome, Evictions, PodKey};
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -204,12 +204,11 @@ impl<'a> Reconciler<'a> {
         let judged = pod.judge(namespace, &basis);
         let (tracked, note) = judged.map(|it| (it.tracked, it.note)).unzip();
         let now = self.started.elapsed();
-        let observation = self.evictions.observe(key, tracked, is_listed, now);
+        let found = self.evictions.observe(key, tracked, is_listed, now);
         // What changed for many Pods at once is told by the gauge.
-        if let Observation::Found(deviation @ Deviation::Missed(_)) = observation
+        if let (Some(deviation), Some(Some(note))) = (found, note)
             && self.events.len() < MAX_EVENTS
         {
-            let note = note.unwrap_or_default();
             self.events.push_back((pod.reference(), deviation, note));
         }
     }

@@ -200,6 +200,23 @@ impl Environment {
     }
 }
 
+/// A client that writes labels and annotations all the time must not hide missed Pods of a Namespace that the document covers.
+#[tokio::test(start_paused = true)]
+async fn a_label_that_decides_nothing_hides_no_missed_pod() {
+    let env = Environment::start(EvictionSettings::default()).await;
+    env.put_pod("web", false);
+    sleep(Duration::from_secs(10)).await;
+    env.server.edit("namespaces", ("", "shop"), |namespace| {
+        namespace["metadata"]["labels"] = json!({"team": "a"});
+        namespace["metadata"]["managedFields"] = json!([{
+            "manager": "other", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1",
+            "fieldsV1": {"f:metadata": {"f:labels": {".": {}, "f:team": {}}}},
+        }]);
+    });
+    sleep(Duration::from_secs(30)).await;
+    assert_eq!(env.value(MISSED), Some(1.0));
+}
+
 /// One field manager; the API server adds the time of the last write.
 fn managed(field: &str) -> Value {
     json!([{

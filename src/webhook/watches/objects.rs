@@ -11,7 +11,7 @@ use component_base::watch::{watch_object, watch_with_backoff};
 use futures::StreamExt as _;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Namespace as KubeNamespace, Secret};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::{ApiResource, DynamicObject, PartialObjectMeta};
 use kube::error::DiscoveryError;
 use kube::runtime::watcher::{self, Event};
@@ -57,23 +57,26 @@ fn known(namespace: &PartialObjectMeta<KubeNamespace>) -> KnownNamespace {
             labels: namespace.labels().clone(),
         },
         terminating: namespace.metadata.deletion_timestamp.is_some(),
-        opted_in: opted_in(&namespace.metadata, &["labels", "annotations"]),
+        annotated: annotated(&namespace.metadata),
+        labelled: written(&namespace.metadata, "f:labels", |_| true),
     }
 }
 
-/// When a field manager last wrote labels or our annotations, as far as `maps` names them.
-pub(crate) fn opted_in(metadata: &ObjectMeta, maps: &[&str]) -> Option<Timestamp> {
+/// When a field manager of our annotations wrote last.
+pub(crate) fn annotated(metadata: &ObjectMeta) -> Option<Timestamp> {
+    let is_ours = |key: &str| key.starts_with("f:rt-cfg.kyma-project.io/");
+    written(metadata, "f:annotations", is_ours)
+}
+
+/// When a field manager wrote last that owns such a key of a map in the metadata.
+fn written(metadata: &ObjectMeta, map: &str, is_key: impl Fn(&str) -> bool) -> Option<Timestamp> {
     let entries = metadata.managed_fields.iter().flatten();
-    let concerns_us = |entry: &&ManagedFieldsEntry| {
-        let fields = entry.fields_v1.as_ref().map(|it| &it.0["f:metadata"]);
-        maps.iter().any(|map| {
-            let keys = fields.and_then(|it| it[format!("f:{map}")].as_object());
-            let mut keys = keys.into_iter().flatten().map(|it| it.0);
-            keys.any(|key| *map == "labels" || key.starts_with("f:rt-cfg.kyma-project.io/"))
-        })
-    };
-    let entries = entries.filter(concerns_us);
-    entries.filter_map(|it| Some(it.time.as_ref()?.0)).max()
+    let owners = entries.filter(|entry| {
+        let fields = entry.fields_v1.as_ref().map(|it| &it.0["f:metadata"][map]);
+        let keys = fields.and_then(|it| it.as_object()).into_iter().flatten();
+        keys.map(|it| it.0).any(|key| is_key(key))
+    });
+    owners.filter_map(|it| Some(it.time.as_ref()?.0)).max()
 }
 
 /// Watches the pull Secret of the product namespace.

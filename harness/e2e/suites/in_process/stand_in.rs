@@ -196,7 +196,8 @@ fn namespace(object: &Value) -> KnownNamespace {
             labels: entries("labels"),
         },
         terminating: false,
-        opted_in: None,
+        annotated: None,
+        labelled: None,
     }
 }
 

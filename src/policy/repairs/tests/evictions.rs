@@ -252,17 +252,11 @@ fn a_deviation_is_found_once_and_a_new_list_finds_what_changed() {
     let mut world = World::missed(&[]);
     let (evictions, now) = (&mut world.evictions, world.now);
     let missed = || Some(pod("a", "o", MISSED));
-    let found = Observation::Found(Deviation::Missed(Code::ImageRewritten));
+    let found = MISSED;
     assert_eq!(evictions.observe(key("a"), missed(), true, now), found);
-    assert_eq!(
-        evictions.observe(key("a"), missed(), true, now),
-        Observation::Unchanged
-    );
+    assert_eq!(evictions.observe(key("a"), missed(), true, now), None);
     let current = Some(pod("a", "o", None));
-    assert_eq!(
-        evictions.observe(key("a"), current, false, now),
-        Observation::Unchanged
-    );
+    assert_eq!(evictions.observe(key("a"), current, false, now), None);
     assert_eq!(evictions.observe(key("a"), missed(), false, now), found);
     let successor = Some(pod("a2", "o", MISSED));
     assert_eq!(
@@ -273,4 +267,28 @@ fn a_deviation_is_found_once_and_a_new_list_finds_what_changed() {
     assert_eq!(evictions.counts().len(), 1);
     evictions.retain(|_| false);
     assert!(evictions.counts().is_empty());
+}
+
+#[test]
+fn a_successor_that_is_outdated_at_once_is_not_evicted_again_and_again() {
+    let outdated = Some(Deviation::Outdated(RestartCause::TrustBundle));
+    let mut world = World::missed(&[]);
+    let now = world.now;
+    let evictions = &mut world.evictions;
+    evictions.observe(key("a"), Some(pod("a", "o", outdated)), true, now);
+    assert_eq!(world.execute(EvictionOutcome::Evicted), "a");
+    world.replace("a", pod("a2", "o", outdated));
+    world.pass(Duration::from_secs(3599));
+    assert_eq!(world.next(), None);
+    world.pass(Duration::from_secs(1));
+    assert_eq!(world.next().as_deref(), Some("a2"));
+}
+
+#[test]
+fn a_namespace_whose_pods_are_mended_is_not_reported_as_forbidden() {
+    let mut world = World::missed(&[("a", "o")]);
+    world.execute(EvictionOutcome::Forbidden);
+    assert_eq!(world.evictions.forbidden_namespaces(), 1);
+    world.replace("a", pod("a2", "o", None));
+    assert_eq!(world.evictions.forbidden_namespaces(), 0);
 }
