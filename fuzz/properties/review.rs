@@ -94,6 +94,7 @@ fn patch(body: &[u8]) -> Option<Vec<u8>> {
         namespace: None,
         pull_secret: &PullSecret::Unknown,
         trust_bundle: TrustBundlePresence::Present,
+        fallback_policy: false,
     };
     let decision = decide(request, &context);
     assert!(!decision.findings.is_empty());

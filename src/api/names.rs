@@ -51,6 +51,18 @@ pub const WEBHOOK_CONFIGURATION: &str = "rt-bootstrapper-mutating-webhook-config
 /// The one entry of [`WEBHOOK_CONFIGURATION`]. Entry names are merge keys, so this one is frozen.
 pub const WEBHOOK_ENTRY: &str = "mpod-v1.kb.io";
 
+/// The MutatingAdmissionPolicy and its binding, for the time when no replica of the webhook answers.
+pub const FALLBACK_POLICY: &str = "rt-bootstrapper-mutating-admission-policy";
+
+/// Pod of the dry runs that show whether the API server asks the webhook, in [`SKR_NAMESPACE`].
+pub const PROBE_POD: &str = "rt-bootstrapper-probe";
+
+/// Pod of the dry runs that show whether the API server evaluates [`FALLBACK_POLICY`], in [`SKR_NAMESPACE`].
+pub const POLICY_PROBE_POD: &str = "rt-bootstrapper-policy-probe";
+
+/// Annotation that the policy adds to [`POLICY_PROBE_POD`]; its value changes with the policy.
+pub const POLICY_REVISION: &str = "rt-bootstrapper.kyma-project.io/policy-revision";
+
 /// Path of the admission endpoint.
 pub const WEBHOOK_PATH: &str = "/mutate--v1-pod";
 
@@ -59,6 +71,9 @@ pub const SECRET_MANAGER: &str = "rt-bootstrapper";
 
 /// Field manager of the `caBundle`.
 pub const CA_BUNDLE_MANAGER: &str = "rt-bootstrapper-webhook";
+
+/// Field manager of [`FALLBACK_POLICY`].
+pub const FALLBACK_POLICY_MANAGER: &str = "rt-bootstrapper-policy";
 
 /// Variable that names the landscape to a workload.
 pub const LANDSCAPE_VARIABLE: &str = "KYMA_LANDSCAPE";

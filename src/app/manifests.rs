@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use self::flags::Flags;
 use self::template::{Settings, filled};
 use crate::amounts::{self, AmountError, amounts};
-use crate::cli::values::{landscape, log_filter, restart_cause};
+use crate::cli::values::{landscape, log_filter, restart_cause, switch};
 use crate::{cli, edge};
 
 mod controller;
@@ -109,6 +109,9 @@ struct WebhookArgs {
     /// Evict Pods from before a change of these: trust-bundle, pull-secret, configuration
     #[arg(long, value_name = "CHANGES", value_delimiter = ',', value_parser = restart_cause)]
     restart_pods_on_change: Option<Vec<RestartCause>>,
+    /// Keep a MutatingAdmissionPolicy that adapts Pods while no replica answers: on or off
+    #[arg(long, value_name = "SWITCH", value_parser = switch)]
+    mutating_admission_policy: Option<bool>,
     /// Namespaces, beside that of the webhook, in which it may evict Pods; they must exist
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = namespace)]
     pod_restart_namespaces: Option<Vec<String>>,
@@ -134,6 +137,7 @@ impl WebhookArgs {
             evict_missed_pods: Some(self.evict_missed_pods),
             restart_pods_on_change: self.restart_pods_on_change.clone(),
             pod_restart_namespaces: self.pod_restart_namespaces.clone(),
+            mutating_admission_policy: self.mutating_admission_policy,
         }
     }
 }
@@ -205,6 +209,7 @@ fn webhook(
     let mut values = Settings::from(amounts::settings(&given.or(default_resources()))?);
     values.extend([
         ("config-map-names", Some(json!([config_map]))),
+        ("fallback-policy-verbs", fallback_policy_verbs(settings)),
         ("flags", Some(json!(flags))),
         ("image", settings.image.as_ref().map(|it| json!(it))),
         (
@@ -223,6 +228,18 @@ fn webhook(
     Ok(text)
 }
 
+fn has_fallback_policy(settings: &WebhookSettings) -> bool {
+    settings.mutating_admission_policy == Some(true)
+}
+
+/// Without the policy the webhook deletes one from before.
+fn fallback_policy_verbs(settings: &WebhookSettings) -> Option<Value> {
+    let verbs = [
+        "create", "delete", "get", "list", "patch", "update", "watch",
+    ];
+    has_fallback_policy(settings).then(|| json!(verbs))
+}
+
 /// The settings that are flags of the webhook, where they differ from its defaults.
 fn flags_of(settings: &WebhookSettings) -> Vec<String> {
     let causes = settings.restart_pods_on_change.iter().flatten();
@@ -239,6 +256,10 @@ fn flags_of(settings: &WebhookSettings) -> Vec<String> {
         ),
         ("log-filter", settings.log_filter.as_deref()),
         ("restart-pods-on-change", causes.as_deref()),
+        (
+            "mutating-admission-policy",
+            has_fallback_policy(settings).then_some("on"),
+        ),
     ];
     let flags = flags.into_iter();
     let flags = flags.filter_map(|(flag, value)| Some(format!("--{flag}={}", value?)));

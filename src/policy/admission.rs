@@ -9,6 +9,7 @@ mod annotations;
 mod configuration;
 mod decision;
 mod entry;
+mod fallback;
 mod json;
 mod marker;
 mod mounts;
@@ -33,6 +34,7 @@ pub use configuration::{
 pub use decision::{
     Context, Decision, Namespace, PullSecret, TrustBundlePresence, decide, decide_unsent,
 };
+pub use fallback::{FallbackSpec, PolicyTooLarge, fallback_spec};
 pub use patch::Patch;
 pub use reason::{Code, Finding, Reason};
 pub use registry::User;

@@ -204,6 +204,7 @@ impl Endpoint {
             namespace: namespace.map(|namespace| &namespace.view),
             pull_secret: &active.pull_secret.known,
             trust_bundle: active.trust_bundle,
+            fallback_policy: self.snapshots.fallback_policy(),
         };
         let decision = survive(|| decide(request, &context))?;
         self.metrics.decided(request.operation, decision.changed());

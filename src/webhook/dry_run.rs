@@ -2,7 +2,7 @@
 //!
 //! Rights: Pods in the product namespace: create.
 
-use api::names::{MARKER, OWN_LABEL};
+use api::names::{MARKER, OWN_LABEL, POLICY_PROBE_POD, POLICY_REVISION, PROBE_POD};
 use component_base::telemetry::error_chain;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::PostParams;
@@ -53,7 +53,7 @@ pub async fn adapts(
     namespace: &str,
     snapshots: &SnapshotStore,
 ) -> Result<(), String> {
-    let mut pod = pod("rt-bootstrapper-probe");
+    let mut pod = pod(PROBE_POD);
     pod["metadata"]["annotations"] = json!({api::ALL_KEY: "true"});
     if !changes(&pod, namespace, snapshots) {
         return Ok(());
@@ -63,6 +63,23 @@ pub async fn adapts(
         Ok(_) => Err("the API server admitted a Pod without asking the webhook".to_owned()),
         Err(error) => Err(format!("dry run of a Pod failed: {}", error_chain(&error))),
     }
+}
+
+/// Whether the API server evaluates the fallback policy of this revision, as a whole.
+pub(crate) async fn evaluates(
+    client: &Client,
+    namespace: &str,
+    revision: &str,
+) -> Result<bool, kube::Error> {
+    let mut pod = pod(POLICY_PROBE_POD);
+    // Not sent to this webhook.
+    pod["metadata"]["labels"] = json!({OWN_LABEL.0: OWN_LABEL.1});
+    pod["metadata"]["annotations"] = json!({api::ALL_KEY: "true"});
+    let pod = create(client, namespace, pod).await?;
+    Ok(pod
+        .annotations()
+        .get(POLICY_REVISION)
+        .is_some_and(|it| it == revision))
 }
 
 /// Whether the webhook would change the Pod.
@@ -79,6 +96,7 @@ fn changes(pod: &Value, namespace: &str, snapshots: &SnapshotStore) -> bool {
         namespace: known.as_ref().map(|it| &it.view),
         pull_secret: &active.pull_secret.known,
         trust_bundle: active.trust_bundle,
+        fallback_policy: false,
     };
     match review.subject {
         Subject::Pod(request) => decide_unsent(&request, None, &context).changed(),

@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use api::names::DOCKER_CONFIG_KEY;
 use arc_swap::ArcSwap;
@@ -34,6 +35,7 @@ pub struct SnapshotStore {
 struct Shared {
     revisions: ArcSwap<Revisions>,
     namespaces: ArcSwap<HashMap<String, Arc<KnownNamespace>>>,
+    fallback_policy: AtomicBool,
     changes: watch::Sender<u64>,
 }
 
@@ -111,6 +113,18 @@ impl SnapshotStore {
     /// Every Namespace of the snapshot.
     pub(crate) fn namespaces(&self) -> Arc<HashMap<String, Arc<KnownNamespace>>> {
         self.shared.namespaces.load_full()
+    }
+
+    /// Whether the API server evaluates the fallback policy of the active revision.
+    pub(crate) fn fallback_policy(&self) -> bool {
+        self.shared.fallback_policy.load(Ordering::Relaxed)
+    }
+
+    /// Sets whether the API server evaluates the fallback policy of the active revision.
+    pub(crate) fn set_fallback_policy(&self, is_active: bool) {
+        self.shared
+            .fallback_policy
+            .store(is_active, Ordering::Relaxed);
     }
 
     /// Grows with every change.

@@ -41,6 +41,10 @@ async fn other_runtime(scenario: &mut Scenario, what: String) -> Result {
 
 #[given(regex = r#"^component webhook runs (?:without flag "landscape"|with flags "(.+)")$"#)]
 async fn with_flags(scenario: &mut Scenario, flags: String) -> Result {
+    if flags.contains("--mutating-admission-policy") {
+        let client = webhook(scenario)?.client;
+        scenario.undo("wait until no policy is evaluated", without_policy(client));
+    }
     restore_later(scenario, &deployment()).await?;
     let environment = scenario.environment_of::<Admission>()?;
     let image = &environment.fixtures.webhook.reference;
@@ -52,6 +56,18 @@ async fn with_flags(scenario: &mut Scenario, flags: String) -> Result {
         &environment.cluster,
         &install::webhook(image, &flags).await?,
     )
+    .await
+}
+
+/// A Pod that the policy has adapted leaves the webhook nothing to mark.
+async fn without_policy(client: Client) -> Result {
+    let mut pod = named("adapted-by-the-webhook");
+    pod["metadata"]["annotations"][api::Feature::FipsMode.key()] = json!("true");
+    eventually("the webhook itself adapts a Pod", async || {
+        let created = client.write(Write::DryRun, &pod).await?.good()?;
+        let annotations = created.at("/metadata/annotations");
+        check(annotations[api::names::MARKER] == "true", annotations)
+    })
     .await
 }
 

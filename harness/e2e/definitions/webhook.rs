@@ -1,6 +1,6 @@
 //! The webhook: its configuration document, its admission endpoint, and what its replicas report.
 
-use super::pod::restarts;
+use super::pod::{env, restarts};
 use super::prelude::*;
 use crate::admission::webhook::{NAMESPACE, Replica, Webhook, response, review};
 use crate::scenario::Cluster;
@@ -164,9 +164,16 @@ async fn many(scenario: &mut Scenario, count: u32, entry: String, namespace: Str
     let mut pod = named("one-of-many");
     pod["metadata"]["annotations"][key] = json!(value);
     pod["metadata"]["namespace"] = json!(scenario.resolve(&namespace));
+    let mut wrong = Vec::new();
     for _ in 0..count {
-        client.write(Write::DryRun, &pod).await?.good()?;
+        let created = client.write(Write::DryRun, &pod).await?.good()?;
+        let is_adapted =
+            env(created.at("/spec/containers/0"), api::names::FIPS_VARIABLE) == Some("true");
+        wrong.extend((!is_adapted).then_some(created.object));
     }
+    scenario
+        .observed
+        .note("Pods that are not mutated", json!(wrong));
     Ok(())
 }
 

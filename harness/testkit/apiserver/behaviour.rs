@@ -26,6 +26,8 @@ pub struct Behaviour {
     pub dependents: bool,
     /// An annotation that an admission plugin removes from every object that is replaced or patched.
     pub stripped: Option<&'static str>,
+    /// An annotation that an admission plugin adds to every object that is created by a dry run, and its value.
+    pub added: Option<(&'static str, String)>,
     /// The largest number of objects in a page, whatever a client asks for.
     pub page: usize,
 }
@@ -40,6 +42,7 @@ impl Default for Behaviour {
             quota_exceeded: false,
             dependents: false,
             stripped: None,
+            added: None,
             page: usize::MAX,
         }
     }

@@ -192,7 +192,7 @@ const RBAC: &str = "rbac.authorization.k8s.io/v1";
 
 /// The kinds that every server serves unless told otherwise.
 #[rustfmt::skip]
-pub(super) static BUILTIN: [&Kind; 24] = [
+pub(super) static BUILTIN: [&Kind; 26] = [
     &Kind::new("v1", "configmaps", "ConfigMap").namespaced(),
     &Kind::new("apps/v1", "controllerrevisions", "ControllerRevision").namespaced(),
     &Kind::new("v1", "events", "Event").namespaced(),
@@ -202,6 +202,8 @@ pub(super) static BUILTIN: [&Kind; 24] = [
     &Kind::new("v1", "serviceaccounts", "ServiceAccount").namespaced(),
     &Kind::new("v1", "services", "Service").namespaced(),
     &Kind::new(ADMISSION, "mutatingwebhookconfigurations", "MutatingWebhookConfiguration").with(Handling::Generation),
+    &Kind::new(ADMISSION, "mutatingadmissionpolicies", "MutatingAdmissionPolicy").with(Handling::Generation),
+    &Kind::new(ADMISSION, "mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding").with(Handling::Generation),
     &Kind::new(ADMISSION, "validatingwebhookconfigurations", "ValidatingWebhookConfiguration").with(Handling::Generation),
     &Kind::new("apps/v1", "deployments", "Deployment").namespaced().with(Handling::Status),
     &Kind::new(AUTHORIZATION, "selfsubjectaccessreviews", "SelfSubjectAccessReview").with(Handling::Review),

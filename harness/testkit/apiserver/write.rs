@@ -158,6 +158,9 @@ impl Store {
         if is_dry_run {
             // The answer shows an identity of an object that does not exist.
             let mut body = state.object;
+            if let Some((annotation, value)) = &inner.behaviour.added {
+                body["metadata"]["annotations"][annotation] = json!(value);
+            }
             body["metadata"]["uid"] = json!(format!("dry-run-{}", inner.created));
             return Ok(Written {
                 status: StatusCode::CREATED,

@@ -80,6 +80,9 @@ pub struct WebhookSettings {
         )
     )]
     pub pod_restart_namespaces: Option<Vec<String>>,
+    /// Whether the webhook keeps a MutatingAdmissionPolicy that adapts Pods while no replica of it answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mutating_admission_policy: Option<bool>,
 }
 
 /// A change that reaches a running Pod only if it is created again.
@@ -158,6 +161,7 @@ impl WebhookSettings {
             evict_missed_pods,
             restart_pods_on_change,
             pod_restart_namespaces,
+            mutating_admission_policy,
         } = others.clone();
         Self {
             image: self.image.or(image),
@@ -174,6 +178,7 @@ impl WebhookSettings {
             evict_missed_pods: self.evict_missed_pods.or(evict_missed_pods),
             restart_pods_on_change: self.restart_pods_on_change.or(restart_pods_on_change),
             pod_restart_namespaces: self.pod_restart_namespaces.or(pod_restart_namespaces),
+            mutating_admission_policy: self.mutating_admission_policy.or(mutating_admission_policy),
         }
     }
 }

@@ -24,7 +24,7 @@ pub(crate) use self::parts::{Part, Parts};
 use super::selector::selector;
 use super::values::{
     bind_address, bundle_or_none, duration, landscape, log_filter, namespace, object_name,
-    object_name_or_none, period, pinned_image, restart_cause,
+    object_name_or_none, period, pinned_image, restart_cause, switch,
 };
 use crate::amounts::amounts;
 
@@ -248,6 +248,9 @@ pub(crate) struct WebhookDefaults {
     /// Evict Pods on runtimes from before a change of these: trust-bundle, pull-secret, configuration
     #[arg(long = "webhook-restart-pods-on-change", value_name = "CHANGES", value_delimiter = ',', value_parser = restart_cause)]
     pub(crate) restart_pods_on_change: Option<Vec<RestartCause>>,
+    /// Keep a MutatingAdmissionPolicy on runtimes that adapts Pods while no replica of the webhook answers: on or off
+    #[arg(long = "webhook-mutating-admission-policy", value_name = "SWITCH", value_parser = switch)]
+    pub(crate) mutating_admission_policy: Option<bool>,
     /// Namespaces on runtimes, beside that of the webhook, in which it may evict Pods; they must exist
     #[arg(long = "webhook-pod-restart-namespaces", value_name = "NAMES", value_delimiter = ',', value_parser = namespace)]
     pub(crate) pod_restart_namespaces: Option<Vec<String>>,

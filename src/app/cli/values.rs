@@ -38,6 +38,8 @@ pub(crate) enum ValueError {
     Landscape,
     #[error("not a change: expected trust-bundle, pull-secret or configuration")]
     RestartCause,
+    #[error("not a switch: expected on or off")]
+    Switch,
     #[error("not a duration: expected one such as 10m, 30s or 1h30m")]
     Duration,
     #[error("not a period: expected a duration longer than 0, such as 10m, 30s or 1h30m")]
@@ -107,6 +109,15 @@ pub(crate) fn restart_cause(text: &str) -> Result<RestartCause, ValueError> {
     causes
         .find(|it| it.flag() == text)
         .ok_or(ValueError::RestartCause)
+}
+
+/// Whether something is on.
+pub(crate) fn switch(text: &str) -> Result<bool, ValueError> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(ValueError::Switch),
+    }
 }
 
 /// A log filter for another process.

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use api::bootstrapper::RestartCause;
 use api::names;
-use clap::Args;
+use clap::{ArgAction, Args};
 use component_base::lease::Identity;
 use component_base::telemetry::{Filter, Format};
 use policy::repairs::EvictionSettings;
 
-use super::values::{bind_address, duration, namespace, object_name, restart_cause};
+use super::values::{bind_address, duration, namespace, object_name, restart_cause, switch};
 
 /// Runs the mutating webhook.
 #[derive(Args, Clone, Debug)]
@@ -49,6 +49,9 @@ pub(crate) struct WebhookArgs {
     /// Evict Pods from before a change of these: trust-bundle, pull-secret, configuration
     #[arg(long, value_name = "CHANGES", value_delimiter = ',', value_parser = restart_cause)]
     pub(crate) restart_pods_on_change: Vec<RestartCause>,
+    /// Keep a MutatingAdmissionPolicy that adapts Pods while no replica answers: on or off
+    #[arg(long, value_name = "SWITCH", default_value = "off", action = ArgAction::Set, value_parser = switch)]
+    pub(crate) mutating_admission_policy: bool,
     /// Directory with tls.crt, tls.key and ca.crt. If unset, the webhook issues its certificate
     #[arg(long)]
     pub(crate) webhook_cert_path: Option<PathBuf>,

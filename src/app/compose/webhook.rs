@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use webhook::admission::router;
 use webhook::certificate::Certificates;
 use webhook::dry_run;
+use webhook::fallback_policy::{FallbackPolicy, FallbackSettings};
 use webhook::pull_secret_sync::PullSecretSync;
 use webhook::repairs::{Probe, Repairs};
 use webhook::self_review;
@@ -76,12 +77,14 @@ async fn compose(arguments: &WebhookArgs) -> anyhow::Result<()> {
         arguments,
     };
     let certificates = parts.certificates();
+    let policy = parts.fallback_policy();
     let port = server.local_addr().port();
     tokio::select! {
         () = parts.watches().run() => {}
         () = certificates.run(tls, &parts.readiness) => {}
         () = parts.review_self(&certificates, port, ended.clone()) => {}
-        () = parts.lead(&certificates, port, shutdown.token(), &ended) => {}
+        () = policy.watch() => {}
+        () = parts.lead((&certificates, &policy), port, shutdown.token(), &ended) => {}
         () = shutdown.second_signal() => tracing::warn!("second SIGTERM received, exiting"),
         outcome = parts.serve(server, shutdown.token()) => outcome?,
     }
@@ -160,6 +163,20 @@ impl Parts<'_> {
         }
     }
 
+    fn fallback_policy(&self) -> FallbackPolicy {
+        FallbackPolicy::new(
+            self.client.clone(),
+            self.snapshots.clone(),
+            (self.readiness.clone(), self.meters.failing_watches.clone()),
+            self.meters.fallback_policy.clone(),
+            FallbackSettings {
+                enabled: self.arguments.mutating_admission_policy,
+                namespace: self.arguments.namespace.clone(),
+                webhook_configuration: self.arguments.webhook_name.clone(),
+            },
+        )
+    }
+
     fn reporter(&self) -> Reporter {
         Reporter {
             controller: "runtime-bootstrapper-webhook".to_owned(),
@@ -184,7 +201,7 @@ impl Parts<'_> {
     /// Does what only one replica may do, while it is this one. Never ends by itself: the server's drain does.
     async fn lead(
         &self,
-        certificates: &Certificates,
+        (certificates, policy): (&Certificates, &FallbackPolicy),
         port: u16,
         shutdown: CancellationToken,
         ended: &CancellationToken,
@@ -207,9 +224,10 @@ impl Parts<'_> {
         let work = |term: CancellationToken| {
             let pull_secrets = pull_secrets.clone().run(term.clone());
             let repairs = repairs.clone().run(term.clone());
+            let policy = policy.clone().reconcile(term.clone());
             let certificates = certificates.clone().reconcile(term);
             async move {
-                tokio::join!(pull_secrets, repairs, certificates);
+                tokio::join!(pull_secrets, repairs, policy, certificates);
             }
         };
         run_while_leading(

@@ -120,6 +120,7 @@ fn verdict(workload: Workload, landscape: &Landscape<'_>) -> Result<Verdict, Pre
         namespace: Some(described.map_or(&undescribed, |it| &it.namespace)),
         pull_secret: landscape.pull_secret,
         trust_bundle: TrustBundlePresence::Present,
+        fallback_policy: false,
     };
     let pod = workload.pod.to_string();
     let body = review::of_created_pod(&workload.source.namespace, &pod);

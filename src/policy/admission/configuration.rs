@@ -187,6 +187,13 @@ impl Configuration {
         &self.pull_secret
     }
 
+    /// The namespaces that the document gives features, in their order.
+    pub(super) fn namespaces(&self) -> impl Iterator<Item = (&str, FeatureSet)> {
+        let mut all: Vec<_> = self.namespaces.iter().collect();
+        all.sort_unstable_by_key(|it| it.0);
+        all.into_iter().map(|(namespace, set)| (&**namespace, *set))
+    }
+
     pub(super) fn opt_out(&self) -> FeatureSet {
         self.opt_out
     }

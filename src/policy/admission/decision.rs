@@ -25,6 +25,8 @@ pub struct Context<'a> {
     pub pull_secret: &'a PullSecret,
     /// What is known of the ClusterTrustBundle.
     pub trust_bundle: TrustBundlePresence,
+    /// Whether the API server evaluates the fallback policy of this configuration, which runs before the webhook.
+    pub fallback_policy: bool,
 }
 
 /// What matters of a Namespace.
@@ -147,9 +149,29 @@ pub fn decide<'a>(request: &'a Request<'a>, context: &Context<'a>) -> Decision<'
         findings.extend(opt_in.enabled().into_iter().map(too_large));
         Patch::default()
     });
+    if context.fallback_policy && request.operation == Operation::Create {
+        attribute_to_policy(context.configuration, &mut findings);
+    }
     // A stable order makes reports comparable: by feature, and within one as the Pod has it.
     findings.sort_by_key(|finding| finding.feature);
     Decision { patch, findings }
+}
+
+/// Says of each feature for which something is in place and nothing left to do that the policy applied it. A Pod that was
+/// written that way cannot be told from one that the policy adapted.
+fn attribute_to_policy(configuration: &Configuration, findings: &mut Vec<Finding<'_>>) {
+    let in_place = |reason: &Reason<'_>| match reason {
+        Reason::NoMatchingOverride { image, .. } => configuration.overrides.have_given(image),
+        reason => reason.in_place(),
+    };
+    for feature in Feature::ALL {
+        let own = || findings.iter().filter(|it| it.feature == feature);
+        let is_left = own().any(|it| it.reason.applied());
+        if !is_left && own().any(|it| in_place(&it.reason)) {
+            findings.retain(|it| it.feature != feature || !in_place(&it.reason));
+            findings.push(Finding::new(feature, Reason::AppliedByPolicy));
+        }
+    }
 }
 
 fn out_of_bounds(request: &Request<'_>) -> Option<Reason<'static>> {

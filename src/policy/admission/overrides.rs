@@ -6,7 +6,8 @@ use crate::image::Reference;
 
 const DOCKER_HUB: &str = "docker.io";
 
-const SURELY_SHORT: usize = 240;
+/// A text of at most so many bytes is no reference that is too long.
+pub(super) const SURELY_SHORT: usize = 240;
 
 /// Host → resolved replacement.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -53,6 +54,22 @@ impl Overrides {
             by_host.insert(host.clone(), replacement);
         }
         Ok((Self { by_host }, unusable))
+    }
+
+    /// Every host with its replacement, in their order; `None` where it cannot be used.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
+        let mut all: Vec<_> = self.by_host.iter().collect();
+        all.sort_unstable_by_key(|it| it.0);
+        all.into_iter().map(|(host, to)| match to {
+            Replacement::Prefix(prefix) => (&**host, Some(&**prefix)),
+            Replacement::Unusable => (&**host, None),
+        })
+    }
+
+    /// Whether the image may be the result of a rewrite.
+    pub(super) fn have_given(&self, image: &str) -> bool {
+        let mut prefixes = self.iter().filter_map(|(_, to)| to);
+        prefixes.any(|prefix| starts_with(image, prefix))
     }
 
     pub(super) fn rewrite(&self, image: &Reference<'_>) -> Rewrite {

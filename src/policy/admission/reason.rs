@@ -62,6 +62,8 @@ pub enum Reason<'a> {
     OwnPod,
     /// The patch of all features would be larger than the limit for a review of this size.
     PatchTooLarge,
+    /// Everything was in place before the review, and the fallback policy is in force.
+    AppliedByPolicy,
 
     /// The image's registry was replaced.
     ImageRewritten {
@@ -170,6 +172,7 @@ codes! {
     NamespaceExcluded
     OwnPod
     PatchTooLarge
+    AppliedByPolicy
     ImageRewritten
     ImageAlreadyRewritten
     ImageUnchanged
@@ -216,6 +219,17 @@ impl Reason<'_> {
         )
     }
 
+    /// Whether the Pod has what the feature would add.
+    pub(super) fn in_place(&self) -> bool {
+        matches!(
+            self,
+            Self::ImageAlreadyRewritten { .. }
+                | Self::PullSecretAlreadyPresent { .. }
+                | Self::MountAlreadyPresent { .. }
+                | Self::EnvVarAlreadySet { .. }
+        )
+    }
+
     /// Whether the Pod's owner should be told: the feature was asked for, and something stands against it.
     #[must_use]
     pub fn warns(&self) -> bool {
@@ -250,6 +264,7 @@ impl Reason<'_> {
             Self::NamespaceExcluded { .. } => Code::NamespaceExcluded,
             Self::OwnPod => Code::OwnPod,
             Self::PatchTooLarge => Code::PatchTooLarge,
+            Self::AppliedByPolicy => Code::AppliedByPolicy,
             Self::ImageRewritten { .. } => Code::ImageRewritten,
             Self::ImageAlreadyRewritten { .. } => Code::ImageAlreadyRewritten,
             Self::ImageUnchanged { .. } => Code::ImageUnchanged,
@@ -309,6 +324,9 @@ impl fmt::Display for Reason<'_> {
             Self::PatchTooLarge => f.write_str(
                 "the patch is larger than the limit for this review; the Pod is unchanged",
             ),
+            Self::AppliedByPolicy => {
+                f.write_str("in place before the review; the MutatingAdmissionPolicy is in force")
+            }
             Self::ImageRewritten { user, from, to } => write!(f, "{user}: {from} → {to}"),
             Self::ImageAlreadyRewritten { user } => {
                 write!(f, "{user}: the image starts with its replacement")

@@ -4,6 +4,7 @@ mod bounds;
 mod case;
 mod configuration;
 mod example;
+mod fallback;
 mod golden;
 mod properties;
 mod reviews;

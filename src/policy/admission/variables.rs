@@ -13,9 +13,9 @@ use super::{Configuration, Finding, Reason};
 /// A variable that a feature sets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Variable {
-    feature: Feature,
-    name: String,
-    value: String,
+    pub(super) feature: Feature,
+    pub(super) name: String,
+    pub(super) value: String,
     entry: Entry,
 }
 

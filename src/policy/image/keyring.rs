@@ -62,6 +62,15 @@ impl Keyring {
             .any(|pattern| (hub && pattern.is_default_registry()) || pattern.matches(image))
     }
 
+    /// The images that it covers, each as `registry/repository` with the registry and the repository that are meant, as a
+    /// regular expression in the syntax of RE2; `None` if it covers none.
+    #[must_use]
+    pub(crate) fn pattern(&self) -> Option<String> {
+        let patterns = self.patterns.iter().map(Pattern::expression);
+        let patterns: Vec<String> = patterns.collect();
+        (!patterns.is_empty()).then(|| format!("^(?:{})", patterns.join("|")))
+    }
+
     /// Whether it covers no image at all.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -161,6 +170,20 @@ impl Pattern {
                 .path
                 .strip_prefix('/')
                 .is_none_or(|prefix| image.full_path().starts_with(prefix))
+    }
+
+    fn expression(&self) -> String {
+        if self.is_default_registry() {
+            return r"docker\.io/|[^.:/]+/".to_owned();
+        }
+        let literal = |text: &str| {
+            text.replace('.', r"\.")
+                .replace('[', r"\[")
+                .replace(']', r"\]")
+        };
+        let host = literal(&self.host).replace('*', "[^.:/]*");
+        let path = self.path.strip_prefix('/').unwrap_or_default();
+        format!("{host}/{}", literal(path))
     }
 
     /// The one key that stands for Docker Hub under all its names, written `https://index.docker.io/v1/`.

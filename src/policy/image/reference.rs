@@ -292,6 +292,17 @@ fn is_lower_hex(value: &str, length: usize) -> bool {
     value.len() == length && is_hex(value) && !value.bytes().any(|byte| byte.is_ascii_uppercase())
 }
 
+/// The valid references as a regular expression in the syntax of RE2, but for the length of the repository and for image
+/// ids.
+pub(crate) fn pattern() -> String {
+    let part = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*";
+    let label = "[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?";
+    let host = format!(r"(?:{label}(?:\.{label})*|\[[0-9a-fA-F:]+\])(?::[0-9]+)?");
+    let tag = r"[0-9A-Za-z_][0-9A-Za-z_.-]{0,127}";
+    let digest = "(?:sha256:[0-9a-f]{64}|sha384:[0-9a-f]{96}|sha512:[0-9a-f]{128})";
+    format!("^(?:(?:{host}|{part})/)?{part}(?:/{part})*(?::{tag})?(?:@{digest})?$")
+}
+
 const HUB: &str = "docker.io";
 const LEGACY_HUB: &str = "index.docker.io";
 const OFFICIAL: &str = "library/";

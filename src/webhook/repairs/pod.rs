@@ -124,6 +124,7 @@ impl StoredPod {
             namespace: namespace.map(|it| &it.view),
             pull_secret: &basis.active.pull_secret.known,
             trust_bundle: basis.active.trust_bundle,
+            fallback_policy: false,
         };
         let label = self.labels().get(OWN_LABEL.0).map(String::as_str);
         let decision = decide_unsent(&request, label, &context);

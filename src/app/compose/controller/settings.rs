@@ -213,6 +213,7 @@ fn webhook(sources: &SourceArgs, defaults: &WebhookDefaults) -> WebhookSettings 
         evict_missed_pods,
         restart_pods_on_change,
         pod_restart_namespaces,
+        mutating_admission_policy,
     } = defaults.clone();
     WebhookSettings {
         image: Some(image),
@@ -229,6 +230,7 @@ fn webhook(sources: &SourceArgs, defaults: &WebhookDefaults) -> WebhookSettings 
         evict_missed_pods: Some(evict_missed_pods),
         restart_pods_on_change,
         pod_restart_namespaces,
+        mutating_admission_policy,
     }
 }
 
@@ -409,6 +411,7 @@ mod tests {
             "--webhook-evict-missed-pods",
             "--webhook-restart-pods-on-change=trust-bundle,configuration",
             "--webhook-pod-restart-namespaces=shop",
+            "--webhook-mutating-admission-policy=on",
             "--skr-namespace=elsewhere",
         ]);
         let objects = rendered(&arguments);
@@ -432,6 +435,7 @@ mod tests {
             "--log-filter=debug",
             "--evict-missed-pods",
             "--restart-pods-on-change=trust-bundle,configuration",
+            "--mutating-admission-policy=on",
         ] {
             assert!(flags.contains(&json!(flag)), "{flag}: {flags:?}");
         }

@@ -7,6 +7,7 @@ use component_base::watch::WatchMetrics as FailingWatches;
 use serve::Statistics;
 use webhook::admission::AdmissionMetrics;
 use webhook::certificate::CertificateMetrics;
+use webhook::fallback_policy::FallbackMetrics;
 use webhook::pull_secret_sync::PullSecretMetrics;
 use webhook::repairs::RepairMetrics;
 use webhook::watches::WatchMetrics;
@@ -25,6 +26,7 @@ pub(crate) struct Meters {
     pub(super) certificate: CertificateMetrics,
     pub(super) pull_secret: PullSecretMetrics,
     pub(super) repairs: RepairMetrics,
+    pub(super) fallback_policy: FallbackMetrics,
 }
 
 impl Meters {
@@ -44,6 +46,7 @@ impl Meters {
             certificate: CertificateMetrics::register(registry),
             pull_secret: PullSecretMetrics::register(registry),
             repairs: RepairMetrics::register(registry),
+            fallback_policy: FallbackMetrics::register(registry),
         };
         (meters, metrics)
     }

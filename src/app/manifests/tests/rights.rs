@@ -72,6 +72,16 @@ fn the_rights_are_those_that_the_modules_ask_for() {
                  [rt-bootstrapper-mutating-webhook-configuration]",
                 "get list patch watch"
             ),
+            (
+                "admissionregistration.k8s.io/mutatingadmissionpolicies \
+                 [rt-bootstrapper-mutating-admission-policy]",
+                "delete"
+            ),
+            (
+                "admissionregistration.k8s.io/mutatingadmissionpolicybindings \
+                 [rt-bootstrapper-mutating-admission-policy]",
+                "delete"
+            ),
             ("events.k8s.io/events []", "create patch"),
         ])
     );
@@ -97,6 +107,24 @@ fn the_rights_are_those_that_the_modules_ask_for() {
         flat(&restarter.rules.unwrap()),
         expected(&[("/pods/eviction []", "create")])
     );
+}
+
+/// Who may write a MutatingAdmissionPolicy can change every object, so the right is given with the flag alone.
+#[rstest]
+#[case::default(&[], "delete")]
+#[case::off(&["--mutating-admission-policy=off"], "delete")]
+#[case::on(&["--mutating-admission-policy=on"], "create delete get list patch update watch")]
+fn the_policy_may_be_written_where_it_is_switched_on(#[case] flags: &[&str], #[case] verbs: &str) {
+    let objects = documents(&printed(flags).unwrap());
+    let roles = objects.into_iter().filter(|it| it["kind"] == "ClusterRole");
+    let roles = roles.map(|it| serde_json::from_value::<ClusterRole>(it).unwrap());
+    let rules: Vec<PolicyRule> = roles.flat_map(|it| it.rules.unwrap()).collect();
+    let all = flat(&rules);
+    let own = all
+        .into_iter()
+        .filter(|it| it.contains("/mutatingadmissionpolicies "));
+    let wanted = "admissionregistration.k8s.io/mutatingadmissionpolicies [rt-bootstrapper-mutating-admission-policy]";
+    assert_eq!(own.collect::<BTreeSet<_>>(), expected(&[(wanted, verbs)]));
 }
 
 /// Evictions are allowed in the webhook's namespace, and in those that a flag names; nowhere by default.

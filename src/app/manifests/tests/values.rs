@@ -76,6 +76,7 @@ fn settings_arrive_at_the_webhook_and_in_its_rights() {
             "--log-filter=warn,kube=info",
             "--evict-missed-pods",
             "--restart-pods-on-change=pull-secret",
+            "--mutating-admission-policy=on",
         ])
         .unwrap(),
     );
@@ -85,6 +86,7 @@ fn settings_arrive_at_the_webhook_and_in_its_rights() {
         outdated: vec![RestartCause::PullSecret],
     };
     assert_eq!(read.evictions(), evictions);
+    assert!(read.mutating_admission_policy);
     assert_eq!(read.landscape, "eu-1");
     assert_eq!(read.config_map_name, "our-config");
     assert_eq!(read.image_pull_secret_name, "our.own-1");
@@ -101,6 +103,7 @@ fn settings_arrive_at_the_webhook_and_in_its_rights() {
 fn without_settings_the_webhook_has_its_own_defaults() {
     let read = read_by_the_webhook(&defaults());
     assert!(read.evictions().is_empty());
+    assert!(!read.mutating_admission_policy);
     let bare = Flags::<WebhookArgs>::read("webhook", &[], &[]).unwrap();
     assert_eq!(format!("{read:?}"), format!("{:?}", bare.arguments));
 }
@@ -201,6 +204,7 @@ fn another_namespace_is_meant_everywhere() {
 #[case::amount("--limits", "memory=1")]
 #[case::filter("--log-filter", "a=b=c")]
 #[case::unknown("--restart-pods-on-change", "trust-bundle,reboot")]
+#[case::unknown("--mutating-admission-policy", "auto")]
 #[case::blank("--pod-restart-namespaces", "a, b")]
 #[case::separator("--pod-restart-namespaces", "a---b")]
 #[case::line_break("--pod-restart-namespaces", "a\nkind: Secret")]

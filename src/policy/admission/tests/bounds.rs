@@ -125,6 +125,7 @@ fn with_decision(body: &str, variables: usize, check: impl FnOnce(&Decision<'_>)
         namespace: None,
         pull_secret: &PullSecret::Unknown,
         trust_bundle: TrustBundlePresence::Present,
+        fallback_policy: false,
     };
     let review = review::parse(body.as_bytes()).unwrap();
     let Subject::Pod(request) = &review.subject else {

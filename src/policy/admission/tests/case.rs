@@ -101,6 +101,7 @@ impl Case {
             namespace: namespace.as_ref(),
             pull_secret: &given.pull_secret(),
             trust_bundle: given.trust_bundle(),
+            fallback_policy: false,
         };
         let body = given.review(object, &self.old_object).to_string();
         decide_on(&body, &context, object)

@@ -306,6 +306,7 @@ proptest! {
             namespace: None,
             pull_secret: &pull_secret,
             trust_bundle: TrustBundlePresence::Present,
+            fallback_policy: false,
         };
         let given = Given { namespace: namespace.to_owned(), ..Given::default() };
         let outcome = decide_on(&given.review(&pod, &Value::Null).to_string(), &context, &pod);
@@ -332,6 +333,7 @@ proptest! {
             namespace: None,
             pull_secret: &PullSecret::Unknown,
             trust_bundle: TrustBundlePresence::Present,
+            fallback_policy: false,
         };
         let given = Given { operation: "UPDATE".into(), ..Given::default() };
         let outcome = decide_on(&given.review(&after, &before).to_string(), &context, &after);

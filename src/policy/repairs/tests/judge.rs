@@ -58,6 +58,7 @@ fn decided<T>(namespace: &str, pod: &Value, then: impl FnOnce(&Decision<'_>) -> 
         namespace: None,
         pull_secret: &PullSecret::Known(Keyring::parse(SECRET.as_bytes()).unwrap()),
         trust_bundle: TrustBundlePresence::Present,
+        fallback_policy: false,
     };
     let body = review::of_created_pod(namespace, &pod.to_string());
     let Subject::Pod(request) = review::parse(body.as_bytes()).unwrap().subject else {

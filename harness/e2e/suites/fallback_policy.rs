@@ -1,0 +1,431 @@
+//! Every golden case of the webhook through the fallback policy, which a real API server evaluates.
+//!
+//! Each case has a Namespace, a policy and a binding of its own, and its Pod is created by dry run. The policy must make of it
+//! what the webhook makes of the same Pod as the API server stores it, and leave the webhook nothing to do; the cases where
+//! it does not are listed in docs/webhook.md.
+
+#![cfg(test)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use api::config::Document;
+use clusters::cluster::{Cluster, ClusterOptions};
+use clusters::run::Run;
+use clusters::setup::Setup;
+use clusters::workspace;
+use futures::StreamExt as _;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::{Api, Client};
+use policy::admission::review::{self, Subject};
+use policy::admission::{
+    Annotations, Configuration, Context, Namespace, PullSecret, Settings, TrustBundlePresence,
+    decide, fallback_spec,
+};
+use policy::image::Keyring;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use testkit::until::until;
+
+/// Where no policy changes Pods: they show what the API server makes of them by itself.
+const BARE: &str = "bare";
+
+/// On every Pod that a policy of this test evaluated whole: nothing else tells an unchanged Pod from a skipped policy.
+const EVALUATED: &str = "evaluated";
+
+/// Golden cases of texts that no API server takes for a Pod.
+const NO_PODS: [&str; 5] = [
+    "mirror-pod",
+    "opt-in-not-a-text",
+    "registry-image-volume",
+    "registry-no-containers",
+    "registry-no-reference",
+];
+
+/// Of the section of docs/webhook.md whose list this test keeps true.
+const HEADING: &str = "### What the policy leaves to the webhook\n";
+
+const HOSTS: usize = 700;
+
+const REGISTRIES: usize = 100;
+
+const CONTAINERS: usize = 100;
+
+const WITHIN: Duration = Duration::from_secs(90);
+
+/// What this test needs of a golden file.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Case {
+    #[serde(skip)]
+    name: String,
+    shows: String,
+    config: Value,
+    #[serde(default)]
+    given: Given,
+    object: Value,
+    /// The Pod that comes out of the webhook; absent if nothing changes.
+    gives: Option<Value>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Given {
+    operation: Option<String>,
+    namespace_annotations: Option<BTreeMap<String, String>>,
+    namespace_labels: BTreeMap<String, String>,
+    auths: Option<Vec<String>>,
+    invalid_pull_secret: bool,
+    trust_bundle: Option<String>,
+    landscape: Option<String>,
+}
+
+/// How a case came out.
+#[derive(Debug, PartialEq)]
+enum Outcome {
+    Same,
+    /// The API server refuses the Pod without any policy too.
+    Refused(String),
+    /// What the webhook and the policy make of it.
+    Different(String),
+}
+
+impl Case {
+    fn all() -> Vec<Self> {
+        let folder = workspace::root().join("src/policy/admission/tests/golden");
+        let files = std::fs::read_dir(folder).unwrap();
+        let mut cases: Vec<Self> = files
+            .map(|file| {
+                let path = file.unwrap().path();
+                let text = std::fs::read_to_string(&path).unwrap();
+                let mut case: Self = serde_saphyr::from_str(&text).unwrap();
+                case.name = path.file_stem().unwrap().to_string_lossy().into_owned();
+                case
+            })
+            .collect();
+        cases.sort_by(|one, other| one.name.cmp(&other.name));
+        cases
+    }
+
+    /// A document as large as a policy is made for, and a Pod of many containers.
+    fn largest() -> Self {
+        let keys = api::Feature::ALL.map(api::Feature::key);
+        let hosts = (0..HOSTS).map(|number| {
+            let host = format!("registry-{number}.europe.example.com");
+            (host, json!(format!("mirror.example.com/cache/{number}")))
+        });
+        let hosts: serde_json::Map<_, _> = hosts.collect();
+        let containers = (0..CONTAINERS).map(|number| {
+            let env = (0..10).map(|it| json!({"name": format!("VARIABLE_{it}"), "value": "x"}));
+            json!({
+                "name": format!("c{number}"), "env": env.collect::<Vec<_>>(),
+                "image": format!("registry-{number}.europe.example.com/team/service:1.2.{number}"),
+                "volumeMounts": [{"name": "d", "mountPath": "/data"}, {"name": "d", "mountPath": "/var"}],
+            })
+        });
+        let given = Given {
+            auths: Some(
+                (0..REGISTRIES)
+                    .map(|it| format!("registry-{it}.*.example.org"))
+                    .collect(),
+            ),
+            landscape: Some("example".to_owned()),
+            ..Given::default()
+        };
+        Self {
+            name: "largest".to_owned(),
+            shows: String::new(),
+            config: json!({
+                "overrides": hosts, "availableFeatures": keys, "fipsVariables": ["A", "B", "C"],
+                "clusterTrustBundle": {
+                    "name": "bundle", "certWritePath": "ca.pem", "volumeMountPath": "/etc/ssl/certs", "volumeName": "v",
+                },
+            }),
+            given,
+            gives: None,
+            object: json!({
+                "metadata": {"annotations": {api::ALL_KEY: "true"}},
+                "spec": {"containers": containers.collect::<Vec<_>>(), "volumes": [{"name": "d", "emptyDir": {}}]},
+            }),
+        }
+    }
+
+    fn operation(&self) -> &str {
+        self.given.operation.as_deref().unwrap_or("CREATE")
+    }
+
+    fn is_creation(&self) -> bool {
+        self.operation() == "CREATE"
+    }
+
+    fn namespace(&self) -> String {
+        format!("golden-{}", self.name)
+    }
+
+    /// The document, with this case's Namespace in the place of the usual one.
+    fn configuration(&self) -> Configuration {
+        let mut document = self.config.clone();
+        if let Some(namespaces) = document["namespaceFeatures"].as_object_mut()
+            && let Some(features) = namespaces.remove("shop")
+        {
+            namespaces.insert(self.namespace(), features);
+        }
+        let settings = Settings {
+            landscape: self.given.landscape.clone(),
+            pull_secret: api::names::PULL_SECRET.to_owned(),
+        };
+        let document = Document::parse(&document.to_string()).unwrap();
+        Configuration::new(&document, &settings).unwrap()
+    }
+
+    fn pull_secret(&self) -> PullSecret {
+        if self.given.invalid_pull_secret {
+            return PullSecret::Invalid;
+        }
+        let Some(auths) = &self.given.auths else {
+            return PullSecret::Unknown;
+        };
+        let entries = auths.iter().map(|host| (host, json!({"auth": "dTpw"})));
+        let entries: BTreeMap<_, _> = entries.collect();
+        let document = json!({"auths": entries}).to_string();
+        PullSecret::Known(Keyring::parse(document.as_bytes()).unwrap())
+    }
+
+    fn trust_bundle(&self) -> TrustBundlePresence {
+        match self.given.trust_bundle.as_deref() {
+            None | Some("present") => TrustBundlePresence::Present,
+            Some("absent") => TrustBundlePresence::Absent,
+            Some("unserved") => TrustBundlePresence::Unserved,
+            Some("not projected") => TrustBundlePresence::NotProjected,
+            Some("unknown") => TrustBundlePresence::Unknown,
+            Some(other) => panic!("trustBundle: {other}"),
+        }
+    }
+
+    /// The policy and its binding, in this case's Namespace alone; a policy that fails refuses the Pod and says why.
+    fn policy(&self) -> [Value; 2] {
+        let policy = fallback_spec(
+            &self.configuration(),
+            &self.pull_secret(),
+            self.trust_bundle(),
+            "kyma-system",
+        );
+        let without = json!({
+            "matchConstraints": {"resourceRules": [
+                {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]},
+            ]},
+            "reinvocationPolicy": "IfNeeded", "mutations": [],
+        });
+        let policy = policy.unwrap();
+        let mut spec = policy.map_or(without, |it| it.spec);
+        spec["failurePolicy"] = json!("Fail");
+        let mark = format!(
+            "[JSONPatch{{op: \"add\", path: \"/metadata/labels\", value: {{\"{EVALUATED}\": \"true\"}}}}]"
+        );
+        let mark = json!({"patchType": "JSONPatch", "jsonPatch": {"expression": mark}});
+        spec["mutations"].as_array_mut().unwrap().push(mark);
+        let name = self.namespace();
+        let selector = json!({"matchLabels": {"kubernetes.io/metadata.name": name}});
+        [
+            object("MutatingAdmissionPolicy", &name, &spec),
+            object(
+                "MutatingAdmissionPolicyBinding",
+                &name,
+                &json!({"policyName": name, "matchResources": {"namespaceSelector": selector}}),
+            ),
+        ]
+    }
+
+    fn pod(&self, namespace: &str) -> Value {
+        let mut pod = self.object.clone();
+        pod["apiVersion"] = json!("v1");
+        pod["kind"] = json!("Pod");
+        pod["metadata"]["name"] = json!("golden");
+        pod["metadata"]["namespace"] = json!(namespace);
+        pod["spec"]["automountServiceAccountToken"] = json!(false);
+        pod
+    }
+
+    async fn outcome(&self, client: &Client) -> anyhow::Result<Outcome> {
+        let bare = match create(client, self.pod(BARE)).await {
+            Err(kube::Error::Api(status)) if [400, 422].contains(&status.code) => {
+                return Ok(Outcome::Refused(status.message));
+            }
+            created => created.context("without a policy")?,
+        };
+        let expected = self.reviewed(&bare);
+        let mut adapted = until("the policy is in force", WITHIN, async || {
+            let created = create(client, self.pod(&self.namespace())).await;
+            let pod = created.map_err(|error| error.to_string())?;
+            let evaluated = pod["metadata"]["labels"][EVALUATED] == "true";
+            evaluated.then_some(pod).ok_or("not evaluated".to_owned())
+        })
+        .await?;
+        adapted["metadata"]
+            .as_object_mut()
+            .unwrap()
+            .remove("labels");
+        let again = self.reviewed(&adapted);
+        if again != adapted {
+            return Ok(Outcome::Different(difference(&adapted, &again)));
+        }
+        let (spec, expected) = (&adapted["spec"], &expected["spec"]);
+        Ok(if spec == expected {
+            Outcome::Same
+        } else {
+            Outcome::Different(difference(expected, spec))
+        })
+    }
+
+    /// The Pod after the webhook.
+    fn reviewed(&self, pod: &Value) -> Value {
+        let configuration = self.configuration();
+        let annotations = self.given.namespace_annotations.iter().flatten();
+        let annotations = annotations.map(|(key, value)| (key.as_str(), value.as_str()));
+        let namespace = Namespace {
+            annotations: Annotations::collect(annotations),
+            labels: self.given.namespace_labels.clone(),
+        };
+        let context = Context {
+            configuration: &configuration,
+            namespace: Some(&namespace),
+            pull_secret: &self.pull_secret(),
+            trust_bundle: self.trust_bundle(),
+            fallback_policy: false,
+        };
+        let body = review::of_created_pod(&self.namespace(), &pod.to_string());
+        let review = review::parse(body.as_bytes()).unwrap();
+        let Subject::Pod(request) = &review.subject else {
+            panic!("{:?}", review.subject);
+        };
+        let mut reviewed = pod.clone();
+        if let Some(patch) = decide(request, &context).patch.json() {
+            let patch: json_patch::Patch = serde_json::from_slice(patch).unwrap();
+            json_patch::patch(&mut reviewed, &patch).unwrap();
+        }
+        reviewed
+    }
+}
+
+#[tokio::test]
+async fn golden_cases_through_the_policy() {
+    let setup = Setup::load().unwrap();
+    let run = Run::begin(false).await.unwrap();
+    let options = ClusterOptions::new("policy").without_node();
+    let cluster = Cluster::start(&run, &setup.provider, &options).await;
+    let cluster = cluster.unwrap();
+    let outcomes = outcomes(&cluster.client()).await;
+    cluster.stop().await.unwrap();
+    run.end().await.unwrap();
+
+    let outcomes = outcomes.unwrap();
+    let of = |is: fn(&Outcome) -> bool| outcomes.iter().filter(move |it| is(&it.1));
+    let refused = of(|it| matches!(it, Outcome::Refused(_)));
+    let refused: Vec<&str> = refused.map(|(case, _)| &*case.name).collect();
+    assert_eq!(refused, NO_PODS, "{}", report(&outcomes));
+    let same = of(|it| *it == Outcome::Same).count();
+    assert!(same >= 75, "only {same} cases are compared");
+    let different = of(|it| matches!(it, Outcome::Different(_)));
+    let different = different.map(|(case, _)| format!("- {}", case.shows));
+    let updates = Case::all().into_iter();
+    let updates = updates.filter(|it| !it.is_creation() && it.gives.is_some());
+    let updates = updates.map(|it| format!("- {}: {}", it.operation(), it.shows));
+    let left: BTreeSet<String> = different.chain(updates).collect();
+    assert_eq!(left, documented(), "{}", report(&outcomes));
+}
+
+fn report(outcomes: &[(Case, Outcome)]) -> String {
+    let outcomes = outcomes.iter().filter(|it| it.1 != Outcome::Same);
+    let lines = outcomes.map(|(case, outcome)| format!("{}: {outcome:?}\n", case.name));
+    lines.collect()
+}
+
+/// The list of the documentation.
+fn documented() -> BTreeSet<String> {
+    let text = std::fs::read_to_string(workspace::root().join("docs/webhook.md")).unwrap();
+    let (_, section) = text.split_once(HEADING).expect("the section");
+    let lines = section.lines().skip_while(|it| !it.starts_with("- "));
+    lines
+        .take_while(|it| it.starts_with("- "))
+        .map(str::to_owned)
+        .collect()
+}
+
+async fn outcomes(client: &Client) -> anyhow::Result<Vec<(Case, Outcome)>> {
+    let cases = Case::all().into_iter().filter(Case::is_creation);
+    let cases: Vec<Case> = cases.chain([Case::largest()]).collect();
+    apply(client, &namespace(BARE, &Given::default())).await?;
+    for case in &cases {
+        apply(client, &namespace(&case.namespace(), &case.given)).await?;
+        for object in case.policy() {
+            apply(client, &object)
+                .await
+                .with_context(|| case.name.clone())?;
+        }
+    }
+    // The account that every Pod has is made after its Namespace.
+    let plain = json!({"spec": {"containers": [{"name": "a", "image": "a"}]}});
+    let plain = Case {
+        name: String::new(),
+        shows: String::new(),
+        config: Value::Null,
+        given: Given::default(),
+        gives: None,
+        object: plain,
+    };
+    until("Pods can be created", WITHIN, async || {
+        create(client, plain.pod(BARE))
+            .await
+            .map_err(|it| it.to_string())
+    })
+    .await?;
+    let outcomes = futures::stream::iter(cases).map(async |case| {
+        let outcome = case.outcome(client).await;
+        let outcome = outcome.with_context(|| case.name.clone())?;
+        Ok((case, outcome))
+    });
+    let outcomes: Vec<anyhow::Result<_>> = outcomes.buffered(8).collect().await;
+    outcomes.into_iter().collect()
+}
+
+fn namespace(name: &str, given: &Given) -> Value {
+    let metadata = json!({
+        "name": name, "annotations": given.namespace_annotations, "labels": given.namespace_labels,
+    });
+    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+}
+
+fn object(kind: &str, name: &str, spec: &Value) -> Value {
+    let version = "admissionregistration.k8s.io/v1";
+    json!({"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec})
+}
+
+async fn apply(client: &Client, object: &Value) -> anyhow::Result<()> {
+    let object: DynamicObject = serde_json::from_value(object.clone())?;
+    let kind = object.types.clone().context("kind")?;
+    let kind = GroupVersionKind::try_from(&kind)?;
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&kind));
+    let name = object.metadata.name.clone().context("name")?;
+    let parameters = PatchParams::apply("test").force();
+    api.patch(&name, &parameters, &Patch::Apply(object)).await?;
+    Ok(())
+}
+
+/// Creates a Pod by dry run and returns it as it would be stored.
+async fn create(client: &Client, pod: Value) -> Result<Value, kube::Error> {
+    let namespace = pod["metadata"]["namespace"].as_str().unwrap_or_default();
+    let pods = kube::core::Request::new(format!("/api/v1/namespaces/{namespace}/pods"));
+    let parameters = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    let request = pods.create(&parameters, pod.to_string().into_bytes());
+    let request = request.map_err(kube::Error::BuildRequest)?;
+    client.request(request).await
+}
+
+fn difference(expected: &Value, found: &Value) -> String {
+    format!("{}", json_patch::diff(expected, found))
+}

@@ -1,0 +1,215 @@
+//! The decisions of this module as a MutatingAdmissionPolicy, which the API server evaluates itself, for the time when no
+//! replica of the webhook answers.
+//!
+//! What the policy changes is what the webhook would change; what CEL cannot express is left to the webhook, never
+//! guessed. It runs before the webhook, so a Pod that it adapted leaves the webhook nothing to do, and has no marker.
+//!
+//! Deliberately absent: UPDATE and ephemeral containers, the marker, mount paths with `.`, `..` or `//`, and images whose
+//! new text is so long that only the grammar tells whether it is valid.
+
+use api::names::{
+    EXCLUDED_NAMESPACE, MIRROR_POD, OWN_LABEL, POLICY_PROBE_POD, POLICY_REVISION, PROBE_POD,
+};
+use api::{ALL_KEY, Feature, FeatureSet};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use self::cel::{list, map, operations, quote};
+use self::images::MAX_REGISTRIES;
+use super::{Configuration, PullSecret, TrustBundlePresence};
+
+mod cel;
+mod containers;
+mod images;
+
+/// The largest policy, in bytes of all its expressions. The API server bounds the cost of an evaluation, and a policy that
+/// exceeds it is skipped for that Pod; within this limit Pods of a hundred containers are evaluated.
+const MAX_EXPRESSIONS: usize = 64 * 1024;
+
+/// The API server could skip the policy because of its cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PolicyTooLarge {
+    /// The document is too large.
+    #[error(
+        "the expressions of the policy would have {0} bytes, at most {MAX_EXPRESSIONS} are possible"
+    )]
+    Expressions(usize),
+    /// The pull Secret has too many registries.
+    #[error(
+        "the registries of the pull Secret would need a pattern of {0} bytes, at most {MAX_REGISTRIES} are possible"
+    )]
+    Registries(usize),
+}
+
+/// A MutatingAdmissionPolicy.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FallbackSpec {
+    /// Its `spec`.
+    pub spec: Value,
+    /// The value of the annotation [`POLICY_REVISION`] that it adds to the Pod [`POLICY_PROBE_POD`], after everything else:
+    /// another spec has another revision.
+    pub revision: String,
+}
+
+/// The policy for a configuration and what is known of its objects; `None` if it would change no Pod.
+///
+/// # Errors
+/// [`PolicyTooLarge`] if the API server could skip it because of its cost.
+pub fn fallback_spec(
+    configuration: &Configuration,
+    pull_secret: &PullSecret,
+    trust_bundle: TrustBundlePresence,
+    product_namespace: &str,
+) -> Result<Option<FallbackSpec>, PolicyTooLarge> {
+    let mutations = [
+        images::registries(configuration),
+        images::pull_secrets(configuration, pull_secret)?,
+        containers::mounts(configuration, trust_bundle),
+        containers::environment(configuration),
+    ];
+    let mut mutations: Vec<Value> = mutations.into_iter().flatten().collect();
+    if mutations.is_empty() {
+        return Ok(None);
+    }
+    let variables = variables(configuration);
+    let expressions = mutations.iter().map(|it| &it["jsonPatch"]["expression"]);
+    let expressions = expressions.chain(variables.iter().map(|it| &it["expression"]));
+    let size = expressions.filter_map(Value::as_str).map(str::len).sum();
+    if size > MAX_EXPRESSIONS {
+        return Err(PolicyTooLarge::Expressions(size));
+    }
+    let content = json!([variables, mutations]).to_string();
+    let revision = hex::encode(&Sha256::digest(content)[..8]);
+    mutations.push(operations(&evaluated(product_namespace, &revision)));
+    let spec = json!({
+        // As the webhook: a Pod that cannot be created is worse than one that is adapted later.
+        "failurePolicy": "Ignore",
+        // Another policy or webhook may add a container.
+        "reinvocationPolicy": "IfNeeded",
+        "matchConstraints": {
+            "matchPolicy": "Equivalent",
+            "namespaceSelector": {"matchExpressions": [
+                {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": [EXCLUDED_NAMESPACE]},
+            ]},
+            "objectSelector": {},
+            "resourceRules": [{
+                "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"],
+                "scope": "Namespaced",
+            }],
+        },
+        "matchConditions": match_conditions(product_namespace),
+        "variables": variables,
+        "mutations": mutations,
+    });
+    Ok(Some(FallbackSpec { spec, revision }))
+}
+
+/// The conditions of the webhook configuration, where they are about creations.
+fn match_conditions(product_namespace: &str) -> Value {
+    let (key, value) = (quote(OWN_LABEL.0), quote(OWN_LABEL.1));
+    let (product, mirror) = (quote(product_namespace), quote(MIRROR_POD));
+    let labels = "object.metadata.labels";
+    let probe = is_pod(product_namespace, POLICY_PROBE_POD);
+    let webhook_probe = is_pod(product_namespace, PROBE_POD);
+    json!([
+        {"name": "not-our-own-pod", "expression": format!(
+            "{probe} || !(request.namespace == {product} && has({labels}) && {key} in {labels} && {labels}[{key}] == {value})"
+        )},
+        {"name": "not-a-mirror-pod", "expression": format!(
+            "!(has(object.metadata.annotations) && {mirror} in object.metadata.annotations)"
+        )},
+        // It shows that the webhook is asked, so only the webhook may change it.
+        {"name": "not-the-probe-of-the-webhook", "expression": format!("!({webhook_probe})")},
+    ])
+}
+
+fn is_pod(namespace: &str, name: &str) -> String {
+    let (namespace, name) = (quote(namespace), quote(name));
+    format!(
+        "(request.namespace == {namespace} && has(object.metadata.name) && object.metadata.name == {name})"
+    )
+}
+
+/// Marks the Pod by which the webhook sees that the API server evaluates the whole policy.
+fn evaluated(product_namespace: &str, revision: &str) -> String {
+    let probe = is_pod(product_namespace, POLICY_PROBE_POD);
+    let path = format!(
+        "/metadata/annotations/{}",
+        POLICY_REVISION.replace('/', "~1")
+    );
+    let (path, revision) = (quote(&path), quote(revision));
+    format!(r#"{probe} ? [JSONPatch{{op: "add", path: {path}, value: {revision}}}] : []"#)
+}
+
+/// Each is evaluated when it is first used.
+fn variables(configuration: &Configuration) -> Vec<Value> {
+    let containers = "(has(object.spec.initContainers) ? object.spec.initContainers : []) + \
+        (has(object.spec.containers) ? object.spec.containers : [])";
+    let images = "variables.containers.filter(c, has(c.image)).map(c, string(c.image)) + \
+        (has(object.spec.volumes) ? object.spec.volumes.filter(v, has(v.image) && has(v.image.reference))\
+        .map(v, string(v.image.reference)) : [])";
+    let all = [
+        (
+            "podAnnotations",
+            "has(object.metadata.annotations) ? object.metadata.annotations : {}".to_owned(),
+        ),
+        (
+            "namespaceAnnotations",
+            "has(namespaceObject.metadata.annotations) ? namespaceObject.metadata.annotations : {}"
+                .to_owned(),
+        ),
+        (
+            "namespaceLabels",
+            "has(namespaceObject.metadata.labels) ? namespaceObject.metadata.labels : {}".to_owned(),
+        ),
+        ("namespaces", namespaces(configuration)),
+        (
+            "configured",
+            "request.namespace in variables.namespaces ? variables.namespaces[request.namespace] : []".to_owned(),
+        ),
+        ("features", features(configuration)),
+        ("containers", containers.to_owned()),
+        ("images", images.to_owned()),
+        ("references", images::references()),
+        ("overrides", images::overrides(configuration)),
+        ("rewrites", images::rewrites()),
+        ("wanted", containers::wanted(configuration).unwrap_or_else(|| "[]".to_owned())),
+    ];
+    all.into_iter()
+        .map(|(name, expression)| json!({"name": name, "expression": expression}))
+        .collect()
+}
+
+/// Namespace → the keys of the features that the document gives its Pods.
+fn namespaces(configuration: &Configuration) -> String {
+    let available = configuration.available();
+    let entries = configuration.namespaces().map(|(namespace, set)| {
+        let keys = set.intersection(available);
+        format!(
+            "{}: {}",
+            quote(namespace),
+            list(keys.iter().map(Feature::key))
+        )
+    });
+    map(entries, r#""": [""]"#)
+}
+
+/// The keys of the features that are enabled for the Pod.
+fn features(configuration: &Configuration) -> String {
+    let keys = |set: FeatureSet| list(set.iter().map(Feature::key));
+    let available = configuration.available();
+    let all = quote(ALL_KEY);
+    let requested_by = |annotations: &str| {
+        format!(
+            "(f in {annotations} ? {annotations}[f] == \"true\" : {all} in {annotations} && {annotations}[{all}] == \"true\")"
+        )
+    };
+    let refused = keys(configuration.opt_out().intersection(available));
+    let (pod, namespace) = ("variables.podAnnotations", "variables.namespaceAnnotations");
+    format!(
+        "{}.filter(f, (f in variables.configured || {} || {}) && !(f in {refused} && f in {pod} && {pod}[f] == \"false\"))",
+        keys(available),
+        requested_by(namespace),
+        requested_by(pod),
+    )
+}

@@ -1,0 +1,64 @@
+//! Parts of expressions in CEL, and mutations made of them.
+
+use api::Feature;
+use serde_json::{Value, json};
+
+use super::super::Configuration;
+use super::super::entry::Entry;
+
+/// A mutation by JSON Patch.
+pub(super) fn operations(expression: &str) -> Value {
+    json!({"patchType": "JSONPatch", "jsonPatch": {"expression": expression}})
+}
+
+/// Operations that the Pod gets if the feature is enabled.
+pub(super) fn mutation(
+    configuration: &Configuration,
+    feature: Feature,
+    list: &str,
+) -> Option<Value> {
+    if !configuration.available().contains(feature) {
+        return None;
+    }
+    let key = quote(feature.key());
+    let expression = format!("!({key} in variables.features) ? [] : {list}");
+    Some(operations(&expression))
+}
+
+/// A map with these entries; `none` gives the type of one without.
+pub(super) fn map(entries: impl Iterator<Item = String>, none: &str) -> String {
+    let entries: Vec<String> = entries.collect();
+    let none = entries.is_empty().then(|| none.to_owned());
+    let entries: Vec<String> = entries.into_iter().chain(none).collect();
+    format!("{{{}}}", entries.join(", "))
+}
+
+/// An entry of a list of the Pod.
+pub(super) fn literal(entry: &Entry) -> String {
+    fn of(value: &Value) -> String {
+        match value {
+            // Values of several types in one map or list are none of CEL's types.
+            Value::Object(fields) => {
+                let fields = fields.iter();
+                let fields =
+                    fields.map(|(key, value)| format!("{}: dyn({})", quote(key), of(value)));
+                format!("{{{}}}", fields.collect::<Vec<_>>().join(", "))
+            }
+            Value::Array(items) => {
+                let items = items.iter().map(|it| format!("dyn({})", of(it)));
+                format!("[{}]", items.collect::<Vec<_>>().join(", "))
+            }
+            other => other.to_string(),
+        }
+    }
+    of(&serde_json::from_str(entry.json()).unwrap_or_default())
+}
+
+pub(super) fn list<'a>(texts: impl Iterator<Item = &'a str>) -> String {
+    format!("[{}]", texts.map(quote).collect::<Vec<_>>().join(", "))
+}
+
+/// A text as CEL writes it: the escapes of JSON are escapes of CEL.
+pub(super) fn quote(text: &str) -> String {
+    Value::from(text).to_string()
+}

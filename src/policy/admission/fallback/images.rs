@@ -1,0 +1,146 @@
+//! What of the policy is about images: registries are replaced, and the pull Secret is named.
+
+use api::Feature;
+use api::config::{Inject, LabelOperator, LabelSelector};
+use serde_json::Value;
+
+use crate::image::reference_pattern;
+
+use super::super::overrides::SURELY_SHORT;
+use super::super::{Configuration, PullSecret};
+use super::PolicyTooLarge;
+use super::cel::{list, map, mutation, quote};
+
+/// The longest regular expression of the registries of a pull Secret, in bytes. Matching costs its length for each image.
+pub(super) const MAX_REGISTRIES: usize = 4 * 1024;
+
+/// The valid image references: as written, the registry as written and as meant, the repository as meant, and the rest.
+pub(super) fn references() -> String {
+    let pattern = quote(&reference_pattern());
+    // What the grammar takes for a registry.
+    let domain = r#"i.matches("^(localhost|[^/]*[.:A-Z][^/]*)/") ? i.split("/", 2)[0] : """#;
+    let hub = r#"r.domain in ["", "docker.io", "index.docker.io"]"#;
+    format!(
+        r#"variables.images.filter(i, i.matches({pattern}) && !i.matches("^[0-9a-f]{{64}}$"))
+.map(i, {{"image": i, "domain": {domain}}})
+.map(r, {{"image": r.image, "domain": r.domain, "remote": r.domain == "" ? r.image : r.image.substring(size(r.domain) + 1)}})
+.map(r, {{"image": r.image, "domain": r.domain, "remote": r.remote, "path": r.remote.split("@")[0].split(":")[0]}})
+.map(r, {{"image": r.image, "domain": r.domain, "registry": {hub} ? "docker.io" : r.domain,
+"path": ({hub} && !r.path.contains("/") ? "library/" : "") + r.path, "suffix": r.remote.substring(size(r.path))}})"#
+    )
+}
+
+/// Registry → replacement; the empty text for one that cannot be used.
+pub(super) fn overrides(configuration: &Configuration) -> String {
+    let entries = configuration.overrides.iter();
+    let entries =
+        entries.map(|(host, to)| format!("{}: {}", quote(host), quote(to.unwrap_or_default())));
+    map(entries, r#""": """#)
+}
+
+/// The images to replace, and the new texts.
+pub(super) fn rewrites() -> String {
+    format!(
+        r#"variables.references
+.map(r, {{"image": r.image, "path": r.path + r.suffix,
+"key": r.domain in variables.overrides ? r.domain : (r.registry == "docker.io" ? "docker.io" : "")}})
+.filter(r, r.key in variables.overrides && variables.overrides[r.key] != "")
+.map(r, {{"image": r.image, "prefix": variables.overrides[r.key] + "/", "path": r.path}})
+.filter(r, !r.image.startsWith(r.prefix) && size(r.prefix + r.path) <= {SURELY_SHORT})
+.map(r, {{"image": r.image, "to": r.prefix + r.path}})"#
+    )
+}
+
+pub(super) fn registries(configuration: &Configuration) -> Option<Value> {
+    configuration
+        .overrides
+        .iter()
+        .find(|(_, to)| to.is_some())?;
+    let replace = |list: &str, image: &str| {
+        let (holder, field) = image.rsplit_once('.').unwrap_or(("", image));
+        let present = if holder.is_empty() {
+            format!("has(e.{field})")
+        } else {
+            format!("has(e.{holder}) && has(e.{image})")
+        };
+        let pointer = image.replace('.', "/");
+        format!(
+            r#"(has(object.spec.{list}) ? object.spec.{list}.transformList(i, e,
+{present} && variables.rewrites.exists(r, r.image == e.{image}),
+JSONPatch{{op: "replace", path: "/spec/{list}/" + string(i) + "/{pointer}",
+value: variables.rewrites.filter(r, r.image == e.{image})[0].to}}) : [])"#
+        )
+    };
+    let operations = [
+        replace("initContainers", "image"),
+        replace("containers", "image"),
+        replace("volumes", "image.reference"),
+    ];
+    mutation(
+        configuration,
+        Feature::RegistryRewrite,
+        &operations.join(" + "),
+    )
+}
+
+pub(super) fn pull_secrets(
+    configuration: &Configuration,
+    known: &PullSecret,
+) -> Result<Option<Value>, PolicyTooLarge> {
+    let rule = configuration.pull_secret();
+    let name = quote(&rule.name);
+    let needed = match (known, rule.inject) {
+        (PullSecret::Invalid, _) => return Ok(None),
+        (PullSecret::Unknown, _) | (_, Inject::Always) => "true".to_owned(),
+        (PullSecret::Known(keyring), Inject::Needed) => match keyring.pattern() {
+            None => return Ok(None),
+            Some(pattern) if pattern.len() > MAX_REGISTRIES => {
+                return Err(PolicyTooLarge::Registries(pattern.len()));
+            }
+            Some(pattern) => {
+                let image = r#"(r.registry + "/" + r.path)"#;
+                format!(
+                    "variables.references.exists(r, {image}.matches({}))",
+                    quote(&pattern)
+                )
+            }
+        },
+    };
+    let selected = rule.namespaces.as_ref().map_or("true".to_owned(), selects);
+    let operations = format!(
+        r#"has(object.spec.imagePullSecrets) && object.spec.imagePullSecrets.exists(s, has(s.name) && s.name == {name})
+|| !({selected}) || !({needed}) ? [] : has(object.spec.imagePullSecrets)
+? [JSONPatch{{op: "add", path: "/spec/imagePullSecrets/-", value: {{"name": {name}}}}}]
+: [JSONPatch{{op: "add", path: "/spec/imagePullSecrets", value: [{{"name": {name}}}]}}]"#
+    );
+    Ok(mutation(configuration, Feature::PullSecret, &operations))
+}
+
+/// Whether the selector matches the labels of the Namespace.
+fn selects(selector: &LabelSelector) -> String {
+    let labels = "variables.namespaceLabels";
+    let equal = selector.match_labels.iter().map(|(key, value)| {
+        let (key, value) = (quote(key), quote(value));
+        format!("{key} in {labels} && {labels}[{key}] == {value}")
+    });
+    let expressions = selector.match_expressions.iter().map(|it| {
+        let key = quote(&it.key);
+        let has_value = || {
+            let values = list(it.values.iter().map(String::as_str));
+            format!("{key} in {labels} && {labels}[{key}] in {values}")
+        };
+        match it.operator {
+            LabelOperator::In => has_value(),
+            LabelOperator::NotIn => format!("!({})", has_value()),
+            LabelOperator::Exists => format!("{key} in {labels}"),
+            LabelOperator::DoesNotExist => format!("!({key} in {labels})"),
+        }
+    });
+    let requirements = equal.chain(expressions);
+    let requirements: Vec<String> = requirements.collect();
+    if requirements.is_empty() {
+        "true".to_owned()
+    } else {
+        requirements.join(" && ")
+    }
+}

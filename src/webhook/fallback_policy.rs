@@ -1,0 +1,265 @@
+//! The fallback policy: a MutatingAdmissionPolicy and its binding, by which the API server itself adapts Pods while no replica
+//! of the webhook answers. What it expresses is decided in `policy::admission`.
+//!
+//! - The leader keeps both objects as the active revision has them; edits and deletions by others are undone, with backoff.
+//! - Both are owned by the webhook configuration, so that every way to uninstall removes them. Without one they are not made.
+//! - A document that needs a policy larger than the API server evaluates has none, as one that changes no Pod; the former
+//!   is logged and counted.
+//! - Every replica watches the objects and sees by a dry run that the API server evaluates them, so that reasons can say that
+//!   the policy was in force.
+//! - Switched off, the leader deletes both at the beginning of its term.
+//!
+//! Rights: `mutatingadmissionpolicies` and `mutatingadmissionpolicybindings` of this name: create (by server-side apply, so that
+//! `resourceNames` limits it), delete, get, list, update, watch, of which only `delete` where it is switched off; the webhook
+//! configuration: get.
+
+mod plan;
+mod reconcile;
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::names::FALLBACK_POLICY;
+use component_base::backoff::Backoff;
+use component_base::readiness::Readiness;
+use component_base::telemetry::error_chain;
+use component_base::watch::{WatchMetrics, watch_object};
+use futures::StreamExt as _;
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::{Api, Client};
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use self::plan::{Desired, GROUP_VERSION, KINDS, Observed, Stored};
+use crate::dry_run::evaluates;
+use crate::snapshot::{ActiveRevision, SnapshotStore};
+
+/// How often an API server that does not serve the kinds is asked again: its flags change with an upgrade only.
+const DISCOVERY_INTERVAL: Duration = Duration::from_mins(1);
+
+/// After a failed discovery.
+const DISCOVERY_RETRY: Duration = Duration::from_secs(5);
+
+/// Between writes in a row: after a failed one, and while another client overwrites every one.
+const BACKOFF: Backoff = Backoff {
+    base: Duration::from_millis(500),
+    cap: Duration::from_secs(30),
+};
+
+/// Metrics of the fallback policy. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct FallbackMetrics {
+    enabled: Gauge,
+    active: Gauge,
+}
+
+impl FallbackMetrics {
+    /// Registers `fallback_policy_enabled` and `fallback_policy_active`.
+    #[must_use]
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        registry.register(
+            "fallback_policy_enabled",
+            "Whether the MutatingAdmissionPolicy is switched on (1)",
+            metrics.enabled.clone(),
+        );
+        registry.register(
+            "fallback_policy_active",
+            "Whether the API server evaluates the MutatingAdmissionPolicy of the active configuration (1)",
+            metrics.active.clone(),
+        );
+        metrics
+    }
+}
+
+/// Keeps the policy. Clones share what is observed.
+#[derive(Clone)]
+pub struct FallbackPolicy {
+    client: Client,
+    snapshots: SnapshotStore,
+    readiness: Readiness,
+    watches: WatchMetrics,
+    metrics: FallbackMetrics,
+    settings: Arc<FallbackSettings>,
+    observed: watch::Sender<Observed>,
+}
+
+/// What does not change while the process runs.
+#[derive(Clone, Debug)]
+pub struct FallbackSettings {
+    /// Whether there is to be a policy.
+    pub enabled: bool,
+    /// The product namespace.
+    pub namespace: String,
+    /// Name of the MutatingWebhookConfiguration that owns the objects.
+    pub webhook_configuration: String,
+}
+
+impl FallbackPolicy {
+    /// Nothing is asked before one of its futures runs.
+    #[must_use]
+    pub fn new(
+        client: Client,
+        snapshots: SnapshotStore,
+        (readiness, watches): (Readiness, WatchMetrics),
+        metrics: FallbackMetrics,
+        settings: FallbackSettings,
+    ) -> Self {
+        metrics.enabled.set(i64::from(settings.enabled));
+        Self {
+            client,
+            snapshots,
+            readiness,
+            watches,
+            metrics,
+            settings: Arc::new(settings),
+            observed: watch::Sender::default(),
+        }
+    }
+
+    /// Observes the objects, as every replica, until the caller drops it.
+    pub async fn watch(&self) {
+        if !self.settings.enabled {
+            return std::future::pending().await;
+        }
+        let condition = self.readiness.check("fallback-policy");
+        condition.ready();
+        loop {
+            match self.is_served().await {
+                Ok(true) => break,
+                Ok(false) => {
+                    condition.detail("API server does not serve MutatingAdmissionPolicies");
+                    sleep(DISCOVERY_INTERVAL).await;
+                }
+                Err(error) => {
+                    let error = error_chain(&error);
+                    tracing::warn!(error, "failed to discover APIs");
+                    sleep(DISCOVERY_RETRY).await;
+                }
+            }
+        }
+        let report = async {
+            let mut changes = self.changes();
+            loop {
+                let desired = Desired::of(&changes.seen(), &self.settings.namespace);
+                self.set_active(false);
+                match &desired {
+                    Desired::TooLarge(error) => condition.detail(error.to_string()),
+                    _ => condition.ready(),
+                }
+                let revision = desired
+                    .stored_revision(&self.observed.borrow())
+                    .map(str::to_owned);
+                tokio::select! {
+                    () = changes.next(self) => {}
+                    () = self.activate(revision) => changes.next(self).await,
+                }
+            }
+        };
+        tokio::join!(self.follow(0), self.follow(1), report);
+    }
+
+    fn set_active(&self, is_active: bool) {
+        self.metrics.active.set(i64::from(is_active));
+        self.snapshots.set_fallback_policy(is_active);
+    }
+
+    /// Returns when a dry run shows that the API server evaluates the policy, some seconds after it was stored.
+    async fn activate(&self, revision: Option<String>) {
+        let Some(revision) = revision else {
+            return;
+        };
+        for attempt in 0.. {
+            match evaluates(&self.client, &self.settings.namespace, &revision).await {
+                Ok(true) => {
+                    tracing::info!(revision, "MutatingAdmissionPolicy is evaluated");
+                    return self.set_active(true);
+                }
+                Ok(false) => {}
+                Err(error) => {
+                    let error = error_chain(&error);
+                    tracing::warn!(error, "dry run of the MutatingAdmissionPolicy failed");
+                }
+            }
+            sleep(BACKOFF.delay(attempt, fastrand::u64(..))).await;
+        }
+    }
+
+    /// Whether the API server serves the kinds in their stable version.
+    async fn is_served(&self) -> Result<bool, kube::Error> {
+        match self.client.list_api_group_resources(GROUP_VERSION).await {
+            Ok(list) => Ok(KINDS
+                .iter()
+                .all(|kind| list.resources.iter().any(|it| it.kind == *kind))),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The watch is no condition of readiness: without the policy everything else works.
+    async fn follow(&self, index: usize) {
+        let readiness = Readiness::new(self.watches.clone());
+        let condition = readiness.check(format!("fallback policy: {}", KINDS[index]));
+        let mut objects = pin!(watch_object(self.api(index), FALLBACK_POLICY, condition));
+        while let Some(object) = objects.next().await {
+            self.observe(index, object);
+        }
+    }
+
+    fn observe(&self, index: usize, object: Option<DynamicObject>) {
+        let stored = object.map_or(Stored::Absent, |it| Stored::Present(Arc::new(it)));
+        self.observed
+            .send_modify(|observed| observed[index] = stored);
+    }
+
+    fn api(&self, index: usize) -> Api<DynamicObject> {
+        let (group, version) = GROUP_VERSION.split_once('/').unwrap_or_default();
+        let kind = GroupVersionKind::gvk(group, version, KINDS[index]);
+        // The plurals are regular.
+        Api::all_with(self.client.clone(), &ApiResource::from_gvk(&kind))
+    }
+
+    fn changes(&self) -> Changes {
+        Changes {
+            observed: self.observed.subscribe(),
+            revisions: self.snapshots.changes(),
+            active: self.snapshots.active(),
+        }
+    }
+}
+
+/// What a decision was made from, and when it has to be made again.
+struct Changes {
+    observed: watch::Receiver<Observed>,
+    revisions: watch::Receiver<u64>,
+    active: Arc<ActiveRevision>,
+}
+
+impl Changes {
+    /// The active revision. What changes from here on ends the next wait.
+    fn seen(&mut self) -> Arc<ActiveRevision> {
+        self.observed.mark_unchanged();
+        Arc::clone(&self.active)
+    }
+
+    /// Waits for other objects or another active revision; a changed Namespace is neither.
+    async fn next(&mut self, policy: &FallbackPolicy) {
+        loop {
+            let active = policy.snapshots.active();
+            if !Arc::ptr_eq(&active, &self.active) {
+                self.active = active;
+                return;
+            }
+            tokio::select! {
+                _ = self.observed.changed() => return,
+                _ = self.revisions.changed() => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

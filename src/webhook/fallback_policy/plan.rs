@@ -1,0 +1,134 @@
+//! What the API server is to have, and the next write that gets it there. Pure.
+
+use std::sync::Arc;
+
+use api::names::{FALLBACK_POLICY, OWN_LABEL};
+use kube::core::DynamicObject;
+use policy::admission::{PolicyTooLarge, fallback_spec};
+use serde_json::{Value, json};
+
+use crate::snapshot::ActiveRevision;
+
+pub(super) const GROUP_VERSION: &str = "admissionregistration.k8s.io/v1";
+
+/// The policy and its binding, in the order in which they are made.
+pub(super) const KINDS: [&str; 2] = ["MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"];
+
+/// The objects of [`KINDS`] as they were observed last.
+pub(super) type Observed = [Stored; 2];
+
+#[derive(Clone, Debug, Default)]
+pub(super) enum Stored {
+    #[default]
+    Unknown,
+    Absent,
+    Present(Arc<DynamicObject>),
+}
+
+/// What the API server is to have.
+#[derive(Debug)]
+pub(super) enum Desired {
+    /// Document, pull Secret or trust bundle were not observed yet.
+    Unknown,
+    /// The document changes no Pod.
+    Nothing,
+    TooLarge(PolicyTooLarge),
+    /// The `spec` of each object, and the revision of the policy.
+    Specs([Value; 2], String),
+}
+
+/// The next write; the number is an index of [`KINDS`].
+#[derive(Debug, PartialEq)]
+pub(super) enum Write {
+    Create(usize),
+    Replace(usize),
+    Delete(usize),
+}
+
+impl Desired {
+    pub(super) fn of(active: &ActiveRevision, namespace: &str) -> Self {
+        let configuration = active.configuration.as_ref();
+        let Some(configuration) = configuration.filter(|_| active.is_observed()) else {
+            return Self::Unknown;
+        };
+        let secret = &active.pull_secret.known;
+        match fallback_spec(configuration, secret, active.trust_bundle, namespace) {
+            Err(error) => Self::TooLarge(error),
+            Ok(None) => Self::Nothing,
+            Ok(Some(policy)) => {
+                let binding = json!({"policyName": FALLBACK_POLICY});
+                Self::Specs([policy.spec, binding], policy.revision)
+            }
+        }
+    }
+
+    /// The revision of a policy that the API server has stored.
+    pub(super) fn stored_revision(&self, observed: &Observed) -> Option<&str> {
+        match self {
+            Self::Specs(_, revision) if is_known(observed) && self.next(observed).is_none() => {
+                Some(revision)
+            }
+            _ => None,
+        }
+    }
+
+    /// The policy first, because a binding without a policy is a mistake; deleted in the other order.
+    pub(super) fn next(&self, observed: &Observed) -> Option<Write> {
+        if !is_known(observed) {
+            return None;
+        }
+        match self {
+            Self::Unknown => None,
+            Self::Nothing | Self::TooLarge(_) => {
+                let is_present = |index: &usize| matches!(observed[*index], Stored::Present(_));
+                [1, 0].into_iter().find(is_present).map(Write::Delete)
+            }
+            Self::Specs(specs, _) => [0, 1].into_iter().find_map(|index| match &observed[index] {
+                Stored::Unknown => None,
+                Stored::Absent => Some(Write::Create(index)),
+                Stored::Present(object) => {
+                    let is_same = is_as_written(&object.data["spec"], &specs[index]);
+                    (!is_same).then_some(Write::Replace(index))
+                }
+            }),
+        }
+    }
+}
+
+fn is_known(observed: &Observed) -> bool {
+    !observed.iter().any(|it| matches!(it, Stored::Unknown))
+}
+
+/// Whether a stored value has all that was written. The API server may add defaults of fields that are not written, which
+/// are not parameters: another client added those.
+fn is_as_written(stored: &Value, written: &Value) -> bool {
+    match (stored, written) {
+        (Value::Object(stored), Value::Object(written)) => {
+            !["paramKind", "paramRef"]
+                .iter()
+                .any(|it| stored.contains_key(*it))
+                && written
+                    .iter()
+                    .all(|(key, value)| stored.get(key).is_some_and(|it| is_as_written(it, value)))
+        }
+        (Value::Array(stored), Value::Array(written)) => {
+            stored.len() == written.len()
+                && stored
+                    .iter()
+                    .zip(written)
+                    .all(|(one, other)| is_as_written(one, other))
+        }
+        _ => stored == written,
+    }
+}
+
+pub(super) fn object(kind: &str, spec: &Value, owner: &Value, version: Option<&str>) -> Value {
+    json!({
+        "apiVersion": GROUP_VERSION, "kind": kind,
+        "metadata": {
+            "name": FALLBACK_POLICY, "labels": {OWN_LABEL.0: OWN_LABEL.1}, "ownerReferences": [owner],
+            "resourceVersion": version,
+        },
+        "spec": spec,
+    })
+}

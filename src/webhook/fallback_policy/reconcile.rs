@@ -1,0 +1,163 @@
+//! What the leader does: it writes the objects, and deletes them where they are not to be.
+
+use std::time::Duration;
+
+use api::names::{FALLBACK_POLICY, FALLBACK_POLICY_MANAGER};
+use component_base::telemetry::error_chain;
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::core::DynamicObject;
+use kube::{Api, ResourceExt as _};
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+use super::plan::{Desired, GROUP_VERSION, KINDS, Stored, Write, object};
+use super::{BACKOFF, FallbackPolicy};
+
+/// Without a write for this long, the row ends.
+const QUIET: Duration = Duration::from_mins(1);
+
+#[derive(Debug, thiserror::Error)]
+enum WriteError {
+    #[error("webhook configuration, which owns the policy, not read")]
+    Owner(#[source] kube::Error),
+    #[error("{0} not written")]
+    Object(&'static str, #[source] kube::Error),
+}
+
+impl FallbackPolicy {
+    /// Keeps the objects as they should be, as the leader (`component_base::lease::run_while_leading`), until `shutdown`.
+    pub async fn reconcile(self, shutdown: CancellationToken) {
+        let work = async {
+            if self.settings.enabled {
+                self.write_for_ever().await;
+            } else {
+                self.remove().await;
+            }
+        };
+        shutdown.run_until_cancelled(work).await;
+        shutdown.cancelled().await;
+    }
+
+    async fn write_for_ever(&self) {
+        let mut changes = self.changes();
+        let (mut row, mut last) = (0, Instant::now());
+        let mut too_large = None;
+        loop {
+            let desired = Desired::of(&changes.seen(), &self.settings.namespace);
+            if let Desired::TooLarge(error) = &desired
+                && too_large.replace(*error) != Some(*error)
+            {
+                tracing::error!(
+                    error = error_chain(error),
+                    "no MutatingAdmissionPolicy for this configuration"
+                );
+            }
+            let write = desired.next(&self.observed.borrow());
+            let Some(write) = write else {
+                changes.next(self).await;
+                continue;
+            };
+            if last.elapsed() >= QUIET {
+                row = 0;
+            }
+            if let Err(error) = self.write(&write, &desired).await {
+                tracing::warn!(
+                    error = error_chain(&error),
+                    "MutatingAdmissionPolicy not kept, retrying"
+                );
+            }
+            sleep(BACKOFF.delay(row, fastrand::u64(..))).await;
+            row = row.saturating_add(1);
+            last = Instant::now();
+        }
+    }
+
+    async fn write(&self, write: &Write, desired: &Desired) -> Result<(), WriteError> {
+        let (Write::Create(index) | Write::Replace(index) | Write::Delete(index)) = *write;
+        let kind = KINDS[index];
+        let stored = if let Desired::Specs(specs, _) = desired {
+            let version = match &self.observed.borrow()[index] {
+                Stored::Present(object) => object.resource_version(),
+                Stored::Absent | Stored::Unknown => None,
+            };
+            let owner = self.owner().await.map_err(WriteError::Owner)?;
+            let object = object(kind, &specs[index], &owner, version.as_deref());
+            let stored = self.put(index, object, version.is_some()).await;
+            Some(stored.map_err(|error| WriteError::Object(kind, error))?)
+        } else {
+            let deleted = self.delete(index).await;
+            deleted.map_err(|error| WriteError::Object(kind, error))?;
+            None
+        };
+        let action = if stored.is_some() {
+            "written"
+        } else {
+            "deleted"
+        };
+        tracing::info!(kind, name = FALLBACK_POLICY, "{action}");
+        self.observe(index, stored);
+        Ok(())
+    }
+
+    /// Replaces an object, because what another client added to it has to go, or applies a new one.
+    async fn put(
+        &self,
+        index: usize,
+        object: Value,
+        exists: bool,
+    ) -> Result<DynamicObject, kube::Error> {
+        let object: DynamicObject =
+            serde_json::from_value(object).map_err(kube::Error::SerdeError)?;
+        let api = self.api(index);
+        if exists {
+            let parameters = PostParams {
+                field_manager: Some(FALLBACK_POLICY_MANAGER.to_owned()),
+                ..PostParams::default()
+            };
+            api.replace(FALLBACK_POLICY, &parameters, &object).await
+        } else {
+            let parameters = PatchParams::apply(FALLBACK_POLICY_MANAGER).force();
+            api.patch(FALLBACK_POLICY, &parameters, &Patch::Apply(object))
+                .await
+        }
+    }
+
+    /// The webhook configuration as an owner. Garbage collection deletes the objects with it.
+    async fn owner(&self) -> Result<Value, kube::Error> {
+        let api = Api::<MutatingWebhookConfiguration>::all(self.client.clone());
+        let configuration = api
+            .get_metadata(&self.settings.webhook_configuration)
+            .await?;
+        Ok(json!({
+            "apiVersion": GROUP_VERSION, "kind": "MutatingWebhookConfiguration",
+            "name": configuration.name_any(), "uid": configuration.metadata.uid,
+        }))
+    }
+
+    async fn delete(&self, index: usize) -> Result<(), kube::Error> {
+        let deleted = self
+            .api(index)
+            .delete(FALLBACK_POLICY, &DeleteParams::default())
+            .await;
+        match deleted {
+            // Also where the kind is not served.
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            deleted => deleted.map(drop),
+        }
+    }
+
+    /// Deletes both objects, once.
+    async fn remove(&self) {
+        for index in [1, 0] {
+            let mut attempt = 0;
+            while let Err(error) = self.delete(index).await {
+                let error = error_chain(&error);
+                tracing::warn!(error, kind = KINDS[index], "not deleted, retrying");
+                sleep(BACKOFF.delay(attempt, fastrand::u64(..))).await;
+                attempt = attempt.saturating_add(1);
+            }
+        }
+    }
+}

@@ -1,0 +1,350 @@
+//! The fallback policy against an API server, with the watches that feed it. The clock is paused.
+
+use std::time::Duration;
+
+use api::names::{CONFIG_KEY, CONFIG_MAP, POLICY_REVISION, WEBHOOK_CONFIGURATION};
+use component_base::client::{Deadline, RequestMetrics, with_transport};
+use kube::runtime::events::Reporter;
+use policy::admission::Settings;
+use rstest::rstest;
+use serde_json::{Value, json};
+use testkit::apiserver::{ApiServer, Rights};
+use testkit::metrics::Samples;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::watches::{WatchMetrics as ConfigurationMetrics, Watches};
+
+const POLICIES: &str = "mutatingadmissionpolicies";
+const BINDINGS: &str = "mutatingadmissionpolicybindings";
+
+/// A cluster with the webhook configuration and a document, and a leader of the webhook.
+struct Environment {
+    server: ApiServer,
+    registry: Registry,
+    snapshots: SnapshotStore,
+    running: Option<(CancellationToken, JoinHandle<()>)>,
+}
+
+impl Environment {
+    async fn start() -> Self {
+        let env = Self::prepared();
+        env.lead(true).await
+    }
+
+    fn prepared() -> Self {
+        let env = Self {
+            server: ApiServer::new(),
+            registry: Registry::default(),
+            snapshots: SnapshotStore::default(),
+            running: None,
+        };
+        env.put_webhook_configuration();
+        env.put_document("mirror.example");
+        env
+    }
+
+    /// The rights are those of the manifests, where a flag of them switches the policy on.
+    async fn lead(mut self, enabled: bool) -> Self {
+        let text = include_str!("../../../deploy/webhook/rbac.yaml");
+        let on = "verbs: [create, delete, get, list, patch, update, watch]";
+        let text = if enabled {
+            text.replace("verbs: [delete] # setting: fallback-policy-verbs", on)
+        } else {
+            text.to_owned()
+        };
+        let roles: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
+        self.server
+            .behave(|it| it.rights = Rights::of_roles(&roles));
+        let requests = RequestMetrics::register(&mut Registry::default());
+        let deadline = Deadline::new(Duration::from_secs(10));
+        let client = with_transport(self.server.service(), "default", deadline, &requests);
+        let watches = Watches {
+            client: client.clone(),
+            namespace: "kyma-system".to_owned(),
+            config_map: CONFIG_MAP.to_owned(),
+            settings: Settings {
+                landscape: None,
+                pull_secret: api::names::PULL_SECRET.to_owned(),
+            },
+            reporter: Reporter {
+                controller: "rt-bootstrapper".to_owned(),
+                instance: Some("pod-1".to_owned()),
+            },
+            snapshots: self.snapshots.clone(),
+            readiness: Readiness::default(),
+            metrics: ConfigurationMetrics::default(),
+        };
+        let policy = FallbackPolicy::new(
+            client,
+            self.snapshots.clone(),
+            (Readiness::default(), WatchMetrics::default()),
+            FallbackMetrics::register(&mut self.registry),
+            FallbackSettings {
+                enabled,
+                namespace: "kyma-system".to_owned(),
+                webhook_configuration: WEBHOOK_CONFIGURATION.to_owned(),
+            },
+        );
+        let token = CancellationToken::new();
+        let end = token.clone();
+        let task = tokio::spawn(async move {
+            tokio::select! {
+                () = watches.run() => {}
+                () = policy.watch() => {}
+                () = policy.clone().reconcile(end) => {}
+            }
+        });
+        self.running = Some((token, task));
+        self.settle().await;
+        self
+    }
+
+    async fn settle(&self) {
+        sleep(Duration::from_secs(5)).await;
+    }
+
+    fn put_webhook_configuration(&self) {
+        self.server.put(&json!({
+            "apiVersion": GROUP_VERSION, "kind": "MutatingWebhookConfiguration",
+            "metadata": {"name": WEBHOOK_CONFIGURATION}, "webhooks": [],
+        }));
+    }
+
+    fn put_document(&self, mirror: &str) {
+        self.put_overrides(&json!({"old.example": mirror}));
+    }
+
+    fn put_overrides(&self, overrides: &Value) {
+        let document = json!({
+            "availableFeatures": ["rt-cfg.kyma-project.io/alter-img-registry"], "overrides": overrides,
+        });
+        self.server.put(&json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": CONFIG_MAP, "namespace": "kyma-system"},
+            "data": {CONFIG_KEY: document.to_string()},
+        }));
+    }
+
+    fn policy(&self) -> Option<Value> {
+        self.server.get(POLICIES, "", FALLBACK_POLICY)
+    }
+
+    fn binding(&self) -> Option<Value> {
+        self.server.get(BINDINGS, "", FALLBACK_POLICY)
+    }
+
+    /// The API server evaluates the policy that it has stored.
+    async fn evaluate(&self) {
+        let policy = self.policy().unwrap();
+        let mutations = policy["spec"]["mutations"].as_array().unwrap();
+        let last = mutations.last().unwrap()["jsonPatch"]["expression"].as_str();
+        let revision = last.unwrap().rsplit('"').nth(1).unwrap().to_owned();
+        self.server
+            .behave(|it| it.added = Some((POLICY_REVISION, revision)));
+        sleep(Duration::from_mins(1)).await;
+    }
+
+    /// The policy and its binding are stored, and the policy rewrites to this registry.
+    #[track_caller]
+    fn expect_policy(&self, mirror: &str) {
+        let policy = self.policy().expect("a policy").to_string();
+        assert!(policy.contains(mirror), "{policy}");
+        let binding = self.binding().expect("a binding");
+        assert_eq!(binding["spec"]["policyName"], FALLBACK_POLICY);
+    }
+
+    #[track_caller]
+    fn expect_active(&self, expected: bool) {
+        assert_eq!(self.snapshots.fallback_policy(), expected);
+        assert_eq!(self.active(), expected);
+    }
+
+    #[track_caller]
+    fn expect_none(&self) {
+        assert_eq!((self.policy(), self.binding()), (None, None));
+        self.expect_active(false);
+    }
+
+    fn active(&self) -> bool {
+        Samples::of(&self.registry).count("fallback_policy_active") == 1
+    }
+
+    /// Adds a value to a stored object, as another client.
+    fn edit(&self, resource: &str, pointer: &str, value: &Value) {
+        let operations = json!([{"op": "add", "path": pointer, "value": value}]);
+        let operations: json_patch::Patch = serde_json::from_value(operations).unwrap();
+        self.server.edit(resource, ("", FALLBACK_POLICY), |object| {
+            json_patch::patch(object, &operations).unwrap();
+        });
+    }
+
+    fn writes(&self) -> usize {
+        let is_ours = |it: &&String| it.contains("mutatingadmissionpolic");
+        self.server.writes().iter().filter(is_ours).count()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_policy_follows_the_document() {
+    let env = Environment::start().await;
+    env.expect_policy("mirror.example");
+    let owner = &env.policy().unwrap()["metadata"]["ownerReferences"][0];
+    let configuration = env
+        .server
+        .get("mutatingwebhookconfigurations", "", WEBHOOK_CONFIGURATION);
+    assert_eq!(owner["uid"], configuration.unwrap()["metadata"]["uid"]);
+    assert_eq!(env.writes(), 2);
+    env.put_document("other.example");
+    env.settle().await;
+    env.expect_policy("other.example");
+    assert_eq!(env.writes(), 3);
+}
+
+/// Seconds pass between the write of a policy and its evaluation, and reasons are not to name one that is not evaluated.
+#[tokio::test(start_paused = true)]
+async fn a_policy_is_active_when_a_dry_run_shows_it() {
+    let env = Environment::start().await;
+    env.expect_active(false);
+    env.evaluate().await;
+    env.expect_active(true);
+    let asked = env.server.count("create pods");
+    sleep(Duration::from_hours(1)).await;
+    assert_eq!(env.server.count("create pods"), asked);
+    env.put_document("other.example");
+    env.settle().await;
+    env.expect_active(false);
+    env.evaluate().await;
+    env.expect_active(true);
+    env.put_overrides(&json!({}));
+    env.settle().await;
+    env.expect_none();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_document_that_changes_no_pod_has_no_policy() {
+    let env = Environment::start().await;
+    env.put_overrides(&json!({}));
+    env.settle().await;
+    env.expect_none();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_document_that_is_too_large_has_no_policy() {
+    let env = Environment::start().await;
+    let hosts = (0..2000).map(|it| {
+        (
+            format!("registry-{it}.example"),
+            json!("mirror.example/a/long/path"),
+        )
+    });
+    env.put_overrides(&Value::Object(hosts.collect()));
+    env.settle().await;
+    env.expect_none();
+}
+
+/// What other clients do to the objects (without a path, they delete them), and the writes that follow.
+#[rstest]
+#[case::policy_deleted(POLICIES, "", Value::Null, 1)]
+#[case::binding_deleted(BINDINGS, "", Value::Null, 1)]
+#[case::failure_policy(POLICIES, "/spec/failurePolicy", json!("Fail"), 1)]
+#[case::condition(POLICIES, "/spec/matchConditions/-", json!({"name": "x", "expression": "false"}), 1)]
+#[case::parameters(POLICIES, "/spec/paramKind", json!({"apiVersion": "v1", "kind": "ConfigMap"}), 1)]
+#[case::other_policy(BINDINGS, "/spec/policyName", json!("other"), 1)]
+#[case::label(POLICIES, "/metadata/labels/theirs", json!("a"), 0)]
+#[tokio::test(start_paused = true)]
+async fn edits_of_others_are_undone(
+    #[case] resource: &str,
+    #[case] pointer: &str,
+    #[case] value: Value,
+    #[case] writes: usize,
+) {
+    let env = Environment::start().await;
+    let specs = || [env.policy(), env.binding()].map(|it| it.unwrap()["spec"].clone());
+    let before = specs();
+    let count = env.writes();
+    if pointer.is_empty() {
+        env.server.delete(resource, "", FALLBACK_POLICY);
+    } else {
+        env.edit(resource, pointer, &value);
+    }
+    env.settle().await;
+    env.expect_policy("mirror.example");
+    assert_eq!(specs(), before);
+    assert_eq!(env.writes() - count, writes);
+}
+
+/// A client that overwrites the policy each time is not answered without a pause.
+#[tokio::test(start_paused = true)]
+async fn a_contested_policy_is_written_with_backoff() {
+    let env = Environment::start().await;
+    let count = env.writes();
+    for _ in 0..600 {
+        if env
+            .policy()
+            .is_some_and(|it| it["spec"]["failurePolicy"] == "Ignore")
+        {
+            env.edit(POLICIES, "/spec/failurePolicy", &json!("Fail"));
+        }
+        sleep(Duration::from_secs(1)).await;
+    }
+    let written = env.writes() - count;
+    assert!(
+        (10..=50).contains(&written),
+        "{written} writes in ten minutes"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_the_webhook_configuration_there_is_no_policy() {
+    let env = Environment::prepared();
+    env.server
+        .remove("mutatingwebhookconfigurations", "", WEBHOOK_CONFIGURATION);
+    let env = env.lead(true).await;
+    env.expect_none();
+    env.put_webhook_configuration();
+    sleep(Duration::from_mins(1)).await;
+    env.expect_policy("mirror.example");
+}
+
+#[tokio::test(start_paused = true)]
+async fn switched_off_a_policy_from_before_is_deleted() {
+    let mut env = Environment::start().await;
+    let (token, task) = env.running.take().unwrap();
+    token.cancel();
+    task.await.unwrap();
+    env.snapshots = SnapshotStore::default();
+    env.registry = Registry::default();
+    let env = env.lead(false).await;
+    env.expect_none();
+}
+
+/// A new leader finds what the old one left, and writes nothing.
+#[tokio::test(start_paused = true)]
+async fn a_new_leader_writes_nothing() {
+    let mut env = Environment::start().await;
+    let (token, task) = env.running.take().unwrap();
+    token.cancel();
+    task.await.unwrap();
+    let count = env.writes();
+    env.snapshots = SnapshotStore::default();
+    env.registry = Registry::default();
+    let env = env.lead(true).await;
+    env.expect_policy("mirror.example");
+    assert_eq!(env.writes(), count);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_write_is_tried_again() {
+    let env = Environment::prepared();
+    let fault = env
+        .server
+        .fault("apply mutatingadmissionpolicies")
+        .times(2)
+        .status(500);
+    let env = env.lead(true).await;
+    sleep(Duration::from_secs(30)).await;
+    assert_eq!(fault.hits(), 2);
+    env.expect_policy("mirror.example");
+}
