@@ -9,8 +9,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use api::config::Document;
+use api::names;
 use clusters::cluster::{Cluster, ClusterOptions};
 use clusters::run::Run;
 use clusters::setup::Setup;
@@ -52,6 +53,8 @@ const HOSTS: usize = 700;
 const REGISTRIES: usize = 100;
 
 const CONTAINERS: usize = 100;
+
+const PRODUCT: &str = "product";
 
 const WITHIN: Duration = Duration::from_secs(90);
 
@@ -107,6 +110,22 @@ impl Case {
             .collect();
         cases.sort_by(|one, other| one.name.cmp(&other.name));
         cases
+    }
+
+    /// Of the namespace in which the webhook itself runs.
+    fn product() -> Self {
+        let key = api::Feature::FipsMode.key();
+        Self {
+            name: PRODUCT.to_owned(),
+            shows: String::new(),
+            config: json!({"overrides": {}, "availableFeatures": [key]}),
+            given: Given {
+                namespace_annotations: Some(BTreeMap::from([(key.to_owned(), "true".to_owned())])),
+                ..Given::default()
+            },
+            gives: None,
+            object: json!({"spec": {"containers": [{"name": "a", "image": "a"}]}}),
+        }
     }
 
     /// A document as large as a policy is made for, and a Pod of many containers.
@@ -174,7 +193,7 @@ impl Case {
         }
         let settings = Settings {
             landscape: self.given.landscape.clone(),
-            pull_secret: api::names::PULL_SECRET.to_owned(),
+            pull_secret: names::PULL_SECRET.to_owned(),
         };
         let document = Document::parse(&document.to_string()).unwrap();
         Configuration::new(&document, &settings).unwrap()
@@ -204,13 +223,21 @@ impl Case {
         }
     }
 
+    fn product_namespace(&self) -> String {
+        if self.name == PRODUCT {
+            self.namespace()
+        } else {
+            names::SKR_NAMESPACE.to_owned()
+        }
+    }
+
     /// The policy and its binding, in this case's Namespace alone; a policy that fails refuses the Pod and says why.
     fn policy(&self) -> [Value; 2] {
         let policy = fallback_spec(
             &self.configuration(),
             &self.pull_secret(),
             self.trust_bundle(),
-            "kyma-system",
+            &self.product_namespace(),
         );
         let without = json!({
             "matchConstraints": {"resourceRules": [
@@ -355,7 +382,7 @@ fn documented() -> BTreeSet<String> {
 
 async fn outcomes(client: &Client) -> anyhow::Result<Vec<(Case, Outcome)>> {
     let cases = Case::all().into_iter().filter(Case::is_creation);
-    let cases: Vec<Case> = cases.chain([Case::largest()]).collect();
+    let cases: Vec<Case> = cases.chain([Case::largest(), Case::product()]).collect();
     apply(client, &namespace(BARE, &Given::default())).await?;
     for case in &cases {
         apply(client, &namespace(&case.namespace(), &case.given)).await?;
@@ -387,7 +414,36 @@ async fn outcomes(client: &Client) -> anyhow::Result<Vec<(Case, Outcome)>> {
         Ok((case, outcome))
     });
     let outcomes: Vec<anyhow::Result<_>> = outcomes.buffered(8).collect().await;
+    own_pods(client).await?;
     outcomes.into_iter().collect()
+}
+
+/// The webhook's own Pods and the probe of the webhook are left alone; the probe of the policy tells its revision. The
+/// policy of the product namespace is in force.
+async fn own_pods(client: &Client) -> anyhow::Result<()> {
+    let own = json!({(names::OWN_LABEL.0): names::OWN_LABEL.1});
+    for (name, labels, is_adapted, is_marked) in [
+        ("web", json!({}), true, false),
+        ("web", own.clone(), false, false),
+        (names::PROBE_POD, json!({}), false, false),
+        (names::POLICY_PROBE_POD, own, true, true),
+    ] {
+        let case = Case::product();
+        let mut pod = case.pod(&case.namespace());
+        pod["metadata"]["name"] = json!(name);
+        pod["metadata"]["labels"] = labels;
+        pod["metadata"]["annotations"] = json!({"a.test/b": "c"});
+        let created = create(client, pod).await?;
+        let variable = &created["spec"]["containers"][0]["env"][0]["name"];
+        let revision = &created["metadata"]["annotations"][names::POLICY_REVISION];
+        let found = (*variable == names::FIPS_VARIABLE, revision.is_string());
+        ensure!(
+            found == (is_adapted, is_marked),
+            "{name}: {found:?}: {}",
+            created["metadata"]
+        );
+    }
+    Ok(())
 }
 
 fn namespace(name: &str, given: &Given) -> Value {

@@ -138,7 +138,10 @@ fn evaluated(product_namespace: &str, revision: &str) -> String {
         POLICY_REVISION.replace('/', "~1")
     );
     let (path, revision) = (quote(&path), quote(revision));
-    format!(r#"{probe} ? [JSONPatch{{op: "add", path: {path}, value: {revision}}}] : []"#)
+    let has_annotations = "has(object.metadata.annotations)";
+    format!(
+        r#"{probe} && {has_annotations} ? [JSONPatch{{op: "add", path: {path}, value: {revision}}}] : []"#
+    )
 }
 
 /// Each is evaluated when it is first used.

@@ -148,11 +148,14 @@ impl FallbackPolicy {
         }
     }
 
-    /// Deletes both objects, once.
+    /// Deletes both objects, once. Without the right there was none for a policy either.
     async fn remove(&self) {
         for index in [1, 0] {
             let mut attempt = 0;
             while let Err(error) = self.delete(index).await {
+                if matches!(&error, kube::Error::Api(status) if status.code == 403) {
+                    break;
+                }
                 let error = error_chain(&error);
                 tracing::warn!(error, kind = KINDS[index], "not deleted, retrying");
                 sleep(BACKOFF.delay(attempt, fastrand::u64(..))).await;

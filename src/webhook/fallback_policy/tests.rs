@@ -320,6 +320,32 @@ async fn switched_off_a_policy_from_before_is_deleted() {
     env.expect_none();
 }
 
+/// Manifests from before the policy give no right to delete one.
+#[rstest]
+#[case::forbidden(403, 1)]
+#[case::failed(500, 10)]
+#[tokio::test(start_paused = true)]
+async fn a_deletion_without_the_right_is_not_tried_again(
+    #[case] status: u16,
+    #[case] least: usize,
+) {
+    let env = Environment::prepared();
+    let fault = env.server.fault("delete mutatingadmissionpolicies");
+    let fault = fault.status(status);
+    let env = env.lead(false).await;
+    sleep(Duration::from_mins(10)).await;
+    let hits = fault.hits();
+    assert!(
+        if status == 403 {
+            hits == least
+        } else {
+            hits >= least
+        },
+        "{hits}"
+    );
+    env.expect_none();
+}
+
 /// A new leader finds what the old one left, and writes nothing.
 #[tokio::test(start_paused = true)]
 async fn a_new_leader_writes_nothing() {
