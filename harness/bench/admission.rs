@@ -4,6 +4,7 @@
 //! account: without start, handshakes and warm-up. Rounds are interleaved (baseline, webhook, webhook, baseline), so a
 //! drift of the machine cancels out within a round; the ratio is taken round by round.
 
+pub(crate) mod policy;
 mod reviews;
 mod systems;
 

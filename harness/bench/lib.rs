@@ -1,6 +1,6 @@
 //! Benchmarks of the product, and a simulator of many runtimes.
 //!
-//! Three benches (`admission`, `fanout`, `events`) share the load generator, the statistics, the report and the CPU
+//! Four benches (`admission`, `policy`, `fanout`, `events`) share the load generator, the statistics, the report and the CPU
 //! accounting. They run on one machine over loopback with fixed counts. Absolute numbers vary with load from other VMs, so
 //! required bounds are on ratios, counts or generous limits.
 
@@ -26,6 +26,8 @@ use self::report::{Options, PartsArgs, Report};
 pub enum BenchCommand {
     /// The webhook compared with a baseline server: CPU per review, latency, memory, API requests.
     Admission(Options),
+    /// The fallback policy in a real API server: time per creation of a Pod.
+    Policy(Options),
     /// The controller with thousands of simulated runtimes: convergence, requests, CPU, memory. A quick run measures
     /// `changes` unless parts are named.
     Fanout(PartsArgs<fanout::Part>),
@@ -48,7 +50,7 @@ pub type Outcome = (String, ExitCode);
 /// When a program cannot be built or started, responds incorrectly, or ends too early.
 pub async fn run(command: &BenchCommand) -> anyhow::Result<Outcome> {
     let options = match command {
-        BenchCommand::Admission(options) => options,
+        BenchCommand::Admission(options) | BenchCommand::Policy(options) => options,
         BenchCommand::Fanout(arguments) => &arguments.options,
         BenchCommand::Events(arguments) => &arguments.options,
         BenchCommand::Operator(arguments) => {
@@ -74,6 +76,10 @@ pub async fn run(command: &BenchCommand) -> anyhow::Result<Outcome> {
                 let (section, measured) = (section("events", &part), events::measure(&bench, part));
                 report.add(&bench, &section, measured).await?;
             }
+        }
+        BenchCommand::Policy(_) => {
+            let measured = Box::pin(admission::policy::measure(&bench));
+            report.add(&bench, "policy", measured).await?;
         }
         _ => {
             let measured = admission::measure(&bench);
