@@ -4,13 +4,13 @@
 //! - The leader keeps both objects as the active revision has them; edits and deletions by others are undone, with backoff.
 //! - Both are owned by the webhook configuration, so that every way to uninstall removes them. Without one they are not made.
 //! - A document that needs a policy larger than the API server evaluates has none, as one that changes no Pod; the former
-//!   is logged and counted.
+//!   is logged.
 //! - Every replica watches the objects and sees by a dry run that the API server evaluates them, so that reasons can say that
 //!   the policy was in force.
 //! - Switched off, the leader deletes both at the beginning of its term.
 //!
 //! Rights: `mutatingadmissionpolicies` and `mutatingadmissionpolicybindings` of this name: create (by server-side apply, so that
-//! `resourceNames` limits it), delete, get, list, update, watch, of which only `delete` where it is switched off; the webhook
+//! `resourceNames` limits it), delete, get, list, patch, update, watch, of which only `delete` where it is switched off; the webhook
 //! configuration: get.
 
 mod plan;
@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::names::FALLBACK_POLICY;
-use component_base::backoff::Backoff;
+use component_base::backoff::{Backoff, spread};
 use component_base::readiness::Readiness;
 use component_base::telemetry::error_chain;
 use component_base::watch::{WatchMetrics, watch_object};
@@ -40,6 +40,9 @@ use crate::snapshot::{ActiveRevision, SnapshotStore};
 /// How often an API server that does not serve the kinds is asked again: its flags change with an upgrade only.
 const DISCOVERY_INTERVAL: Duration = Duration::from_mins(1);
 
+/// Between dry runs that show whether the policy is still evaluated.
+const EVALUATION_INTERVAL: Duration = Duration::from_mins(5);
+
 /// After a failed discovery.
 const DISCOVERY_RETRY: Duration = Duration::from_secs(5);
 
@@ -52,19 +55,19 @@ const BACKOFF: Backoff = Backoff {
 /// Metrics of the fallback policy. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct FallbackMetrics {
-    enabled: Gauge,
+    wanted: Gauge,
     active: Gauge,
 }
 
 impl FallbackMetrics {
-    /// Registers `fallback_policy_enabled` and `fallback_policy_active`.
+    /// Registers `fallback_policy_wanted` and `fallback_policy_active`.
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         registry.register(
-            "fallback_policy_enabled",
-            "Whether the MutatingAdmissionPolicy is switched on (1)",
-            metrics.enabled.clone(),
+            "fallback_policy_wanted",
+            "Whether there is to be a MutatingAdmissionPolicy: it is switched on, and the active configuration changes Pods (1)",
+            metrics.wanted.clone(),
         );
         registry.register(
             "fallback_policy_active",
@@ -108,7 +111,7 @@ impl FallbackPolicy {
         metrics: FallbackMetrics,
         settings: FallbackSettings,
     ) -> Self {
-        metrics.enabled.set(i64::from(settings.enabled));
+        metrics.wanted.set(i64::from(settings.enabled));
         Self {
             client,
             snapshots,
@@ -143,19 +146,24 @@ impl FallbackPolicy {
         }
         let report = async {
             let mut changes = self.changes();
+            let mut reported = None;
             loop {
-                let desired = Desired::of(&changes.seen(), &self.settings.namespace);
-                self.set_active(false);
+                let desired = Desired::of(&changes.seen(self), &self.settings.namespace);
+                let is_wanted = !matches!(desired, Desired::Nothing);
+                self.metrics.wanted.set(i64::from(is_wanted));
                 match &desired {
                     Desired::TooLarge(error) => condition.detail(error.to_string()),
                     _ => condition.ready(),
                 }
-                let revision = desired
-                    .stored_revision(&self.observed.borrow())
-                    .map(str::to_owned);
+                let stored = desired.stored_revision(&self.observed.borrow());
+                let stored = stored.map(str::to_owned);
+                if stored != reported {
+                    self.set_active(false);
+                    reported.clone_from(&stored);
+                }
                 tokio::select! {
                     () = changes.next(self) => {}
-                    () = self.activate(revision) => changes.next(self).await,
+                    () = self.follow_evaluation(stored) => {}
                 }
             }
         };
@@ -167,24 +175,35 @@ impl FallbackPolicy {
         self.snapshots.set_fallback_policy(is_active);
     }
 
-    /// Returns when a dry run shows that the API server evaluates the policy, some seconds after it was stored.
-    async fn activate(&self, revision: Option<String>) {
+    /// Sees by dry runs whether the API server evaluates the policy, some seconds after it was stored and from then on. Does not
+    /// end.
+    async fn follow_evaluation(&self, revision: Option<String>) {
         let Some(revision) = revision else {
-            return;
+            return std::future::pending().await;
         };
-        for attempt in 0.. {
+        let mut attempt = 0;
+        let mut is_active = false;
+        loop {
             match evaluates(&self.client, &self.settings.namespace, &revision).await {
-                Ok(true) => {
-                    tracing::info!(revision, "MutatingAdmissionPolicy is evaluated");
-                    return self.set_active(true);
+                Ok(now) => {
+                    if now != is_active {
+                        tracing::info!(revision, evaluated = now, "MutatingAdmissionPolicy");
+                    }
+                    is_active = now;
+                    self.set_active(now);
                 }
-                Ok(false) => {}
                 Err(error) => {
                     let error = error_chain(&error);
                     tracing::warn!(error, "dry run of the MutatingAdmissionPolicy failed");
                 }
             }
-            sleep(BACKOFF.delay(attempt, fastrand::u64(..))).await;
+            if is_active {
+                attempt = 0;
+                sleep(spread(EVALUATION_INTERVAL, fastrand::u64(..))).await;
+            } else {
+                sleep(BACKOFF.delay(attempt, fastrand::u64(..))).await;
+                attempt = attempt.saturating_add(1);
+            }
         }
     }
 
@@ -240,8 +259,9 @@ struct Changes {
 
 impl Changes {
     /// The active revision. What changes from here on ends the next wait.
-    fn seen(&mut self) -> Arc<ActiveRevision> {
+    fn seen(&mut self, policy: &FallbackPolicy) -> Arc<ActiveRevision> {
         self.observed.mark_unchanged();
+        self.active = policy.snapshots.active();
         Arc::clone(&self.active)
     }
 

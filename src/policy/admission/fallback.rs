@@ -7,6 +7,8 @@
 //! Deliberately absent: UPDATE and ephemeral containers, the marker, mount paths with `.`, `..` or `//`, and images whose
 //! new text is so long that only the grammar tells whether it is valid.
 
+use std::collections::BTreeMap;
+
 use api::names::{
     EXCLUDED_NAMESPACE, MIRROR_POD, OWN_LABEL, POLICY_PROBE_POD, POLICY_REVISION, PROBE_POD,
 };
@@ -14,7 +16,7 @@ use api::{ALL_KEY, Feature, FeatureSet};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use self::cel::{list, map, operations, quote};
+use self::cel::{list, operations, quote};
 use self::images::MAX_REGISTRIES;
 use super::{Configuration, PullSecret, TrustBundlePresence};
 
@@ -163,38 +165,46 @@ fn variables(configuration: &Configuration) -> Vec<Value> {
         ),
         (
             "namespaceLabels",
-            "has(namespaceObject.metadata.labels) ? namespaceObject.metadata.labels : {}".to_owned(),
+            "has(namespaceObject.metadata.labels) ? namespaceObject.metadata.labels : {}"
+                .to_owned(),
         ),
-        ("namespaces", namespaces(configuration)),
-        (
-            "configured",
-            "request.namespace in variables.namespaces ? variables.namespaces[request.namespace] : []".to_owned(),
-        ),
+        ("configured", configured(configuration)),
         ("features", features(configuration)),
         ("containers", containers.to_owned()),
         ("images", images.to_owned()),
         ("references", images::references()),
         ("overrides", images::overrides(configuration)),
         ("rewrites", images::rewrites()),
-        ("wanted", containers::wanted(configuration).unwrap_or_else(|| "[]".to_owned())),
+        (
+            "wanted",
+            containers::wanted(configuration).unwrap_or_else(|| "[]".to_owned()),
+        ),
     ];
     all.into_iter()
         .map(|(name, expression)| json!({"name": name, "expression": expression}))
         .collect()
 }
 
-/// Namespace → the keys of the features that the document gives its Pods.
-fn namespaces(configuration: &Configuration) -> String {
-    let available = configuration.available();
-    let entries = configuration.namespaces().map(|(namespace, set)| {
-        let keys = set.intersection(available);
-        format!(
-            "{}: {}",
-            quote(namespace),
-            list(keys.iter().map(Feature::key))
-        )
+/// The keys of the features that the document gives the Pod's Namespace; each set of keys is written once.
+fn configured(configuration: &Configuration) -> String {
+    let mut by_keys: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for (namespace, set) in configuration.namespaces() {
+        let set = set.intersection(configuration.available());
+        if !set.is_empty() {
+            let keys = list(set.iter().map(Feature::key));
+            by_keys.entry(keys).or_default().push(namespace);
+        }
+    }
+    let sets = by_keys.into_iter().map(|(keys, namespaces)| {
+        let namespaces = list(namespaces.into_iter());
+        format!("(request.namespace in {namespaces} ? {keys} : [])")
     });
-    map(entries, r#""": [""]"#)
+    let sets: Vec<String> = sets.collect();
+    if sets.is_empty() {
+        "[]".to_owned()
+    } else {
+        sets.join(" + ")
+    }
 }
 
 /// The keys of the features that are enabled for the Pod.

@@ -181,7 +181,8 @@ impl Pattern {
                 .replace('[', r"\[")
                 .replace(']', r"\]")
         };
-        let host = literal(&self.host).replace('*', "[^.:/]*");
+        // An empty port is none.
+        let host = literal(self.host.trim_end_matches(':')).replace('*', "[^.:/]*");
         let path = self.path.strip_prefix('/').unwrap_or_default();
         format!("{host}/{}", literal(path))
     }

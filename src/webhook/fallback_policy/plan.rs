@@ -14,6 +14,9 @@ pub(super) const GROUP_VERSION: &str = "admissionregistration.k8s.io/v1";
 /// The policy and its binding, in the order in which they are made.
 pub(super) const KINDS: [&str; 2] = ["MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"];
 
+/// Kind of the owner of both.
+pub(super) const OWNER_KIND: &str = "MutatingWebhookConfiguration";
+
 /// The objects of [`KINDS`] as they were observed last.
 pub(super) type Observed = [Stored; 2];
 
@@ -87,7 +90,7 @@ impl Desired {
                 Stored::Unknown => None,
                 Stored::Absent => Some(Write::Create(index)),
                 Stored::Present(object) => {
-                    let is_same = is_as_written(&object.data["spec"], &specs[index]);
+                    let is_same = is_as_written(object, &specs[index]);
                     (!is_same).then_some(Write::Replace(index))
                 }
             }),
@@ -99,27 +102,12 @@ fn is_known(observed: &Observed) -> bool {
     !observed.iter().any(|it| matches!(it, Stored::Unknown))
 }
 
-/// Whether a stored value has all that was written. The API server may add defaults of fields that are not written, which
-/// are not parameters: another client added those.
-fn is_as_written(stored: &Value, written: &Value) -> bool {
-    match (stored, written) {
-        (Value::Object(stored), Value::Object(written)) => {
-            !["paramKind", "paramRef"]
-                .iter()
-                .any(|it| stored.contains_key(*it))
-                && written
-                    .iter()
-                    .all(|(key, value)| stored.get(key).is_some_and(|it| is_as_written(it, value)))
-        }
-        (Value::Array(stored), Value::Array(written)) => {
-            stored.len() == written.len()
-                && stored
-                    .iter()
-                    .zip(written)
-                    .all(|(one, other)| is_as_written(one, other))
-        }
-        _ => stored == written,
-    }
+/// Whether an object is as it was written. Every field with a default is written, so what differs is another client's; that
+/// of a later API server is written again with the longest backoff, and a metric tells.
+fn is_as_written(object: &DynamicObject, spec: &Value) -> bool {
+    let owners = object.metadata.owner_references.iter().flatten();
+    let has_owner = owners.clone().any(|it| it.kind == OWNER_KIND);
+    has_owner && object.data["spec"] == *spec
 }
 
 pub(super) fn object(kind: &str, spec: &Value, owner: &Value, version: Option<&str>) -> Value {

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::plan::{Desired, GROUP_VERSION, KINDS, Stored, Write, object};
+use super::plan::{Desired, GROUP_VERSION, KINDS, OWNER_KIND, Stored, Write, object};
 use super::{BACKOFF, FallbackPolicy};
 
 /// Without a write for this long, the row ends.
@@ -45,7 +45,7 @@ impl FallbackPolicy {
         let (mut row, mut last) = (0, Instant::now());
         let mut too_large = None;
         loop {
-            let desired = Desired::of(&changes.seen(), &self.settings.namespace);
+            let desired = Desired::of(&changes.seen(self), &self.settings.namespace);
             if let Desired::TooLarge(error) = &desired
                 && too_large.replace(*error) != Some(*error)
             {
@@ -131,7 +131,7 @@ impl FallbackPolicy {
             .get_metadata(&self.settings.webhook_configuration)
             .await?;
         Ok(json!({
-            "apiVersion": GROUP_VERSION, "kind": "MutatingWebhookConfiguration",
+            "apiVersion": GROUP_VERSION, "kind": OWNER_KIND,
             "name": configuration.name_any(), "uid": configuration.metadata.uid,
         }))
     }

@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt as _;
 use kube_derive::Resource;
 use policy::admission::review::{self, Subject};
-use policy::admission::{Context, Decision, decide_unsent};
+use policy::admission::{Context, Decision, Reason, decide_unsent};
 use policy::repairs::{Deviation, PodKey, PodState, PodTimes, RevisionTimes, TrackedPod, judge};
 use serde::Deserialize;
 use serde_json::Value;
@@ -77,6 +77,8 @@ impl std::fmt::Debug for StoredPod {
 pub(super) struct Basis<'a> {
     pub(super) active: &'a ActiveRevision,
     pub(super) revision: RevisionTimes,
+    /// Whether the API server evaluates the fallback policy.
+    pub(super) fallback_policy: bool,
 }
 
 /// A covered Pod.
@@ -139,8 +141,20 @@ impl StoredPod {
             PodState::Current | PodState::OptedInLater => None,
             PodState::Deviates(deviation) => Some(deviation),
         };
+        // One that the policy adapted has no marker.
+        let by_policy = || {
+            let context = Context {
+                fallback_policy: true,
+                ..context
+            };
+            let decision = decide_unsent(&request, label, &context);
+            let mut findings = decision.findings.iter();
+            findings.any(|it| it.reason == Reason::AppliedByPolicy)
+        };
+        let is_adapted = self.is_marked() || (basis.fallback_policy && by_policy());
+        let adapted = is_adapted && !decision.changed();
         Some(JudgedPod {
-            tracked: self.tracked(deviation, decision.changed()),
+            tracked: self.tracked(deviation, adapted),
             note: deviation
                 .filter(|it| it.is_missed())
                 .map(|_| note(&decision)),
@@ -160,20 +174,21 @@ impl StoredPod {
         Cow::Owned(json)
     }
 
-    fn tracked(&self, deviation: Option<Deviation>, lacks_changes: bool) -> TrackedPod {
+    fn is_marked(&self) -> bool {
+        let marker = self.annotations().get(MARKER);
+        marker.is_some_and(|it| it == "true")
+    }
+
+    fn tracked(&self, deviation: Option<Deviation>, adapted: bool) -> TrackedPod {
         let conditions = self.status.conditions.iter().flatten();
         let mut ready = conditions.filter(|it| it.type_ == "Ready");
-        let is_marked = self
-            .annotations()
-            .get(MARKER)
-            .is_some_and(|it| it == "true");
         TrackedPod {
             uid: self.uid().unwrap_or_default().into(),
             owner: self.owner(),
             ready: ready.any(|it| it.status == "True"),
             terminating: self.metadata.deletion_timestamp.is_some(),
             deviation,
-            adapted: is_marked && !lacks_changes,
+            adapted,
         }
     }
 

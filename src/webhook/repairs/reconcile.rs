@@ -198,6 +198,7 @@ impl<'a> Reconciler<'a> {
         let basis = Basis {
             active: &round.active,
             revision: round.revision,
+            fallback_policy: self.repairs.snapshots.fallback_policy(),
         };
         let key = pod.key();
         let namespace = round.namespaces.get(&*key.namespace).map(Arc::as_ref);

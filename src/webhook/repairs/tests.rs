@@ -3,11 +3,13 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use api::config::Document;
 use api::names::{CONFIG_KEY, CONFIG_MAP, MARKER, REPAIR_RECORD};
 use component_base::client::{Deadline, RequestMetrics, with_transport};
 use component_base::readiness::Readiness;
 use kube::runtime::events::Reporter;
-use policy::admission::Settings;
+use policy::admission::{Configuration, Settings};
+use policy::repairs::RevisionTimes;
 use prometheus_client::registry::Registry;
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -16,7 +18,9 @@ use testkit::metrics::Samples;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
+use super::pod::{Basis, StoredPod};
 use super::*;
+use crate::snapshot::ActiveRevision;
 use crate::watches::{WatchMetrics as ConfigurationMetrics, Watches};
 
 /// The subresource, which the API server of the tests does not serve: the answer is 404.
@@ -215,6 +219,54 @@ async fn a_label_that_decides_nothing_hides_no_missed_pod() {
     });
     sleep(Duration::from_secs(30)).await;
     assert_eq!(env.value(MISSED), Some(1.0));
+}
+
+/// It has no marker, and proves all the same that new Pods come out adapted.
+#[rstest]
+#[case::by_the_policy("mirror.example/web:1", true, true)]
+#[case::without_a_policy("mirror.example/web:1", false, false)]
+#[case::not_adapted("old.example/web:1", true, false)]
+#[case::nothing_to_adapt("other.example/web:1", true, false)]
+fn a_pod_that_the_policy_adapted_is_adapted(
+    #[case] image: &str,
+    #[case] fallback_policy: bool,
+    #[case] expected: bool,
+) {
+    let document = json!({
+        "overrides": {"old.example": "mirror.example"},
+        "availableFeatures": ["rt-cfg.kyma-project.io/alter-img-registry"],
+        "namespaceFeatures": {"shop": ["rt-cfg.kyma-project.io/all"]},
+    });
+    let settings = Settings {
+        landscape: None,
+        pull_secret: api::names::PULL_SECRET.to_owned(),
+    };
+    let document = Document::parse(&document.to_string()).unwrap();
+    let configuration = Configuration::new(&document, &settings).unwrap();
+    let active = ActiveRevision {
+        configuration: Some(Arc::new(configuration)),
+        ..ActiveRevision::default()
+    };
+    let created = "2026-01-01T00:00:00Z";
+    let basis = Basis {
+        active: &active,
+        revision: RevisionTimes {
+            document: created.parse().unwrap(),
+            registries: None,
+            credentials: None,
+            bundle_exists: None,
+            bundle_content: None,
+        },
+        fallback_policy,
+    };
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "web", "namespace": "shop", "uid": "1", "creationTimestamp": created},
+        "spec": {"containers": [{"name": "c", "image": image}]},
+    });
+    let pod: StoredPod = serde_json::from_value(pod).unwrap();
+    let judged = pod.judge(None, &basis).unwrap();
+    assert_eq!(judged.tracked.adapted, expected);
 }
 
 /// One field manager; the API server adds the time of the last write.

@@ -12,7 +12,7 @@ use super::PolicyTooLarge;
 use super::cel::{list, map, mutation, quote};
 
 /// The longest regular expression of the registries of a pull Secret, in bytes. Matching costs its length for each image.
-pub(super) const MAX_REGISTRIES: usize = 4 * 1024;
+pub(super) const MAX_REGISTRIES: usize = 2 * 1024;
 
 /// The valid image references: as written, the registry as written and as meant, the repository as meant, and the rest.
 pub(super) fn references() -> String {
@@ -32,7 +32,9 @@ pub(super) fn references() -> String {
 
 /// Registry → replacement; the empty text for one that cannot be used.
 pub(super) fn overrides(configuration: &Configuration) -> String {
+    // A key that is empty means nothing; here it stands for an image without an override.
     let entries = configuration.overrides.iter();
+    let entries = entries.filter(|(host, _)| !host.is_empty());
     let entries =
         entries.map(|(host, to)| format!("{}: {}", quote(host), quote(to.unwrap_or_default())));
     map(entries, r#""": """#)
