@@ -82,7 +82,7 @@ async fn row(bench: &Bench, cluster: &Cluster, size: Size, name: &str) -> anyhow
             created["metadata"]["namespace"]
         );
     }
-    let creations = bench.effort.choose(50, 10);
+    let creations = bench.effort.choose(20, 10);
     let mut rounds: Vec<[f64; 3]> = Vec::new();
     for _ in 0..bench.effort.choose(20, 6) {
         let mut round = [0.0; 3];

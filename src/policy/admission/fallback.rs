@@ -16,7 +16,7 @@ use api::{ALL_KEY, Feature, FeatureSet};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use self::cel::{list, operations, quote};
+use self::cel::{list, quote};
 use self::images::MAX_REGISTRIES;
 use super::{Configuration, PullSecret, TrustBundlePresence};
 
@@ -63,26 +63,30 @@ pub fn fallback_spec(
     trust_bundle: TrustBundlePresence,
     product_namespace: &str,
 ) -> Result<Option<FallbackSpec>, PolicyTooLarge> {
-    let mutations = [
+    let changes = [
         images::registries(configuration),
         images::pull_secrets(configuration, pull_secret)?,
         containers::mounts(configuration, trust_bundle),
         containers::environment(configuration),
     ];
-    let mut mutations: Vec<Value> = mutations.into_iter().flatten().collect();
-    if mutations.is_empty() {
+    let changes: Vec<String> = changes.into_iter().flatten().collect();
+    if changes.is_empty() {
         return Ok(None);
     }
     let variables = variables(configuration);
-    let expressions = mutations.iter().map(|it| &it["jsonPatch"]["expression"]);
-    let expressions = expressions.chain(variables.iter().map(|it| &it["expression"]));
-    let size = expressions.filter_map(Value::as_str).map(str::len).sum();
+    let expressions = variables.iter().filter_map(|it| it["expression"].as_str());
+    let expressions = expressions.chain(changes.iter().map(String::as_str));
+    let size = expressions.map(str::len).sum();
     if size > MAX_EXPRESSIONS {
         return Err(PolicyTooLarge::Expressions(size));
     }
-    let content = json!([variables, mutations]).to_string();
-    let revision = hex::encode(&Sha256::digest(content)[..8]);
-    mutations.push(operations(&evaluated(product_namespace, &revision)));
+    let revision = hex::encode(&Sha256::digest(json!([variables, changes]).to_string())[..8]);
+    // One mutation: a Pod gets all changes or, if one of them fails, none.
+    let operations = [changes, vec![evaluated(product_namespace, &revision)]].concat();
+    let operations: Vec<String> = operations.iter().map(|it| format!("({it})")).collect();
+    let mutation = json!({
+        "patchType": "JSONPatch", "jsonPatch": {"expression": operations.join(" + ")},
+    });
     let spec = json!({
         // As the webhook: a Pod that cannot be created is worse than one that is adapted later.
         "failurePolicy": "Ignore",
@@ -101,7 +105,7 @@ pub fn fallback_spec(
         },
         "matchConditions": match_conditions(product_namespace),
         "variables": variables,
-        "mutations": mutations,
+        "mutations": [mutation],
     });
     Ok(Some(FallbackSpec { spec, revision }))
 }
@@ -150,7 +154,7 @@ fn evaluated(product_namespace: &str, revision: &str) -> String {
 fn variables(configuration: &Configuration) -> Vec<Value> {
     let containers = "(has(object.spec.initContainers) ? object.spec.initContainers : []) + \
         (has(object.spec.containers) ? object.spec.containers : [])";
-    let images = "variables.containers.filter(c, has(c.image)).map(c, string(c.image)) + \
+    let written = "variables.containers.filter(c, has(c.image)).map(c, string(c.image)) + \
         (has(object.spec.volumes) ? object.spec.volumes.filter(v, has(v.image) && has(v.image.reference))\
         .map(v, string(v.image.reference)) : [])";
     let all = [
@@ -171,10 +175,12 @@ fn variables(configuration: &Configuration) -> Vec<Value> {
         ("configured", configured(configuration)),
         ("features", features(configuration)),
         ("containers", containers.to_owned()),
-        ("images", images.to_owned()),
-        ("references", images::references()),
+        ("images", written.to_owned()),
+        ("references", images::references("variables.images")),
         ("overrides", images::overrides(configuration)),
         ("rewrites", images::rewrites()),
+        ("rewritten", images::rewritten()),
+        ("needed", images::references("variables.rewritten")),
         (
             "wanted",
             containers::wanted(configuration).unwrap_or_else(|| "[]".to_owned()),

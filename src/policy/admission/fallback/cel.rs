@@ -1,28 +1,20 @@
-//! Parts of expressions in CEL, and mutations made of them.
+//! Parts of expressions in CEL.
 
 use api::Feature;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::super::Configuration;
 use super::super::entry::Entry;
 
-/// A mutation by JSON Patch.
-pub(super) fn operations(expression: &str) -> Value {
-    json!({"patchType": "JSONPatch", "jsonPatch": {"expression": expression}})
-}
-
 /// Operations that the Pod gets if the feature is enabled.
-pub(super) fn mutation(
+pub(super) fn guarded(
     configuration: &Configuration,
     feature: Feature,
     list: &str,
-) -> Option<Value> {
-    if !configuration.available().contains(feature) {
-        return None;
-    }
+) -> Option<String> {
     let key = quote(feature.key());
-    let expression = format!("!({key} in variables.features) ? [] : {list}");
-    Some(operations(&expression))
+    let is_available = configuration.available().contains(feature);
+    is_available.then(|| format!("!({key} in variables.features) ? [] : {list}"))
 }
 
 /// A map with these entries; `none` gives the type of one without.

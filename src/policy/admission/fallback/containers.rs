@@ -1,15 +1,14 @@
 //! What of the policy is about containers: mounts of the trust bundle, and variables.
 
 use api::Feature;
-use serde_json::Value;
 
 use super::super::{Configuration, TrustBundlePresence};
-use super::cel::{literal, mutation, operations, quote};
+use super::cel::{guarded, literal, quote};
 
 pub(super) fn mounts(
     configuration: &Configuration,
     presence: TrustBundlePresence,
-) -> Option<Value> {
+) -> Option<String> {
     if !matches!(
         presence,
         TrustBundlePresence::Present | TrustBundlePresence::Unknown
@@ -56,7 +55,7 @@ pub(super) fn mounts(
 : has(object.spec.volumes) ? [JSONPatch{{op: "add", path: "/spec/volumes/-", value: {added}}}]
 : [JSONPatch{{op: "add", path: "/spec/volumes", value: [{added}]}}])"#
     );
-    mutation(configuration, Feature::TrustBundle, &operations)
+    guarded(configuration, Feature::TrustBundle, &operations)
 }
 
 /// The variables that the enabled features set.
@@ -76,8 +75,8 @@ pub(super) fn wanted(configuration: &Configuration) -> Option<String> {
     (!all.is_empty()).then(|| all_of(all))
 }
 
-/// All variables in one mutation, which replaces the environment of a container as a whole.
-pub(super) fn environment(configuration: &Configuration) -> Option<Value> {
+/// The environment of a container is replaced as a whole.
+pub(super) fn environment(configuration: &Configuration) -> Option<String> {
     wanted(configuration)?;
     let is_right = "has(e.value) && e.value == w.value && !has(e.valueFrom)";
     let is_there = "has(c.env) && c.env.exists(e, e.name == w.name)";
@@ -93,5 +92,5 @@ variables.wanted.exists(w, {is_wrong}) ? variables.wanted.filter(w, e.name == w.
         )
     };
     let operations = [add("initContainers"), add("containers")].join(" + ");
-    Some(self::operations(&operations))
+    Some(format!("size(variables.wanted) == 0 ? [] : {operations}"))
 }

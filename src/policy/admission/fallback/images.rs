@@ -2,26 +2,25 @@
 
 use api::Feature;
 use api::config::{Inject, LabelOperator, LabelSelector};
-use serde_json::Value;
 
 use crate::image::reference_pattern;
 
 use super::super::overrides::SURELY_SHORT;
 use super::super::{Configuration, PullSecret};
 use super::PolicyTooLarge;
-use super::cel::{list, map, mutation, quote};
+use super::cel::{guarded, list, map, quote};
 
 /// The longest regular expression of the registries of a pull Secret, in bytes. Matching costs its length for each image.
 pub(super) const MAX_REGISTRIES: usize = 2 * 1024;
 
-/// The valid image references: as written, the registry as written and as meant, the repository as meant, and the rest.
-pub(super) fn references() -> String {
+/// The valid references of a list of images: as written, the registry as written and as meant, the repository as meant, and the rest.
+pub(super) fn references(images: &str) -> String {
     let pattern = quote(&reference_pattern());
     // What the grammar takes for a registry.
     let domain = r#"i.matches("^(localhost|[^/]*[.:A-Z][^/]*)/") ? i.split("/", 2)[0] : """#;
     let hub = r#"r.domain in ["", "docker.io", "index.docker.io"]"#;
     format!(
-        r#"variables.images.filter(i, i.matches({pattern}) && !i.matches("^[0-9a-f]{{64}}$"))
+        r#"{images}.filter(i, i.matches({pattern}) && !i.matches("^[0-9a-f]{{64}}$"))
 .map(i, {{"image": i, "domain": {domain}}})
 .map(r, {{"image": r.image, "domain": r.domain, "remote": r.domain == "" ? r.image : r.image.substring(size(r.domain) + 1)}})
 .map(r, {{"image": r.image, "domain": r.domain, "remote": r.remote, "path": r.remote.split("@")[0].split(":")[0]}})
@@ -53,7 +52,16 @@ pub(super) fn rewrites() -> String {
     )
 }
 
-pub(super) fn registries(configuration: &Configuration) -> Option<Value> {
+/// The images as they will be.
+pub(super) fn rewritten() -> String {
+    let key = quote(Feature::RegistryRewrite.key());
+    format!(
+        r"!({key} in variables.features) ? variables.images : variables.images.map(i,
+variables.rewrites.exists(r, r.image == i) ? variables.rewrites.filter(r, r.image == i)[0].to : i)"
+    )
+}
+
+pub(super) fn registries(configuration: &Configuration) -> Option<String> {
     configuration
         .overrides
         .iter()
@@ -78,7 +86,7 @@ value: variables.rewrites.filter(r, r.image == e.{image})[0].to}}) : [])"#
         replace("containers", "image"),
         replace("volumes", "image.reference"),
     ];
-    mutation(
+    guarded(
         configuration,
         Feature::RegistryRewrite,
         &operations.join(" + "),
@@ -88,7 +96,7 @@ value: variables.rewrites.filter(r, r.image == e.{image})[0].to}}) : [])"#
 pub(super) fn pull_secrets(
     configuration: &Configuration,
     known: &PullSecret,
-) -> Result<Option<Value>, PolicyTooLarge> {
+) -> Result<Option<String>, PolicyTooLarge> {
     let rule = configuration.pull_secret();
     let name = quote(&rule.name);
     let needed = match (known, rule.inject) {
@@ -102,7 +110,7 @@ pub(super) fn pull_secrets(
             Some(pattern) => {
                 let image = r#"(r.registry + "/" + r.path)"#;
                 format!(
-                    "variables.references.exists(r, {image}.matches({}))",
+                    "variables.needed.exists(r, {image}.matches({}))",
                     quote(&pattern)
                 )
             }
@@ -115,7 +123,7 @@ pub(super) fn pull_secrets(
 ? [JSONPatch{{op: "add", path: "/spec/imagePullSecrets/-", value: {{"name": {name}}}}}]
 : [JSONPatch{{op: "add", path: "/spec/imagePullSecrets", value: [{{"name": {name}}}]}}]"#
     );
-    Ok(mutation(configuration, Feature::PullSecret, &operations))
+    Ok(guarded(configuration, Feature::PullSecret, &operations))
 }
 
 /// Whether the selector matches the labels of the Namespace.
