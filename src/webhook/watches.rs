@@ -4,6 +4,8 @@
 //! `dry_run`.
 
 mod configuration;
+#[cfg(test)]
+pub(crate) mod fixtures;
 mod objects;
 #[cfg(test)]
 mod tests;

@@ -48,8 +48,8 @@ pub enum PolicyTooLarge {
 pub struct FallbackSpec {
     /// Its `spec`.
     pub spec: Value,
-    /// The value of the annotation [`POLICY_REVISION`] that it adds to the Pod [`POLICY_PROBE_POD`], after everything else:
-    /// another spec has another revision.
+    /// The value of the annotation [`POLICY_REVISION`] that it adds to the Pod [`POLICY_PROBE_POD`], after everything else.
+    /// It changes with what the policy changes of other Pods.
     pub revision: String,
 }
 

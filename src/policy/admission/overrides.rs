@@ -68,8 +68,8 @@ impl Overrides {
 
     /// Whether the image may be the result of a rewrite.
     pub(super) fn have_given(&self, image: &str) -> bool {
-        let mut prefixes = self.iter().filter_map(|(_, to)| to);
-        prefixes.any(|prefix| starts_with(image, prefix))
+        let mut all = self.by_host.values();
+        all.any(|it| matches!(it, Replacement::Prefix(prefix) if starts_with(image, prefix)))
     }
 
     pub(super) fn rewrite(&self, image: &Reference<'_>) -> Rewrite {

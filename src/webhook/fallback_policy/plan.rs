@@ -105,8 +105,8 @@ fn is_known(observed: &Observed) -> bool {
 /// Whether an object is as it was written. Every field with a default is written, so what differs is another client's; that
 /// of a later API server is written again with the longest backoff, and a metric tells.
 fn is_as_written(object: &DynamicObject, spec: &Value) -> bool {
-    let owners = object.metadata.owner_references.iter().flatten();
-    let has_owner = owners.clone().any(|it| it.kind == OWNER_KIND);
+    let mut owners = object.metadata.owner_references.iter().flatten();
+    let has_owner = owners.any(|it| it.kind == OWNER_KIND);
     has_owner && object.data["spec"] == *spec
 }
 

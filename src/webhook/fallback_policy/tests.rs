@@ -3,9 +3,6 @@
 use std::time::Duration;
 
 use api::names::{CONFIG_KEY, CONFIG_MAP, POLICY_REVISION, WEBHOOK_CONFIGURATION};
-use component_base::client::{Deadline, RequestMetrics, with_transport};
-use kube::runtime::events::Reporter;
-use policy::admission::Settings;
 use rstest::rstest;
 use serde_json::{Value, json};
 use testkit::apiserver::{ApiServer, Rights};
@@ -14,7 +11,8 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::watches::{WatchMetrics as ConfigurationMetrics, Watches};
+use crate::watches::Watches;
+use crate::watches::fixtures::watches_of;
 
 const POLICIES: &str = "mutatingadmissionpolicies";
 const BINDINGS: &str = "mutatingadmissionpolicybindings";
@@ -57,27 +55,12 @@ impl Environment {
         let roles: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
         self.server
             .behave(|it| it.rights = Rights::of_roles(&roles));
-        let requests = RequestMetrics::register(&mut Registry::default());
-        let deadline = Deadline::new(Duration::from_secs(10));
-        let client = with_transport(self.server.service(), "default", deadline, &requests);
         let watches = Watches {
-            client: client.clone(),
-            namespace: "kyma-system".to_owned(),
-            config_map: CONFIG_MAP.to_owned(),
-            settings: Settings {
-                landscape: None,
-                pull_secret: api::names::PULL_SECRET.to_owned(),
-            },
-            reporter: Reporter {
-                controller: "rt-bootstrapper".to_owned(),
-                instance: Some("pod-1".to_owned()),
-            },
             snapshots: self.snapshots.clone(),
-            readiness: Readiness::default(),
-            metrics: ConfigurationMetrics::default(),
+            ..watches_of(&self.server)
         };
         let policy = FallbackPolicy::new(
-            client,
+            watches.client.clone(),
             self.snapshots.clone(),
             (Readiness::default(), WatchMetrics::default()),
             FallbackMetrics::register(&mut self.registry),
@@ -168,7 +151,11 @@ impl Environment {
     }
 
     fn active(&self) -> bool {
-        Samples::of(&self.registry).count("fallback_policy_active") == 1
+        self.gauge("fallback_policy_active")
+    }
+
+    fn gauge(&self, name: &str) -> bool {
+        Samples::of(&self.registry).count(name) == 1
     }
 
     /// Adds a value to a stored object, as another client.
@@ -231,8 +218,10 @@ async fn a_policy_is_active_when_a_dry_run_shows_it() {
 #[tokio::test(start_paused = true)]
 async fn a_document_that_changes_no_pod_has_no_policy() {
     let env = Environment::start().await;
+    assert!(env.gauge("fallback_policy_wanted"));
     env.put_overrides(&json!({}));
     env.settle().await;
+    assert!(!env.gauge("fallback_policy_wanted"));
     env.expect_none();
 }
 
@@ -247,6 +236,7 @@ async fn a_document_that_is_too_large_has_no_policy() {
     });
     env.put_overrides(&Value::Object(hosts.collect()));
     env.settle().await;
+    assert!(env.gauge("fallback_policy_wanted"), "an alert");
     env.expect_none();
 }
 
@@ -346,7 +336,7 @@ async fn a_retry_writes_the_active_document() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_api_server_that_does_not_serve_the_kinds_is_asked_no_more() {
+async fn an_api_server_that_does_not_serve_the_kinds_is_not_asked_for_objects() {
     let env = Environment::prepared();
     env.server.behave(|it| {
         let kinds = it.kinds.iter().filter(|kind| !KINDS.contains(&kind.name));
@@ -354,7 +344,12 @@ async fn an_api_server_that_does_not_serve_the_kinds_is_asked_no_more() {
     });
     let env = env.lead(true).await;
     sleep(Duration::from_mins(10)).await;
-    assert_eq!(env.writes(), 0);
+    let asked = env.server.requests();
+    let asked = asked.iter().map(|it| it.asked.to_string());
+    let asked: Vec<String> = asked
+        .filter(|it| it.contains("mutatingadmission"))
+        .collect();
+    assert_eq!(asked, [""; 0]);
     env.expect_none();
 }
 

@@ -5,9 +5,6 @@ use std::time::Duration;
 
 use api::config::Document;
 use api::names::{CONFIG_KEY, CONFIG_MAP, MARKER, REPAIR_RECORD};
-use component_base::client::{Deadline, RequestMetrics, with_transport};
-use component_base::readiness::Readiness;
-use kube::runtime::events::Reporter;
 use policy::admission::{Configuration, Settings};
 use policy::repairs::RevisionTimes;
 use prometheus_client::registry::Registry;
@@ -21,7 +18,7 @@ use tokio::time::{Instant, sleep};
 use super::pod::{Basis, StoredPod};
 use super::*;
 use crate::snapshot::ActiveRevision;
-use crate::watches::{WatchMetrics as ConfigurationMetrics, Watches};
+use crate::watches::fixtures::watches_of;
 
 /// The subresource, which the API server of the tests does not serve: the answer is 404.
 const EVICTION: &str = " /api/v1/namespaces/shop/pods/web/eviction";
@@ -61,32 +58,13 @@ impl Environment {
 
     /// Starts a leader with watches of its own.
     async fn lead(&mut self, evict: EvictionSettings) {
-        let requests = RequestMetrics::register(&mut Registry::default());
-        let deadline = Deadline::new(Duration::from_secs(10));
-        let client = with_transport(self.server.service(), "default", deadline, &requests);
-        let reporter = Reporter {
-            controller: "rt-bootstrapper".to_owned(),
-            instance: Some("pod-1".to_owned()),
-        };
-        let snapshots = SnapshotStore::default();
-        let watches = Watches {
-            client: client.clone(),
-            namespace: "kyma-system".to_owned(),
-            config_map: CONFIG_MAP.to_owned(),
-            settings: Settings {
-                landscape: None,
-                pull_secret: api::names::PULL_SECRET.to_owned(),
-            },
-            reporter: reporter.clone(),
-            snapshots: snapshots.clone(),
-            readiness: Readiness::default(),
-            metrics: ConfigurationMetrics::default(),
-        };
+        let watches = watches_of(&self.server);
+        let client = watches.client.clone();
         let probe = Arc::clone(&self.probe);
         let repairs = Repairs {
             client: client.clone(),
-            snapshots,
-            recorder: Recorder::new(client, reporter),
+            snapshots: watches.snapshots.clone(),
+            recorder: Recorder::new(client, watches.reporter.clone()),
             metrics: self.metrics.clone(),
             watches: WatchMetrics::default(),
             product_namespace: "kyma-system".to_owned(),

@@ -8,8 +8,7 @@ use k8s_openapi::api::certificates::v1::ClusterTrustBundle;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::ObjectMeta;
 use kube::core::PartialObjectMeta;
-use kube::runtime::events::Reporter;
-use policy::admission::{PullSecret, Settings, TrustBundlePresence};
+use policy::admission::{PullSecret, TrustBundlePresence};
 use rstest::rstest;
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
@@ -17,28 +16,13 @@ use testkit::apiserver::{ApiServer, Kind, Recorded};
 use testkit::until::until;
 
 use super::configuration::ConfigurationLoader;
+use super::fixtures::watches_of;
 use super::objects::{served, set_pull_secret, trust_bundle_name, watch_trust_bundle};
 use super::*;
 use crate::snapshot::ObservedObject;
 
 fn watches() -> Watches {
-    let reporter = Reporter {
-        controller: "test".into(),
-        instance: None,
-    };
-    Watches {
-        reporter,
-        client: ApiServer::new().client(),
-        namespace: "kyma-system".into(),
-        config_map: "rt-bootstrapper-config".into(),
-        settings: Settings {
-            landscape: None,
-            pull_secret: "registry-credentials".into(),
-        },
-        snapshots: SnapshotStore::default(),
-        readiness: Readiness::default(),
-        metrics: WatchMetrics::default(),
-    }
+    watches_of(&ApiServer::new())
 }
 
 fn config_map(key: &str, text: &str) -> ConfigMap {

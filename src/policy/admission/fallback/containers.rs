@@ -67,12 +67,8 @@ pub(super) fn wanted(configuration: &Configuration) -> Option<String> {
         let value = quote(&it.value);
         format!(r#"{{"feature": {feature}, "name": {name}, "value": {value}}}"#)
     });
-    let all: Vec<String> = all.collect();
-    let all_of = |all: Vec<String>| {
-        let all = all.join(", ");
-        format!("[{all}].filter(w, w.feature in variables.features)")
-    };
-    (!all.is_empty()).then(|| all_of(all))
+    let all = all.collect::<Vec<_>>().join(", ");
+    (!all.is_empty()).then(|| format!("[{all}].filter(w, w.feature in variables.features)"))
 }
 
 /// The environment of a container is replaced as a whole.

@@ -66,13 +66,7 @@ pub(super) fn registries(configuration: &Configuration) -> Option<String> {
         .overrides
         .iter()
         .find(|(_, to)| to.is_some())?;
-    let replace = |list: &str, image: &str| {
-        let (holder, field) = image.rsplit_once('.').unwrap_or(("", image));
-        let present = if holder.is_empty() {
-            format!("has(e.{field})")
-        } else {
-            format!("has(e.{holder}) && has(e.{image})")
-        };
+    let replace = |list: &str, image: &str, present: &str| {
         let pointer = image.replace('.', "/");
         format!(
             r#"(has(object.spec.{list}) ? object.spec.{list}.transformList(i, e,
@@ -82,9 +76,13 @@ value: variables.rewrites.filter(r, r.image == e.{image})[0].to}}) : [])"#
         )
     };
     let operations = [
-        replace("initContainers", "image"),
-        replace("containers", "image"),
-        replace("volumes", "image.reference"),
+        replace("initContainers", "image", "has(e.image)"),
+        replace("containers", "image", "has(e.image)"),
+        replace(
+            "volumes",
+            "image.reference",
+            "has(e.image) && has(e.image.reference)",
+        ),
     ];
     guarded(
         configuration,

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use component_base::client::{Deadline, RequestMetrics, with_transport};
 use component_base::watch::WatchMetrics;
-use kube::runtime::events::{Recorder, Reporter};
+use kube::runtime::events::Recorder;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use testkit::apiserver::{ApiServer, Rights};
@@ -16,6 +15,8 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::pull_secret_sync::{PullSecretMetrics, PullSecretSync};
 use crate::snapshot::SnapshotStore;
+use crate::watches::Watches;
+use crate::watches::fixtures::watches_of;
 
 pub(super) struct Environment {
     pub(super) server: ApiServer,
@@ -43,13 +44,9 @@ impl Environment {
     }
 
     pub(super) fn start(&mut self) {
-        let requests = RequestMetrics::register(&mut Registry::default());
-        let deadline = Deadline::new(Duration::from_secs(10));
-        let client = with_transport(self.server.service(), "default", deadline, &requests);
-        let reporter = Reporter {
-            controller: "rt-bootstrapper".to_owned(),
-            instance: Some("pod-1".to_owned()),
-        };
+        let Watches {
+            client, reporter, ..
+        } = watches_of(&self.server);
         let sync = PullSecretSync {
             client: client.clone(),
             snapshots: self.snapshots.clone(),

@@ -1,0 +1,36 @@
+//! The watches of tests, with the client that other parts of the webhook use beside them.
+
+use std::time::Duration;
+
+use api::names::{CONFIG_MAP, PULL_SECRET, SKR_NAMESPACE};
+use component_base::client::{Deadline, RequestMetrics, with_transport};
+use component_base::readiness::Readiness;
+use kube::runtime::events::Reporter;
+use policy::admission::Settings;
+use prometheus_client::registry::Registry;
+use testkit::apiserver::ApiServer;
+
+use super::{WatchMetrics, Watches};
+use crate::snapshot::SnapshotStore;
+
+/// With snapshots of their own.
+pub(crate) fn watches_of(server: &ApiServer) -> Watches {
+    let requests = RequestMetrics::register(&mut Registry::default());
+    let deadline = Deadline::new(Duration::from_secs(10));
+    Watches {
+        client: with_transport(server.service(), "default", deadline, &requests),
+        namespace: SKR_NAMESPACE.to_owned(),
+        config_map: CONFIG_MAP.to_owned(),
+        settings: Settings {
+            landscape: None,
+            pull_secret: PULL_SECRET.to_owned(),
+        },
+        reporter: Reporter {
+            controller: "rt-bootstrapper".to_owned(),
+            instance: Some("pod-1".to_owned()),
+        },
+        snapshots: SnapshotStore::default(),
+        readiness: Readiness::default(),
+        metrics: WatchMetrics::default(),
+    }
+}
