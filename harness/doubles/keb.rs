@@ -4,6 +4,8 @@
     reason = "the broker looks at intervals, which are part of its behavior"
 )]
 
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
@@ -12,7 +14,9 @@ use api::kcp::{
     KCP_NAMESPACE, MANAGED_BY, MODE_DIRECT, MODE_LABEL, RUNTIME_GROUP, RUNTIME_ID, RUNTIME_KIND,
     RUNTIME_VERSION,
 };
+use jiff::Timestamp;
 use serde_json::{Value, json};
+use testkit::locked;
 use tokio::time::{Instant, sleep};
 
 use crate::objects::reference;
@@ -66,12 +70,23 @@ pub struct Instance {
 pub struct Keb {
     kcp: Objects,
     waiting: Waiting,
+    /// When it found a Runtime Ready, by runtime ID.
+    found_ready: Arc<Mutex<BTreeMap<String, Timestamp>>>,
 }
 
 impl Keb {
     /// A broker of a control plane.
     pub fn new(kcp: Objects, waiting: Waiting) -> Self {
-        Self { kcp, waiting }
+        Self {
+            kcp,
+            waiting,
+            found_ready: Arc::default(),
+        }
+    }
+
+    /// When it found the Runtime of an instance Ready.
+    pub fn found_ready(&self, instance: &Instance) -> Option<Timestamp> {
+        locked(&self.found_ready).get(&instance.runtime_id).copied()
     }
 
     /// Creates the Runtime, waits until it is Ready, and creates the Kyma, for which it does not wait. A Runtime that is not
@@ -83,13 +98,28 @@ impl Keb {
         let begin = Instant::now();
         while !self.is_ready(instance).await? {
             if begin.elapsed() > self.waiting.limit {
-                self.kcp.delete(&instance.runtime()).await?;
                 let runtime = self.kcp.find(&instance.runtime()).await?;
+                self.kcp.delete(&instance.runtime()).await?;
                 bail!("the Runtime was not Ready in time: {}", runtime["status"]);
             }
             sleep(self.waiting.provisioning).await;
         }
-        self.kcp.create(&instance.kyma()).await
+        let id = instance.runtime_id.clone();
+        locked(&self.found_ready).insert(id, Timestamp::now());
+        self.apply_kyma(&instance.kyma()).await
+    }
+
+    /// Creates the Kyma; of one that exists only labels and annotations are refreshed.
+    async fn apply_kyma(&self, kyma: &Value) -> Result<()> {
+        if self.kcp.find(kyma).await?.is_null() {
+            return self.kcp.create(kyma).await;
+        }
+        let (labels, annotations) = (
+            &kyma["metadata"]["labels"],
+            &kyma["metadata"]["annotations"],
+        );
+        let change = json!({ "metadata": { "labels": labels, "annotations": annotations } });
+        self.kcp.merge(kyma, &change).await
     }
 
     /// Deletes the Kyma and, without waiting for its end, the Runtime; waits until that is gone.
@@ -210,29 +240,4 @@ impl Instance {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    impl Instance {
-        pub(crate) fn example() -> Self {
-            Self {
-                runtime_id: "4d7c1c0e-8f0f-4d34-9d0a-1f6b1d6e8a55".to_owned(),
-                shoot: "c-1a2b3c4".to_owned(),
-                mode: "signal".to_owned(),
-                modules: vec!["istio".to_owned()],
-            }
-        }
-    }
-
-    /// The fixture has the shape of the public broker's objects, beside one label of the product.
-    #[test]
-    fn created_objects_have_the_public_shape() {
-        let instance = Instance::example();
-        let mut runtime = instance.runtime();
-        let labels = runtime["metadata"]["labels"].as_object_mut().unwrap();
-        assert_eq!(labels.remove(MODE_LABEL), Some(json!("signal")));
-        let fixture: Vec<Value> =
-            serde_saphyr::from_multiple(include_str!("keb/fixture.yaml")).unwrap();
-        assert_eq!([runtime, instance.kyma()][..], fixture);
-    }
-}
+mod tests;

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use api::kcp::{
-    FORCE_RECONCILE_KEY, KCP_NAMESPACE, RUNTIME_GROUP, RUNTIME_KIND, RUNTIME_PLURAL,
-    RUNTIME_VERSION, SUSPEND_RECONCILIATION,
+    KCP_NAMESPACE, RUNTIME_GROUP, RUNTIME_KIND, RUNTIME_PLURAL, RUNTIME_VERSION,
+    SUSPEND_RECONCILIATION,
 };
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
@@ -108,27 +108,19 @@ impl Kim {
         if runtime.metadata.deletion_timestamp.is_some() {
             return run.deprovision().await;
         }
-        let annotation = |key| runtime.annotations().get(key).map(String::as_str);
-        if annotation(SUSPEND_RECONCILIATION) == Some("true") {
-            return Ok(Action::await_change());
-        }
-        let signaled = match self.settings.signal {
-            "labels" => runtime
-                .labels()
-                .get(FORCE_RECONCILE_KEY)
-                .map(String::as_str),
-            _ => annotation(FORCE_RECONCILE_KEY),
-        };
-        let is_signaled = signaled == Some("true");
+        let suspended = runtime.annotations().get(SUSPEND_RECONCILIATION);
+        let is_suspended = suspended.is_some_and(|it| it == "true");
         let applied = locked(&self.garden.applied)
             .get(&runtime.name_any())
             .copied();
-        let is_applied = applied >= runtime.metadata.generation;
+        let is_outdated = run.is_signaled() || applied < runtime.metadata.generation;
+        // Suspension prevents a patch; it prevents neither the creation of a cluster nor the steps after it.
+        let must_patch = applied.is_none() || (is_outdated && !is_suspended);
         let is_quiet = ["Ready", "Failed"].contains(&run.state());
-        if is_quiet && is_applied && !is_signaled {
+        if is_quiet && !must_patch {
             return Ok(Action::await_change());
         }
-        run.provision(is_signaled).await
+        run.provision(must_patch).await
     }
 }
 
@@ -144,3 +136,6 @@ fn after_error(runtime: Arc<DynamicObject>, error: &ReconcileError, _: Arc<Kim>)
 
 /// The default of the public manager.
 const WORKERS: u16 = 25;
+
+#[cfg(test)]
+mod tests;

@@ -35,8 +35,8 @@ impl Bootstrapper {
             return Pending("RuntimeBootstrapperConfigurationFailed", text(error));
         }
         let deployment = reference("apps/v1", "Deployment", SKR_NAMESPACE, WEBHOOK_DEPLOYMENT);
-        let read = async { anyhow::Ok((skr.find(&deployment).await?, self.manifests(kcp).await?)) };
-        let (live, manifests) = match read.await {
+        let read = async { anyhow::Ok((self.manifests(kcp).await?, skr.find(&deployment).await?)) };
+        let (manifests, live) = match read.await {
             Ok(read) => read,
             Err(error) => return Pending("RuntimeBootstrapperStatusUnknown", text(error)),
         };
@@ -46,13 +46,14 @@ impl Bootstrapper {
                 Err(error) => Pending("RuntimeBootstrapperInstallationFailed", text(error)),
             };
         }
-        let wanted = manifests.iter().find(|it| it["kind"] == "Deployment");
-        let version = |it: &Value| it["metadata"]["labels"][VERSION_LABEL].clone();
         match status(&live) {
-            Status::Ready if wanted.map(version) == Some(version(&live)) => Configured,
-            Status::Ready => match install(skr, &manifests).await {
-                Ok(()) => Pending("RuntimeBootstrapperUpgradeInProgress", String::new()),
-                Err(error) => Pending("RuntimeBootstrapperUpgradeFailed", text(error)),
+            Status::Ready => match is_current(&live, &manifests) {
+                Ok(true) => Configured,
+                Ok(false) => match install(skr, &manifests).await {
+                    Ok(()) => Pending("RuntimeBootstrapperUpgradeInProgress", String::new()),
+                    Err(error) => Pending("RuntimeBootstrapperUpgradeFailed", text(error)),
+                },
+                Err(error) => Pending("RuntimeBootstrapperStatusUnknown", text(error)),
             },
             Status::Progressing => {
                 Pending("RuntimeBootstrapperInstallationInProgress", String::new())
@@ -100,40 +101,56 @@ impl Bootstrapper {
         Ok(())
     }
 
-    /// The documents of the manifests, cut like the public manager does it: at every `---`, whatever it is part of.
-    async fn manifests(&self, kcp: &Objects) -> Result<Vec<Value>> {
+    /// The text of the manifests. Without its key the ConfigMap has none, as in the public manager.
+    async fn manifests(&self, kcp: &Objects) -> Result<String> {
         let name = &self.manifests;
         let found = kcp
             .find(&reference("v1", "ConfigMap", KCP_NAMESPACE, name))
             .await?;
-        let text = found["data"]["manifests.yaml"].as_str().unwrap_or_default();
-        documents(text).with_context(|| format!("ConfigMap {name}"))
+        anyhow::ensure!(!found.is_null(), "ConfigMap {name:?} does not exist");
+        let text = found["data"]["manifests.yaml"].as_str();
+        Ok(text.unwrap_or_default().to_owned())
     }
+}
+
+/// Whether a Deployment has the version of the first Deployment of the manifests.
+fn is_current(live: &Value, manifests: &str) -> Result<bool> {
+    let version = |it: &Value| it["metadata"]["labels"][VERSION_LABEL].clone();
+    for manifest in documents(manifests) {
+        let manifest = manifest?;
+        if manifest["kind"] == "Deployment" {
+            return Ok(version(&manifest) == version(live));
+        }
+    }
+    Ok(false)
 }
 
 /// What KIM installs on a runtime, in the shape of the public manifests, with an image that has our binary as `/manager`.
 pub fn public_webhook(image: &str) -> Result<Vec<Value>> {
-    documents(&include_str!("webhook.yaml").replace("image: IMAGE", &format!("image: {image}")))
+    let text = include_str!("webhook.yaml").replace("image: IMAGE", &format!("image: {image}"));
+    documents(&text).collect()
 }
 
-fn documents(text: &str) -> Result<Vec<Value>> {
+/// The documents of manifests, cut like the public manager does it: at every `---`, whatever it is part of.
+fn documents(text: &str) -> impl Iterator<Item = Result<Value>> {
     let pieces = text.split("---").map(|piece| {
         let document: Option<Value> = serde_saphyr::from_str(piece).context("not YAML")?;
         Ok(document.filter(|it| it["kind"].is_string()))
     });
-    pieces.filter_map(Result::transpose).collect()
+    pieces.filter_map(Result::transpose)
 }
 
-/// Creates objects that do not exist, by the default field manager; applies the others.
-async fn install(skr: &Objects, manifests: &[Value]) -> Result<()> {
-    for manifest in manifests {
-        let live = skr.find(manifest).await?;
+/// Creates objects that do not exist, by the default field manager; applies the others. The first error ends it, and what
+/// was written before stays.
+async fn install(skr: &Objects, manifests: &str) -> Result<()> {
+    for manifest in documents(manifests) {
+        let mut manifest = manifest?;
+        let live = skr.find(&manifest).await?;
         if live.is_null() {
-            skr.create(manifest).await?;
+            skr.create(&manifest).await?;
         } else {
-            let mut applied = manifest.clone();
-            applied["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"].clone();
-            skr.apply(KIM_FIELD_MANAGER, &applied).await?;
+            manifest["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"].clone();
+            skr.apply(KIM_FIELD_MANAGER, &manifest).await?;
         }
     }
     Ok(())
@@ -173,13 +190,10 @@ mod tests {
     #[test]
     fn manifests_are_cut_at_every_three_dashes_as_the_public_manager_cuts_them() {
         let found = documents("kind: A\n---\n# a comment\n---\nkind: B\nmetadata: {name: b}\n");
-        let kinds = found.unwrap();
-        assert_eq!(
-            kinds.iter().map(|it| &it["kind"]).collect::<Vec<_>>(),
-            ["A", "B"]
-        );
+        let kinds: Vec<Value> = found.map(|it| it.unwrap()["kind"].clone()).collect();
+        assert_eq!(kinds, ["A", "B"]);
         let broken = "kind: A\ndata: {ca: \"-----BEGIN CERTIFICATE-----\"}\n";
-        assert!(documents(broken).is_err());
+        assert!(documents(broken).any(|it| it.is_err()));
     }
 
     #[test]
@@ -201,6 +215,8 @@ mod tests {
     #[case::fresh(json!({}), Status::Progressing)]
     #[case::available(json!({"readyReplicas": 2, "conditions": [
         {"type": "Available", "status": "True"}]}), Status::Ready)]
+    #[case::older_generation(json!({"observedGeneration": 1, "readyReplicas": 2, "updatedReplicas": 0, "conditions": [
+        {"type": "Available", "status": "True"}]}), Status::Ready)]
     #[case::one_replica(json!({"readyReplicas": 1, "conditions": [
         {"type": "Available", "status": "True"}, {"type": "Progressing", "status": "True"}]}), Status::Progressing)]
     #[case::deadline(json!({"readyReplicas": 1, "conditions": [
@@ -209,7 +225,9 @@ mod tests {
         #[case] status_of: Value,
         #[case] expected: Status,
     ) {
-        let deployment = json!({ "spec": { "replicas": 2 }, "status": status_of });
+        let deployment = json!({
+            "metadata": { "generation": 2 }, "spec": { "replicas": 2 }, "status": status_of,
+        });
         assert_eq!(status(&deployment), expected);
     }
 }

@@ -38,6 +38,12 @@ impl<'a> RuntimeReconcile<'a> {
         self.live["status"]["state"].as_str().unwrap_or_default()
     }
 
+    /// Whether the key of the signal is in the part of the metadata that the settings name.
+    pub(super) fn is_signaled(&self) -> bool {
+        let field = self.kim.settings.signal;
+        self.live["metadata"][field][FORCE_RECONCILE_KEY] == "true"
+    }
+
     fn shoot(&self) -> Result<&str> {
         let name = self.live["spec"]["shoot"]["name"].as_str();
         name.context("the Runtime names no Shoot")
@@ -48,8 +54,9 @@ impl<'a> RuntimeReconcile<'a> {
         value.unwrap_or_default()
     }
 
-    /// Everything from the cluster to `Ready`. What is not finished is looked at again later.
-    pub(super) async fn provision(&mut self, is_signaled: bool) -> Result<Action> {
+    /// Everything from the cluster to `Ready`. What is not finished is looked at again later. With `must_patch` the cluster
+    /// gets the generation of the Runtime, and the key of the signal is removed.
+    pub(super) async fn provision(&mut self, must_patch: bool) -> Result<Action> {
         let kim = self.kim;
         let runtime_id = self.label(RUNTIME_ID).to_owned();
         anyhow::ensure!(!runtime_id.is_empty(), "no label {RUNTIME_ID}");
@@ -64,18 +71,23 @@ impl<'a> RuntimeReconcile<'a> {
                 &message,
             )
             .await?;
-            self.is_applied();
             return Ok(Action::await_change());
         }
         if self.state() != "Pending" {
             let kind = ("Provisioned", "Unknown");
             self.report("Pending", kind, "Pending", "Shoot is pending")
                 .await?;
+            // The signal is removed from the version that this write made.
+            self.live = kim.kcp.find(&self.live).await?;
         }
         let shoot = self.shoot()?.to_owned();
         let kubeconfig = kim.garden.provider.provision(&shoot).await?;
-        if is_signaled && !self.remove_signal().await? {
-            return Ok(Action::requeue(std::time::Duration::ZERO));
+        if must_patch {
+            let generation = self.live["metadata"]["generation"].as_i64().unwrap_or(0);
+            locked(&kim.garden.applied).insert(self.name.clone(), generation);
+            if self.is_signaled() && !self.remove_signal().await? {
+                return Ok(Action::requeue(std::time::Duration::ZERO));
+            }
         }
         self.pending("Provisioned", "ShootCreationCompleted")
             .await?;
@@ -97,7 +109,6 @@ impl<'a> RuntimeReconcile<'a> {
         }
         self.pending("OidcAndConfigMapConfigured", "OidcAndConfigMapsConfigured")
             .await?;
-        self.is_applied();
         let last = ("Configured", "True");
         self.report("Ready", last, "AdministratorsConfigured", "")
             .await?;
@@ -120,14 +131,7 @@ impl<'a> RuntimeReconcile<'a> {
             let delay = self.kim.settings.bootstrapper_requeue;
             return Ok(Some(Action::requeue(delay)));
         }
-        self.is_applied();
         Ok(Some(Action::await_change()))
-    }
-
-    /// The generation of this reconcile needs no other one.
-    fn is_applied(&self) {
-        let generation = self.live["metadata"]["generation"].as_i64().unwrap_or(0);
-        locked(&self.kim.garden.applied).insert(self.name.clone(), generation);
     }
 
     /// The kubeconfig goes first, then the cluster, then the finalizer.
