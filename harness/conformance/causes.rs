@@ -2,18 +2,25 @@
 //!
 //! Pure: the checks gather, this file judges. A cause is a guess by the evidence and says so where it has none.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 
 use api::kcp::WEBHOOK_DEPLOYMENT;
 use api::names;
+
+use crate::model::Namespace;
+use crate::run::LABEL;
 
 /// What the cluster has shown about a workload.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Seen<'a> {
     /// How `kubectl` reaches the cluster.
     pub(crate) kubectl: &'a str,
-    /// Manifest of the workload.
+    /// Manifest of the workload as a shell names it, see [`crate::Scenario::manifest_argument`].
     pub(crate) manifest: &'a str,
+    /// What the namespace of the workload has beside its name.
+    pub(crate) namespace: &'a Namespace,
     /// The Pod, if there is one.
     pub(crate) pod: Option<&'a Value>,
     /// Messages of the Events of type Warning in its namespace.
@@ -160,17 +167,14 @@ pub(crate) fn of_change(seen: &Seen<'_>) -> Cause {
 pub(crate) fn of_no_run(seen: &Seen<'_>) -> Cause {
     let kubectl = seen.kubectl;
     let warnings = seen.warnings.join("\n");
-    let again = format!(
-        "{kubectl} apply -f {} && {kubectl} get events --sort-by=.lastTimestamp",
-        seen.manifest
-    );
     let pod = seen.pod.unwrap_or(&Value::Null);
     if let Some((reason, message)) = waiting(pod) {
         let text = format!("{message} {warnings}").to_lowercase();
         if reason.contains("Image") {
             return (format!("{} ({reason})", of_pull(&text)), pull(kubectl, pod));
         }
-        return (format!("a container cannot be started ({reason})"), again);
+        let cause = format!("a container cannot be started ({reason})");
+        return (cause, again(seen, "describe pods"));
     }
     if warnings.contains("clustertrustbundle") || warnings.contains("ClusterTrustBundle") {
         let cause = "the node cannot mount the ClusterTrustBundle: it is absent, or its kubelet does not project bundles";
@@ -188,10 +192,38 @@ pub(crate) fn of_no_run(seen: &Seen<'_>) -> Cause {
     if seen.pod.is_none() && !warnings.is_empty() {
         return (
             "the API server rejects the Pods of the workload".to_owned(),
-            again,
+            again(seen, EVENTS),
         );
     }
-    ("not known: the Pod shows no reason".to_owned(), again)
+    let cause = "not known: the Pod shows no reason".to_owned();
+    (cause, again(seen, EVENTS))
+}
+
+/// The same workload in a namespace like that of the run, which is removed when this is read, and a look at it half a minute later.
+/// The namespace has the label of runs, so that the command that removes theirs removes it as well.
+fn again(seen: &Seen<'_>, look: &str) -> String {
+    let kubectl = seen.kubectl;
+    let set = |verb: &str, pairs: &BTreeMap<String, String>| {
+        let pairs = pairs.iter().map(|(key, value)| format!("{key}={value}"));
+        let pairs = pairs.map(|it| format!(" '{}'", it.replace('\'', r"'\''")));
+        format!(
+            "{kubectl} {verb} namespace {AGAIN}{}",
+            pairs.collect::<String>()
+        )
+    };
+    let mut labels = seen.namespace.labels.clone();
+    labels.insert(LABEL.to_owned(), "again".to_owned());
+    let mut commands = vec![
+        format!("{kubectl} create namespace {AGAIN}"),
+        set("label", &labels),
+    ];
+    if !seen.namespace.annotations.is_empty() {
+        commands.push(set("annotate", &seen.namespace.annotations));
+    }
+    commands.push(format!("{kubectl} -n {AGAIN} apply -f {}", seen.manifest));
+    commands.push("sleep 30".to_owned());
+    commands.push(format!("{kubectl} -n {AGAIN} {look}"));
+    commands.join(" && ")
 }
 
 /// Why an image cannot be pulled, by the words of the container runtime in lower case.
@@ -263,99 +295,9 @@ fn unschedulable(pod: &Value) -> Option<&str> {
     conditions.find(|it| it["reason"] == "Unschedulable")?["message"].as_str()
 }
 
+/// A namespace that a landscape owner makes.
+const AGAIN: &str = "conformance-again";
+const EVENTS: &str = "get events --sort-by=.lastTimestamp";
+
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use rstest::rstest;
-
-    fn ours(others: &[&str]) -> Webhooks {
-        let others = others.iter().map(|it| (*it).to_owned()).collect();
-        Webhooks { ours: true, others }
-    }
-
-    fn changed(is_changed: bool) -> Value {
-        let value = is_changed.then_some("true");
-        json!({"metadata": {"annotations": {(names::MARKER): value}}})
-    }
-
-    #[rstest]
-    #[case::nothing_registered(Webhooks::default(), false, "no webhook is registered")]
-    #[case::not_asked(ours(&[]), false, "was not reached")]
-    #[case::decided_otherwise(ours(&[]), true, "decided otherwise")]
-    #[case::another_webhook(ours(&["mesh"]), true, "another one that gets Pods as well: [\"mesh\"]")]
-    #[case::another_implementation(Webhooks { ours: false, others: vec!["x".to_owned()] }, false, "made this change: [\"x\"]")]
-    fn difference_has_a_likely_cause(
-        #[case] webhooks: Webhooks,
-        #[case] is_changed: bool,
-        #[case] said: &str,
-    ) {
-        let pod = changed(is_changed);
-        let (kubectl, manifest) = ("kubectl --kubeconfig k", "m.yaml");
-        let seen = Seen {
-            kubectl,
-            manifest,
-            pod: Some(&pod),
-            warnings: &[],
-            webhooks: &webhooks,
-        };
-        let (cause, next) = of_difference(&seen, &["spec.containers[0].image: …".to_owned()]);
-        assert!(cause.contains(said), "{cause}");
-        assert!(next.starts_with(kubectl), "{next}");
-    }
-
-    #[rstest]
-    #[case::credentials(
-        "ErrImagePull",
-        "failed to authorize: 401 Unauthorized",
-        "rejects the credentials"
-    )]
-    #[case::absent("ImagePullBackOff", "x: not found", "does not have this image")]
-    #[case::away(
-        "ErrImagePull",
-        "dial tcp: lookup r: no such host",
-        "cannot reach the registry"
-    )]
-    #[case::untrusted("ErrImagePull", "tls: x509: unknown authority", "does not trust")]
-    #[case::crash("CrashLoopBackOff", "back-off", "cannot be started")]
-    fn waiting_container_has_a_likely_cause(
-        #[case] reason: &str,
-        #[case] message: &str,
-        #[case] said: &str,
-    ) {
-        let waiting = json!({"reason": reason, "message": message});
-        let status = json!({"image": "r.test/a:1", "state": {"waiting": waiting}});
-        let pod = json!({
-            "spec": {"imagePullSecrets": [{"name": "s"}]}, "status": {"containerStatuses": [status]},
-        });
-        let webhooks = ours(&[]);
-        let seen = Seen {
-            kubectl: "kubectl",
-            manifest: "m",
-            pod: Some(&pod),
-            warnings: &[],
-            webhooks: &webhooks,
-        };
-        let (cause, next) = of_no_run(&seen);
-        assert!(cause.contains(said), "{cause}");
-        let pulls = next.contains(
-            "--image=r.test/a:1 --overrides='{\"spec\":{\"imagePullSecrets\":[{\"name\":\"s\"}]}}'",
-        );
-        assert_eq!(pulls, reason.contains("Image"), "{next}");
-    }
-
-    #[rstest]
-    #[case::ours(names::WEBHOOK_CONFIGURATION, "pods", "CREATE", Webhooks { ours: true, others: vec![] })]
-    #[case::wildcard("w", "*", "*", Webhooks { ours: false, others: vec!["w".to_owned()] })]
-    #[case::updates_only("w", "pods", "UPDATE", Webhooks::default())]
-    #[case::another_kind("w", "nodes", "CREATE", Webhooks::default())]
-    fn webhooks_that_get_pods_are_found(
-        #[case] name: &str,
-        #[case] resource: &str,
-        #[case] operation: &str,
-        #[case] expected: Webhooks,
-    ) {
-        let rule = json!({"apiGroups": [""], "operations": [operation], "resources": [resource]});
-        let object = json!({"metadata": {"name": name}, "webhooks": [{"rules": [rule]}]});
-        assert_eq!(Webhooks::of(&[object]), expected);
-    }
-}
+mod tests;

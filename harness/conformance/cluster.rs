@@ -143,7 +143,7 @@ impl Cluster {
     pub(crate) async fn is_allowed(&self, allowed: &Allowed) -> Result<bool> {
         let review = json!({
             "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
-            "spec": { "resourceAttributes": allowed.right() },
+            "spec": allowed.right(),
         });
         let answer = self.create(REVIEWS, &review).await?;
         Ok(answer["status"]["allowed"] == true)

@@ -25,9 +25,8 @@ pub(crate) async fn check(
         for (what, on_kcp, on_runtime) in copies(context) {
             let (source, copy) = (kcp.find(&on_kcp).await?, runtime.find(&on_runtime).await?);
             let outcome = equal(
-                runtime,
-                (&on_kcp, source.as_ref()),
-                (&on_runtime, copy.as_ref()),
+                (kcp, &on_kcp, source.as_ref()),
+                (runtime, &on_runtime, copy.as_ref()),
             );
             let title = format!("The {what} on the runtime is that of KCP");
             context.record(runtime, &title, Family::Contract, outcome);
@@ -49,9 +48,14 @@ pub(crate) async fn check(
             );
         }
     }
-    for path in [RUNTIMES, BOOTSTRAPPERS, KYMAS] {
+    // The items of a list need not name their kind.
+    for (kind, path) in [
+        ("Runtime", RUNTIMES),
+        ("RuntimeBootstrapper", BOOTSTRAPPERS),
+        ("Kyma", KYMAS),
+    ] {
         for object in kcp.list(path).await.unwrap_or_default() {
-            context.keep_moments(moments(&object));
+            context.keep_moments(moments(kind, &object));
         }
     }
     Ok(())
@@ -77,9 +81,8 @@ fn copies(context: &Context<'_>) -> Vec<(&'static str, String, String)> {
 
 /// Compares contents by their hashes, which is all that a report gets of a Secret.
 fn equal(
-    runtime: &Cluster,
-    (on_kcp, source): (&str, Option<&Value>),
-    (on_runtime, copy): (&str, Option<&Value>),
+    (kcp, on_kcp, source): (&Cluster, &str, Option<&Value>),
+    (runtime, on_runtime, copy): (&Cluster, &str, Option<&Value>),
 ) -> Outcome {
     let content = |object: &Value| {
         let data = [&object["data"], &object["type"], &object["spec"]]
@@ -101,7 +104,10 @@ fn equal(
         found: shown(copy),
         location: format!("{}: {on_runtime}", runtime.name),
         cause: "the last change is not synchronized yet, the runtime is paused or unreachable, or a source is invalid".to_owned(),
-        next: "kubectl -n kcp-system get runtimebootstrappers,events".to_owned(),
+        next: format!(
+            "{} -n {KCP_NAMESPACE} get runtimebootstrappers,events",
+            kcp.kubectl
+        ),
     }))
 }
 
@@ -146,9 +152,9 @@ fn ready(kcp: &Cluster, uid: &str, own: Option<&Value>) -> Outcome {
 }
 
 /// When an object of the flow was created, and when its conditions became true.
-fn moments(object: &Value) -> Vec<Moment> {
+fn moments(kind: &str, object: &Value) -> Vec<Moment> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let (kind, name) = (text(&object["kind"]), text(&object["metadata"]["name"]));
+    let name = text(&object["metadata"]["name"]);
     let moment = |time: &Value, what: &str| Moment {
         time: text(time),
         cluster: "kcp".to_owned(),
@@ -169,3 +175,6 @@ pub(crate) const BOOTSTRAPPERS: &str =
 const RUNTIMES: &str =
     "/apis/infrastructuremanager.kyma-project.io/v1/namespaces/kcp-system/runtimes";
 const KYMAS: &str = "/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/kymas";
+
+#[cfg(test)]
+mod tests;

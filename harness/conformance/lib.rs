@@ -13,6 +13,8 @@ mod causes;
 mod cluster;
 mod control_plane;
 mod events;
+#[cfg(test)]
+mod fixture;
 mod install;
 mod model;
 pub mod objects;

@@ -75,7 +75,7 @@ pub struct Check {
 pub enum Family {
     /// Objects of the cluster: any implementation can be checked.
     Contract,
-    /// Metrics of this project's components.
+    /// Metrics and version of this project's components.
     Metrics,
 }
 

@@ -65,7 +65,7 @@ impl Verb {
 }
 
 impl Allowed {
-    /// A request for objects of cluster scope; `kind` is `plural` or `plural.version.group`.
+    /// A request for objects of cluster scope; `kind` is `plural` or `plural.version.group`, or a path that leads to no object.
     pub fn new(verb: Verb, kind: &str, why: &str) -> Self {
         let mut parts = kind.splitn(3, '.');
         let mut part = || parts.next().map(str::to_owned);
@@ -118,6 +118,9 @@ impl Allowed {
 
     /// The path, without a query.
     pub fn path(&self) -> String {
+        if self.is_object_free() {
+            return self.resource.clone();
+        }
         let mut path = if self.group.is_empty() {
             format!("/api/{}", self.version)
         } else {
@@ -145,7 +148,13 @@ impl Allowed {
         path
     }
 
-    fn allows(&self, method: &Method, path: &str) -> bool {
+    /// Whether it reads no object, but a page of the API server.
+    fn is_object_free(&self) -> bool {
+        self.resource.starts_with('/')
+    }
+
+    /// Whether it is this request.
+    pub(crate) fn allows(&self, method: &Method, path: &str) -> bool {
         let own = self.path();
         let mut asked = path.split('/');
         self.verb.method() == *method
@@ -156,21 +165,29 @@ impl Allowed {
             && asked.next().is_none()
     }
 
-    /// The attributes of a right, as a SelfSubjectAccessReview asks for it.
+    /// The right, as the specification of a SelfSubjectAccessReview asks for it.
     pub fn right(&self) -> Value {
-        let name = if self.name.starts_with('{') || self.verb == Verb::Create {
-            ""
-        } else {
-            &self.name
-        };
-        json!({
-            "verb": self.verb.word(), "group": self.group, "version": self.version, "resource": self.resource,
-            "subresource": self.subresource, "namespace": self.namespace, "name": name,
-        })
+        let verb = self.verb.word();
+        if self.is_object_free() {
+            return json!({ "nonResourceAttributes": { "verb": verb, "path": self.resource } });
+        }
+        json!({ "resourceAttributes": {
+            "verb": verb, "group": self.group, "version": self.version, "resource": self.resource,
+            "subresource": self.subresource, "namespace": self.namespace, "name": self.granted_name(),
+        } })
+    }
+
+    /// The name that a right is restricted to; empty for all.
+    fn granted_name(&self) -> &str {
+        let is_any = self.name.starts_with('{') || self.verb == Verb::Create;
+        if is_any { "" } else { &self.name }
     }
 
     /// The right in the words of an RBAC rule, as a user can be given it.
     pub fn shown_right(&self) -> String {
+        if self.is_object_free() {
+            return format!("{} nonResourceURLs {}", self.verb.word(), self.resource);
+        }
         let group = if self.group.is_empty() {
             String::new()
         } else {
@@ -187,8 +204,7 @@ impl Allowed {
             own if own.starts_with(OWN_NAMESPACES) => "in the namespaces of a run".to_owned(),
             namespace => format!("in namespace {namespace}"),
         };
-        let right = self.right();
-        let name = right["name"].as_str().unwrap_or_default();
+        let name = self.granted_name();
         let is_own = [name, &self.namespace]
             .iter()
             .any(|it| it.starts_with(OWN_NAMESPACES));
@@ -238,13 +254,12 @@ impl fmt::Display for NotAllowed {
 
 impl std::error::Error for NotAllowed {}
 
-/// The client, which sends what the list has and nothing else. `/version` may be read always.
+/// The client, which sends what the list has and nothing else.
 pub(crate) fn guarded(client: kube::Client, allowed: BTreeSet<Allowed>) -> kube::Client {
     let allowed = Arc::new(allowed);
     let service = tower::service_fn(move |request: Request<Body>| {
         let (method, path) = (request.method(), request.uri().path());
-        let is_allowed = (method == Method::GET && path == "/version")
-            || allowed.iter().any(|it| it.allows(method, path));
+        let is_allowed = allowed.iter().any(|it| it.allows(method, path));
         let refused = (!is_allowed).then(|| NotAllowed(format!("{method} {path}")));
         let client = client.clone();
         async move {
@@ -331,6 +346,39 @@ mod tests {
         let (kind, name) = object.split_once('/').unwrap();
         let allowed = Allowed::new(verb, kind, "").within("n").named(name);
         assert_eq!(allowed.allows(&method, path), expected);
+    }
+
+    #[test]
+    fn version_is_a_request_whose_right_is_that_of_a_path() {
+        let version = Allowed::new(Verb::Get, "/version", "why");
+        assert_eq!(version.to_string(), "GET    /version  # why");
+        assert!(version.allows(&Method::GET, "/version"));
+        assert!(!version.allows(&Method::GET, "/version/x"));
+        assert!(!version.allows(&Method::POST, "/version"));
+        let right = json!({"nonResourceAttributes": {"verb": "get", "path": "/version"}});
+        assert_eq!(version.right(), right);
+        assert_eq!(version.shown_right(), "get nonResourceURLs /version");
+    }
+
+    #[rstest::rstest]
+    #[case::one_object(Verb::Get, "a", "a", "get jobs.batch \"a\" in namespace n")]
+    #[case::any_name(Verb::Get, "{pod}", "", "get jobs.batch in namespace n")]
+    #[case::a_new_object(Verb::Create, "a", "", "create jobs.batch in namespace n")]
+    fn right_is_asked_for_an_object_where_its_name_is_known(
+        #[case] verb: Verb,
+        #[case] name: &str,
+        #[case] asked: &str,
+        #[case] shown: &str,
+    ) {
+        let allowed = Allowed::new(verb, "jobs.v1.batch", "")
+            .within("n")
+            .named(name);
+        let expected = json!({"resourceAttributes": {
+            "verb": verb.word(), "group": "batch", "version": "v1", "resource": "jobs",
+            "subresource": "", "namespace": "n", "name": asked,
+        }});
+        assert_eq!(allowed.right(), expected);
+        assert_eq!(allowed.shown_right(), shown);
     }
 
     #[tokio::test]

@@ -29,7 +29,7 @@ use crate::{control_plane, runtime};
 /// What a run does beside what the scenario says.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// Leave out what reads metrics of this project's components, so that any implementation can be checked.
+    /// Leave out what reads metrics or the version of this project's components, so that any implementation can be checked.
     pub only_contract: bool,
     /// Longest time that something may take to come about on a cluster.
     pub patience: Duration,
@@ -302,6 +302,7 @@ impl<'a> Run<'a> {
     fn of_both(&self, namespace: &str) -> BTreeSet<Allowed> {
         let landscape = &self.scenario.landscape;
         let mut allowed = BTreeSet::from([
+            Allowed::new(Verb::Get, VERSION, "version of the API server"),
             Allowed::new(Verb::Get, "namespaces", "identity of the cluster").named("kube-system"),
             Allowed::new(
                 Verb::Create,
@@ -602,7 +603,7 @@ async fn identities(clusters: &[Cluster]) -> Result<Vec<String>> {
 }
 
 async fn about(cluster: &Cluster) -> Result<ClusterReport> {
-    let kubernetes = cluster.find("/version").await?.unwrap_or_default();
+    let kubernetes = cluster.find(VERSION).await?.unwrap_or_default();
     let deployment = if cluster.name == KCP {
         None
     } else {
@@ -620,6 +621,8 @@ async fn about(cluster: &Cluster) -> Result<ClusterReport> {
 
 /// Name of the control plane in reports.
 pub const KCP: &str = "kcp";
+/// Where an API server says its version.
+const VERSION: &str = "/version";
 /// Label of every namespace of a run; its value is the run's ID. `kubectl delete namespaces -l LABEL` removes what a killed
 /// run left.
 pub(crate) const LABEL: &str = "rt-bootstrapper.kyma-project.io/conformance-run";

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use anyhow::Result;
-use api::kcp::WEBHOOK_DEPLOYMENT;
+use api::kcp::{VERSION_LABEL, WEBHOOK_DEPLOYMENT};
 use api::names;
 use futures::StreamExt as _;
 use serde_json::{Value, json};
@@ -30,6 +30,12 @@ pub(crate) async fn check(context: &Context<'_>, cluster: &Cluster) -> Result<()
         Family::Contract,
         registered(cluster, &webhooks),
     );
+    if !context.options.only_contract {
+        let deployment = cluster.find(&webhook_deployment()).await?;
+        let title = "The webhook has the version of this program";
+        let outcome = same_version(deployment.as_ref(), env!("CARGO_PKG_VERSION"));
+        context.record(cluster, title, Family::Metrics, outcome);
+    }
     let in_place = configuration(context, cluster, names::SKR_NAMESPACE).await?;
     let reviews = reviews(context, cluster).await;
     let landscape = &context.scenario.landscape;
@@ -89,6 +95,24 @@ fn registered(cluster: &Cluster, webhooks: &Webhooks) -> Outcome {
             cluster.kubectl
         ),
     }))
+}
+
+/// Compares the version of the webhook with that of the checks. Another version is no failure: the checks are made for their own.
+fn same_version(deployment: Option<&Value>, own: &str) -> Outcome {
+    let place = format!("Deployment {}/{WEBHOOK_DEPLOYMENT}", names::SKR_NAMESPACE);
+    let reason = match deployment {
+        None => format!("{place} does not exist; the checks are those of version {own}"),
+        Some(it) => match it["metadata"]["labels"][VERSION_LABEL].as_str() {
+            Some(version) if version == own => return Outcome::Passed,
+            Some(version) => {
+                format!("{place} has version {version}; the checks are those of version {own}")
+            }
+            None => format!(
+                "{place} has no label {VERSION_LABEL}; the checks are those of version {own}"
+            ),
+        },
+    };
+    Outcome::NotRun { reason }
 }
 
 /// Compares ConfigMap, pull Secret and ClusterTrustBundle with the scenario. Gives the reason why workloads cannot be judged.
@@ -360,7 +384,7 @@ pub(crate) fn version(deployment: Option<&Value>) -> Option<String> {
         .iter()
         .filter_map(|it| it["image"].as_str())
         .collect();
-    let version = deployment["metadata"]["labels"]["app.kubernetes.io/version"].as_str();
+    let version = deployment["metadata"]["labels"][VERSION_LABEL].as_str();
     let images: Vec<&str> = images.into_iter().collect();
     Some(format!(
         "{} (version {})",

@@ -66,6 +66,23 @@ impl Scenario {
         self.file.with_file_name(name)
     }
 
+    /// The manifest as an argument of a command in bash: its file, with the hosts of registries in the place of their names.
+    pub fn manifest_argument(&self, name: &str) -> String {
+        let file = self.manifest_file(name).display().to_string();
+        let text = self.manifests.get(name).map_or("", |it| it.text.as_str());
+        let registries = self.landscape.registries.iter();
+        let placed = registries.filter(|(_, it)| text.contains(&it.host));
+        let placed: Vec<String> = placed
+            .map(|(name, it)| format!(" -e 's#${{{name}}}#{}#g'", it.host))
+            .collect();
+        let placed = placed.concat();
+        if placed.is_empty() {
+            file
+        } else {
+            format!("<(sed{placed} {file})")
+        }
+    }
+
     /// Names of the runtimes, in order.
     pub fn runtimes(&self) -> impl Iterator<Item = &str> {
         self.landscape.runtimes.iter().map(|it| it.name.as_str())

@@ -20,7 +20,7 @@ struct Created<'a> {
     cluster: &'a Cluster,
     namespace: String,
     workload: &'a Workload,
-    /// How the manifest's file is called on this machine.
+    /// The manifest as an argument of a command.
     manifest: String,
     object: &'a Value,
     webhooks: &'a Webhooks,
@@ -42,11 +42,7 @@ pub(crate) async fn check(
         cluster,
         namespace,
         workload,
-        manifest: context
-            .scenario
-            .manifest_file(&workload.manifest)
-            .display()
-            .to_string(),
+        manifest: context.scenario.manifest_argument(&workload.manifest),
         object: &manifest.object,
         webhooks,
     };
@@ -125,6 +121,7 @@ impl Created<'_> {
         Seen {
             kubectl: &self.cluster.kubectl,
             manifest: &self.manifest,
+            namespace: &self.workload.namespace,
             pod,
             warnings,
             webhooks: self.webhooks,

@@ -102,7 +102,7 @@ fn one(check: &Check) -> Markup {
         article.check {
             p {
                 span class=(class) { (word) } " " (check.title)
-                @if check.family == Family::Metrics { " " small { "(reads metrics)" } }
+                @if check.family == Family::Metrics { " " small { "(of this product only)" } }
             }
             @if !rows.is_empty() {
                 dl { @for (name, text) in rows { dt { (name) } dd { pre { (text) } } } }

@@ -44,3 +44,95 @@ pub(super) fn text(report: &Report) -> Result<String> {
     }
     Ok(junit.to_string()?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Check, ClusterReport, Failure, Family};
+    use super::*;
+
+    fn check(cluster: &str, title: &str, at: f64, outcome: Outcome) -> Check {
+        Check {
+            cluster: cluster.to_owned(),
+            title: title.to_owned(),
+            family: Family::Contract,
+            outcome,
+            at,
+        }
+    }
+
+    /// A report of KCP, which passed, and of a runtime with a failed check and one that was not run.
+    fn report() -> Report {
+        let cluster = |name: &str| ClusterReport {
+            name: name.to_owned(),
+            kubernetes: "v1".to_owned(),
+            webhook: None,
+        };
+        let failed = Outcome::Failed(Box::new(Failure {
+            expected: "an image".to_owned(),
+            found: "<other> & \"more\"".to_owned(),
+            location: "skr: Pod p".to_owned(),
+            cause: "none".to_owned(),
+            next: "kubectl get pods".to_owned(),
+        }));
+        let reason = "no Pod runs".to_owned();
+        Report {
+            scenario: "x".to_owned(),
+            description: String::new(),
+            started: String::new(),
+            seconds: 3.0,
+            version: String::new(),
+            clusters: vec![cluster("kcp"), cluster("skr")],
+            checks: vec![
+                check("skr", "fails", 1.5, failed),
+                check("kcp", "passes", 2.0, Outcome::Passed),
+                check("skr", "is not run", 3.5, Outcome::NotRun { reason }),
+            ],
+            pods: Vec::new(),
+            timeline: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn each_cluster_is_a_suite_and_each_check_a_case_with_its_outcome() {
+        let junit = Junit::deserialize_from_str(&text(&report()).unwrap()).unwrap();
+        assert_eq!(junit.name.unwrap().as_str(), "x");
+        assert_eq!((junit.tests, junit.failures, junit.errors), (3, 1, 0));
+        let suites = junit.test_suites.iter();
+        let suites = suites.map(|it| (it.name.as_str(), it.tests, it.failures, it.skipped));
+        let expected = [("x.kcp", 1, 0, 0), ("x.skr", 2, 1, 1)];
+        assert_eq!(suites.collect::<Vec<_>>(), expected);
+        let cases = junit.test_suites.iter().flat_map(|it| &it.test_cases);
+        let cases = cases.map(|it| {
+            let class = it.classname.as_ref().unwrap();
+            (
+                class.as_str(),
+                it.name.as_str(),
+                it.time.unwrap().as_millis(),
+            )
+        });
+        // A check took as long as its cluster's time since the end of the one before it.
+        let expected = [
+            ("x.kcp", "passes", 2000),
+            ("x.skr", "fails", 1500),
+            ("x.skr", "is not run", 2000),
+        ];
+        assert_eq!(cases.collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn failed_case_has_the_failure_and_skipped_case_the_reason() {
+        let junit = Junit::deserialize_from_str(&text(&report()).unwrap()).unwrap();
+        let passed = &junit.test_suites[0].test_cases[0].status;
+        assert_eq!(*passed, TestCaseStatus::success());
+        let mut failed = TestCaseStatus::non_success(NonSuccessKind::Failure);
+        failed.set_message("<other> & \"more\"");
+        failed.set_description(
+            "expected: an image\nfound: <other> & \"more\"\nwhere: skr: Pod p\ncause: none\nnext: kubectl get pods",
+        );
+        let mut skipped = TestCaseStatus::skipped();
+        skipped.set_message("no Pod runs");
+        let of_runtime = &junit.test_suites[1].test_cases;
+        let statuses: Vec<_> = of_runtime.iter().map(|it| &it.status).collect();
+        assert_eq!(statuses, [&failed, &skipped]);
+    }
+}

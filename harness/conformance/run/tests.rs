@@ -1,104 +1,19 @@
 use std::path::Path;
+use std::sync::Arc;
 
-use api::names::{CONFIG_KEY, CONFIG_MAP, SKR_NAMESPACE, WEBHOOK_CONFIGURATION};
+use api::names::{CONFIG_MAP, SKR_NAMESPACE, WEBHOOK_CONFIGURATION};
+use http::{Method, Request};
+use kube::client::Body;
 use rstest::rstest;
 use serde_json::Value;
 use testkit::apiserver::ApiServer;
 
 use super::*;
 use crate::Verdict;
-
-const SCENARIO: &str = "
-name: x
-description: y
-config: {overrides: {a.test: b.test}}
-pullSecret: {name: registry-credentials, registries: [b.test]}
-workloads:
-- {manifest: pod.yaml, expect: {unchanged: true, runs: false}}
-";
-const DOCUMENT: &str = r#"{"overrides": {"a.test": "b.test"}}"#;
-const POD: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c, image: a.test/x}]}\n";
-/// Base64 of a docker configuration for b.test with the password `hunter2`.
-const DOCKER_CONFIG: &str = "eyJhdXRocyI6eyJiLnRlc3QiOnsicGFzc3dvcmQiOiJodW50ZXIyIn19fQ==";
-
-fn scenario(text: &str) -> Scenario {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("x.yaml");
-    std::fs::write(&file, text).unwrap();
-    std::fs::write(folder.path().join("pod.yaml"), POD).unwrap();
-    Scenario::load(&file).unwrap()
-}
-
-/// A cluster with the webhook registered, a configuration document and a pull Secret.
-fn cluster(document: &str) -> ApiServer {
-    let server = ApiServer::new();
-    server.put(&json!({
-        "apiVersion": "v1", "kind": "ConfigMap",
-        "metadata": {"name": CONFIG_MAP, "namespace": SKR_NAMESPACE}, "data": {(CONFIG_KEY): document},
-    }));
-    server.put(&json!({
-        "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/dockerconfigjson",
-        "metadata": {"name": "registry-credentials", "namespace": SKR_NAMESPACE},
-        "data": {".dockerconfigjson": DOCKER_CONFIG},
-    }));
-    register(&server, WEBHOOK_CONFIGURATION);
-    // What the controllers of a cluster do.
-    server.fault("get serviceaccounts *").before(|server| {
-        for place in server.store().places() {
-            if place.resource == "namespaces" {
-                server.put(&json!({
-                    "apiVersion": "v1", "kind": "ServiceAccount",
-                    "metadata": {"name": "default", "namespace": place.name},
-                }));
-            }
-        }
-    });
-    server
-}
-
-fn register(server: &ApiServer, name: &str) {
-    let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]});
-    server.put(&json!({
-        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
-        "metadata": {"name": name}, "webhooks": [{"name": "a.b.c", "rules": [rule]}],
-    }));
-}
-
-fn endpoint(name: &str, server: &ApiServer) -> Endpoint {
-    Endpoint {
-        name: name.to_owned(),
-        kubectl: format!("kubectl --kubeconfig {name}"),
-        client: server.client(),
-    }
-}
-
-fn options() -> Options {
-    Options {
-        only_contract: true,
-        patience: Duration::from_secs(5),
-    }
-}
-
-async fn run(scenario: &Scenario, servers: &[&ApiServer]) -> Result<Report> {
-    let names = scenario.runtimes().zip(servers);
-    let endpoints = names.map(|(name, server)| endpoint(name, server)).collect();
-    let run = Run::new(scenario, None, endpoints, options())?;
-    run.run(std::future::pending(), &|_| ()).await
-}
-
-fn outcome<'a>(report: &'a Report, title: &str) -> &'a Outcome {
-    let found = report.checks.iter().find(|it| it.title.contains(title));
-    &found
-        .unwrap_or_else(|| panic!("{title}: {:?}", report.checks))
-        .outcome
-}
-
-fn failure<'a>(report: &'a Report, title: &str) -> &'a crate::Failure {
-    match outcome(report, title) {
-        Outcome::Failed(failure) => failure,
-        other => panic!("{title}: {other:?}"),
-    }
-}
+use crate::fixture::{
+    DOCKER_CONFIG, DOCUMENT, SCENARIO, cluster, endpoint, failure, kcp, options, outcome, run,
+    scenario, with_metrics,
+};
 
 fn own_namespaces(server: &ApiServer) -> usize {
     let places = server.store().places();
@@ -156,6 +71,105 @@ async fn every_write_of_a_run_is_in_the_list_of_a_dry_run_and_in_namespaces_of_i
         foreign,
         ["POST   /api/v1/namespaces  # a namespace of this run"]
     );
+}
+
+type Sent = Arc<Mutex<Vec<(Method, String)>>>;
+
+/// The same endpoint, and the requests that are sent to it.
+fn recorded(endpoint: Endpoint) -> (Endpoint, Sent) {
+    let sent = Sent::default();
+    let (client, seen) = (endpoint.client.clone(), Arc::clone(&sent));
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let path = request.uri().path().to_owned();
+        locked(&seen).push((request.method().clone(), path));
+        let client = client.clone();
+        async move { client.send(request).await }
+    });
+    let client = kube::Client::new(service, "default");
+    (Endpoint { client, ..endpoint }, sent)
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_request_of_a_run_is_in_the_list_of_a_dry_run() {
+    let event =
+        "{name: e, manifest: kyma.yaml, change: {patch: {spec: {channel: fast}}}, reported: false}";
+    let text = format!("{SCENARIO}controlPlane: {{mode: direct}}\nevents: [{event}]\n");
+    let (scenario, server) = (scenario(&text), cluster(DOCUMENT));
+    server.put(&json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "w", "namespace": SKR_NAMESPACE, "labels": {"app": "skr-webhook"}},
+    }));
+    let page = || Some("watcher_outbox_events 0\n".to_owned());
+    let (plane, of_plane) = recorded(endpoint(KCP, &kcp(DOCUMENT)));
+    let (skr, of_skr) = recorded(with_metrics(endpoint("skr", &server), page));
+    let options = Options {
+        only_contract: false,
+        ..options()
+    };
+    let run = Run::new(&scenario, Some(plane), vec![skr], options).unwrap();
+    let listed = run.requests();
+    run.run(std::future::pending(), &|_| ()).await.unwrap();
+    for ((cluster, allowed), sent) in listed.iter().zip([of_plane, of_skr]) {
+        let sent = std::mem::take(&mut *locked(&sent));
+        for (method, path) in &sent {
+            let is_listed = allowed.iter().any(|it| it.allows(method, path));
+            assert!(is_listed, "{cluster}: {method} {path}");
+        }
+        let version = (Method::GET, "/version".to_owned());
+        assert!(sent.contains(&version), "{cluster}: {sent:?}");
+        let lines: Vec<String> = allowed.iter().map(ToString::to_string).collect();
+        let line = "GET    /version  # version of the API server";
+        assert!(lines.iter().any(|it| it == line), "{cluster}: {lines:?}");
+    }
+    assert_eq!(server.count("patch kymas"), 1, "the event was checked");
+}
+
+#[rstest]
+#[case::the_same(Some(json!({"app.kubernetes.io/version": env!("CARGO_PKG_VERSION")})), None)]
+#[case::another(
+    Some(json!({"app.kubernetes.io/version": "0.0.9"})),
+    Some("has version 0.0.9; the checks are those of version ")
+)]
+#[case::unknown(Some(json!({})), Some("has no label app.kubernetes.io/version; the checks are"))]
+#[case::not_installed(None, Some("does not exist; the checks are those of version "))]
+#[tokio::test(start_paused = true)]
+async fn webhook_of_another_version_is_not_run_and_both_versions_are_named(
+    #[case] labels: Option<Value>,
+    #[case] said: Option<&str>,
+) {
+    let (scenario, server) = (scenario(SCENARIO), cluster(DOCUMENT));
+    let is_installed = labels.is_some();
+    if let Some(labels) = labels {
+        server.put(&json!({
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": WEBHOOK_DEPLOYMENT, "namespace": SKR_NAMESPACE, "labels": labels},
+            "spec": {"template": {"spec": {"containers": [{"name": "c", "image": "r.test/webhook:7"}]}}},
+        }));
+    }
+    let with_all = Options {
+        only_contract: false,
+        ..options()
+    };
+    let title = "The webhook has the version of this program";
+    let endpoints = || vec![endpoint("skr", &server)];
+    let all = Run::new(&scenario, None, endpoints(), with_all).unwrap();
+    let report = all.run(std::future::pending(), &|_| ()).await.unwrap();
+    match (outcome(&report, title), said) {
+        (Outcome::Passed, None) => {}
+        (Outcome::NotRun { reason }, Some(said)) => {
+            let place = "Deployment kyma-system/rt-bootstrapper-controller-manager ";
+            let own = env!("CARGO_PKG_VERSION");
+            assert!(reason.starts_with(place), "{reason}");
+            assert!(reason.contains(said) && reason.ends_with(own), "{reason}");
+        }
+        other => panic!("{other:?}"),
+    }
+    let webhook = report.clusters[0].webhook.as_ref();
+    assert_eq!(webhook.is_some(), is_installed);
+    let contract = Run::new(&scenario, None, endpoints(), options()).unwrap();
+    let report = contract.run(std::future::pending(), &|_| ()).await.unwrap();
+    assert!(report.checks.iter().all(|it| it.title != title));
+    assert_eq!(report.verdict(), Verdict::Conforms, "{:?}", report.checks);
 }
 
 #[tokio::test(start_paused = true)]
@@ -224,6 +238,23 @@ async fn configuration_of_another_landscape_is_not_run_and_its_differences_are_n
         Verdict::Differs,
         "what was not run has shown nothing"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn workload_that_does_not_run_is_made_again_by_the_next_command() {
+    let of_workload = "expect: {unchanged: true}, namespace: {labels: {a: b}, annotations: {c: d}}";
+    let text = SCENARIO.replace("expect: {unchanged: true, runs: false}", of_workload);
+    let text = format!("{text}registries: {{r: {{host: a.test}}}}\n");
+    let (scenario, server) = (scenario(&text), cluster(DOCUMENT));
+    let report = run(&scenario, &[&server]).await.unwrap();
+    let next = &failure(&report, "Pods of pod run").next;
+    for part in [
+        "kubectl --kubeconfig skr label namespace conformance-again 'a=b' ",
+        "kubectl --kubeconfig skr annotate namespace conformance-again 'c=d' ",
+        "kubectl --kubeconfig skr -n conformance-again apply -f <(sed -e 's#${r}#a.test#g' /",
+    ] {
+        assert!(next.contains(part), "{next}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

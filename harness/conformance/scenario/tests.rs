@@ -84,7 +84,6 @@ fn host_of_a_registry_takes_the_place_of_its_name() {
 
 #[rstest::rstest]
 #[case::another_name(&GOOD.replace("name: x", "name: z"), "x.yaml:1: name is \"z\", expected \"x\"")]
-#[case::an_unknown_key(&format!("{GOOD}trusst: 1\n"), "x.yaml:5: expected a scenario")]
 #[case::a_wrong_type(&GOOD.replace("[]", "7"), "x.yaml:4: expected a scenario")]
 #[case::no_yaml("name: [", "x.yaml:1: expected a scenario")]
 #[case::no_config(&GOOD.replace("overrides", "overridden"), "x.yaml:3: config: overrides: required")]
@@ -119,4 +118,109 @@ fn bad_file_is_named_with_its_line(#[case] text: &str, #[case] said: &str) {
 fn bad_manifest_is_named_with_its_place(#[case] manifest: &str, #[case] said: &str) {
     let error = loaded(&with_workload("{unchanged: true}"), manifest).unwrap_err();
     assert!(error.starts_with(said), "{error}");
+}
+
+/// The error ends with what is expected, which a reader can choose from.
+#[rstest::rstest]
+#[case::of_a_scenario(
+    &format!("{GOOD}trusst: 1\n"),
+    "x.yaml:5: expected a scenario",
+    "unknown field `trusst`, expected one of name, description, registries, config, trust, pullSecret, controlPlane, runtimes, watchers, workloads, events"
+)]
+#[case::of_an_expectation(
+    &with_workload("{unchanged: true, run: false}"),
+    "x.yaml:4: expected a scenario",
+    "unknown field `run`, expected one of runs, unchanged, pod, inside"
+)]
+fn unknown_key_is_named_with_the_known_ones(
+    #[case] text: &str,
+    #[case] place: &str,
+    #[case] said: &str,
+) {
+    let error = loaded(text, POD).unwrap_err();
+    assert!(error.starts_with(place) && error.contains(said), "{error}");
+}
+
+/// As docs/scenarios.md says: a landscape is a copy of which few lines are changed.
+#[test]
+fn copy_of_a_scenario_describes_another_landscape_after_few_changes() {
+    let folder = tempfile::tempdir().unwrap();
+    let fixtures = folder.path().join("fixtures");
+    std::fs::create_dir(&fixtures).unwrap();
+    for name in ["statefulset", "job", "cronjob", "init-container-pod"] {
+        let name = format!("{name}.yaml");
+        std::fs::copy(
+            scenarios().join("fixtures").join(&name),
+            fixtures.join(&name),
+        )
+        .unwrap();
+    }
+    let original = std::fs::read_to_string(scenarios().join("private-registry.yaml")).unwrap();
+    let copy = original
+        .replace("name: private-registry", "name: mine")
+        .replace("registry.landscape.test:5000", "images.example.com")
+        .replace("registry-credentials", "pull-secret");
+    let changed = original.lines().zip(copy.lines());
+    assert!(changed.filter(|(before, after)| before != after).count() <= 10);
+    let file = folder.path().join("mine.yaml");
+    std::fs::write(&file, copy).unwrap();
+    let scenario = Scenario::load(&file).unwrap();
+    let secret = scenario.landscape.pull_secret.as_ref().unwrap();
+    assert_eq!(secret.name, "pull-secret");
+    assert_eq!(secret.registries, ["images.example.com"]);
+    assert_eq!(scenario.landscape.workloads.len(), 4);
+}
+
+/// What an editor says of a file by the published schema: the places of what is wrong.
+fn schema_error(text: &str) -> Option<String> {
+    let file = scenarios().join("schema.json");
+    let mut schemas = boon::Schemas::new();
+    let mut compiler = boon::Compiler::new();
+    let schema = compiler.compile(file.to_str().unwrap(), &mut schemas);
+    let options = serde_saphyr::options! { strict_booleans: true };
+    let file: Value = serde_saphyr::from_str_with_options(text, options).unwrap();
+    let invalid = schemas.validate(&file, schema.unwrap()).err();
+    invalid.map(|error| format!("{error:#}"))
+}
+
+#[test]
+fn every_scenario_is_valid_by_the_published_schema() {
+    let mut valid = 0;
+    for entry in std::fs::read_dir(scenarios()).unwrap() {
+        let file = entry.unwrap().path();
+        if file.extension().is_some_and(|it| it == "yaml") {
+            let text = std::fs::read_to_string(&file).unwrap();
+            assert_eq!(schema_error(&text), None, "{}", file.display());
+            valid += 1;
+        }
+    }
+    assert!(valid >= 8, "only {valid} scenarios");
+}
+
+#[rstest::rstest]
+#[case::an_unknown_key(&format!("{GOOD}trusst: 1\n"), "at ''", "trusst")]
+#[case::an_unknown_key_within(
+    &with_workload("{unchanged: true, run: false}"),
+    "at '/workloads/0/expect'",
+    "'run'"
+)]
+#[case::a_wrong_type(&GOOD.replace("[]", "7"), "at '/workloads'", "array")]
+#[case::an_absent_key(&GOOD.replace("name: x\n", ""), "at ''", "'name'")]
+#[case::an_unknown_mode(
+    &format!("{GOOD}controlPlane: {{mode: both}}\n"),
+    "at '/controlPlane/mode'",
+    "'direct'"
+)]
+fn bad_file_is_invalid_by_the_published_schema(
+    #[case] text: &str,
+    #[case] place: &str,
+    #[case] what: &str,
+) {
+    assert_eq!(schema_error(GOOD), None);
+    let error = schema_error(text).unwrap();
+    let mut lines = error.lines();
+    assert!(
+        lines.any(|it| it.contains(place) && it.contains(what)),
+        "{error}"
+    );
 }

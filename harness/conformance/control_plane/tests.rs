@@ -1,0 +1,263 @@
+use api::names::{CONFIG_MAP, SKR_NAMESPACE};
+use rstest::rstest;
+use serde_json::{Value, json};
+use testkit::apiserver::ApiServer;
+
+use super::*;
+use crate::fixture::{
+    DOCKER_CONFIG, DOCUMENT, SCENARIO, cluster, failure_of, kcp, outcome, outcome_on, reason_of,
+    run, run_with, scenario,
+};
+use crate::{KCP, Verdict};
+
+/// Base64 of a docker configuration for b.test with the password `letmein`.
+const OTHER_CONFIG: &str = "eyJhdXRocyI6eyJiLnRlc3QiOnsicGFzc3dvcmQiOiJsZXRtZWluIn19fQ==";
+
+/// KCP and two runtimes, which the controller has synchronized.
+struct Landscape {
+    kcp: ApiServer,
+    first: ApiServer,
+    second: ApiServer,
+}
+
+impl Landscape {
+    fn new() -> Self {
+        let kcp = kcp(DOCUMENT);
+        let runtime = |name: &str| {
+            let server = cluster(DOCUMENT);
+            server.behave(|it| it.identity = Some(format!("uid-{name}")));
+            let ready = condition("Ready", "True", "2026-01-02T03:04:07Z");
+            kcp.put(&bootstrapper(name, &json!([ready])));
+            server
+        };
+        let (first, second) = (runtime("first"), runtime("second"));
+        Self { kcp, first, second }
+    }
+
+    async fn run(&self, mode: &str) -> crate::Report {
+        let text = format!(
+            "{SCENARIO}controlPlane: {{mode: {mode}}}\nruntimes: [{{name: first}}, {{name: second}}]\n"
+        );
+        let runtimes = [&self.first, &self.second];
+        run_with(&scenario(&text), Some(&self.kcp), &runtimes)
+            .await
+            .unwrap()
+    }
+}
+
+fn bootstrapper(runtime: &str, conditions: &Value) -> Value {
+    json!({
+        "apiVersion": "operator.kyma-project.io/v1alpha1", "kind": "RuntimeBootstrapper",
+        "metadata": {"name": format!("of-{runtime}"), "namespace": KCP_NAMESPACE},
+        "status": {"clusterUID": format!("uid-{runtime}"), "conditions": conditions},
+    })
+}
+
+fn condition(kind: &str, status: &str, time: &str) -> Value {
+    json!({
+        "type": kind, "status": status, "lastTransitionTime": time, "reason": "Timeout", "message": "no answer",
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_runtimes_with_the_copies_of_kcp_conform_and_kcp_is_not_written_to() {
+    let landscape = Landscape::new();
+    let report = landscape.run("direct").await;
+    assert_eq!(report.verdict(), Verdict::Conforms, "{:?}", report.checks);
+    let clusters: Vec<&str> = report.clusters.iter().map(|it| it.name.as_str()).collect();
+    assert_eq!(clusters, [KCP, "first", "second"]);
+    for runtime in ["first", "second"] {
+        for title in [
+            "The configuration document on the runtime",
+            "The pull Secret on the runtime",
+            "The RuntimeBootstrapper is Ready",
+            "Pods of pod come out",
+        ] {
+            assert_eq!(*outcome_on(&report, runtime, title), Outcome::Passed);
+        }
+    }
+    assert_eq!(landscape.kcp.writes(), [""; 0]);
+}
+
+#[rstest]
+#[case::differs(
+    Some(OTHER_CONFIG),
+    Some(DOCKER_CONFIG),
+    "content with hash ",
+    "content with hash "
+)]
+#[case::absent_on_the_runtime(None, Some(DOCKER_CONFIG), "content with hash ", "absent")]
+#[case::absent_on_kcp(Some(DOCKER_CONFIG), None, "absent, as on KCP", "content with hash ")]
+#[case::absent_on_both(None, None, "absent, as on KCP", "absent")]
+#[tokio::test(start_paused = true)]
+async fn copy_that_is_not_that_of_kcp_is_reported_for_its_runtime_without_its_content(
+    #[case] on_runtime: Option<&str>,
+    #[case] on_kcp: Option<&str>,
+    #[case] expected: &str,
+    #[case] found: &str,
+) {
+    let landscape = Landscape::new();
+    let put = |server: &ApiServer, namespace: &str, config: Option<&str>| match config {
+        None => server.remove("secrets", namespace, "registry-credentials"),
+        Some(config) => server.edit("secrets", (namespace, "registry-credentials"), |it| {
+            it["data"][".dockerconfigjson"] = json!(config);
+        }),
+    };
+    put(&landscape.second, SKR_NAMESPACE, on_runtime);
+    put(&landscape.kcp, KCP_NAMESPACE, on_kcp);
+    let report = landscape.run("direct").await;
+    let title = "The pull Secret on the runtime is that of KCP";
+    let failure = failure_of(outcome_on(&report, "second", title));
+    assert!(failure.expected.starts_with(expected), "{failure:?}");
+    assert!(failure.found.starts_with(found), "{failure:?}");
+    assert_eq!(
+        failure.location,
+        "second: /api/v1/namespaces/kyma-system/secrets/registry-credentials"
+    );
+    let next = "kubectl --kubeconfig kcp -n kcp-system get runtimebootstrappers,events";
+    assert_eq!(failure.next, next);
+    let first_passed = *outcome_on(&report, "first", title) == Outcome::Passed;
+    assert_eq!(first_passed, on_kcp.is_some());
+    let text = serde_json::to_string(&report).unwrap();
+    for content in ["hunter2", "letmein", DOCKER_CONFIG, OTHER_CONFIG] {
+        assert!(!text.contains(content), "{text}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn source_on_kcp_that_is_not_that_of_the_scenario_is_named_and_workloads_are_judged() {
+    let landscape = Landscape::new();
+    landscape
+        .kcp
+        .edit("configmaps", (KCP_NAMESPACE, CONFIG_MAP), |it| {
+            it["data"][names::CONFIG_KEY] = json!(r#"{"overrides": {"a.test": "c.test"}}"#);
+        });
+    let report = landscape.run("direct").await;
+    let reason = reason_of(outcome_on(&report, KCP, "The configuration document is"));
+    let said = "ConfigMap kcp-system/rt-bootstrapper-config";
+    assert!(reason.starts_with(said), "{reason}");
+    failure_of(outcome_on(
+        &report,
+        "first",
+        "The configuration document on",
+    ));
+    let pods = outcome_on(&report, "first", "Pods of pod come out");
+    assert_eq!(*pods, Outcome::Passed);
+}
+
+#[rstest]
+#[case::not_ready(
+    Some(json!([condition("Ready", "False", "2026-01-02T03:04:07Z")])),
+    "Ready is False, reason Timeout: no answer",
+    "RuntimeBootstrapper kcp-system/of-second"
+)]
+#[case::another_condition(
+    Some(json!([condition("WatcherInstalled", "True", "2026-01-02T03:04:07Z")])),
+    "Ready is unknown, reason unknown: unknown",
+    "RuntimeBootstrapper kcp-system/of-second"
+)]
+#[case::missing(
+    None,
+    "no RuntimeBootstrapper has the cluster UID uid-second",
+    "RuntimeBootstrapper kcp-system/(none)"
+)]
+#[tokio::test(start_paused = true)]
+async fn runtime_bootstrapper_that_is_not_ready_is_reported_for_its_runtime(
+    #[case] conditions: Option<Value>,
+    #[case] found: &str,
+    #[case] location: &str,
+) {
+    let landscape = Landscape::new();
+    match conditions {
+        Some(conditions) => landscape.kcp.put(&bootstrapper("second", &conditions)),
+        None => landscape
+            .kcp
+            .remove("runtimebootstrappers", KCP_NAMESPACE, "of-second"),
+    }
+    let report = landscape.run("direct").await;
+    let title = "The RuntimeBootstrapper is Ready";
+    let failure = failure_of(outcome_on(&report, "second", title));
+    assert_eq!(failure.found, found);
+    assert_eq!(failure.location, location);
+    assert!(
+        failure.next.starts_with("kubectl --kubeconfig kcp "),
+        "{failure:?}"
+    );
+    assert_eq!(*outcome_on(&report, "first", title), Outcome::Passed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn runtime_bootstrapper_is_expected_in_mode_direct_only() {
+    let landscape = Landscape::new();
+    for name in ["of-first", "of-second"] {
+        landscape
+            .kcp
+            .remove("runtimebootstrappers", KCP_NAMESPACE, name);
+    }
+    let report = landscape.run("signal").await;
+    assert_eq!(report.verdict(), Verdict::Conforms, "{:?}", report.checks);
+}
+
+#[tokio::test(start_paused = true)]
+async fn timeline_has_the_met_conditions_of_all_kinds_in_the_order_of_their_times() {
+    let landscape = Landscape::new();
+    let put = |api_version: &str, kind: &str, conditions: Value| {
+        landscape.kcp.put(&json!({
+            "apiVersion": api_version, "kind": kind, "metadata": {"name": "x", "namespace": KCP_NAMESPACE},
+            "status": {"conditions": conditions},
+        }));
+    };
+    let provisioned = condition("Provisioned", "True", "2026-01-02T03:04:05Z");
+    let unmet = condition("Configured", "False", "2026-01-02T03:04:06Z");
+    let runtimes = "infrastructuremanager.kyma-project.io/v1";
+    put(runtimes, "Runtime", json!([provisioned, unmet]));
+    let modules = condition("Modules", "True", "2026-01-02T03:04:08Z");
+    put("operator.kyma-project.io/v1beta2", "Kyma", json!([modules]));
+    let report = landscape.run("direct").await;
+    assert!(report.timeline.iter().all(|it| it.cluster == KCP));
+    let shown = report
+        .timeline
+        .iter()
+        .map(|it| (it.what.as_str(), &it.time));
+    let (created, met): (Vec<_>, Vec<_>) = shown.partition(|(what, _)| what.ends_with(": created"));
+    let met: Vec<String> = met
+        .into_iter()
+        .map(|(what, time)| format!("{time} {what}"))
+        .collect();
+    let expected = [
+        "2026-01-02T03:04:05Z Runtime x: Provisioned",
+        "2026-01-02T03:04:07Z RuntimeBootstrapper of-first: Ready",
+        "2026-01-02T03:04:07Z RuntimeBootstrapper of-second: Ready",
+        "2026-01-02T03:04:08Z Kyma x: Modules",
+    ];
+    assert_eq!(met, expected);
+    let created: Vec<&str> = created.into_iter().map(|(what, _)| what).collect();
+    let mut expected = [
+        "Kyma x: created",
+        "Runtime x: created",
+        "RuntimeBootstrapper of-first: created",
+        "RuntimeBootstrapper of-second: created",
+    ];
+    expected.sort_unstable();
+    assert_eq!(created, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn scenario_with_a_control_plane_is_not_shown_to_conform_without_kcp() {
+    let text = format!("{SCENARIO}controlPlane: {{mode: direct}}\n");
+    let report = run(&scenario(&text), &[&cluster(DOCUMENT)]).await.unwrap();
+    let outcome = outcome(&report, "The runtimes are as KCP has them");
+    assert_eq!(reason_of(outcome), "the option --kcp is missing");
+    assert_eq!(report.counts()[1..], [0, 1]);
+    assert_eq!(report.verdict(), Verdict::Differs);
+}
+
+#[tokio::test(start_paused = true)]
+async fn kcp_that_is_a_runtime_is_an_error_and_nothing_is_made() {
+    let (scenario, server) = (scenario(SCENARIO), cluster(DOCUMENT));
+    let run = run_with(&scenario, Some(&server), &[&server]).await;
+    let error = run.unwrap_err().to_string();
+    let said = "kcp and skr are the same cluster";
+    assert!(error.starts_with(said), "{error}");
+    assert_eq!(server.writes(), [""; 0]);
+}

@@ -1,0 +1,222 @@
+use rstest::rstest;
+use testkit::apiserver::ApiServer;
+use tokio::time::Instant;
+
+use super::*;
+use crate::fixture::{cluster, endpoint, failure_of, outcome, reason_of, scenario, with_metrics};
+use crate::{Endpoint, Options, Report, Run};
+
+const SCENARIO: &str = "
+name: x
+description: y
+config: {overrides: {}}
+workloads: []
+events:
+";
+const REPORTED: &str = "- {name: a status, manifest: kyma.yaml, change: {subresource: status, patch: {status: {state: Warning}}}, reported: true}\n";
+const NOT_REPORTED: &str = "- {name: a spec, manifest: kyma.yaml, change: {patch: {spec: {channel: fast}}}, reported: false}\n";
+
+/// A watcher that reports the creation of every object.
+#[derive(Debug, Clone, Copy)]
+struct Watcher {
+    /// The resources for whose changes the API server asks it.
+    asked: &'static str,
+    /// Events that it makes of a change that it is asked for.
+    events: usize,
+    /// Whether KCP takes those events.
+    is_connected: bool,
+}
+
+const NEVER_ASKED: Watcher = Watcher {
+    asked: "",
+    events: 0,
+    is_connected: true,
+};
+const STATUS: Watcher = Watcher {
+    asked: "kymas/status",
+    events: 1,
+    is_connected: true,
+};
+const SPEC: Watcher = Watcher {
+    asked: "kymas",
+    ..STATUS
+};
+
+impl Watcher {
+    /// Its metrics page. An event is delivered at once and, as a watcher does it, once more five seconds later.
+    fn page(self, server: &ApiServer) -> String {
+        let created = server.requests_of("create kymas");
+        let changed = server.requests_of(&format!("patch {}", self.asked));
+        let asked = created.len() + changed.len();
+        let events = changed
+            .iter()
+            .flat_map(|it| std::iter::repeat_n(it, self.events));
+        let (mut delivered, mut waiting) = (10, 0);
+        let kept = events.map(|it| (it, self.is_connected));
+        for (event, is_connected) in created.iter().map(|it| (it, true)).chain(kept) {
+            let is_confirmed = event.begin.elapsed() >= Duration::from_secs(5);
+            delivered += usize::from(is_connected) + usize::from(is_connected && is_confirmed);
+            waiting += usize::from(!is_connected || !is_confirmed);
+        }
+        format!(
+            "watcher_admission_request_total {asked}\nwatcher_delivered_events_total {delivered}\nwatcher_outbox_events {waiting}\n"
+        )
+    }
+}
+
+/// A runtime with one Pod of a watcher.
+fn runtime() -> ApiServer {
+    let server = cluster(r#"{"overrides": {}}"#);
+    server.put(&json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "skr-webhook-1", "namespace": NAMESPACE, "labels": {"app": "skr-webhook"}},
+    }));
+    server
+}
+
+fn watched(server: &ApiServer, watcher: Watcher) -> Endpoint {
+    let seen = server.clone();
+    with_metrics(endpoint("skr", server), move || Some(watcher.page(&seen)))
+}
+
+async fn checked(events: &str, endpoint: Endpoint) -> Report {
+    let scenario = scenario(&format!("{SCENARIO}{events}"));
+    let options = Options::default();
+    let run = Run::new(&scenario, None, vec![endpoint], options).unwrap();
+    run.run(std::future::pending(), &|_| ()).await.unwrap()
+}
+
+#[rstest]
+#[case::reported(REPORTED, STATUS)]
+#[case::not_asked(NOT_REPORTED, STATUS)]
+#[case::asked_and_not_reported(NOT_REPORTED, Watcher { events: 0, ..SPEC })]
+#[tokio::test(start_paused = true)]
+async fn watcher_that_reports_what_it_must_passes(#[case] event: &str, #[case] watcher: Watcher) {
+    let server = runtime();
+    let report = checked(event, watched(&server, watcher)).await;
+    assert_eq!(*outcome(&report, "Change"), Outcome::Passed);
+    assert_eq!(server.count("patch kymas|kymas/status"), 1);
+}
+
+#[rstest]
+#[case::not_asked(REPORTED, SPEC, "an event delivered to KCP", "no event")]
+#[case::asked_and_no_event(
+    REPORTED,
+    Watcher { events: 0, ..STATUS },
+    "an event delivered to KCP",
+    "no event"
+)]
+#[case::not_delivered(
+    REPORTED,
+    Watcher { is_connected: false, ..STATUS },
+    "an event delivered to KCP",
+    "no event"
+)]
+#[case::one_too_many(
+    NOT_REPORTED,
+    SPEC,
+    "no event",
+    "1 events delivered, 1 not delivered yet"
+)]
+#[case::several_too_many(
+    NOT_REPORTED,
+    Watcher { events: 2, ..SPEC },
+    "no event",
+    "2 events delivered, 2 not delivered yet"
+)]
+#[case::one_too_many_waits(
+    NOT_REPORTED,
+    Watcher { is_connected: false, ..SPEC },
+    "no event",
+    "0 events delivered, 1 not delivered yet"
+)]
+#[tokio::test(start_paused = true)]
+async fn watcher_that_reports_something_else_fails(
+    #[case] event: &str,
+    #[case] watcher: Watcher,
+    #[case] expected: &str,
+    #[case] found: &str,
+) {
+    let server = runtime();
+    let report = checked(event, watched(&server, watcher)).await;
+    let failure = failure_of(outcome(&report, "Change"));
+    assert_eq!((&*failure.expected, &*failure.found), (expected, found));
+    assert!(
+        failure.location.starts_with("skr: kyma.yaml with {\"s"),
+        "{failure:?}"
+    );
+    let next = "kubectl --kubeconfig skr -n kyma-system logs -l app=skr-webhook --tail=50";
+    assert_eq!(failure.next, next);
+}
+
+#[tokio::test(start_paused = true)]
+async fn watcher_whose_outbox_does_not_become_empty_fails_before_anything_is_changed() {
+    let server = runtime();
+    let page = "watcher_delivered_events_total 3\nwatcher_outbox_events 2\n";
+    let endpoint = with_metrics(endpoint("skr", &server), || Some(page.to_owned()));
+    let report = checked(NOT_REPORTED, endpoint).await;
+    let failure = failure_of(outcome(&report, "Change"));
+    assert_eq!(failure.expected, "an empty outbox");
+    assert!(
+        failure.found.ends_with("2 events are not delivered"),
+        "{failure:?}"
+    );
+    assert_eq!(server.count("patch kymas|kymas/status"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn change_is_not_made_without_metrics_of_a_watcher() {
+    let server = runtime();
+    server.remove("pods", NAMESPACE, "skr-webhook-1");
+    let report = checked(REPORTED, watched(&server, NEVER_ASKED)).await;
+    let reason = reason_of(outcome(&report, "Change"));
+    assert_eq!(
+        reason,
+        "the metrics of the watcher cannot be read: no Pod with labels app=skr-webhook in kyma-system"
+    );
+    assert_eq!(server.count("create namespaces"), 0);
+}
+
+/// The page is gone, or another process begins at zero, once the change was made.
+#[rstest]
+#[case::gone(None, "could not find the requested resource")]
+#[case::restarted(
+    Some("watcher_outbox_events 0\n"),
+    "a replica of the watcher was replaced meanwhile"
+)]
+#[tokio::test(start_paused = true)]
+async fn watcher_that_ends_during_a_check_has_shown_nothing(
+    #[case] page: Option<&'static str>,
+    #[case] said: &str,
+) {
+    let server = runtime();
+    let seen = server.clone();
+    let endpoint = with_metrics(endpoint("skr", &server), move || {
+        match seen.count("patch kymas") {
+            0 => Some(NEVER_ASKED.page(&seen)),
+            _ => page.map(str::to_owned),
+        }
+    });
+    let report = checked(NOT_REPORTED, endpoint).await;
+    let reason = reason_of(outcome(&report, "Change"));
+    assert!(reason.contains(said), "{reason}");
+}
+
+/// The scenario `watcher-status` has these two changes, and a run of it may take 20 seconds.
+#[tokio::test(start_paused = true)]
+async fn two_changes_take_less_than_twenty_seconds_of_waiting() {
+    let server = runtime();
+    let begin = Instant::now();
+    let report = checked(
+        &format!("{REPORTED}{NOT_REPORTED}"),
+        watched(&server, STATUS),
+    )
+    .await;
+    assert_eq!(*outcome(&report, "Change \"a status\""), Outcome::Passed);
+    assert_eq!(*outcome(&report, "Change \"a spec\""), Outcome::Passed);
+    assert!(
+        begin.elapsed() < Duration::from_secs(20),
+        "{:?}",
+        begin.elapsed()
+    );
+}

@@ -1,0 +1,168 @@
+//! What the tests of runs share: scenarios, clusters in memory, and what their reports say.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use api::kcp::KCP_NAMESPACE;
+use api::names::{CONFIG_KEY, CONFIG_MAP, SKR_NAMESPACE, WEBHOOK_CONFIGURATION};
+use http::{Request, Response};
+use kube::client::Body;
+use serde_json::json;
+use testkit::apiserver::ApiServer;
+use testkit::apiserver::kinds::{BOOTSTRAPPERS, KYMAS, RUNTIMES};
+
+use crate::{Endpoint, Failure, KCP, Options, Outcome, Report, Run, Scenario};
+
+pub(crate) const SCENARIO: &str = "
+name: x
+description: y
+config: {overrides: {a.test: b.test}}
+pullSecret: {name: registry-credentials, registries: [b.test]}
+workloads:
+- {manifest: pod.yaml, expect: {unchanged: true, runs: false}}
+";
+pub(crate) const DOCUMENT: &str = r#"{"overrides": {"a.test": "b.test"}}"#;
+const POD: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c, image: a.test/x}]}\n";
+const KYMA: &str = "apiVersion: operator.kyma-project.io/v1beta2\nkind: Kyma\nmetadata: {name: k}\nspec: {channel: regular}\n";
+/// Base64 of a docker configuration for b.test with the password `hunter2`.
+pub(crate) const DOCKER_CONFIG: &str =
+    "eyJhdXRocyI6eyJiLnRlc3QiOnsicGFzc3dvcmQiOiJodW50ZXIyIn19fQ==";
+
+/// A scenario file beside the manifests `pod.yaml` and `kyma.yaml`.
+pub(crate) fn scenario(text: &str) -> Scenario {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("x.yaml");
+    std::fs::write(&file, text).unwrap();
+    std::fs::write(folder.path().join("pod.yaml"), POD).unwrap();
+    std::fs::write(folder.path().join("kyma.yaml"), KYMA).unwrap();
+    Scenario::load(&file).unwrap()
+}
+
+/// A runtime with the webhook registered, a configuration document and a pull Secret.
+pub(crate) fn cluster(document: &str) -> ApiServer {
+    let server = ApiServer::with_kinds([&KYMAS]);
+    put_sources(&server, SKR_NAMESPACE, document);
+    let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]});
+    server.put(&json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
+        "metadata": {"name": WEBHOOK_CONFIGURATION}, "webhooks": [{"name": "a.b.c", "rules": [rule]}],
+    }));
+    // What the controllers of a cluster do.
+    server.fault("get serviceaccounts *").before(|server| {
+        for place in server.store().places() {
+            if place.resource == "namespaces" {
+                server.put(&json!({
+                    "apiVersion": "v1", "kind": "ServiceAccount",
+                    "metadata": {"name": "default", "namespace": place.name},
+                }));
+            }
+        }
+    });
+    server
+}
+
+/// A control plane with the same document and pull Secret as sources.
+pub(crate) fn kcp(document: &str) -> ApiServer {
+    let server = ApiServer::with_kinds([&BOOTSTRAPPERS, &KYMAS, &RUNTIMES]);
+    put_sources(&server, KCP_NAMESPACE, document);
+    server.behave(|it| it.identity = Some("uid-kcp".to_owned()));
+    server
+}
+
+fn put_sources(server: &ApiServer, namespace: &str, document: &str) {
+    server.put(&json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": CONFIG_MAP, "namespace": namespace}, "data": {(CONFIG_KEY): document},
+    }));
+    server.put(&json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/dockerconfigjson",
+        "metadata": {"name": "registry-credentials", "namespace": namespace},
+        "data": {".dockerconfigjson": DOCKER_CONFIG},
+    }));
+}
+
+pub(crate) fn endpoint(name: &str, server: &ApiServer) -> Endpoint {
+    Endpoint {
+        name: name.to_owned(),
+        kubectl: format!("kubectl --kubeconfig {name}"),
+        client: server.client(),
+    }
+}
+
+/// The same, but every Pod has this metrics page; without one, the API server answers 404.
+pub(crate) fn with_metrics(
+    endpoint: Endpoint,
+    page: impl Fn() -> Option<String> + Send + Sync + 'static,
+) -> Endpoint {
+    let client = endpoint.client.clone();
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let is_page = request.uri().path().ends_with("/proxy/metrics");
+        let page = if is_page { page() } else { None };
+        let client = client.clone();
+        async move {
+            match page {
+                Some(page) => Ok(Response::new(Body::from(page.into_bytes()))),
+                None => client.send(request).await,
+            }
+        }
+    });
+    let client = kube::Client::new(service, "default");
+    Endpoint { client, ..endpoint }
+}
+
+pub(crate) fn options() -> Options {
+    Options {
+        only_contract: true,
+        patience: Duration::from_secs(5),
+    }
+}
+
+pub(crate) async fn run(scenario: &Scenario, servers: &[&ApiServer]) -> Result<Report> {
+    run_with(scenario, None, servers).await
+}
+
+/// Checks runtimes, and KCP if there is one.
+pub(crate) async fn run_with(
+    scenario: &Scenario,
+    kcp: Option<&ApiServer>,
+    servers: &[&ApiServer],
+) -> Result<Report> {
+    let kcp = kcp.map(|it| endpoint(KCP, it));
+    let names = scenario.runtimes().zip(servers);
+    let endpoints = names.map(|(name, server)| endpoint(name, server)).collect();
+    let run = Run::new(scenario, kcp, endpoints, options())?;
+    run.run(std::future::pending(), &|_| ()).await
+}
+
+/// What came out of the first check with this in its title, on any cluster.
+pub(crate) fn outcome<'a>(report: &'a Report, title: &str) -> &'a Outcome {
+    outcome_on(report, "", title)
+}
+
+/// What came out of the first check with this in its title, on this cluster.
+pub(crate) fn outcome_on<'a>(report: &'a Report, cluster: &str, title: &str) -> &'a Outcome {
+    let mut checks = report.checks.iter();
+    let found =
+        checks.find(|it| it.title.contains(title) && (cluster.is_empty() || it.cluster == cluster));
+    &found
+        .unwrap_or_else(|| panic!("{cluster} {title}: {:?}", report.checks))
+        .outcome
+}
+
+pub(crate) fn failure<'a>(report: &'a Report, title: &str) -> &'a Failure {
+    failure_of(outcome(report, title))
+}
+
+pub(crate) fn failure_of(outcome: &Outcome) -> &Failure {
+    match outcome {
+        Outcome::Failed(failure) => failure,
+        other => panic!("{other:?}"),
+    }
+}
+
+pub(crate) fn reason_of(outcome: &Outcome) -> &str {
+    match outcome {
+        Outcome::NotRun { reason } => reason,
+        other => panic!("{other:?}"),
+    }
+}
