@@ -145,6 +145,7 @@ impl Certificates {
             settings: Arc::clone(&self.settings),
             active: None,
             deferred: None,
+            next: None,
         };
         let (certificate, entry) = (self.certificate.subscribe(), self.entry.subscribe());
         let observe_certificate = async {

@@ -73,12 +73,10 @@ impl Bundle {
             .min()
     }
 
-    /// The `count` of them that were made last, newest first.
-    pub(crate) fn newest(&self, count: usize) -> Self {
-        let mut authorities = self.0.clone();
-        authorities.sort_by_key(|authority| std::cmp::Reverse(authority.validity.not_before));
-        authorities.truncate(count);
-        Self(authorities)
+    /// The `count` of them that come first: the one in use, and those in use before it. Their dates say nothing of that: the
+    /// CA of an organization may be older than one that was replaced by it.
+    pub(crate) fn first(&self, count: usize) -> Self {
+        Self(self.0.iter().take(count).cloned().collect())
     }
 
     /// Without those of another bundle.

@@ -48,7 +48,7 @@ pub(super) fn issue(
     params.use_authority_key_identifier_extension = true;
     let certificate = params.signed_by(&leaf, &authority)?;
 
-    let carried = carried.unexpired(now).newest(CARRIED);
+    let carried = carried.unexpired(now).first(CARRIED);
     let trusted = std::iter::once(authority.der()).chain(carried.certificates());
     let pem = |bundle: Bundle| bundle.to_pem().into_bytes();
     Ok(Material {

@@ -170,7 +170,7 @@ impl FilesPlanner {
     ) -> Bundle {
         if self.files.as_ref() != Some(files) {
             let trusted = Bundle::read(&live.ca_bundle).unexpired(now);
-            self.carried = trusted.without(files).newest(CARRIED);
+            self.carried = trusted.without(files).first(CARRIED);
             self.until = (!self.carried.is_empty()).then_some(now + OVERLAP);
             self.files = Some(files.clone());
         }

@@ -256,9 +256,13 @@ impl RetryPolicy {
         let Some(excess) = self.recent.checked_sub(BURST) else {
             return Duration::ZERO;
         };
-        let writes = self.recent;
-        tracing::warn!(writes, "caBundle overwritten by another writer");
-        BACKOFF.delay(excess, random)
+        let (writes, delay) = (self.recent, BACKOFF.delay(excess, random));
+        tracing::warn!(
+            writes,
+            ?delay,
+            "certificate or caBundle changed by another writer again and again, next write delayed"
+        );
+        delay
     }
 }
 

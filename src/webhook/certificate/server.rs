@@ -1,11 +1,12 @@
 //! What every replica does: it serves a certificate once the live `caBundle` verifies it.
 //!
-//! The certificate in use is only ever replaced by one that is [`usable`]; it is never removed. A deferral is told at its
-//! begin by the readiness check, one log line and a metric.
+//! The certificate in use is only ever replaced by one that is [`usable`]; it is never removed. While it is usable itself, its
+//! successor waits until every API server has observed the `caBundle`: one that has not would refuse the successor, and admit
+//! Pods unchanged. A deferral is told at its begin by the readiness check, one log line and a metric.
 
 use std::error::Error;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use component_base::readiness::ReadinessCheck;
 use component_base::telemetry::error_chain;
@@ -37,12 +38,25 @@ impl DeferReason {
         "untrusted",
         "the live caBundle does not verify the certificate",
     );
+    const PROPAGATING: Self = Self(
+        "propagating",
+        "API servers may not have observed the caBundle that verifies the certificate",
+    );
 
     /// Whether it occurs at each start or rotation.
     fn is_expected(self) -> bool {
-        [Self::NOT_READ, Self::ENTRY_NOT_READ, Self::UNTRUSTED].contains(&self)
+        [
+            Self::NOT_READ,
+            Self::ENTRY_NOT_READ,
+            Self::UNTRUSTED,
+            Self::PROPAGATING,
+        ]
+        .contains(&self)
     }
 }
+
+/// Time in which every API server observes a `caBundle` that was observed here: usually far less than a second.
+const PROPAGATION: Duration = Duration::from_secs(5);
 
 /// Whether API servers that ask for `name` accept the certificate. Without a webhook entry none asks.
 pub(super) fn usable(
@@ -70,6 +84,8 @@ pub(crate) struct CertificateServer {
     pub(crate) settings: Arc<CertificateSettings>,
     pub(crate) active: Option<CertificatePair>,
     pub(crate) deferred: Option<DeferReason>,
+    /// The certificate that is to be activated next, and since when it has been usable.
+    pub(crate) next: Option<(CertificatePair, SystemTime)>,
 }
 
 impl CertificateServer {
@@ -82,11 +98,13 @@ impl CertificateServer {
             let stored = certificate.borrow_and_update().clone();
             let live = entry.borrow_and_update().clone();
             self.update(&stored, &live, SystemTime::now());
+            // The active certificate may expire.
+            let propagates = self.deferred == Some(DeferReason::PROPAGATING);
+            let wait = if propagates { PROPAGATION } else { LOOK_AGAIN };
             tokio::select! {
                 _ = certificate.changed() => {}
                 _ = entry.changed() => {}
-                // The active certificate may expire.
-                () = sleep(LOOK_AGAIN) => {}
+                () = sleep(wait) => {}
             }
         }
     }
@@ -109,6 +127,9 @@ impl CertificateServer {
             Observed::Present(stored) => stored.material.pair().map_err(|it| unusable(&it)),
         };
         let pair = pair.and_then(|pair| usable(&pair, entry, name, now).map(|()| pair));
+        let is_working = |active: &CertificatePair| usable(active, entry, name, now).is_ok();
+        let is_working = self.active.as_ref().is_some_and(is_working);
+        let pair = pair.and_then(|pair| self.propagated(pair, is_working, now));
         let activated = pair.and_then(|pair| self.activate(pair).map_err(|it| unusable(&it)));
         let reason = activated.err();
         if self.deferred != reason {
@@ -127,6 +148,32 @@ impl CertificateServer {
                 condition.detail(format!("{text}; the last valid one is still served"));
             }
         }
+    }
+
+    /// Gives a usable certificate when it may be activated: at once where the active one does not work.
+    fn propagated(
+        &mut self,
+        pair: CertificatePair,
+        is_active_working: bool,
+        now: SystemTime,
+    ) -> Result<CertificatePair, DeferReason> {
+        let is_active = self.active.as_ref().map(CertificatePair::chain) == Some(pair.chain());
+        if is_active || !is_active_working {
+            self.next = None;
+            return Ok(pair);
+        }
+        let since = match &self.next {
+            Some((next, since)) if next.chain() == pair.chain() => *since,
+            _ => now,
+        };
+        // A clock that was set back must not make it wait for longer.
+        let waited = now.duration_since(since).unwrap_or(PROPAGATION);
+        if waited >= PROPAGATION {
+            self.next = None;
+            return Ok(pair);
+        }
+        self.next = Some((pair, since));
+        Err(DeferReason::PROPAGATING)
     }
 
     fn activate(&mut self, pair: CertificatePair) -> Result<(), rustls::Error> {

@@ -50,6 +50,7 @@ impl Process {
             settings: Arc::new(settings()),
             active: None,
             deferred: None,
+            next: None,
         };
         tokio::spawn(certificates.run(files.subscribe(), entry.subscribe()));
         tokio::spawn(server.run(router, stop.clone()));

@@ -56,7 +56,7 @@ fn dates_decide_who_stays() {
     assert_eq!(both.valid(on_day(1)), old);
     assert_eq!(both.unexpired(on_day(1)), both);
     assert_eq!(both.valid(on_day(70)), both);
-    assert_eq!(both.unexpired(on_day(91)), both.newest(1));
+    assert_eq!(both.unexpired(on_day(91)), both.first(1));
     assert!(both.unexpired(on_day(151)).is_empty());
     assert_eq!(old.first_expiry(), Some(start + DAY * 90));
 }

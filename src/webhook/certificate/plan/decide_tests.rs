@@ -108,7 +108,7 @@ fn a_rotation_carries_the_old_authority_and_publishes_both_before_anything_else(
     assert!(quiet.write.is_none());
     assert_eq!(quiet.again, Some(after(start, 90)));
     let only_new = published(decide(&secret, &live, after(start, 91)));
-    assert_eq!(Bundle::read(only_new.as_bytes()), bundle(&new).newest(1));
+    assert_eq!(Bundle::read(only_new.as_bytes()), bundle(&new).first(1));
 }
 
 #[rstest]

@@ -74,5 +74,21 @@ fn expired_authorities_are_dropped_and_few_are_carried() {
     let mut planner = FilesPlanner::default();
     let crowd = live(&joined(&many.iter().collect::<Vec<_>>()));
     let published = planner.with_earlier(&new, &crowd, after(start, 60));
-    assert_eq!(published, joined(&[&new, &many[4], &many[3], &many[2]]));
+    assert_eq!(published, joined(&[&new, &many[0], &many[1], &many[2]]));
+}
+
+#[test]
+fn the_authority_in_use_is_carried_although_it_is_the_oldest() {
+    let start = epoch();
+    let issued = [1, 2, 3].map(|day| authority(after(start, day)));
+    let (first, second) = (authority(start), authority(start));
+    let mut planner = FilesPlanner::default();
+    let changed = after(start, 4);
+    let before = live(&joined(&issued.each_ref()));
+    let published = planner.with_earlier(&first, &before, changed);
+    let published = planner.with_earlier(&second, &live(&published), changed);
+    assert_eq!(
+        published,
+        joined(&[&second, &first, &issued[0], &issued[1]])
+    );
 }

@@ -401,6 +401,7 @@ impl Replica {
             settings: Arc::new(settings()),
             active: None,
             deferred: None,
+            next: None,
         };
         tokio::spawn(server.run(files.subscribe(), entry.subscribe()));
         Self { files, readiness }

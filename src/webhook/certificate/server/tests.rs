@@ -4,7 +4,7 @@ use testkit::metrics::Samples;
 use super::*;
 use crate::certificate::Material;
 use crate::certificate::fixtures::{
-    after, entry_with, epoch, material, pair_for, present, settings, successor,
+    DAY, after, entry_with, epoch, material, pair_for, present, settings, successor,
 };
 
 fn sighted(material: Material) -> Observed<StoredCertificate> {
@@ -27,6 +27,7 @@ impl Replica {
             settings: Arc::new(settings()),
             active: None,
             deferred: None,
+            next: None,
         };
         Self { server, readiness }
     }
@@ -90,8 +91,54 @@ fn a_rotation_waits_for_the_live_bundle() {
     assert!(replica.serves(&old), "the bundle is not live yet");
     assert!(replica.report().0);
     replica.look(&sighted(new.clone()), &bundle_of(&new), now);
+    let almost = now + PROPAGATION - Duration::from_millis(1);
+    replica.look(&sighted(new.clone()), &bundle_of(&new), almost);
+    assert!(replica.serves(&old), "another API server may not know it");
+    let (ready, report) = replica.report();
+    assert!(
+        ready && report.contains("may not have observed"),
+        "{report}"
+    );
+    let later = now + PROPAGATION;
+    replica.look(&sighted(new.clone()), &bundle_of(&new), later);
     assert!(replica.serves(&new));
     assert_eq!(replica.report(), (true, "certificate: ready\n".to_owned()));
+}
+
+#[rstest::rstest]
+#[case::when_the_active_one_is_not_trusted(true, Duration::ZERO)]
+#[case::when_the_active_one_has_expired(false, DAY * 91)]
+fn a_successor_is_served_at_once(#[case] is_bundle_replaced: bool, #[case] later: Duration) {
+    let now = epoch();
+    let old = material(now);
+    let later = now + later;
+    let (empty, carried) = (Bundle::default(), Bundle::read(&old.authorities));
+    let new = successor(later, if is_bundle_replaced { &empty } else { &carried });
+    let mut replica = Replica::start();
+    let bundle = present(entry_with(old.authorities.clone()));
+    replica.look(&sighted(old.clone()), &bundle, now);
+    let bundle = present(entry_with(new.authorities.clone()));
+    replica.look(&sighted(new.clone()), &bundle, later);
+    assert!(replica.serves(&new));
+}
+
+#[test]
+fn a_successor_waits_anew_after_another_and_not_for_a_clock_that_was_set_back() {
+    let now = epoch();
+    let old = material(now);
+    let [first, second] = [(); 2].map(|()| successor(now, &Bundle::read(&old.authorities)));
+    let all = [&old, &first, &second].map(|it| it.authorities.clone());
+    let bundle = present(entry_with(all.concat()));
+    let mut replica = Replica::start();
+    replica.look(&sighted(old.clone()), &bundle, now);
+    replica.look(&sighted(first), &bundle, now);
+    let changed = now + PROPAGATION / 2;
+    replica.look(&sighted(second.clone()), &bundle, changed);
+    replica.look(&sighted(second.clone()), &bundle, now + PROPAGATION);
+    assert!(replica.serves(&old));
+    let set_back = now - Duration::from_mins(10);
+    replica.look(&sighted(second.clone()), &bundle, set_back);
+    assert!(replica.serves(&second));
 }
 
 #[test]
