@@ -38,8 +38,8 @@ pub(crate) struct WatcherArgs {
     /// File with the Watchers whose resources are sent, as for `manifests watcher`. If unset, every review is sent
     #[arg(long)]
     pub(crate) watchers_file: Option<PathBuf>,
-    /// Time between SIGTERM and the end of serving, as in `10s`, in which API servers remove the endpoint
-    #[arg(long, default_value = "10s", value_parser = duration)]
+    /// Time between SIGTERM and the end of serving, as in `12s`, in which API servers remove the endpoint
+    #[arg(long, default_value = "12s", value_parser = duration)]
     pub(crate) shutdown_delay_duration: Duration,
     /// Format of the log: json or text
     #[arg(long, default_value = "json")]

@@ -58,8 +58,8 @@ pub(crate) struct WebhookArgs {
     /// Path of a kubeconfig. If unset, the service account of the Pod is used
     #[arg(long, env = "KUBECONFIG")]
     pub(crate) kubeconfig: Option<PathBuf>,
-    /// Time between SIGTERM and the end of serving, as in `10s`, in which API servers remove the endpoint
-    #[arg(long, default_value = "10s", value_parser = duration)]
+    /// Time between SIGTERM and the end of serving, as in `12s`, in which API servers remove the endpoint
+    #[arg(long, default_value = "12s", value_parser = duration)]
     pub(crate) shutdown_delay_duration: Duration,
     /// Format of the log: json or text
     #[arg(long, default_value = "json")]
