@@ -29,10 +29,3 @@ Feature: The API server sends Pods to the webhook, and admits them when it does 
     When Pod "shop/web" is created with dry run
     Then Pod "shop/web" is admitted without review
     And the API server admitted the Pod without asking the webhook
-
-  @serial @slow @cluster
-  Scenario: A rollout of the webhook misses no Pod
-    Given Namespace "shop" with annotation "rt-cfg.kyma-project.io/set-fips-mode=true"
-    When component webhook is rolled out while 100 Pods per second are created in Namespace "shop"
-    Then every created Pod is mutated
-    And the API server admitted no Pod without asking the webhook

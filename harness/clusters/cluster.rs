@@ -13,6 +13,7 @@
 mod container;
 mod objects;
 mod options;
+mod secrets;
 pub mod selfcheck;
 
 pub(crate) use container::{Container, request};
@@ -86,9 +87,11 @@ impl Cluster {
         })
     }
 
-    /// Removes the container, unless it is kept.
+    /// Removes the container, unless it is kept. Fails, after that, if something there shows content of a Secret.
     pub async fn stop(self) -> anyhow::Result<()> {
-        self.node.stop().await
+        let checked = self.shows_no_secret().await;
+        self.node.stop().await?;
+        checked
     }
 
     /// Docker's name of the container, if the container stays when the run ends.

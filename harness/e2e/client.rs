@@ -6,7 +6,7 @@ use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use http::header::{CONTENT_TYPE, WARNING};
 use http::{Method, Request, StatusCode};
 use kube::Resource as _;
@@ -140,6 +140,29 @@ impl Client {
             return Ok(Value::Null);
         }
         Ok(answer.good_for(path)?.object)
+    }
+
+    /// The resource version of everything that is stored.
+    pub(crate) async fn version(&self) -> Result<String> {
+        let list = self.get("/api/v1/namespaces?limit=1").await?;
+        let version = list.at("/metadata/resourceVersion").as_str();
+        Ok(version.context("the list has no version")?.to_owned())
+    }
+
+    /// The resource version at which the object of a name was deleted, or its deletion was begun, after another version.
+    pub(crate) async fn deletion(&self, collection: &str, name: &str, after: &str) -> Result<u64> {
+        let selector = format!("fieldSelector=metadata.name%3D{name}&resourceVersion={after}");
+        let path = format!("{collection}?watch=true&timeoutSeconds=1&{selector}");
+        // One line an event.
+        for event in self.text(&path).await?.lines() {
+            let event: Value = serde_json::from_str(event)?;
+            let metadata = &event["object"]["metadata"];
+            if event["type"] == "DELETED" || !metadata["deletionTimestamp"].is_null() {
+                let version = metadata["resourceVersion"].as_str();
+                return Ok(version.context("an event without a version")?.parse()?);
+            }
+        }
+        bail!("{name} was not deleted since version {after}")
     }
 
     pub(crate) async fn items(&self, path: &str) -> Result<Vec<Value>> {

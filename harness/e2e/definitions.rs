@@ -19,6 +19,8 @@ mod conformance;
 #[cfg(feature = "clusters")]
 mod controller;
 #[cfg(feature = "clusters")]
+mod disturbance;
+#[cfg(feature = "clusters")]
 mod event;
 #[cfg(feature = "clusters")]
 mod flow;

@@ -79,9 +79,11 @@ pub async fn select(suite: &Suite, options: &Options) -> Result<Selection> {
         let mut feature = feature?;
         let of_feature = feature.tags.clone();
         feature.scenarios.retain(|example| {
-            let tags = of_feature.iter().chain(&example.tags).cloned().collect();
+            let tags: BTreeSet<String> = of_feature.iter().chain(&example.tags).cloned().collect();
             let (by_name, by_tags) = (&options.re_filter, &options.tags_filter);
-            (suite.selects)(&tags)
+            // It takes minutes, and runs where it is asked for.
+            (!tags.contains("long") || by_tags.is_some())
+                && (suite.selects)(&tags)
                 && by_name.as_ref().is_none_or(|it| it.is_match(&example.name))
                 && by_tags.as_ref().is_none_or(|it| it.eval(&tags))
         });

@@ -39,11 +39,14 @@ impl Webhook {
         let mut pods = self.pods().await?;
         pods.retain(|pod| pod["metadata"]["deletionTimestamp"].is_null());
         let names = pods.iter().map(|pod| pod["metadata"]["name"].as_str());
-        let replicas = names.flatten().map(|pod| Replica {
+        Ok(names.flatten().map(|pod| self.replica(pod)).collect())
+    }
+
+    pub(crate) fn replica(&self, pod: &str) -> Replica {
+        Replica {
             pod: pod.to_owned(),
             client: self.client.clone(),
-        });
-        Ok(replicas.collect())
+        }
     }
 
     /// Waits until `probe` succeeds for every replica; there is at least one.

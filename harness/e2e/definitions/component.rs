@@ -1,22 +1,20 @@
-//! Components: stopped, restarted, rolled out, and another webhook beside the product's.
+//! Components: stopped, started, restarted, and another webhook beside the product's.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::future::ready;
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval};
+use rcgen::SanType;
 
 use super::prelude::*;
-use super::{Stream, controller, watcher};
+use super::tls::SERVICE;
+use super::{controller, watcher};
 use crate::admission::webhook::{DEPLOYMENT, LANDSCAPE, NAMESPACE};
-use crate::client::Answer;
 use crate::install;
 use crate::other_webhook;
-use crate::rollout::restarted;
+use crate::rollout::Workload;
 use clusters::cluster::TrustBundles;
 use clusters::registry::HOST;
+use testkit::pki::Authority;
 
 #[given(
     regex = "^a runtime that does not (serve|project) ClusterTrustBundles and pulls the webhook from the private registry$"
@@ -39,8 +37,13 @@ async fn other_runtime(scenario: &mut Scenario, what: String) -> Result {
     Ok(())
 }
 
-#[given(regex = r#"^component webhook runs (?:without flag "landscape"|with flags "(.+)")$"#)]
-async fn with_flags(scenario: &mut Scenario, flags: String) -> Result {
+#[given(
+    regex = r#"^component webhook runs (?:without flag "landscape"|with flags "(.+)"|with (certificate files))$"#
+)]
+async fn with_flags(scenario: &mut Scenario, flags: String, files: String) -> Result {
+    if !files.is_empty() {
+        return with_certificate_files(scenario).await;
+    }
     if flags.contains("--mutating-admission-policy") {
         let client = webhook(scenario)?.client;
         scenario.undo("wait until no policy is evaluated", without_policy(client));
@@ -57,6 +60,67 @@ async fn with_flags(scenario: &mut Scenario, flags: String) -> Result {
         &install::webhook(image, &flags).await?,
     )
     .await
+}
+
+/// Those of a Secret of the scenario, mounted into every replica. A leader that issues certificates does not trust those of files,
+/// nor the other way round, so all replicas are stopped before the change and at the end.
+async fn with_certificate_files(scenario: &mut Scenario) -> Result {
+    let secret = ObjectRef::new("Secret", Some(NAMESPACE), FILES);
+    let files = certificate_files(scenario, true)?;
+    create(scenario, &secret, files, Write::Create).await?;
+    let mut spec = existing(scenario, &deployment()).await?["spec"].take();
+    stop(scenario).await?;
+    let pod = "/template/spec";
+    let container = "/template/spec/containers/0";
+    for (list, added) in [
+        (
+            format!("{container}/args"),
+            json!("--webhook-cert-path=/harness"),
+        ),
+        (
+            format!("{container}/volumeMounts"),
+            json!({ "name": FILES, "mountPath": "/harness", "readOnly": true }),
+        ),
+        (
+            format!("{pod}/volumes"),
+            json!({ "name": FILES, "secret": { "secretName": FILES } }),
+        ),
+    ] {
+        let (of, name) = list.rsplit_once('/').context("a path")?;
+        let list = &mut spec.pointer_mut(of).context("no container")?[name];
+        *list = items(list).cloned().chain([added]).collect();
+    }
+    change(scenario, &deployment(), json!({ "spec": spec })).await?;
+    let client = webhook(scenario)?.client;
+    scenario.undo("stop the replicas with certificate files", async move {
+        let replicas = Workload::new(client, NAMESPACE, DEPLOYMENT);
+        replicas.stop().await
+    });
+    Ok(())
+}
+
+/// A new certificate for the webhook's Service, as a Secret has it: of a new CA, or of that of the last call.
+pub(super) fn certificate_files(scenario: &mut Scenario, by_another_ca: bool) -> Result<Value> {
+    if by_another_ca {
+        let authority = Authority::new("harness")?;
+        let files = json!([authority.pem(), authority.certificate.key.serialize_pem()]);
+        scenario.observed.note("CA of the certificate files", files);
+    }
+    let files = scenario.observed.noted("CA of the certificate files")?;
+    let [certificate, key] = [0, 1].map(|it| files[it].as_str().unwrap_or_default());
+    let authority = Authority::of_key("harness", key)?;
+    let leaf = authority.leaf_with("webhook", |params| {
+        let name = format!("{SERVICE}.{NAMESPACE}.svc")
+            .try_into()
+            .map(SanType::DnsName);
+        params.subject_alt_names.extend(name);
+    })?;
+    Ok(json!({
+        "type": "kubernetes.io/tls",
+        "stringData": {
+            "ca.crt": certificate, "tls.crt": leaf.pem, "tls.key": leaf.key.serialize_pem(),
+        },
+    }))
 }
 
 /// A Pod that the policy has adapted leaves the webhook nothing to mark.
@@ -141,77 +205,10 @@ async fn failed_open(scenario: &mut Scenario, which: String) -> Result {
     )
 }
 
-async fn note_failed_open(scenario: &mut Scenario) -> Result {
+pub(super) async fn note_failed_open(scenario: &mut Scenario) -> Result {
     let count = webhook(scenario)?.failed_open().await?;
     scenario.observed.note("fail-open counter", json!(count));
     Ok(())
-}
-
-#[when(
-    expr = "component webhook is rolled out while {int} Pods per second are created in Namespace {string}"
-)]
-async fn rolled_out(scenario: &mut Scenario, rate: u32, namespace: String) -> Result {
-    note_failed_open(scenario).await?;
-    let client = webhook(scenario)?.client;
-    let namespace = scenario.resolve(&namespace);
-    let creating = Stream::spawn(|over| create_pods(client, namespace, rate, over));
-    // It waits for the rollout.
-    let rolled = change(scenario, &deployment(), restarted()).await;
-    let pods = creating.end().await??;
-    rolled?;
-    let during = pods.len() > usize::try_from(2 * MARGIN_SECONDS * rate)?;
-    ensure!(during, "no Pod was created during the rollout");
-    let wrong: Vec<&String> = pods.iter().flatten().collect();
-    scenario
-        .observed
-        .note("Pods that are not mutated", json!(wrong));
-    Ok(())
-}
-
-/// Creates Pods at a constant rate for some seconds before and after `over` is set, so that both sides of the rollout are
-/// seen. Gives what was wrong with each.
-///
-/// The rate falls while `IN_FLIGHT` requests are not answered. Without a bound an API server that is slower than the rate
-/// for some seconds collects requests until its calls of the webhook exceed their time limit in the API server itself.
-async fn create_pods(
-    client: Client,
-    namespace: String,
-    rate: u32,
-    over: Arc<AtomicBool>,
-) -> Result<Vec<Option<String>>> {
-    #[expect(clippy::disallowed_methods, reason = "a fixed rate, not a wait")]
-    let mut ticks = interval(Duration::from_secs(1) / rate);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let in_flight = Arc::new(Semaphore::new(IN_FLIGHT));
-    let mut pods = JoinSet::new();
-    let mut left = MARGIN_SECONDS * rate;
-    while left > 0 {
-        ticks.tick().await;
-        left -= u32::from(over.load(Ordering::Relaxed));
-        let mut pod = named(&format!("pod-{}", pods.len()));
-        // No scheduler looks at it: its admission is what is tested.
-        pod["spec"]["schedulingGates"] = json!([{ "name": "harness.test/never" }]);
-        pod["metadata"]["namespace"] = json!(namespace);
-        let client = client.clone();
-        let permit = Arc::clone(&in_flight).acquire_owned().await?;
-        pods.spawn(async move {
-            let answer = client.write(Write::Create, &pod).await;
-            drop(permit);
-            not_mutated(answer)
-        });
-    }
-    Ok(pods.join_all().await)
-}
-
-fn not_mutated(answer: Result<Answer>) -> Option<String> {
-    match answer.and_then(Answer::good) {
-        Err(error) => Some(format!("{error:#}")),
-        Ok(answer) => {
-            let metadata = answer.at("/metadata");
-            let is_mutated = metadata["annotations"][api::names::MARKER] == "true";
-            (!is_mutated).then(|| format!("{} is not mutated", metadata["name"]))
-        }
-    }
 }
 
 #[given(
@@ -249,11 +246,9 @@ async fn second_webhook(
     .await
 }
 
-fn deployment() -> ObjectRef {
+pub(super) fn deployment() -> ObjectRef {
     ObjectRef::new("Deployment", Some(NAMESPACE), DEPLOYMENT)
 }
 
-/// How many Pods are being created at most at a time.
-const IN_FLIGHT: usize = 20;
-/// Seconds of load before a rollout and after it.
-const MARGIN_SECONDS: u32 = 2;
+/// Secret with certificate files of a scenario, and the volume.
+pub(super) const FILES: &str = "harness-certificate-files";

@@ -147,6 +147,8 @@ async fn incomplete(
     let is_elsewhere = special == "an address that does not respond";
     let cluster = runtime.cluster.or(is_elsewhere.then_some(1));
     if let Some(number) = cluster {
+        let version = env.runtimes[number].api.version().await?;
+        scenario.observed.note("version before", json!(version));
         let mut kubeconfig = env.runtimes[number].kubeconfig.clone();
         if is_elsewhere {
             kubeconfig["clusters"][0]["cluster"]["server"] = json!("https://192.0.2.1:6443");

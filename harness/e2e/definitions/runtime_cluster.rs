@@ -1,13 +1,14 @@
 //! Runtime clusters: what the controller has written there, their faults, and Pods that run on them.
 
-use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use api::names::MARKER;
 use tokio::sync::Mutex;
 
+use super::disturbance::NOT_IN_FLIGHT;
 use super::prelude::*;
+use super::webhook::NOT_MUTATED;
 use crate::admission::webhook::Webhook;
 use crate::conformance::Conformance;
 use crate::inventory;
@@ -172,19 +173,22 @@ async fn status(scenario: &mut Scenario, name: String, cluster: String) -> Resul
 async fn deleted_first(scenario: &mut Scenario, name: String) -> Result {
     let env = synchronization(scenario)?;
     let api = &env.cluster(&name)?.api;
-    let wrong = Cell::new(false);
-    eventually("the webhook is deleted", async || {
-        // In this order: a deletion between the two reads cannot look like the wrong order.
-        let deployment = api.find(&deployment_path()).await?;
-        let is_deleted = !deployment["metadata"]["deletionTimestamp"].is_null();
-        let runs = !deployment.is_null() && !is_deleted;
-        let is_called = !api.find(&webhook_path()).await?.is_null();
-        wrong.set(wrong.get() || (is_called && !runs));
-        let seen = format!("Deployment: {runs}, configuration: {is_called}");
-        check(!runs && !is_called, seen)
+    let before = scenario.observed.noted("version before")?.as_str();
+    let before = before.context("no version")?;
+    let (deployment, webhook) = (deployment_path(), webhook_path());
+    let order = eventually("both are deleted", async || {
+        let mut order = Vec::new();
+        for path in [&webhook, &deployment] {
+            let (collection, name) = path.rsplit_once('/').context("a path")?;
+            order.push(api.deletion(collection, name, before).await?);
+        }
+        Ok(order)
     })
     .await?;
-    check(!wrong.get(), "Pods were sent to a deleted webhook")
+    check(
+        order.is_sorted(),
+        format!("versions of the deletions: {order:?}"),
+    )
 }
 
 #[then(expr = "the Pods of the webhook on runtime {string} are not replaced")]
@@ -230,12 +234,16 @@ async fn stream(scenario: &mut Scenario, name: String) -> Result {
 }
 
 #[then(
-    regex = "^every created Pod (is mutated|mounts the ClusterTrustBundle|has the image and the pull Secret of one revision|finds exactly one webhook configuration)$"
+    regex = "^every created Pod (is mutated(?: but those in flight when a replica was killed)?|mounts the ClusterTrustBundle|has the image and the pull Secret of one revision|finds exactly one webhook configuration)$"
 )]
 async fn every_pod(scenario: &mut Scenario, expected: String) -> Result {
     if scenario.environment_of::<Leased>().is_err() {
-        ensure!(expected == "is mutated", "of this suite's Pods: {expected}");
-        let wrong = scenario.observed.noted("Pods that are not mutated")?;
+        let of = match expected.as_str() {
+            "is mutated" => NOT_MUTATED,
+            "is mutated but those in flight when a replica was killed" => NOT_IN_FLIGHT,
+            _ => bail!("of this suite's Pods: {expected}"),
+        };
+        let wrong = scenario.observed.noted(of)?;
         return check(*wrong == json!([]), wrong);
     }
     let env = synchronization(scenario)?;

@@ -99,9 +99,13 @@ async fn verified(scenario: &mut Scenario) -> Result {
 
 #[then(expr = "{object} is issued anew and every replica serves its certificate")]
 async fn issued(scenario: &mut Scenario, object: ObjectRef) -> Result {
-    let before = scenario.earlier(&object)?;
+    serves_new(scenario, &object, scenario.earlier(&object)?).await
+}
+
+/// Waits until the Secret has another certificate than before, and every replica serves it.
+pub(super) async fn serves_new(scenario: &Scenario, object: &ObjectRef, before: &Value) -> Result {
     eventually("the certificate is issued anew", async || {
-        let secret = existing(scenario, &object).await?;
+        let secret = existing(scenario, object).await?;
         ensure_written(before, &secret)?;
         let is_new = secret["data"]["tls.crt"] != before["data"]["tls.crt"];
         ensure!(is_new, "the old certificate");
@@ -173,7 +177,8 @@ fn text<'a>(object: &'a Value, pointer: &str) -> Result<&'a str> {
 
 /// The first bytes of a ClientHello that announces more.
 const PART_OF_CLIENT_HELLO: &[u8] = &[0x16, 0x03, 0x01, 0x02, 0x00, 0x01, 0x00];
-const SERVICE: &str = "rt-bootstrapper-webhook-service";
+/// The Service that the API server calls.
+pub(super) const SERVICE: &str = "rt-bootstrapper-webhook-service";
 const CONNECT: Duration = Duration::from_secs(10);
 /// As many handshakes reach every replica, whichever the Service chooses.
 const HANDSHAKES: usize = 8;

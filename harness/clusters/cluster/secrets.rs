@@ -1,0 +1,113 @@
+//! Whether what the product writes for people has content of a Secret: logs of its Pods and metrics, and all Events.
+//!
+//! Every cluster of every suite is looked at when it is stopped, so that each secret that any scenario uses is a canary.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context as _, ensure};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use serde_json::Value;
+
+use super::Cluster;
+use crate::docker;
+
+impl Cluster {
+    /// Fails if a log of a Pod of the product, an Event or a page of metrics has content of a Secret of the cluster. The error
+    /// names the place and not the content.
+    pub(super) async fn shows_no_secret(&self) -> anyhow::Result<()> {
+        let list = ["get", "secrets", "--all-namespaces", "--output=json"];
+        let list: Value = serde_json::from_str(&self.kubectl(&list).await?)?;
+        let secrets = list["items"].as_array().context("no list of Secrets")?;
+        let mut contents: Vec<String> = secrets.iter().flat_map(contents).collect();
+        if contents.is_empty() {
+            return Ok(());
+        }
+        // One text a line; an empty one would be found everywhere.
+        contents.push(String::new());
+        let file = tempfile::NamedTempFile::new()?;
+        std::fs::write(file.path(), contents.join("\n"))?;
+        let (from, to) = (file.path().display(), self.node.id());
+        docker::must(&["cp", &from.to_string(), &format!("{to}:{CONTENTS}")]).await?;
+        let found = self.exec_on_node(&["sh", "-c", SEARCH]).await?;
+        ensure!(found.code == 0, "{}: {found:?}", self.name);
+        let places = found.stdout.trim();
+        ensure!(
+            places.is_empty(),
+            "{}: content of a Secret is shown in:\n{places}",
+            self.name
+        );
+        Ok(())
+    }
+}
+
+/// What of a Secret nothing may show: the begin of each encoded value, and the parts of values that are long enough to be a
+/// password, a token or a line of a key.
+fn contents(secret: &Value) -> BTreeSet<String> {
+    let mut contents = BTreeSet::new();
+    // It has hashes of what is logged.
+    if secret["metadata"]["name"] == api::names::REPAIR_RECORD {
+        return contents;
+    }
+    for (key, value) in secret["data"].as_object().into_iter().flatten() {
+        // Certificates are public.
+        if ["ca.crt", "tls.crt"].contains(&key.as_str()) {
+            continue;
+        }
+        let encoded = value.as_str().unwrap_or_default();
+        let decoded = BASE64.decode(encoded).unwrap_or_default();
+        let decoded = String::from_utf8_lossy(&decoded);
+        let parts = decoded.split(|it: char| !it.is_ascii_alphanumeric() && !"+/=".contains(it));
+        let parts = parts.chain([encoded.get(..ENCODED).unwrap_or(encoded)]);
+        contents.extend(parts.filter(|it| it.len() >= SHORTEST).map(str::to_owned));
+    }
+    contents
+}
+
+/// Shorter parts are names. The passwords and tokens of the harness are longer.
+const SHORTEST: usize = 20;
+/// Length of the begin of an encoded value.
+const ENCODED: usize = 60;
+/// File on the node, which ends with the container.
+const CONTENTS: &str = "/secret-contents";
+/// Prints the places where a line of that file occurs.
+const SEARCH: &str = r#"
+export KUBECONFIG=/etc/rancher/k3s/k3s.yaml
+occurs() { grep -qFf /secret-contents && echo "$1"; }
+kubectl get events --all-namespaces --output=yaml | occurs Events
+for namespace in kyma-system kcp-system; do
+  for log in $(find /var/log/pods -name '*.log' -path "*/${namespace}_*" 2>/dev/null); do
+    occurs "$log" <"$log"
+  done
+  for pod in $(kubectl get pods --namespace "$namespace" --output=name); do
+    kubectl get --raw "/api/v1/namespaces/$namespace/pods/${pod#pod/}:8080/proxy/metrics" 2>/dev/null | occurs "metrics of $pod"
+  done
+done
+true
+"#;
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn passwords_tokens_and_keys_are_contents_and_names_are_not() {
+        let config = json!({ "auths": { "registry.landscape.test:5000": {
+            "username": "landscape", "password": "0123456789abcdef01234567",
+        } } });
+        let key =
+            "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEIA+/\n-----END PRIVATE KEY-----\n";
+        let encoded = |text: &str| BASE64.encode(text);
+        let secret = json!({ "metadata": { "name": "x" }, "data": {
+            ".dockerconfigjson": encoded(&config.to_string()), "tls.key": encoded(key),
+            "tls.crt": encoded("MIIBszCCAVmgAwIBAgIUQ0FDQ0FD"),
+        } });
+        let contents = contents(&secret);
+        assert_eq!(contents.len(), 4, "{contents:?}");
+        assert!(contents.contains("0123456789abcdef01234567"));
+        assert!(contents.contains("MC4CAQAwBQYDK2VwBCIEIA+/"));
+        assert!(contents.contains(&encoded(key)[..ENCODED]));
+    }
+}

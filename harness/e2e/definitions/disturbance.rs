@@ -1,0 +1,329 @@
+//! What happens to the webhook while Pods are created: rollouts, evicted and killed replicas, new certificates, an API server
+//! that replicas cannot reach, documents that change all the time.
+//!
+//! Two clients work from before the first disturbance until after the last one. One creates Pods, which the API server sends
+//! to the webhook. The other asks every replica itself, and goes on asking one that was deleted, as an API server does whose
+//! list of endpoints is ten seconds old.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use futures::future::join_all;
+use http::StatusCode;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use super::component::{FILES, certificate_files, deployment, note_failed_open};
+use super::pod::restarts;
+use super::prelude::*;
+use super::webhook::{NOT_ANSWERED, NOT_MUTATED};
+use super::{Stream, tls};
+use crate::admission::webhook::{
+    DEPLOYMENT, NAMESPACE, Replica, Webhook, opted_in, usual_configuration,
+};
+use crate::client::Answer;
+use crate::rollout::{Workload, filter, kill, restarted};
+
+#[when(
+    regex = r#"^(component webhook is rolled out|each replica of component webhook is evicted|a replica of component webhook is killed|the certificate of component webhook is issued anew|the certificate files of component webhook are replaced|the CA of the certificate files of component webhook is replaced|component webhook cannot reach the API server|the configuration is changed) (\d+) times? while at least (\d+) Pods are created in Namespace "([^"]+)"$"#
+)]
+async fn disturbed(
+    scenario: &mut Scenario,
+    what: String,
+    times: u32,
+    least: usize,
+    namespace: String,
+) -> Result {
+    note_failed_open(scenario).await?;
+    let webhook = webhook(scenario)?;
+    let (client, namespace) = (webhook.client.clone(), scenario.resolve(&namespace));
+    let creating = Stream::spawn(|over| create_pods(client, namespace, least, over));
+    let asking = Stream::spawn(|over| ask_replicas(webhook, over));
+    let kills = disturb_times(scenario, &what, times).await;
+    // Ended before an error is handed on: neither client outlives its scenario.
+    let (pods, asked) = (creating.end().await?, asking.end().await?);
+    let (pods, asked, kills) = (pods?, asked?, kills?);
+    let wrong = || pods.iter().filter(|pod| pod.error.is_some());
+    let not_in_flight = wrong().filter(|pod| !kills.iter().any(|kill| pod.was_in_flight(kill)));
+    let not_in_flight: Vec<_> = not_in_flight.map(|pod| &pod.error).collect();
+    let wrong: Vec<_> = wrong().map(|pod| &pod.error).collect();
+    let (created, missed, reviews) = (pods.len(), wrong.len(), asked.reviews);
+    tracing::info!(what, times, created, missed, reviews, "Pods were created");
+    ensure!(reviews > 0, "no replica was asked");
+    let observed = &mut scenario.observed;
+    observed.note(NOT_MUTATED, json!(wrong));
+    observed.note(NOT_IN_FLIGHT, json!(not_in_flight));
+    observed.note(NOT_ANSWERED, json!(asked.wrong));
+    Ok(())
+}
+
+/// Gives when replicas were killed.
+async fn disturb_times(
+    scenario: &mut Scenario,
+    what: &str,
+    times: u32,
+) -> Result<Vec<Range<Instant>>> {
+    let mut kills = Vec::new();
+    for _ in 0..times {
+        kills.extend(disturb(scenario, what).await?);
+    }
+    Ok(kills)
+}
+
+/// Once, until all replicas are as they should be again.
+async fn disturb(scenario: &mut Scenario, what: &str) -> Result<Option<Range<Instant>>> {
+    match what {
+        "component webhook is rolled out" => change(scenario, &deployment(), restarted()).await,
+        "each replica of component webhook is evicted" => evict(scenario).await,
+        "a replica of component webhook is killed" => return kill_one(scenario).await.map(Some),
+        "the certificate of component webhook is issued anew" => issue(scenario).await,
+        "the certificate files of component webhook are replaced" => replace(scenario, false).await,
+        "the CA of the certificate files of component webhook is replaced" => {
+            replace(scenario, true).await
+        }
+        "component webhook cannot reach the API server" => cut_off(scenario).await,
+        _ => reconfigure(scenario).await,
+    }?;
+    Ok(None)
+}
+
+/// As `kubectl drain` does: all at once, each as soon as its PodDisruptionBudget allows it.
+async fn evict(scenario: &Scenario) -> Result {
+    let webhook = webhook(scenario)?;
+    for replica in webhook.replicas().await? {
+        let metadata = json!({ "name": replica.pod, "namespace": NAMESPACE });
+        let path = format!(
+            "/api/v1/namespaces/{NAMESPACE}/pods/{}/eviction",
+            replica.pod
+        );
+        let body = json!({ "apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata });
+        eventually("the budget allows the eviction", async || {
+            let answer = webhook.client.ask(Method::POST, &path, Some(&body)).await?;
+            let is_late = answer.status == StatusCode::TOO_MANY_REQUESTS;
+            ensure!(!is_late, "{}", answer.message());
+            answer.good().map(drop)
+        })
+        .await?;
+    }
+    settled(scenario).await
+}
+
+/// Without a signal that it could handle. The kubelet starts another process in the same Pod, the later the more often it did
+/// so before.
+async fn kill_one(scenario: &Scenario) -> Result<Range<Instant>> {
+    let environment = scenario.environment_of::<Admission>()?;
+    let webhook = webhook(scenario)?;
+    let before = restarts(&webhook.pods().await?);
+    let least = before.iter().min_by_key(|(_, restarts)| **restarts);
+    let (pod, started) = least.context("the webhook has no replica")?;
+    let pattern = format!("(^| )POD_NAME={pod} ");
+    let began = Instant::now();
+    let killed = kill(&environment.cluster, "environ", &pattern).await?;
+    let ended = Instant::now();
+    ensure!(killed == 1, "{killed} processes of {pod}");
+    eventually("another process runs", async || {
+        let now = restarts(&webhook.pods().await?);
+        check(now.get(pod) > Some(started), format!("{now:?}"))
+    })
+    .await?;
+    settled(scenario).await?;
+    Ok(began..ended)
+}
+
+async fn issue(scenario: &Scenario) -> Result {
+    let name = api::names::WEBHOOK_CERTIFICATE;
+    let object = ObjectRef::new("Secret", Some(NAMESPACE), name);
+    let before = existing(scenario, &object).await?;
+    let (client, path) = at(scenario, &object).await?;
+    client.delete(&path).await?;
+    tls::serves_new(scenario, &object, &before).await
+}
+
+/// By a certificate of the same CA, as cert-manager renews it, or of another one.
+async fn replace(scenario: &mut Scenario, by_another_ca: bool) -> Result {
+    let object = ObjectRef::new("Secret", Some(NAMESPACE), FILES);
+    let before = existing(scenario, &object).await?;
+    let (client, path) = at(scenario, &object).await?;
+    let files = certificate_files(scenario, by_another_ca)?;
+    client.patch(&path, &files).await?;
+    let replicas = Workload::new(client, NAMESPACE, DEPLOYMENT);
+    replicas.update_mounts().await?;
+    tls::serves_new(scenario, &object, &before).await
+}
+
+/// Resets all connections of replicas to the API server and refuses new ones, until every replica has noticed.
+async fn cut_off(scenario: &mut Scenario) -> Result {
+    let webhook = webhook(scenario)?;
+    let environment = scenario.environment_of::<Admission>()?;
+    let mut rules = Vec::new();
+    for pod in webhook.pods().await? {
+        let address = pod["status"]["podIP"].as_str().context("no address")?;
+        let what = "-j REJECT --reject-with tcp-reset";
+        rules.push(format!("INPUT -p tcp -s {address} --dport 6443 {what}"));
+    }
+    let (cluster, again) = (Arc::clone(&environment), rules.clone());
+    scenario.undo("let the webhook reach the API server", async move {
+        for rule in &again {
+            filter(&cluster.cluster, "filter", rule, false).await?;
+        }
+        Ok(())
+    });
+    for refused in [true, false] {
+        for rule in &rules {
+            filter(&environment.cluster, "filter", rule, refused).await?;
+        }
+        let has_noticed = async |replica: &Replica| {
+            let failing = replica.metrics().await?;
+            let failing = failing.sum("rt_bootstrapper_watch_failing");
+            check(
+                (failing > 0.0) == refused,
+                format!("{failing} watches fail"),
+            )
+        };
+        let what = format!("API server refuses connections: {refused}");
+        webhook.each(&what, has_noticed).await?;
+    }
+    settled(scenario).await
+}
+
+/// To an invalid document, and to another valid one at once.
+async fn reconfigure(scenario: &mut Scenario) -> Result {
+    let name = api::names::CONFIG_MAP;
+    let object = ObjectRef::new("ConfigMap", Some(NAMESPACE), name);
+    if scenario.earlier(&object).is_err() {
+        restore_later(scenario, &object).await?;
+    }
+    let webhook = webhook(scenario)?;
+    webhook.write_configuration("{").await?;
+    webhook.configure(usual_configuration()?).await
+}
+
+async fn settled(scenario: &Scenario) -> Result {
+    scenario.environment()?.settle(&deployment()).await
+}
+
+/// A Pod that was created, or not.
+struct Created {
+    begun: Instant,
+    answered: Instant,
+    /// What is wrong with it.
+    error: Option<String>,
+}
+
+impl Created {
+    /// Whether its creation was begun before a kill had ended, and answered after it had begun.
+    fn was_in_flight(&self, kill: &Range<Instant>) -> bool {
+        self.begun <= kill.end && self.answered >= kill.start
+    }
+}
+
+/// Creates Pods at a constant rate, from before the disturbances until some seconds after them (`over`), and at least so many.
+///
+/// The rate falls while `IN_FLIGHT` requests are not answered. Without a bound an API server that is slower than the rate
+/// for some seconds collects requests until its calls of the webhook exceed their time limit in the API server itself.
+async fn create_pods(
+    client: Client,
+    namespace: String,
+    least: usize,
+    over: Arc<AtomicBool>,
+) -> Result<Vec<Created>> {
+    #[expect(clippy::disallowed_methods, reason = "a fixed rate, not a wait")]
+    let mut ticks = interval(Duration::from_secs(1) / RATE);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let in_flight = Arc::new(Semaphore::new(IN_FLIGHT));
+    let mut pods = JoinSet::new();
+    let mut left = MARGIN_SECONDS * RATE;
+    while left > 0 || pods.len() < least {
+        ticks.tick().await;
+        left = left.saturating_sub(u32::from(over.load(Ordering::Relaxed)));
+        let mut pod = named(&format!("pod-{}", pods.len()));
+        // No scheduler looks at it: its admission is what is tested.
+        pod["spec"]["schedulingGates"] = json!([{ "name": "harness.test/never" }]);
+        pod["metadata"]["namespace"] = json!(namespace);
+        let client = client.clone();
+        let permit = Arc::clone(&in_flight).acquire_owned().await?;
+        pods.spawn(async move {
+            let begun = Instant::now();
+            let answer = client.write(Write::Create, &pod).await;
+            drop(permit);
+            Created {
+                begun,
+                answered: Instant::now(),
+                error: not_mutated(answer),
+            }
+        });
+    }
+    Ok(pods.join_all().await)
+}
+
+fn not_mutated(answer: Result<Answer>) -> Option<String> {
+    match answer.and_then(Answer::good) {
+        Err(error) => Some(format!("{error:#}")),
+        Ok(answer) => {
+            let metadata = answer.at("/metadata");
+            let is_mutated = metadata["annotations"][api::names::MARKER] == "true";
+            (!is_mutated).then(|| format!("{} is not mutated", metadata["name"]))
+        }
+    }
+}
+
+/// What a client saw that asks replicas itself.
+#[derive(Default)]
+struct Asked {
+    reviews: usize,
+    /// Replica and error.
+    wrong: Vec<String>,
+}
+
+/// Asks every replica for a review again and again: from when it is ready until `STALE` after its deletion is seen.
+async fn ask_replicas(webhook: Webhook, over: Arc<AtomicBool>) -> Result<Asked> {
+    #[expect(clippy::disallowed_methods, reason = "a fixed rate, not a wait")]
+    let mut ticks = interval(Duration::from_millis(100));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let pod = opted_in(api::Feature::FipsMode, "example.test/app:1");
+    let mut deletions: BTreeMap<String, Option<Instant>> = BTreeMap::new();
+    let mut asked = Asked::default();
+    while !over.load(Ordering::Relaxed) {
+        ticks.tick().await;
+        for replica in webhook.pods().await? {
+            let name = replica["metadata"]["name"].as_str().unwrap_or_default();
+            let is_ready = replica["status"]["containerStatuses"][0]["ready"] == true;
+            let is_deleted = !replica["metadata"]["deletionTimestamp"].is_null();
+            if is_ready && !is_deleted {
+                deletions.entry(name.to_owned()).or_default();
+            } else if is_deleted && let Some(deletion) = deletions.get_mut(name) {
+                deletion.get_or_insert_with(Instant::now);
+            }
+        }
+        let known = deletions
+            .iter()
+            .filter(|(_, at)| at.is_none_or(|at| at.elapsed() < STALE));
+        let answers = join_all(known.map(async |(name, deletion)| {
+            let since = deletion.map(|at| at.elapsed());
+            let error = match webhook.replica(name).review("default", &pod).await {
+                Ok(response) if !response["patch"].is_null() => return None,
+                Ok(response) => response.to_string(),
+                Err(error) => format!("{error:#}"),
+            };
+            Some(format!("{name}, deleted since {since:?}: {error}"))
+        }))
+        .await;
+        asked.reviews += answers.len();
+        asked.wrong.extend(answers.into_iter().flatten());
+    }
+    Ok(asked)
+}
+
+/// What a scenario has seen: errors of Pods that are not mutated and were not in flight when a replica was killed.
+pub(super) const NOT_IN_FLIGHT: &str = "Pods that are not mutated and were not in flight";
+/// Pods a second.
+const RATE: u32 = 100;
+/// How many Pods are being created at most at a time.
+const IN_FLIGHT: usize = 20;
+/// Seconds of load after the last disturbance.
+const MARGIN_SECONDS: u32 = 2;
+/// Age of the oldest list of endpoints that a client may have.
+const STALE: Duration = Duration::from_secs(10);
