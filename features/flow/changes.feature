@@ -4,7 +4,7 @@ Feature: The landscape changes while a Runtime exists
   @serial
   Scenario Outline: Pods run before and after the credentials of the registry are rotated in mode <mode>
     Given Runtime "one" in mode <mode> whose Kyma has module "pause" and is Ready
-    When the credentials of the registry on KCP are replaced by those of another user
+    When the credentials of the registry on KCP are replaced by those of another user, and the earlier ones are revoked
     Then Secret "kyma-system/registry-credentials" has the data of Secret "kcp-system/registry-credentials"
     When Kyma "kyma-system/default" is patched with:
       """
@@ -32,11 +32,11 @@ Feature: The landscape changes while a Runtime exists
       | direct |
 
   @serial
-  Scenario Outline: The Kyma becomes Ready when controller and webhook are upgraded on the way in mode <mode>
+  Scenario Outline: The Kyma becomes Ready when all components are upgraded on the way in mode <mode>
     When KEB provisions Runtime "one" in mode <mode> with module "pause"
-    And controller and webhook are upgraded while Runtime "one" is provisioned
+    And all components are upgraded while Runtime "one" is provisioned
     Then the Kyma of Runtime "one" is Ready within 120 seconds
-    And the webhook on runtime "one" runs the upgraded image
+    And webhook and watcher on runtime "one" run the upgraded images
     And field status.readyReplicas of Deployment "kyma-system/pause-test1" is 1
 
     Examples:
@@ -59,3 +59,11 @@ Feature: The landscape changes while a Runtime exists
       | direct | 4    |
       | direct | 5    |
       | signal | 10   |
+
+    @long
+    Examples:
+      | mode   | seed |
+      | direct | 6    |
+      | signal | 7    |
+      | direct | 8    |
+      | signal | 9    |

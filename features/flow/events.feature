@@ -2,7 +2,7 @@ Feature: Changes on a runtime lead to a reconcile on KCP
   A Watcher on KCP is all that installs the watcher on the runtime. It reports a change, and KLM reconciles the Kyma long before its
   interval of an hour has passed.
 
-  Scenario Outline: KLM reconciles a Kyma within seconds after a change of its <change> on the runtime
+  Scenario Outline: KLM reconciles a Kyma within seconds after a change of its <change> on the runtime in mode <mode>
     Given Runtime "one" in mode <mode> whose Kyma has module "pause" and is Ready
     Then ValidatingWebhookConfiguration "skr-webhook" exists
     Given KLM has nothing to do for Runtime "one"
@@ -15,6 +15,7 @@ Feature: Changes on a runtime lead to a reconcile on KCP
     Examples:
       | mode   | change |
       | signal | spec   |
+      | direct | spec   |
 
   Scenario: KLM does not reconcile a Kyma after a change of its labels or status on the runtime
     Given Runtime "one" in mode direct whose Kyma has module "pause" and is Ready

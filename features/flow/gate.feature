@@ -10,6 +10,14 @@ Feature: A Runtime is not Ready while its webhook does not answer
     And Kyma "kcp-system/one" does not exist
 
   @serial
+  Scenario: KIM does not report a Runtime Ready while a source is absent
+    Given Secret "kcp-system/registry-credentials" is deleted
+    When KEB provisions Runtime "one" in mode signal with module "pause"
+    Then Runtime "one" has condition RuntimeBootstrapperReady=False with reason "RuntimeBootstrapperConfigurationFailed"
+    And field status.state of Runtime "one" is "Pending"
+    And Kyma "kcp-system/one" does not exist
+
+  @serial
   Scenario: KEB does not create a Kyma in mode direct while the RuntimeBootstrapper is not Ready
     Given ConfigMap "kcp-system/rt-bootstrapper-config" is patched with:
       """

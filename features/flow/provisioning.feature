@@ -1,5 +1,4 @@
-# The numbers are those of the twelve documented steps. What a double or a component does between two of them is seen
-# by its result: steps 2, 6 and 8 are watches, and step 10 is the review of the Pod.
+# The numbers are those of the twelve documented steps. Steps 2, 6 and 8 are watches, which are seen by what follows from them.
 Feature: A Runtime is provisioned and its Kyma becomes Ready
   KEB creates a Runtime, KIM provisions its cluster, and KLM deploys modules, which run because of the webhook.
 
@@ -10,13 +9,16 @@ Feature: A Runtime is provisioned and its Kyma becomes Ready
     And the flow of Runtime "one" went through these steps in order:
       """
       1 Runtime created
+      2 cluster requested by KIM
       3 kubeconfig published
       4 webhook installed
-      5 webhook available
-      6 Runtime Ready
+      4 webhook available
+      5 Runtime Ready
+      6 Runtime found Ready by KEB
       7 Kyma created
+      8 Kyma created on the runtime by KLM
       9 module applied
-      11 Pod admitted
+      10 Pod mutated
       11 Pod runs
       12 Kyma Ready
       """

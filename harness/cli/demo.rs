@@ -47,7 +47,8 @@ pub(crate) async fn run(choice: Option<ProviderChoice>, keep: bool) -> Result<()
     for role in Role::ALL {
         images::product(role).await?;
     }
-    let flow = Box::pin(Flow::start(&setup, keep)).await?;
+    let scenario = landscape::scenario("eu-sovereign")?;
+    let flow = Box::pin(Flow::start_with_defaults(&setup, keep, &scenario)).await?;
     let set_up = begin.elapsed();
     let own = instance(api::kcp::MODE_DIRECT, &["pause"]);
     let seen = Box::pin(show(&flow, &own)).await;
@@ -85,7 +86,7 @@ async fn show(flow: &Flow, own: &Instance) -> Result<Seen> {
     progress::show("KEB creates a Runtime; its Kyma becomes Ready", provision).await?;
     let mut steps = Vec::new();
     let mut first: Option<Timestamp> = None;
-    for step in STEPS {
+    for (_, step) in STEPS {
         let time = flow.time_of(own, step).await?;
         let begin = *first.get_or_insert(time);
         steps.push((step, time.as_second() - begin.as_second()));

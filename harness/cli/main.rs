@@ -48,7 +48,7 @@ enum Command {
     Verify(Choice),
     /// Set up, then run one suite of features on clusters.
     E2e(E2eArgs),
-    /// Set up, then show one Deployment without the webhook and with it, on a real cluster.
+    /// Set up, then show the documented flow on real clusters: a Runtime is created, and a module's Pod runs there.
     Demo {
         #[command(flatten)]
         choice: Choice,

@@ -4,7 +4,10 @@
 //! certificate are made once and kept under `target/`, so clusters that trust it can be kept too. The Docker daemon pushes
 //! to its port on loopback, where it accepts any certificate.
 
+use std::fmt::Write as _;
+use std::fs::Permissions;
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -53,7 +56,7 @@ impl Registry {
         let mut request = request(image, &slot, PORT, "listening on")
             .with_copy_to(CERTIFICATE, identity.certificate_pem.clone().into_bytes())
             .with_copy_to(KEY, identity.key_pem.clone().into_bytes())
-            .with_copy_to(USERS, identity.htpasswd()?.into_bytes());
+            .with_copy_to(USERS, identity.htpasswd(&[0, 1])?.into_bytes());
         for (name, value) in SETTINGS {
             request = request.with_env_var(name, value);
         }
@@ -87,6 +90,18 @@ impl Registry {
         let config = self.identity.docker_config(&host);
         docker::push(&image.reference, &format!("{host}/{name}"), &config).await?;
         Ok(format!("{HOST}/{name}"))
+    }
+
+    /// Changes which of its two users it accepts.
+    pub async fn accept(&self, users: &[usize]) -> anyhow::Result<()> {
+        let file = tempfile::NamedTempFile::new()?;
+        std::fs::write(file.path(), self.identity.htpasswd(users)?)?;
+        // Its process may be another user's.
+        let readable = Permissions::from_mode(0o644);
+        std::fs::set_permissions(file.path(), readable)?;
+        let source = file.path().display().to_string();
+        let target = format!("{}:{USERS}", self.container.id());
+        docker::must(&["cp", &source, &target]).await.map(drop)
     }
 
     /// Whether it answers by its name with a certificate of its authority, and rejects requests without credentials.
@@ -140,11 +155,15 @@ impl Identity {
     }
 
     /// The file by which the registry knows its users, who have one password: the format of `htpasswd -B`.
-    fn htpasswd(&self) -> anyhow::Result<String> {
+    fn htpasswd(&self, users: &[usize]) -> anyhow::Result<String> {
         // The least cost: every request is checked.
         let hash = bcrypt::hash(&self.password, 4)?;
-        let lines = self.users.iter().map(|user| format!("{user}:{hash}\n"));
-        Ok(lines.collect())
+        let mut lines = String::new();
+        for user in users {
+            let user = &self.users[*user];
+            writeln!(lines, "{user}:{hash}")?;
+        }
+        Ok(lines)
     }
 
     /// The content of a Secret of type `kubernetes.io/dockerconfigjson` with the first user and the password.

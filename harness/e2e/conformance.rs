@@ -5,8 +5,7 @@
 
 mod program;
 
-use program::Program;
-pub(crate) use program::{Call, Ended, Interrupt};
+pub(crate) use program::{Call, Ended, Interrupt, Program};
 
 use std::path::Path;
 use std::sync::Arc;

@@ -77,7 +77,7 @@ impl Local {
         scenario: &Scenario,
         control_plane: &ControlPlane,
     ) -> Result<Self> {
-        let flow = Box::pin(Flow::start_with(setup, keep, scenario)).await?;
+        let flow = Box::pin(Flow::start_with_defaults(setup, keep, scenario)).await?;
         let mode = match control_plane.mode {
             Mode::Signal => api::kcp::MODE_SIGNAL,
             Mode::Direct => api::kcp::MODE_DIRECT,

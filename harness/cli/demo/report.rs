@@ -15,7 +15,7 @@ pub(super) fn flow(seen: &Seen, kubeconfigs: Option<&[PathBuf; 2]>) -> String {
             .iter()
             .find(|(name, _)| name == step)
             .map_or("", |(_, who)| who);
-        format!("  {:>4} s  {step:<22} {}\n", seconds, paint(DIM, who))
+        format!("  {:>4} s  {step:<34} {}\n", seconds, paint(DIM, who))
     });
     let reported = format!(
         "  {:>4} ms  from a change of the Kyma's spec on the runtime to its reconcile by KLM (requeue interval: an hour)\n",
@@ -105,15 +105,16 @@ fn commands([kcp, runtime]: &[PathBuf; 2]) -> String {
 }
 
 /// Who does what is a step.
-const BY: [(&str, &str); 10] = [
+const BY: [(&str, &str); 11] = [
     ("Runtime created", "KEB"),
+    ("cluster requested by KIM", "it watches Runtimes"),
     ("kubeconfig published", "KIM, when the cluster answers"),
     ("webhook installed", "the controller on KCP"),
     ("webhook available", "two replicas on the runtime"),
     ("Runtime Ready", "the gate: KEB goes on"),
     ("Kyma created", "KEB"),
     ("module applied", "KLM"),
-    ("Pod admitted", "the webhook"),
+    ("Pod mutated", "the webhook"),
     ("Pod runs", "image and credentials of the landscape"),
     ("Kyma Ready", "KLM"),
 ];
@@ -135,7 +136,7 @@ mod tests {
         let pod =
             |image: &str| json!({"spec": {"containers": [{"name": "pause", "image": image}]}});
         let seen = Seen {
-            steps: e2e::flow::STEPS.map(|step| (step, 7)).to_vec(),
+            steps: e2e::flow::STEPS.map(|(_, step)| (step, 7)).to_vec(),
             template: pod("replace.me/pause:1"),
             pod: pod("r.test:5000/pause:1"),
             differences: Vec::new(),
@@ -149,13 +150,14 @@ mod tests {
         for shown in [
             "-   - image: replace.me/pause:1",
             "+   - image: r.test:5000/pause:1",
-            "   7 s  Kyma Ready             KLM",
+            "   7 s  Kyma Ready                         KLM",
             " 420 ms  from a change",
         ] {
             assert!(text.contains(shown), "{shown} is not in\n{text}");
         }
         for (step, _) in BY {
-            assert!(e2e::flow::STEPS.contains(&step), "{step} is not a step");
+            let is_step = e2e::flow::STEPS.iter().any(|(_, name)| *name == step);
+            assert!(is_step, "{step} is not a step");
         }
     }
 }

@@ -23,7 +23,10 @@ pub(crate) struct Program(PathBuf);
 /// One call of it.
 pub(crate) struct Call<'a> {
     pub(crate) scenario: &'a str,
-    pub(crate) kubeconfig: &'a str,
+    /// Kubeconfig of KCP, if the scenario has one.
+    pub(crate) kcp: Option<&'a str>,
+    /// Kubeconfigs of the runtimes.
+    pub(crate) runtimes: &'a [&'a str],
     pub(crate) options: &'a [String],
     pub(crate) interrupt: Option<(Client, Interrupt)>,
 }
@@ -49,7 +52,7 @@ pub(crate) struct Ended {
 
 impl Program {
     /// Builds it as the README's commands do, so that nothing is compiled twice.
-    pub(super) async fn build() -> Result<Self> {
+    pub(crate) async fn build() -> Result<Self> {
         let mut cargo = workspace::cargo();
         cargo.args(["build", "--package", "harness", "--bin", "harness"]);
         progress::run("build the program", &mut cargo).await?;
@@ -60,11 +63,17 @@ impl Program {
     pub(crate) async fn run(&self, call: Call<'_>) -> Result<Ended> {
         let folder = tempfile::tempdir()?;
         let file = |name: &str| folder.path().join(name);
-        std::fs::write(file("kubeconfig"), call.kubeconfig)?;
         let output = std::fs::File::create(file("output"))?;
         let mut command = Command::new(&self.0);
         command.arg("conformance").arg(root().join(call.scenario));
-        command.args(["--skr", "kubeconfig", "--report", "report"]);
+        command.args(["--report", "report"]);
+        let runtimes = call.runtimes.iter().map(|it| ("--skr", *it));
+        let all = call.kcp.map(|it| ("--kcp", it)).into_iter().chain(runtimes);
+        for (number, (option, kubeconfig)) in all.enumerate() {
+            let name = format!("kubeconfig-{number}");
+            std::fs::write(file(&name), kubeconfig)?;
+            command.args([option, &name]);
+        }
         command.args(call.options).current_dir(folder.path());
         command.env_clear().stdin(Stdio::null()).kill_on_drop(true);
         if call.options.iter().any(|it| it == "--install") {

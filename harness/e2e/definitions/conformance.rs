@@ -132,7 +132,8 @@ async fn checked(
     };
     let call = Call {
         scenario: &file,
-        kubeconfig: &cluster.kubeconfig,
+        kcp: None,
+        runtimes: &[&cluster.kubeconfig],
         options: &options,
         interrupt: interrupt.map(|it| (Client::new(cluster.client()), it)),
     };
@@ -173,7 +174,8 @@ async fn checked_by(
     kubeconfig["users"][0]["user"] = json!({ "token": token.await? });
     let call = Call {
         scenario: &file,
-        kubeconfig: &kubeconfig.to_string(),
+        kcp: None,
+        runtimes: &[&kubeconfig.to_string()],
         options: &[],
         interrupt: None,
     };
@@ -234,22 +236,25 @@ async fn grant(scenario: &mut Scenario, runtime: &str) -> Result {
     .await
 }
 
-#[then(expr = "the check of conformance ends with exit code {int}")]
-fn exit_code(scenario: &mut Scenario, code: i32) -> Result {
+#[then(
+    regex = r#"^the check of conformance (?:ends with exit code (\d+)|takes at most (\d+) seconds|prints "([^"]+)")$"#
+)]
+fn ended(scenario: &mut Scenario, code: String, seconds: String, text: String) -> Result {
     let ended = kept(scenario)?;
-    check(
-        ended.code == code,
-        format!("exit code {}:\n{}", ended.code, ended.output),
-    )
+    if let Ok(most) = seconds.parse::<f64>() {
+        let taken = ended.report()?["seconds"].as_f64();
+        let taken = taken.context("the report has no time")?;
+        return check(taken <= most, format!("{taken} seconds"));
+    }
+    let seen = format!("exit code {}:\n{}", ended.code, ended.output);
+    let is_expected = match code.parse::<i32>() {
+        Ok(code) => ended.code == code,
+        Err(_) => ended.output.contains(&text),
+    };
+    check(is_expected, seen)
 }
 
-#[then(expr = "the check of conformance prints {string}")]
-fn prints(scenario: &mut Scenario, text: String) -> Result {
-    let ended = kept(scenario)?;
-    check(ended.output.contains(&text), ended.output)
-}
-
-#[then(regex = r#"^conformance check "([^"]+)" (passed|failed|was not run)(?: with:)?$"#)]
+#[then(regex = r#"^conformance check "(.+)" (passed|failed|was not run)(?: with:)?$"#)]
 fn check_came_out(scenario: &mut Scenario, title: String, how: String, step: &Step) -> Result {
     let report = kept(scenario)?.report()?;
     let mut found = items(&report["checks"]).filter(|it| it["title"] == *title);
@@ -313,7 +318,7 @@ async fn no_secret(scenario: &mut Scenario, runtime: String) -> Result {
     check(ended.reports.len() == 3, format!("{:?}", ended.reports))
 }
 
-fn keep(scenario: &mut Scenario, ended: &Ended) -> Result {
+pub(super) fn keep(scenario: &mut Scenario, ended: &Ended) -> Result {
     scenario.observed.note(ENDED, serde_json::to_value(ended)?);
     Ok(())
 }

@@ -7,8 +7,9 @@ use api::names::SKR_NAMESPACE;
 use jiff::Timestamp;
 
 use super::prelude::*;
-use crate::flow::{Flow, Provisioned, View, kyma_path, reconciles};
-use crate::rollout::kill;
+use crate::conformance::{Call, Program};
+use crate::flow::{Flow, Provisioned, STEPS, View, kyma_path, reconciles};
+use crate::rollout::{Workload, kill};
 use kube::Resource as _;
 
 /// Mode of Runtimes that nothing installs a webhook for: neither KIM nor the controller knows it.
@@ -78,22 +79,24 @@ async fn ready_within(scenario: &mut Scenario, name: String, seconds: u64) -> Re
     check(taken <= limit, format!("it took {taken:?}"))
 }
 
-/// The times are those that the API servers stored, of one machine.
+/// By number and name; all of them. The times are those of one machine, in seconds: equal ones are in order.
 #[then(regex = r#"^the flow of Runtime "([^"]+)" went through these steps in order:$"#)]
 async fn in_order(scenario: &mut Scenario, name: String, step: &Step) -> Result {
     let env = scenario.environment_of::<View>()?;
     let provisioned = env.provisioned(&name)?;
     let lines = step.docstring.as_deref().context("the step has no text")?;
-    let mut earlier = (Timestamp::UNIX_EPOCH, String::new());
-    for line in lines.lines().map(str::trim).filter(|it| !it.is_empty()) {
-        let (_, what) = line.split_once(' ').context("a number and a step")?;
+    let lines: Vec<&str> = lines.trim().lines().map(str::trim).collect();
+    let known = STEPS.map(|(number, what)| format!("{number} {what}"));
+    equal(&known.join("\n"), &lines.join("\n"))?;
+    let mut earlier = (Timestamp::UNIX_EPOCH, "");
+    for (_, what) in STEPS {
         let time = env.time_of(&provisioned.instance, what).await?;
-        let (before, earlier_step) = &earlier;
+        let (before, earlier_step) = earlier;
         ensure!(
-            time >= *before,
+            time >= before,
             "{what} at {time}, before {earlier_step:?} at {before}"
         );
-        earlier = (time, what.to_owned());
+        earlier = (time, what);
     }
     Ok(())
 }
@@ -213,18 +216,23 @@ async fn installs(scenario: &mut Scenario, image: String) -> Result {
     env.put_webhook_manifests(Some(&image)).await
 }
 
-#[when("the credentials of the registry on KCP are replaced by those of another user")]
+/// The registry knows the other user only.
+#[when(
+    "the credentials of the registry on KCP are replaced by those of another user, and the earlier ones are revoked"
+)]
 async fn rotated(scenario: &mut Scenario) -> Result {
     let env = scenario.environment_of::<View>()?;
     let flow = env.shared();
     scenario.undo("restore the pull Secret", async move {
+        flow.registry().accept(&[0, 1]).await?;
         flow.put_pull_secret(0).await
     });
-    env.put_pull_secret(1).await
+    env.put_pull_secret(1).await?;
+    env.registry().accept(&[1]).await
 }
 
-/// As a release: another image of the controller, which installs another image of the webhook.
-#[when(expr = "controller and webhook are upgraded while Runtime {string} is provisioned")]
+/// As a release: another image of the controller, which installs other images of webhook and watcher.
+#[when(expr = "all components are upgraded while Runtime {string} is provisioned")]
 async fn upgraded(scenario: &mut Scenario, name: String) -> Result {
     let env = scenario.environment_of::<View>()?;
     let flow = env.shared();
@@ -240,11 +248,41 @@ async fn upgraded(scenario: &mut Scenario, name: String) -> Result {
     env.upgrade(true).await
 }
 
-#[then(regex = r#"^the webhook on runtime "([^"]+)" runs the upgraded image$"#)]
+#[then(regex = r#"^webhook and watcher on runtime "([^"]+)" run the upgraded images$"#)]
 async fn runs_upgraded(scenario: &mut Scenario, name: String) -> Result {
     let env = scenario.environment_of::<View>()?;
-    let (shoot, image) = (env.shoot(Some(&name))?, &env.upgraded[1].reference);
-    super::runtime_cluster::webhook_runs(shoot.api.clone(), image).await
+    let shoot = env.shoot(Some(&name))?;
+    let [_, webhook, watcher] = env.upgraded.each_ref().map(|it| &it.reference);
+    super::runtime_cluster::webhook_runs(shoot.api.clone(), webhook).await?;
+    let replicas = Workload::new(shoot.api.clone(), SKR_NAMESPACE, WATCHER);
+    eventually("the watcher runs the upgraded image", async || {
+        replicas.replicas().await?;
+        let pods = replicas.pods().await?;
+        let images = pods.iter().map(|it| &it["spec"]["containers"][0]["image"]);
+        let images: Vec<&Value> = images.collect();
+        check(
+            images.iter().all(|it| *it == watcher),
+            format!("{images:?}"),
+        )
+    })
+    .await
+}
+
+#[when(
+    expr = "the conformance of KCP and of runtimes {string} and {string} to {string} is checked"
+)]
+async fn checked(scenario: &mut Scenario, one: String, two: String, file: String) -> Result {
+    let env = scenario.environment_of::<View>()?;
+    let [one, two] = [env.shoot(Some(&one))?, env.shoot(Some(&two))?];
+    let call = Call {
+        scenario: &file,
+        kcp: Some(&env.kcp.cluster.kubeconfig),
+        runtimes: &[&one.cluster.kubeconfig, &two.cluster.kubeconfig],
+        options: &[],
+        interrupt: None,
+    };
+    let ended = Program::build().await?.run(call).await?;
+    super::conformance::keep(scenario, &ended)
 }
 
 #[when(regex = r#"^KEB deprovisions Runtime "([^"]+)"$"#)]
@@ -286,8 +324,7 @@ async fn naming(flow: &Flow, id: &str) -> Result<BTreeSet<String>> {
 }
 
 /// A component and a moment in the first twenty seconds, both chosen by the seed. A component that does not run yet is
-/// killed as soon as it does. The webhook is not one of them: a Pod that is created while no replica answers is missed, and its
-/// module does not become ready.
+/// killed as soon as it does. A Pod that is created while no replica of the webhook answers is missed, and evicted afterwards.
 #[when(
     regex = r#"^a random component is killed while Runtime "([^"]+)" is provisioned, with seed (\d+)$"#
 )]
@@ -344,3 +381,5 @@ const COMPONENTS: [(&str, &str); 4] = [
 const QUIET: Duration = Duration::from_secs(8);
 /// Time in which a follow-up event has arrived.
 const CONFIRMED: Duration = Duration::from_secs(12);
+/// Deployment of the watcher on a runtime.
+const WATCHER: &str = "skr-webhook";

@@ -29,7 +29,7 @@ use clusters::cluster::ClusterOptions;
 use clusters::evidence::Evidence;
 use clusters::images::{self, Image, Role};
 use clusters::progress;
-use clusters::registry::HOST as REGISTRY;
+use clusters::registry::{HOST as REGISTRY, Registry};
 use clusters::setup::Setup;
 use testkit::until::until;
 
@@ -39,8 +39,10 @@ pub struct Flow {
     scenario: Scenario,
     controller: Image,
     watcher: Image,
-    /// The product's images under tags of another version: of the controller, and of the webhook.
-    pub(crate) upgraded: [Image; 2],
+    /// The product's images under tags of another version: of controller, webhook and watcher.
+    pub(crate) upgraded: [Image; 3],
+    /// Whether the product runs with its default flags, and not with those that make scenarios short.
+    has_defaults: bool,
     pub(crate) kcp: ControlPlane,
     pub(super) istio: Istio,
     pub(crate) klm: Workload,
@@ -53,18 +55,32 @@ impl Flow {
     /// Starts everything for the suite's landscape, or uses what an earlier run kept.
     pub async fn start(setup: &Setup, keep: bool) -> Result<Self> {
         let scenario = landscape::scenario(LANDSCAPE)?;
-        Self::start_with(setup, keep, &scenario).await
+        Self::start_with(setup, keep, &scenario, false).await
     }
 
-    /// The same for the landscape of a scenario.
-    pub async fn start_with(setup: &Setup, keep: bool, scenario: &Scenario) -> Result<Self> {
+    /// The same for the landscape of a scenario, with the product's default flags.
+    pub async fn start_with_defaults(
+        setup: &Setup,
+        keep: bool,
+        scenario: &Scenario,
+    ) -> Result<Self> {
+        Self::start_with(setup, keep, scenario, true).await
+    }
+
+    async fn start_with(
+        setup: &Setup,
+        keep: bool,
+        scenario: &Scenario,
+        has_defaults: bool,
+    ) -> Result<Self> {
         let fixtures = Arc::new(Fixtures::prepare(setup, keep).await?);
         let controller = images::product(Role::Controller).await?;
+        let watcher = images::product(Role::Watcher).await?;
         let upgraded = [
             controller.retagged("upgraded").await?,
             fixtures.webhook.retagged("upgraded").await?,
+            watcher.retagged("upgraded").await?,
         ];
-        let watcher = images::product(Role::Watcher).await?;
         let start = Box::pin(fixtures.cluster(ClusterOptions::new("flow-kcp")));
         let cluster = progress::show("start the cluster of KCP", start).await?;
         let kcp = ControlPlane {
@@ -73,7 +89,9 @@ impl Flow {
         };
         let node = kcp.cluster.node_address().await?;
         let loaded = landscape::provide_images(&scenario.landscape, &fixtures.registry).await?;
-        let further = [watcher.clone(), upgraded[1].clone()].into_iter();
+        let further = [&watcher, &upgraded[1], &upgraded[2]]
+            .map(Clone::clone)
+            .into_iter();
         let further = further.chain(loaded).collect();
         let shoots = Arc::new(Shoots::new(Arc::clone(&fixtures), further, node));
         let waiting = Waiting {
@@ -90,6 +108,7 @@ impl Flow {
             controller,
             watcher,
             upgraded,
+            has_defaults,
             fixtures,
             kcp,
             shoots,
@@ -181,22 +200,29 @@ impl Flow {
         self.kcp.cluster.apply(&object.to_string()).await.map(drop)
     }
 
+    pub(crate) fn registry(&self) -> &Registry {
+        &self.fixtures.registry
+    }
+
     /// Releases the upgraded images, or the earlier ones again: in the manifests by which KIM upgrades the webhook, and as the
-    /// controller, which upgrades it in mode direct.
+    /// controller, which upgrades it in mode direct, and the watcher.
     pub(crate) async fn upgrade(&self, is_upgraded: bool) -> Result<()> {
-        let [controller, webhook] = &self.upgraded;
         let images = if is_upgraded {
-            [controller, webhook]
+            self.upgraded.each_ref()
         } else {
-            [&self.controller, &self.fixtures.webhook]
+            [&self.controller, &self.fixtures.webhook, &self.watcher]
         };
-        let [controller, webhook] = images.map(|it| it.reference.as_str());
+        let [controller, webhook, watcher] = images.map(|it| it.reference.as_str());
         let version = is_upgraded.then_some("upgraded");
-        put_webhook_manifests(&self.kcp, webhook, version).await?;
-        let controller = Controller::new(controller, webhook)
+        self.write_manifests(webhook, version).await?;
+        let mut controller = Controller::new(controller, webhook)
             .with_sources(&self.scenario)
-            .with_flag("--webhook-evict-missed-pods")
-            .with_watchers(&self.watcher.reference, HOST);
+            .with_watchers(watcher, HOST);
+        if self.has_defaults {
+            controller = controller.with_defaults();
+        } else {
+            controller = controller.with_flag("--webhook-evict-missed-pods");
+        }
         controller
             .install(&self.kcp, &Installation::default())
             .await
@@ -249,7 +275,31 @@ impl Flow {
     /// Writes the manifests that KIM installs, with the image of the webhook or another one.
     pub(crate) async fn put_webhook_manifests(&self, image: Option<&str>) -> Result<()> {
         let image = image.unwrap_or(&self.fixtures.webhook.reference);
-        put_webhook_manifests(&self.kcp, image, None).await
+        self.write_manifests(image, None).await
+    }
+
+    /// KIM sees by the label of a release's version that there is something to upgrade; without a version it is the printed one.
+    async fn write_manifests(&self, image: &str, version: Option<&str>) -> Result<()> {
+        let mut arguments = vec!["manifests", "webhook", "--image", image];
+        if !self.has_defaults {
+            arguments.push("--evict-missed-pods");
+        }
+        let mut text = printed_text(&arguments).await?;
+        if let Some(version) = version {
+            let printed = format!("{VERSION_LABEL}: {:?}", env!("CARGO_PKG_VERSION"));
+            ensure!(
+                text.contains(&printed),
+                "the manifests have no label {printed}"
+            );
+            text = text.replace(&printed, &format!("{VERSION_LABEL}: {version}"));
+        }
+        let manifests: Value = json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": { "name": WEBHOOK_MANIFESTS, "namespace": KCP_NAMESPACE },
+            "data": { "manifests.yaml": text },
+        });
+        let cluster = &self.kcp.cluster;
+        cluster.apply(&manifests.to_string()).await.map(drop)
     }
 
     /// Keeps what explains a failure: objects, Events and logs of KCP, Envoy's among them.
@@ -277,36 +327,6 @@ impl Flow {
 /// Path of a Kyma on KCP.
 pub(crate) fn kyma_path(name: &str) -> String {
     format!("/apis/operator.kyma-project.io/v1beta2/namespaces/{KCP_NAMESPACE}/kymas/{name}")
-}
-
-/// KIM sees by the label of a release's version that there is something to upgrade; without a version it is the printed one.
-async fn put_webhook_manifests(
-    kcp: &ControlPlane,
-    image: &str,
-    version: Option<&str>,
-) -> Result<()> {
-    let mut text = printed_text(&[
-        "manifests",
-        "webhook",
-        "--evict-missed-pods",
-        "--image",
-        image,
-    ])
-    .await?;
-    if let Some(version) = version {
-        let printed = format!("{VERSION_LABEL}: {:?}", env!("CARGO_PKG_VERSION"));
-        ensure!(
-            text.contains(&printed),
-            "the manifests have no label {printed}"
-        );
-        text = text.replace(&printed, &format!("{VERSION_LABEL}: {version}"));
-    }
-    let manifests: Value = json!({
-        "apiVersion": "v1", "kind": "ConfigMap",
-        "metadata": { "name": WEBHOOK_MANIFESTS, "namespace": KCP_NAMESPACE },
-        "data": { "manifests.yaml": text },
-    });
-    kcp.cluster.apply(&manifests.to_string()).await.map(drop)
 }
 
 /// Path of the webhook configuration on a runtime, which is created after the watcher is available.

@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result};
 use doubles::kim::Provider;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use jiff::Timestamp;
 use testkit::locked;
 
 use crate::client::Client;
@@ -26,6 +27,8 @@ pub(crate) struct Shoots {
 }
 
 pub(crate) struct Shoot {
+    /// When KIM asked for it.
+    pub(super) requested: Timestamp,
     pub(crate) cluster: Cluster,
     pub(crate) api: Client,
     kubeconfig: String,
@@ -47,6 +50,7 @@ impl Shoots {
     }
 
     async fn start(&self, name: &str) -> Result<Shoot> {
+        let requested = Timestamp::now();
         let options = ClusterOptions::new(name);
         let cluster = Box::pin(self.fixtures.transient_cluster(options)).await?;
         for image in &self.images {
@@ -54,6 +58,7 @@ impl Shoots {
         }
         publish_host(&cluster, &self.kcp_node).await?;
         Ok(Shoot {
+            requested,
             api: Client::with(&cluster.kubeconfig).await?,
             kubeconfig: cluster.direct_kubeconfig().await?.to_string(),
             cluster,

@@ -3,7 +3,7 @@
 
 use anyhow::{Context as _, Result, bail, ensure};
 use api::kcp::{MODE_SIGNAL, WEBHOOK_DEPLOYMENT, kubeconfig_secret};
-use api::names::SKR_NAMESPACE;
+use api::names::{MARKER, SKR_NAMESPACE};
 use doubles::keb::Instance;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -12,26 +12,30 @@ use super::klm::reconciles;
 use super::{Flow, kyma_path};
 use crate::client::{Client, Write};
 
-/// The steps in their order, as features name them.
-pub const STEPS: [&str; 10] = [
-    "Runtime created",
-    "kubeconfig published",
-    "webhook installed",
-    "webhook available",
-    "Runtime Ready",
-    "Kyma created",
-    "module applied",
-    "Pod admitted",
-    "Pod runs",
-    "Kyma Ready",
+/// The steps in their order, as features name them, with their numbers in the documentation of the flow. A watch is seen by the
+/// first thing that its owner does.
+pub const STEPS: [(u8, &str); 13] = [
+    (1, "Runtime created"),
+    (2, "cluster requested by KIM"),
+    (3, "kubeconfig published"),
+    (4, "webhook installed"),
+    (4, "webhook available"),
+    (5, "Runtime Ready"),
+    (6, "Runtime found Ready by KEB"),
+    (7, "Kyma created"),
+    (8, "Kyma created on the runtime by KLM"),
+    (9, "module applied"),
+    (10, "Pod mutated"),
+    (11, "Pod runs"),
+    (12, "Kyma Ready"),
 ];
 
 impl Flow {
     /// When a step happened; an error while it has not.
     pub async fn time_of(&self, instance: &Instance, step: &str) -> Result<Timestamp> {
         let id = &instance.runtime_id;
-        let skr = &self.shoots.find(&instance.shoot)?.api;
-        let kcp = &self.kcp.api;
+        let shoot = self.shoots.find(&instance.shoot)?;
+        let (skr, kcp) = (&shoot.api, &self.kcp.api);
         let on_kcp = |path: &str| format!("/apis/{path}/{id}");
         let runtime =
             on_kcp("infrastructuremanager.kyma-project.io/v1/namespaces/kcp-system/runtimes");
@@ -46,14 +50,22 @@ impl Flow {
         let is_signal = instance.mode == MODE_SIGNAL;
         let text = match step {
             "Runtime created" => at(kcp, &runtime, created).await?,
+            "cluster requested by KIM" => json!(shoot.requested),
             "kubeconfig published" => at(kcp, &secret, created).await?,
             "webhook installed" => at(skr, &webhook, created).await?,
             "webhook available" => transition(skr, &webhook, "Available").await?,
             "Runtime Ready" if is_signal => transition(kcp, &runtime, "Configured").await?,
             "Runtime Ready" => transition(kcp, &bootstrapper, "Ready").await?,
+            "Runtime found Ready by KEB" => json!(self.keb.found_ready(instance)),
             "Kyma created" => at(kcp, &kyma_path(id), created).await?,
+            "Kyma created on the runtime by KLM" => at(skr, KYMA_ON_RUNTIME, created).await?,
             "module applied" => at(skr, &module, created).await?,
-            "Pod admitted" => module_pod(skr).await?["metadata"]["creationTimestamp"].take(),
+            "Pod mutated" => {
+                let metadata = module_pod(skr).await?["metadata"].take();
+                let is_mutated = metadata["annotations"][MARKER] == "true";
+                ensure!(is_mutated, "the Pod is not mutated: {metadata}");
+                metadata["creationTimestamp"].clone()
+            }
             "Pod runs" => {
                 let pod = module_pod(skr).await?;
                 let ready = condition(&pod, "Ready");
@@ -63,7 +75,9 @@ impl Flow {
             other => bail!("unknown step of the flow: {other}"),
         };
         let text = text.as_str().with_context(|| format!("{step}: no time"))?;
-        Ok(text.parse()?)
+        // API servers store seconds.
+        let time: Timestamp = text.parse()?;
+        Ok(Timestamp::from_second(time.as_second())?)
     }
 
     /// The template of the module's Deployment on the runtime, and its Pod.
@@ -116,3 +130,6 @@ async fn module_pod(skr: &Client) -> Result<Value> {
     let pod = skr.items(&path).await?.pop();
     pod.context("the module has no Pod")
 }
+
+const KYMA_ON_RUNTIME: &str =
+    "/apis/operator.kyma-project.io/v1beta2/namespaces/kyma-system/kymas/default";

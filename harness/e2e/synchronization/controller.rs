@@ -21,7 +21,9 @@ pub(crate) struct Controller {
     /// Flags that name the sources.
     sources: Vec<String>,
     /// Arguments of the manifests and flags, where the controller installs the watcher.
-    watcher: Option<[String; 3]>,
+    watcher: Option<[String; 2]>,
+    /// Whether it runs with default flags, and not with those that make scenarios short.
+    has_defaults: bool,
     installed: Mutex<Option<Installation>>,
 }
 
@@ -57,6 +59,7 @@ impl Controller {
             webhook_image: webhook_image.to_owned(),
             sources: vec![format!("--kcp-cluster-trust-bundle={TRUST_BUNDLE}")],
             watcher: None,
+            has_defaults: false,
             installed: Mutex::new(None),
         }
     }
@@ -67,9 +70,15 @@ impl Controller {
             watcher: Some([
                 format!("--watcher-gateway-host={gateway}"),
                 format!("--watcher-image={image}"),
-                // Scenarios wait for three of them.
-                "--watcher-heartbeat-interval=2s".to_owned(),
             ]),
+            ..self
+        }
+    }
+
+    /// The same with the product's default flags, and not with those that make scenarios short.
+    pub(crate) fn with_defaults(self) -> Self {
+        Self {
+            has_defaults: true,
             ..self
         }
     }
@@ -148,8 +157,13 @@ impl Controller {
         if !installation.without_direct && !names_webhook {
             arguments.push(&webhook);
         }
-        // Scenarios with several runtimes wait for each step.
-        arguments.push("--rollout-soak-duration=1s");
+        if !self.has_defaults {
+            // Scenarios with several runtimes wait for each step, and for three missing heartbeats.
+            arguments.push("--rollout-soak-duration=1s");
+            if self.watcher.is_some() {
+                arguments.push("--watcher-heartbeat-interval=2s");
+            }
+        }
         arguments.extend(flags);
         printed(&arguments).await
     }
