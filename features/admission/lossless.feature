@@ -46,7 +46,7 @@ Feature: No Pod is missed while the webhook changes
       | 4000 | the certificate files of component webhook are replaced 100 times         |
       | 4000 | the CA of the certificate files of component webhook is replaced 20 times |
 
-  # What a process has taken dies with it; the API server does not ask again.
+  # The API server does not ask again after a connection was closed.
   @serial @slow @cluster
   Scenario Outline: Only Pods in flight are missed while <disturbance>
     Given Namespace "shop" with annotation "rt-cfg.kyma-project.io/set-fips-mode=true"

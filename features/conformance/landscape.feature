@@ -77,7 +77,7 @@ Feature: Conformance of a landscape
       """
       found: "spec.volumes"
       cause: "mounts a ClusterTrustBundle only if it exists"
-      next: "kubectl --kubeconfig kubeconfig get clustertrustbundles"
+      next: "kubectl --kubeconfig kubeconfig-0 get clustertrustbundles"
       """
     And conformance check "Pods of an image that the registry lacks run" failed with:
       """

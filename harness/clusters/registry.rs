@@ -74,6 +74,10 @@ impl Registry {
             port: container.port(PORT).await?,
             container,
         };
+        if exists {
+            // A run that was killed may have left it without a user.
+            registry.accept(&[0, 1]).await?;
+        }
         let answers = || registry.requires_credentials();
         until("the registry requires credentials", PATIENCE, answers).await?;
         Ok(registry)
@@ -104,17 +108,33 @@ impl Registry {
         docker::must(&["cp", &source, &target]).await.map(drop)
     }
 
+    /// Whether it rejects a user, by number.
+    pub async fn rejects(&self, user: usize) -> anyhow::Result<()> {
+        let (name, password) = (&self.identity.users[user], &self.identity.password);
+        let status = self.status(|it| it.basic_auth(name, Some(password)));
+        let status = status.await?;
+        ensure!(status == http::StatusCode::UNAUTHORIZED, "{status}");
+        Ok(())
+    }
+
     /// Whether it answers by its name with a certificate of its authority, and rejects requests without credentials.
     async fn requires_credentials(&self) -> anyhow::Result<()> {
+        let status = self.status(|request| request).await?;
+        ensure!(status == http::StatusCode::UNAUTHORIZED, "{status}");
+        Ok(())
+    }
+
+    async fn status(
+        &self,
+        with: impl FnOnce(reqwest::RequestBuilder) -> reqwest::RequestBuilder,
+    ) -> anyhow::Result<http::StatusCode> {
         let authority = reqwest::Certificate::from_pem(self.identity.ca_pem.as_bytes())?;
         let client = reqwest::Client::builder()
             .tls_certs_only([authority])
             .resolve(NAMES[0], SocketAddr::from(([127, 0, 0, 1], self.port)))
             .build()?;
         let url = format!("https://{}:{}/v2/", NAMES[0], self.port);
-        let status = client.get(url).send().await?.status();
-        ensure!(status == http::StatusCode::UNAUTHORIZED, "{status}");
-        Ok(())
+        Ok(with(client.get(url)).send().await?.status())
     }
 }
 

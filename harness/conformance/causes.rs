@@ -214,6 +214,8 @@ fn again(seen: &Seen<'_>, look: &str) -> String {
     let mut labels = seen.namespace.labels.clone();
     labels.insert(LABEL.to_owned(), "again".to_owned());
     let mut commands = vec![
+        // Of an earlier command; it waits for its end.
+        format!("{kubectl} delete namespace {AGAIN} --ignore-not-found"),
         format!("{kubectl} create namespace {AGAIN}"),
         set("label", &labels),
     ];

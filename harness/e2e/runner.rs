@@ -81,8 +81,9 @@ pub async fn select(suite: &Suite, options: &Options) -> Result<Selection> {
         feature.scenarios.retain(|example| {
             let tags: BTreeSet<String> = of_feature.iter().chain(&example.tags).cloned().collect();
             let (by_name, by_tags) = (&options.re_filter, &options.tags_filter);
-            // It takes minutes, and runs where it is asked for.
-            (!tags.contains("long") || by_tags.is_some())
+            // It takes minutes, and runs where it is asked for by this tag.
+            let names_long = |it: &_| format!("{it:?}").contains("\"long\"");
+            (!tags.contains("long") || by_tags.as_ref().is_some_and(names_long))
                 && (suite.selects)(&tags)
                 && by_name.as_ref().is_none_or(|it| it.is_match(&example.name))
                 && by_tags.as_ref().is_none_or(|it| it.eval(&tags))
@@ -267,6 +268,20 @@ mod tests {
     async fn selected(arguments: &[&str]) -> Result<Selection> {
         let arguments = ["suite"].iter().chain(arguments);
         select(&ALL, &Options::try_parse_from(arguments)?).await
+    }
+
+    #[tokio::test]
+    async fn long_scenarios_run_only_by_their_tag() {
+        let count = async |tags: &str| selected(&["-t", tags]).await.unwrap().scenarios;
+        assert!(count("@long").await > 0);
+        assert_eq!(count("@serial").await, count("@serial and not @long").await);
+        assert_eq!(
+            selected(&["-n", "100 times"])
+                .await
+                .unwrap_err()
+                .to_string(),
+            "suite all: no scenario matches the command line"
+        );
     }
 
     #[tokio::test]

@@ -1,6 +1,6 @@
 //! Whether what the product writes for people has content of a Secret: logs of its Pods and metrics, and all Events.
 //!
-//! Every cluster of every suite is looked at when it is stopped, so that each secret that any scenario uses is a canary.
+//! Every cluster of every suite is looked at when it is stopped, for the Secrets that exist then.
 
 use std::collections::BTreeSet;
 
@@ -23,8 +23,8 @@ impl Cluster {
         if contents.is_empty() {
             return Ok(());
         }
-        // One text a line; an empty one would be found everywhere.
-        contents.push(String::new());
+        // One text a line; an empty one would be found everywhere. The search has to find the last one.
+        contents.extend([CONTROL.to_owned(), String::new()]);
         let file = tempfile::NamedTempFile::new()?;
         std::fs::write(file.path(), contents.join("\n"))?;
         let (from, to) = (file.path().display(), self.node.id());
@@ -68,19 +68,25 @@ fn contents(secret: &Value) -> BTreeSet<String> {
 const SHORTEST: usize = 20;
 /// Length of the begin of an encoded value.
 const ENCODED: usize = 60;
+/// A text that the search has to find.
+const CONTROL: &str = "control-of-the-search-for-secrets";
 /// File on the node, which ends with the container.
 const CONTENTS: &str = "/secret-contents";
-/// Prints the places where a line of that file occurs.
+/// Prints the places where a line of that file occurs. Metrics of a Pod that does not serve them are left out.
 const SEARCH: &str = r#"
 export KUBECONFIG=/etc/rancher/k3s/k3s.yaml
 occurs() { grep -qFf /secret-contents && echo "$1"; }
-kubectl get events --all-namespaces --output=yaml | occurs Events
+[ "$(echo control-of-the-search-for-secrets | occurs found)" = found ] || exit 3
+kubectl get events --all-namespaces --output=yaml >/tmp/events || exit 4
+occurs Events </tmp/events
 for namespace in kyma-system kcp-system; do
   for log in $(find /var/log/pods -name '*.log' -path "*/${namespace}_*" 2>/dev/null); do
     occurs "$log" <"$log"
   done
   for pod in $(kubectl get pods --namespace "$namespace" --output=name); do
-    kubectl get --raw "/api/v1/namespaces/$namespace/pods/${pod#pod/}:8080/proxy/metrics" 2>/dev/null | occurs "metrics of $pod"
+    for port in 8080 2112; do
+      kubectl get --raw "/api/v1/namespaces/$namespace/pods/${pod#pod/}:$port/proxy/metrics" 2>/dev/null | occurs "metrics of $pod"
+    done
   done
 done
 true

@@ -128,6 +128,7 @@ fn workload_that_does_not_run_is_made_again_in_a_namespace_like_that_of_the_run(
     let commands: Vec<&str> = next.split(" && ").collect();
     let last = format!("kubectl --kubeconfig k -n conformance-again {look}");
     let expected = [
+        "kubectl --kubeconfig k delete namespace conformance-again --ignore-not-found",
         "kubectl --kubeconfig k create namespace conformance-again",
         "kubectl --kubeconfig k label namespace conformance-again 'a=b' 'rt-bootstrapper.kyma-project.io/conformance-run=again'",
         r"kubectl --kubeconfig k annotate namespace conformance-again 'c=it'\''s'",

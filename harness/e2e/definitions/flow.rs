@@ -228,7 +228,11 @@ async fn rotated(scenario: &mut Scenario) -> Result {
         flow.put_pull_secret(0).await
     });
     env.put_pull_secret(1).await?;
-    env.registry().accept(&[1]).await
+    env.registry().accept(&[1]).await?;
+    eventually("the registry rejects the earlier credentials", async || {
+        env.registry().rejects(0).await
+    })
+    .await
 }
 
 /// As a release: another image of the controller, which installs other images of webhook and watcher.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use doubles::kim::Provider;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -24,6 +24,8 @@ pub(crate) struct Shoots {
     /// Address of the node of KCP, on which the gateway has a port.
     kcp_node: String,
     running: Mutex<BTreeMap<String, Arc<Shoot>>>,
+    /// Errors of stopped clusters. KIM tries again, and finds a cluster gone.
+    errors: Mutex<Vec<String>>,
 }
 
 pub(crate) struct Shoot {
@@ -41,6 +43,7 @@ impl Shoots {
             images,
             kcp_node,
             running: Mutex::default(),
+            errors: Mutex::default(),
         }
     }
 
@@ -76,6 +79,8 @@ impl Shoots {
                 .stop()
                 .await?;
         }
+        let errors = locked(&self.errors);
+        ensure!(errors.is_empty(), "{}", errors.join("\n"));
         Ok(())
     }
 }
@@ -100,7 +105,12 @@ impl Provider for Shoots {
                 return Ok(());
             };
             match Arc::try_unwrap(found) {
-                Ok(found) => found.cluster.stop().await,
+                Ok(found) => {
+                    let stopped = found.cluster.stop().await;
+                    let error = stopped.as_ref().err().map(|it| format!("{it:#}"));
+                    locked(&self.errors).extend(error);
+                    stopped
+                }
                 Err(used) => {
                     // A step still reads from it; KIM tries again.
                     locked(&self.running).insert(shoot.to_owned(), used);

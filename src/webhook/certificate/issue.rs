@@ -17,9 +17,10 @@ use super::{Bundle, LIFETIME, Material};
 /// The API server's clock may be behind ours.
 const BACKDATED: Duration = Duration::from_hours(1);
 
-/// Number of earlier CAs that a bundle carries at most. Usually there is one; more come from repairs in quick succession.
-/// The bound also ends, after some rotations, the trust in a long-lived CA of another issuer.
-pub(super) const CARRIED: usize = 3;
+/// Number of earlier CAs that a bundle carries at most. Usually there is one; more come from repairs in quick succession, while
+/// replicas still serve the certificate of before. The bound also ends, after some rotations, the trust in a long-lived CA of
+/// another issuer.
+pub(super) const CARRIED: usize = 8;
 
 /// Generates a CA and a leaf, valid from `now` for [`LIFETIME`]. The unexpired CAs of `carried` stay in `ca.crt`.
 ///

@@ -99,8 +99,7 @@ impl CertificateServer {
             let live = entry.borrow_and_update().clone();
             self.update(&stored, &live, SystemTime::now());
             // The active certificate may expire.
-            let propagates = self.deferred == Some(DeferReason::PROPAGATING);
-            let wait = if propagates { PROPAGATION } else { LOOK_AGAIN };
+            let wait = self.remaining(SystemTime::now()).unwrap_or(LOOK_AGAIN);
             tokio::select! {
                 _ = certificate.changed() => {}
                 _ = entry.changed() => {}
@@ -129,6 +128,10 @@ impl CertificateServer {
         let pair = pair.and_then(|pair| usable(&pair, entry, name, now).map(|()| pair));
         let is_working = |active: &CertificatePair| usable(active, entry, name, now).is_ok();
         let is_working = self.active.as_ref().is_some_and(is_working);
+        if pair.is_err() {
+            // What it waited for does not hold any more; nor is its key kept.
+            self.next = None;
+        }
         let pair = pair.and_then(|pair| self.propagated(pair, is_working, now));
         let activated = pair.and_then(|pair| self.activate(pair).map_err(|it| unusable(&it)));
         let reason = activated.err();
@@ -174,6 +177,13 @@ impl CertificateServer {
         }
         self.next = Some((pair, since));
         Err(DeferReason::PROPAGATING)
+    }
+
+    /// Time until the next certificate may be activated, if there is one.
+    fn remaining(&self, now: SystemTime) -> Option<Duration> {
+        let (_, since) = self.next.as_ref()?;
+        let waited = now.duration_since(*since).unwrap_or(PROPAGATION);
+        Some(PROPAGATION.saturating_sub(waited))
     }
 
     fn activate(&mut self, pair: CertificatePair) -> Result<(), rustls::Error> {

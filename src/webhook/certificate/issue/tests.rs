@@ -69,7 +69,7 @@ fn earlier_authorities_are_carried_while_they_are_valid_and_not_too_many() {
     let start = epoch();
     let mut newest = material(start);
     let first = authorities(&newest);
-    for hour in 1..=5 {
+    for hour in 1..=10 {
         let now = start + Duration::from_secs(hour * 3600);
         newest = successor(now, &authorities(&newest));
     }

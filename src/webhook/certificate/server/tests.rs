@@ -105,6 +105,29 @@ fn a_rotation_waits_for_the_live_bundle() {
     assert_eq!(replica.report(), (true, "certificate: ready\n".to_owned()));
 }
 
+#[test]
+fn a_successor_waits_anew_after_the_bundle_did_not_verify_it() {
+    let now = epoch();
+    let old = material(now);
+    let new = successor(now, &Bundle::read(&old.authorities));
+    let bundle_of = |material: &Material| present(entry_with(material.authorities.clone()));
+    let second = |count| now + Duration::from_secs(count);
+    let mut replica = Replica::start();
+    replica.look(&sighted(old.clone()), &bundle_of(&old), now);
+    replica.look(&sighted(new.clone()), &bundle_of(&new), now);
+    let left = PROPAGATION.checked_sub(Duration::from_secs(1));
+    assert_eq!(replica.server.remaining(second(1)), left);
+    replica.look(&sighted(new.clone()), &bundle_of(&old), second(1));
+    assert_eq!(replica.server.remaining(second(1)), None);
+    replica.look(&sighted(new.clone()), &bundle_of(&new), second(9));
+    assert!(
+        replica.serves(&old),
+        "another API server may not know it again"
+    );
+    replica.look(&sighted(new.clone()), &bundle_of(&new), second(14));
+    assert!(replica.serves(&new));
+}
+
 #[rstest::rstest]
 #[case::when_the_active_one_is_not_trusted(true, Duration::ZERO)]
 #[case::when_the_active_one_has_expired(false, DAY * 91)]
