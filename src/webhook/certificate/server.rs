@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime};
 use component_base::readiness::ReadinessCheck;
 use component_base::telemetry::error_chain;
 use jiff::Timestamp;
+use rustls_pki_types::CertificateDer;
 use serve::pair::CertificatePair;
 use serve::{TlsHandle, server_config};
 use tokio::sync::watch;
@@ -84,8 +85,8 @@ pub(crate) struct CertificateServer {
     pub(crate) settings: Arc<CertificateSettings>,
     pub(crate) active: Option<CertificatePair>,
     pub(crate) deferred: Option<DeferReason>,
-    /// The certificate that is to be activated next, and since when it has been usable.
-    pub(crate) next: Option<(CertificatePair, SystemTime)>,
+    /// The chain that is to be activated next, and since when it has been usable.
+    pub(crate) next: Option<(Vec<CertificateDer<'static>>, SystemTime)>,
 }
 
 impl CertificateServer {
@@ -129,7 +130,7 @@ impl CertificateServer {
         let is_working = |active: &CertificatePair| usable(active, entry, name, now).is_ok();
         let is_working = self.active.as_ref().is_some_and(is_working);
         if pair.is_err() {
-            // What it waited for does not hold any more; nor is its key kept.
+            // What it waited for does not hold any more.
             self.next = None;
         }
         let pair = pair.and_then(|pair| self.propagated(pair, is_working, now));
@@ -165,23 +166,20 @@ impl CertificateServer {
             self.next = None;
             return Ok(pair);
         }
-        let since = match &self.next {
-            Some((next, since)) if next.chain() == pair.chain() => *since,
-            _ => now,
-        };
-        // A clock that was set back must not make it wait for longer.
-        let waited = now.duration_since(since).unwrap_or(PROPAGATION);
-        if waited >= PROPAGATION {
-            self.next = None;
-            return Ok(pair);
+        if !matches!(&self.next, Some((next, _)) if next == pair.chain()) {
+            self.next = Some((pair.chain().to_vec(), now));
         }
-        self.next = Some((pair, since));
-        Err(DeferReason::PROPAGATING)
+        if self.remaining(now) != Some(Duration::ZERO) {
+            return Err(DeferReason::PROPAGATING);
+        }
+        self.next = None;
+        Ok(pair)
     }
 
     /// Time until the next certificate may be activated, if there is one.
     fn remaining(&self, now: SystemTime) -> Option<Duration> {
         let (_, since) = self.next.as_ref()?;
+        // A clock that was set back must not make it wait for longer.
         let waited = now.duration_since(*since).unwrap_or(PROPAGATION);
         Some(PROPAGATION.saturating_sub(waited))
     }
