@@ -3,6 +3,7 @@
 //! What arrived is read from the watcher's own metrics, so these checks are not part of `--only contract`. Changes of other objects
 //! at the same time are counted too: a watcher that reports more than expected may have had reason to.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -52,6 +53,7 @@ pub(crate) async fn check(
         context.record(cluster, &title, Family::Metrics, outcome);
         return Ok(());
     }
+    let processes = processes(cluster).await?;
     let before = (delivered(cluster).await?, asked(cluster).await?);
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
     let sub = event
@@ -65,7 +67,10 @@ pub(crate) async fn check(
             &Value::Object(event.change.patch.clone()),
         )
         .await?;
-    let outcome = outcome(context, cluster, event, before).await;
+    let mut outcome = outcome(context, cluster, event, before).await;
+    if self::processes(cluster).await.ok() != Some(processes) {
+        outcome = replaced();
+    }
     context.record(cluster, &title, Family::Metrics, outcome);
     Ok(())
 }
@@ -98,18 +103,18 @@ async fn outcome(
                 anyhow::Ok(())
             },
         );
-        return match arrived.await {
-            Ok(()) => Outcome::Passed,
-            Err(_) => failed(cluster, event, "an event delivered to KCP", "no event"),
-        };
+        if arrived.await.is_ok() {
+            return Outcome::Passed;
+        }
+    } else {
+        let asked = until("the watcher was asked", NOT_ASKED, || async {
+            let after = asked(cluster).await?;
+            ensure!(after > asked_before, "not yet");
+            anyhow::Ok(())
+        });
+        // Asked or not: the event of the change would be in the outbox or delivered by now.
+        drop(asked.await);
     }
-    let asked = until("the watcher was asked", NOT_ASKED, || async {
-        let after = asked(cluster).await?;
-        ensure!(after > asked_before, "not yet");
-        anyhow::Ok(())
-    });
-    // Asked or not: the event of the change would be in the outbox or delivered by now.
-    drop(asked.await);
     let counts = async {
         anyhow::Ok((
             delivered(cluster).await?,
@@ -117,11 +122,9 @@ async fn outcome(
         ))
     };
     match counts.await {
+        Ok((after, _)) if after < delivered_before => replaced(),
+        Ok(_) if event.reported => failed(cluster, event, "an event delivered to KCP", "no event"),
         Ok((after, 0)) if after == delivered_before => Outcome::Passed,
-        Ok((after, _)) if after < delivered_before => Outcome::NotRun {
-            reason: "a replica of the watcher was replaced meanwhile, and its counts are lost"
-                .to_owned(),
-        },
         Ok((after, waiting)) => {
             let found = format!(
                 "{} events delivered, {waiting} not delivered yet",
@@ -152,6 +155,25 @@ fn failed(cluster: &Cluster, event: &EventCheck, expected: &str, found: &str) ->
             cluster.kubectl
         ),
     }))
+}
+
+/// Counters begin at zero in a new process, so a comparison over two processes shows nothing.
+fn replaced() -> Outcome {
+    let reason = "a replica of the watcher was replaced meanwhile, and its counts are lost";
+    Outcome::NotRun {
+        reason: reason.to_owned(),
+    }
+}
+
+/// The processes of the watcher: Pods with the restarts of their containers.
+async fn processes(cluster: &Cluster) -> Result<BTreeSet<String>> {
+    let pods = format!("/api/v1/namespaces/{NAMESPACE}/pods?labelSelector={PODS}");
+    let pods = cluster.list(&pods).await?;
+    let process = |pod: &Value| {
+        let restarts = &pod["status"]["containerStatuses"][0]["restartCount"];
+        format!("{} {restarts}", pod["metadata"]["uid"])
+    };
+    Ok(pods.iter().map(process).collect())
 }
 
 async fn watcher(cluster: &Cluster, series: &str) -> Result<u64> {

@@ -67,11 +67,15 @@ impl Watcher {
 /// A runtime with one Pod of a watcher.
 fn runtime() -> ApiServer {
     let server = cluster(r#"{"overrides": {}}"#);
-    server.put(&json!({
-        "apiVersion": "v1", "kind": "Pod",
-        "metadata": {"name": "skr-webhook-1", "namespace": NAMESPACE, "labels": {"app": "skr-webhook"}},
-    }));
+    server.put(&pod("skr-webhook-1"));
     server
+}
+
+fn pod(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "namespace": NAMESPACE, "labels": {"app": "skr-webhook"}},
+    })
 }
 
 fn watched(server: &ApiServer, watcher: Watcher) -> Endpoint {
@@ -186,20 +190,46 @@ async fn change_is_not_made_without_metrics_of_a_watcher() {
 )]
 #[tokio::test(start_paused = true)]
 async fn watcher_that_ends_during_a_check_has_shown_nothing(
+    #[values(REPORTED, NOT_REPORTED)] event: &str,
     #[case] page: Option<&'static str>,
     #[case] said: &str,
 ) {
     let server = runtime();
     let seen = server.clone();
     let endpoint = with_metrics(endpoint("skr", &server), move || {
-        match seen.count("patch kymas") {
+        match seen.count("patch kymas|kymas/status") {
             0 => Some(NEVER_ASKED.page(&seen)),
             _ => page.map(str::to_owned),
         }
     });
-    let report = checked(NOT_REPORTED, endpoint).await;
+    let report = checked(event, endpoint).await;
     let reason = reason_of(outcome(&report, "Change"));
     assert!(reason.contains(said), "{reason}");
+}
+
+/// Another Pod took over, and its counts happen to be those that the check expects, or not.
+#[rstest]
+#[case::reported(REPORTED, STATUS)]
+#[case::missing(REPORTED, SPEC)]
+#[case::not_reported(NOT_REPORTED, STATUS)]
+#[case::one_too_many(NOT_REPORTED, SPEC)]
+#[tokio::test(start_paused = true)]
+async fn watcher_that_is_replaced_during_a_check_has_shown_nothing(
+    #[case] event: &str,
+    #[case] watcher: Watcher,
+) {
+    let server = runtime();
+    let seen = server.clone();
+    let endpoint = with_metrics(endpoint("skr", &server), move || {
+        if seen.count("patch kymas|kymas/status") == 1 {
+            seen.remove("pods", NAMESPACE, "skr-webhook-1");
+            seen.put(&pod("skr-webhook-2"));
+        }
+        Some(watcher.page(&seen))
+    });
+    let report = checked(event, endpoint).await;
+    let reason = reason_of(outcome(&report, "Change"));
+    assert!(reason.contains("was replaced meanwhile"), "{reason}");
 }
 
 /// The scenario `watcher-status` has these two changes, and a run of it may take 20 seconds.

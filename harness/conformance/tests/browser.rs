@@ -113,7 +113,13 @@ async fn page_is_legible_and_loads_nothing() {
             seen["wide"], 0,
             "{scheme}, {width} px: wider than the screen"
         );
-        assert!(seen["text"].as_str().unwrap().contains(HOSTILE), "{scheme}");
+        assert_eq!(seen["unseen"], json!([]), "{scheme}, {width} px: no area");
+        let text = seen["text"].as_str().unwrap();
+        let versions = ["v1.36.3", "checked by version 1.0.0", "/webhook:1"];
+        let timeline = ["Timeline of KCP", "2026-01-02T03:04:05Z Runtime is created"];
+        for part in versions.iter().chain(&timeline).chain(&[HOSTILE]) {
+            assert!(text.contains(part), "{scheme}: {part}");
+        }
         backgrounds.push(seen["background"].clone());
     }
     assert_ne!(
@@ -158,11 +164,13 @@ const LOOK: &str = r"(() => {
     const pair = [getComputedStyle(own).color, background(own)].map(luminance).sort((a, b) => b - a);
     if ((pair[0] + 0.05) / (pair[1] + 0.05) < 4.5) pale.push(node.data.trim().slice(0, 40));
   }
+  const unseen = ['#clusters', '#checks-skr', '#pods', '#timeline', '.counts', 'time', '.added', '.removed']
+    .filter((it) => !document.querySelector(it)?.getClientRects().length);
   const open = [...document.querySelectorAll('details[open] summary')].map((it) => it.textContent.trim());
   return {
     scheme: matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light',
     loaded: performance.getEntriesByType('resource').map((it) => it.name),
-    scripts: document.scripts.length, title: document.title, open, texts: count, pale,
+    scripts: document.scripts.length, title: document.title, open, texts: count, pale, unseen,
     wide: Math.max(0, document.documentElement.scrollWidth - innerWidth),
     background: getComputedStyle(document.body).backgroundColor, text: document.body.textContent,
   };
