@@ -7,6 +7,7 @@
 //! - A new active revision lists all Pods again; a changed Namespace lists its Pods.
 //! - Nothing is judged before configuration, pull Secret and trust bundle were observed.
 //! - An eviction needs a successful probe before, and the proof of a circuit breaker after it.
+//! - A Pod that mounts the trust bundle and does not start is reported, with its node (`policy::repairs::UnstartedPods`).
 //! - Times are those of the API server. Since when a part of the revision has its content is kept in a Secret (`record`),
 //!   so that a new leader does not restart Pods again; a Secret because digests of credentials permit guessing.
 //!

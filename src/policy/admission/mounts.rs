@@ -8,8 +8,8 @@ use std::borrow::Cow;
 use api::Feature;
 
 use super::patch::{PatchWriter, Path, Value};
-use super::pod::{Container, Spec, Volume};
-use super::{Context, Finding, Reason, TrustBundle, TrustBundlePresence};
+use super::pod::{Container, Pod, Spec, Volume};
+use super::{Configuration, Context, Finding, Reason, TrustBundle, TrustBundlePresence};
 
 /// Adds the volume and its mounts where nothing stands against them.
 pub(super) fn mount<'a>(
@@ -50,6 +50,16 @@ pub(super) fn mount<'a>(
             bundle: &bundle.name,
         });
     }
+}
+
+/// Whether a Pod has the volume of the configured trust bundle, also where the bundle is gone or the feature withdrawn.
+#[must_use]
+pub fn has_trust_bundle(configuration: &Configuration, pod: &Pod<'_>) -> bool {
+    let Some(Ok(bundle)) = configuration.trust_bundle() else {
+        return false;
+    };
+    let mut volumes = pod.spec.volumes.iter().flatten();
+    volumes.any(|it| *it.name == *bundle.volume && is_ours(it, bundle))
 }
 
 fn mountable<'a>(context: &Context<'a>) -> Result<&'a TrustBundle, Reason<'a>> {

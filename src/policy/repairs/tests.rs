@@ -1,2 +1,3 @@
 mod evictions;
 mod judge;
+mod unstarted;

@@ -8,10 +8,10 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-/// The largest number of namespaces with series of their own; the others are counted together.
-const MAX_NAMESPACES: usize = 200;
+/// The largest number of namespaces, and of nodes, with series of their own; the others are counted together.
+const MAX_NAMES: usize = 200;
 
-/// The label of the namespaces beyond [`MAX_NAMESPACES`]. No Namespace can have this name.
+/// The label of the namespaces and nodes beyond [`MAX_NAMES`]. No Namespace or Node can have this name.
 const OTHERS: &str = "(others)";
 
 /// Label sets of a gauge of Pods: namespace and reason.
@@ -22,14 +22,15 @@ type PodLabels = [(&'static str, String); 2];
 pub struct RepairMetrics {
     missed: Family<PodLabels, Gauge>,
     outdated: Family<PodLabels, Gauge>,
+    unstarted: Family<[(&'static str, String); 1], Gauge>,
     pub(super) evictions: Family<[(&'static str, &'static str); 1], Counter>,
     pub(super) forbidden: Gauge,
     pub(super) suspended: Gauge,
 }
 
 impl RepairMetrics {
-    /// Registers `missed_pods{namespace,reason}`, `outdated_pods{namespace,reason}`, `pod_evictions_total{result}`,
-    /// `pod_eviction_forbidden_namespaces` and `pod_evictions_suspended`.
+    /// Registers `missed_pods{namespace,reason}`, `outdated_pods{namespace,reason}`, `trust_bundle_pods_not_started{node}`,
+    /// `pod_evictions_total{result}`, `pod_eviction_forbidden_namespaces` and `pod_evictions_suspended`.
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
@@ -42,6 +43,11 @@ impl RepairMetrics {
             "outdated_pods",
             "Number of Pods that were created before a change that reaches new Pods only, by namespace and kind of change (none on replicas that do not lead)",
             metrics.outdated.clone(),
+        );
+        registry.register(
+            "trust_bundle_pods_not_started",
+            "Number of Pods that mount the trust bundle and have not started two minutes after they were scheduled, by node (none on replicas that do not lead)",
+            metrics.unstarted.clone(),
         );
         registry.register(
             "pod_evictions",
@@ -66,6 +72,7 @@ impl RepairMetrics {
         let labels = || [("namespace", String::new()), ("reason", String::new())];
         drop(self.missed.get_or_create(&labels()));
         drop(self.outdated.get_or_create(&labels()));
+        drop(self.unstarted.get_or_create(&[("node", String::new())]));
         drop(self.evictions.get_or_create(&[("result", "")]));
     }
 
@@ -78,6 +85,17 @@ impl RepairMetrics {
             if !series.0.contains_key(&(*is_missed, labels.clone())) {
                 self.family(*is_missed).remove(labels);
             }
+        }
+    }
+
+    /// Sets the gauge of Pods that have not started, and removes the nodes that had such Pods before and have none any more.
+    pub(super) fn set_unstarted(&self, series: &NodeSeries, before: &NodeSeries) {
+        for (node, count) in &series.0 {
+            let labels = [("node", node.clone())];
+            self.unstarted.get_or_create(&labels).set(*count);
+        }
+        for node in before.0.keys().filter(|it| !series.0.contains_key(*it)) {
+            self.unstarted.remove(&[("node", node.clone())]);
         }
     }
 
@@ -105,7 +123,7 @@ impl PodSeries {
                 namespaces += 1;
                 last = namespace;
             }
-            let namespace = if namespaces > MAX_NAMESPACES {
+            let namespace = if namespaces > MAX_NAMES {
                 OTHERS
             } else {
                 namespace
@@ -116,6 +134,22 @@ impl PodSeries {
             ];
             let key = (deviation.is_missed(), labels);
             *series.0.entry(key).or_default() += i64::from(*count);
+        }
+        series
+    }
+}
+
+/// Pods that have not started, by node.
+#[derive(Debug, Default)]
+pub(super) struct NodeSeries(BTreeMap<String, i64>);
+
+impl NodeSeries {
+    /// The series of these numbers of Pods.
+    pub(super) fn of(counts: &BTreeMap<&str, u32>) -> Self {
+        let mut series = Self::default();
+        for (index, (node, count)) in counts.iter().enumerate() {
+            let node = if index < MAX_NAMES { node } else { OTHERS };
+            *series.0.entry(node.to_owned()).or_default() += i64::from(*count);
         }
         series
     }
@@ -139,5 +173,13 @@ mod tests {
             ("reason", "ImageRewritten".to_owned()),
         ];
         assert_eq!(series.0[&(true, labels)], 6);
+    }
+
+    #[test]
+    fn more_nodes_than_two_hundred_share_a_series() {
+        let names: Vec<String> = (0..203).map(|it| format!("node-{it:03}")).collect();
+        let series = NodeSeries::of(&names.iter().map(|it| (it.as_str(), 2)).collect());
+        assert_eq!(series.0.len(), 201);
+        assert_eq!(series.0[OTHERS], 6);
     }
 }

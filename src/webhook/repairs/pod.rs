@@ -9,8 +9,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt as _;
 use kube_derive::Resource;
 use policy::admission::review::{self, Subject};
-use policy::admission::{Context, Decision, Reason, decide_unsent};
-use policy::repairs::{Deviation, PodKey, PodState, PodTimes, RevisionTimes, TrackedPod, judge};
+use policy::admission::{Context, Decision, Reason, decide_unsent, has_trust_bundle};
+use policy::repairs::{
+    Deviation, PodKey, PodState, PodTimes, RevisionTimes, TrackedPod, UnstartedPod, judge,
+};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -86,6 +88,8 @@ pub(super) struct JudgedPod {
     pub(super) tracked: TrackedPod,
     /// What a missed Pod lacks, for people.
     pub(super) note: Option<String>,
+    /// Set if it mounts the trust bundle and has not started.
+    pub(super) unstarted: Option<UnstartedPod>,
 }
 
 impl StoredPod {
@@ -158,6 +162,9 @@ impl StoredPod {
             note: deviation
                 .filter(|it| it.is_missed())
                 .map(|_| note(&decision)),
+            unstarted: has_trust_bundle(context.configuration, &request.object)
+                .then(|| UnstartedPod::of(&self.json))
+                .flatten(),
         })
     }
 

@@ -14,14 +14,14 @@ use kube::Api;
 use kube::api::ListParams;
 use kube::runtime::events::{Event as KubeEvent, EventType};
 use kube::runtime::watcher::{Config, Event};
-use policy::repairs::{Deviation, EvictionOutcome, Evictions, PodKey};
+use policy::repairs::{EvictionOutcome, Evictions, PodKey, UnstartedPods};
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::Repairs;
 use super::eviction::{evict, label};
-use super::metrics::PodSeries;
+use super::metrics::{NodeSeries, PodSeries};
 use super::pod::{Basis, LONGEST_NOTE, StoredPod};
 use super::record::Record;
 use crate::snapshot::{ActiveRevision, KnownNamespace};
@@ -50,19 +50,25 @@ const MAX_EVENTS: usize = 2000;
 /// Events of one round.
 const EVENTS_PER_TICK: usize = 10;
 
+/// The reason of the Event on a Pod that has not started.
+const NOT_MOUNTED: &str = "TrustBundleNotMounted";
+
 type Namespaces = Arc<HashMap<String, Arc<KnownNamespace>>>;
 
 /// See the module. What is known of Pods outlives the watch, so that no Pod is reported twice.
 pub(super) struct Reconciler<'a> {
     repairs: &'a Repairs,
     evictions: Evictions,
+    unstarted: UnstartedPods,
     record: Record,
-    events: VecDeque<(ObjectReference, Deviation, String)>,
+    /// Pod, reason and note of Events that wait.
+    events: VecDeque<(ObjectReference, String, String)>,
     started: Instant,
     next_list: Instant,
     probe_failed: bool,
     missed_before: usize,
     series: PodSeries,
+    nodes: NodeSeries,
 }
 
 /// One list and watch of all Pods, with one active revision.
@@ -81,6 +87,7 @@ impl<'a> Reconciler<'a> {
         Self {
             repairs,
             evictions: Evictions::default(),
+            unstarted: UnstartedPods::default(),
             record: Record::default(),
             events: VecDeque::new(),
             started: Instant::now(),
@@ -88,6 +95,7 @@ impl<'a> Reconciler<'a> {
             probe_failed: false,
             missed_before: 0,
             series: PodSeries::default(),
+            nodes: NodeSeries::default(),
         }
     }
 
@@ -184,12 +192,14 @@ impl<'a> Reconciler<'a> {
             Event::InitDone => {
                 let listed = std::mem::take(&mut round.listed);
                 self.evictions.retain(|key| listed.contains(key));
+                self.unstarted.retain(|key| listed.contains(key));
                 round.is_complete = true;
             }
             Event::Apply(pod) => self.judge(round, &pod, false),
             Event::Delete(pod) => {
-                self.evictions
-                    .observe(pod.key(), None, false, self.started.elapsed());
+                let (key, now) = (pod.key(), self.started.elapsed());
+                self.unstarted.observe(&key, None, now);
+                self.evictions.observe(key, None, false, now);
             }
         }
     }
@@ -203,14 +213,19 @@ impl<'a> Reconciler<'a> {
         let key = pod.key();
         let namespace = round.namespaces.get(&*key.namespace).map(Arc::as_ref);
         let judged = pod.judge(namespace, &basis);
-        let (tracked, note) = judged.map(|it| (it.tracked, it.note)).unzip();
+        let (tracked, note, unstarted) = match judged {
+            Some(it) => (Some(it.tracked), it.note, it.unstarted),
+            None => (None, None, None),
+        };
         let now = self.started.elapsed();
+        self.unstarted.observe(&key, unstarted, now);
         let found = self.evictions.observe(key, tracked, is_listed, now);
         // What changed for many Pods at once is told by the gauge.
-        if let (Some(deviation), Some(Some(note))) = (found, note)
+        if let (Some(deviation), Some(note)) = (found, note)
             && self.events.len() < MAX_EVENTS
         {
-            self.events.push_back((pod.reference(), deviation, note));
+            let reason = format!("Missed{}", deviation.reason());
+            self.events.push_back((pod.reference(), reason, note));
         }
     }
 
@@ -224,11 +239,11 @@ impl<'a> Reconciler<'a> {
             return Err(error);
         }
         self.count(round.is_complete);
+        self.count_unstarted();
         for _ in 0..EVENTS_PER_TICK {
-            let Some((pod, deviation, note)) = self.events.pop_front() else {
+            let Some((pod, reason, note)) = self.events.pop_front() else {
                 break;
             };
-            let reason = format!("Missed{}", deviation.reason());
             self.publish(&pod, EventType::Warning, &reason, note).await;
         }
         if round.is_complete {
@@ -276,6 +291,24 @@ impl<'a> Reconciler<'a> {
         if is_complete {
             self.missed_before = missed;
         }
+    }
+
+    fn count_unstarted(&mut self) {
+        for (key, pod) in self.unstarted.newly_late(self.started.elapsed()) {
+            if self.events.len() < MAX_EVENTS {
+                let note = format!(
+                    "mounts a ClusterTrustBundle and has not started two minutes after it was scheduled to node {}: \
+                     look for Event FailedMount of the kubelet, and whether the feature gate \
+                     ClusterTrustBundleProjection is on at the node",
+                    pod.node
+                );
+                let event = (reference(key, &pod.uid), NOT_MOUNTED.to_owned(), note);
+                self.events.push_back(event);
+            }
+        }
+        let nodes = NodeSeries::of(&self.unstarted.counts());
+        self.repairs.metrics.set_unstarted(&nodes, &self.nodes);
+        self.nodes = nodes;
     }
 
     async fn evict(&mut self) {
@@ -328,15 +361,8 @@ impl<'a> Reconciler<'a> {
             }
             EvictionOutcome::Gone | EvictionOutcome::BudgetExhausted { .. } => return,
         };
-        let reference = ObjectReference {
-            api_version: Some("v1".to_owned()),
-            kind: Some("Pod".to_owned()),
-            namespace: Some(namespace.to_owned()),
-            name: Some(pod.to_owned()),
-            uid: Some(uid.to_owned()),
-            ..ObjectReference::default()
-        };
-        self.publish(&reference, type_, reason, note).await;
+        self.publish(&reference(key, uid), type_, reason, note)
+            .await;
     }
 
     async fn publish(&self, pod: &ObjectReference, type_: EventType, reason: &str, note: String) {
@@ -350,6 +376,17 @@ impl<'a> Reconciler<'a> {
         if let Err(error) = self.repairs.recorder.publish(&event, pod).await {
             tracing::debug!(error = error_chain(&error), "failed to write Event");
         }
+    }
+}
+
+fn reference(key: &PodKey, uid: &str) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some("Pod".to_owned()),
+        namespace: Some((*key.namespace).to_owned()),
+        name: Some((*key.name).to_owned()),
+        uid: Some(uid.to_owned()),
+        ..ObjectReference::default()
     }
 }
 
@@ -373,6 +410,7 @@ impl Drop for Reconciler<'_> {
     fn drop(&mut self) {
         let metrics = &self.repairs.metrics;
         metrics.set(&PodSeries::default(), &self.series);
+        metrics.set_unstarted(&NodeSeries::default(), &self.nodes);
         metrics.forbidden.set(0);
         metrics.suspended.set(0);
     }

@@ -23,6 +23,7 @@ use crate::watches::fixtures::watches_of;
 /// The subresource, which the API server of the tests does not serve: the answer is 404.
 const EVICTION: &str = " /api/v1/namespaces/shop/pods/web/eviction";
 const MISSED: &str = r#"missed_pods{namespace="shop",reason="ImageRewritten"}"#;
+const NOT_STARTED: &str = r#"trust_bundle_pods_not_started{node="node-1"}"#;
 const BUNDLE_CHANGED: &str = r#"outdated_pods{namespace="shop",reason="TrustBundleChanged"}"#;
 
 /// A cluster whose configuration covers Namespace `shop`, and the webhook's leader.
@@ -161,6 +162,24 @@ impl Environment {
         self.server.put(&pod);
     }
 
+    /// Lets a Pod wait on a node for its volumes, as a kubelet leaves it.
+    fn wait_for_volumes(&self, namespace: &str, name: &str) {
+        self.server.edit("pods", (namespace, name), |pod| {
+            pod["spec"]["nodeName"] = json!("node-1");
+            pod["status"] = json!({
+                "phase": "Pending",
+                "conditions": [
+                    {"type": "PodScheduled", "status": "True"},
+                    {"type": "PodReadyToStartContainers", "status": "False"},
+                ],
+                "containerStatuses": [{
+                    "name": "c", "image": "mirror.example/web:1", "imageID": "", "ready": false, "restartCount": 0,
+                    "state": {"waiting": {"reason": "ContainerCreating"}},
+                }],
+            });
+        });
+    }
+
     fn value(&self, series: &str) -> Option<f64> {
         Samples::of(&self.registry).value(series)
     }
@@ -278,6 +297,70 @@ async fn a_missed_pod_is_counted_reported_once_and_forgotten_when_it_is_gone() {
     assert_eq!(env.evictions(), 0, "off by default");
     env.server.remove("pods", "shop", "web");
     env.until(MISSED, None).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_waits_for_its_trust_bundle_is_counted_and_reported_once_until_it_starts() {
+    let env = Environment::start(EvictionSettings::default()).await;
+    for (name, is_adapted) in [("web", true), ("without-volume", false)] {
+        env.put_pod(name, is_adapted);
+        env.wait_for_volumes("shop", name);
+    }
+    // Another Namespace is not covered.
+    let mut other = env.server.get("pods", "shop", "web").unwrap();
+    other["metadata"] = json!({"name": "web", "namespace": "other"});
+    env.server.put(&other);
+    sleep(Duration::from_secs(110)).await;
+    assert_eq!(env.value(NOT_STARTED), None, "a kubelet takes its time");
+    env.until(NOT_STARTED, Some(1.0)).await;
+    // Neither another list of all Pods nor a write of the Pod repeats the Event.
+    env.put_document("mirror.example/hub");
+    sleep(Duration::from_secs(30)).await;
+    env.server.edit("pods", ("shop", "web"), |pod| {
+        pod["metadata"]["labels"] = json!({"team": "a"});
+    });
+    sleep(Duration::from_mins(5)).await;
+    assert_eq!(env.value(NOT_STARTED), Some(1.0));
+    let events = env.server.requests_of("create|patch events").into_iter();
+    let events = events.filter(|it| it.body["reason"] == "TrustBundleNotMounted");
+    let events: Vec<Value> = events.map(|it| it.body).collect();
+    let [event] = events.as_slice() else {
+        panic!("{events:?}")
+    };
+    assert_eq!(event["regarding"]["namespace"], "shop");
+    assert_eq!(event["regarding"]["name"], "web");
+    let note = event["note"].as_str().unwrap();
+    for part in ["node-1", "FailedMount", "ClusterTrustBundleProjection"] {
+        assert!(note.contains(part), "{note}");
+    }
+    env.put_pod("web", true);
+    env.until(NOT_STARTED, None).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_is_gone_or_a_leader_that_ends_leaves_no_figure_of_a_node() {
+    let mut env = Environment::start(EvictionSettings::default()).await;
+    for name in ["web", "api"] {
+        env.put_pod(name, true);
+        env.wait_for_volumes("shop", name);
+    }
+    sleep(Duration::from_secs(110)).await;
+    env.until(NOT_STARTED, Some(2.0)).await;
+    env.server.remove("pods", "shop", "api");
+    env.until(NOT_STARTED, Some(1.0)).await;
+    // Pods are not watched between two lists, which are ten seconds apart.
+    for mirror in ["one.example", "two.example"] {
+        env.put_document(mirror);
+        sleep(Duration::from_secs(2)).await;
+    }
+    env.server.remove("pods", "shop", "web");
+    env.until(NOT_STARTED, None).await;
+    env.put_pod("web", true);
+    env.wait_for_volumes("shop", "web");
+    sleep(Duration::from_secs(110)).await;
+    env.until(NOT_STARTED, Some(1.0)).await;
+    env.stop().await;
+    assert_eq!(env.value(NOT_STARTED), None);
 }
 
 #[tokio::test(start_paused = true)]
