@@ -12,11 +12,10 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use hyper_util::server::graceful::GracefulConnection;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::io::ConnectionIo;
+use crate::io::{ConnectionIo, Stream};
 use crate::limiter::ConnectionPermit;
 use crate::metrics::Counter;
 use crate::server::{Shared, Transport};
@@ -69,7 +68,7 @@ pub(crate) async fn serve(
 }
 
 /// Serves requests on `stream` until it ends.
-async fn serve_requests<S: AsyncRead + AsyncWrite + Unpin + 'static>(
+async fn serve_requests<S: Stream + 'static>(
     service: RequestService,
     permit: ConnectionPermit,
     stream: S,

@@ -3,18 +3,59 @@
 //! Invariant: writing, flushing and closing end, by progress or by [`io::ErrorKind::TimedOut`].
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use rustix::net::{RecvFlags, recv};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
 use crate::limiter::ConnectionPermit;
 
-/// How long bytes are read and dropped after a refusal (a lingering close), so that the peer gets to read it. Bounds what
-/// a peer can make the server decrypt for nothing.
+/// How long bytes are read and dropped after a refusal (a lingering close), so that the peer gets to read it.
 const LINGERING_CLOSE: Duration = Duration::from_secs(1);
+
+/// A connection, with or without TLS.
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin {
+    /// Drops some of the bytes that have arrived, which are lost to the stream, and returns how many; 0 at their end. They are not
+    /// decrypted, so that bytes that are sent for nothing cost little.
+    fn poll_discard(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>>;
+}
+
+impl Stream for TcpStream {
+    fn poll_discard(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let mut scratch = [MaybeUninit::uninit(); 64 * 1024];
+        loop {
+            ready!(self.poll_read_ready(context))?;
+            // With this flag Linux does not even copy them.
+            let receive = || Ok(recv(&*self, &mut scratch, RecvFlags::TRUNC)?.1);
+            match self.try_io(Interest::READABLE, receive) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                result => return Poll::Ready(result),
+            }
+        }
+    }
+}
+
+#[cfg(feature = "tls")]
+impl Stream for tokio_rustls::server::TlsStream<TcpStream> {
+    fn poll_discard(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        self.get_mut().0.poll_discard(context)
+    }
+}
+
+#[cfg(test)]
+impl Stream for tokio::io::DuplexStream {
+    fn poll_discard(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let mut scratch = [0; 1024];
+        let mut buffer = ReadBuf::new(&mut scratch);
+        let progress = Pin::new(self).poll_read(context, &mut buffer);
+        progress.map_ok(|()| buffer.filled().len())
+    }
+}
 
 pub(crate) struct ConnectionIo<S> {
     stream: S,
@@ -31,7 +72,7 @@ enum Closing {
     Done,
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionIo<S> {
+impl<S: Stream> ConnectionIo<S> {
     /// `timeout`: how long a peer may take none of our bytes.
     pub(crate) fn new(stream: S, permit: ConnectionPermit, timeout: Duration) -> Self {
         Self {
@@ -64,20 +105,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionIo<S> {
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
-    /// Reads and drops what comes until the peer ends.
+    /// Drops what comes until the peer ends.
     fn poll_discard(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        let mut scratch = [0; 4096];
-        loop {
-            let mut buffer = ReadBuf::new(&mut scratch);
-            let read = ready!(Pin::new(&mut self.stream).poll_read(context, &mut buffer));
-            if read.is_err() || buffer.filled().is_empty() {
-                return Poll::Ready(());
-            }
-        }
+        while ready!(self.stream.poll_discard(context)).is_ok_and(|bytes| bytes > 0) {}
+        Poll::Ready(())
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for ConnectionIo<S> {
+impl<S: Stream> AsyncRead for ConnectionIo<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -93,7 +128,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for ConnectionIo<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for ConnectionIo<S> {
+impl<S: Stream> AsyncWrite for ConnectionIo<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

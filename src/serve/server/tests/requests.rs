@@ -46,6 +46,7 @@ async fn bodies_up_to_the_limit_are_read_also_beyond_what_axum_allows_by_itself(
 #[rstest]
 #[case::announced_and_not_sent("POST /size HTTP/1.1\r\nHost: localhost\r\nContent-Length: 11\r\n\r\n".to_owned())]
 #[case::announced_and_sent(post("/size", &"x".repeat(1_000_000)))]
+#[case::more_than_the_kernel_keeps(post("/size", &"x".repeat(20_000_000)))]
 #[case::chunked(format!("{CHUNKED}6\r\nabcdef\r\n6\r\nabcdef\r\n0\r\n\r\n"))]
 #[case::chunked_without_end(format!("{CHUNKED}ff\r\n{}", "x".repeat(20)))]
 #[case::swallowed_by_the_handler(CHUNKED.replace("/size", "/stubborn") + "c\r\nabcdefabcdef\r\n0\r\n\r\n")]
