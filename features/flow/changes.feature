@@ -51,19 +51,21 @@ Feature: The landscape changes while a Runtime exists
     Then the Kyma of Runtime "one" is Ready within 120 seconds
     And the Pod with label "app=pause-test1" in Namespace "kyma-system" equals file "scenarios/fixtures/pause-test1-pod.yaml"
 
+    # By the seeds: webhook that serves (twice), watcher, controller, KLM, webhook that starts.
     Examples:
       | mode   | seed |
-      | signal | 1    |
-      | direct | 2    |
+      | signal | 2    |
+      | direct | 10   |
       | signal | 3    |
+      | direct | 8    |
+      | signal | 9    |
       | direct | 4    |
-      | direct | 5    |
-      | signal | 10   |
 
+    # Watcher, controller, KLM, webhook that starts.
     @long
     Examples:
       | mode   | seed |
-      | direct | 6    |
-      | signal | 7    |
-      | direct | 8    |
-      | signal | 9    |
+      | direct | 5    |
+      | signal | 18   |
+      | direct | 11   |
+      | signal | 6    |

@@ -17,8 +17,8 @@ Feature: Changes on a runtime lead to a reconcile on KCP
       | signal | spec   |
       | direct | spec   |
 
-  Scenario: KLM does not reconcile a Kyma after a change of its labels or status on the runtime
-    Given Runtime "one" in mode direct whose Kyma has module "pause" and is Ready
+  Scenario Outline: KLM does not reconcile a Kyma after a change of its labels or status on the runtime in mode <mode>
+    Given Runtime "one" in mode <mode> whose Kyma has module "pause" and is Ready
     Then ValidatingWebhookConfiguration "skr-webhook" exists
     Given KLM has nothing to do for Runtime "one"
     When label "landscape.test/team" of Kyma "kyma-system/default" is set to "a"
@@ -27,3 +27,8 @@ Feature: Changes on a runtime lead to a reconcile on KCP
       status: {activeChannel: fast}
       """
     Then KLM does not reconcile the Kyma of Runtime "one"
+
+    Examples:
+      | mode   |
+      | signal |
+      | direct |

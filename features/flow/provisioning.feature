@@ -29,12 +29,17 @@ Feature: A Runtime is provisioned and its Kyma becomes Ready
       | signal |
       | direct |
 
-  Scenario: Modules with a StatefulSet, a DaemonSet and a Job run in the landscape
-    When KEB provisions Runtime "one" in mode signal with modules "pause, workloads"
+  Scenario Outline: Modules with a StatefulSet, a DaemonSet and a Job run in the landscape in mode <mode>
+    When KEB provisions Runtime "one" in mode <mode> with modules "pause, workloads"
     Then field status.state of Kyma "kcp-system/one" is "Ready"
     And field status.readyReplicas of StatefulSet "kyma-system/stateful" is 1
     And field status.numberReady of DaemonSet "kyma-system/daemon" is 1
     And field status.succeeded of Job "kyma-system/job" is 1
+
+    Examples:
+      | mode   |
+      | signal |
+      | direct |
 
   Scenario: The Kyma is not Ready on a runtime without the webhook
     When KEB provisions Runtime "one" without a webhook with module "pause"

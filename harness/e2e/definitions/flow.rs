@@ -243,10 +243,9 @@ async fn upgraded(scenario: &mut Scenario, name: String) -> Result {
     scenario.undo("install the earlier images", async move {
         flow.upgrade(false).await
     });
-    let path = format!("/apis/apps/v1/namespaces/{SKR_NAMESPACE}/deployments/{WEBHOOK_DEPLOYMENT}");
     eventually("the webhook is installed on the runtime", async || {
         let shoot = env.shoot(Some(&name))?;
-        shoot.api.get(&path).await.map(drop)
+        shoot.api.get(&webhook()).await.map(drop)
     })
     .await?;
     env.upgrade(true).await
@@ -327,25 +326,34 @@ async fn naming(flow: &Flow, id: &str) -> Result<BTreeSet<String>> {
     Ok(named)
 }
 
-/// A component and a moment in the first twenty seconds, both chosen by the seed. A component that does not run yet is
-/// killed as soon as it does. A Pod that is created while no replica of the webhook answers is missed, and evicted afterwards.
+/// A component and a moment in the first twelve seconds, both chosen by the seed. A component that does not run yet is
+/// killed as soon as it does, and fails the step if the Kyma is Ready before. A Pod that is created while no replica of the webhook
+/// answers is missed, and evicted afterwards.
 #[when(
     regex = r#"^a random component is killed while Runtime "([^"]+)" is provisioned, with seed (\d+)$"#
 )]
 async fn killed(scenario: &mut Scenario, name: String, seed: u64) -> Result {
     let env = scenario.environment_of::<View>()?;
     let mut random = fastrand::Rng::with_seed(seed);
-    let (after, number) = (random.u64(..20_000), random.usize(..COMPONENTS.len()));
+    let (after, number) = (random.u64(..12_000), random.usize(..COMPONENTS.len()));
     let (component, pattern) = COMPONENTS[number];
     let provisioned = env.provisioned(&name)?;
     let at = provisioned.begin + Duration::from_millis(after);
     tokio::time::sleep_until(at.into()).await;
-    let on_kcp = ["controller", "KLM with its listener"].contains(&component);
+    let kyma = kyma_path(&provisioned.instance.runtime_id);
     let killed = eventually("the component is killed", async || {
-        let killed = if on_kcp {
+        if env.kcp.api.find(&kyma).await?["status"]["state"] == "Ready" {
+            return Ok(0);
+        }
+        let killed = if component.ends_with("on KCP") {
             kill(&env.kcp.cluster, "cmdline", pattern).await?
         } else {
             let shoot = env.shoot(Some(&name))?;
+            if component == SERVING_WEBHOOK {
+                let webhook = shoot.api.find(&webhook()).await?;
+                let available = webhook["status"]["availableReplicas"].as_u64();
+                ensure!(available >= Some(1), "no replica is available");
+            }
             kill(&shoot.cluster, "cmdline", pattern).await?
         };
         ensure!(killed > 0, "no process of {component} runs");
@@ -353,7 +361,15 @@ async fn killed(scenario: &mut Scenario, name: String, seed: u64) -> Result {
     })
     .await?;
     tracing::info!(seed, component, after, killed, "processes killed");
-    Ok(())
+    check(
+        killed > 0,
+        format!("the Kyma was Ready before {component} was killed"),
+    )
+}
+
+/// The path of the webhook's Deployment on a runtime.
+fn webhook() -> String {
+    format!("/apis/apps/v1/namespaces/{SKR_NAMESPACE}/deployments/{WEBHOOK_DEPLOYMENT}")
 }
 
 /// Rotates the CA of the watchers while the Kyma of a Runtime is changed.
@@ -375,12 +391,15 @@ pub(super) fn lossless(scenario: &Scenario) -> Result {
 }
 
 /// Components and the beginnings of their command lines.
-const COMPONENTS: [(&str, &str); 4] = [
-    ("controller", "^/runtime-bootstrapper controller"),
+const COMPONENTS: [(&str, &str); 5] = [
+    ("controller on KCP", "^/runtime-bootstrapper controller"),
     ("watcher", "^/runtime-bootstrapper watcher"),
-    ("KLM with its listener", "^/program --requeue"),
-    ("webhook", "^/runtime-bootstrapper webhook"),
+    ("KLM with its listener on KCP", "^/program --requeue"),
+    ("starting webhook", "^/runtime-bootstrapper webhook"),
+    (SERVING_WEBHOOK, "^/runtime-bootstrapper webhook"),
 ];
+/// Killed when a replica is available, and the Deployments of modules are being created.
+const SERVING_WEBHOOK: &str = "serving webhook";
 /// Longer than a follow-up event is delayed.
 const QUIET: Duration = Duration::from_secs(8);
 /// Time in which a follow-up event has arrived.
