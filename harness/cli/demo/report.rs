@@ -1,4 +1,5 @@
-//! What the demo prints: the steps of the flow, the change of the Pod, and what to look at next. One screen, at most 100 columns.
+//! What the demo prints: the steps of the flow, the change of the Pod, and what to look at next. One screen: at most 44 lines of 115
+//! characters.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,12 +11,13 @@ use super::Seen;
 
 /// The flow, and commands for kept clusters: of KCP, and of the runtime.
 pub(super) fn flow(seen: &Seen, kubeconfigs: Option<&[PathBuf; 2]>) -> String {
-    let steps = seen.steps.iter().map(|(step, seconds)| {
-        let who = BY
-            .iter()
-            .find(|(name, _)| name == step)
-            .map_or("", |(_, who)| who);
-        format!("  {:>4} s  {step:<34} {}\n", seconds, paint(DIM, who))
+    // Steps that are seen only by what follows from them are left out.
+    let steps = seen.steps.iter().filter_map(|(step, seconds)| {
+        let (_, who) = BY.iter().find(|(name, _)| name == step)?;
+        Some(format!(
+            "  {seconds:>4} s  {step:<34} {}\n",
+            paint(DIM, who)
+        ))
     });
     let reported = format!(
         "  {:>4} ms  from a change of the Kyma's spec on the runtime to its reconcile by KLM (requeue interval: an hour)\n",
@@ -126,19 +128,31 @@ const CYAN: u8 = 36;
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use anstream::adapter::strip_str;
-    use serde_json::json;
+    use serde_json::Value;
 
     use super::*;
 
     #[test]
-    fn report_has_steps_and_change_on_one_screen() {
-        let pod =
-            |image: &str| json!({"spec": {"containers": [{"name": "pause", "image": image}]}});
+    fn report_of_the_demo_is_one_screen() {
+        let yaml = |file: &str| {
+            let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+                .join("../..")
+                .join(file);
+            let text = std::fs::read_to_string(path).unwrap();
+            let text = text.replace("${registry}", "registry.landscape.test:5000");
+            serde_saphyr::from_multiple::<Value>(&text)
+                .unwrap()
+                .remove(0)
+        };
         let seen = Seen {
             steps: e2e::flow::STEPS.map(|(_, step)| (step, 7)).to_vec(),
-            template: pod("replace.me/pause:1"),
-            pod: pod("r.test:5000/pause:1"),
+            template:
+                yaml("src/policy/admission/tests/example/deployment.yaml")["spec"]["template"]
+                    .clone(),
+            pod: yaml("scenarios/fixtures/pause-test1-pod.yaml"),
             differences: Vec::new(),
             reported: Duration::from_millis(420),
         };
@@ -146,10 +160,11 @@ mod tests {
             flow(&seen, None) + &closing(false, Duration::from_mins(1), Duration::from_secs(9));
         let text = strip_str(&text).to_string();
         let longest = text.lines().map(|line| line.chars().count()).max();
-        assert!(longest <= Some(115) && text.lines().count() <= 40, "{text}");
+        assert!(longest <= Some(115) && text.lines().count() <= 44, "{text}");
         for shown in [
-            "-   - image: replace.me/pause:1",
-            "+   - image: r.test:5000/pause:1",
+            "-   - image: replace.me/kyma-project/rt-bootstrapper/pause:e2e",
+            "+     image: registry.landscape.test:5000/kyma-project/rt-bootstrapper/pause:e2e",
+            "+   imagePullSecrets:",
             "   7 s  Kyma Ready                         KLM",
             " 420 ms  from a change",
         ] {
