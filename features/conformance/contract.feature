@@ -1,5 +1,5 @@
 Feature: Conformance of another implementation
-  The other implementation is a webhook of the test, which rewrites registries by its own hundred lines and does nothing else.
+  The other implementation is a webhook of the test, which rewrites registries by a hundred lines of its own and does nothing else.
 
   Background:
     Given runtime "plain" has the configuration of "harness/e2e/conformance/rewriting.yaml" without the product

@@ -21,6 +21,23 @@ Feature: Conformance of a runtime without the product
     And the check of conformance shows no content of a Secret of runtime "plain"
     And the inventory of runtime "plain" equals the recorded one
 
+  Scenario: A dry run prints the requests of an installation and changes nothing
+    Given the inventory of runtime "plain" is recorded
+    When the conformance of runtime "plain" to "scenarios/eu-sovereign.yaml" is checked with "--install --dry-run"
+    Then the check of conformance ends with exit code 0
+    And the check of conformance prints "POST   /apis/apps/v1/namespaces/kyma-system/deployments"
+    And the inventory of runtime "plain" equals the recorded one
+
+  Scenario Outline: <what> ends with exit code <code> before a cluster is asked
+    When the conformance of runtime "plain" to "<file>" is checked with "<option>"
+    Then the check of conformance ends with exit code <code>
+    And the check of conformance prints "<text>"
+
+    Examples:
+      | what                        | file                  | option      | code | text                               |
+      | An unknown option           | scenarios/public.yaml | --unknown   | 2    | unexpected argument '--unknown'    |
+      | A file that is no scenario  | README.md             | --timeout 5 | 1    | README.md:                         |
+
   Scenario: SIGINT ends an installation, which is removed
     Given the inventory of runtime "plain" is recorded
     When the conformance of runtime "plain" to "scenarios/eu-sovereign.yaml" is checked with "--install" until the Deployment of the webhook exists

@@ -22,6 +22,7 @@ Feature: Conformance of a landscape
       | private-registry  |
       | two-registries    |
       | restricted-market |
+      | eu-sovereign      |
 
   Scenario: A user who is given the rights that a check reports as missing can check
     Given runtime "skr" has the landscape of "scenarios/eu-sovereign.yaml"

@@ -2,9 +2,9 @@
 //! Nothing is written to KCP.
 
 use anyhow::Result;
-use api::kcp::KCP_NAMESPACE;
+use api::kcp::{KCP_NAMESPACE, MANAGED_BY};
 use api::names;
-use serde_json::Value;
+use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::cluster::Cluster;
@@ -21,44 +21,98 @@ pub(crate) async fn check(
 ) -> Result<()> {
     // Differences are in the report; workloads are judged by the configuration of their runtime.
     let _ = configuration(context, kcp, KCP_NAMESPACE).await?;
-    for (runtime, uid) in runtimes {
+    watchers(context, kcp).await?;
+    for (runtime, _) in runtimes {
         for (what, on_kcp, on_runtime) in copies(context) {
             let (source, copy) = (kcp.find(&on_kcp).await?, runtime.find(&on_runtime).await?);
             let outcome = equal(
+                context.mode(),
                 (kcp, &on_kcp, source.as_ref()),
                 (runtime, &on_runtime, copy.as_ref()),
             );
             let title = format!("The {what} on the runtime is that of KCP");
             context.record(runtime, &title, Family::Contract, outcome);
         }
-        if context
-            .scenario
-            .landscape
-            .control_plane
-            .as_ref()
-            .is_some_and(|it| it.mode == Mode::Direct)
-        {
-            let all = kcp.list(BOOTSTRAPPERS).await?;
-            let own = all.iter().find(|it| it["status"]["clusterUID"] == *uid);
-            context.record(
-                runtime,
-                "The RuntimeBootstrapper is Ready",
-                Family::Contract,
-                ready(kcp, uid, own),
-            );
-        }
     }
-    // The items of a list need not name their kind.
-    for (kind, path) in [
-        ("Runtime", RUNTIMES),
-        ("RuntimeBootstrapper", BOOTSTRAPPERS),
-        ("Kyma", KYMAS),
-    ] {
-        for object in kcp.list(path).await.unwrap_or_default() {
-            context.keep_moments(moments(kind, &object));
+    let names = if context.mode() == Some(Mode::Direct) {
+        let all = kcp.list(BOOTSTRAPPERS).await?;
+        let mut names = Vec::new();
+        for (runtime, uid) in runtimes {
+            let own = all.iter().find(|it| it["status"]["clusterUID"] == *uid);
+            let outcome = ready(kcp, uid, own);
+            let title = "The RuntimeBootstrapper is Ready";
+            context.record(runtime, title, Family::Contract, outcome);
+            if let Some(own) = own {
+                context.keep_moments(moments("RuntimeBootstrapper", own));
+                names.push(text(&own["metadata"]["name"]));
+            }
+        }
+        names
+    } else {
+        // Nothing on KCP tells the cluster of a Runtime, so that they are those of this run only if there are no others.
+        let some = format!("{RUNTIMES}?limit={}", runtimes.len() + 1);
+        let all = kcp.list(&some).await?;
+        let names = all.iter().map(|it| text(&it["metadata"]["name"]));
+        names.filter(|_| all.len() <= runtimes.len()).collect()
+    };
+    for name in names {
+        for (kind, path) in [("Runtime", RUNTIMES), ("Kyma", KYMAS)] {
+            let object = kcp.find(&format!("{path}/{name}")).await?;
+            context.keep_moments(object.map_or_else(Vec::new, |it| moments(kind, &it)));
         }
     }
     Ok(())
+}
+
+/// Whether KCP has the Watchers of the scenario; it may have others.
+async fn watchers(context: &Context<'_>, kcp: &Cluster) -> Result<()> {
+    for watcher in &context.scenario.landscape.watchers {
+        let (namespace, name) = (&watcher.namespace, &watcher.name);
+        let found = kcp.find(&watcher_path(namespace, name)).await?;
+        let expected = json!({
+            "manager": watcher.manager, "field": watcher.field, "resource": watcher.resource, "labels": watcher.labels,
+        });
+        let outcome = match found.as_ref().map(watched) {
+            Some(found) if found == expected => Outcome::Passed,
+            Some(found) => Outcome::NotRun {
+                reason: format!(
+                    "Watcher {namespace}/{name} is {found}, and that of the scenario {expected}"
+                ),
+            },
+            None => Outcome::Failed(Box::new(Failure {
+                expected: expected.to_string(),
+                found: "no such Watcher".to_owned(),
+                location: format!("Watcher {namespace}/{name}"),
+                cause: "it was not created, or KCP has it under another name".to_owned(),
+                next: format!("{} get watchers --all-namespaces", kcp.kubectl),
+            })),
+        };
+        let title = format!("Watcher {name} is that of the scenario");
+        context.record(kcp, &title, Family::Contract, outcome);
+    }
+    Ok(())
+}
+
+/// What a Watcher reports, and to which operator, which is in the specification or in a label.
+fn watched(watcher: &Value) -> Value {
+    let spec = &watcher["spec"];
+    let own = spec["manager"].as_str().filter(|it| !it.is_empty());
+    let label = watcher["metadata"]["labels"][MANAGED_BY].as_str();
+    let labels = spec["labelsToWatch"].as_object().cloned();
+    json!({
+        "manager": own.or(label),
+        "field": spec["field"],
+        "resource": spec["resourceToWatch"],
+        "labels": labels.unwrap_or_default(),
+    })
+}
+
+fn watcher_path(namespace: &str, name: &str) -> String {
+    format!("/apis/operator.kyma-project.io/v1beta2/namespaces/{namespace}/watchers/{name}")
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
 }
 
 /// What is copied: a word, the path on KCP, the path on a runtime.
@@ -81,6 +135,7 @@ fn copies(context: &Context<'_>) -> Vec<(&'static str, String, String)> {
 
 /// Compares contents by their hashes, which is all that a report gets of a Secret.
 fn equal(
+    mode: Option<Mode>,
     (kcp, on_kcp, source): (&Cluster, &str, Option<&Value>),
     (runtime, on_runtime, copy): (&Cluster, &str, Option<&Value>),
 ) -> Outcome {
@@ -105,8 +160,9 @@ fn equal(
         location: format!("{}: {on_runtime}", runtime.name),
         cause: "the last change is not synchronized yet, the runtime is paused or unreachable, or a source is invalid".to_owned(),
         next: format!(
-            "{} -n {KCP_NAMESPACE} get runtimebootstrappers,events",
-            kcp.kubectl
+            "{} -n {KCP_NAMESPACE} get {},events",
+            kcp.kubectl,
+            if mode == Some(Mode::Signal) { "runtimes" } else { "runtimebootstrappers" }
         ),
     }))
 }
@@ -118,14 +174,14 @@ fn ready(kcp: &Cluster, uid: &str, own: Option<&Value>) -> Outcome {
             .cloned()
             .unwrap_or_default()
     });
+    let ready = conditions.iter().flatten().find(|it| it["type"] == "Ready");
+    let reason = ready.and_then(|it| it["reason"].as_str());
     let found = match &conditions {
         None => format!("no RuntimeBootstrapper has the cluster UID {uid}"),
-        Some(conditions) => {
-            let is_ready = |it: &Value| it["type"] == "Ready" && it["status"] == "True";
-            if conditions.iter().any(is_ready) {
+        Some(_) => {
+            if ready.is_some_and(|it| it["status"] == "True") {
                 return Outcome::Passed;
             }
-            let ready = conditions.iter().find(|it| it["type"] == "Ready");
             let text = |key: &str| ready.and_then(|it| it[key].as_str()).unwrap_or("unknown");
             format!(
                 "Ready is {}, reason {}: {}",
@@ -143,7 +199,10 @@ fn ready(kcp: &Cluster, uid: &str, own: Option<&Value>) -> Outcome {
             "RuntimeBootstrapper {KCP_NAMESPACE}/{}",
             name.unwrap_or("(none)")
         ),
-        cause: "docs/controller.md has a table of reasons and what to do".to_owned(),
+        cause: match reason {
+            Some(reason) => format!("{reason}: see the table of reasons in docs/controller.md"),
+            None => "the runtime has no RuntimeBootstrapper, or the controller has not connected to it yet".to_owned(),
+        },
         next: format!(
             "{} -n {KCP_NAMESPACE} get runtimebootstrappers",
             kcp.kubectl
@@ -153,7 +212,6 @@ fn ready(kcp: &Cluster, uid: &str, own: Option<&Value>) -> Outcome {
 
 /// When an object of the flow was created, and when its conditions became true.
 fn moments(kind: &str, object: &Value) -> Vec<Moment> {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let name = text(&object["metadata"]["name"]);
     let moment = |time: &Value, what: &str| Moment {
         time: text(time),

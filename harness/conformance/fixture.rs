@@ -9,7 +9,7 @@ use http::{Request, Response};
 use kube::client::Body;
 use serde_json::json;
 use testkit::apiserver::ApiServer;
-use testkit::apiserver::kinds::{BOOTSTRAPPERS, KYMAS, RUNTIMES};
+use testkit::apiserver::kinds::{BOOTSTRAPPERS, KYMAS, RUNTIMES, WATCHERS};
 
 use crate::{Endpoint, Failure, KCP, Options, Outcome, Report, Run, Scenario};
 
@@ -63,7 +63,7 @@ pub(crate) fn cluster(document: &str) -> ApiServer {
 
 /// A control plane with the same document and pull Secret as sources.
 pub(crate) fn kcp(document: &str) -> ApiServer {
-    let server = ApiServer::with_kinds([&BOOTSTRAPPERS, &KYMAS, &RUNTIMES]);
+    let server = ApiServer::with_kinds([&BOOTSTRAPPERS, &KYMAS, &RUNTIMES, &WATCHERS]);
     put_sources(&server, KCP_NAMESPACE, document);
     server.behave(|it| it.identity = Some("uid-kcp".to_owned()));
     server

@@ -2,6 +2,7 @@
 //! end, with everything that it made.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 
 use anyhow::{Result, ensure};
 use api::names;
@@ -48,6 +49,11 @@ impl Installation {
                 );
             }
         }
+        for (kind, namespace) in WATCHER {
+            let watcher = "whether the watcher is installed";
+            let read = Allowed::new(Verb::Get, kind, watcher).named(CONFIGURATION);
+            allowed.insert(read.within(namespace));
+        }
         let copies = "copies of the pull Secret, by their label";
         allowed.insert(Allowed::new(Verb::List, "secrets", copies));
         allowed.insert(
@@ -58,12 +64,13 @@ impl Installation {
         allowed
     }
 
-    /// Fails if an object of the installation exists; the product's namespace may.
+    /// Fails if an object of the installation, one that the webhook makes, or the watcher exists; the product's namespace may.
     pub(crate) async fn is_absent(&self, cluster: &Cluster) -> Result<()> {
-        let mut found = Vec::new();
-        let made = MADE.iter().map(made_path);
+        let made = MADE.map(|(kind, name)| path_of(kind, names::SKR_NAMESPACE, name));
+        let watcher = WATCHER.map(|(kind, namespace)| path_of(kind, namespace, CONFIGURATION));
         let own = self.0.iter().filter(|it| !is_namespace(it)).map(path);
-        for path in own.chain(made) {
+        let mut found = copies(cluster).await?;
+        for path in own.chain(made).chain(watcher) {
             if cluster.find(&path).await?.is_some() {
                 found.push(path);
             }
@@ -107,50 +114,64 @@ impl Installation {
         Ok(())
     }
 
-    /// Deletes what was created, last first, then what the webhook made.
+    /// Deletes what was created, last first, then what the webhook made. What cannot be deleted does not keep the rest.
+    ///
+    /// # Errors
+    /// The commands that delete what is left.
     pub(crate) async fn uninstall(
         context: &Context<'_>,
         cluster: &Cluster,
         created: &[String],
     ) -> Result<()> {
         let delete = async |path: &str| {
-            cluster
-                .delete(path, &json!({ "propagationPolicy": "Foreground" }))
-                .await?;
+            let options = json!({ "propagationPolicy": "Foreground" });
+            cluster.delete(path, &options).await?;
             let is_gone = || async {
                 ensure!(cluster.find(path).await?.is_none(), "it still exists");
                 Ok(())
             };
-            let what = format!("{path} is gone");
-            anyhow::Ok(until(&what, context.options.patience, is_gone).await?)
+            anyhow::Ok(until("it is gone", context.options.patience, is_gone).await?)
         };
         let (namespaces, others): (Vec<&String>, Vec<&String>) = created
             .iter()
             .partition(|it| it.starts_with("/api/v1/namespaces/") && it.split('/').count() == 5);
+        let mut left = String::new();
+        let mut note = |path: &str, deleted: Result<()>| {
+            if let Err(error) = deleted {
+                let kubectl = &cluster.kubectl;
+                let _ = write!(left, "\n  {kubectl} delete --raw {path}  # {error:#}");
+            }
+        };
         for path in others.into_iter().rev() {
-            delete(path).await?;
+            note(path, delete(path).await);
         }
-        let copies = format!(
-            "/api/v1/secrets?labelSelector={}%3Dtrue",
-            names::PULL_SECRET_COPY_LABEL
-        );
-        for copy in cluster.list(&copies).await? {
-            let text = |key: &str| copy["metadata"][key].as_str().unwrap_or_default();
-            let path = format!(
-                "/api/v1/namespaces/{}/secrets/{}",
-                text("namespace"),
-                text("name")
-            );
-            cluster.delete(&path, &json!({})).await?;
-        }
-        for made in &MADE {
-            cluster.delete(&made_path(made), &json!({})).await?;
+        let made = MADE.map(|(kind, name)| path_of(kind, names::SKR_NAMESPACE, name));
+        match copies(cluster).await {
+            Ok(copies) => {
+                for path in copies.iter().chain(&made) {
+                    note(path, cluster.delete(path, &json!({})).await);
+                }
+            }
+            Err(error) => note(COPIES, Err(error)),
         }
         for path in namespaces {
-            delete(path).await?;
+            note(path, delete(path).await);
         }
+        ensure!(left.is_empty(), "{left}");
         Ok(())
     }
+}
+
+/// The paths of the copies of the pull Secret.
+async fn copies(cluster: &Cluster) -> Result<Vec<String>> {
+    let label = names::PULL_SECRET_COPY_LABEL;
+    let copies = format!("{COPIES}?labelSelector={label}%3Dtrue");
+    let copies = cluster.list(&copies).await?;
+    let path = |copy: &Value| {
+        let text = |key: &str| copy["metadata"][key].as_str().unwrap_or_default();
+        path_of("secrets", text("namespace"), text("name"))
+    };
+    Ok(copies.iter().map(path).collect())
 }
 
 fn is_namespace(object: &Value) -> bool {
@@ -179,19 +200,10 @@ fn path(object: &Value) -> String {
     )
 }
 
-fn made_path((kind, name): &(&str, &str)) -> String {
-    let mut parts = kind.splitn(3, '.');
-    let (plural, version) = (
-        parts.next().unwrap_or_default(),
-        parts.next().unwrap_or("v1"),
-    );
-    let root = parts
-        .next()
-        .map_or_else(|| "api".to_owned(), |group| format!("apis/{group}"));
-    format!(
-        "/{root}/{version}/namespaces/{}/{plural}/{name}",
-        names::SKR_NAMESPACE
-    )
+/// `kind` is `plural` or `plural.version.group`; an object of cluster scope has no namespace.
+fn path_of(kind: &str, namespace: &str, name: &str) -> String {
+    let object = Allowed::new(Verb::Get, kind, "");
+    object.within(namespace).named(name).path()
 }
 
 /// What the webhook makes itself in its namespace.
@@ -200,3 +212,14 @@ const MADE: [(&str, &str); 3] = [
     ("secrets", names::REPAIR_RECORD),
     ("leases.v1.coordination.k8s.io", names::WEBHOOK_LEASE),
 ];
+
+/// The watcher on a runtime: kinds and namespaces of its objects, whose name is [`CONFIGURATION`].
+const WATCHER: [(&str, &str); 2] = [
+    ("deployments.v1.apps", names::SKR_NAMESPACE),
+    (
+        "validatingwebhookconfigurations.v1.admissionregistration.k8s.io",
+        "",
+    ),
+];
+const CONFIGURATION: &str = "skr-webhook";
+const COPIES: &str = "/api/v1/secrets";

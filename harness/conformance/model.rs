@@ -34,7 +34,7 @@ pub struct Landscape {
     /// The runtimes, in the order of the option `--skr`; one of the name `skr` if there is no list.
     #[serde(default = "one_runtime")]
     pub runtimes: Vec<Runtime>,
-    /// What the watcher on each runtime reports: the content of its `--watchers-file`.
+    /// What the watcher on each runtime reports: Watchers on KCP, which are created on local clusters, and compared with `--kcp`.
     #[serde(default)]
     pub watchers: Vec<Watcher>,
     /// What runs there.

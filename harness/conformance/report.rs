@@ -36,7 +36,7 @@ pub struct Report {
     pub checks: Vec<Check>,
     /// Pods as their template has them and as they were stored.
     pub pods: Vec<PodReport>,
-    /// What happened when, on KCP and in this run.
+    /// What happened when on KCP, as its objects say.
     pub timeline: Vec<Moment>,
 }
 

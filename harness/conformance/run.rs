@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use crate::cluster::{Cluster, Endpoint};
 use crate::install::Installation;
-use crate::model::{Namespace, Subresource};
+use crate::model::{Landscape, Mode, Namespace, Subresource};
 use crate::report::{Check, ClusterReport, Family, Moment, Outcome, PodReport, Report, seconds};
 use crate::requests::{Allowed, OWN_NAMESPACES, Verb};
 use crate::runtime::{version, webhook_deployment};
@@ -166,7 +166,10 @@ impl<'a> Run<'a> {
             () = interrupt => Err(anyhow::anyhow!("interrupted")),
         };
         let removed = context.remove_namespaces().await;
-        let removed = removed.and(context.uninstall().await);
+        let removed = match (removed, context.uninstall().await) {
+            (Err(namespaces), Err(others)) => Err(namespaces.context(format!("{others:#}"))),
+            (namespaces, others) => namespaces.and(others),
+        };
         let clusters = match (checked, removed) {
             (Ok(clusters), Ok(())) => clusters,
             (Err(error), Ok(())) => return Err(error),
@@ -287,13 +290,24 @@ impl<'a> Run<'a> {
 
     fn of_kcp(&self) -> BTreeSet<Allowed> {
         let mut allowed = self.of_both(KCP_NAMESPACE);
-        let flow = "compare with the runtimes, and for the timeline";
-        for kind in [
+        let [bootstrappers, runtimes, kymas, watchers] = [
             "runtimebootstrappers.v1alpha1.operator.kyma-project.io",
             "runtimes.v1.infrastructuremanager.kyma-project.io",
             "kymas.v1beta2.operator.kyma-project.io",
-        ] {
-            allowed.insert(Allowed::new(Verb::List, kind, flow).within(KCP_NAMESPACE));
+            "watchers.v1beta2.operator.kyma-project.io",
+        ];
+        let landscape = &self.scenario.landscape;
+        let is_direct = mode(landscape) == Some(Mode::Direct);
+        let all = if is_direct { bootstrappers } else { runtimes };
+        let why = "which runtimes are those of the run";
+        allowed.insert(Allowed::new(Verb::List, all, why).within(KCP_NAMESPACE));
+        for kind in [runtimes, kymas] {
+            let read = Allowed::new(Verb::Get, kind, "timeline").within(KCP_NAMESPACE);
+            allowed.insert(read.named("{runtime}"));
+        }
+        for watcher in &landscape.watchers {
+            let read = Allowed::new(Verb::Get, watchers, "what is reported");
+            allowed.insert(read.within(&watcher.namespace).named(&watcher.name));
         }
         allowed
     }
@@ -453,7 +467,16 @@ fn of_namespace(allowed: &mut BTreeSet<Allowed>, namespace: &str) {
     );
 }
 
+fn mode(landscape: &Landscape) -> Option<Mode> {
+    landscape.control_plane.as_ref().map(|it| it.mode)
+}
+
 impl Context<'_> {
+    /// How the controller of the landscape works, if the scenario says so.
+    pub(crate) fn mode(&self) -> Option<Mode> {
+        mode(&self.scenario.landscape)
+    }
+
     /// Takes the result of a check.
     pub(crate) fn record(&self, cluster: &Cluster, title: &str, family: Family, outcome: Outcome) {
         let check = Check {

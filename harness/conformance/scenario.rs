@@ -88,9 +88,17 @@ impl Scenario {
         self.landscape.runtimes.iter().map(|it| it.name.as_str())
     }
 
-    /// The first line that has a text, as an error names it: `file:line`.
+    /// The first line that has a text, not as a part of a word, as an error names it: `file:line`.
     fn place(&self, text: &str) -> String {
-        let line = self.text.lines().position(|line| line.contains(text));
+        let is_word = |c: char| c.is_alphanumeric() || c == '-';
+        let has = |line: &str| {
+            line.match_indices(text).any(|(at, _)| {
+                let (before, after) = (&line[..at], &line[at + text.len()..]);
+                !(before.ends_with(is_word) && text.starts_with(is_word)
+                    || after.starts_with(is_word) && text.ends_with(is_word))
+            })
+        };
+        let line = self.text.lines().position(has);
         let file = self.file.display();
         line.map_or(file.to_string(), |line| format!("{file}:{}", line + 1))
     }
@@ -175,7 +183,11 @@ impl Scenario {
             ensure!(
                 is_host(&registry.host),
                 "{}: registries.{name}.host is {:?}, expected HOST or HOST:PORT",
-                self.place("host:"),
+                self.place(if registry.host.is_empty() {
+                    "host:"
+                } else {
+                    &registry.host
+                }),
                 registry.host
             );
             text = text.replace(&format!("${{{name}}}"), &registry.host);

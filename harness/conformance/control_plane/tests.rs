@@ -35,9 +35,17 @@ impl Landscape {
     }
 
     async fn run(&self, mode: &str) -> crate::Report {
-        let text = format!(
-            "{SCENARIO}controlPlane: {{mode: {mode}}}\nruntimes: [{{name: first}}, {{name: second}}]\n"
-        );
+        self.run_as(&format!("controlPlane: {{mode: {mode}}}\n"))
+            .await
+    }
+
+    async fn run_with_watchers(&self) -> crate::Report {
+        self.run_as(&format!("controlPlane: {{mode: direct}}\n{WATCHERS}"))
+            .await
+    }
+
+    async fn run_as(&self, more: &str) -> crate::Report {
+        let text = format!("{SCENARIO}{more}runtimes: [{{name: first}}, {{name: second}}]\n");
         let runtimes = [&self.first, &self.second];
         run_with(&scenario(&text), Some(&self.kcp), &runtimes)
             .await
@@ -179,6 +187,7 @@ async fn runtime_bootstrapper_that_is_not_ready_is_reported_for_its_runtime(
     let failure = failure_of(outcome_on(&report, "second", title));
     assert_eq!(failure.found, found);
     assert_eq!(failure.location, location);
+    assert!(!failure.cause.is_empty(), "{failure:?}");
     assert!(
         failure.next.starts_with("kubectl --kubeconfig kcp "),
         "{failure:?}"
@@ -196,24 +205,45 @@ async fn runtime_bootstrapper_is_expected_in_mode_direct_only() {
     }
     let report = landscape.run("signal").await;
     assert_eq!(report.verdict(), Verdict::Conforms, "{:?}", report.checks);
+    landscape
+        .second
+        .remove("configmaps", SKR_NAMESPACE, CONFIG_MAP);
+    let report = landscape.run("signal").await;
+    let title = "The configuration document on";
+    let failure = failure_of(outcome_on(&report, "second", title));
+    let next = "kubectl --kubeconfig kcp -n kcp-system get runtimes,events";
+    assert_eq!(failure.next, next);
 }
 
+/// Objects of runtimes that are not of this run have the names of customers, and there may be thousands.
+#[rstest]
+#[case::by_their_runtime_bootstrappers("direct", &["of-first", "of-second", "of-another"], &["of-first", "of-second"])]
+#[case::all_where_there_are_no_others("signal", &["x", "y"], &["x", "y"])]
+#[case::none_where_there_are_others("signal", &["x", "y", "z"], &[])]
 #[tokio::test(start_paused = true)]
-async fn timeline_has_the_met_conditions_of_all_kinds_in_the_order_of_their_times() {
+async fn timeline_has_the_met_conditions_of_the_runtimes_of_the_run_in_the_order_of_their_times(
+    #[case] mode: &str,
+    #[case] on_kcp: &[&str],
+    #[case] of_run: &[&str],
+) {
     let landscape = Landscape::new();
-    let put = |api_version: &str, kind: &str, conditions: Value| {
+    let put = |api_version: &str, kind: &str, name: &str, conditions: Value| {
         landscape.kcp.put(&json!({
-            "apiVersion": api_version, "kind": kind, "metadata": {"name": "x", "namespace": KCP_NAMESPACE},
+            "apiVersion": api_version, "kind": kind, "metadata": {"name": name, "namespace": KCP_NAMESPACE},
             "status": {"conditions": conditions},
         }));
     };
-    let provisioned = condition("Provisioned", "True", "2026-01-02T03:04:05Z");
-    let unmet = condition("Configured", "False", "2026-01-02T03:04:06Z");
-    let runtimes = "infrastructuremanager.kyma-project.io/v1";
-    put(runtimes, "Runtime", json!([provisioned, unmet]));
-    let modules = condition("Modules", "True", "2026-01-02T03:04:08Z");
-    put("operator.kyma-project.io/v1beta2", "Kyma", json!([modules]));
-    let report = landscape.run("direct").await;
+    for name in on_kcp {
+        let provisioned = condition("Provisioned", "True", "2026-01-02T03:04:05Z");
+        let unmet = condition("Configured", "False", "2026-01-02T03:04:06Z");
+        let runtimes = "infrastructuremanager.kyma-project.io/v1";
+        put(runtimes, "Runtime", name, json!([provisioned, unmet]));
+        let modules = condition("Modules", "True", "2026-01-02T03:04:08Z");
+        let kymas = "operator.kyma-project.io/v1beta2";
+        put(kymas, "Kyma", name, json!([modules]));
+    }
+    landscape.kcp.put(&bootstrapper("another", &json!([])));
+    let report = landscape.run(mode).await;
     assert!(report.timeline.iter().all(|it| it.cluster == KCP));
     let shown = report
         .timeline
@@ -224,22 +254,56 @@ async fn timeline_has_the_met_conditions_of_all_kinds_in_the_order_of_their_time
         .into_iter()
         .map(|(what, time)| format!("{time} {what}"))
         .collect();
-    let expected = [
-        "2026-01-02T03:04:05Z Runtime x: Provisioned",
-        "2026-01-02T03:04:07Z RuntimeBootstrapper of-first: Ready",
-        "2026-01-02T03:04:07Z RuntimeBootstrapper of-second: Ready",
-        "2026-01-02T03:04:08Z Kyma x: Modules",
-    ];
+    let mut expected = Vec::new();
+    for (time, what) in [
+        ("05", "Runtime NAME: Provisioned"),
+        ("07", "RuntimeBootstrapper NAME: Ready"),
+        ("08", "Kyma NAME: Modules"),
+    ] {
+        let names = of_run.iter().filter(|_| mode == "direct" || time != "07");
+        expected.extend(
+            names.map(|name| format!("2026-01-02T03:04:{time}Z {}", what.replace("NAME", name))),
+        );
+    }
     assert_eq!(met, expected);
-    let created: Vec<&str> = created.into_iter().map(|(what, _)| what).collect();
-    let mut expected = [
-        "Kyma x: created",
-        "Runtime x: created",
-        "RuntimeBootstrapper of-first: created",
-        "RuntimeBootstrapper of-second: created",
-    ];
-    expected.sort_unstable();
-    assert_eq!(created, expected);
+    let kinds = if mode == "direct" { 3 } else { 2 };
+    assert_eq!(created.len(), kinds * of_run.len(), "{created:?}");
+}
+
+const WATCHERS: &str = "watchers: [{namespace: kcp-system, name: a, manager: klm, field: status, resource: {group: g, version: '*', resource: r}}]\n";
+
+#[rstest]
+#[case::manager_in_the_specification(json!({"manager": "klm", "field": "status"}), None)]
+#[case::manager_in_the_label(json!({"field": "status", "labelsToWatch": {}}), None)]
+#[case::another_manager(json!({"manager": "other", "field": "status"}), Some("\"manager\":\"other\""))]
+#[case::another_field(json!({"field": "spec"}), Some("\"field\":\"spec\""))]
+#[case::other_labels(json!({"field": "status", "labelsToWatch": {"a": "b"}}), Some("\"labels\":{\"a\":\"b\"}"))]
+#[tokio::test(start_paused = true)]
+async fn watcher_of_kcp_is_compared_with_that_of_the_scenario(
+    #[case] mut spec: Value,
+    #[case] difference: Option<&str>,
+) {
+    let landscape = Landscape::new();
+    spec["resourceToWatch"] = json!({"group": "g", "version": "*", "resource": "r"});
+    landscape.kcp.put(&json!({
+        "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Watcher", "spec": spec,
+        "metadata": {"name": "a", "namespace": KCP_NAMESPACE, "labels": {(MANAGED_BY): "klm"}},
+    }));
+    let report = landscape.run_with_watchers().await;
+    let outcome = outcome_on(&report, KCP, "Watcher a is that of the scenario");
+    match difference {
+        None => assert_eq!(*outcome, Outcome::Passed),
+        Some(text) => assert!(reason_of(outcome).contains(text), "{outcome:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn watcher_that_kcp_lacks_is_a_failure() {
+    let report = Landscape::new().run_with_watchers().await;
+    let outcome = outcome_on(&report, KCP, "Watcher a is that of the scenario");
+    let failure = failure_of(outcome);
+    assert_eq!(failure.found, "no such Watcher");
+    assert_eq!(failure.location, "Watcher kcp-system/a");
 }
 
 #[tokio::test(start_paused = true)]

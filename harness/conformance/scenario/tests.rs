@@ -96,6 +96,14 @@ fn host_of_a_registry_takes_the_place_of_its_name() {
     "x.yaml:3: config: ${other}: expected a name of `registries`: []"
 )]
 #[case::no_host(&format!("{GOOD}registries: {{r: {{host: 'https://r'}}}}\n"), "x.yaml:5: registries.r.host is \"https://r\"")]
+#[case::no_host_of_the_second(
+    &format!("{GOOD}registries:\n  q: {{host: q}}\n  r: {{host: 'https://r'}}\n"),
+    "x.yaml:7: registries.r.host is \"https://r\""
+)]
+#[case::an_unknown_runtime_that_is_a_part_of_words(
+    &with_workload("{unchanged: true}").replace("[{", "[{runtimes: [r], "),
+    "x.yaml:4: runtime \"r\": expected one of [\"skr\"]"
+)]
 #[case::an_unknown_runtime(
     &with_workload("{unchanged: true}").replace("[{", "[{runtimes: [b], "),
     "x.yaml:4: runtime \"b\": expected one of [\"skr\"]"

@@ -110,7 +110,7 @@ async fn checked(
     let cluster = env.runtime(&runtime)?;
     let folder = tempfile::tempdir()?;
     let mut options: Vec<String> = option.split_whitespace().map(str::to_owned).collect();
-    if option == INSTALL {
+    if option.starts_with(INSTALL) {
         let landscape = landscape(&file)?.landscape;
         provide_images(&landscape, &env.fixtures.registry).await?;
         let trust = landscape.trust.as_ref().map(pem).transpose()?;
