@@ -94,12 +94,6 @@ impl Cluster {
         checked
     }
 
-    /// Docker's name of the container, if the container stays when the run ends.
-    pub fn kept_container(&self) -> Option<&str> {
-        let slot = &self.node.slot;
-        slot.stays.then_some(slot.name.as_str())
-    }
-
     /// A client with all rights. It takes no part in the choice of retries and timeouts that the product makes.
     pub fn client(&self) -> kube::Client {
         self.client.clone()

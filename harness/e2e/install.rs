@@ -2,28 +2,23 @@
 //! user would: what `manifests webhook` prints is applied.
 //!
 //! `Fixtures` are prepared once a run; a cluster of a scenario's own differs from the shared one in its options only.
-//! [`install`] returns when all replicas are available, [`intercepts`] when the API server really sends Pods to them and they
-//! come back as expected.
+//! [`install`] returns when all replicas are available.
 
 use std::net::{IpAddr, UdpSocket};
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::process::Command;
 
 use crate::admission::webhook::LANDSCAPE;
-use crate::client::{Client, Write};
-use crate::definitions::observation::has_all;
+use crate::client::Client;
 use crate::rollout::Workload;
-use crate::synchronization::webhook_path;
 use clusters::cluster::{Cluster, ClusterOptions, Provider};
 use clusters::images::{self, Image, Role};
 use clusters::registry::{HOSTS, Registry};
 use clusters::run::Run;
 use clusters::setup::Setup;
-use testkit::until::until;
 
 /// What `manifests webhook` prints for an image, with further flags.
 pub async fn webhook(image: &str, flags: &[&str]) -> Result<Vec<Value>> {
@@ -66,31 +61,6 @@ pub(crate) async fn printed_text(arguments: &[&str]) -> Result<String> {
     let output = output.with_context(|| format!("run {}", binary.display()))?;
     ensure!(output.status.success(), "{arguments:?}: {output:?}");
     Ok(String::from_utf8(output.stdout)?)
-}
-
-/// Waits until a Pod of `template` that would be created in `namespace` comes out as expected.
-pub async fn intercepts(
-    cluster: &Cluster,
-    namespace: &str,
-    template: &Value,
-    expected: &Value,
-) -> Result<()> {
-    let client = Client::new(cluster.client());
-    let mut pod = template.clone();
-    pod["kind"] = json!("Pod");
-    pod["metadata"]["name"] = json!("would-be");
-    pod["metadata"]["namespace"] = json!(namespace);
-    let is_expected = || async {
-        let answer = client.write(Write::DryRun, &pod).await?.good()?;
-        has_all(expected, &answer.object)
-    };
-    Ok(until("a Pod would come out as expected", PATIENCE, is_expected).await?)
-}
-
-/// Takes the webhook's registration away, so that Pods pass it by; the replicas stay.
-pub async fn unregister(cluster: &Cluster) -> Result<()> {
-    let client = Client::new(cluster.client());
-    client.delete(&webhook_path()).await
 }
 
 /// Registry, images and manifests, and the run that they belong to.
@@ -176,4 +146,3 @@ pub(crate) fn this_machine(node: &str) -> Result<IpAddr> {
     Ok(socket.local_addr()?.ip())
 }
 
-const PATIENCE: Duration = Duration::from_mins(2);
