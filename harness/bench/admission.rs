@@ -106,7 +106,7 @@ impl Comparison {
 
     fn cpu_row(&self, bench: &Bench, case: &Case) -> anyhow::Result<Row> {
         let (full, quick) = match (case.size, case.kind) {
-            (Size::Typical, Kind::AllFeatures) => (Some(1.9), 4.0),
+            (Size::Typical, Kind::AllFeatures) => (Some(1.7), 4.0),
             (Size::Large, _) => (None, 6.0),
             _ => (None, 4.0),
         };
