@@ -3,6 +3,7 @@
 //! Deliberately absent: the Secret's bytes. Whether a copy is equal is found by whoever holds both.
 
 use api::Feature;
+use api::names::EXCLUDED_NAMESPACE;
 
 use crate::admission::{Configuration, Namespace};
 
@@ -73,7 +74,8 @@ pub enum Need {
 
 /// Whether a namespace needs the Secret.
 ///
-/// `pods` tells whether a Pod of the namespace opts in by itself.
+/// `pods` tells whether a Pod of the namespace opts in by itself. Namespace `kube-system` never needs it, because no Pod in it
+/// is adapted.
 #[must_use]
 pub fn need(configuration: &Configuration, name: &str, namespace: &Namespace, pods: bool) -> Need {
     let available = configuration.available();
@@ -82,7 +84,7 @@ pub fn need(configuration: &Configuration, name: &str, namespace: &Namespace, po
         .namespaces
         .as_ref()
         .is_none_or(|selector| selector.matches(&namespace.labels));
-    if !allowed || !available.contains(Feature::PullSecret) {
+    if name == EXCLUDED_NAMESPACE || !allowed || !available.contains(Feature::PullSecret) {
         return Need::None;
     }
     let by_namespace = configuration

@@ -119,6 +119,8 @@ fn configuration(extra: &str) -> Configuration {
 #[case::annotated_otherwise("other", "True", false, Need::None)]
 #[case::by_a_pod("other", "", true, Need::Pod)]
 #[case::by_nobody("other", "", false, Need::None)]
+#[case::never_adapted("kube-system", "true", true, Need::None)]
+#[case::never_adapted_but_for_its_pods("kube-system", "", true, Need::None)]
 fn a_namespace_needs_it(
     #[case] name: &str,
     #[case] annotation: &str,
