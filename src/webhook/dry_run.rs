@@ -14,9 +14,15 @@ use serde_json::{Value, json};
 use crate::snapshot::SnapshotStore;
 
 /// Whether the API server keeps a projected ClusterTrustBundle of a Pod. One without the feature gate drops it: the Pod would
-/// get an empty folder in the place of the container's own certificates. If the dry run is not possible, the bundle is taken
-/// to be projected.
-pub(crate) async fn projects(client: &Client, namespace: &str, bundle: &str) -> bool {
+/// get an empty folder in the place of the container's own certificates.
+///
+/// # Errors
+/// The dry run is not possible, which tells nothing about bundles.
+pub(crate) async fn projects(
+    client: &Client,
+    namespace: &str,
+    bundle: &str,
+) -> Result<bool, kube::Error> {
     let mut pod = pod("rt-bootstrapper-projection");
     // Not sent to this webhook.
     pod["metadata"]["labels"] = json!({OWN_LABEL.0: OWN_LABEL.1});
@@ -28,18 +34,11 @@ pub(crate) async fn projects(client: &Client, namespace: &str, bundle: &str) -> 
             let volumes = pod.spec.and_then(|it| it.volumes).unwrap_or_default();
             let sources = volumes.into_iter().filter_map(|it| it.projected?.sources);
             let mut sources = sources.flatten();
-            sources.any(|it| it.cluster_trust_bundle.is_some())
+            Ok(sources.any(|it| it.cluster_trust_bundle.is_some()))
         }
         // A source without any content is invalid for some versions.
-        Err(kube::Error::Api(status)) if status.code == 422 => false,
-        Err(error) => {
-            let error = error_chain(&error);
-            tracing::warn!(
-                error,
-                "cannot tell whether ClusterTrustBundles are projected"
-            );
-            true
-        }
+        Err(kube::Error::Api(status)) if status.code == 422 => Ok(false),
+        Err(error) => Err(error),
     }
 }
 

@@ -54,7 +54,7 @@ pub enum PullSecret {
 /// What is known of the configured ClusterTrustBundle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TrustBundlePresence {
-    /// The watch has not answered yet.
+    /// The watch has not answered yet. Nothing is mounted.
     #[default]
     Unknown,
     /// It exists.
@@ -63,7 +63,7 @@ pub enum TrustBundlePresence {
     Absent,
     /// The API server does not serve the kind.
     Unserved,
-    /// The API server serves the kind and does not project it into Pods.
+    /// The API server serves the kind and does not project it into Pods, or never told whether it does.
     NotProjected,
 }
 

@@ -69,13 +69,15 @@ fn mountable<'a>(context: &Context<'a>) -> Result<&'a TrustBundle, Reason<'a>> {
         Some(Ok(bundle)) => bundle,
     };
     match context.trust_bundle {
-        // Not known yet: most clusters that configure a bundle have it, and a Pod waits for it rather than fails.
-        TrustBundlePresence::Present | TrustBundlePresence::Unknown => Ok(bundle),
+        TrustBundlePresence::Present => Ok(bundle),
         TrustBundlePresence::Absent => Err(Reason::TrustBundleNotFound {
             bundle: &bundle.name,
         }),
         TrustBundlePresence::Unserved => Err(Reason::TrustBundleAPINotServed),
-        TrustBundlePresence::NotProjected => Err(Reason::TrustBundleNotProjected),
+        // An API server that does not project bundles would refuse the Pod, or hide the container's own certificates.
+        TrustBundlePresence::NotProjected | TrustBundlePresence::Unknown => {
+            Err(Reason::TrustBundleNotProjected)
+        }
     }
 }
 

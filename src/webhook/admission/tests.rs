@@ -4,7 +4,7 @@ use api::config::Document;
 use axum::body::{Body, to_bytes};
 use axum::http::Request as HttpRequest;
 use component_base::metrics::{BuildInfo, Metrics};
-use policy::admission::{Annotations, Configuration, Namespace, Settings};
+use policy::admission::{Annotations, Configuration, Namespace, Settings, TrustBundlePresence};
 use rstest::rstest;
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
@@ -47,6 +47,9 @@ fn configured() -> Fixture {
     fixture
         .snapshots
         .set_namespace("shop", Some(KnownNamespace::default()));
+    fixture
+        .snapshots
+        .set_trust_bundle(TrustBundlePresence::Present);
     fixture
 }
 

@@ -8,19 +8,23 @@ use testkit::apiserver::ApiServer;
 use super::*;
 
 #[rstest]
-#[case::kept(None, true)]
-#[case::refused_as_invalid(Some(422), false)]
-#[case::forbidden(Some(403), true)]
-#[case::broken(Some(500), true)]
+#[case::kept(None, Ok(true))]
+#[case::refused_as_invalid(Some(422), Ok(false))]
+#[case::forbidden(Some(403), Err(403))]
+#[case::broken(Some(500), Err(500))]
 #[tokio::test]
-async fn only_a_clear_answer_tells_that_bundles_are_not_projected(
+async fn only_a_clear_answer_tells_whether_bundles_are_projected(
     #[case] status: Option<u16>,
-    #[case] expected: bool,
+    #[case] expected: Result<bool, u16>,
 ) {
     let server = ApiServer::new();
     server.namespace("kyma-system");
     let fault = status.map(|status| server.fault("create pods").status(status));
     let projected = projects(&server.client(), "kyma-system", "roots").await;
+    let projected = projected.map_err(|error| match error {
+        kube::Error::Api(status) => status.code,
+        error => panic!("{error}"),
+    });
     assert_eq!(projected, expected);
     assert!(fault.is_none_or(|it| it.hits() == 1));
     assert!(

@@ -17,7 +17,7 @@ use kube::error::DiscoveryError;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, ResourceExt as _, discovery};
 use policy::admission::{Annotations, Namespace, TrustBundlePresence};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::Watches;
 use crate::dry_run::projects;
@@ -28,8 +28,14 @@ use crate::snapshot::{
 /// How often an API server that does not serve ClusterTrustBundles is asked again: its flags change with an upgrade only.
 const DISCOVERY_INTERVAL: Duration = Duration::from_mins(1);
 
-/// After a failed discovery.
+/// Until the API server is asked again after an error, at first.
 const DISCOVERY_RETRY: Duration = Duration::from_secs(5);
+
+/// The errors in a row after which the API server is asked every [`DISCOVERY_INTERVAL`] only.
+const DISCOVERY_RETRIES: u32 = 12;
+
+/// How long after its start a replica waits to become ready for an answer of the API server.
+const DISCOVERY_DEADLINE: Duration = Duration::from_mins(1);
 
 /// Watches the metadata of Namespaces.
 pub(super) async fn watch_namespaces(watches: &Watches) {
@@ -114,12 +120,33 @@ pub(super) fn set_pull_secret(snapshots: &SnapshotStore, name: &str, secret: Opt
     snapshots.set_pull_secret(source);
 }
 
+/// What the API server does with ClusterTrustBundles.
+enum BundleSupport {
+    Unserved,
+    NotProjected,
+    Projected(ApiResource),
+}
+
+/// What is known of [`BundleSupport`], whatever the name of the bundle.
+struct KnownSupport {
+    started: Instant,
+    /// Set while the last answer was [`BundleSupport::Projected`].
+    projected: Option<ApiResource>,
+    /// The number of errors in a row.
+    failures: u32,
+}
+
 /// Watches the configured ClusterTrustBundle, of which a digest of the certificates is kept, in the version that the API server serves.
 pub(super) async fn watch_trust_bundle(watches: &Watches) {
+    let mut known = KnownSupport {
+        started: Instant::now(),
+        projected: None,
+        failures: 0,
+    };
     loop {
         let name = trust_bundle_name(watches);
         tokio::select! {
-            () = watch_bundle(watches, name.as_deref()) => {}
+            () = watch_bundle(watches, name.as_deref(), &mut known) => {}
             () = watches.differs(&name, trust_bundle_name) => {
                 set_trust_bundle(watches, ObservedObject::default());
             }
@@ -132,20 +159,18 @@ pub(super) fn trust_bundle_name(watches: &Watches) -> Option<String> {
     bundle_name(&configuration).map(str::to_owned)
 }
 
-/// Returns when the API server is to be asked again which version it serves.
-async fn watch_bundle(watches: &Watches, name: Option<&str>) {
+/// Returns when the API server is to be asked again what it does with ClusterTrustBundles.
+async fn watch_bundle(watches: &Watches, name: Option<&str>, known: &mut KnownSupport) {
     let condition = watches.readiness.check("trust-bundle-watch");
     let Some(name) = name else {
         condition.ready();
         return std::future::pending().await;
     };
-    match served(&watches.client).await {
-        Ok(Some(_)) if !projects(&watches.client, &watches.namespace, name).await => {
-            condition.detail("API server does not project ClusterTrustBundles into Pods");
-            set_trust_bundle(watches, TrustBundlePresence::NotProjected);
-            sleep(DISCOVERY_INTERVAL).await;
-        }
-        Ok(Some(kind)) => {
+    if known.is_awaited(watches) {
+        condition.not_ready("API server not asked yet whether it projects ClusterTrustBundles");
+    }
+    match known.update(support(watches, name).await) {
+        Ok(BundleSupport::Projected(kind)) => {
             let client = watches.client.clone();
             let api = Api::<DynamicObject>::all_with(client, &kind);
             let bundles = watch_object(api, name, condition);
@@ -158,17 +183,89 @@ async fn watch_bundle(watches: &Watches, name: Option<&str>) {
             });
             bundles.await;
         }
-        Ok(None) => {
+        Ok(BundleSupport::NotProjected) => {
+            condition.detail("API server does not project ClusterTrustBundles into Pods");
+            set_trust_bundle(watches, TrustBundlePresence::NotProjected);
+            sleep(DISCOVERY_INTERVAL).await;
+        }
+        Ok(BundleSupport::Unserved) => {
             condition.detail("API of ClusterTrustBundles not served");
             set_trust_bundle(watches, TrustBundlePresence::Unserved);
             sleep(DISCOVERY_INTERVAL).await;
         }
-        Err(error) => {
-            // The last known state stays active; a Pod that mounts a bundle waits rather than fails.
-            let text = error_chain(&error);
-            tracing::warn!(error = text, "failed to discover APIs");
-            condition.detail(text);
+        Err(error) if known.is_awaited(watches) => {
+            condition.not_ready(error);
             sleep(DISCOVERY_RETRY).await;
+        }
+        Err(error) => {
+            condition.detail(error);
+            if is_unknown(watches) {
+                set_trust_bundle(watches, TrustBundlePresence::NotProjected);
+            }
+            sleep(known.pause()).await;
+        }
+    }
+}
+
+async fn support(watches: &Watches, name: &str) -> Result<BundleSupport, kube::Error> {
+    let Some(kind) = served(&watches.client).await? else {
+        return Ok(BundleSupport::Unserved);
+    };
+    let is_projected = projects(&watches.client, &watches.namespace, name).await?;
+    Ok(if is_projected {
+        BundleSupport::Projected(kind)
+    } else {
+        BundleSupport::NotProjected
+    })
+}
+
+fn is_unknown(watches: &Watches) -> bool {
+    watches.snapshots.latest().trust_bundle.presence == TrustBundlePresence::Unknown
+}
+
+impl KnownSupport {
+    /// Whether the replica stays not ready until the API server answers.
+    ///
+    /// Only for [`DISCOVERY_DEADLINE`] after its start: where the dry run is never possible, no replica would become ready and
+    /// every Pod would be missed; and a new document must not make all replicas not ready at once. From then on the API server
+    /// is taken to project no bundles until it answers. A Pod without its bundle gets a warning, starts, and is found as missed
+    /// once the answer is known. A Pod with a volume that the API server drops is refused, or gets an empty folder in the place of
+    /// the container's own certificates, and no check of the webhook finds it.
+    fn is_awaited(&self, watches: &Watches) -> bool {
+        self.started.elapsed() < DISCOVERY_DEADLINE && is_unknown(watches)
+    }
+
+    /// Keeps an answer. After an error, bundles that were projected are watched as before.
+    ///
+    /// # Errors
+    /// The text of the error, if nothing else is known.
+    fn update(
+        &mut self,
+        answer: Result<BundleSupport, kube::Error>,
+    ) -> Result<BundleSupport, String> {
+        let error = match answer {
+            Ok(support) => {
+                self.failures = 0;
+                self.projected = match &support {
+                    BundleSupport::Projected(kind) => Some(kind.clone()),
+                    BundleSupport::Unserved | BundleSupport::NotProjected => None,
+                };
+                return Ok(support);
+            }
+            Err(error) => error_chain(&error),
+        };
+        self.failures = self.failures.saturating_add(1);
+        let text = "cannot tell whether ClusterTrustBundles are projected";
+        tracing::warn!(error, "{text}");
+        let projected = self.projected.clone().map(BundleSupport::Projected);
+        projected.ok_or_else(|| format!("{text}: {error}"))
+    }
+
+    fn pause(&self) -> Duration {
+        if self.failures < DISCOVERY_RETRIES {
+            DISCOVERY_RETRY
+        } else {
+            DISCOVERY_INTERVAL
         }
     }
 }

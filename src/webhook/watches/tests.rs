@@ -14,6 +14,7 @@ use serde_json::json;
 use sha2::{Digest as _, Sha256};
 use testkit::apiserver::{ApiServer, Kind, Recorded};
 use testkit::until::until;
+use tokio::time::sleep;
 
 use super::configuration::ConfigurationLoader;
 use super::fixtures::watches_of;
@@ -141,6 +142,8 @@ async fn a_new_name_is_noticed_and_any_other_change_is_not() {
     assert!(futures::poll!(&mut differs).is_ready());
 }
 
+static NAMESPACES: Kind = Kind::new("v1", "namespaces", "Namespace");
+static PODS: Kind = Kind::new("v1", "pods", "Pod").namespaced();
 static BUNDLES: Kind = bundles("certificates.k8s.io/v1");
 static BETA_BUNDLES: Kind = bundles("certificates.k8s.io/v1beta1");
 static REQUESTS: Kind = Kind::new(
@@ -170,8 +173,8 @@ async fn the_served_version_is_discovered(
 }
 
 #[rstest]
-#[case::newest(&[&BUNDLES, &BETA_BUNDLES], "v1")]
-#[case::beta(&[&REQUESTS, &BETA_BUNDLES], "v1beta1")]
+#[case::newest(&[&NAMESPACES, &PODS, &BUNDLES, &BETA_BUNDLES], "v1")]
+#[case::beta(&[&NAMESPACES, &PODS, &REQUESTS, &BETA_BUNDLES], "v1beta1")]
 #[tokio::test]
 async fn the_bundle_is_watched_in_the_version_that_is_served_and_its_content_digested(
     #[case] kinds: &[&'static Kind],
@@ -179,6 +182,7 @@ async fn the_bundle_is_watched_in_the_version_that_is_served_and_its_content_dig
 ) {
     let server = ApiServer::new();
     server.behave(|it| it.kinds = kinds.into());
+    server.namespace("kyma-system");
     let api_version = format!("certificates.k8s.io/{version}");
     server.put(&json!({
         "apiVersion": api_version, "kind": "ClusterTrustBundle", "metadata": {"name": BUNDLE},
@@ -409,4 +413,111 @@ async fn the_waiting_is_told_as_it_comes_and_goes() {
     set_pull_secret(snapshots, PULL_SECRET, Some(secret.clone()));
     assert!(futures::poll!(&mut tell).is_pending());
     assert_eq!(watches.metrics.revision_mismatch.get(), 0);
+}
+
+/// The check of the trust bundle, and what is known of it.
+fn bundle_state(watches: &Watches) -> (String, TrustBundlePresence) {
+    let (_, report) = watches.readiness.report();
+    let mut lines = report.lines();
+    let line = lines.find_map(|it| it.strip_prefix("trust-bundle-watch: "));
+    let presence = watches.snapshots.latest().trust_bundle.presence;
+    (line.unwrap_or_default().to_owned(), presence)
+}
+
+/// A replica with this document, and an API server that has the bundles.
+async fn bundle_replica(document: Option<&ConfigMap>) -> (ApiServer, Watches) {
+    let server = ApiServer::new();
+    server.namespace("kyma-system");
+    for name in [BUNDLE, "other"] {
+        server.put(&json!({
+            "apiVersion": "certificates.k8s.io/v1beta1", "kind": "ClusterTrustBundle", "metadata": {"name": name},
+            "spec": {"trustBundle": "PEM"},
+        }));
+    }
+    let watches = watches_of(&server);
+    ConfigurationLoader::new(&watches).load(document).await;
+    let running = watches.clone();
+    tokio::spawn(async move { watch_trust_bundle(&running).await });
+    (server, watches)
+}
+
+#[rstest]
+#[case::no_dry_run("create pods")]
+#[case::no_discovery(" /apis")]
+#[tokio::test(start_paused = true)]
+async fn one_failure_at_the_start_delays_the_trust_bundle(#[case] request: &str) {
+    let (server, watches) = bundle_replica(Some(&versioned("1").0)).await;
+    let _fault = server.fault(request).times(1).status(500);
+    sleep(Duration::from_secs(3)).await;
+    let (check, presence) = bundle_state(&watches);
+    assert!(check.starts_with("not ready: cannot tell"), "{check}");
+    assert_eq!(presence, TrustBundlePresence::Unknown);
+    sleep(Duration::from_secs(3)).await;
+    let expected = ("ready".to_owned(), TrustBundlePresence::Present);
+    assert_eq!(bundle_state(&watches), expected);
+}
+
+#[rstest]
+#[case::no_dry_run("create pods", 403)]
+#[case::no_discovery(" /apis", 500)]
+#[tokio::test(start_paused = true)]
+async fn a_replica_that_cannot_ask_is_ready_after_a_minute_and_mounts_nothing(
+    #[case] request: &str,
+    #[case] status: u16,
+) {
+    let (server, watches) = bundle_replica(Some(&versioned("1").0)).await;
+    let fault = server.fault(request).status(status);
+    sleep(Duration::from_secs(55)).await;
+    assert!(bundle_state(&watches).0.starts_with("not ready: "));
+    sleep(Duration::from_secs(10)).await;
+    let (check, presence) = bundle_state(&watches);
+    assert!(check.starts_with("ready: cannot tell"), "{check}");
+    assert_eq!(presence, TrustBundlePresence::NotProjected);
+    let asked = server.count(request);
+    sleep(Duration::from_mins(10)).await;
+    let more = server.count(request) - asked;
+    assert!((9..=11).contains(&more), "{more} in ten minutes");
+    fault.stop();
+    sleep(Duration::from_mins(1)).await;
+    let expected = ("ready".to_owned(), TrustBundlePresence::Present);
+    assert_eq!(bundle_state(&watches), expected);
+}
+
+/// All replicas get a document at once.
+#[tokio::test(start_paused = true)]
+async fn a_replica_that_runs_stays_ready_whatever_its_document_requires() {
+    let (server, watches) = bundle_replica(None).await;
+    sleep(Duration::from_mins(2)).await;
+    let _fault = server.fault("create pods").times(1).status(500);
+    let mut loader = ConfigurationLoader::new(&watches);
+    loader.load(Some(&versioned("1").0)).await;
+    sleep(Duration::from_secs(3)).await;
+    let (check, presence) = bundle_state(&watches);
+    assert!(check.starts_with("ready: cannot tell"), "{check}");
+    assert_eq!(presence, TrustBundlePresence::NotProjected);
+    sleep(Duration::from_secs(3)).await;
+    let expected = ("ready".to_owned(), TrustBundlePresence::Present);
+    assert_eq!(bundle_state(&watches), expected);
+}
+
+#[rstest]
+#[case::no_dry_run("create pods")]
+#[case::no_discovery(" /apis")]
+#[tokio::test(start_paused = true)]
+async fn what_is_known_of_projection_holds_for_another_bundle(#[case] request: &str) {
+    let (map, _, _) = versioned("1");
+    let (server, watches) = bundle_replica(Some(&map)).await;
+    sleep(Duration::from_secs(3)).await;
+    let _fault = server.fault(request).status(500);
+    let mut renamed = map.clone();
+    let text = renamed.data.as_ref().unwrap()[CONFIG_KEY].replace(BUNDLE, "other");
+    renamed.data = Some(BTreeMap::from([(CONFIG_KEY.to_owned(), text)]));
+    ConfigurationLoader::new(&watches)
+        .load(Some(&renamed))
+        .await;
+    sleep(Duration::from_secs(3)).await;
+    let expected = ("ready".to_owned(), TrustBundlePresence::Present);
+    assert_eq!(bundle_state(&watches), expected);
+    let lists = server.requests_of("list clustertrustbundles");
+    assert!(lists.iter().any(|it| it.uri.contains("other")), "{lists:?}");
 }

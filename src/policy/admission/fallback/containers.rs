@@ -9,10 +9,7 @@ pub(super) fn mounts(
     configuration: &Configuration,
     presence: TrustBundlePresence,
 ) -> Option<String> {
-    if !matches!(
-        presence,
-        TrustBundlePresence::Present | TrustBundlePresence::Unknown
-    ) {
+    if presence != TrustBundlePresence::Present {
         return None;
     }
     let bundle = configuration.trust_bundle()?.ok()?;
