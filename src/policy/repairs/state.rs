@@ -26,9 +26,11 @@ pub struct RevisionTimes {
 pub struct PodTimes {
     /// When it was created.
     pub created: Timestamp,
-    /// When the annotations and labels by which its Namespace opts in were changed last, or its own annotations after
-    /// its creation.
+    /// When the annotations by which its Namespace opts in were changed last, or its own annotations after its creation.
     pub opted_in: Option<Timestamp>,
+    /// When the labels of its Namespace were changed last, if a selector of Namespaces keeps the pull Secret out. They decide
+    /// no other change.
+    pub selected: Option<Timestamp>,
 }
 
 /// What a stored Pod is.
@@ -83,11 +85,11 @@ pub fn judge(decision: &Decision<'_>, pod: PodTimes, revision: &RevisionTimes) -
         return PodState::NotCovered;
     }
     let applied = || decision.findings.iter().filter(|it| it.reason.applied());
-    let Some(first) = applied().next().filter(|_| decision.changed()) else {
+    if !decision.changed() || applied().next().is_none() {
         return outdated_content(decision, pod, revision).map_or(PodState::Current, |it| {
             PodState::Deviates(Deviation::Outdated(it))
         });
-    };
+    }
     let is_before = |time: Option<Timestamp>| time.is_some_and(|it| pod.created <= it);
     let has = |feature| applied().any(|it| it.feature == feature);
     let cause = if has(Feature::TrustBundle) && is_before(revision.bundle_exists) {
@@ -100,7 +102,14 @@ pub fn judge(decision: &Decision<'_>, pod: PodTimes, revision: &RevisionTimes) -
     match cause {
         Some(cause) => PodState::Deviates(Deviation::Outdated(cause)),
         None if is_before(pod.opted_in) => PodState::OptedInLater,
-        None => PodState::Deviates(Deviation::Missed(first.reason.code())),
+        None => {
+            let selected_later = is_before(pod.selected);
+            let mut missed =
+                applied().filter(|it| it.feature != Feature::PullSecret || !selected_later);
+            missed.next().map_or(PodState::OptedInLater, |it| {
+                PodState::Deviates(Deviation::Missed(it.reason.code()))
+            })
+        }
     }
 }
 

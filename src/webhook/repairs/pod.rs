@@ -135,10 +135,10 @@ impl StoredPod {
         let label = self.labels().get(OWN_LABEL.0).map(String::as_str);
         let decision = decide_unsent(&request, label, &context);
         let selects = context.configuration.pull_secret().namespaces.is_some();
-        let labelled = namespace.and_then(|it| it.labelled).filter(|_| selects);
         let times = PodTimes {
             created,
-            opted_in: self.opted_in(created, namespace).max(labelled),
+            opted_in: self.opted_in(created, namespace),
+            selected: namespace.and_then(|it| it.labelled).filter(|_| selects),
         };
         let deviation = match judge(&decision, times, &basis.revision) {
             PodState::NotCovered => return None,

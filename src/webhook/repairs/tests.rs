@@ -113,6 +113,19 @@ impl Environment {
         }));
     }
 
+    /// Lets the pull Secret into all Namespaces but one.
+    fn select_namespaces(&self) {
+        let place = ("kyma-system", CONFIG_MAP);
+        self.server.edit("configmaps", place, |map| {
+            let text = map["data"][CONFIG_KEY].as_str().unwrap();
+            let mut document: Value = serde_json::from_str(text).unwrap();
+            document["imagePullSecret"] = json!({"namespaceSelector": {"matchExpressions": [
+                {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["other"]},
+            ]}});
+            map["data"][CONFIG_KEY] = json!(document.to_string());
+        });
+    }
+
     fn put_secret(&self, auth: &str) {
         use base64::Engine as _;
         let config = json!({"auths": {"mirror.example": {"auth": auth}}}).to_string();
@@ -202,9 +215,14 @@ impl Environment {
 }
 
 /// A client that writes labels and annotations all the time must not hide missed Pods of a Namespace that the document covers.
+#[rstest]
 #[tokio::test(start_paused = true)]
-async fn a_label_that_decides_nothing_hides_no_missed_pod() {
+async fn a_label_that_decides_nothing_hides_no_missed_pod(#[values(false, true)] selector: bool) {
     let env = Environment::start(EvictionSettings::default()).await;
+    if selector {
+        env.select_namespaces();
+        sleep(Duration::from_secs(10)).await;
+    }
     env.put_pod("web", false);
     sleep(Duration::from_secs(10)).await;
     env.server.edit("namespaces", ("", "shop"), |namespace| {

@@ -85,6 +85,7 @@ fn judged(namespace: &str, pod: &Value, created: i64, opted_in: Option<i64>) -> 
     let times = PodTimes {
         created: at(created),
         opted_in: opted_in.map(at),
+        selected: None,
     };
     decided(namespace, pod, |it| judge(it, times, &revision()))
 }
@@ -153,6 +154,40 @@ fn a_pod_from_before_the_opt_in_was_not_missed(
     #[case] state: PodState,
 ) {
     assert_eq!(judged("shop", &pod(false), 500, opted_in), state);
+}
+
+/// Labels of a Namespace decide about the pull Secret alone.
+#[rstest]
+#[case::selected_before(
+    true,
+    499,
+    PodState::Deviates(Deviation::Missed(Code::PullSecretRequired))
+)]
+#[case::selected_in_the_same_second(true, 500, PodState::OptedInLater)]
+#[case::selected_later(true, 501, PodState::OptedInLater)]
+#[case::lacks_other_changes_too(
+    false,
+    501,
+    PodState::Deviates(Deviation::Missed(Code::ImageRewritten))
+)]
+fn a_pod_from_before_the_selection_of_its_namespace_misses_no_pull_secret(
+    #[case] has_the_rest: bool,
+    #[case] selected: i64,
+    #[case] state: PodState,
+) {
+    let mut pod = pod(has_the_rest);
+    if let Some(spec) = pod["spec"].as_object_mut() {
+        spec.remove("imagePullSecrets");
+    }
+    let times = PodTimes {
+        created: at(500),
+        opted_in: None,
+        selected: Some(at(selected)),
+    };
+    assert_eq!(
+        decided("shop", &pod, |it| judge(it, times, &revision())),
+        state
+    );
 }
 
 #[rstest]
