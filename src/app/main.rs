@@ -13,13 +13,43 @@ mod reference;
 mod schema;
 mod watchers;
 
+use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
+
 /// Less CPU and memory than glibc's allocator for calls to thousands of runtimes (docs/benchmarks.md, "Fan-out").
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> std::process::ExitCode {
+    disable_core_files();
     match cli::Cli::read(std::env::args_os()).role.run() {
         Ok(code) => code,
         Err(error) => edge::report(&error),
+    }
+}
+
+/// Prevents core files, which would hold tokens, keys and the pull Secret. The kernel ignores the limit where it pipes core files
+/// to a program of the node, such as systemd-coredump, and writes none of a process that is not dumpable.
+fn disable_core_files() {
+    let none = Rlimit {
+        current: Some(0),
+        maximum: Some(0),
+    };
+    // Any process may lower its limit and stop being dumpable.
+    let _never_fails = setrlimit(Resource::Core, none);
+    let _never_fails = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::{dumpable_behavior, getrlimit};
+
+    use super::*;
+
+    #[test]
+    fn a_process_writes_no_core_files() {
+        disable_core_files();
+        let limit = getrlimit(Resource::Core);
+        assert_eq!((limit.current, limit.maximum), (Some(0), Some(0)));
+        assert_eq!(dumpable_behavior(), Ok(DumpableBehavior::NotDumpable));
     }
 }

@@ -165,3 +165,14 @@ async fn watchers_alone_need_no_runtimes() {
     .await;
     assert_eq!(env.kcp.count("* runtimes"), 0);
 }
+
+#[tokio::test]
+async fn a_running_component_writes_no_core_files() {
+    let env = Env::start("signal").await;
+    env.until("it runs", |it| it.count("*") > 0).await;
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", env.child.id())).unwrap();
+    let mut lines = limits.lines();
+    let line = lines.find_map(|it| it.strip_prefix("Max core file size"));
+    let values: Vec<&str> = line.unwrap().split_whitespace().collect();
+    assert_eq!(values, ["0", "0", "bytes"]);
+}
