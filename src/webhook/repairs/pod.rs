@@ -20,7 +20,7 @@ use crate::snapshot::{ActiveRevision, KnownNamespace};
 use crate::watches::annotated;
 
 /// The owners that replace an evicted Pod. A Job would count the eviction as a failure.
-const REPLACING: [(&str, &str); 3] = [
+const REPLACING: &[(&str, &str)] = &[
     ("apps/v1", "ReplicaSet"),
     ("apps/v1", "StatefulSet"),
     ("apps/v1", "DaemonSet"),

@@ -284,6 +284,40 @@ fn a_pod_that_the_policy_adapted_is_adapted(
     assert_eq!(judged.tracked.adapted, expected);
 }
 
+#[rstest]
+#[case::replica_set("apps/v1", "ReplicaSet", Some(true), true)]
+#[case::stateful_set("apps/v1", "StatefulSet", Some(true), true)]
+#[case::daemon_set("apps/v1", "DaemonSet", Some(true), true)]
+#[case::job("batch/v1", "Job", Some(true), false)]
+#[case::kind_of_another_group("example.com/v1", "ReplicaSet", Some(true), false)]
+#[case::owner_that_is_not_the_controller("apps/v1", "ReplicaSet", None, false)]
+#[case::owner_that_denies_it("apps/v1", "ReplicaSet", Some(false), false)]
+#[case::no_owner("", "", None, false)]
+#[tokio::test(start_paused = true)]
+async fn a_missed_pod_is_evicted_only_if_its_controller_replaces_it(
+    #[case] api_version: &str,
+    #[case] kind: &str,
+    #[case] controller: Option<bool>,
+    #[case] expected: bool,
+) {
+    let mut env = Environment::start(missed_only()).await;
+    // No leader sees the Pod with another owner.
+    env.stop().await;
+    env.put_pod("web", false);
+    env.server.edit("pods", ("shop", "web"), |pod| {
+        pod["metadata"]["ownerReferences"] = match kind {
+            "" => json!([]),
+            _ => json!([{
+                "apiVersion": api_version, "kind": kind, "name": "owner", "uid": "1", "controller": controller,
+            }]),
+        };
+    });
+    env.lead(missed_only()).await;
+    env.until(MISSED, Some(1.0)).await;
+    sleep(Duration::from_secs(30)).await;
+    assert_eq!(env.evictions() > 0, expected);
+}
+
 /// One field manager; the API server adds the time of the last write.
 fn managed(field: &str) -> Value {
     json!([{
