@@ -54,6 +54,10 @@ pub async fn adapts(
 ) -> Result<(), String> {
     let mut pod = pod(PROBE_POD);
     pod["metadata"]["annotations"] = json!({api::ALL_KEY: "true"});
+    let configuration = snapshots.configuration();
+    if let Some(image) = configuration.and_then(|it| it.overridden_image()) {
+        pod["spec"]["containers"][0]["image"] = json!(image);
+    }
     if !changes(&pod, namespace, snapshots) {
         return Ok(());
     }

@@ -187,6 +187,12 @@ impl Configuration {
         &self.pull_secret
     }
 
+    /// An image whose registry an override replaces; `None` if there is no such override.
+    #[must_use]
+    pub fn overridden_image(&self) -> Option<String> {
+        self.overrides.example()
+    }
+
     /// The namespaces that the document gives features, in their order.
     pub(super) fn namespaces(&self) -> impl Iterator<Item = (&str, FeatureSet)> {
         let mut all: Vec<_> = self.namespaces.iter().collect();

@@ -72,6 +72,14 @@ impl Overrides {
         all.any(|it| matches!(it, Replacement::Prefix(prefix) if starts_with(image, prefix)))
     }
 
+    /// An image that is rewritten, if any is.
+    pub(super) fn example(&self) -> Option<String> {
+        let mut images = self.iter().map(|(host, _)| format!("{host}/any"));
+        images.find(|image| {
+            Reference::parse(image).is_ok_and(|it| matches!(self.rewrite(&it), Rewrite::To(_)))
+        })
+    }
+
     pub(super) fn rewrite(&self, image: &Reference<'_>) -> Rewrite {
         let prefix = match speaks_of(image, |host| self.by_host.get(host)) {
             None => return Rewrite::NoMatchingOverride,

@@ -34,9 +34,10 @@ async fn only_a_clear_answer_tells_whether_bundles_are_projected(
     );
 }
 
-/// A store whose configuration sets a variable, or offers nothing.
-fn snapshots(features: &Value) -> SnapshotStore {
-    let document = json!({"overrides": {}, "availableFeatures": features});
+/// A store with a configuration.
+fn snapshots(overrides: &Value, features: &[api::Feature]) -> SnapshotStore {
+    let features: Vec<&str> = features.iter().map(|it| it.key()).collect();
+    let document = json!({"overrides": overrides, "availableFeatures": features});
     let settings = Settings {
         landscape: None,
         pull_secret: api::names::PULL_SECRET.to_owned(),
@@ -53,7 +54,7 @@ fn snapshots(features: &Value) -> SnapshotStore {
 async fn a_pod_that_should_have_changed_and_did_not_is_an_error() {
     let server = ApiServer::new();
     server.namespace("kyma-system");
-    let fips = snapshots(&json!([api::Feature::FipsMode.key()]));
+    let fips = snapshots(&json!({}), &[api::Feature::FipsMode]);
     let error = adapts(&server.client(), "kyma-system", &fips).await;
     let error = error.unwrap_err();
     assert!(error.contains("without asking"), "{error}");
@@ -62,10 +63,30 @@ async fn a_pod_that_should_have_changed_and_did_not_is_an_error() {
     assert!(error.unwrap_err().contains("dry run"));
     fault.stop();
     let asked = server.count("create pods");
-    let nothing = snapshots(&json!([]));
+    let nothing = snapshots(&json!({"old.example": "mirror.example"}), &[]);
     assert_eq!(
         adapts(&server.client(), "kyma-system", &nothing).await,
         Ok(())
     );
     assert_eq!(server.count("create pods"), asked, "nothing to prove");
+}
+
+/// Most documents override other registries than that of the image `none`.
+#[rstest]
+#[case::host(json!({"old.example": "mirror.example"}), true)]
+#[case::docker_hub(json!({"docker.io": "mirror.example/hub"}), true)]
+#[case::beside_an_unusable_one(json!({"a.example": "NOT:AN/IMAGE", "old.example:5000": "mirror.example"}), true)]
+#[case::beside_a_key_of_no_image(json!({"https://a.example": "b.example", "old.example": "mirror.example"}), true)]
+#[case::no_usable_one(json!({"a.example": "NOT:AN/IMAGE"}), false)]
+#[tokio::test]
+async fn a_document_that_only_rewrites_images_is_proved_too(
+    #[case] overrides: Value,
+    #[case] expected: bool,
+) {
+    let server = ApiServer::new();
+    server.namespace("kyma-system");
+    let snapshots = snapshots(&overrides, &[api::Feature::RegistryRewrite]);
+    let result = adapts(&server.client(), "kyma-system", &snapshots).await;
+    assert_eq!(result.is_err(), expected, "{result:?}");
+    assert_eq!(server.count("create pods"), usize::from(expected));
 }
