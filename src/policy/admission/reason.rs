@@ -387,7 +387,7 @@ impl fmt::Display for Reason<'_> {
                 f.write_str("this cluster serves no ClusterTrustBundles")
             }
             Self::TrustBundleNotProjected => f.write_str(
-                "the API server does not project ClusterTrustBundles into Pods (feature gate ClusterTrustBundleProjection), or did not tell yet",
+                "the API server does not project ClusterTrustBundles into Pods, or did not tell yet",
             ),
             Self::EnvVarAdded {
                 container,
