@@ -213,14 +213,25 @@ fn update<'a>(
     enabled: FeatureSet,
     (patch, findings): (&mut PatchWriter, &mut Vec<Finding<'a>>),
 ) {
+    if enabled.contains(Feature::RegistryRewrite) {
+        update_images(request, context.configuration, patch, findings);
+    }
     for feature in enabled {
         if feature != Feature::RegistryRewrite {
-            findings.push(Finding::new(feature, Reason::ImmutableField));
+            let missing = (feature == Feature::PullSecret)
+                .then(|| pull_secret::not_named(context, &request.object.spec, findings));
+            let reason = missing.flatten().unwrap_or(Reason::ImmutableField);
+            findings.push(Finding::new(feature, reason));
         }
     }
-    if !enabled.contains(Feature::RegistryRewrite) {
-        return;
-    }
+}
+
+fn update_images<'a>(
+    request: &'a Request<'a>,
+    configuration: &Configuration,
+    patch: &mut PatchWriter,
+    findings: &mut Vec<Finding<'a>>,
+) {
     // Without the stored Pod nothing tells what this request changed, so nothing is touched.
     let Some(old) = &request.old else {
         findings.push(Finding::new(
@@ -234,7 +245,7 @@ fn update<'a>(
         _ => registry::rewrite_changed,
     };
     rewrite(
-        context.configuration,
+        configuration,
         &request.object.spec,
         &old.spec,
         patch,

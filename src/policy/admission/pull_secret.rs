@@ -59,6 +59,33 @@ fn reason<'a>(context: &Context<'a>, spec: &Spec<'_>, findings: &[Finding<'_>]) 
     }
 }
 
+/// Why a stored Pod cannot pull an image that this request lets the webhook rewrite; `None` if nothing is known against it.
+pub(super) fn not_named<'a>(
+    context: &Context<'a>,
+    spec: &Spec<'_>,
+    findings: &[Finding<'_>],
+) -> Option<Reason<'a>> {
+    let secret = context.configuration.pull_secret().name.as_str();
+    let mut entries = spec.image_pull_secrets.iter().flatten();
+    let PullSecret::Known(keyring) = context.pull_secret else {
+        return None;
+    };
+    if entries.any(|entry| *entry.name == *secret)
+        || !may_hold_credentials(context.configuration, context.namespace)
+    {
+        return None;
+    }
+    findings.iter().find_map(|finding| match &finding.reason {
+        Reason::ImageRewritten { to, .. } if covers(keyring, to) => {
+            Some(Reason::PullSecretNotNamed {
+                secret,
+                image: to.clone(),
+            })
+        }
+        _ => None,
+    })
+}
+
 fn covers(keyring: &Keyring, image: &str) -> bool {
     Reference::parse(image).is_ok_and(|reference| keyring.covers(&reference))
 }

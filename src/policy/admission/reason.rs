@@ -90,6 +90,8 @@ pub enum Reason<'a> {
     PullSecretAlwaysInjected { secret: &'a str },
     /// The entry is there.
     PullSecretAlreadyPresent { secret: &'a str },
+    /// The image of a stored Pod needs the Secret, and the entry cannot be added any more.
+    PullSecretNotNamed { secret: &'a str, image: String },
     /// No kubelet can parse the Secret, so every pull of a Pod that names it would fail.
     InvalidPullSecret { secret: &'a str },
     /// No registry of the Pod needs credentials.
@@ -183,6 +185,7 @@ codes! {
     PullSecretNotObserved
     PullSecretAlwaysInjected
     PullSecretAlreadyPresent
+    PullSecretNotNamed
     InvalidPullSecret
     PullSecretNotRequired
     NamespaceNotSelected
@@ -239,6 +242,7 @@ impl Reason<'_> {
                 | Self::PatchTooLarge
                 | Self::InvalidOverride { .. }
                 | Self::InvalidImageReference { .. }
+                | Self::PullSecretNotNamed { .. }
                 | Self::InvalidPullSecret { .. }
                 | Self::MountPathConflict { .. }
                 | Self::VolumeNameConflict { .. }
@@ -275,6 +279,7 @@ impl Reason<'_> {
             Self::PullSecretNotObserved { .. } => Code::PullSecretNotObserved,
             Self::PullSecretAlwaysInjected { .. } => Code::PullSecretAlwaysInjected,
             Self::PullSecretAlreadyPresent { .. } => Code::PullSecretAlreadyPresent,
+            Self::PullSecretNotNamed { .. } => Code::PullSecretNotNamed,
             Self::InvalidPullSecret { .. } => Code::InvalidPullSecret,
             Self::PullSecretNotRequired => Code::PullSecretNotRequired,
             Self::NamespaceNotSelected => Code::NamespaceNotSelected,
@@ -353,6 +358,12 @@ impl fmt::Display for Reason<'_> {
                 write!(f, "{secret} is named in every Pod")
             }
             Self::PullSecretAlreadyPresent { secret } => write!(f, "{secret} is named already"),
+            Self::PullSecretNotNamed { secret, image } => {
+                write!(
+                    f,
+                    "the stored Pod does not name {secret}, so {image} may not be pulled"
+                )
+            }
             Self::InvalidPullSecret { secret } => {
                 write!(
                     f,
