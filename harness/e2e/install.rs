@@ -145,4 +145,3 @@ pub(crate) fn this_machine(node: &str) -> Result<IpAddr> {
     socket.connect((node, 6443))?;
     Ok(socket.local_addr()?.ip())
 }
-
