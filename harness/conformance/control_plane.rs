@@ -168,28 +168,25 @@ fn equal(
 }
 
 fn ready(kcp: &Cluster, uid: &str, own: Option<&Value>) -> Outcome {
-    let conditions = own.map(|it| {
-        it["status"]["conditions"]
-            .as_array()
-            .cloned()
-            .unwrap_or_default()
-    });
-    let ready = conditions.iter().flatten().find(|it| it["type"] == "Ready");
+    let mut conditions = own
+        .and_then(|it| it["status"]["conditions"].as_array())
+        .into_iter()
+        .flatten();
+    let ready = conditions.find(|it| it["type"] == "Ready");
+    if ready.is_some_and(|it| it["status"] == "True") {
+        return Outcome::Passed;
+    }
     let reason = ready.and_then(|it| it["reason"].as_str());
-    let found = match &conditions {
-        None => format!("no RuntimeBootstrapper has the cluster UID {uid}"),
-        Some(_) => {
-            if ready.is_some_and(|it| it["status"] == "True") {
-                return Outcome::Passed;
-            }
-            let text = |key: &str| ready.and_then(|it| it[key].as_str()).unwrap_or("unknown");
-            format!(
-                "Ready is {}, reason {}: {}",
-                text("status"),
-                text("reason"),
-                text("message")
-            )
-        }
+    let found = if own.is_some() {
+        let text = |key: &str| ready.and_then(|it| it[key].as_str()).unwrap_or("unknown");
+        format!(
+            "Ready is {}, reason {}: {}",
+            text("status"),
+            text("reason"),
+            text("message")
+        )
+    } else {
+        format!("no RuntimeBootstrapper has the cluster UID {uid}")
     };
     let name = own.and_then(|it| it["metadata"]["name"].as_str());
     Outcome::Failed(Box::new(Failure {

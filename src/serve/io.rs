@@ -27,7 +27,7 @@ pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin {
 
 impl Stream for TcpStream {
     fn poll_discard(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        let mut scratch = [MaybeUninit::uninit(); 64 * 1024];
+        let mut scratch = [MaybeUninit::uninit(); 16 * 1024];
         loop {
             ready!(self.poll_read_ready(context))?;
             // With this flag Linux does not even copy them.
