@@ -16,8 +16,11 @@ use crate::snapshot::SnapshotStore;
 /// Whether the API server keeps a projected ClusterTrustBundle of a Pod. One without the feature gate drops it: the Pod would
 /// get an empty folder in the place of the container's own certificates.
 ///
+/// Where the dry run is refused, because a right, a quota or another webhook is in its way, bundles are taken to be projected: it
+/// will be refused the next time too, and an API server that serves configured bundles projects them in all likelihood.
+///
 /// # Errors
-/// The dry run is not possible, which tells nothing about bundles.
+/// The API server did not answer as it should, which tells nothing about bundles and may pass.
 pub(crate) async fn projects(
     client: &Client,
     namespace: &str,
@@ -38,6 +41,14 @@ pub(crate) async fn projects(
         }
         // A source without any content is invalid for some versions.
         Err(kube::Error::Api(status)) if status.code == 422 => Ok(false),
+        Err(kube::Error::Api(status)) if matches!(status.code, 400..=428) => {
+            let error = status.message;
+            tracing::warn!(
+                error,
+                "dry run refused, ClusterTrustBundles are taken to be projected"
+            );
+            Ok(true)
+        }
         Err(error) => Err(error),
     }
 }

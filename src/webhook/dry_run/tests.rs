@@ -10,7 +10,9 @@ use super::*;
 #[rstest]
 #[case::kept(None, Ok(true))]
 #[case::refused_as_invalid(Some(422), Ok(false))]
-#[case::forbidden(Some(403), Err(403))]
+#[case::forbidden(Some(403), Ok(true))]
+#[case::refused_by_another_webhook(Some(400), Ok(true))]
+#[case::too_many_requests(Some(429), Err(429))]
 #[case::broken(Some(500), Err(500))]
 #[tokio::test]
 async fn only_a_clear_answer_tells_whether_bundles_are_projected(
