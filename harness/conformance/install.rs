@@ -136,26 +136,32 @@ impl Installation {
             .iter()
             .partition(|it| it.starts_with("/api/v1/namespaces/") && it.split('/').count() == 5);
         let mut left = String::new();
-        let mut note = |path: &str, deleted: Result<()>| {
+        let mut note = |what: &str, deleted: Result<()>| {
             if let Err(error) = deleted {
                 let kubectl = &cluster.kubectl;
-                let _ = write!(left, "\n  {kubectl} delete --raw {path}  # {error:#}");
+                let _ = write!(left, "\n  {kubectl} delete {what}  # {error:#}");
             }
         };
         for path in others.into_iter().rev() {
-            note(path, delete(path).await);
+            note(&format!("--raw {path}"), delete(path).await);
         }
-        let made = MADE.map(|(kind, name)| path_of(kind, names::SKR_NAMESPACE, name));
+        let mut rest = MADE
+            .map(|(kind, name)| path_of(kind, names::SKR_NAMESPACE, name))
+            .to_vec();
         match copies(cluster).await {
-            Ok(copies) => {
-                for path in copies.iter().chain(&made) {
-                    note(path, cluster.delete(path, &json!({})).await);
-                }
+            Ok(copies) => rest.extend(copies),
+            Err(error) => {
+                let label = names::PULL_SECRET_COPY_LABEL;
+                let all = format!("secrets --all-namespaces -l {label}=true");
+                note(&all, Err(error));
             }
-            Err(error) => note(COPIES, Err(error)),
+        }
+        for path in rest {
+            let deleted = cluster.delete(&path, &json!({})).await;
+            note(&format!("--raw {path}"), deleted);
         }
         for path in namespaces {
-            note(path, delete(path).await);
+            note(&format!("--raw {path}"), delete(path).await);
         }
         ensure!(left.is_empty(), "{left}");
         Ok(())
@@ -165,7 +171,7 @@ impl Installation {
 /// The paths of the copies of the pull Secret.
 async fn copies(cluster: &Cluster) -> Result<Vec<String>> {
     let label = names::PULL_SECRET_COPY_LABEL;
-    let copies = format!("{COPIES}?labelSelector={label}%3Dtrue");
+    let copies = format!("/api/v1/secrets?labelSelector={label}%3Dtrue");
     let copies = cluster.list(&copies).await?;
     let path = |copy: &Value| {
         let text = |key: &str| copy["metadata"][key].as_str().unwrap_or_default();
@@ -222,4 +228,3 @@ const WATCHER: [(&str, &str); 2] = [
     ),
 ];
 const CONFIGURATION: &str = "skr-webhook";
-const COPIES: &str = "/api/v1/secrets";

@@ -41,7 +41,7 @@ pub(crate) async fn projects(
         }
         // A source without any content is invalid for some versions.
         Err(kube::Error::Api(status)) if status.code == 422 => Ok(false),
-        Err(kube::Error::Api(status)) if matches!(status.code, 400..=428) => {
+        Err(kube::Error::Api(status)) if matches!(status.code, 400 | 403) => {
             let error = status.message;
             tracing::warn!(
                 error,

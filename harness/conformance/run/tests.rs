@@ -474,6 +474,29 @@ async fn installation_is_refused_where_an_object_of_the_product_exists(
     assert_eq!(writes.next(), None);
 }
 
+/// The list of all Secrets answers before the installation, and not at its end.
+#[tokio::test(start_paused = true)]
+async fn copies_that_cannot_be_listed_are_named_by_their_label() {
+    let (scenario, server) = (scenario(SCENARIO), ApiServer::new());
+    let config = r#"{"auths": {"b.test": {}}}"#;
+    let objects = crate::objects::objects(&scenario.landscape, SKR_NAMESPACE, config, "").unwrap();
+    server.fault("create configmaps").before(|server| {
+        server.put(&json!({
+            "apiVersion": "v1", "kind": "Secret",
+            "metadata": {"name": names::WEBHOOK_CERTIFICATE, "namespace": SKR_NAMESPACE},
+        }));
+        server.fault("list secrets").status(403);
+    });
+    let run = Run::new(&scenario, None, vec![endpoint("skr", &server)], options()).unwrap();
+    let run = run.with_installation(Installation::new(objects));
+    let ended = run.run(std::future::pending(), &|_| ()).await;
+    let error = format!("{:#}", ended.unwrap_err());
+    let command = "kubectl --kubeconfig skr delete secrets --all-namespaces -l rt-bootstrapper.kyma-project.io/pull-secret-copy=true";
+    assert!(error.contains(command), "{error}");
+    let deleted = format!("delete secrets kyma-system/{}", names::WEBHOOK_CERTIFICATE);
+    assert!(server.writes().contains(&deleted), "{:?}", server.writes());
+}
+
 #[tokio::test(start_paused = true)]
 async fn installation_is_removed_at_the_end_with_what_the_webhook_made() {
     let (scenario, server) = (scenario(SCENARIO), ApiServer::new());

@@ -12,6 +12,7 @@ use super::*;
 #[case::refused_as_invalid(Some(422), Ok(false))]
 #[case::forbidden(Some(403), Ok(true))]
 #[case::refused_by_another_webhook(Some(400), Ok(true))]
+#[case::timeout(Some(408), Err(408))]
 #[case::too_many_requests(Some(429), Err(429))]
 #[case::broken(Some(500), Err(500))]
 #[tokio::test]

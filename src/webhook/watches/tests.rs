@@ -424,6 +424,12 @@ fn bundle_state(watches: &Watches) -> (String, TrustBundlePresence) {
     (line.unwrap_or_default().to_owned(), presence)
 }
 
+#[track_caller]
+fn assert_present(watches: &Watches) {
+    let expected = ("ready".to_owned(), TrustBundlePresence::Present);
+    assert_eq!(bundle_state(watches), expected);
+}
+
 /// A replica with this document, and an API server that has the bundles.
 async fn bundle_replica(document: Option<&ConfigMap>) -> (ApiServer, Watches) {
     let server = ApiServer::new();
@@ -453,8 +459,7 @@ async fn one_failure_at_the_start_delays_the_trust_bundle(#[case] request: &str)
     assert!(check.starts_with("not ready: cannot tell"), "{check}");
     assert_eq!(presence, TrustBundlePresence::Unknown);
     sleep(Duration::from_secs(3)).await;
-    let expected = ("ready".to_owned(), TrustBundlePresence::Present);
-    assert_eq!(bundle_state(&watches), expected);
+    assert_present(&watches);
 }
 
 #[rstest]
@@ -478,8 +483,7 @@ async fn a_replica_that_cannot_ask_is_ready_after_a_minute_and_mounts_nothing(
     assert!((9..=11).contains(&more), "{more} in ten minutes");
     fault.stop();
     sleep(Duration::from_mins(1)).await;
-    let expected = ("ready".to_owned(), TrustBundlePresence::Present);
-    assert_eq!(bundle_state(&watches), expected);
+    assert_present(&watches);
 }
 
 /// As where an earlier version's rights are installed.
@@ -488,8 +492,7 @@ async fn a_replica_whose_dry_run_is_refused_mounts_the_trust_bundle_at_once() {
     let (server, watches) = bundle_replica(Some(&versioned("1").0)).await;
     let _fault = server.fault("create pods").status(403);
     sleep(Duration::from_secs(3)).await;
-    let expected = ("ready".to_owned(), TrustBundlePresence::Present);
-    assert_eq!(bundle_state(&watches), expected);
+    assert_present(&watches);
 }
 
 /// All replicas get a document at once.
@@ -505,8 +508,7 @@ async fn a_replica_that_runs_stays_ready_whatever_its_document_requires() {
     assert!(check.starts_with("ready: cannot tell"), "{check}");
     assert_eq!(presence, TrustBundlePresence::NotProjected);
     sleep(Duration::from_secs(3)).await;
-    let expected = ("ready".to_owned(), TrustBundlePresence::Present);
-    assert_eq!(bundle_state(&watches), expected);
+    assert_present(&watches);
 }
 
 #[rstest]
@@ -525,8 +527,7 @@ async fn what_is_known_of_projection_holds_for_another_bundle(#[case] request: &
         .load(Some(&renamed))
         .await;
     sleep(Duration::from_secs(3)).await;
-    let expected = ("ready".to_owned(), TrustBundlePresence::Present);
-    assert_eq!(bundle_state(&watches), expected);
+    assert_present(&watches);
     let lists = server.requests_of("list clustertrustbundles");
     assert!(lists.iter().any(|it| it.uri.contains("other")), "{lists:?}");
 }
