@@ -46,12 +46,12 @@ Feature: No Pod is missed while the webhook changes
       | 4000 | the certificate files of component webhook are replaced 100 times         |
       | 4000 | the CA of the certificate files of component webhook is replaced 20 times |
 
-  # The API server does not ask again after a connection was closed.
+  # The API server does not ask again after a connection was closed or refused.
   @serial @slow @cluster
-  Scenario Outline: Only Pods in flight are missed while <disturbance>
+  Scenario Outline: Only Pods that are sent to a killed replica are missed while <disturbance>
     Given Namespace "shop" with annotation "rt-cfg.kyma-project.io/set-fips-mode=true"
     When <disturbance> while at least <Pods> Pods are created in Namespace "shop"
-    Then every created Pod is mutated but those in flight when a replica was killed
+    Then every created Pod is mutated but those sent to a killed replica
 
     Examples:
       | Pods | disturbance                                     |

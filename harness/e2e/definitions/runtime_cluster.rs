@@ -6,7 +6,7 @@ use std::sync::Arc;
 use api::names::MARKER;
 use tokio::sync::Mutex;
 
-use super::disturbance::NOT_IN_FLIGHT;
+use super::disturbance::MISSED_WITHOUT_A_KILL;
 use super::prelude::*;
 use super::webhook::NOT_MUTATED;
 use crate::admission::webhook::Webhook;
@@ -234,13 +234,13 @@ async fn stream(scenario: &mut Scenario, name: String) -> Result {
 }
 
 #[then(
-    regex = "^every created Pod (is mutated(?: but those in flight when a replica was killed)?|mounts the ClusterTrustBundle|has the image and the pull Secret of one revision|finds exactly one webhook configuration)$"
+    regex = "^every created Pod (is mutated(?: but those sent to a killed replica)?|mounts the ClusterTrustBundle|has the image and the pull Secret of one revision|finds exactly one webhook configuration)$"
 )]
 async fn every_pod(scenario: &mut Scenario, expected: String) -> Result {
     if scenario.environment_of::<Leased>().is_err() {
         let of = match expected.as_str() {
             "is mutated" => NOT_MUTATED,
-            "is mutated but those in flight when a replica was killed" => NOT_IN_FLIGHT,
+            "is mutated but those sent to a killed replica" => MISSED_WITHOUT_A_KILL,
             _ => bail!("of this suite's Pods: {expected}"),
         };
         let wrong = scenario.observed.noted(of)?;
