@@ -44,6 +44,23 @@ Feature: Watchers on KCP decide what a runtime reports
     And field status.readyReplicas of Deployment "kyma-system/skr-webhook" is 2
     And RuntimeBootstrapper "one" has condition WatcherInstalled=True
 
+  # An invalid document keeps the RuntimeBootstrapper from being Ready, and KEB from creating the Kyma.
+  @serial
+  Scenario: A runtime without a Kyma gets the watcher by its RuntimeBootstrapper
+    Given ConfigMap "kcp-system/rt-bootstrapper-config" is patched with:
+      """
+      data: {rt-bootstrapper-config.json: "{"}
+      """
+    When KEB provisions Runtime "one" in mode direct with module "pause"
+    Then RuntimeBootstrapper "one" has condition WatcherInstalled=False with reason "SKRDomainMissing"
+    When RuntimeBootstrapper "one" is patched with:
+      """
+      metadata: {annotations: {skr-domain: one.skr.landscape.test}}
+      """
+    Then RuntimeBootstrapper "one" has condition WatcherInstalled=True
+    And ValidatingWebhookConfiguration "skr-webhook" exists
+    And Kyma "kcp-system/one" does not exist
+
   # As the lifecycle-manager leaves its objects on a runtime.
   @serial
   Scenario: Fields of the lifecycle-manager are taken over and removed

@@ -1,4 +1,5 @@
-//! The watcher on runtimes: installed on the runtime of each Kyma while there is a Watcher, and removed with the last one.
+//! The watcher on runtimes: installed on the runtime of each Kyma, and of each RuntimeBootstrapper without one, while there is a Watcher,
+//! and removed with the last one. What is said of Kymas below applies to both.
 //!
 //! A reconcile reads the certificate and the kubeconfig of one Kyma, connects to its runtime, reads what the plan of
 //! `policy::sync::plan::watcher` needs, and writes what differs. A change of a Watcher, a Kyma, a Certificate or of the bundle of
@@ -19,7 +20,7 @@
 //!   verbs: [get]
 //! - apiGroups: [operator.kyma-project.io]
 //!   resources: [runtimebootstrappers]
-//!   verbs: [get]
+//!   verbs: [get, list, watch]
 //! - apiGroups: [operator.kyma-project.io]
 //!   resources: [runtimebootstrappers/status]
 //!   verbs: [patch]                        # the condition `WatcherInstalled`
@@ -60,7 +61,7 @@ use crate::claims::Claims;
 use crate::clients::RuntimeClients;
 use crate::dynamic::objects;
 use crate::inventory::PAGE_SIZE;
-use crate::kyma::KymaView;
+use crate::kyma::{KymaView, watch_runtimes};
 
 mod bootstrapper;
 mod desired;
@@ -261,7 +262,7 @@ impl Context {
         token: CancellationToken,
     ) {
         let kymas = self.kymas.clone();
-        let own = reflector(writer, self.watch_kymas().map(Ok))
+        let own = reflector(writer, self.watch_runtimes().map(Ok))
             .touched_objects()
             .filter_map(|it| ready(it.ok()))
             .map(|it| vec![ObjectRef::from_obj(&it)]);
@@ -324,16 +325,22 @@ impl Context {
         reference.into_iter().collect()
     }
 
-    fn watch_kymas(&self) -> impl futures::Stream<Item = Event<KymaView>> + Send + use<> {
+    fn watch_runtimes(&self) -> impl futures::Stream<Item = Event<KymaView>> + Send + use<> {
         let RuntimeWatcherOptions {
             client,
             settings,
             readiness,
             ..
         } = &self.options;
-        let api = Api::namespaced(client.clone(), &settings.namespace);
-        let check = readiness.check("runtime-watchers-kymas-watch");
-        watch_with_backoff(api, Config::default().page_size(PAGE_SIZE), check)
+        let checks = [
+            "runtime-watchers-kymas-watch",
+            "runtime-watchers-runtimebootstrappers-watch",
+        ];
+        watch_runtimes(
+            client,
+            &settings.namespace,
+            checks.map(|it| readiness.check(it)),
+        )
     }
 
     /// The Kymas of Certificates that change: cert-manager writes their status after their Secret.

@@ -1,4 +1,4 @@
-//! One Certificate for the runtime of each Kyma.
+//! One Certificate for the runtime of each Kyma, and of each RuntimeBootstrapper without one.
 //!
 //! Changes of a Kyma, its Certificate or the bundle of CAs start a reconcile; every Kyma is reconciled again after [`RESYNC`]. A
 //! Certificate whose Kyma is gone is deleted with its Secret, also if the Kyma was deleted while no replica led.
@@ -20,7 +20,7 @@ use kube::runtime::events::{Event as KubeEvent, EventType};
 use kube::runtime::reflector::{ObjectRef, Store, store};
 use kube::runtime::watcher::{Config, Event};
 use kube::runtime::{WatchStreamExt as _, applier, reflector};
-use kube::{Api, Resource as _, ResourceExt as _};
+use kube::{Api, ResourceExt as _};
 use policy::certificates::{
     CertificateError, CertificateInfo, KYMA_NAMESPACE_ANNOTATION, Kyma, NAME_SUFFIX, PURPOSE,
     PURPOSE_LABEL, is_current, may_be_outdated, runtime_certificate,
@@ -33,7 +33,7 @@ use super::{CertificateOptions, GatewayReceiver, IssuedGateway, RESYNC, RETRY};
 use crate::RECONCILE_BACKOFF;
 use crate::inventory::PAGE_SIZE;
 use crate::kube_events::publish_event;
-use crate::kyma::KymaView;
+use crate::kyma::{KymaView, watch_runtimes};
 
 /// Maximum number of concurrent reconciles.
 const CONCURRENCY: u16 = 16;
@@ -69,7 +69,7 @@ pub(super) async fn run(
 ) {
     let (kymas, writer) = store();
     let context = Arc::new(Context::new(options, current.clone()));
-    let own = reflector(writer, context.watch_kymas().map(Ok))
+    let own = reflector(writer, context.watch_runtimes().map(Ok))
         .touched_objects()
         .filter_map(|it| ready(it.ok()))
         .map(|it| vec![ObjectRef::from_obj(&it)]);
@@ -118,6 +118,10 @@ async fn reconcile(kyma: Arc<KymaView>, context: Arc<Context>) -> kube::Result<A
         Ok(desired) => desired,
         Err(error) => {
             context.report(&kyma, &error).await;
+            // One of an earlier Kyma. That of a Kyma stays: events still arrive.
+            if kyma.is_bootstrapper() && error == CertificateError::DomainMissing {
+                context.delete(&format!("{name}{NAME_SUFFIX}")).await?;
+            }
             return Ok(Action::await_change());
         }
     };
@@ -173,11 +177,11 @@ impl Context {
         }
     }
 
-    fn watch_kymas(&self) -> impl futures::Stream<Item = Event<KymaView>> + Send + use<> {
+    fn watch_runtimes(&self) -> impl futures::Stream<Item = Event<KymaView>> + Send + use<> {
         let namespace = &self.options.settings.kyma_namespace;
-        let api = Api::namespaced(self.options.client.clone(), namespace);
-        let check = self.options.readiness.check("kymas-watch");
-        watch_with_backoff(api, Config::default().page_size(PAGE_SIZE), check)
+        let checks = ["kymas-watch", "runtimebootstrappers-watch"];
+        let checks = checks.map(|it| self.options.readiness.check(it));
+        watch_runtimes(&self.options.client, namespace, checks)
     }
 
     /// The Kymas of Certificates that appear, change or disappear.
@@ -313,6 +317,10 @@ impl Context {
             error = text,
             "no certificate for runtime"
         );
+        // Its condition `WatcherInstalled` says it; and a new runtime has no Kyma yet.
+        if kyma.is_bootstrapper() {
+            return;
+        }
         let event = KubeEvent {
             type_: EventType::Warning,
             reason: reason.to_owned(),
@@ -321,7 +329,7 @@ impl Context {
             secondary: None,
         };
         let (client, reporter) = (self.options.client.clone(), self.options.reporter.clone());
-        publish_event(client, reporter, event, kyma.object_ref(&())).await;
+        publish_event(client, reporter, event, kyma.reference()).await;
     }
 
     /// When a failed reconcile is repeated.

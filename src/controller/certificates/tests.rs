@@ -314,6 +314,38 @@ async fn a_kyma_without_a_domain_is_reported_once_and_delays_no_other() {
     assert_eq!(env.kcp.events(), ["SKRDomainMissing"]);
 }
 
+/// Its condition `WatcherInstalled` says why there is no certificate.
+#[tokio::test]
+async fn a_runtime_bootstrapper_without_a_kyma_gets_a_certificate_once_it_has_a_domain() {
+    let env = Env::started();
+    let mut resource = crate::fixture::bootstrapper("one");
+    resource["status"] = json!({"runtimeID": "id-one"});
+    env.kcp.put(resource);
+    until(|| env.count(r#"runtime_certificates{state="SKRDomainMissing"}"#) == 1).await;
+    assert!(env.certificate("one-webhook-tls").is_none());
+    env.kcp.merge(
+        "runtimebootstrappers",
+        "one",
+        &json!({"metadata": {"annotations": {"skr-domain": "one.example"}}}),
+    );
+    until(|| env.certificate("one-webhook-tls").is_some()).await;
+    // The same certificate when the runtime gets its Kyma.
+    let before = env.certificate("one-webhook-tls").unwrap();
+    env.kcp.put(kyma("one"));
+    env.kcp.delete("runtimebootstrappers", "one");
+    env.kcp.put(kyma("two"));
+    until(|| env.certificate("two-webhook-tls").is_some()).await;
+    let after = env.certificate("one-webhook-tls").unwrap();
+    assert_eq!(before["metadata"]["uid"], after["metadata"]["uid"]);
+    // And none when it leaves a RuntimeBootstrapper without a domain.
+    env.kcp.put(crate::fixture::bootstrapper("one"));
+    let status = json!({"status": {"runtimeID": "id-one"}});
+    env.kcp.merge("runtimebootstrappers", "one", &status);
+    env.kcp.delete("kymas", "one");
+    until(|| env.certificate("one-webhook-tls").is_none()).await;
+    assert_eq!(env.kcp.events(), [""; 0]);
+}
+
 /// A certificate that exists stays when the domain is removed: events still arrive.
 #[tokio::test]
 async fn a_removed_domain_deletes_nothing() {

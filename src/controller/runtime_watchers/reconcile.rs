@@ -29,7 +29,7 @@ use tokio::time::{Instant, sleep};
 use zeroize::{Zeroize as _, Zeroizing};
 
 use super::desired::Goal;
-use super::report::{Outcome, Retry};
+use super::report::{Outcome, Retry, SKR_DOMAIN_MISSING};
 use super::{BACKOFF, Context};
 use crate::access::unreached;
 use crate::clients::{CallError, ManagedFields, Remote, RuntimeId};
@@ -58,7 +58,10 @@ pub(super) async fn reconcile(kyma: Arc<KymaView>, context: Arc<Context>) -> kub
         return Ok(Action::requeue(REMOVAL_PAUSE));
     }
     let (revision, goal) = context.goal.borrow().clone();
-    let is_deleted = kyma.meta().deletion_timestamp.is_some();
+    let has_domain = kyma.has_domain();
+    let is_left = kyma.is_bootstrapper() && !has_domain;
+    let is_deleted = kyma.meta().deletion_timestamp.is_some() || is_left;
+    let is_wanted = matches!(&goal, Goal::Watcher(desired, _) if !desired.is_removed());
     let (desired, bundle) = match goal {
         _ if is_deleted => (Arc::clone(&context.removal), Arc::from("")),
         // What is known of the runtime stays.
@@ -86,9 +89,15 @@ pub(super) async fn reconcile(kyma: Arc<KymaView>, context: Arc<Context>) -> kub
                 id,
                 desired: &desired,
                 is_deleted,
+                has_domain,
                 accepted: kyma.annotations().get(ACCEPT_CLUSTER_UID_ANNOTATION),
             };
-            runtime.synchronize(&bundle).await?
+            let outcome = runtime.synchronize(&bundle).await?;
+            if is_left && is_wanted && outcome.is_removed() {
+                outcome.without_domain()
+            } else {
+                outcome
+            }
         }
     };
     Ok(context.finish(&kyma, outcome, revision).await)
@@ -104,6 +113,7 @@ pub(super) async fn remove(context: &Context, kyma: &str) {
             id,
             desired: &context.removal,
             is_deleted: true,
+            has_domain: true,
             accepted: None,
         };
         runtime.remove().await;
@@ -116,8 +126,10 @@ struct Runtime<'a> {
     kyma: &'a str,
     id: RuntimeId,
     desired: &'a DesiredWatcher,
-    /// Whether the Kyma is deleted.
+    /// Whether the Kyma is deleted, or left a RuntimeBootstrapper that has no domain.
     is_deleted: bool,
+    /// Whether a certificate can be issued.
+    has_domain: bool,
     /// UID of the cluster that an operator accepted by an annotation of the Kyma.
     accepted: Option<&'a String>,
 }
@@ -310,7 +322,12 @@ impl Runtime<'_> {
     async fn certificate(&self, bundle: &str) -> kube::Result<Certificate> {
         let name = format!("{}{NAME_SUFFIX}", self.kyma);
         let Some(mut secret) = self.context.certificates.get_opt(&name).await? else {
-            return Ok(Err("CertificatePending"));
+            let reason = if self.has_domain {
+                "CertificatePending"
+            } else {
+                SKR_DOMAIN_MISSING
+            };
+            return Ok(Err(reason));
         };
         let made = secret_for_runtime(&secret, self.desired.namespace(), bundle);
         for value in secret.data.iter_mut().flat_map(BTreeMap::values_mut) {

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use api::bootstrapper::RuntimeBootstrapper;
+use api::kcp::SKR_DOMAIN;
 use component_base::telemetry::error_chain;
 use futures::FutureExt as _;
+use kube::ResourceExt as _;
 use kube::runtime::controller::Action;
 use kube::runtime::events::{Event, EventType};
 use kube::runtime::reflector::ObjectRef;
-use kube::{Resource as _, ResourceExt as _};
 use policy::sync::plan::Blocked;
 use policy::sync::plan::watcher::WatcherState;
 use policy::sync::status::{ConnectionError, Reason};
@@ -36,6 +37,9 @@ const UNRESPONSIVE: [&str; 3] = [HEARTBEAT_MISSING, HANDSHAKE_FAILED, REVIEW_MIS
 
 /// Nothing of the watcher is left on the runtime.
 const REMOVED: &str = "Removed";
+
+/// There is no certificate, because its name is not known.
+pub(super) const SKR_DOMAIN_MISSING: &str = "SKRDomainMissing";
 
 /// Time after an Event about a failure, or about a success, in which a Kyma has no other one.
 const EVENT_INTERVAL: Duration = Duration::from_mins(1);
@@ -85,6 +89,15 @@ impl Outcome {
             Retry::AtResync
         };
         Self::new(REMOVED, String::new(), retry)
+    }
+
+    /// Nothing is left on the runtime of a RuntimeBootstrapper that lacks the domain of the certificate.
+    pub(super) fn without_domain(self) -> Self {
+        Self {
+            reason: SKR_DOMAIN_MISSING,
+            message: format!("annotation {SKR_DOMAIN} missing"),
+            ..self
+        }
     }
 
     pub(super) fn is_installed(&self) -> bool {
@@ -333,7 +346,7 @@ impl Context {
             secondary: None,
         };
         let (client, reporter) = (self.options.client.clone(), self.options.reporter.clone());
-        publish_event(client, reporter, event, kyma.object_ref(&())).await;
+        publish_event(client, reporter, event, kyma.reference()).await;
     }
 }
 

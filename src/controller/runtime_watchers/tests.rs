@@ -719,6 +719,55 @@ async fn the_runtime_bootstrapper_has_a_condition_while_there_is_a_watcher() {
     assert_eq!(conditions(&env, "other"), [ours]);
 }
 
+#[tokio::test]
+async fn a_runtime_without_a_kyma_is_that_of_its_runtime_bootstrapper() {
+    let mut env = Env::new();
+    let cluster = env.runtime("one").await;
+    let mut resource = crate::fixture::bootstrapper("one");
+    resource["status"] = json!({"runtimeID": "id-one"});
+    env.kcp.put(resource);
+    env.kcp.put(watcher("klm"));
+    env.issue_gateway(&[&env.authority]);
+    env.start();
+    let reason = |env: &Env| {
+        let resource = env.kcp.object("runtimebootstrappers", "one").unwrap();
+        let conditions = resource["status"]["conditions"].as_array();
+        let own = |it: &&Value| it["type"] == "WatcherInstalled";
+        conditions.and_then(|it| Some(it.iter().find(own)?["reason"].clone()))
+    };
+    env.until("it is installed", |_| cluster.find(WEBHOOKS).is_some())
+        .await;
+    env.kcp.remove("kymas", NAMESPACE, "one");
+    env.until("it says that the domain is missing", |env| {
+        reason(env) == Some(json!("SKRDomainMissing"))
+    })
+    .await;
+    assert!(cluster.find(WEBHOOKS).is_none() && cluster.find(SECRET).is_none());
+    let domain = json!({"metadata": {"annotations": {"skr-domain": "one.kyma.example"}}});
+    env.kcp.merge("runtimebootstrappers", "one", &domain);
+    env.until("it is installed again", |_| {
+        cluster.find(WEBHOOKS).is_some()
+    })
+    .await;
+    assert_eq!(entries(&cluster), [entry("klm")]);
+    env.kcp.remove("watchers", NAMESPACE, "klm");
+    let no_domain = json!({"metadata": {"annotations": {"skr-domain": null}}});
+    env.kcp.merge("runtimebootstrappers", "one", &no_domain);
+    env.until("it is removed", |env| {
+        cluster.find(WEBHOOKS).is_none() && reason(env).is_none()
+    })
+    .await;
+    env.kcp.merge("runtimebootstrappers", "one", &domain);
+    env.kcp.put(watcher("klm"));
+    env.until("it is installed again", |_| {
+        cluster.find(WEBHOOKS).is_some()
+    })
+    .await;
+    env.kcp.remove("runtimebootstrappers", NAMESPACE, "one");
+    env.until("it is removed", |_| cluster.find(WEBHOOKS).is_none())
+        .await;
+}
+
 /// Events and statuses are among the requests.
 #[tokio::test]
 async fn no_key_is_written_to_kcp() {

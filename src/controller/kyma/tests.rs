@@ -1,0 +1,154 @@
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::*;
+
+fn object<K: serde::de::DeserializeOwned>(name: &str, status: &Value) -> K {
+    serde_json::from_value(
+        json!({"metadata": {"name": name, "namespace": "kcp"}, "status": status}),
+    )
+    .unwrap()
+}
+
+fn kyma(name: &str) -> KymaView {
+    object(name, &Value::Null)
+}
+
+/// One that is not named by its runtime ID.
+fn named(name: &str, id: &str) -> KymaView {
+    let labels = json!({RUNTIME_ID: id});
+    serde_json::from_value(json!({"metadata": {"name": name, "labels": labels}})).unwrap()
+}
+
+/// One whose runtime is known.
+fn bootstrapper(name: &str) -> BootstrapperView {
+    object(
+        name,
+        &json!({"runtimeID": format!("id-{name}"), "conditions": []}),
+    )
+}
+
+/// Events as `init`, `done`, `+name` of a Kyma, `*name` of a RuntimeBootstrapper, `-name`.
+fn shown(events: &[Event<KymaView>]) -> String {
+    let own = |it: &KymaView| {
+        let sign = if it.is_bootstrapper { '*' } else { '+' };
+        format!("{sign}{}", it.name_any())
+    };
+    let one = |event: &Event<KymaView>| match event {
+        Event::Init => "init".to_owned(),
+        Event::InitDone => "done".to_owned(),
+        Event::InitApply(it) | Event::Apply(it) => own(it),
+        Event::Delete(it) => format!("-{}", it.name_any()),
+    };
+    let mut texts: Vec<String> = events.iter().map(one).collect();
+    if texts.first().is_none_or(|it| it != "init") {
+        texts.sort_unstable();
+    }
+    texts.join(" ")
+}
+
+/// Observes a list of both watches, and returns what the last change leads to.
+fn after_lists(kymas: &[&str], bootstrappers: &[&str], change: Change) -> String {
+    let mut merge = Merge::default();
+    let mut observe = |change| merge.observe(change);
+    let mut seen = Vec::new();
+    for name in bootstrappers {
+        seen.extend(observe(Change::OfBootstrapper(Event::InitApply(
+            bootstrapper(name),
+        ))));
+    }
+    seen.extend(observe(Change::OfBootstrapper(Event::InitDone)));
+    for name in kymas {
+        seen.extend(observe(Change::OfKyma(Event::InitApply(kyma(name)))));
+    }
+    assert!(seen.is_empty(), "before all Kymas are known: {seen:?}");
+    observe(Change::OfKyma(Event::InitDone));
+    shown(&observe(change))
+}
+
+#[test]
+fn first_list_has_kymas_and_runtime_bootstrappers_without_one() {
+    let mut merge = Merge::default();
+    for name in ["a", "b"] {
+        merge.observe(Change::OfBootstrapper(Event::InitApply(bootstrapper(name))));
+    }
+    merge.observe(Change::OfBootstrapper(Event::InitDone));
+    for name in ["b", "c"] {
+        merge.observe(Change::OfKyma(Event::InitApply(kyma(name))));
+    }
+    let list = merge.observe(Change::OfKyma(Event::InitDone));
+    assert_eq!(shown(&list), "init *a +b +c done");
+    let Event::InitApply(first) = &list[1] else {
+        panic!("{list:?}")
+    };
+    assert_eq!(first.kyma().runtime_id.as_deref(), Some("id-a"));
+    assert_eq!(
+        first.reference().kind.as_deref(),
+        Some("RuntimeBootstrapper")
+    );
+}
+
+#[rstest]
+#[case::a_new_kyma(&[], &[], Change::OfKyma(Event::Apply(kyma("a"))), "+a")]
+#[case::a_kyma_in_the_place_of_a_bootstrapper(&[], &["a"], Change::OfKyma(Event::Apply(kyma("a"))), "+a")]
+#[case::a_kyma_that_leaves_a_bootstrapper(&["a"], &["a"], Change::OfKyma(Event::Delete(kyma("a"))), "*a")]
+#[case::a_kyma_that_leaves_nothing(&["a"], &[], Change::OfKyma(Event::Delete(kyma("a"))), "-a")]
+#[case::a_kyma_that_was_not_known(&[], &[], Change::OfKyma(Event::Delete(kyma("a"))), "")]
+#[case::a_bootstrapper(&[], &[], Change::OfBootstrapper(Event::Apply(bootstrapper("a"))), "*a")]
+#[case::a_bootstrapper_beside_a_kyma(&["a"], &[], Change::OfBootstrapper(Event::Apply(bootstrapper("a"))), "")]
+#[case::a_bootstrapper_that_goes(&[], &["a"], Change::OfBootstrapper(Event::Delete(bootstrapper("a"))), "-a")]
+#[case::a_bootstrapper_that_goes_beside_a_kyma(&["a"], &["a"], Change::OfBootstrapper(Event::Delete(bootstrapper("a"))), "")]
+#[case::a_bootstrapper_without_a_runtime(&[], &[], Change::OfBootstrapper(Event::Apply(object("a", &json!({})))), "")]
+#[case::a_bootstrapper_that_lost_its_runtime(&[], &["a"], Change::OfBootstrapper(Event::Apply(object("a", &json!({})))), "-a")]
+#[case::a_list_in_which_kymas_are_gone(&["a", "b"], &["b"], Change::OfKyma(Event::InitDone), "*b -a")]
+#[case::a_list_in_which_bootstrappers_are_gone(&["a"], &["a", "b"], Change::OfBootstrapper(Event::InitDone), "-b")]
+#[case::a_kyma_with_its_runtime_id(&[], &["a"], Change::OfKyma(Event::Apply(named("k", "id-a"))), "+k -a")]
+#[case::a_kyma_with_another_runtime_id(&[], &["a"], Change::OfKyma(Event::Apply(named("k", "id-b"))), "+k")]
+fn change_of_one_of_both(
+    #[case] kymas: &[&str],
+    #[case] bootstrappers: &[&str],
+    #[case] change: Change,
+    #[case] expected: &str,
+) {
+    assert_eq!(after_lists(kymas, bootstrappers, change), expected);
+}
+
+#[test]
+fn a_runtime_bootstrapper_stands_for_its_runtime_while_no_kyma_has_its_runtime_id() {
+    let mut merge = Merge::default();
+    let mut observe = |change| shown(&merge.observe(change));
+    observe(Change::OfKyma(Event::InitApply(named("k", "id-a"))));
+    observe(Change::OfKyma(Event::InitDone));
+    assert_eq!(
+        observe(Change::OfBootstrapper(Event::Apply(bootstrapper("a")))),
+        ""
+    );
+    assert_eq!(
+        observe(Change::OfKyma(Event::Apply(named("k", "id-a")))),
+        "+k"
+    );
+    assert_eq!(
+        observe(Change::OfKyma(Event::Apply(named("l", "id-a")))),
+        "+l"
+    );
+    assert_eq!(
+        observe(Change::OfKyma(Event::Delete(named("k", "id-a")))),
+        "-k"
+    );
+    assert_eq!(
+        observe(Change::OfKyma(Event::Apply(named("l", "id-b")))),
+        "*a +l"
+    );
+    assert_eq!(
+        observe(Change::OfKyma(Event::Apply(named("l", "id-a")))),
+        "+l -a"
+    );
+    assert_eq!(
+        observe(Change::OfKyma(Event::Delete(named("l", "id-a")))),
+        "*a -l"
+    );
+    assert_eq!(
+        observe(Change::OfBootstrapper(Event::Delete(bootstrapper("a")))),
+        "-a"
+    );
+}
