@@ -3,7 +3,7 @@
 //! A runtime with both is that of its Kyma: one of the same name, as KEB names both by the runtime ID, or with its runtime ID.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
 use api::bootstrapper::{GROUP, KIND, PLURAL, VERSION};
 use api::kcp::{
@@ -18,55 +18,75 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::watcher::{Config, Event};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use policy::certificates::Kyma;
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 
 use crate::inventory::PAGE_SIZE;
 
 /// A Kyma as it is read from a list or a watch, or a RuntimeBootstrapper in its place.
 #[derive(Clone, Debug, Deserialize)]
+#[serde(from = "KymaObject")]
 pub(crate) struct KymaView {
-    #[serde(deserialize_with = "trimmed")]
+    /// Without labels and annotations: each map takes half a kilobyte, and there are thousands of runtimes.
     metadata: ObjectMeta,
-    #[serde(skip)]
+    runtime_id: Option<String>,
+    domain: Option<String>,
+    accepted_cluster: Option<String>,
     is_bootstrapper: bool,
 }
 
-/// A RuntimeBootstrapper, as far as it stands for a runtime.
+/// A RuntimeBootstrapper as it is read. It can stand for a runtime when its runtime ID is known.
 #[derive(Clone, Debug, Deserialize)]
-struct BootstrapperView {
-    #[serde(deserialize_with = "trimmed")]
+#[serde(from = "BootstrapperObject")]
+struct BootstrapperView(KymaView);
+
+#[derive(Deserialize)]
+struct KymaObject {
+    metadata: ObjectMeta,
+}
+
+#[derive(Deserialize)]
+struct BootstrapperObject {
     metadata: ObjectMeta,
     #[serde(default)]
     status: BootstrapperStatus,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Default, Deserialize)]
 struct BootstrapperStatus {
     #[serde(rename = "runtimeID")]
     runtime_id: Option<String>,
 }
 
-/// Of labels and annotations only those are kept that concern the watcher.
-fn trimmed<'de, D: Deserializer<'de>>(from: D) -> Result<ObjectMeta, D::Error> {
-    let metadata = ObjectMeta::deserialize(from)?;
-    let only = |map: Option<BTreeMap<String, String>>, keys: &[&str]| {
-        let mut map = map?;
-        map.retain(|key, _| keys.contains(&key.as_str()));
-        (!map.is_empty()).then_some(map)
-    };
-    Ok(ObjectMeta {
-        name: metadata.name,
-        namespace: metadata.namespace,
-        uid: metadata.uid,
-        resource_version: metadata.resource_version,
-        deletion_timestamp: metadata.deletion_timestamp,
-        labels: only(metadata.labels, &[RUNTIME_ID]),
-        annotations: only(
-            metadata.annotations,
-            &[SKR_DOMAIN, ACCEPT_CLUSTER_UID_ANNOTATION],
-        ),
-        ..ObjectMeta::default()
-    })
+impl From<KymaObject> for KymaView {
+    fn from(object: KymaObject) -> Self {
+        let mut metadata = object.metadata;
+        let mut labels = metadata.labels.take().unwrap_or_default();
+        let mut annotations = metadata.annotations.take().unwrap_or_default();
+        Self {
+            metadata: ObjectMeta {
+                name: metadata.name,
+                namespace: metadata.namespace,
+                uid: metadata.uid,
+                resource_version: metadata.resource_version,
+                deletion_timestamp: metadata.deletion_timestamp,
+                ..ObjectMeta::default()
+            },
+            runtime_id: labels.remove(RUNTIME_ID),
+            domain: annotations.remove(SKR_DOMAIN),
+            accepted_cluster: annotations.remove(ACCEPT_CLUSTER_UID_ANNOTATION),
+            is_bootstrapper: false,
+        }
+    }
+}
+
+impl From<BootstrapperObject> for BootstrapperView {
+    fn from(BootstrapperObject { metadata, status }: BootstrapperObject) -> Self {
+        Self(KymaView {
+            runtime_id: status.runtime_id,
+            is_bootstrapper: true,
+            ..KymaObject { metadata }.into()
+        })
+    }
 }
 
 impl KymaView {
@@ -75,9 +95,19 @@ impl KymaView {
         Kyma {
             namespace: self.namespace().unwrap_or_default(),
             name: self.name_any(),
-            runtime_id: self.labels().get(RUNTIME_ID).cloned(),
-            domain: self.annotations().get(SKR_DOMAIN).cloned(),
+            runtime_id: self.runtime_id.clone(),
+            domain: self.domain.clone(),
         }
+    }
+
+    /// That of the label, or of the status of a RuntimeBootstrapper.
+    pub(crate) fn runtime_id(&self) -> Option<&String> {
+        self.runtime_id.as_ref()
+    }
+
+    /// UID of the cluster that an operator accepted by an annotation.
+    pub(crate) fn accepted_cluster(&self) -> Option<&String> {
+        self.accepted_cluster.as_ref()
     }
 
     /// Whether it is a RuntimeBootstrapper without a Kyma.
@@ -87,12 +117,7 @@ impl KymaView {
 
     /// Whether the name of a certificate is known.
     pub(crate) fn has_domain(&self) -> bool {
-        let domain = self.annotations().get(SKR_DOMAIN);
-        domain.is_some_and(|it| !it.is_empty())
-    }
-
-    fn runtime_id(&self) -> Option<&str> {
-        self.labels().get(RUNTIME_ID).map(String::as_str)
+        self.domain.as_ref().is_some_and(|it| !it.is_empty())
     }
 
     /// The reference of Events.
@@ -103,17 +128,6 @@ impl KymaView {
             reference.kind = Some(KIND.to_owned());
         }
         reference
-    }
-
-    /// The one of a RuntimeBootstrapper whose runtime is known; until then there is nothing to do for it.
-    fn of(bootstrapper: BootstrapperView) -> Option<Self> {
-        let mut metadata = bootstrapper.metadata;
-        let labels = metadata.labels.get_or_insert_default();
-        labels.insert(RUNTIME_ID.to_owned(), bootstrapper.status.runtime_id?);
-        Some(Self {
-            metadata,
-            is_bootstrapper: true,
-        })
     }
 }
 
@@ -130,7 +144,7 @@ pub(crate) fn watch_runtimes(
     let bootstrappers = Api::<BootstrapperView>::namespaced(client.clone(), namespace);
     let bootstrappers =
         watch_with_backoff(bootstrappers, config, of_bootstrappers).map(Change::OfBootstrapper);
-    let mut merge = Merge::default();
+    let mut merge = Merge::new(namespace);
     stream::select(kymas, bootstrappers).flat_map(move |change| stream::iter(merge.observe(change)))
 }
 
@@ -140,150 +154,214 @@ enum Change {
     OfBootstrapper(Event<BootstrapperView>),
 }
 
-/// What both watches have told so far.
-#[derive(Default)]
+/// What both watches have told so far. Of Kymas only that is kept by which a RuntimeBootstrapper is theirs.
 struct Merge {
-    kymas: Objects,
-    bootstrappers: Objects,
+    namespace: String,
+    /// Runtime IDs of Kymas, by name.
+    kymas: HashMap<String, Option<String>>,
     /// Number of Kymas by runtime ID.
     owners: HashMap<String, usize>,
-    /// Names of the RuntimeBootstrappers that were returned.
+    /// Those whose runtime ID is known, by name.
+    bootstrappers: HashMap<String, KymaView>,
+    /// Names of the RuntimeBootstrappers that were returned, and stand for their runtimes.
     returned: HashSet<String>,
+    /// Names in a list of Kymas that is not complete.
+    listed_kymas: HashSet<String>,
+    /// Names in a list of RuntimeBootstrappers that is not complete.
+    listed_bootstrappers: HashSet<String>,
     /// Whether all Kymas are known.
     is_complete: bool,
 }
 
-/// The objects of one watch by name, and those of a list that is not complete.
-#[derive(Default)]
-struct Objects {
-    current: HashMap<String, KymaView>,
-    listed: HashMap<String, KymaView>,
-}
-
-/// Name of an object that may have changed, and what it was before.
-type Changed = (String, Option<KymaView>);
-
 impl Merge {
+    fn new(namespace: &str) -> Self {
+        Self {
+            namespace: namespace.to_owned(),
+            kymas: HashMap::new(),
+            owners: HashMap::new(),
+            bootstrappers: HashMap::new(),
+            returned: HashSet::new(),
+            listed_kymas: HashSet::new(),
+            listed_bootstrappers: HashSet::new(),
+            is_complete: false,
+        }
+    }
+
     fn observe(&mut self, change: Change) -> Vec<Event<KymaView>> {
-        let (changed, is_list) = match change {
-            Change::OfKyma(event) => {
-                let is_list = matches!(event, Event::InitDone);
-                let mut changed = self.kymas.observe(event, Some);
-                changed.extend(self.own(&changed));
-                (changed, is_list)
-            }
-            Change::OfBootstrapper(event) => {
-                let mut changed = self.bootstrappers.observe(event, KymaView::of);
-                changed.retain(|(name, _)| !self.kymas.current.contains_key(name));
-                (changed, false)
-            }
-        };
-        if self.is_complete {
-            let events = changed.into_iter().filter_map(|it| self.event(it));
-            return events.collect();
+        match change {
+            Change::OfKyma(event) => self.observe_kyma(event),
+            Change::OfBootstrapper(event) => self.observe_bootstrapper(event),
         }
-        if !is_list {
-            return Vec::new();
-        }
-        self.is_complete = true;
-        let names = self
-            .kymas
-            .current
-            .keys()
-            .chain(self.bootstrappers.current.keys());
-        let names: BTreeSet<String> = names.cloned().collect();
-        let all = names.into_iter().filter_map(|it| self.event((it, None)));
-        let all = all.map(|it| match it {
-            Event::Apply(view) => Event::InitApply(view),
-            other => other,
-        });
-        [Event::Init]
-            .into_iter()
-            .chain(all)
-            .chain([Event::InitDone])
-            .collect()
     }
 
-    /// Counts the runtime IDs of changed Kymas, and returns the RuntimeBootstrappers of those whose number has changed.
-    fn own(&mut self, changed: &[Changed]) -> Vec<Changed> {
-        let mut ids = HashSet::new();
-        for (name, before) in changed {
-            let after = self.kymas.current.get(name).and_then(KymaView::runtime_id);
-            let before = before.as_ref().and_then(KymaView::runtime_id);
-            if before == after {
-                continue;
-            }
-            if let Some(id) = before {
-                let count = self.owners.entry(id.to_owned()).or_default();
-                *count = count.saturating_sub(1);
-                ids.insert(id.to_owned());
-            }
-            if let Some(id) = after {
-                *self.owners.entry(id.to_owned()).or_default() += 1;
-                ids.insert(id.to_owned());
-            }
-        }
-        self.owners.retain(|_, count| *count > 0);
-        let all = self.bootstrappers.current.iter();
-        let own = all.filter(|(_, it)| it.runtime_id().is_some_and(|id| ids.contains(id)));
-        own.map(|(name, it)| (name.clone(), Some(it.clone())))
-            .collect()
-    }
-
-    fn event(&mut self, (name, before): Changed) -> Option<Event<KymaView>> {
-        if let Some(kyma) = self.kymas.current.get(&name) {
-            self.returned.remove(&name);
-            return Some(Event::Apply(kyma.clone()));
-        }
-        let bootstrapper = self.bootstrappers.current.get(&name);
-        let is_owned = |it: &&KymaView| {
-            it.runtime_id()
-                .is_some_and(|id| self.owners.contains_key(id))
-        };
-        if let Some(bootstrapper) = bootstrapper.filter(|it| !is_owned(it)) {
-            self.returned.insert(name);
-            return Some(Event::Apply(bootstrapper.clone()));
-        }
-        let before = before?;
-        let was_returned = !before.is_bootstrapper || self.returned.remove(&name);
-        was_returned.then_some(Event::Delete(before))
-    }
-}
-
-impl Objects {
-    /// Returns the objects that may have changed.
-    fn observe<K: Resource>(
-        &mut self,
-        event: Event<K>,
-        view: impl Fn(K) -> Option<KymaView>,
-    ) -> Vec<Changed> {
-        let (object, is_gone) = match event {
+    /// The first list is returned as a list, with the RuntimeBootstrappers that are known when it is complete. A later list is
+    /// a change of each Kyma in it, and the deletion of the others.
+    fn observe_kyma(&mut self, event: Event<KymaView>) -> Vec<Event<KymaView>> {
+        match event {
             Event::Init => {
-                self.listed.clear();
-                return Vec::new();
+                self.listed_kymas.clear();
+                let is_first = !self.is_complete;
+                is_first.then_some(Event::Init).into_iter().collect()
             }
-            Event::InitApply(object) => {
-                let view = view(object);
-                self.listed.extend(view.map(|it| (it.name_any(), it)));
-                return Vec::new();
+            Event::InitApply(kyma) => {
+                self.listed_kymas.insert(kyma.name_any());
+                if self.is_complete {
+                    return self.apply(kyma);
+                }
+                self.own(&kyma.name_any(), Some(&kyma));
+                vec![Event::InitApply(kyma)]
             }
             Event::InitDone => {
-                let listed = std::mem::take(&mut self.listed);
-                let before = std::mem::replace(&mut self.current, listed);
-                let now = self.current.keys().map(|it| (it.clone(), None));
-                let mut changed: HashMap<_, _> = now.collect();
-                changed.extend(before.into_iter().map(|(name, it)| (name, Some(it))));
-                return changed.into_iter().collect();
+                let listed = std::mem::take(&mut self.listed_kymas);
+                let gone = self.kymas.keys().filter(|it| !listed.contains(*it));
+                let gone: Vec<KymaView> = gone.map(|it| self.without_content(it)).collect();
+                let deleted = gone.into_iter().flat_map(|it| self.delete(it)).collect();
+                if self.is_complete {
+                    return deleted;
+                }
+                self.is_complete = true;
+                let names = self
+                    .bootstrappers
+                    .keys()
+                    .filter(|it| self.is_own_runtime(it));
+                self.returned = names.cloned().collect();
+                let own = self
+                    .returned
+                    .iter()
+                    .filter_map(|it| self.bootstrappers.get(it));
+                let mut list: Vec<_> = own.cloned().map(Event::InitApply).collect();
+                list.push(Event::InitDone);
+                list
             }
-            Event::Apply(object) => (object, false),
-            Event::Delete(object) => (object, true),
-        };
-        let name = object.meta().name.clone().unwrap_or_default();
-        let before = self.current.remove(&name);
-        if !is_gone && let Some(view) = view(object) {
-            self.current.insert(name.clone(), view);
+            Event::Apply(kyma) => self.apply(kyma),
+            Event::Delete(kyma) => self.delete(kyma),
         }
-        vec![(name, before)]
+    }
+
+    fn observe_bootstrapper(&mut self, event: Event<BootstrapperView>) -> Vec<Event<KymaView>> {
+        let name = |it: &BootstrapperView| it.0.name_any();
+        match event {
+            Event::Init => {
+                self.listed_bootstrappers.clear();
+                Vec::new()
+            }
+            Event::InitApply(object) | Event::Apply(object) if object.0.runtime_id.is_none() => {
+                self.forget(&name(&object))
+            }
+            Event::InitApply(object) => {
+                self.listed_bootstrappers.insert(name(&object));
+                self.keep(object.0)
+            }
+            Event::InitDone => {
+                let listed = std::mem::take(&mut self.listed_bootstrappers);
+                let gone = self.bootstrappers.keys().filter(|it| !listed.contains(*it));
+                let gone: Vec<String> = gone.cloned().collect();
+                gone.iter().flat_map(|it| self.forget(it)).collect()
+            }
+            Event::Apply(object) => self.keep(object.0),
+            Event::Delete(object) => self.forget(&name(&object)),
+        }
+    }
+
+    fn apply(&mut self, kyma: KymaView) -> Vec<Event<KymaView>> {
+        let changed = self.own(&kyma.name_any(), Some(&kyma));
+        let events = changed.iter().filter_map(|it| self.refresh(it, false));
+        [Event::Apply(kyma)].into_iter().chain(events).collect()
+    }
+
+    fn delete(&mut self, kyma: KymaView) -> Vec<Event<KymaView>> {
+        let name = kyma.name_any();
+        let changed = self.own(&name, None);
+        let mut events: Vec<_> = changed
+            .iter()
+            .filter_map(|it| self.refresh(it, false))
+            .collect();
+        if !self.returned.contains(&name) {
+            events.push(Event::Delete(kyma));
+        }
+        events
+    }
+
+    fn keep(&mut self, bootstrapper: KymaView) -> Vec<Event<KymaView>> {
+        let name = bootstrapper.name_any();
+        self.bootstrappers.insert(name.clone(), bootstrapper);
+        self.refresh(&name, true).into_iter().collect()
+    }
+
+    fn forget(&mut self, bootstrapper: &str) -> Vec<Event<KymaView>> {
+        let view = self.bootstrappers.remove(bootstrapper);
+        let view = view.filter(|_| self.returned.remove(bootstrapper));
+        view.map(Event::Delete).into_iter().collect()
+    }
+
+    /// Notes a Kyma with its runtime ID, or that it is gone. Returns the RuntimeBootstrappers of its name and of both runtimes.
+    fn own(&mut self, name: &str, kyma: Option<&KymaView>) -> Vec<String> {
+        let after = kyma.and_then(|it| it.runtime_id.clone());
+        let before = match kyma {
+            Some(_) => self.kymas.insert(name.to_owned(), after.clone()),
+            None => self.kymas.remove(name),
+        };
+        let before = before.flatten();
+        let mut changed: Vec<String> = self
+            .bootstrappers
+            .get_key_value(name)
+            .map(|(it, _)| it.clone())
+            .into_iter()
+            .collect();
+        if before == after {
+            return changed;
+        }
+        if let Some(id) = &before
+            && let Some(count) = self.owners.get_mut(id)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.owners.remove(id);
+            }
+        }
+        if let Some(id) = &after {
+            *self.owners.entry(id.clone()).or_default() += 1;
+        }
+        let is_of = |it: &KymaView| it.runtime_id == before || it.runtime_id == after;
+        let others = self
+            .bootstrappers
+            .iter()
+            .filter(|(it, view)| *it != name && is_of(view));
+        changed.extend(others.map(|(it, _)| it.clone()));
+        changed
+    }
+
+    /// Whether a RuntimeBootstrapper stands for its runtime.
+    fn is_own_runtime(&self, name: &str) -> bool {
+        let view = self.bootstrappers.get(name);
+        let id = view.and_then(KymaView::runtime_id);
+        !self.kymas.contains_key(name) && id.is_some_and(|it| !self.owners.contains_key(it))
+    }
+
+    /// What follows for a RuntimeBootstrapper that is kept, if anything.
+    fn refresh(&mut self, name: &str, is_changed: bool) -> Option<Event<KymaView>> {
+        if !self.is_complete {
+            return None;
+        }
+        let view = self.bootstrappers.get(name)?.clone();
+        if self.is_own_runtime(name) {
+            let is_new = self.returned.insert(name.to_owned());
+            return (is_new || is_changed).then_some(Event::Apply(view));
+        }
+        let was_returned = self.returned.remove(name);
+        // Otherwise the Kyma is in its place.
+        (was_returned && !self.kymas.contains_key(name)).then_some(Event::Delete(view))
+    }
+
+    /// A Kyma of which only the name is known any more.
+    fn without_content(&self, name: &str) -> KymaView {
+        KymaView::from(KymaObject {
+            metadata: ObjectMeta {
+                name: Some(name.to_owned()),
+                namespace: Some(self.namespace.clone()),
+                ..ObjectMeta::default()
+            },
+        })
     }
 }
 
@@ -337,11 +415,11 @@ impl Resource for BootstrapperView {
     }
 
     fn meta(&self) -> &ObjectMeta {
-        &self.metadata
+        &self.0.metadata
     }
 
     fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
+        &mut self.0.metadata
     }
 }
 

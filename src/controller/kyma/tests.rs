@@ -49,7 +49,7 @@ fn shown(events: &[Event<KymaView>]) -> String {
 
 /// Observes a list of both watches, and returns what the last change leads to.
 fn after_lists(kymas: &[&str], bootstrappers: &[&str], change: Change) -> String {
-    let mut merge = Merge::default();
+    let mut merge = Merge::new("kcp");
     let mut observe = |change| merge.observe(change);
     let mut seen = Vec::new();
     for name in bootstrappers {
@@ -58,34 +58,55 @@ fn after_lists(kymas: &[&str], bootstrappers: &[&str], change: Change) -> String
         ))));
     }
     seen.extend(observe(Change::OfBootstrapper(Event::InitDone)));
-    for name in kymas {
-        seen.extend(observe(Change::OfKyma(Event::InitApply(kyma(name)))));
-    }
     assert!(seen.is_empty(), "before all Kymas are known: {seen:?}");
+    observe(Change::OfKyma(Event::Init));
+    for name in kymas {
+        observe(Change::OfKyma(Event::InitApply(kyma(name))));
+    }
     observe(Change::OfKyma(Event::InitDone));
     shown(&observe(change))
 }
 
 #[test]
 fn first_list_has_kymas_and_runtime_bootstrappers_without_one() {
-    let mut merge = Merge::default();
-    for name in ["a", "b"] {
-        merge.observe(Change::OfBootstrapper(Event::InitApply(bootstrapper(name))));
+    let mut merge = Merge::new("kcp");
+    let mut events = Vec::new();
+    for name in ["a", "b", "k"] {
+        let event = Event::InitApply(bootstrapper(name));
+        events.extend(merge.observe(Change::OfBootstrapper(event)));
     }
-    merge.observe(Change::OfBootstrapper(Event::InitDone));
-    for name in ["b", "c"] {
-        merge.observe(Change::OfKyma(Event::InitApply(kyma(name))));
+    events.extend(merge.observe(Change::OfBootstrapper(Event::InitDone)));
+    events.extend(merge.observe(Change::OfKyma(Event::Init)));
+    for kyma in [kyma("b"), kyma("c"), named("d", "id-k")] {
+        events.extend(merge.observe(Change::OfKyma(Event::InitApply(kyma))));
     }
-    let list = merge.observe(Change::OfKyma(Event::InitDone));
-    assert_eq!(shown(&list), "init *a +b +c done");
-    let Event::InitApply(first) = &list[1] else {
-        panic!("{list:?}")
+    events.extend(merge.observe(Change::OfKyma(Event::InitDone)));
+    assert_eq!(shown(&events), "init +b +c +d *a done");
+    let Event::InitApply(last) = &events[4] else {
+        panic!("{events:?}")
     };
-    assert_eq!(first.kyma().runtime_id.as_deref(), Some("id-a"));
+    assert_eq!(last.kyma().runtime_id.as_deref(), Some("id-a"));
     assert_eq!(
-        first.reference().kind.as_deref(),
+        last.reference().kind.as_deref(),
         Some("RuntimeBootstrapper")
     );
+}
+
+/// Kymas of a list that failed are not those of the list that followed.
+#[test]
+fn a_list_that_is_begun_again_has_its_own_kymas() {
+    let mut merge = Merge::new("kcp");
+    let mut observe = |event| shown(&merge.observe(Change::OfKyma(event)));
+    assert_eq!(observe(Event::Init), "init");
+    assert_eq!(observe(Event::InitApply(kyma("a"))), "+a");
+    assert_eq!(observe(Event::Init), "init");
+    assert_eq!(observe(Event::InitApply(kyma("b"))), "+b");
+    assert_eq!(observe(Event::InitDone), "done");
+    assert_eq!(observe(Event::Init), "");
+    assert_eq!(observe(Event::InitApply(kyma("c"))), "+c");
+    assert_eq!(observe(Event::Init), "");
+    assert_eq!(observe(Event::InitApply(kyma("b"))), "+b");
+    assert_eq!(observe(Event::InitDone), "-c");
 }
 
 #[rstest]
@@ -93,7 +114,7 @@ fn first_list_has_kymas_and_runtime_bootstrappers_without_one() {
 #[case::a_kyma_in_the_place_of_a_bootstrapper(&[], &["a"], Change::OfKyma(Event::Apply(kyma("a"))), "+a")]
 #[case::a_kyma_that_leaves_a_bootstrapper(&["a"], &["a"], Change::OfKyma(Event::Delete(kyma("a"))), "*a")]
 #[case::a_kyma_that_leaves_nothing(&["a"], &[], Change::OfKyma(Event::Delete(kyma("a"))), "-a")]
-#[case::a_kyma_that_was_not_known(&[], &[], Change::OfKyma(Event::Delete(kyma("a"))), "")]
+#[case::a_kyma_that_was_not_known(&[], &[], Change::OfKyma(Event::Delete(kyma("a"))), "-a")]
 #[case::a_bootstrapper(&[], &[], Change::OfBootstrapper(Event::Apply(bootstrapper("a"))), "*a")]
 #[case::a_bootstrapper_beside_a_kyma(&["a"], &[], Change::OfBootstrapper(Event::Apply(bootstrapper("a"))), "")]
 #[case::a_bootstrapper_that_goes(&[], &["a"], Change::OfBootstrapper(Event::Delete(bootstrapper("a"))), "-a")]
@@ -115,7 +136,7 @@ fn change_of_one_of_both(
 
 #[test]
 fn a_runtime_bootstrapper_stands_for_its_runtime_while_no_kyma_has_its_runtime_id() {
-    let mut merge = Merge::default();
+    let mut merge = Merge::new("kcp");
     let mut observe = |change| shown(&merge.observe(change));
     observe(Change::OfKyma(Event::InitApply(named("k", "id-a"))));
     observe(Change::OfKyma(Event::InitDone));

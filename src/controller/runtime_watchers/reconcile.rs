@@ -72,7 +72,7 @@ pub(super) async fn reconcile(kyma: Arc<KymaView>, context: Arc<Context>) -> kub
         }
         Goal::Watcher(desired, bundle) => (desired, bundle),
     };
-    let outcome = match context.own(&name, kyma.labels().get(RUNTIME_ID)) {
+    let outcome = match context.own(&name, kyma.runtime_id()) {
         Ok(None) => {
             let message = format!("label {RUNTIME_ID} missing");
             Outcome::new("RuntimeIDMissing", message, Retry::AtChange)
@@ -90,7 +90,7 @@ pub(super) async fn reconcile(kyma: Arc<KymaView>, context: Arc<Context>) -> kub
                 desired: &desired,
                 is_deleted,
                 has_domain,
-                accepted: kyma.annotations().get(ACCEPT_CLUSTER_UID_ANNOTATION),
+                accepted: kyma.accepted_cluster(),
             };
             let outcome = runtime.synchronize(&bundle).await?;
             if is_left && is_wanted && outcome.is_removed() {

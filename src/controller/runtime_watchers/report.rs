@@ -206,12 +206,12 @@ impl Context {
             }
         }
         if outcome.is_removed()
-            && let Some(id) = kyma.labels().get(api::kcp::RUNTIME_ID)
+            && let Some(id) = kyma.runtime_id()
         {
             self.heartbeats.forget(id);
         }
         let state = RuntimeState {
-            id: kyma.labels().get(api::kcp::RUNTIME_ID).cloned(),
+            id: kyma.runtime_id().cloned(),
             reason: outcome.reason,
             revision,
             settled,
@@ -337,7 +337,7 @@ impl Context {
                 reason => reason.to_owned(),
             },
             note: Some(if outcome.message.is_empty() {
-                let id = kyma.labels().get(api::kcp::RUNTIME_ID);
+                let id = kyma.runtime_id();
                 format!("runtime {}", id.map_or("", String::as_str))
             } else {
                 outcome.message.clone()
