@@ -1,3 +1,4 @@
+use api::kcp::RUNTIME_ID;
 use rstest::rstest;
 use serde_json::{Value, json};
 
@@ -116,6 +117,7 @@ fn a_list_that_is_begun_again_has_its_own_kymas() {
 #[case::a_kyma_that_leaves_nothing(&["a"], &[], Change::OfKyma(Event::Delete(kyma("a"))), "-a")]
 #[case::a_kyma_that_was_not_known(&[], &[], Change::OfKyma(Event::Delete(kyma("a"))), "-a")]
 #[case::a_bootstrapper(&[], &[], Change::OfBootstrapper(Event::Apply(bootstrapper("a"))), "*a")]
+#[case::a_bootstrapper_that_changes(&[], &["a"], Change::OfBootstrapper(Event::Apply(bootstrapper("a"))), "*a")]
 #[case::a_bootstrapper_beside_a_kyma(&["a"], &[], Change::OfBootstrapper(Event::Apply(bootstrapper("a"))), "")]
 #[case::a_bootstrapper_that_goes(&[], &["a"], Change::OfBootstrapper(Event::Delete(bootstrapper("a"))), "-a")]
 #[case::a_bootstrapper_that_goes_beside_a_kyma(&["a"], &["a"], Change::OfBootstrapper(Event::Delete(bootstrapper("a"))), "")]

@@ -1,0 +1,239 @@
+//! Kymas and RuntimeBootstrappers as one watch: a RuntimeBootstrapper is returned while no Kyma has its name or its runtime ID.
+
+use std::collections::{HashMap, HashSet};
+
+use component_base::readiness::ReadinessCheck;
+use component_base::watch::watch_with_backoff;
+use futures::{Stream, StreamExt as _, stream};
+use kube::runtime::watcher::{Config, Event};
+use kube::{Api, Client, ResourceExt as _};
+
+use super::{BootstrapperView, KymaView};
+use crate::inventory::PAGE_SIZE;
+
+/// Watches Kymas and RuntimeBootstrappers of a namespace. Nothing is returned before all Kymas are known; a RuntimeBootstrapper
+/// follows when it is known, so that a KCP without them has its Kymas all the same.
+pub(crate) fn watch_runtimes(
+    client: &Client,
+    namespace: &str,
+    [of_kymas, of_bootstrappers]: [ReadinessCheck; 2],
+) -> impl Stream<Item = Event<KymaView>> + Send + use<> {
+    let config = Config::default().page_size(PAGE_SIZE);
+    let kymas = Api::<KymaView>::namespaced(client.clone(), namespace);
+    let kymas = watch_with_backoff(kymas, config.clone(), of_kymas).map(Change::OfKyma);
+    let bootstrappers = Api::<BootstrapperView>::namespaced(client.clone(), namespace);
+    let bootstrappers =
+        watch_with_backoff(bootstrappers, config, of_bootstrappers).map(Change::OfBootstrapper);
+    let mut merge = Merge::new(namespace);
+    stream::select(kymas, bootstrappers).flat_map(move |change| stream::iter(merge.observe(change)))
+}
+
+/// What one of the two watches has told.
+enum Change {
+    OfKyma(Event<KymaView>),
+    OfBootstrapper(Event<BootstrapperView>),
+}
+
+/// What both watches have told so far. Of Kymas only that is kept by which a RuntimeBootstrapper is theirs.
+struct Merge {
+    namespace: String,
+    /// Runtime IDs of Kymas, by name.
+    kymas: HashMap<String, Option<String>>,
+    /// Number of Kymas by runtime ID.
+    owners: HashMap<String, usize>,
+    /// Those whose runtime ID is known, by name.
+    bootstrappers: HashMap<String, KymaView>,
+    /// Names of the RuntimeBootstrappers that were returned, and stand for their runtimes.
+    returned: HashSet<String>,
+    /// Names in a list of Kymas that is not complete.
+    listed_kymas: HashSet<String>,
+    /// Names in a list of RuntimeBootstrappers that is not complete.
+    listed_bootstrappers: HashSet<String>,
+    /// Whether all Kymas are known.
+    is_complete: bool,
+}
+
+impl Merge {
+    fn new(namespace: &str) -> Self {
+        Self {
+            namespace: namespace.to_owned(),
+            kymas: HashMap::new(),
+            owners: HashMap::new(),
+            bootstrappers: HashMap::new(),
+            returned: HashSet::new(),
+            listed_kymas: HashSet::new(),
+            listed_bootstrappers: HashSet::new(),
+            is_complete: false,
+        }
+    }
+
+    fn observe(&mut self, change: Change) -> Vec<Event<KymaView>> {
+        match change {
+            Change::OfKyma(event) => self.observe_kyma(event),
+            Change::OfBootstrapper(event) => self.observe_bootstrapper(event),
+        }
+    }
+
+    /// The first list is returned as a list, with the RuntimeBootstrappers that are known when it is complete. A later list is
+    /// a change of each Kyma in it, and the deletion of the others.
+    fn observe_kyma(&mut self, event: Event<KymaView>) -> Vec<Event<KymaView>> {
+        match event {
+            Event::Init => {
+                self.listed_kymas.clear();
+                let is_first = !self.is_complete;
+                is_first.then_some(Event::Init).into_iter().collect()
+            }
+            Event::InitApply(kyma) => {
+                self.listed_kymas.insert(kyma.name_any());
+                if self.is_complete {
+                    return self.apply(kyma);
+                }
+                self.own(&kyma.name_any(), Some(&kyma));
+                vec![Event::InitApply(kyma)]
+            }
+            Event::InitDone => {
+                let listed = std::mem::take(&mut self.listed_kymas);
+                let gone = self.kymas.keys().filter(|it| !listed.contains(*it));
+                let gone: Vec<KymaView> =
+                    gone.map(|it| KymaView::gone(it, &self.namespace)).collect();
+                let deleted = gone.into_iter().flat_map(|it| self.delete(it)).collect();
+                if self.is_complete {
+                    return deleted;
+                }
+                self.is_complete = true;
+                let names = self
+                    .bootstrappers
+                    .keys()
+                    .filter(|it| self.is_own_runtime(it));
+                self.returned = names.cloned().collect();
+                let own = self
+                    .returned
+                    .iter()
+                    .filter_map(|it| self.bootstrappers.get(it));
+                let mut list: Vec<_> = own.cloned().map(Event::InitApply).collect();
+                list.push(Event::InitDone);
+                list
+            }
+            Event::Apply(kyma) => self.apply(kyma),
+            Event::Delete(kyma) => self.delete(kyma),
+        }
+    }
+
+    fn observe_bootstrapper(&mut self, event: Event<BootstrapperView>) -> Vec<Event<KymaView>> {
+        let name = |it: &BootstrapperView| it.0.name_any();
+        match event {
+            Event::Init => {
+                self.listed_bootstrappers.clear();
+                Vec::new()
+            }
+            Event::InitApply(object) | Event::Apply(object) if object.0.runtime_id.is_none() => {
+                self.forget(&name(&object))
+            }
+            Event::InitApply(object) => {
+                self.listed_bootstrappers.insert(name(&object));
+                self.keep(object.0)
+            }
+            Event::InitDone => {
+                let listed = std::mem::take(&mut self.listed_bootstrappers);
+                let gone = self.bootstrappers.keys().filter(|it| !listed.contains(*it));
+                let gone: Vec<String> = gone.cloned().collect();
+                gone.iter().flat_map(|it| self.forget(it)).collect()
+            }
+            Event::Apply(object) => self.keep(object.0),
+            Event::Delete(object) => self.forget(&name(&object)),
+        }
+    }
+
+    fn apply(&mut self, kyma: KymaView) -> Vec<Event<KymaView>> {
+        let changed = self.own(&kyma.name_any(), Some(&kyma));
+        let events = changed.iter().filter_map(|it| self.refresh(it, false));
+        [Event::Apply(kyma)].into_iter().chain(events).collect()
+    }
+
+    fn delete(&mut self, kyma: KymaView) -> Vec<Event<KymaView>> {
+        let name = kyma.name_any();
+        let changed = self.own(&name, None);
+        let mut events: Vec<_> = changed
+            .iter()
+            .filter_map(|it| self.refresh(it, false))
+            .collect();
+        if !self.returned.contains(&name) {
+            events.push(Event::Delete(kyma));
+        }
+        events
+    }
+
+    fn keep(&mut self, bootstrapper: KymaView) -> Vec<Event<KymaView>> {
+        let name = bootstrapper.name_any();
+        self.bootstrappers.insert(name.clone(), bootstrapper);
+        self.refresh(&name, true).into_iter().collect()
+    }
+
+    fn forget(&mut self, bootstrapper: &str) -> Vec<Event<KymaView>> {
+        let view = self.bootstrappers.remove(bootstrapper);
+        let view = view.filter(|_| self.returned.remove(bootstrapper));
+        view.map(Event::Delete).into_iter().collect()
+    }
+
+    /// Notes a Kyma with its runtime ID, or that it is gone. Returns the RuntimeBootstrappers of its name and of both runtimes.
+    fn own(&mut self, name: &str, kyma: Option<&KymaView>) -> Vec<String> {
+        let after = kyma.and_then(|it| it.runtime_id.clone());
+        let before = match kyma {
+            Some(_) => self.kymas.insert(name.to_owned(), after.clone()),
+            None => self.kymas.remove(name),
+        };
+        let before = before.flatten();
+        let mut changed: Vec<String> = self
+            .bootstrappers
+            .get_key_value(name)
+            .map(|(it, _)| it.clone())
+            .into_iter()
+            .collect();
+        if before == after {
+            return changed;
+        }
+        if let Some(id) = &before
+            && let Some(count) = self.owners.get_mut(id)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.owners.remove(id);
+            }
+        }
+        if let Some(id) = &after {
+            *self.owners.entry(id.clone()).or_default() += 1;
+        }
+        let is_of = |it: &KymaView| it.runtime_id == before || it.runtime_id == after;
+        let others = self
+            .bootstrappers
+            .iter()
+            .filter(|(it, view)| *it != name && is_of(view));
+        changed.extend(others.map(|(it, _)| it.clone()));
+        changed
+    }
+
+    /// Whether a RuntimeBootstrapper stands for its runtime.
+    fn is_own_runtime(&self, name: &str) -> bool {
+        let view = self.bootstrappers.get(name);
+        let id = view.and_then(KymaView::runtime_id);
+        !self.kymas.contains_key(name) && id.is_some_and(|it| !self.owners.contains_key(it))
+    }
+
+    /// What follows for a RuntimeBootstrapper that is kept, if anything.
+    fn refresh(&mut self, name: &str, is_changed: bool) -> Option<Event<KymaView>> {
+        if !self.is_complete {
+            return None;
+        }
+        let view = self.bootstrappers.get(name)?.clone();
+        if self.is_own_runtime(name) {
+            let is_new = self.returned.insert(name.to_owned());
+            return (is_new || is_changed).then_some(Event::Apply(view));
+        }
+        let was_returned = self.returned.remove(name);
+        // Otherwise the Kyma is in its place.
+        (was_returned && !self.kymas.contains_key(name)).then_some(Event::Delete(view))
+    }
+}
+
+#[cfg(test)]
+mod tests;
