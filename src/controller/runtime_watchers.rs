@@ -1,5 +1,5 @@
-//! The watcher on runtimes: installed on the runtime of each Kyma, and of each RuntimeBootstrapper without one, while there is a Watcher,
-//! and removed with the last one. What is said of Kymas below applies to both.
+//! The watcher on runtimes: installed on the runtime of each Kyma, and of each RuntimeBootstrapper without one, while there is a
+//! Watcher, and removed with the last one. What is said of Kymas below applies to both.
 //!
 //! A reconcile reads the certificate and the kubeconfig of one Kyma, connects to its runtime, reads what the plan of
 //! `policy::sync::plan::watcher` needs, and writes what differs. A change of a Watcher, a Kyma, a Certificate or of the bundle of

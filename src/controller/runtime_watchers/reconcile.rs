@@ -29,7 +29,7 @@ use tokio::time::{Instant, sleep};
 use zeroize::{Zeroize as _, Zeroizing};
 
 use super::desired::Goal;
-use super::report::{Outcome, Retry, SKR_DOMAIN_MISSING};
+use super::report::{Outcome, Retry};
 use super::{BACKOFF, Context};
 use crate::access::unreached;
 use crate::clients::{CallError, ManagedFields, Remote, RuntimeId};
@@ -58,8 +58,7 @@ pub(super) async fn reconcile(kyma: Arc<KymaView>, context: Arc<Context>) -> kub
         return Ok(Action::requeue(REMOVAL_PAUSE));
     }
     let (revision, goal) = context.goal.borrow().clone();
-    let has_domain = kyma.has_domain();
-    let is_left = kyma.is_bootstrapper() && !has_domain;
+    let is_left = kyma.is_bootstrapper() && !kyma.has_domain();
     let is_deleted = kyma.meta().deletion_timestamp.is_some() || is_left;
     let is_wanted = matches!(&goal, Goal::Watcher(desired, _) if !desired.is_removed());
     let (desired, bundle) = match goal {
@@ -89,7 +88,6 @@ pub(super) async fn reconcile(kyma: Arc<KymaView>, context: Arc<Context>) -> kub
                 id,
                 desired: &desired,
                 is_deleted,
-                has_domain,
                 accepted: kyma.accepted_cluster(),
             };
             let outcome = runtime.synchronize(&bundle).await?;
@@ -113,7 +111,6 @@ pub(super) async fn remove(context: &Context, kyma: &str) {
             id,
             desired: &context.removal,
             is_deleted: true,
-            has_domain: true,
             accepted: None,
         };
         runtime.remove().await;
@@ -128,8 +125,6 @@ struct Runtime<'a> {
     desired: &'a DesiredWatcher,
     /// Whether the Kyma is deleted, or left a RuntimeBootstrapper that has no domain.
     is_deleted: bool,
-    /// Whether a certificate can be issued.
-    has_domain: bool,
     /// UID of the cluster that an operator accepted by an annotation of the Kyma.
     accepted: Option<&'a String>,
 }
@@ -322,12 +317,7 @@ impl Runtime<'_> {
     async fn certificate(&self, bundle: &str) -> kube::Result<Certificate> {
         let name = format!("{}{NAME_SUFFIX}", self.kyma);
         let Some(mut secret) = self.context.certificates.get_opt(&name).await? else {
-            let reason = if self.has_domain {
-                "CertificatePending"
-            } else {
-                SKR_DOMAIN_MISSING
-            };
-            return Ok(Err(reason));
+            return Ok(Err("CertificatePending"));
         };
         let made = secret_for_runtime(&secret, self.desired.namespace(), bundle);
         for value in secret.data.iter_mut().flat_map(BTreeMap::values_mut) {

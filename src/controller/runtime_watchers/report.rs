@@ -38,8 +38,11 @@ const UNRESPONSIVE: [&str; 3] = [HEARTBEAT_MISSING, HANDSHAKE_FAILED, REVIEW_MIS
 /// Nothing of the watcher is left on the runtime.
 const REMOVED: &str = "Removed";
 
-/// There is no certificate, because its name is not known.
-pub(super) const SKR_DOMAIN_MISSING: &str = "SKRDomainMissing";
+/// The same, for a RuntimeBootstrapper that lacks the domain of a certificate.
+const SKR_DOMAIN_MISSING: &str = "SKRDomainMissing";
+
+/// The reasons of runtimes without a watcher, of which nothing is expected.
+const NOTHING_LEFT: [&str; 2] = [REMOVED, SKR_DOMAIN_MISSING];
 
 /// Time after an Event about a failure, or about a success, in which a Kyma has no other one.
 const EVENT_INTERVAL: Duration = Duration::from_mins(1);
@@ -205,7 +208,7 @@ impl Context {
                 self.publish(kyma, &outcome).await;
             }
         }
-        if outcome.is_removed()
+        if NOTHING_LEFT.contains(&outcome.reason)
             && let Some(id) = kyma.runtime_id()
         {
             self.heartbeats.forget(id);
@@ -255,7 +258,7 @@ impl Context {
         let Some(state) = runtimes.states.get(kyma) else {
             return false;
         };
-        if state.reason == REMOVED {
+        if NOTHING_LEFT.contains(&state.reason) {
             drop(runtimes);
             self.end_removal(kyma);
             return false;

@@ -139,39 +139,24 @@ fn change_of_one_of_both(
 #[test]
 fn a_runtime_bootstrapper_stands_for_its_runtime_while_no_kyma_has_its_runtime_id() {
     let mut merge = Merge::new("kcp");
-    let mut observe = |change| shown(&merge.observe(change));
-    observe(Change::OfKyma(Event::InitApply(named("k", "id-a"))));
-    observe(Change::OfKyma(Event::InitDone));
-    assert_eq!(
-        observe(Change::OfBootstrapper(Event::Apply(bootstrapper("a")))),
-        ""
-    );
-    assert_eq!(
-        observe(Change::OfKyma(Event::Apply(named("k", "id-a")))),
-        "+k"
-    );
-    assert_eq!(
-        observe(Change::OfKyma(Event::Apply(named("l", "id-a")))),
-        "+l"
-    );
-    assert_eq!(
-        observe(Change::OfKyma(Event::Delete(named("k", "id-a")))),
-        "-k"
-    );
-    assert_eq!(
-        observe(Change::OfKyma(Event::Apply(named("l", "id-b")))),
-        "*a +l"
-    );
-    assert_eq!(
-        observe(Change::OfKyma(Event::Apply(named("l", "id-a")))),
-        "+l -a"
-    );
-    assert_eq!(
-        observe(Change::OfKyma(Event::Delete(named("l", "id-a")))),
-        "*a -l"
-    );
-    assert_eq!(
-        observe(Change::OfBootstrapper(Event::Delete(bootstrapper("a")))),
-        "-a"
-    );
+    let apply = |name, id| Change::OfKyma(Event::Apply(named(name, id)));
+    let delete = |name, id| Change::OfKyma(Event::Delete(named(name, id)));
+    let list = Event::InitApply(named("k", "id-a"));
+    merge.observe(Change::OfKyma(list));
+    merge.observe(Change::OfKyma(Event::InitDone));
+    for (change, expected) in [
+        (Change::OfBootstrapper(Event::Apply(bootstrapper("a"))), ""),
+        (apply("k", "id-a"), "+k"),
+        (apply("l", "id-a"), "+l"),
+        (delete("k", "id-a"), "-k"),
+        (apply("l", "id-b"), "*a +l"),
+        (apply("l", "id-a"), "+l -a"),
+        (delete("l", "id-a"), "*a -l"),
+        (
+            Change::OfBootstrapper(Event::Delete(bootstrapper("a"))),
+            "-a",
+        ),
+    ] {
+        assert_eq!(shown(&merge.observe(change)), expected);
+    }
 }

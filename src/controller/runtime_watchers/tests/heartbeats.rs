@@ -218,6 +218,41 @@ async fn a_bundle_is_not_acknowledged_while_a_watcher_without_a_new_certificate_
     outdated.abort();
 }
 
+/// Its watcher is removed, and was the last one that did not trust the new CA.
+#[tokio::test]
+async fn a_runtime_that_has_no_domain_any_more_is_not_waited_for() {
+    let (env, _one) = expecting_every(Duration::from_mins(1)).await;
+    let two = env.runtime("two").await;
+    let mut resource = crate::fixture::bootstrapper("two");
+    resource["status"] = json!({"runtimeID": "id-two"});
+    env.kcp.put(resource);
+    env.until("it is installed", |_| entries(&two).len() == 2)
+        .await;
+    let hash = bundle_sha256(env.authority.pem().as_bytes());
+    let reviewed =
+        |hash: &str| json!({"reviewsSeen": 1, "lastReviewAgeSeconds": 0, "bundleSha256": hash});
+    let (outdated, fields) = (leaf(&env, "id-two"), reviewed(&"0".repeat(64)));
+    let is_received = testkit::until::until("a heartbeat", Duration::from_mins(1), || async {
+        let status = send(env.listener, &outdated, &fields).await;
+        status.is_some_and(|it| it.contains(" 200 "))
+    });
+    is_received.await.unwrap();
+    let beating = beat(&env, "id-one", reviewed(&hash));
+    env.kcp.remove("kymas", NAMESPACE, "two");
+    env.until("it has no domain", |env| {
+        env.runtimes("SKRDomainMissing") == 1
+    })
+    .await;
+    let mut issued = IssuedGateway::of(env.authority.pem(), Some("other.example"));
+    issued.waits_for = Some(hash.clone());
+    env.gateway.send_replace(Some(issued));
+    env.until("it is acknowledged", |env| {
+        env.acknowledged.borrow().as_ref() == Some(&hash)
+    })
+    .await;
+    beating.abort();
+}
+
 /// Only a certificate of the watchers' CA counts.
 #[tokio::test]
 async fn a_heartbeat_of_another_ca_is_rejected() {
