@@ -44,6 +44,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::dynamic::objects;
+use crate::kyma::Kymas;
 
 mod gateway;
 mod metrics;
@@ -166,13 +167,19 @@ impl CertificateOptions {
 /// Reconciles all certificates until the token is canceled. Failures are retried, counted and logged.
 pub async fn run(
     options: CertificateOptions,
+    kymas: Kymas,
     issued: watch::Sender<Option<IssuedGateway>>,
     acknowledged: watch::Receiver<Option<String>>,
     token: CancellationToken,
 ) {
     let current = issued.subscribe();
     tokio::join!(
-        Box::pin(runtimes::run(options.clone(), current, token.clone())),
+        Box::pin(runtimes::run(
+            options.clone(),
+            kymas,
+            current,
+            token.clone()
+        )),
         token.run_until_cancelled(gateway::run(options, issued, acknowledged)),
     );
 }

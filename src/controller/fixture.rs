@@ -6,17 +6,23 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use component_base::client::{Deadline, RequestMetrics};
+use component_base::readiness::Readiness;
 use kube::Client;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use testkit::apiserver::{ApiServer, FaultHandle, Kind, Recorded, Rights, kinds};
 use testkit::pki::Authority;
 
+use crate::kyma::{self, KymaOptions, Kymas};
+
 /// The namespace of the controller, unless a test chooses another one.
 pub(crate) const NAMESPACE: &str = "kcp-system";
 
 /// The namespace of Certificates and of the gateway's Secret.
 pub(crate) const ISTIO_NAMESPACE: &str = "istio-system";
+
+/// The Certificate of the gateway.
+pub(crate) const GATEWAY_CERTIFICATE: &str = "klm-watcher-gateway";
 
 /// The names of the pull Secret that tests configure.
 const PULL_SECRETS: &str = "[pull, pul]";
@@ -93,6 +99,20 @@ impl ControlPlane {
         let requests = RequestMetrics::register(&mut Registry::default());
         let deadline = Deadline::new(Duration::from_secs(15));
         component_base::client::with_transport(self.service(), self.namespace, deadline, &requests)
+    }
+
+    /// The Kymas for both controllers that reconcile them.
+    pub(crate) fn kymas(
+        &self,
+        readiness: &Readiness,
+    ) -> (Kymas, Kymas, impl Future<Output = ()> + Send + use<>) {
+        kyma::share(&KymaOptions {
+            client: self.client(),
+            readiness: readiness.clone(),
+            namespace: NAMESPACE.to_owned(),
+            certificate_namespace: ISTIO_NAMESPACE.to_owned(),
+            gateway_certificate: GATEWAY_CERTIFICATE.to_owned(),
+        })
     }
 
     fn home(&self, plural: &str) -> &str {

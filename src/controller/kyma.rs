@@ -15,9 +15,12 @@ use kube::{Resource, ResourceExt as _};
 use policy::certificates::Kyma;
 use serde::Deserialize;
 
-pub(crate) use self::merge::watch_runtimes;
+pub use self::share::{KymaOptions, Kymas, share};
+
+use self::merge::watch_runtimes;
 
 mod merge;
+mod share;
 
 /// A Kyma as it is read from a list or a watch, or a RuntimeBootstrapper in its place.
 #[derive(Clone, Debug, Deserialize)]

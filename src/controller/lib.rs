@@ -21,7 +21,7 @@ mod dynamic;
 mod fixture;
 pub mod inventory;
 mod kube_events;
-mod kyma;
+pub mod kyma;
 mod rollouts;
 #[cfg(test)]
 mod runtime_cluster;

@@ -27,6 +27,7 @@
 //! ```
 
 use std::collections::{HashMap, HashSet};
+use std::convert::Infallible;
 use std::future::ready;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -35,19 +36,14 @@ use api::bootstrapper::RuntimeBootstrapper;
 use component_base::backoff::Backoff;
 use component_base::readiness::Readiness;
 use component_base::telemetry::LogLimit;
-use component_base::watch::watch_with_backoff;
 use futures::{FutureExt as _, Stream, StreamExt as _, stream};
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::DynamicObject;
 use kube::core::DeserializeGuard;
+use kube::runtime::applier;
 use kube::runtime::controller::{Config as Concurrency, Error};
 use kube::runtime::events::Reporter;
-use kube::runtime::reflector::store::Writer as StoreWriter;
-use kube::runtime::reflector::{ObjectRef, Store, store};
-use kube::runtime::watcher::{Config, Event};
-use kube::runtime::{WatchStreamExt as _, applier, reflector};
+use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Api, Client, ResourceExt as _};
-use policy::certificates::{CERT_MANAGER_API_VERSION, NAME_SUFFIX};
 use policy::sync::Salt;
 use policy::sync::plan::watcher::DesiredWatcher;
 use policy::watchers::RuntimeCounts;
@@ -59,9 +55,7 @@ use crate::access::ClientFactory;
 use crate::certificates::GatewayReceiver;
 use crate::claims::Claims;
 use crate::clients::RuntimeClients;
-use crate::dynamic::objects;
-use crate::inventory::PAGE_SIZE;
-use crate::kyma::{KymaView, watch_runtimes};
+use crate::kyma::{KymaView, Kymas};
 
 mod bootstrapper;
 mod desired;
@@ -193,6 +187,7 @@ struct RuntimeState {
 /// SHA-256 of the CAs that all watchers trust.
 pub async fn run(
     options: RuntimeWatcherOptions,
+    kymas: Kymas,
     gateway: GatewayReceiver,
     acknowledged: watch::Sender<Option<String>>,
     token: CancellationToken,
@@ -205,10 +200,13 @@ pub async fn run(
         }
     };
     let (goal, goals) = watch::channel(<(u64, Goal)>::default());
-    let (kymas, writer) = store();
-    let context = Arc::new(Context::new(options, (goals.clone(), removal), kymas));
+    let store = kymas.store();
+    let context = Arc::new(Context::new(options, (goals.clone(), removal), store));
     let (unresponsive, changes) = mpsc::unbounded_channel();
-    let reconciles = Arc::clone(&context).reconcile_all((writer, goals, changes), token.clone());
+    let own = Arc::clone(&context);
+    let responses = received(changes).filter_map(move |id| ready(own.reference_of(&id)));
+    let queue = kymas.queue(goals, responses, token.clone());
+    let reconciles = Arc::clone(&context).reconcile_all(queue, token.clone());
     let heartbeats = heartbeats::run(
         &context,
         gateway.clone(),
@@ -254,43 +252,16 @@ impl Context {
 
     async fn reconcile_all(
         self: Arc<Self>,
-        (writer, goals, responses): (
-            StoreWriter<KymaView>,
-            watch::Receiver<(u64, Goal)>,
-            mpsc::UnboundedReceiver<String>,
-        ),
+        queue: impl Stream<Item = Result<ObjectRef<KymaView>, Infallible>> + Send,
         token: CancellationToken,
     ) {
-        let kymas = self.kymas.clone();
-        let own = reflector(writer, self.watch_runtimes().map(Ok))
-            .touched_objects()
-            .filter_map(|it| ready(it.ok()))
-            .map(|it| vec![ObjectRef::from_obj(&it)]);
-        let all = kymas.clone();
-        let changed_goals = stream::unfold(goals, |mut goals| async move {
-            goals.changed().await.ok()?;
-            Some(((), goals))
-        });
-        let changed_goals = changed_goals.map(move |()| references(&all));
-        let context = Arc::clone(&self);
-        let responses = received(responses).map(move |id| context.references_of(&id));
-        let changes = [
-            own.boxed(),
-            changed_goals.boxed(),
-            self.watch_certificates(),
-            responses.boxed(),
-        ];
-        let queue = stream::select_all(changes)
-            .flat_map(stream::iter)
-            .map(Ok::<_, std::convert::Infallible>)
-            .take_until(token.clone().cancelled_owned());
         let reconciles = applier(
             |kyma, context| Box::pin(reconcile::reconcile(kyma, context)),
             |kyma: Arc<KymaView>, error, context: Arc<Self>| {
                 context.failed_on_kcp(&kyma.name_any(), error)
             },
             Arc::clone(&self),
-            kymas,
+            self.kymas.clone(),
             queue,
             Concurrency::default().concurrency(CONCURRENCY),
         );
@@ -318,57 +289,10 @@ impl Context {
     }
 
     /// The Kyma to which a runtime belongs, if any.
-    fn references_of(&self, id: &str) -> Vec<ObjectRef<KymaView>> {
+    fn reference_of(&self, id: &str) -> Option<ObjectRef<KymaView>> {
         let kyma = self.runtimes().owners.get(id).cloned();
         let namespace = &self.options.settings.namespace;
-        let reference = kyma.map(|it| ObjectRef::new(&it).within(namespace));
-        reference.into_iter().collect()
-    }
-
-    fn watch_runtimes(&self) -> impl futures::Stream<Item = Event<KymaView>> + Send + use<> {
-        let RuntimeWatcherOptions {
-            client,
-            settings,
-            readiness,
-            ..
-        } = &self.options;
-        let checks = [
-            "runtime-watchers-kymas-watch",
-            "runtime-watchers-runtimebootstrappers-watch",
-        ];
-        watch_runtimes(
-            client,
-            &settings.namespace,
-            checks.map(|it| readiness.check(it)),
-        )
-    }
-
-    /// The Kymas of Certificates that change: cert-manager writes their status after their Secret.
-    fn watch_certificates(&self) -> stream::BoxStream<'static, Vec<ObjectRef<KymaView>>> {
-        let settings = &self.options.settings;
-        let kind = (CERT_MANAGER_API_VERSION, "Certificate");
-        let certificates: Api<DynamicObject> =
-            objects(&self.options.client, &settings.certificate_namespace, kind);
-        let check = self
-            .options
-            .readiness
-            .check("runtime-watchers-certificates-watch");
-        let label = format!(
-            "{}={}",
-            policy::certificates::PURPOSE_LABEL,
-            policy::certificates::PURPOSE
-        );
-        let config = Config::default().labels(&label).page_size(PAGE_SIZE);
-        let namespace = settings.namespace.clone();
-        let changed = watch_with_backoff(certificates, config, check).filter_map(move |event| {
-            let name = match event {
-                Event::Apply(it) | Event::InitApply(it) | Event::Delete(it) => it.name_any(),
-                Event::Init | Event::InitDone => return ready(None),
-            };
-            let kyma = name.strip_suffix(NAME_SUFFIX);
-            ready(kyma.map(|it| vec![ObjectRef::new(it).within(&namespace)]))
-        });
-        changed.boxed()
+        kyma.map(|it| ObjectRef::new(&it).within(namespace))
     }
 
     fn runtimes(&self) -> MutexGuard<'_, Runtimes> {
@@ -382,11 +306,6 @@ fn received(channel: mpsc::UnboundedReceiver<String>) -> impl Stream<Item = Stri
         let name = channel.recv().await?;
         Some((name, channel))
     })
-}
-
-fn references(kymas: &Store<KymaView>) -> Vec<ObjectRef<KymaView>> {
-    let all = kymas.state();
-    all.iter().map(|it| ObjectRef::from_obj(&**it)).collect()
 }
 
 impl Drop for Context {

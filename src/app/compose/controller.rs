@@ -19,6 +19,7 @@ use controller::certificates::{self, CertificateOptions};
 use controller::clients::RuntimeClients;
 use controller::direct::{self, DirectOptions, Installations};
 use controller::inventory::{self, RuntimeChanges};
+use controller::kyma::{self, KymaOptions};
 use controller::runtime_watchers::{self, RuntimeWatcherOptions, RuntimeWatcherSettings};
 use controller::signal::{self, SignalOptions};
 use controller::sources::{self, Published, SourceOptions};
@@ -157,6 +158,7 @@ struct Enabled {
 /// The parts of the controller `watchers`.
 #[derive(Clone)]
 struct Watching {
+    kymas: KymaOptions,
     routes: WatcherOptions,
     certificates: CertificateOptions,
     runtimes: RuntimeWatcherOptions,
@@ -239,7 +241,15 @@ fn watchers(
         reporter: reporter(identity),
         metrics: meters.runtime_watchers.clone(),
     };
+    let kymas = KymaOptions {
+        client: client.clone(),
+        readiness: readiness.clone(),
+        namespace: certificates.settings.kyma_namespace.clone(),
+        certificate_namespace: certificates.settings.certificates.namespace.clone(),
+        gateway_certificate: certificates.settings.gateway_certificate.clone(),
+    };
     Watching {
+        kymas,
         routes,
         certificates,
         runtimes,
@@ -267,14 +277,26 @@ async fn run_controllers(
         if let Some(parts) = watchers {
             let (issued, gateway) = certificates::gateway_channel();
             let (acknowledged, acknowledgements) = watch::channel(None);
-            let certificates =
-                certificates::run(parts.certificates, issued, acknowledgements, term.clone());
-            let runtimes =
-                runtime_watchers::run(parts.runtimes, gateway, acknowledged, term.clone());
+            let (for_certificates, for_runtimes, watching) = kyma::share(&parts.kymas);
+            let certificates = certificates::run(
+                parts.certificates,
+                for_certificates,
+                issued,
+                acknowledgements,
+                term.clone(),
+            );
+            let runtimes = runtime_watchers::run(
+                parts.runtimes,
+                for_runtimes,
+                gateway,
+                acknowledged,
+                term.clone(),
+            );
             tokio::join!(
                 Box::pin(watchers::run(parts.routes, term.clone())),
                 Box::pin(certificates),
                 Box::pin(runtimes),
+                Box::pin(term.run_until_cancelled(watching)),
             );
         }
     };

@@ -4,26 +4,22 @@
 //! Certificate whose Kyma is gone is deleted with its Secret, also if the Kyma was deleted while no replica led.
 
 use std::collections::{BTreeMap, HashMap};
-use std::future::ready;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use api::kcp::CONTROLLER_FIELD_MANAGER;
 use component_base::telemetry::{LogLimit, error_chain};
-use component_base::watch::watch_with_backoff;
 use futures::{StreamExt as _, stream};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
+use kube::runtime::applier;
 use kube::runtime::controller::{Action, Config as Concurrency, Error};
 use kube::runtime::events::{Event as KubeEvent, EventType};
-use kube::runtime::reflector::{ObjectRef, Store, store};
-use kube::runtime::watcher::{Config, Event};
-use kube::runtime::{WatchStreamExt as _, applier, reflector};
 use kube::{Api, ResourceExt as _};
 use policy::certificates::{
-    CertificateError, CertificateInfo, KYMA_NAMESPACE_ANNOTATION, Kyma, NAME_SUFFIX, PURPOSE,
-    PURPOSE_LABEL, is_current, may_be_outdated, runtime_certificate,
+    CertificateError, CertificateInfo, KYMA_NAMESPACE_ANNOTATION, Kyma, NAME_SUFFIX, is_current,
+    may_be_outdated, runtime_certificate,
 };
 use serde_json::{Value, json};
 use tokio::time::sleep;
@@ -31,9 +27,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{CertificateOptions, GatewayReceiver, IssuedGateway, RESYNC, RETRY};
 use crate::RECONCILE_BACKOFF;
-use crate::inventory::PAGE_SIZE;
 use crate::kube_events::publish_event;
-use crate::kyma::{KymaView, watch_runtimes};
+use crate::kyma::{KymaView, Kymas};
 
 /// Maximum number of concurrent reconciles.
 const CONCURRENCY: u16 = 16;
@@ -64,31 +59,18 @@ struct State {
 /// Reconciles the Certificates of all Kymas until the token is canceled.
 pub(super) async fn run(
     options: CertificateOptions,
+    kymas: Kymas,
     current: GatewayReceiver,
     token: CancellationToken,
 ) {
-    let (kymas, writer) = store();
     let context = Arc::new(Context::new(options, current.clone()));
-    let own = reflector(writer, context.watch_runtimes().map(Ok))
-        .touched_objects()
-        .filter_map(|it| ready(it.ok()))
-        .map(|it| vec![ObjectRef::from_obj(&it)]);
-    let owned = context.watch_certificates();
-    let all = kymas.clone();
-    let rotated = stream::unfold(current, |mut current| async move {
-        current.changed().await.ok()?;
-        Some(((), current))
-    });
-    let rotated = rotated.map(move |()| references(&all));
-    let queue = stream::select_all([own.boxed(), owned, rotated.boxed()])
-        .flat_map(stream::iter)
-        .map(Ok::<_, std::convert::Infallible>)
-        .take_until(token.clone().cancelled_owned());
+    let store = kymas.store();
+    let queue = kymas.queue(current, stream::empty(), token.clone());
     let reconciles = applier(
         |kyma, context| Box::pin(reconcile(kyma, context)),
         |kyma: Arc<KymaView>, error, context: Arc<Context>| context.failed(&kyma.name_any(), error),
         Arc::clone(&context),
-        kymas,
+        store,
         queue,
         Concurrency::default().concurrency(CONCURRENCY),
     );
@@ -104,11 +86,6 @@ pub(super) async fn run(
         }
     });
     clean_ups.await;
-}
-
-fn references(kymas: &Store<KymaView>) -> Vec<ObjectRef<KymaView>> {
-    let all = kymas.state();
-    all.iter().map(|it| ObjectRef::from_obj(&**it)).collect()
 }
 
 async fn reconcile(kyma: Arc<KymaView>, context: Arc<Context>) -> kube::Result<Action> {
@@ -175,34 +152,6 @@ impl Context {
             log: LogLimit::new(LOG_INTERVAL),
             options,
         }
-    }
-
-    fn watch_runtimes(&self) -> impl futures::Stream<Item = Event<KymaView>> + Send + use<> {
-        let namespace = &self.options.settings.kyma_namespace;
-        let checks = ["kymas-watch", "runtimebootstrappers-watch"];
-        let checks = checks.map(|it| self.options.readiness.check(it));
-        watch_runtimes(&self.options.client, namespace, checks)
-    }
-
-    /// The Kymas of Certificates that appear, change or disappear.
-    fn watch_certificates(&self) -> stream::BoxStream<'static, Vec<ObjectRef<KymaView>>> {
-        let settings = &self.options.settings;
-        let namespace = settings.kyma_namespace.clone();
-        let gateway = settings.gateway_certificate.clone();
-        let check = self.options.readiness.check("certificates-watch");
-        let label = format!("{PURPOSE_LABEL}={PURPOSE}");
-        let config = Config::default().labels(&label).page_size(PAGE_SIZE);
-        let events = watch_with_backoff(self.certificates.clone(), config, check);
-        let kymas = events.filter_map(move |event| {
-            let object = match event {
-                Event::Apply(it) | Event::InitApply(it) | Event::Delete(it) => it,
-                Event::Init | Event::InitDone => return ready(None),
-            };
-            let name = object.name_any();
-            let kyma = name.strip_suffix(NAME_SUFFIX).filter(|_| name != gateway);
-            ready(kyma.map(|it| vec![ObjectRef::new(it).within(&namespace)]))
-        });
-        kymas.boxed()
     }
 
     /// Writes the Certificate if it differs, and renews it if it is older than the newest CA. Returns the end of its validity.

@@ -11,10 +11,9 @@ use testkit::pki::Authority;
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::fixture::{ControlPlane, ISTIO_NAMESPACE, Mode, NAMESPACE};
+use crate::fixture::{ControlPlane, GATEWAY_CERTIFICATE as LEAF, ISTIO_NAMESPACE, Mode, NAMESPACE};
 
 const CA: &str = "klm-watcher";
-const LEAF: &str = "klm-watcher-gateway";
 const GATEWAY: &str = "klm-istio-gateway";
 
 struct Env {
@@ -140,12 +139,16 @@ impl Env {
             metrics: self.metrics.clone(),
         };
         let token = CancellationToken::new();
-        let running = tokio::spawn(run(
+        let (kymas, _, watching) = self.kcp.kymas(&options.readiness);
+        let running = run(
             options,
+            kymas,
             gateway_channel().0,
             self.acknowledged.subscribe(),
             token.clone(),
-        ));
+        );
+        let watching = token.clone().run_until_cancelled_owned(watching);
+        let running = tokio::spawn(async { tokio::join!(running, watching).0 });
         self.running = Some((token, running));
     }
 

@@ -13,7 +13,7 @@ use crate::inventory::PAGE_SIZE;
 
 /// Watches Kymas and RuntimeBootstrappers of a namespace. Nothing is returned before all Kymas are known; a RuntimeBootstrapper
 /// follows when it is known, so that a KCP without them has its Kymas all the same.
-pub(crate) fn watch_runtimes(
+pub(super) fn watch_runtimes(
     client: &Client,
     namespace: &str,
     [of_kymas, of_bootstrappers]: [ReadinessCheck; 2],

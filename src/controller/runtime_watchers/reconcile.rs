@@ -31,7 +31,7 @@ use zeroize::{Zeroize as _, Zeroizing};
 use super::desired::Goal;
 use super::report::{Outcome, Retry};
 use super::{BACKOFF, Context};
-use crate::access::unreached;
+use crate::access::{KubeconfigSecret, unreached};
 use crate::clients::{CallError, ManagedFields, Remote, RuntimeId};
 use crate::kyma::KymaView;
 use crate::runtime_objects::{Read, Writer, cluster_uid, namespace_state, read};
@@ -168,38 +168,42 @@ impl Runtime<'_> {
 
     /// Makes the runtime as desired; `bundle` are the CAs, as PEM in base64.
     async fn synchronize(&self, bundle: &str) -> kube::Result<Outcome> {
-        let resource = self.context.bootstrapper(self.kyma, &self.id).await?;
-        let certificate = if self.desired.is_removed() {
-            Err("CertificatePending")
-        } else {
-            self.certificate(bundle).await?
+        let factory = &self.context.client_factory;
+        let certificate = async {
+            if self.desired.is_removed() {
+                return Ok(Err("CertificatePending"));
+            }
+            self.certificate(bundle).await
         };
-        let outcome = self.synchronize_with(certificate, resource.as_deref());
-        Ok(outcome.await?.with_resource(resource))
+        let (resource, certificate, kubeconfig) = futures::try_join!(
+            self.context.bootstrapper(self.kyma, &self.id),
+            certificate,
+            factory.read_kubeconfig(&self.id, ANY_VERSION),
+        )?;
+        let outcome = self.synchronize_with(certificate, kubeconfig, resource.as_deref());
+        Ok(outcome.await.with_resource(resource))
     }
 
     async fn synchronize_with(
         &self,
         certificate: Certificate,
+        kubeconfig: KubeconfigSecret,
         resource: Option<&RuntimeBootstrapper>,
-    ) -> kube::Result<Outcome> {
-        let factory = &self.context.client_factory;
-        let secret = factory.read_kubeconfig(&self.id, ANY_VERSION).await?;
-        if secret.is_absent() && self.desired.is_removed() {
+    ) -> Outcome {
+        if kubeconfig.is_absent() && self.desired.is_removed() {
             // The runtime is gone, or has never been there.
-            return Ok(Outcome::removed(self.is_deleted));
+            return Outcome::removed(self.is_deleted);
         }
-        let remote = match factory.client(&self.id, secret) {
+        let remote = match self.context.client_factory.client(&self.id, kubeconfig) {
             Ok(remote) => {
                 remote.with_managed_fields(ManagedFields::IfOwnedBy(is_lifecycle_manager))
             }
-            Err(error) => return Ok(Outcome::unreachable(&error, None)),
+            Err(error) => return Outcome::unreachable(&error, None),
         };
         // Boxed: most of the reconciles wait for their turn, and need none of it.
         let run = Box::pin(self.run(&remote, certificate, resource));
-        Ok(run
-            .await
-            .unwrap_or_else(|error| Outcome::unreachable(&unreached(&error), error.retry_after())))
+        run.await
+            .unwrap_or_else(|error| Outcome::unreachable(&unreached(&error), error.retry_after()))
     }
 
     async fn run(

@@ -197,12 +197,16 @@ impl Env {
             metrics: self.metrics.clone(),
         };
         let token = CancellationToken::new();
-        let task = tokio::spawn(run(
+        let (_, kymas, watching) = self.kcp.kymas(&options.readiness);
+        let running = run(
             options,
+            kymas,
             self.gateway.subscribe(),
             self.acknowledged.clone(),
             token.clone(),
-        ));
+        );
+        let watching = token.clone().run_until_cancelled_owned(watching);
+        let task = tokio::spawn(async { tokio::join!(running, watching).0 });
         self.running = Some((token, task));
     }
 
