@@ -1,6 +1,7 @@
 //! One watch of Kymas and of their Certificates for both controllers that reconcile Kymas: with thousands of runtimes, each watch
 //! takes megabytes of memory.
 
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::future::ready;
 
@@ -8,16 +9,17 @@ use component_base::readiness::Readiness;
 use component_base::watch::watch_with_backoff;
 use futures::channel::mpsc::{self, UnboundedReceiver};
 use futures::{Stream, StreamExt as _, stream};
-use kube::api::{ApiResource, GroupVersionKind, PartialObjectMeta};
 use kube::runtime::reflector::{ObjectRef, Store, store};
 use kube::runtime::watcher::{Config, Event};
 use kube::runtime::{WatchStreamExt as _, reflector};
-use kube::{Api, Client, ResourceExt as _};
+use kube::{Client, ResourceExt as _};
 use policy::certificates::{CERT_MANAGER_API_VERSION, NAME_SUFFIX, PURPOSE, PURPOSE_LABEL};
+use serde_json::Value;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::{KymaView, watch_runtimes};
+use crate::dynamic::objects;
 use crate::inventory::PAGE_SIZE;
 
 /// Arguments of [`share`].
@@ -41,32 +43,52 @@ pub struct Kymas {
     changed: UnboundedReceiver<ObjectRef<KymaView>>,
 }
 
-/// All Kymas for two controllers, and the future that watches. A controller that reads slowly does not delay the other one.
+/// All Kymas for the controllers of Certificates and of the watcher on runtimes, and the future that watches. One that reads slowly
+/// does not delay the other one.
+///
+/// The first gets each change of a Certificate, the second only that cert-manager has issued it: each item of its queue is a
+/// connection to a runtime.
 pub fn share(options: &KymaOptions) -> (Kymas, Kymas, impl Future<Output = ()> + Send + use<>) {
     let (store, writer) = store();
     let runtimes = reflector(writer, options.watch_runtimes().map(Ok))
         .touched_objects()
         .filter_map(|it| ready(it.ok()))
         // Without its version and UID, which each place of a queue would keep.
-        .map(|it| reference(&it.name_any(), &it.namespace().unwrap_or_default()));
+        .map(|it| Change {
+            kyma: reference_of(&it),
+            concerns_watcher: true,
+        });
     let mut changes = stream::select(runtimes.boxed(), options.watch_certificates().boxed());
-    let ((to_one, one), (to_other, other)) = (mpsc::unbounded(), mpsc::unbounded());
+    let (to_certificates, certificates) = mpsc::unbounded();
+    let (to_watchers, watchers) = mpsc::unbounded();
     let watching = async move {
-        while let Some(change) = changes.next().await {
+        while let Some(Change {
+            kyma,
+            concerns_watcher,
+        }) = changes.next().await
+        {
             // A controller that has ended has dropped its receiver.
-            drop(to_one.unbounded_send(change.clone()));
-            drop(to_other.unbounded_send(change));
+            if concerns_watcher {
+                drop(to_watchers.unbounded_send(kyma.clone()));
+            }
+            drop(to_certificates.unbounded_send(kyma));
         }
     };
-    let [one, other] = [one, other].map(|changed| Kymas {
+    let [certificates, watchers] = [certificates, watchers].map(|changed| Kymas {
         store: store.clone(),
         changed,
     });
-    (one, other, watching)
+    (certificates, watchers, watching)
 }
 
-fn reference(name: &str, namespace: &str) -> ObjectRef<KymaView> {
-    ObjectRef::new(name).within(namespace)
+/// A Kyma that may have to be reconciled.
+struct Change {
+    kyma: ObjectRef<KymaView>,
+    concerns_watcher: bool,
+}
+
+fn reference_of(kyma: &KymaView) -> ObjectRef<KymaView> {
+    ObjectRef::new(&kyma.name_any()).within(&kyma.namespace().unwrap_or_default())
 }
 
 impl KymaOptions {
@@ -76,24 +98,45 @@ impl KymaOptions {
         watch_runtimes(&self.client, &self.namespace, checks)
     }
 
-    /// The Kymas of Certificates that appear, change or disappear. cert-manager writes the status of a Certificate after its Secret.
-    fn watch_certificates(&self) -> impl Stream<Item = ObjectRef<KymaView>> + Send + use<> {
-        let (group, version) = CERT_MANAGER_API_VERSION.split_once('/').unwrap_or_default();
-        let kind = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, "Certificate"));
-        let certificates: Api<PartialObjectMeta<kube::api::DynamicObject>> =
-            Api::namespaced_with(self.client.clone(), &self.certificate_namespace, &kind);
+    /// The Kymas of Certificates that appear, change or disappear.
+    fn watch_certificates(&self) -> impl Stream<Item = Change> + Send + use<> {
+        let kind = (CERT_MANAGER_API_VERSION, "Certificate");
+        let certificates = objects(&self.client, &self.certificate_namespace, kind);
         let label = format!("{PURPOSE_LABEL}={PURPOSE}");
         let config = Config::default().labels(&label).page_size(PAGE_SIZE);
         let check = self.readiness.check("certificates-watch");
         let (namespace, gateway) = (self.namespace.clone(), self.gateway_certificate.clone());
+        let mut revisions = Revisions::default();
         watch_with_backoff(certificates, config, check).filter_map(move |event| {
-            let name = match event {
-                Event::Apply(it) | Event::InitApply(it) | Event::Delete(it) => it.name_any(),
+            let (object, is_deleted) = match event {
+                Event::Apply(it) | Event::InitApply(it) => (it, false),
+                Event::Delete(it) => (it, true),
                 Event::Init | Event::InitDone => return ready(None),
             };
+            let name = object.name_any();
+            let is_issued = revisions.observe(&name, (!is_deleted).then_some(&object.data));
             let kyma = name.strip_suffix(NAME_SUFFIX).filter(|_| name != gateway);
-            ready(kyma.map(|it| reference(it, &namespace)))
+            ready(kyma.map(|it| Change {
+                kyma: ObjectRef::new(it).within(&namespace),
+                concerns_watcher: is_issued,
+            }))
         })
+    }
+}
+
+/// The last revision of each Certificate. cert-manager increments it after it has written the Secret.
+#[derive(Default)]
+struct Revisions(HashMap<String, u64>);
+
+impl Revisions {
+    /// Whether the Certificate was issued since it was observed the last time; `None`: it is deleted.
+    fn observe(&mut self, name: &str, certificate: Option<&Value>) -> bool {
+        let revision = certificate.and_then(|it| it.pointer("/status/revision")?.as_u64());
+        let Some(revision) = revision else {
+            self.0.remove(name);
+            return false;
+        };
+        self.0.insert(name.to_owned(), revision) != Some(revision)
     }
 }
 
@@ -117,12 +160,34 @@ impl Kymas {
         });
         let all = all.flat_map(move |()| {
             let kymas = store.state().into_iter();
-            stream::iter(
-                kymas.map(|it| reference(&it.name_any(), &it.namespace().unwrap_or_default())),
-            )
+            stream::iter(kymas.map(|it| reference_of(&it)))
         });
         stream::select_all([self.changed.boxed(), all.boxed(), others.boxed()])
             .map(Ok)
             .take_until(token.cancelled_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn certificate_is_issued_with_each_revision_once() {
+        let mut revisions = Revisions::default();
+        let mut observe = |status: Option<Value>| {
+            let certificate = status.map(|it| json!({ "spec": {}, "status": it }));
+            revisions.observe("one", certificate.as_ref())
+        };
+        let revision = |it: u64| Some(json!({ "revision": it }));
+        assert!(!observe(Some(json!({}))));
+        assert!(observe(revision(1)));
+        assert!(!observe(revision(1)));
+        assert!(observe(revision(2)));
+        assert!(!observe(None));
+        // Another Certificate of the same name.
+        assert!(observe(revision(1)));
     }
 }

@@ -42,6 +42,13 @@ const REMOVAL_LIMIT: Duration = Duration::from_mins(30);
 /// Delay of a reconcile while an earlier Kyma of the same name is removed.
 const REMOVAL_PAUSE: Duration = Duration::from_secs(2);
 
+/// Attempts that wait for the first certificate of a runtime, about 15 seconds: a watcher does not start without one, and each
+/// connection to a runtime counts when there are thousands of new ones.
+const CERTIFICATE_ATTEMPTS: u32 = 4;
+
+/// The reason while cert-manager has not issued the certificate of a runtime.
+const CERTIFICATE_PENDING: &str = "CertificatePending";
+
 /// Any version that the API server has: with an outdated kubeconfig the reconcile fails, and is repeated.
 const ANY_VERSION: Option<&str> = Some("0");
 
@@ -171,7 +178,7 @@ impl Runtime<'_> {
         let factory = &self.context.client_factory;
         let certificate = async {
             if self.desired.is_removed() {
-                return Ok(Err("CertificatePending"));
+                return Ok(Err(CERTIFICATE_PENDING));
             }
             self.certificate(bundle).await
         };
@@ -180,8 +187,28 @@ impl Runtime<'_> {
             certificate,
             factory.read_kubeconfig(&self.id, ANY_VERSION),
         )?;
-        let outcome = self.synchronize_with(certificate, kubeconfig, resource.as_deref());
-        Ok(outcome.await.with_resource(resource))
+        let outcome = if self.awaits_certificate(&certificate) {
+            self.pending(CERTIFICATE_PENDING, Retry::Progressing)
+        } else {
+            let outcome = self.synchronize_with(certificate, kubeconfig, resource.as_deref());
+            outcome.await
+        };
+        Ok(outcome.with_resource(resource))
+    }
+
+    /// Whether the runtime is not contacted yet, because it has no certificate and had none before.
+    fn awaits_certificate(&self, certificate: &Certificate) -> bool {
+        let runtimes = self.context.runtimes();
+        let is_new = runtimes
+            .states
+            .get(self.kyma)
+            .is_none_or(|it| it.settled.is_none() && it.attempts < CERTIFICATE_ATTEMPTS);
+        let is_pending = certificate.as_ref().err() == Some(&CERTIFICATE_PENDING);
+        is_new && is_pending && !self.desired.is_removed()
+    }
+
+    fn pending(&self, reason: &'static str, retry: Retry) -> Outcome {
+        Outcome::new(reason, format!("Secret {}{NAME_SUFFIX}", self.kyma), retry)
     }
 
     async fn synchronize_with(
@@ -242,8 +269,7 @@ impl Runtime<'_> {
                     && (state == WatcherState::Installed
                         || state == WatcherState::Progressing && is_unchanged) =>
             {
-                let message = format!("Secret {}{NAME_SUFFIX}", self.kyma);
-                Outcome::new(reason, message, Retry::AtResync)
+                self.pending(reason, Retry::AtResync)
             }
             (Ok(()), WatcherState::Installed, None) => {
                 let heartbeats = &self.context.heartbeats;
@@ -321,7 +347,7 @@ impl Runtime<'_> {
     async fn certificate(&self, bundle: &str) -> kube::Result<Certificate> {
         let name = format!("{}{NAME_SUFFIX}", self.kyma);
         let Some(mut secret) = self.context.certificates.get_opt(&name).await? else {
-            return Ok(Err("CertificatePending"));
+            return Ok(Err(CERTIFICATE_PENDING));
         };
         let made = secret_for_runtime(&secret, self.desired.namespace(), bundle);
         for value in secret.data.iter_mut().flat_map(BTreeMap::values_mut) {
@@ -338,7 +364,7 @@ fn secret_for_runtime(secret: &Secret, namespace: &str, bundle: &str) -> Certifi
         (!value.0.is_empty()).then_some(&value.0)
     };
     let (Some(certificate), Some(key)) = (value("tls.crt"), value("tls.key")) else {
-        return Err("CertificatePending");
+        return Err(CERTIFICATE_PENDING);
     };
     let leaf = CertificateInfo::first(certificate).map_err(|_| "InvalidCertificate")?;
     let authorities = STANDARD.decode(bundle).unwrap_or_default();

@@ -509,6 +509,36 @@ async fn nothing_is_written(#[case] prepare: fn(&Env, &RuntimeCluster), #[case] 
 }
 
 #[tokio::test]
+async fn a_new_runtime_is_contacted_once_its_certificate_is_issued() {
+    let mut env = Env::new();
+    let cluster = env.runtime("one").await;
+    let secret = "one-webhook-tls";
+    env.kcp.remove("secrets", ISTIO_NAMESPACE, secret);
+    env.kcp.put(watcher("klm"));
+    env.issue_gateway(&[&env.authority]);
+    env.start();
+    env.until("it waits", |env| env.runtimes("CertificatePending") == 1)
+        .await;
+    assert_eq!(cluster.tokens(), [""; 0]);
+    env.issue("one", &env.authority);
+    env.until("it is installed", |env| env.runtimes("Installed") == 1)
+        .await;
+}
+
+/// After a change of the leader, too.
+#[tokio::test]
+async fn an_installed_watcher_follows_the_watchers_without_a_certificate() {
+    let (mut env, cluster) = Env::installed().await;
+    env.stop().await;
+    let secret = "one-webhook-tls";
+    env.kcp.remove("secrets", ISTIO_NAMESPACE, secret);
+    env.kcp.put(watcher("telemetry"));
+    env.start();
+    env.until("it has both webhooks", |_| entries(&cluster).len() == 2)
+        .await;
+}
+
+#[tokio::test]
 async fn of_two_kymas_with_one_runtime_the_first_one_has_it() {
     let (env, cluster) = Env::installed().await;
     env.issue("two", &env.authority);
