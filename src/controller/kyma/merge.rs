@@ -41,8 +41,8 @@ struct Merge {
     kymas: HashMap<String, Option<String>>,
     /// Number of Kymas by runtime ID.
     owners: HashMap<String, usize>,
-    /// Those whose runtime ID is known, by name.
-    bootstrappers: HashMap<String, KymaView>,
+    /// Those whose runtime ID is known, by name. Boxed: half of the places of a map may be empty.
+    bootstrappers: HashMap<String, Box<KymaView>>,
     /// Names of the RuntimeBootstrappers that were returned, and stand for their runtimes.
     returned: HashSet<String>,
     /// Names in a list of Kymas that is not complete.
@@ -110,7 +110,9 @@ impl Merge {
                     .returned
                     .iter()
                     .filter_map(|it| self.bootstrappers.get(it));
-                let mut list: Vec<_> = own.cloned().map(Event::InitApply).collect();
+                let mut list: Vec<_> = own
+                    .map(|it| Event::InitApply(KymaView::clone(it)))
+                    .collect();
                 list.push(Event::InitDone);
                 list
             }
@@ -165,14 +167,15 @@ impl Merge {
 
     fn keep(&mut self, bootstrapper: KymaView) -> Vec<Event<KymaView>> {
         let name = bootstrapper.name_any();
-        self.bootstrappers.insert(name.clone(), bootstrapper);
+        self.bootstrappers
+            .insert(name.clone(), Box::new(bootstrapper));
         self.refresh(&name, true).into_iter().collect()
     }
 
     fn forget(&mut self, bootstrapper: &str) -> Vec<Event<KymaView>> {
         let view = self.bootstrappers.remove(bootstrapper);
         let view = view.filter(|_| self.returned.remove(bootstrapper));
-        view.map(Event::Delete).into_iter().collect()
+        view.map(|it| Event::Delete(*it)).into_iter().collect()
     }
 
     /// Notes a Kyma with its runtime ID, or that it is gone. Returns the RuntimeBootstrappers of its name and of both runtimes.
@@ -215,7 +218,7 @@ impl Merge {
     /// Whether a RuntimeBootstrapper stands for its runtime.
     fn is_own_runtime(&self, name: &str) -> bool {
         let view = self.bootstrappers.get(name);
-        let id = view.and_then(KymaView::runtime_id);
+        let id = view.and_then(|it| it.runtime_id());
         !self.kymas.contains_key(name) && id.is_some_and(|it| !self.owners.contains_key(it))
     }
 
@@ -224,7 +227,7 @@ impl Merge {
         if !self.is_complete {
             return None;
         }
-        let view = self.bootstrappers.get(name)?.clone();
+        let view = KymaView::clone(self.bootstrappers.get(name)?);
         if self.is_own_runtime(name) {
             let is_new = self.returned.insert(name.to_owned());
             return (is_new || is_changed).then_some(Event::Apply(view));
