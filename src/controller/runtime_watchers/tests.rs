@@ -428,6 +428,33 @@ async fn a_new_ca_is_trusted_before_its_certificate_is_used() {
     assert!(position(WEBHOOKS) < position(SECRET), "{writes:?}");
 }
 
+/// A rotation ends without a runtime that cannot be reached for longer than the grace period.
+#[tokio::test]
+async fn a_runtime_that_is_offline_during_a_rotation_gets_the_new_ca_first() {
+    let (env, cluster) = Env::installed().await;
+    let before = cluster.find(SECRET).unwrap()["data"]["tls.crt"].clone();
+    let offline = cluster.outage(503);
+    let new = Authority::new("klm-watcher-selfsigned-ca").unwrap();
+    env.issue_gateway(&[&env.authority, &new]);
+    env.until("it is reported", |env| env.runtimes("APIServerError") == 1)
+        .await;
+    env.issue("one", &new);
+    env.issue_gateway(&[&new]);
+    cluster.take();
+    offline.stop();
+    env.until("its certificate is written", |_| {
+        cluster.find(SECRET).unwrap()["data"]["tls.crt"] != before
+    })
+    .await;
+    let writes = cluster.take();
+    let position = |object: &str| writes.iter().rposition(|it| it.ends_with(object)).unwrap();
+    assert!(position(WEBHOOKS) < position(SECRET), "{writes:?}");
+    let bundle = STANDARD.encode(new.pem());
+    let webhooks = cluster.find(WEBHOOKS).unwrap();
+    assert_eq!(webhooks["webhooks"][0]["clientConfig"]["caBundle"], bundle);
+    assert_eq!(cluster.find(SECRET).unwrap()["data"]["ca.crt"], bundle);
+}
+
 #[rstest]
 #[case::webhooks(WEBHOOKS)]
 #[case::secret(SECRET)]
