@@ -75,7 +75,7 @@ use desired::Goal;
 use heartbeats::Heartbeats;
 
 /// Maximum number of concurrent reconciles. Most of the time of each is waiting for its runtime.
-const CONCURRENCY: u16 = 128;
+const CONCURRENCY: u16 = 160;
 
 /// Maximum number of runtimes of Kymas that do not exist any more from which the watcher is removed at once.
 const REMOVALS: usize = 32;

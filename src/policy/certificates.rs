@@ -209,11 +209,15 @@ pub fn is_current(desired: &Value, live: &Value) -> bool {
     is_applied(desired, live)
 }
 
-/// Whether a certificate may be of an earlier CA: it is issued, and not after the newest CA was added to the bundle. Its issuer
-/// decides ([`CertificateInfo::is_issued_by`]); the times show for which certificates that has to be read. Unix seconds.
+/// Difference of the clocks of cert-manager and of the controller that is allowed for, in seconds.
+const CLOCK_SKEW: i64 = 15 * 60;
+
+/// Whether a certificate may be of an earlier CA: it is issued, and not after the newest CA was added to the bundle, as far as two
+/// clocks can tell. Its issuer decides ([`CertificateInfo::is_issued_by`]); the times show for which certificates that has to be
+/// read. Unix seconds.
 #[must_use]
 pub fn may_be_outdated(not_before: Option<i64>, ca_added: i64) -> bool {
-    not_before.is_some_and(|it| it <= ca_added)
+    not_before.is_some_and(|it| it <= ca_added.saturating_add(CLOCK_SKEW))
 }
 
 /// The status of a live Certificate with the condition by which cert-manager renews it; `None` if it is being issued already.

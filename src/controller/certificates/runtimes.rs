@@ -54,6 +54,9 @@ struct State {
     error: Option<&'static str>,
     /// End of the validity in Unix seconds, if cert-manager has issued it.
     not_after: Option<i64>,
+    /// Start of the validity of a certificate, and when the CA was added to the bundle that is known to have issued it. It need not
+    /// be read again.
+    of_newest_ca: Option<(i64, i64)>,
 }
 
 /// Reconciles the Certificates of all Kymas until the token is canceled.
@@ -103,14 +106,8 @@ async fn reconcile(kyma: Arc<KymaView>, context: Arc<Context>) -> kube::Result<A
         }
     };
     match context.synchronize(&kyma_object, desired).await {
-        Ok(not_after) => {
-            context.set_state(
-                name,
-                State {
-                    not_after,
-                    ..State::default()
-                },
-            );
+        Ok(state) => {
+            context.set_state(name, state);
             Ok(Action::requeue(RESYNC))
         }
         Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => {
@@ -154,8 +151,8 @@ impl Context {
         }
     }
 
-    /// Writes the Certificate if it differs, and renews it if it is older than the newest CA. Returns the end of its validity.
-    async fn synchronize(&self, kyma: &Kyma, desired: Value) -> kube::Result<Option<i64>> {
+    /// Writes the Certificate if it differs, and renews it if an earlier CA than the newest one has issued it.
+    async fn synchronize(&self, kyma: &Kyma, desired: Value) -> kube::Result<State> {
         let name = format!("{}{NAME_SUFFIX}", kyma.name);
         let live = self.certificates.get_opt(&name).await?;
         let live = live.map(|it| (json!(it), it));
@@ -166,20 +163,31 @@ impl Context {
             self.certificates.patch(&name, &parameters, &patch).await?;
             self.options.metrics.wrote("apply");
             tracing::info!(kyma = kyma.name, "Certificate written");
-            return Ok(None);
+            return Ok(State::default());
         };
         let time = |key: &str| {
             let text = content.pointer(&format!("/status/{key}"))?.as_str()?;
             text.parse::<Timestamp>().ok().map(Timestamp::as_second)
         };
+        let before = self.states().get(&kyma.name).copied();
+        let mut of_newest_ca = before.and_then(|it| it.of_newest_ca);
+        let not_before = time("notBefore");
         let current = self.current.borrow().clone();
         if let Some(current) = current
-            && may_be_outdated(time("notBefore"), current.ca_added)
-            && self.is_of_earlier_ca(&name, &current).await?
+            && may_be_outdated(not_before, current.ca_added)
         {
-            self.options.renew(&live).await?;
+            let times = not_before.map(|it| (it, current.ca_added));
+            if of_newest_ca != times && self.is_of_earlier_ca(&name, &current).await? {
+                self.options.renew(&live).await?;
+            } else {
+                of_newest_ca = times;
+            }
         }
-        Ok(time("notAfter"))
+        Ok(State {
+            not_after: time("notAfter"),
+            of_newest_ca,
+            ..State::default()
+        })
     }
 
     /// Whether the certificate in a Secret names another CA. A Secret that is missing or invalid is left to cert-manager.

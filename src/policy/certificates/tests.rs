@@ -128,7 +128,8 @@ fn the_certificate_of_the_gateway_has_all_hosts_once() {
 #[rstest]
 #[case::older(Some(9), true)]
 #[case::same_second(Some(10), true)]
-#[case::newer(Some(11), false)]
+#[case::clock_of_cert_manager_ahead(Some(910), true)]
+#[case::newer(Some(911), false)]
 #[case::unknown(None, false)]
 fn certificates_older_than_the_newest_ca_may_be_outdated(
     #[case] not_before: Option<i64>,
