@@ -18,7 +18,6 @@
 use std::time::Duration;
 
 use kube::Client;
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
@@ -26,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::candidate::Candidate;
 use self::term::LeadershipTerm;
+use crate::metrics::register;
 
 mod candidate;
 mod decide;
@@ -120,32 +120,23 @@ pub enum LeaseError {
 
 /// `leader_election_master_status{name}`: 1 while this process is the leader, else 0. Clones share the gauges.
 #[derive(Clone, Debug, Default)]
-pub struct LeaseMetrics(Family<Labels, Gauge>);
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Labels {
-    name: String,
-}
+pub struct LeaseMetrics(Family<[(&'static str, String); 1], Gauge>);
 
 impl LeaseMetrics {
     /// Registers the gauges.
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
-        let metrics = Self::default();
         let help = "Whether this process is the leader of the Lease (1) or not (0)";
-        registry.register("leader_election_master_status", help, metrics.0.clone());
-        metrics
+        Self(register(registry, "leader_election_master_status", help))
     }
 
-    /// Creates one series in each family, for the generated reference: see [`crate::metrics::create_series`].
+    /// Creates one series in the family, for the generated reference.
     pub fn create_series(&self) {
-        crate::metrics::create_series(&self.0);
+        self.set("", false);
     }
 
     fn set(&self, lease: &str, leads: bool) {
-        let labels = Labels {
-            name: lease.to_owned(),
-        };
+        let labels = [("name", lease.to_owned())];
         self.0.get_or_create(&labels).set(i64::from(leads));
     }
 }

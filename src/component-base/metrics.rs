@@ -12,7 +12,7 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::metrics::family::{Family, MetricConstructor};
 use prometheus_client::metrics::info::Info;
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Metric, Registry};
 
 use self::process::ProcessCollector;
 
@@ -28,6 +28,16 @@ pub struct BuildInfo {
     pub version: String,
     /// The source revision, or "unknown".
     pub revision: String,
+}
+
+/// A new metric that the registry exposes.
+pub fn register<M>(registry: &mut Registry, name: &str, help: &str) -> M
+where
+    M: Metric + Clone + Default,
+{
+    let metric = M::default();
+    registry.register(name, help, metric.clone());
+    metric
 }
 
 /// Creates one series of a family, with empty label values.

@@ -6,14 +6,13 @@
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use component_base::metrics::create_series;
+use component_base::metrics::register;
 use policy::change::SkipReason;
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::{Metric, Registry, Unit};
+use prometheus_client::registry::{Registry, Unit};
 
 mod state;
 
@@ -33,20 +32,7 @@ pub const FAILED_REQUEST: &str = "failed-request";
 /// `error_reason` of a POST that was not made, because there are no usable certificates.
 pub const REQUEST_SETUP: &str = "request-setup";
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ErrorReason {
-    error_reason: &'static str,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Reason {
-    reason: &'static str,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ResultLabel {
-    result: &'static str,
-}
+type Label = [(&'static str, &'static str); 1];
 
 /// The counters of one watcher. Clones share them.
 #[derive(Clone, Debug)]
@@ -55,18 +41,18 @@ pub struct WatcherMetrics {
     pub(crate) reviews: Counter,
     /// Those that were no AdmissionReview.
     pub(crate) rejected: Counter,
-    rejections: Family<Reason, Counter>,
+    rejections: Family<Label, Counter>,
     /// Events that are to be sent to KCP.
     pub(crate) events: Counter,
-    failed: Family<ErrorReason, Counter>,
+    failed: Family<Label, Counter>,
     last_duration: Gauge<f64, AtomicU64>,
     durations: Histogram,
-    skipped: Family<Reason, Counter>,
-    stored: Family<ResultLabel, Counter>,
+    skipped: Family<Label, Counter>,
+    stored: Family<Label, Counter>,
     /// Events that KCP took.
     pub(crate) delivered: Counter,
-    refused: Family<Reason, Counter>,
-    heartbeats: Family<ResultLabel, Counter>,
+    refused: Family<Label, Counter>,
+    heartbeats: Family<Label, Counter>,
 }
 
 impl WatcherMetrics {
@@ -82,7 +68,7 @@ impl WatcherMetrics {
         );
         // Go's word for a FIPS build and mode; this one has none.
         let help = "FIPS mode: 0 off, 1 on, 2 only";
-        let _always_0: Gauge<i64> = new(registry, "fips_mode", help);
+        let _always_0: Gauge<i64> = register(registry, "fips_mode", help);
         let reviews = "Number of requests on the admission endpoint";
         let rejected = "Number of requests that were not a valid AdmissionReview";
         let events = "Number of events for KCP, however many requests each took";
@@ -97,35 +83,36 @@ impl WatcherMetrics {
         let refused = "Number of failed deliveries of events, by reason";
         let heartbeats = "Number of heartbeats, by result";
         Self {
-            reviews: new(registry, "admission_request", reviews),
-            rejected: new(registry, "admission_request_error", rejected),
-            events: new(registry, "kcp_requests", events),
-            failed: new(registry, "failed_kcp", failed),
-            last_duration: new(registry, "request_duration", last_duration),
+            reviews: register(registry, "admission_request", reviews),
+            rejected: register(registry, "admission_request_error", rejected),
+            events: register(registry, "kcp_requests", events),
+            failed: register(registry, "failed_kcp", failed),
+            last_duration: register(registry, "request_duration", last_duration),
             durations,
-            rejections: new(registry, "admission_rejections", rejections),
-            skipped: new(registry, "skipped_reviews", skipped),
-            stored: new(registry, "enqueued_events", stored),
-            delivered: new(registry, "delivered_events", delivered),
-            refused: new(registry, "delivery_failures", refused),
-            heartbeats: new(registry, "heartbeats", heartbeats),
+            rejections: register(registry, "admission_rejections", rejections),
+            skipped: register(registry, "skipped_reviews", skipped),
+            stored: register(registry, "enqueued_events", stored),
+            delivered: register(registry, "delivered_events", delivered),
+            refused: register(registry, "delivery_failures", refused),
+            heartbeats: register(registry, "heartbeats", heartbeats),
         }
     }
 
-    /// Creates one series in each family, for the generated reference: see [`component_base::metrics::create_series`].
+    /// Creates one series in each family, for the generated reference.
     pub fn create_series(&self) {
-        create_series(&self.rejections);
-        create_series(&self.failed);
-        create_series(&self.skipped);
-        create_series(&self.stored);
-        create_series(&self.refused);
-        create_series(&self.heartbeats);
+        drop(self.failed.get_or_create(&[("error_reason", "")]));
+        for family in [&self.rejections, &self.skipped, &self.refused] {
+            drop(family.get_or_create(&[("reason", "")]));
+        }
+        for family in [&self.stored, &self.heartbeats] {
+            drop(family.get_or_create(&[("result", "")]));
+        }
     }
 
     /// The path of a request names a manager that is not configured.
     pub(crate) fn not_configured(&self) {
-        let reason = "manager_not_configured";
-        self.rejections.get_or_create(&Reason { reason }).inc();
+        let reason = [("reason", "manager_not_configured")];
+        self.rejections.get_or_create(&reason).inc();
     }
 
     /// A request was answered, this long after its last byte had arrived.
@@ -136,8 +123,8 @@ impl WatcherMetrics {
 
     /// A review was skipped.
     pub(crate) fn skipped(&self, skip_reason: &SkipReason) {
-        let reason = skip_reason.code();
-        self.skipped.get_or_create(&Reason { reason }).inc();
+        let reason = [("reason", skip_reason.code())];
+        self.skipped.get_or_create(&reason).inc();
         if let Some(error_reason) = error_reason(skip_reason) {
             self.failed(error_reason);
         }
@@ -145,33 +132,25 @@ impl WatcherMetrics {
 
     /// What the outbox did with an event.
     pub(crate) fn stored(&self, result: &'static str) {
-        self.stored.get_or_create(&ResultLabel { result }).inc();
+        self.stored.get_or_create(&[("result", result)]).inc();
     }
 
     /// `watcher_failed_kcp_total`. Of a POST that is tried again each failure counts once, so an event that is taken at
     /// its fourth attempt leaves three, as in the public watcher.
     pub(crate) fn failed(&self, error_reason: &'static str) {
-        self.failed
-            .get_or_create(&ErrorReason { error_reason })
-            .inc();
+        let reason = [("error_reason", error_reason)];
+        self.failed.get_or_create(&reason).inc();
     }
 
     /// KCP did not take it: the kind of the error says why.
     pub(crate) fn refused(&self, reason: &'static str) {
-        self.refused.get_or_create(&Reason { reason }).inc();
+        self.refused.get_or_create(&[("reason", reason)]).inc();
     }
 
     /// Counts a heartbeat, with the result `accepted`, `unsupported` or `error`.
     pub(crate) fn heartbeat(&self, result: &'static str) {
-        self.heartbeats.get_or_create(&ResultLabel { result }).inc();
+        self.heartbeats.get_or_create(&[("result", result)]).inc();
     }
-}
-
-/// A metric that the registry shows.
-fn new<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
-    let metric = M::default();
-    registry.register(name, help, metric.clone());
-    metric
 }
 
 /// The reasons by which a change may be missed. The first is the public watcher's; it sends the

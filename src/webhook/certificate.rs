@@ -24,6 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::names::{WEBHOOK_CERTIFICATE as SECRET, WEBHOOK_ENTRY as ENTRY};
+use component_base::metrics::register;
 use component_base::readiness::Readiness;
 use kube::Client;
 use prometheus_client::metrics::counter::Counter;
@@ -178,28 +179,17 @@ impl CertificateMetrics {
     /// `ca_bundle_updates_total` and `certificate_activation_deferrals_total{reason}`.
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
-        let metrics = Self::default();
-        registry.register(
-            "certificate_expiration_timestamp_seconds",
-            "Expiration time of the active serving certificate, in seconds since the epoch",
-            metrics.expiration.clone(),
-        );
-        registry.register(
-            "certificates_issued",
-            "Number of issued serving certificates, by reason",
-            metrics.issued.clone(),
-        );
-        registry.register(
-            "ca_bundle_updates",
-            "Number of updates of the caBundle",
-            metrics.ca_bundle_updates.clone(),
-        );
-        registry.register(
-            "certificate_activation_deferrals",
-            "Number of deferred activations of a certificate, by reason",
-            metrics.deferrals.clone(),
-        );
-        metrics
+        let help = "Expiration time of the active serving certificate, in seconds since the epoch";
+        let expiration = register(registry, "certificate_expiration_timestamp_seconds", help);
+        let issued = "Number of issued serving certificates, by reason";
+        let ca_bundle_updates = "Number of updates of the caBundle";
+        let deferrals = "Number of deferred activations of a certificate, by reason";
+        Self {
+            expiration,
+            issued: register(registry, "certificates_issued", issued),
+            ca_bundle_updates: register(registry, "ca_bundle_updates", ca_bundle_updates),
+            deferrals: register(registry, "certificate_activation_deferrals", deferrals),
+        }
     }
 
     /// Creates one series in each family, for the generated reference.

@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use api::names::FALLBACK_POLICY;
 use component_base::backoff::{Backoff, spread};
+use component_base::metrics::register;
 use component_base::readiness::Readiness;
 use component_base::telemetry::error_chain;
 use component_base::watch::{WatchMetrics, watch_object};
@@ -63,18 +64,12 @@ impl FallbackMetrics {
     /// Registers `fallback_policy_wanted` and `fallback_policy_active`.
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
-        let metrics = Self::default();
-        registry.register(
-            "fallback_policy_wanted",
-            "Whether there is to be a MutatingAdmissionPolicy: it is switched on, and the active configuration changes Pods (1)",
-            metrics.wanted.clone(),
-        );
-        registry.register(
-            "fallback_policy_active",
-            "Whether the API server evaluates the MutatingAdmissionPolicy of the active configuration (1)",
-            metrics.active.clone(),
-        );
-        metrics
+        let wanted = "Whether there is to be a MutatingAdmissionPolicy: it is switched on, and the active configuration changes Pods (1)";
+        let active = "Whether the API server evaluates the MutatingAdmissionPolicy of the active configuration (1)";
+        Self {
+            wanted: register(registry, "fallback_policy_wanted", wanted),
+            active: register(registry, "fallback_policy_active", active),
+        }
     }
 }
 

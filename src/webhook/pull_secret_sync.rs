@@ -34,6 +34,7 @@ mod state;
 mod tests;
 mod writer;
 
+use component_base::metrics::register;
 use component_base::watch::WatchMetrics;
 use kube::Client;
 use kube::runtime::events::Recorder;
@@ -90,28 +91,16 @@ impl PullSecretMetrics {
     /// `pull_secret_write_errors_total{reason}`.
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
-        let metrics = Self::default();
-        registry.register(
-            "pull_secret_copies",
-            "Number of copies of the pull Secret (0 on replicas that do not lead)",
-            metrics.copies.clone(),
-        );
-        registry.register(
-            "pull_secret_conflicts",
-            "Number of namespaces that need a copy and have a Secret of that name by another client",
-            metrics.conflicts.clone(),
-        );
-        registry.register(
-            "pull_secret_writes",
-            "Number of successful writes of copies of the pull Secret, by action",
-            metrics.writes.clone(),
-        );
-        registry.register(
-            "pull_secret_write_errors",
-            "Number of failures to write a copy, list Pods that may use it, or report a conflict, by reason",
-            metrics.errors.clone(),
-        );
-        metrics
+        let copies = "Number of copies of the pull Secret (0 on replicas that do not lead)";
+        let conflicts = "Number of namespaces that need a copy and have a Secret of that name by another client";
+        let writes = "Number of successful writes of copies of the pull Secret, by action";
+        let errors = "Number of failures to write a copy, list Pods that may use it, or report a conflict, by reason";
+        Self {
+            copies: register(registry, "pull_secret_copies", copies),
+            conflicts: register(registry, "pull_secret_conflicts", conflicts),
+            writes: register(registry, "pull_secret_writes", writes),
+            errors: register(registry, "pull_secret_write_errors", errors),
+        }
     }
 
     /// Creates one series in each family, for the generated reference.

@@ -10,6 +10,7 @@ mod objects;
 #[cfg(test)]
 mod tests;
 
+use component_base::metrics::register;
 use component_base::readiness::Readiness;
 use kube::Client;
 use kube::runtime::events::Reporter;
@@ -34,23 +35,19 @@ impl WatchMetrics {
     /// `configuration_revision_mismatch`.
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
-        let metrics = Self::default();
-        registry.register(
-            "configuration_reload_failures",
-            "Number of invalid configuration documents; the last valid one stayed active",
-            metrics.reload_failures.clone(),
-        );
-        registry.register(
-            "configuration_last_reload_successful",
-            "Whether the configuration document in the cluster is valid (1), or missing or invalid (0)",
-            metrics.last_reload_successful.clone(),
-        );
-        registry.register(
-            "configuration_revision_mismatch",
-            "Whether configuration document, pull Secret and ClusterTrustBundle are of different revisions (1)",
-            metrics.revision_mismatch.clone(),
-        );
-        metrics
+        let failures =
+            "Number of invalid configuration documents; the last valid one stayed active";
+        let successful = "Whether the configuration document in the cluster is valid (1), or missing or invalid (0)";
+        let mismatch = "Whether configuration document, pull Secret and ClusterTrustBundle are of different revisions (1)";
+        Self {
+            reload_failures: register(registry, "configuration_reload_failures", failures),
+            last_reload_successful: register(
+                registry,
+                "configuration_last_reload_successful",
+                successful,
+            ),
+            revision_mismatch: register(registry, "configuration_revision_mismatch", mismatch),
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use std::array;
 use std::sync::{Arc, OnceLock};
 
 use api::Feature;
+use component_base::metrics::register;
 use policy::admission::review::Operation;
 use policy::admission::{Code, Finding};
 use prometheus_client::metrics::counter::Counter;
@@ -37,16 +38,14 @@ struct Table<const ROWS: usize, const COLUMNS: usize> {
     seen: Arc<[[OnceLock<Counter>; COLUMNS]; ROWS]>,
 }
 
-impl<const ROWS: usize, const COLUMNS: usize> Default for Table<ROWS, COLUMNS> {
-    fn default() -> Self {
+impl<const ROWS: usize, const COLUMNS: usize> Table<ROWS, COLUMNS> {
+    fn new(family: Family<[Label; 2], Counter>) -> Self {
         Self {
-            family: Family::default(),
+            family,
             seen: Arc::new(array::from_fn(|_| array::from_fn(|_| OnceLock::new()))),
         }
     }
-}
 
-impl<const ROWS: usize, const COLUMNS: usize> Table<ROWS, COLUMNS> {
     fn counter(&self, row: usize, column: usize, labels: impl FnOnce() -> [Label; 2]) -> &Counter {
         self.seen[row][column].get_or_init(|| self.family.get_or_create(&labels()).clone())
     }
@@ -56,44 +55,22 @@ impl AdmissionMetrics {
     /// Registers `admission_*`.
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
+        let reviews = "Number of reviews of Pods, by operation and result";
+        let decisions =
+            "Number of decisions about features that were opted in to, by feature and reason";
+        let errors = "Number of Pods admitted unchanged because of an internal error, by reason";
+        let malformed = "Number of requests that were not a valid AdmissionReview";
+        let waits = "Number of reviews whose Namespace was not observed yet, by result of the wait";
         let metrics = Self {
-            reviews: Table::default(),
-            decisions: Table::default(),
-            internal_errors: Family::default(),
-            malformed: Counter::default(),
-            namespace_waits: Family::default(),
+            reviews: Table::new(register(registry, "admission_reviews", reviews)),
+            decisions: Table::new(register(registry, "admission_decisions", decisions)),
+            internal_errors: register(registry, "admission_internal_errors", errors),
+            malformed: register(registry, "admission_malformed_requests", malformed),
+            namespace_waits: register(registry, "admission_namespace_waits", waits),
             duration: Histogram::new(BUCKETS),
         };
-        registry.register(
-            "admission_reviews",
-            "Number of reviews of Pods, by operation and result",
-            metrics.reviews.family.clone(),
-        );
-        registry.register(
-            "admission_decisions",
-            "Number of decisions about features that were opted in to, by feature and reason",
-            metrics.decisions.family.clone(),
-        );
-        registry.register(
-            "admission_internal_errors",
-            "Number of Pods admitted unchanged because of an internal error, by reason",
-            metrics.internal_errors.clone(),
-        );
-        registry.register(
-            "admission_malformed_requests",
-            "Number of requests that were not a valid AdmissionReview",
-            metrics.malformed.clone(),
-        );
-        registry.register(
-            "admission_namespace_waits",
-            "Number of reviews whose Namespace was not observed yet, by result of the wait",
-            metrics.namespace_waits.clone(),
-        );
-        registry.register(
-            "admission_duration_seconds",
-            "Time from the last byte of a review to the first byte of the response",
-            metrics.duration.clone(),
-        );
+        let help = "Time from the last byte of a review to the first byte of the response";
+        registry.register("admission_duration_seconds", help, metrics.duration.clone());
         metrics
     }
 

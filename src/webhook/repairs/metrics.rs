@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use component_base::metrics::register;
 use policy::repairs::Deviation;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -33,38 +34,20 @@ impl RepairMetrics {
     /// `pod_evictions_total{result}`, `pod_eviction_forbidden_namespaces` and `pod_evictions_suspended`.
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
-        let metrics = Self::default();
-        registry.register(
-            "missed_pods",
-            "Number of Pods that were created after the configuration that covers them and lack a change, by namespace and first missing change (none on replicas that do not lead)",
-            metrics.missed.clone(),
-        );
-        registry.register(
-            "outdated_pods",
-            "Number of Pods that were created before a change that reaches new Pods only, by namespace and kind of change (none on replicas that do not lead)",
-            metrics.outdated.clone(),
-        );
-        registry.register(
-            "trust_bundle_pods_not_started",
-            "Number of Pods that mount the trust bundle and have not started two minutes after they were scheduled, by node (none on replicas that do not lead)",
-            metrics.unstarted.clone(),
-        );
-        registry.register(
-            "pod_evictions",
-            "Number of evictions of missed and outdated Pods, by result",
-            metrics.evictions.clone(),
-        );
-        registry.register(
-            "pod_eviction_forbidden_namespaces",
-            "Number of namespaces in which the last eviction was forbidden",
-            metrics.forbidden.clone(),
-        );
-        registry.register(
-            "pod_evictions_suspended",
-            "Whether evictions are suspended because a new Pod was missed too (1)",
-            metrics.suspended.clone(),
-        );
-        metrics
+        let missed = "Number of Pods that were created after the configuration that covers them and lack a change, by namespace and first missing change (none on replicas that do not lead)";
+        let outdated = "Number of Pods that were created before a change that reaches new Pods only, by namespace and kind of change (none on replicas that do not lead)";
+        let unstarted = "Number of Pods that mount the trust bundle and have not started two minutes after they were scheduled, by node (none on replicas that do not lead)";
+        let evictions = "Number of evictions of missed and outdated Pods, by result";
+        let forbidden = "Number of namespaces in which the last eviction was forbidden";
+        let suspended = "Whether evictions are suspended because a new Pod was missed too (1)";
+        Self {
+            missed: register(registry, "missed_pods", missed),
+            outdated: register(registry, "outdated_pods", outdated),
+            unstarted: register(registry, "trust_bundle_pods_not_started", unstarted),
+            evictions: register(registry, "pod_evictions", evictions),
+            forbidden: register(registry, "pod_eviction_forbidden_namespaces", forbidden),
+            suspended: register(registry, "pod_evictions_suspended", suspended),
+        }
     }
 
     /// Creates one series in each family, for the generated reference.

@@ -174,9 +174,7 @@ impl Replica {
     }
 
     pub(super) fn gauge(&self) -> i64 {
-        let labels = Labels {
-            name: "repairs".to_owned(),
-        };
+        let labels = [("name", "repairs".to_owned())];
         self.metrics.0.get_or_create(&labels).get()
     }
 
