@@ -6,10 +6,11 @@
 //! and protection against a malicious kubeconfig, since it comes from the user who starts the process.
 //!
 //! ```text
-//! kube::Client ─ RequestMetrics ─ Deadline ─ base URI ─ auth ─ headers ─ pool ─ rustls ─ TCP
+//! kube::Client ─ RequestService (counter, deadline) ─ base URI ─ auth ─ headers ─ pool ─ rustls ─ TCP
 //! ```
 
 use std::path::PathBuf;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -21,12 +22,16 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::client::{Body, ConfigExt};
 use kube::config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
-use tower::{BoxError, Layer, Service, ServiceBuilder, ServiceExt};
+use tokio::time::timeout;
+use tower::util::{BoxCloneSyncService, BoxService};
+use tower::{BoxError, Service, ServiceBuilder, ServiceExt};
 
 use self::call::Call;
+pub use self::deadline::DeadlineExceeded;
 pub(crate) use self::deadline::STREAM_HEAD_TIMEOUT;
-pub use self::deadline::{Deadline, DeadlineExceeded, DeadlineService, ResponseBody};
-pub use self::metered::{RequestMetrics, RequestMetricsService};
+use self::deadline::{ResponseBody, within_deadline};
+use self::metered::InflightRequest;
+pub use self::metered::RequestMetrics;
 
 mod call;
 mod deadline;
@@ -96,20 +101,15 @@ pub async fn connect(
     config.headers.push((USER_AGENT, user_agent));
     let namespace = config.default_namespace.clone();
     let transport = transport(&config, timeout).map_err(ClientError::Credentials)?;
-    Ok(with_transport(
-        transport,
-        &namespace,
-        Deadline::new(timeout),
-        requests,
-    ))
+    Ok(with_transport(transport, &namespace, timeout, requests))
 }
 
-/// Creates a client over any transport, with deadline and request counter: for tests with a service in place of an API
+/// Creates a client over any transport, with a time limit of requests and the request counter: for tests with a service in place of an API
 /// server, and for transports of other modules.
 pub fn with_transport<S, B>(
     transport: S,
     namespace: &str,
-    deadline: Deadline,
+    timeout: Duration,
     requests: &RequestMetrics,
 ) -> Client
 where
@@ -119,7 +119,54 @@ where
     B: HttpBody<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    Client::new(requests.layer(deadline.layer(transport)), namespace)
+    let service = RequestService {
+        transport,
+        timeout,
+        requests: requests.clone(),
+    };
+    Client::new(service, namespace)
+}
+
+/// Counts each request, and gives it a deadline.
+struct RequestService<S> {
+    transport: S,
+    timeout: Duration,
+    requests: RequestMetrics,
+}
+
+impl<S, B> Service<Request<Body>> for RequestService<S>
+where
+    S: Service<Request<Body>, Response = Response<B>>,
+    S::Future: Send + 'static,
+    S::Error: Into<BoxError>,
+    B: HttpBody<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    type Response = Response<ResponseBody>;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<Response<ResponseBody>, BoxError>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.transport.poll_ready(context).map_err(Into::into)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let Call { resource, streams } = Call::of(&request);
+        let inflight = InflightRequest {
+            requests: self.requests.clone(),
+            method: request.method().clone(),
+            resource,
+            status: None,
+        };
+        let response = self.transport.call(request);
+        let response = async { response.await.map_err(Into::into) };
+        let response = within_deadline(self.timeout, streams, response);
+        Box::pin(async move {
+            let response = response.await?;
+            inflight.ended(response.status());
+            Ok(response)
+        })
+    }
 }
 
 async fn load(kubeconfig: Option<PathBuf>) -> Result<Config, ClientError> {
@@ -134,9 +181,9 @@ async fn load(kubeconfig: Option<PathBuf>) -> Result<Config, ClientError> {
         .map_err(|source| ClientError::Kubeconfig { path, source })
 }
 
-type Transport = tower::util::BoxService<Request<Body>, Response<Incoming>, BoxError>;
+type Transport = BoxService<Request<Body>, Response<Incoming>, BoxError>;
 
-fn transport(config: &Config, timeout: Duration) -> kube::Result<Transport> {
+fn transport(config: &Config, limit: Duration) -> kube::Result<Transport> {
     // The main function installs the provider; tests and tools may not.
     if rustls::crypto::CryptoProvider::get_default().is_none() {
         // If another thread was faster, its provider is installed.
@@ -151,7 +198,7 @@ fn transport(config: &Config, timeout: Duration) -> kube::Result<Transport> {
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(IDLE)
         .pool_max_idle_per_host(IDLE_CONNECTIONS)
-        .build(bounded(tls, timeout));
+        .build(limited(tls, limit, DeadlineExceeded { limit }));
     Ok(ServiceBuilder::new()
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer()?)
@@ -163,31 +210,24 @@ fn transport(config: &Config, timeout: Duration) -> kube::Result<Transport> {
 
 /// Adds a time limit to connecting, TLS handshake included. It also applies after the request that needed the
 /// connection was dropped, since the pool continues to connect.
-fn bounded<C>(
+pub fn limited<C, E>(
     connector: C,
     limit: Duration,
-) -> impl Service<
-    Uri,
-    Response = C::Response,
-    Error = BoxError,
-    Future = BoxFuture<'static, Result<C::Response, BoxError>>,
-> + Clone
-+ Send
-+ Sync
-+ 'static
+    error: E,
+) -> BoxCloneSyncService<Uri, C::Response, BoxError>
 where
-    C: Service<Uri, Error = BoxError> + Clone + Send + Sync + 'static,
+    C: Service<Uri> + Clone + Send + Sync + 'static,
+    C::Error: Into<BoxError>,
     C::Future: Send,
-    C::Response: Send,
+    E: Into<BoxError> + Copy + Send + Sync + 'static,
 {
-    tower::service_fn(move |uri| -> BoxFuture<'static, _> {
+    BoxCloneSyncService::new(tower::service_fn(move |uri| {
         let connecting = connector.clone().oneshot(uri);
-        Box::pin(async move {
-            tokio::time::timeout(limit, connecting)
-                .await
-                .map_err(|_| DeadlineExceeded::new(limit))?
-        })
-    })
+        async move {
+            let connected = timeout(limit, connecting).await;
+            connected.map_err(|_| error.into())?.map_err(Into::into)
+        }
+    }))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use component_base::client::{Deadline, RequestMetrics};
+use component_base::client::RequestMetrics;
 use component_base::readiness::Readiness;
 use kube::Client;
 use prometheus_client::registry::Registry;
@@ -97,8 +97,8 @@ impl ControlPlane {
     /// The product's own client.
     pub(crate) fn client(&self) -> Client {
         let requests = RequestMetrics::register(&mut Registry::default());
-        let deadline = Deadline::new(Duration::from_secs(15));
-        component_base::client::with_transport(self.service(), self.namespace, deadline, &requests)
+        let timeout = Duration::from_secs(15);
+        component_base::client::with_transport(self.service(), self.namespace, timeout, &requests)
     }
 
     /// The Kymas for both controllers that reconcile them.

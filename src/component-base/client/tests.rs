@@ -34,6 +34,11 @@ fn metered() -> (Registry, RequestMetrics) {
     (registry, requests)
 }
 
+/// Whether the error is [`DeadlineExceeded`], or was caused by it: one while connecting is a source of the pool's error.
+fn is_timeout(error: &(dyn std::error::Error + 'static)) -> bool {
+    error.is::<DeadlineExceeded>() || error.source().is_some_and(is_timeout)
+}
+
 /// The requests that were counted, as `{labels} count`.
 fn counted(registry: &Registry) -> Vec<String> {
     let samples = Samples::of(registry);
@@ -124,7 +129,7 @@ async fn a_silent_server_costs_one_timeout() {
         .patch("s", &PatchParams::apply("me"), &Patch::Apply(body))
         .await
         .unwrap_err();
-    assert!(DeadlineExceeded::is(&error), "{error:?}");
+    assert!(is_timeout(&error), "{error:?}");
     assert_eq!(
         counted(&registry),
         ["{code=\"<error>\",method=\"PATCH\",resource=\"secrets\"} 1"]
@@ -143,7 +148,7 @@ async fn a_server_that_does_not_shake_hands_is_given_up() {
     options.timeout = SHORT;
     let client = connect(options, &requests).await.unwrap();
     let error = client.apiserver_version().await.unwrap_err();
-    assert!(DeadlineExceeded::is(&error), "{error:?}");
+    assert!(is_timeout(&error), "{error:?}");
 }
 
 #[tokio::test]
@@ -157,7 +162,7 @@ async fn nobody_listening_is_an_error_of_its_own() {
     let (registry, requests) = metered();
     let client = connect(options(&file), &requests).await.unwrap();
     let error = client.apiserver_version().await.unwrap_err();
-    assert!(!DeadlineExceeded::is(&error), "{error:?}");
+    assert!(!is_timeout(&error), "{error:?}");
     assert_eq!(
         counted(&registry),
         ["{code=\"<error>\",method=\"GET\",resource=\"other\"} 1"]
@@ -195,11 +200,8 @@ fn slow_body(delay: Duration) -> (Registry, Client) {
             line.boxed(),
         ))))
     });
-    let deadline = Deadline::new(Duration::from_secs(10));
-    (
-        registry,
-        with_transport(transport, "default", deadline, &requests),
-    )
+    let client = with_transport(transport, "default", Duration::from_secs(10), &requests);
+    (registry, client)
 }
 
 async fn read(client: &Client, uri: &str) -> kube::Result<Bytes> {
@@ -216,7 +218,7 @@ async fn read(client: &Client, uri: &str) -> kube::Result<Bytes> {
 async fn the_body_counts_unless_it_is_a_stream() {
     let (_registry, client) = slow_body(Duration::from_mins(10));
     let error = read(&client, "/api/v1/pods").await.unwrap_err();
-    assert!(DeadlineExceeded::is(&error), "{error:?}");
+    assert!(is_timeout(&error), "{error:?}");
     let watched = read(&client, "/api/v1/pods?watch=true").await.unwrap();
     assert_eq!(watched, "{}\n");
 
@@ -230,10 +232,10 @@ async fn even_a_watch_must_begin() {
     let silent = tower::service_fn(async |_: Request<Body>| {
         std::future::pending::<Result<Response<Body>, BoxError>>().await
     });
-    let client = with_transport(silent, "default", Deadline::new(SHORT), &requests);
+    let client = with_transport(silent, "default", SHORT, &requests);
     let began = tokio::time::Instant::now();
     let error = read(&client, "/api/v1/pods?watch=true").await.unwrap_err();
-    assert!(DeadlineExceeded::is(&error), "{error:?}");
+    assert!(is_timeout(&error), "{error:?}");
     assert_eq!(
         began.elapsed().as_secs(),
         deadline::STREAM_HEAD_TIMEOUT.as_secs()
@@ -252,7 +254,7 @@ async fn a_request_that_nobody_waits_for_is_counted_too() {
         ASKED.store(true, Ordering::SeqCst);
         std::future::pending::<Result<Response<Body>, BoxError>>().await
     });
-    let client = with_transport(silent, "default", Deadline::new(TIMEOUT), &requests);
+    let client = with_transport(silent, "default", TIMEOUT, &requests);
     {
         let mut call = pin!(read(&client, "/api/v1/pods"));
         while !ASKED.load(Ordering::SeqCst) {

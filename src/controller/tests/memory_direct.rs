@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::bootstrapper::WebhookSettings;
-use component_base::client::{Deadline, RequestMetrics};
+use component_base::client::RequestMetrics;
 use component_base::readiness::Readiness;
 use controller::clients::{ClientMetrics, ClientOptions, RuntimeClients};
 use controller::direct::{
@@ -99,7 +99,7 @@ async fn what_is_kept_of_an_idle_runtime_is_small() {
         .for_each(|it| server.put(&it));
     let mut registry = Registry::default();
     let requests = RequestMetrics::register(&mut registry);
-    let deadline = Deadline::new(Duration::from_secs(15));
+    let timeout = Duration::from_secs(15);
     let settings = DirectSettings {
         statuses_per_second: NonZeroU32::MIN,
         ..DirectSettings::default()
@@ -116,7 +116,7 @@ async fn what_is_kept_of_an_idle_runtime_is_small() {
         client: component_base::client::with_transport(
             server.service(),
             "kcp-system",
-            deadline,
+            timeout,
             &requests,
         ),
         settings,

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use component_base::client::limited;
 use http::{Extensions, Request, Response, Uri};
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -17,8 +18,8 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustls::ClientConfig;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+use tower::BoxError;
 use tower::util::BoxCloneSyncService;
-use tower::{BoxError, Service, ServiceExt as _};
 
 use super::Timeouts;
 use super::error::{PostError, StepTimeout};
@@ -116,23 +117,4 @@ impl KcpClient {
         let mut answered = self.answered.lock().unwrap_or_else(PoisonError::into_inner);
         info.is_some_and(|info| answered.remove(&info.local_addr()))
     }
-}
-
-fn limited<S>(
-    service: S,
-    limit: Duration,
-    step: StepTimeout,
-) -> BoxCloneSyncService<Uri, S::Response, BoxError>
-where
-    S: Service<Uri> + Clone + Send + Sync + 'static,
-    S::Error: Into<BoxError>,
-    S::Future: Send,
-{
-    BoxCloneSyncService::new(tower::service_fn(move |uri| {
-        let connecting = service.clone().oneshot(uri);
-        async move {
-            let connected = timeout(limit, connecting).await;
-            connected.map_err(|_| step)?.map_err(Into::into)
-        }
-    }))
 }

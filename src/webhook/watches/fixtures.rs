@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use api::names::{CONFIG_MAP, PULL_SECRET, SKR_NAMESPACE};
-use component_base::client::{Deadline, RequestMetrics, with_transport};
+use component_base::client::{RequestMetrics, with_transport};
 use component_base::readiness::Readiness;
 use kube::runtime::events::Reporter;
 use policy::admission::Settings;
@@ -16,9 +16,9 @@ use crate::snapshot::SnapshotStore;
 /// With snapshots of their own.
 pub(crate) fn watches_of(server: &ApiServer) -> Watches {
     let requests = RequestMetrics::register(&mut Registry::default());
-    let deadline = Deadline::new(Duration::from_secs(10));
+    let timeout = Duration::from_secs(10);
     Watches {
-        client: with_transport(server.service(), "default", deadline, &requests),
+        client: with_transport(server.service(), "default", timeout, &requests),
         namespace: SKR_NAMESPACE.to_owned(),
         config_map: CONFIG_MAP.to_owned(),
         settings: Settings {
