@@ -34,6 +34,20 @@ mod term;
 
 pub use identity::{Identity, IdentityError};
 
+/// Duration of a Lease. With these times a leader survives an outage of about 3 s, and a failed leader is replaced within
+/// 20 s.
+const DURATION: Duration = Duration::from_secs(15);
+
+/// Interval of renewal.
+const RENEW_INTERVAL: Duration = Duration::from_secs(5);
+
+/// How long after a renewal was sent the work may continue without another renewal. The last third of the duration is for
+/// requests that are in flight then.
+const FENCE: Duration = Duration::from_secs(10);
+
+/// Time limit of an attempt: after one lost response there must be time for another attempt before the fence.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_millis(2_500);
+
 /// Options of a leader election.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseOptions {
@@ -44,78 +58,6 @@ pub struct LeaseOptions {
     /// Identity of this process, unique among all that run at the same time. The name of the Pod is suitable: a
     /// restarted container of the Pod continues with the Lease at once.
     pub identity: Identity,
-    /// Duration and renewal of the Lease.
-    pub timing: LeaseTiming,
-}
-
-/// Duration of a Lease and interval of its renewal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LeaseTiming {
-    duration: Duration,
-    renew_every: Duration,
-}
-
-impl Default for LeaseTiming {
-    /// 15 s and 5 s: a leader survives an outage of about 3 s, and a failed leader is replaced within 20 s.
-    fn default() -> Self {
-        Self {
-            duration: Duration::from_secs(15),
-            renew_every: Duration::from_secs(5),
-        }
-    }
-}
-
-impl LeaseTiming {
-    /// A valid timing.
-    ///
-    /// # Errors
-    /// The duration is not a whole number of seconds (the API has no fractions), or leaves no time for a second attempt
-    /// before the work is fenced.
-    pub fn new(duration: Duration, renew_every: Duration) -> Result<Self, LeaseError> {
-        let timing = Self {
-            duration,
-            renew_every,
-        };
-        if duration.subsec_nanos() != 0 || i32::try_from(duration.as_secs()).is_err() {
-            return Err(LeaseError::Duration(duration));
-        }
-        if renew_every.is_zero() || renew_every > timing.fence() / 2 {
-            return Err(LeaseError::RenewEvery {
-                renew_every,
-                duration,
-            });
-        }
-        Ok(timing)
-    }
-
-    /// How long after a renewal was sent the work may continue without another renewal. The last third of the duration
-    /// is for requests that are in flight then.
-    fn fence(&self) -> Duration {
-        self.duration * 2 / 3
-    }
-
-    /// Time limit of an attempt: after one lost response there must be time for another attempt before the fence.
-    fn attempt(&self) -> Duration {
-        self.renew_every / 2
-    }
-}
-
-/// Why a timing is invalid.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LeaseError {
-    /// The duration cannot be represented in a Lease.
-    #[error("lease duration {0:?}: expected whole seconds")]
-    Duration(Duration),
-    /// The interval is zero or too long.
-    #[error(
-        "renew interval {renew_every:?}: expected at most a third of the lease duration {duration:?}"
-    )]
-    RenewEvery {
-        /// The interval of renewal.
-        renew_every: Duration,
-        /// The duration of the Lease.
-        duration: Duration,
-    },
 }
 
 /// `leader_election_master_status{name}`: 1 while this process is the leader, else 0. Clones share the gauges.
@@ -160,7 +102,6 @@ pub async fn run_while_leading<W, F>(
     W: FnMut(CancellationToken) -> F,
     F: Future<Output = ()> + Send + 'static,
 {
-    let pause = options.timing.renew_every;
     let lease = options.name.clone();
     let mut candidate = Candidate::new(client, options);
     metrics.set(&lease, false);
@@ -174,7 +115,7 @@ pub async fn run_while_leading<W, F>(
         tracing::info!(lease, reason = end.reason(), "lost leadership");
         if end.lets_another_replica_lead() {
             shutdown
-                .run_until_cancelled(tokio::time::sleep(pause))
+                .run_until_cancelled(tokio::time::sleep(RENEW_INTERVAL))
                 .await;
         }
     }

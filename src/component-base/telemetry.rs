@@ -61,15 +61,6 @@ impl FromStr for Filter {
     }
 }
 
-/// Options of logging.
-#[derive(Clone, Debug)]
-pub struct TelemetryOptions {
-    /// The format.
-    pub format: Format,
-    /// The filter.
-    pub filter: Filter,
-}
-
 /// Why logging cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
@@ -93,9 +84,7 @@ pub enum TelemetryError {
 ///
 /// # Errors
 /// A subscriber is set already; it is kept.
-pub fn init(options: TelemetryOptions) -> Result<(), TelemetryError> {
-    let TelemetryOptions { format, filter } = options;
-    let Filter(filter) = filter;
+pub fn init(format: Format, Filter(filter): Filter) -> Result<(), TelemetryError> {
     let set = match format {
         Format::Json => json_lines(filter, io::stderr).try_init(),
         Format::Text => tracing_subscriber::registry()

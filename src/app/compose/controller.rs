@@ -11,10 +11,10 @@ use std::time::Duration;
 use anyhow::Context as _;
 use component_base::admin::{Admin, AdminOptions};
 use component_base::client::{ClientOptions, connect};
-use component_base::lease::{Identity, LeaseOptions, LeaseTiming, run_while_leading};
+use component_base::lease::{Identity, LeaseOptions, run_while_leading};
 use component_base::readiness::Readiness;
 use component_base::shutdown::Shutdown;
-use component_base::telemetry::{self, TelemetryOptions};
+use component_base::telemetry;
 use controller::certificates::{self, CertificateOptions};
 use controller::clients::RuntimeClients;
 use controller::direct::{self, DirectOptions, Installations};
@@ -43,10 +43,7 @@ const LEASE: &str = "rt-bootstrapper-controller";
 /// # Errors
 /// When the process cannot begin: no credentials for the API server, an address in use, flags that contradict.
 pub(crate) fn run(arguments: &ControllerArgs) -> anyhow::Result<ExitCode> {
-    telemetry::init(TelemetryOptions {
-        format: arguments.log_format,
-        filter: arguments.log_filter.clone(),
-    })?;
+    telemetry::init(arguments.log_format, arguments.log_filter.clone())?;
     super::run_to_end(compose(arguments))
 }
 
@@ -327,7 +324,6 @@ fn lease(namespace: &str, identity: &Identity) -> LeaseOptions {
         namespace: namespace.to_owned(),
         name: LEASE.to_owned(),
         identity: identity.clone(),
-        timing: LeaseTiming::default(),
     }
 }
 

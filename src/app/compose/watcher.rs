@@ -16,7 +16,7 @@ use component_base::admin::{Admin, AdminOptions};
 use component_base::listen::bind_server;
 use component_base::readiness::Readiness;
 use component_base::shutdown::Shutdown;
-use component_base::telemetry::{self, TelemetryOptions};
+use component_base::telemetry;
 use serve::{BoundServer, Statistics};
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
@@ -49,10 +49,7 @@ pub(crate) fn run(arguments: &WatcherArgs) -> anyhow::Result<ExitCode> {
         crate::edge::write_out(VERSION)?;
         return Ok(ExitCode::SUCCESS);
     }
-    telemetry::init(TelemetryOptions {
-        format: arguments.log_format,
-        filter: arguments.log_filter.clone(),
-    })?;
+    telemetry::init(arguments.log_format, arguments.log_filter.clone())?;
     let settings = Settings::new(arguments)?;
     super::run_to_end(compose(arguments, settings))
 }

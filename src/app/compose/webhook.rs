@@ -9,11 +9,11 @@ use std::time::Duration;
 use anyhow::Context as _;
 use component_base::admin::{Admin, AdminOptions};
 use component_base::client::{ClientOptions, connect};
-use component_base::lease::{Identity, LeaseOptions, LeaseTiming, run_while_leading};
+use component_base::lease::{Identity, LeaseOptions, run_while_leading};
 use component_base::listen::bind_server;
 use component_base::readiness::Readiness;
 use component_base::shutdown::Shutdown;
-use component_base::telemetry::{self, TelemetryOptions};
+use component_base::telemetry;
 use kube::Client;
 use kube::runtime::events::{Recorder, Reporter};
 use policy::admission::Settings;
@@ -43,10 +43,7 @@ const LEASE: &str = api::names::WEBHOOK_LEASE;
 /// # Errors
 /// When the process cannot begin: no credentials for the API server, an address in use.
 pub(crate) fn run(arguments: &WebhookArgs) -> anyhow::Result<ExitCode> {
-    telemetry::init(TelemetryOptions {
-        format: arguments.log_format,
-        filter: arguments.log_filter.clone(),
-    })?;
+    telemetry::init(arguments.log_format, arguments.log_filter.clone())?;
     super::run_to_end(compose(arguments))
 }
 
@@ -219,7 +216,6 @@ impl Parts<'_> {
             namespace: self.arguments.namespace.clone(),
             name: LEASE.to_owned(),
             identity: self.identity.clone(),
-            timing: LeaseTiming::default(),
         };
         let work = |term: CancellationToken| {
             let pull_secrets = pull_secrets.clone().run(term.clone());

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::decide::{Action, Observed, claim, step};
-use super::{Identity, LeaseOptions, LeaseTiming};
+use super::{ATTEMPT_TIMEOUT, FENCE, Identity, LeaseOptions, RENEW_INTERVAL};
 use crate::backoff::{Backoff, spread};
 use crate::telemetry::error_chain;
 
@@ -21,7 +21,6 @@ pub(super) struct Candidate {
     leases: Api<Lease>,
     name: String,
     identity: Identity,
-    timing: LeaseTiming,
     /// The Lease that the next write is based on; `None` if it has to be read first.
     base: Option<Lease>,
     observed: Option<Observed>,
@@ -51,17 +50,10 @@ pub(super) enum LeadershipLost {
 
 impl Candidate {
     pub(super) fn new(client: Client, options: LeaseOptions) -> Self {
-        let LeaseOptions {
-            namespace,
-            name,
-            identity,
-            timing,
-        } = options;
         Self {
-            leases: Api::namespaced(client, &namespace),
-            name,
-            identity,
-            timing,
+            leases: Api::namespaced(client, &options.namespace),
+            name: options.name,
+            identity: options.identity,
             base: None,
             observed: None,
             failing: false,
@@ -77,11 +69,11 @@ impl Candidate {
                 LeadershipState::Leader(fence) => return Some(fence),
                 LeadershipState::Follower(at_most) => {
                     failures = 0;
-                    spread(self.timing.renew_every, fastrand::u64(..)).min(at_most)
+                    spread(RENEW_INTERVAL, fastrand::u64(..)).min(at_most)
                 }
                 LeadershipState::Conflict | LeadershipState::Unknown => {
                     failures += 1;
-                    self.retry_pause(failures, self.timing.renew_every)
+                    retry_pause(failures, RENEW_INTERVAL)
                 }
             };
             shutdown.run_until_cancelled(sleep(pause)).await;
@@ -93,7 +85,7 @@ impl Candidate {
     pub(super) async fn renew(&mut self, fence: Instant) -> Result<Instant, LeadershipLost> {
         timeout_at(fence, async {
             let mut failures = 0;
-            sleep(spread(self.timing.renew_every, fastrand::u64(..))).await;
+            sleep(spread(RENEW_INTERVAL, fastrand::u64(..))).await;
             loop {
                 match self.attempt().await {
                     LeadershipState::Leader(fence) => return Ok(fence),
@@ -101,7 +93,7 @@ impl Candidate {
                     LeadershipState::Conflict | LeadershipState::Unknown => failures += 1,
                 }
                 // Short enough for several attempts before the fence.
-                sleep(self.retry_pause(failures, self.timing.renew_every / 5)).await;
+                sleep(retry_pause(failures, RENEW_INTERVAL / 5)).await;
             }
         })
         .await
@@ -112,24 +104,14 @@ impl Candidate {
     pub(super) async fn release(&mut self) {
         // A renewal that was canceled may have been written; then the first attempt returns a conflict.
         for _ in 0..2 {
-            let released = timeout(self.timing.attempt(), self.try_release()).await;
-            match released {
-                Ok(Err(error)) if is_conflict(&error) => {}
+            let error = match timeout(ATTEMPT_TIMEOUT, self.try_release()).await {
+                Ok(Err(error)) if is_conflict(&error) => continue,
                 Ok(Ok(())) => return,
-                Ok(Err(error)) => {
-                    let error = error_chain(&error);
-                    tracing::warn!(lease = self.name, error, "failed to release lease");
-                    return;
-                }
-                Err(_) => {
-                    tracing::warn!(
-                        lease = self.name,
-                        error = "timeout",
-                        "failed to release lease"
-                    );
-                    return;
-                }
-            }
+                Ok(Err(error)) => error_chain(&error),
+                Err(_) => "timeout".to_owned(),
+            };
+            tracing::warn!(lease = self.name, error, "failed to release lease");
+            return;
         }
     }
 
@@ -159,7 +141,7 @@ impl Candidate {
     }
 
     async fn attempt(&mut self) -> LeadershipState {
-        let answer = timeout(self.timing.attempt(), self.try_attempt()).await;
+        let answer = timeout(ATTEMPT_TIMEOUT, self.try_attempt()).await;
         let error = match answer {
             Ok(Ok(state)) => {
                 if std::mem::take(&mut self.failing) {
@@ -168,7 +150,7 @@ impl Candidate {
                 return state;
             }
             Ok(Err(error)) => error_chain(&error),
-            Err(_) => format!("no response within {:?}", self.timing.attempt()),
+            Err(_) => format!("no response within {ATTEMPT_TIMEOUT:?}"),
         };
         // It is unknown whether the failed write took effect.
         self.base = None;
@@ -183,28 +165,20 @@ impl Candidate {
             let found = self.leases.get_opt(&self.name).await?;
             self.observe(found);
         }
-        let action = step(
-            self.observed.as_ref(),
-            Instant::now(),
-            self.identity.as_str(),
-            self.timing.duration,
-        );
+        let me = self.identity.as_str();
+        let action = step(self.observed.as_ref(), Instant::now(), me);
         // Taken before the write is sent: other replicas count from the time at which they observe it, which is later.
-        let fence = Instant::now() + self.timing.fence();
+        let fence = Instant::now() + FENCE;
+        let (leases, parameters) = (&self.leases, PostParams::default());
         let written = match action {
             Action::Wait(at_most) => {
                 self.base = None;
                 return Ok(LeadershipState::Follower(at_most));
             }
-            Action::Create => {
-                self.leases
-                    .create(&PostParams::default(), &self.claimed())
-                    .await
-            }
+            Action::Create => leases.create(&parameters, &self.claimed()).await,
             Action::Renew | Action::Take => {
-                self.leases
-                    .replace(&self.name, &PostParams::default(), &self.claimed())
-                    .await
+                let claimed = self.claimed();
+                leases.replace(&self.name, &parameters, &claimed).await
             }
         };
         match written {
@@ -229,12 +203,7 @@ impl Candidate {
             spec: None,
         });
         let now = jiff::Timestamp::now();
-        let spec = claim(
-            base.spec.as_ref(),
-            self.identity.as_str(),
-            self.timing.duration,
-            now,
-        );
+        let spec = claim(base.spec.as_ref(), self.identity.as_str(), now);
         Lease {
             metadata: base.metadata,
             spec: Some(spec),
@@ -243,31 +212,25 @@ impl Candidate {
 
     fn observe(&mut self, found: Option<Lease>) {
         let now = Instant::now();
-        let before = self.observed.take();
-        let holder = |observed: &Option<Observed>| {
-            observed
-                .as_ref()
-                .and_then(Observed::holder)
-                .map(str::to_owned)
-        };
-        let holder_before = holder(&before);
-        self.observed = found
-            .as_ref()
-            .map(|lease| Observed::again(before, lease.spec.clone().unwrap_or_default(), now));
+        let before = self.observed.clone();
+        self.observed = found.as_ref().map(|lease| {
+            let spec = lease.spec.clone().unwrap_or_default();
+            Observed::again(self.observed.take(), spec, now)
+        });
         self.base = found;
-        let holder = holder(&self.observed);
-        if holder != holder_before {
+        let holder = self.observed.as_ref().and_then(Observed::holder);
+        if holder != before.as_ref().and_then(Observed::holder) {
             tracing::info!(lease = self.name, holder, "new leader elected");
         }
     }
+}
 
-    fn retry_pause(&self, failures: u32, cap: Duration) -> Duration {
-        let backoff = Backoff {
-            base: self.timing.renew_every / 10,
-            cap,
-        };
-        backoff.delay(failures.saturating_sub(1), fastrand::u64(..))
-    }
+fn retry_pause(failures: u32, cap: Duration) -> Duration {
+    let backoff = Backoff {
+        base: RENEW_INTERVAL / 10,
+        cap,
+    };
+    backoff.delay(failures.saturating_sub(1), fastrand::u64(..))
 }
 
 fn is_conflict(error: &kube::Error) -> bool {

@@ -6,6 +6,8 @@ use k8s_openapi::api::coordination::v1::LeaseSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use tokio::time::Instant;
 
+use super::DURATION;
+
 /// A Lease, and since when it has been observed unchanged.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Observed {
@@ -44,13 +46,8 @@ pub(super) enum Action {
     Wait(Duration),
 }
 
-/// Decides what to do. `default_duration` is used for a Lease without a duration.
-pub(super) fn step(
-    observed: Option<&Observed>,
-    now: Instant,
-    me: &str,
-    default_duration: Duration,
-) -> Action {
+/// Decides what to do. A Lease without a duration has ours.
+pub(super) fn step(observed: Option<&Observed>, now: Instant, me: &str) -> Action {
     let Some(observed) = observed else {
         return Action::Create;
     };
@@ -63,7 +60,7 @@ pub(super) fn step(
         .spec
         .lease_duration_seconds
         .and_then(|seconds| u64::try_from(seconds).ok())
-        .map_or(default_duration, Duration::from_secs);
+        .map_or(DURATION, Duration::from_secs);
     let remaining = lasts.saturating_sub(now.duration_since(observed.unchanged_since));
     if remaining.is_zero() {
         Action::Take
@@ -76,7 +73,6 @@ pub(super) fn step(
 pub(super) fn claim(
     previous: Option<&LeaseSpec>,
     me: &str,
-    duration: Duration,
     wall_clock: jiff::Timestamp,
 ) -> LeaseSpec {
     let previous = previous.cloned().unwrap_or_default();
@@ -85,8 +81,7 @@ pub(super) fn claim(
     let now = MicroTime(wall_clock);
     LeaseSpec {
         holder_identity: Some(me.to_owned()),
-        // Rounded up: a longer Lease delays a successor, a shorter one could allow two leaders.
-        lease_duration_seconds: i32::try_from(whole_seconds(duration)).ok(),
+        lease_duration_seconds: i32::try_from(DURATION.as_secs()).ok(),
         acquire_time: match previous.acquire_time {
             Some(time) if was_holder => Some(time),
             _ => Some(now.clone()),
@@ -101,10 +96,6 @@ pub(super) fn claim(
     }
 }
 
-fn whole_seconds(duration: Duration) -> u64 {
-    duration.as_secs() + u64::from(duration.subsec_nanos() > 0)
-}
-
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
@@ -112,7 +103,6 @@ mod tests {
     use super::*;
 
     const ME: &str = "me";
-    const OURS: Duration = Duration::from_secs(15);
 
     fn seconds(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
@@ -150,7 +140,7 @@ mod tests {
         let seen = Instant::now();
         let observed = spec.map(|spec| Observed::again(None, spec, seen));
         let now = seen + seconds(seconds_unchanged);
-        assert_eq!(step(observed.as_ref(), now, ME, OURS), expected);
+        assert_eq!(step(observed.as_ref(), now, ME), expected);
     }
 
     #[test]
@@ -160,10 +150,7 @@ mod tests {
         let same = record(Some("a"), Some(15));
         let observed = Observed::again(None, same.clone(), first);
         let observed = Observed::again(Some(observed), same.clone(), later);
-        assert_eq!(
-            step(Some(&observed), later, ME, OURS),
-            Action::Wait(seconds(5))
-        );
+        assert_eq!(step(Some(&observed), later, ME), Action::Wait(seconds(5)));
 
         let renewed = LeaseSpec {
             // An hour behind: the holder's clock is not ours, and does not matter.
@@ -171,10 +158,7 @@ mod tests {
             ..same
         };
         let observed = Observed::again(Some(observed), renewed, later);
-        assert_eq!(
-            step(Some(&observed), later, ME, OURS),
-            Action::Wait(seconds(15))
-        );
+        assert_eq!(step(Some(&observed), later, ME), Action::Wait(seconds(15)));
     }
 
     #[test]
@@ -186,7 +170,7 @@ mod tests {
             lease_transitions: Some(4),
             ..record(Some("a"), Some(60))
         };
-        let taken = claim(Some(&theirs), ME, Duration::from_millis(14_200), now);
+        let taken = claim(Some(&theirs), ME, now);
         let expected = LeaseSpec {
             holder_identity: Some(ME.to_owned()),
             lease_duration_seconds: Some(15),
@@ -198,7 +182,7 @@ mod tests {
         assert_eq!(taken, expected);
 
         let later = jiff::Timestamp::from_second(3_000).unwrap();
-        let renewed = claim(Some(&taken), ME, OURS, later);
+        let renewed = claim(Some(&taken), ME, later);
         let expected = LeaseSpec {
             renew_time: Some(MicroTime(later)),
             ..expected
@@ -208,7 +192,7 @@ mod tests {
 
     #[test]
     fn a_first_claim_counts_from_one() {
-        let first = claim(None, ME, OURS, jiff::Timestamp::UNIX_EPOCH);
+        let first = claim(None, ME, jiff::Timestamp::UNIX_EPOCH);
         assert_eq!(first.lease_transitions, Some(1));
     }
 }

@@ -100,13 +100,10 @@ fn the_filter_decides() {
 
 #[test]
 fn a_second_set_up_is_an_error_and_no_panic() {
-    let options = TelemetryOptions {
-        format: Format::Json,
-        filter: "error".parse().unwrap(),
-    };
+    let filter: Filter = "error".parse().unwrap();
     // The first call may find the subscriber of a test harness; either way the second is refused.
-    let _ = init(options.clone());
-    let second = init(options);
+    let _ = init(Format::Json, filter.clone());
+    let second = init(Format::Json, filter);
     assert!(matches!(second, Err(TelemetryError::AlreadySetUp(_))));
 }
 

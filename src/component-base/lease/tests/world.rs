@@ -130,7 +130,6 @@ impl Replica {
             namespace: "kyma-system".to_owned(),
             name: "repairs".to_owned(),
             identity: identity.parse().unwrap(),
-            timing: LeaseTiming::default(),
         };
         let noted = log.clone();
         let work = move |token| {
