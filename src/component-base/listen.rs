@@ -32,18 +32,6 @@ pub fn unspecified_address(port: u16) -> SocketAddr {
     (Ipv6Addr::UNSPECIFIED, port).into()
 }
 
-/// Binds a socket; `purpose` appears in the error.
-///
-/// # Errors
-/// The address is in use, does not belong to this host, or is not permitted.
-fn listen(address: SocketAddr, purpose: &'static str) -> Result<TcpListener, ListenError> {
-    listen_with(address, open).map_err(|source| ListenError {
-        address,
-        purpose,
-        source,
-    })
-}
-
 /// Binds a server; `purpose` appears in the error.
 ///
 /// # Errors
@@ -53,7 +41,8 @@ pub fn bind_server(
     purpose: &'static str,
     options: Options,
 ) -> Result<BoundServer, ListenError> {
-    Server::on(listen(address, purpose)?, options).map_err(|source| ListenError {
+    let bound = listen_with(address, open).and_then(|it| Server::on(it, options));
+    bound.map_err(|source| ListenError {
         address,
         purpose,
         source,
@@ -123,7 +112,7 @@ mod tests {
 
     #[tokio::test]
     async fn unspecified_ipv6_address_accepts_both_families() {
-        let listener = listen(unspecified_address(0), "a test").unwrap();
+        let listener = listen_with(unspecified_address(0), open).unwrap();
         assert!(accepts(&listener, Ipv4Addr::LOCALHOST.into()).await);
         let address = listener.local_addr().unwrap();
         // Without IPv6 in the kernel the fallback is what there has to be.
@@ -137,7 +126,7 @@ mod tests {
     #[tokio::test]
     async fn unspecified_ipv4_address_accepts_ipv4_alone() {
         let address = (Ipv4Addr::UNSPECIFIED, 0).into();
-        let listener = listen(address, "a test").unwrap();
+        let listener = listen_with(address, open).unwrap();
         assert!(accepts(&listener, Ipv4Addr::LOCALHOST.into()).await);
         assert!(!accepts(&listener, Ipv6Addr::LOCALHOST.into()).await);
     }

@@ -70,7 +70,7 @@ impl Metrics {
             Info::new(build),
         );
         let mut process = Registry::default();
-        process.register_collector(Box::new(ProcessCollector::of_this_process()));
+        process.register_collector(Box::new(ProcessCollector));
         Self { product, process }
     }
 

@@ -6,20 +6,15 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::watch::WatchMetrics;
 
 /// The state of a check.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CheckState {
-    /// The check passes.
+#[derive(Debug)]
+enum CheckState {
     Ready,
-    /// The check fails, so that requests should go to another replica. The reason is for operators.
     NotReady(String),
-    /// The check passes, with a message for operators, for instance that a document was rejected, or that a watch fails
-    /// while its last state is still served.
     Detail(String),
 }
 
@@ -76,7 +71,22 @@ impl Readiness {
     #[must_use]
     pub fn report(&self) -> (bool, String) {
         let checks = self.lock();
-        (checks.is_ready(), checks.to_string())
+        let mut lines = Vec::new();
+        if checks.draining {
+            lines.push("shutdown: not ready: draining".to_owned());
+        }
+        if checks.states.is_empty() {
+            lines.push("conditions: not ready: none registered yet".to_owned());
+        }
+        for (name, state) in &checks.states {
+            let line = match state {
+                CheckState::Ready => format!("{name}: ready"),
+                CheckState::NotReady(reason) => format!("{name}: not ready: {reason}"),
+                CheckState::Detail(message) => format!("{name}: ready: {message}"),
+            };
+            lines.push(line.replace(char::is_control, " "));
+        }
+        (checks.is_ready(), lines.join("\n") + "\n")
     }
 
     fn lock(&self) -> MutexGuard<'_, Checks> {
@@ -109,25 +119,23 @@ impl ReadinessCheck {
         &self.readiness.watches
     }
 
-    /// Sets the state of the check.
-    pub fn set(&self, state: CheckState) {
-        self.readiness
-            .lock()
-            .states
-            .insert(self.name.clone(), state);
+    fn set(&self, state: CheckState) {
+        let mut checks = self.readiness.lock();
+        checks.states.insert(self.name.clone(), state);
     }
 
-    /// Sets [`CheckState::Ready`].
+    /// The check passes.
     pub fn ready(&self) {
         self.set(CheckState::Ready);
     }
 
-    /// Sets [`CheckState::NotReady`].
+    /// The check fails, so that requests should go to another replica. The reason is for operators.
     pub fn not_ready(&self, reason: impl Into<String>) {
         self.set(CheckState::NotReady(reason.into()));
     }
 
-    /// Sets [`CheckState::Detail`].
+    /// The check passes, with a message for operators, for instance that a document was rejected, or that a watch fails
+    /// while its last state is still served.
     pub fn detail(&self, message: impl Into<String>) {
         self.set(CheckState::Detail(message.into()));
     }
@@ -135,42 +143,10 @@ impl ReadinessCheck {
 
 impl Checks {
     fn is_ready(&self) -> bool {
-        !self.draining
-            && !self.states.is_empty()
-            && !self
-                .states
-                .values()
-                .any(|state| matches!(state, CheckState::NotReady(_)))
+        let mut states = self.states.values();
+        let fails = states.any(|state| matches!(state, CheckState::NotReady(_)));
+        !self.draining && !self.states.is_empty() && !fails
     }
-}
-
-impl std::fmt::Display for Checks {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if self.draining {
-            f.write_str("shutdown: not ready: draining\n")?;
-        }
-        if self.states.is_empty() {
-            f.write_str("conditions: not ready: none registered yet\n")?;
-        }
-        for (name, state) in &self.states {
-            write!(f, "{name}: ")?;
-            match state {
-                CheckState::Ready => f.write_str("ready")?,
-                CheckState::NotReady(reason) => write_line(f, "not ready: ", reason)?,
-                CheckState::Detail(message) => write_line(f, "ready: ", message)?,
-            }
-            f.write_char('\n')?;
-        }
-        Ok(())
-    }
-}
-
-/// Writes one line, without line breaks of the message.
-fn write_line(f: &mut std::fmt::Formatter<'_>, prefix: &str, text: &str) -> std::fmt::Result {
-    f.write_str(prefix)?;
-    text.chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .try_for_each(|c| f.write_char(c))
 }
 
 #[cfg(test)]

@@ -10,17 +10,13 @@ use futures::{Stream, StreamExt};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// Why signals cannot be handled.
+/// Signals cannot be handled.
 #[derive(Debug, thiserror::Error)]
-pub enum ShutdownError {
-    /// The operating system rejected a handler.
-    #[error("failed to install the handler of {name}")]
-    Handler {
-        /// The name of the signal.
-        name: &'static str,
-        /// The error of the operating system.
-        source: io::Error,
-    },
+#[error("failed to install the handler of {signal}")]
+pub struct ShutdownError {
+    signal: &'static str,
+    /// The error of the operating system.
+    source: io::Error,
 }
 
 /// The two steps of a shutdown.
@@ -81,13 +77,13 @@ fn signal_stream(
     name: &'static str,
     kind: SignalKind,
 ) -> Result<impl Stream<Item = &'static str>, ShutdownError> {
-    let signal = signal(kind).map_err(|source| ShutdownError::Handler { name, source })?;
-    Ok(
-        futures::stream::unfold(signal, move |mut signal| async move {
-            signal.recv().await.map(|()| (name, signal))
-        })
-        .boxed(),
-    )
+    let refused = |source| ShutdownError {
+        signal: name,
+        source,
+    };
+    let mut signal = signal(kind).map_err(refused)?;
+    let received = futures::stream::poll_fn(move |context| signal.poll_recv(context));
+    Ok(received.map(move |()| name))
 }
 
 #[cfg(test)]

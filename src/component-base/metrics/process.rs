@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -19,60 +19,25 @@ const TICKS_PER_SECOND: f64 = 100.0;
 
 /// Reads the values at each scrape.
 #[derive(Debug)]
-pub(super) struct ProcessCollector {
-    procfs: PathBuf,
-}
-
-impl ProcessCollector {
-    pub(super) fn of_this_process() -> Self {
-        Self {
-            procfs: PathBuf::from("/proc"),
-        }
-    }
-}
+pub(super) struct ProcessCollector;
 
 impl Collector for ProcessCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let ProcessStats {
-            resident_bytes,
-            cpu_seconds,
-            open_files,
-            start_seconds,
-        } = ProcessStats::read(&self.procfs);
+        let stats = ProcessStats::read(Path::new("/proc"));
+        let (bytes, seconds) = (Some(&Unit::Bytes), Some(&Unit::Seconds));
         let encoder = &mut encoder;
-        if let Some(bytes) = resident_bytes {
-            let help = "Resident memory size in bytes";
-            let metric = ConstGauge::new(bytes);
-            write(
-                encoder,
-                "process_resident_memory",
-                help,
-                Some(&Unit::Bytes),
-                &metric,
-            )?;
-        }
-        if let Some(seconds) = cpu_seconds {
-            let help = "User and system CPU time, in seconds";
-            let metric = ConstCounter::new(seconds);
-            write(encoder, "process_cpu", help, Some(&Unit::Seconds), &metric)?;
-        }
-        if let Some(count) = open_files {
-            let help = "Number of open file descriptors";
-            let metric = ConstGauge::new(count);
-            write(encoder, "process_open_fds", help, None, &metric)?;
-        }
-        if let Some(seconds) = start_seconds {
-            let help = "Start time of the process, in seconds since the epoch";
-            let metric = ConstGauge::new(seconds);
-            write(
-                encoder,
-                "process_start_time",
-                help,
-                Some(&Unit::Seconds),
-                &metric,
-            )?;
-        }
-        Ok(())
+        let help = "Resident memory size in bytes";
+        let memory = stats.resident_bytes.map(ConstGauge::new);
+        write(encoder, "process_resident_memory", help, bytes, memory)?;
+        let help = "User and system CPU time, in seconds";
+        let time = stats.cpu_seconds.map(ConstCounter::new);
+        write(encoder, "process_cpu", help, seconds, time)?;
+        let help = "Number of open file descriptors";
+        let files = stats.open_files.map(ConstGauge::new);
+        write(encoder, "process_open_fds", help, None, files)?;
+        let help = "Start time of the process, in seconds since the epoch";
+        let start = stats.start_seconds.map(ConstGauge::new);
+        write(encoder, "process_start_time", help, seconds, start)
     }
 }
 
@@ -81,8 +46,9 @@ fn write(
     name: &str,
     help: &str,
     unit: Option<&Unit>,
-    metric: &impl EncodeMetric,
+    metric: Option<impl EncodeMetric>,
 ) -> Result<(), fmt::Error> {
+    let Some(metric) = metric else { return Ok(()) };
     metric.encode(encoder.encode_descriptor(name, help, unit, metric.metric_type())?)
 }
 
