@@ -15,7 +15,7 @@ use axum::routing::get;
 use serve::{BoundServer, Options};
 use tokio_util::sync::CancellationToken;
 
-use crate::listen::{ListenError, bind_server, unspecified_address};
+use crate::listen::{ListenError, bind_server};
 use crate::metrics::{CONTENT_TYPE, Metrics};
 use crate::readiness::Readiness;
 
@@ -35,16 +35,6 @@ pub struct AdminOptions {
     pub health: SocketAddr,
     /// Address of `/metrics`.
     pub metrics: SocketAddr,
-}
-
-impl Default for AdminOptions {
-    /// All addresses; port 8081 for health and 8080 for metrics, as in controller-runtime.
-    fn default() -> Self {
-        Self {
-            health: unspecified_address(8081),
-            metrics: unspecified_address(8080),
-        }
-    }
 }
 
 /// Both servers, bound but not serving yet.

@@ -17,7 +17,7 @@ use std::time::Duration;
 pub use self::address::{KcpAddress, KcpAddressError};
 pub use self::channel::{Channel, ChannelOptions};
 pub use self::error::PostError;
-pub use self::sender::{Sender, SenderOptions};
+pub use self::sender::{IN_FLIGHT, Sender};
 
 mod address;
 mod channel;

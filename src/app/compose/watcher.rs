@@ -22,7 +22,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use watcher::admission::{self, AdmissionService, RequestLog, Watchers};
 use watcher::certificates::Certificates;
-use watcher::delivery::{Channel, ChannelOptions, Sender, SenderOptions, Timeouts};
+use watcher::delivery::{Channel, ChannelOptions, IN_FLIGHT, Sender, Timeouts};
 use watcher::heartbeat::{HeartbeatOptions, HeartbeatSources, Heartbeats, ReviewActivity};
 use watcher::metrics::{State, WatcherMetrics};
 use watcher::outbox::{Outbox, Recovered};
@@ -141,7 +141,7 @@ impl Parts<'_> {
             kcp_address: self.settings.kcp_address.clone(),
             contract: self.settings.contract.clone(),
             boot_id: boot_id.clone(),
-            connections: SenderOptions::default().in_flight + FURTHER_CONNECTIONS,
+            connections: IN_FLIGHT + FURTHER_CONNECTIONS,
             timeouts: Timeouts::default(),
         };
         Channel::new(options, &self.certificates)
@@ -149,7 +149,6 @@ impl Parts<'_> {
 
     fn sender(&self, channel: &Arc<Channel>) -> Sender {
         Sender::new(
-            SenderOptions::default(),
             Arc::clone(channel),
             self.outbox.clone(),
             self.metrics.clone(),

@@ -35,27 +35,14 @@ const BACKOFF: Backoff = Backoff {
 /// Beyond all waits: what is due by then is all there is.
 const EVERYTHING: Duration = Duration::from_hours(24);
 
-/// How a sender behaves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SenderOptions {
-    /// Posts under way at the same time. Default 8.
-    pub in_flight: usize,
-    /// How long a shutdown waits for what is still to be sent. Default 5 s.
-    pub drain: Duration,
-}
+/// Posts of events under way at the same time.
+pub const IN_FLIGHT: usize = 8;
 
-impl Default for SenderOptions {
-    fn default() -> Self {
-        Self {
-            in_flight: 8,
-            drain: Duration::from_secs(5),
-        }
-    }
-}
+/// How long a shutdown waits for what is still to be sent.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Brings events from the outbox to KCP.
 pub struct Sender {
-    options: SenderOptions,
     post: Post,
     /// Changes when new certificates come into force.
     certificates: watch::Receiver<OutboundState>,
@@ -83,12 +70,7 @@ struct Window {
 impl Sender {
     /// A sender that posts through `channel`.
     #[must_use]
-    pub fn new(
-        options: SenderOptions,
-        channel: Arc<Channel>,
-        outbox: Outbox,
-        metrics: WatcherMetrics,
-    ) -> Self {
+    pub fn new(channel: Arc<Channel>, outbox: Outbox, metrics: WatcherMetrics) -> Self {
         let certificates = channel.certificates();
         let post = move |item: &Item| -> BoxFuture<'static, _> {
             let (channel, item) = (channel.clone(), item.clone());
@@ -99,7 +81,6 @@ impl Sender {
             })
         };
         Self {
-            options,
             post: Box::new(post),
             certificates,
             outbox,
@@ -114,7 +95,7 @@ impl Sender {
         while !cancel.is_cancelled() {
             let next = self.dispatch(&mut window);
             let next = next.unwrap_or_else(|| now() + EVERYTHING);
-            let room = self.has_room(&window);
+            let room = window.has_room();
             tokio::select! {
                 () = cancel.cancelled() => {}
                 Some(posted) = window.posts.next() => self.settle(&mut window, posted),
@@ -128,7 +109,7 @@ impl Sender {
                 () = sleep_until(next.into()) => {}
             }
         }
-        let drained = timeout(self.options.drain, self.drain(window)).await;
+        let drained = timeout(DRAIN_TIMEOUT, self.drain(window)).await;
         let left = self.outbox.report(now()).undelivered;
         if left > 0 {
             let in_time = drained.is_ok();
@@ -164,7 +145,7 @@ impl Sender {
             });
         }
         let last_round = window.last_round;
-        while self.has_room(window) {
+        while window.has_room() {
             let now = now();
             // What is due by then may leave.
             let horizon = if last_round { now + EVERYTHING } else { now };
@@ -186,10 +167,8 @@ impl Sender {
 
     fn settle(&self, window: &mut Window, (item, sent_at, result): Posted) {
         let now = now();
-        let subject = if self
-            .outbox
-            .managers(|managers| managers.knows(&item.manager))
-        {
+        let is_known = self.outbox.managers(|it| it.knows(&item.manager));
+        let subject = if is_known {
             Subject::Manager(item.manager.clone())
         } else {
             Subject::Others
@@ -223,10 +202,6 @@ impl Sender {
             window.log.recovered(&subject);
         }
     }
-
-    fn has_room(&self, window: &Window) -> bool {
-        window.posts.len() < self.options.in_flight
-    }
 }
 
 impl Window {
@@ -238,6 +213,10 @@ impl Window {
             posts: FuturesUnordered::new(),
             last_round,
         }
+    }
+
+    fn has_room(&self) -> bool {
+        self.posts.len() < IN_FLIGHT
     }
 }
 

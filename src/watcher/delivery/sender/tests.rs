@@ -111,7 +111,6 @@ impl Fixture {
         let metrics = WatcherMetrics::register(&mut registry);
         let certificates = watch::Sender::new(unread());
         let sender = Sender {
-            options: SenderOptions::default(),
             post: Box::new(post),
             certificates: certificates.subscribe(),
             outbox: outbox.clone(),
