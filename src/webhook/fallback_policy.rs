@@ -34,7 +34,7 @@ use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use self::plan::{Desired, GROUP_VERSION, KINDS, Observed, Stored};
+use self::plan::{Desired, GROUP_VERSION, KINDS, ObservedObjects};
 use crate::dry_run::evaluates;
 use crate::snapshot::{ActiveRevision, SnapshotStore};
 
@@ -82,7 +82,7 @@ pub struct FallbackPolicy {
     watches: WatchMetrics,
     metrics: FallbackMetrics,
     settings: Arc<FallbackSettings>,
-    observed: watch::Sender<Observed>,
+    observed: watch::Sender<ObservedObjects>,
 }
 
 /// What does not change while the process runs.
@@ -224,9 +224,8 @@ impl FallbackPolicy {
     }
 
     fn observe(&self, index: usize, object: Option<DynamicObject>) {
-        let stored = object.map_or(Stored::Absent, |it| Stored::Present(Arc::new(it)));
-        self.observed
-            .send_modify(|observed| observed[index] = stored);
+        let observed = object.into();
+        self.observed.send_modify(|it| it[index] = observed);
     }
 
     fn api(&self, index: usize) -> Api<DynamicObject> {
@@ -247,7 +246,7 @@ impl FallbackPolicy {
 
 /// What a decision was made from, and when it has to be made again.
 struct Changes {
-    observed: watch::Receiver<Observed>,
+    observed: watch::Receiver<ObservedObjects>,
     revisions: watch::Receiver<u64>,
     active: Arc<ActiveRevision>,
 }

@@ -1,12 +1,11 @@
 //! What the API server is to have, and the next write that gets it there. Pure.
 
-use std::sync::Arc;
-
 use api::names::{FALLBACK_POLICY, OWN_LABEL};
 use kube::core::DynamicObject;
 use policy::admission::{PolicyTooLarge, fallback_spec};
 use serde_json::{Value, json};
 
+use crate::certificate::Observed;
 use crate::snapshot::ActiveRevision;
 
 pub(super) const GROUP_VERSION: &str = "admissionregistration.k8s.io/v1";
@@ -18,15 +17,7 @@ pub(super) const KINDS: [&str; 2] = ["MutatingAdmissionPolicy", "MutatingAdmissi
 pub(super) const OWNER_KIND: &str = "MutatingWebhookConfiguration";
 
 /// The objects of [`KINDS`] as they were observed last.
-pub(super) type Observed = [Stored; 2];
-
-#[derive(Clone, Debug, Default)]
-pub(super) enum Stored {
-    #[default]
-    Unknown,
-    Absent,
-    Present(Arc<DynamicObject>),
-}
+pub(super) type ObservedObjects = [Observed<DynamicObject>; 2];
 
 /// What the API server is to have.
 #[derive(Debug)]
@@ -66,7 +57,7 @@ impl Desired {
     }
 
     /// The revision of a policy that the API server has stored.
-    pub(super) fn stored_revision(&self, observed: &Observed) -> Option<&str> {
+    pub(super) fn stored_revision(&self, observed: &ObservedObjects) -> Option<&str> {
         match self {
             Self::Specs(_, revision) if is_known(observed) && self.next(observed).is_none() => {
                 Some(revision)
@@ -76,20 +67,20 @@ impl Desired {
     }
 
     /// The policy first, because a binding without a policy is a mistake; deleted in the other order.
-    pub(super) fn next(&self, observed: &Observed) -> Option<Write> {
+    pub(super) fn next(&self, observed: &ObservedObjects) -> Option<Write> {
         if !is_known(observed) {
             return None;
         }
         match self {
             Self::Unknown => None,
             Self::Nothing | Self::TooLarge(_) => {
-                let is_present = |index: &usize| matches!(observed[*index], Stored::Present(_));
+                let is_present = |index: &usize| matches!(observed[*index], Observed::Present(_));
                 [1, 0].into_iter().find(is_present).map(Write::Delete)
             }
             Self::Specs(specs, _) => [0, 1].into_iter().find_map(|index| match &observed[index] {
-                Stored::Unknown => None,
-                Stored::Absent => Some(Write::Create(index)),
-                Stored::Present(object) => {
+                Observed::Unknown => None,
+                Observed::Absent => Some(Write::Create(index)),
+                Observed::Present(object) => {
                     let is_same = is_as_written(object, &specs[index]);
                     (!is_same).then_some(Write::Replace(index))
                 }
@@ -98,8 +89,8 @@ impl Desired {
     }
 }
 
-fn is_known(observed: &Observed) -> bool {
-    !observed.iter().any(|it| matches!(it, Stored::Unknown))
+fn is_known(observed: &ObservedObjects) -> bool {
+    !observed.iter().any(|it| matches!(it, Observed::Unknown))
 }
 
 /// Whether an object is as it was written. Every field with a default is written, so what differs is another client's; that

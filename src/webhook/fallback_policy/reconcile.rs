@@ -12,8 +12,9 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::plan::{Desired, GROUP_VERSION, KINDS, OWNER_KIND, Stored, Write, object};
+use super::plan::{Desired, GROUP_VERSION, KINDS, OWNER_KIND, Write, object};
 use super::{BACKOFF, FallbackPolicy};
+use crate::certificate::Observed;
 
 /// Without a write for this long, the row ends.
 const QUIET: Duration = Duration::from_mins(1);
@@ -79,8 +80,8 @@ impl FallbackPolicy {
         let kind = KINDS[index];
         let stored = if let Desired::Specs(specs, _) = desired {
             let version = match &self.observed.borrow()[index] {
-                Stored::Present(object) => object.resource_version(),
-                Stored::Absent | Stored::Unknown => None,
+                Observed::Present(object) => object.resource_version(),
+                Observed::Absent | Observed::Unknown => None,
             };
             let owner = self.owner().await.map_err(WriteError::Owner)?;
             let object = object(kind, &specs[index], &owner, version.as_deref());
