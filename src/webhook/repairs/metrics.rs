@@ -15,15 +15,16 @@ const MAX_NAMES: usize = 200;
 /// The label of the namespaces and nodes beyond [`MAX_NAMES`]. No Namespace or Node can have this name.
 const OTHERS: &str = "(others)";
 
-/// Label sets of a gauge of Pods: namespace and reason.
-type PodLabels = [(&'static str, String); 2];
+type Labels<const N: usize> = [(&'static str, String); N];
+
+type PodGauge<const N: usize> = Family<Labels<N>, Gauge>;
 
 /// Metrics of repairs. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct RepairMetrics {
-    missed: Family<PodLabels, Gauge>,
-    outdated: Family<PodLabels, Gauge>,
-    unstarted: Family<[(&'static str, String); 1], Gauge>,
+    missed: PodGauge<2>,
+    outdated: PodGauge<2>,
+    unstarted: PodGauge<1>,
     pub(super) evictions: Family<[(&'static str, &'static str); 1], Counter>,
     pub(super) forbidden: Gauge,
     pub(super) suspended: Gauge,
@@ -59,45 +60,40 @@ impl RepairMetrics {
         drop(self.evictions.get_or_create(&[("result", "")]));
     }
 
-    /// Sets both gauges to these series, and removes those that were set before and have no Pods any more.
+    /// Sets the gauges to these series, and removes those that were set before and have no Pods any more.
     pub(super) fn set(&self, series: &PodSeries, before: &PodSeries) {
-        for ((is_missed, labels), count) in &series.0 {
-            self.family(*is_missed).get_or_create(labels).set(*count);
-        }
-        for (is_missed, labels) in before.0.keys() {
-            if !series.0.contains_key(&(*is_missed, labels.clone())) {
-                self.family(*is_missed).remove(labels);
-            }
-        }
-    }
-
-    /// Sets the gauge of Pods that have not started, and removes the nodes that had such Pods before and have none any more.
-    pub(super) fn set_unstarted(&self, series: &NodeSeries, before: &NodeSeries) {
-        for (node, count) in &series.0 {
-            let labels = [("node", node.clone())];
-            self.unstarted.get_or_create(&labels).set(*count);
-        }
-        for node in before.0.keys().filter(|it| !series.0.contains_key(*it)) {
-            self.unstarted.remove(&[("node", node.clone())]);
-        }
-    }
-
-    fn family(&self, is_missed: bool) -> &Family<PodLabels, Gauge> {
-        if is_missed {
-            &self.missed
-        } else {
-            &self.outdated
-        }
+        update(&self.missed, &series.missed, &before.missed);
+        update(&self.outdated, &series.outdated, &before.outdated);
+        update(&self.unstarted, &series.unstarted, &before.unstarted);
     }
 }
 
-/// Series of both gauges: whether it is that of missed Pods, its labels, and the number of Pods.
+fn update<const N: usize>(gauge: &PodGauge<N>, series: &Series<N>, before: &Series<N>) {
+    for (labels, count) in series {
+        gauge.get_or_create(labels).set(*count);
+    }
+    for labels in before.keys().filter(|it| !series.contains_key(*it)) {
+        gauge.remove(labels);
+    }
+}
+
+/// The number of Pods by labels.
+type Series<const N: usize> = BTreeMap<Labels<N>, i64>;
+
+/// The series of all gauges of Pods.
 #[derive(Debug, Default)]
-pub(super) struct PodSeries(BTreeMap<(bool, PodLabels), i64>);
+pub(super) struct PodSeries {
+    missed: Series<2>,
+    outdated: Series<2>,
+    unstarted: Series<1>,
+}
 
 impl PodSeries {
-    /// The series of these numbers of Pods.
-    pub(super) fn of(counts: &BTreeMap<(&str, Deviation), u32>) -> Self {
+    /// The series of these numbers of missed and outdated Pods, and of Pods that have not started, by node.
+    pub(super) fn of(
+        counts: &BTreeMap<(&str, Deviation), u32>,
+        unstarted: &BTreeMap<&str, u32>,
+    ) -> Self {
         let mut series = Self::default();
         let mut namespaces = 0;
         let mut last = "";
@@ -106,36 +102,29 @@ impl PodSeries {
                 namespaces += 1;
                 last = namespace;
             }
-            let namespace = if namespaces > MAX_NAMES {
-                OTHERS
-            } else {
-                namespace
-            };
             let labels = [
-                ("namespace", namespace.to_owned()),
+                ("namespace", name_or_others(namespace, namespaces)),
                 ("reason", deviation.reason().to_owned()),
             ];
-            let key = (deviation.is_missed(), labels);
-            *series.0.entry(key).or_default() += i64::from(*count);
+            let pods = if deviation.is_missed() {
+                &mut series.missed
+            } else {
+                &mut series.outdated
+            };
+            *pods.entry(labels).or_default() += i64::from(*count);
+        }
+        for (number, (node, count)) in (1..).zip(unstarted) {
+            let labels = [("node", name_or_others(node, number))];
+            *series.unstarted.entry(labels).or_default() += i64::from(*count);
         }
         series
     }
 }
 
-/// Pods that have not started, by node.
-#[derive(Debug, Default)]
-pub(super) struct NodeSeries(BTreeMap<String, i64>);
-
-impl NodeSeries {
-    /// The series of these numbers of Pods.
-    pub(super) fn of(counts: &BTreeMap<&str, u32>) -> Self {
-        let mut series = Self::default();
-        for (index, (node, count)) in counts.iter().enumerate() {
-            let node = if index < MAX_NAMES { node } else { OTHERS };
-            *series.0.entry(node.to_owned()).or_default() += i64::from(*count);
-        }
-        series
-    }
+/// The label of a name, of which there are `number` so far.
+fn name_or_others(name: &str, number: usize) -> String {
+    let name = if number > MAX_NAMES { OTHERS } else { name };
+    name.to_owned()
 }
 
 #[cfg(test)]
@@ -149,20 +138,21 @@ mod tests {
         let names: Vec<String> = (0..203).map(|it| format!("ns-{it:03}")).collect();
         let deviation = Deviation::Missed(Code::ImageRewritten);
         let counts = names.iter().map(|it| ((it.as_str(), deviation), 2));
-        let series = PodSeries::of(&counts.collect());
-        assert_eq!(series.0.len(), 201);
+        let series = PodSeries::of(&counts.collect(), &BTreeMap::new());
+        assert_eq!(series.missed.len(), 201);
         let labels = [
             ("namespace", OTHERS.to_owned()),
             ("reason", "ImageRewritten".to_owned()),
         ];
-        assert_eq!(series.0[&(true, labels)], 6);
+        assert_eq!(series.missed[&labels], 6);
     }
 
     #[test]
     fn more_nodes_than_two_hundred_share_a_series() {
         let names: Vec<String> = (0..203).map(|it| format!("node-{it:03}")).collect();
-        let series = NodeSeries::of(&names.iter().map(|it| (it.as_str(), 2)).collect());
-        assert_eq!(series.0.len(), 201);
-        assert_eq!(series.0[OTHERS], 6);
+        let unstarted = names.iter().map(|it| (it.as_str(), 2)).collect();
+        let series = PodSeries::of(&BTreeMap::new(), &unstarted);
+        assert_eq!(series.unstarted.len(), 201);
+        assert_eq!(series.unstarted[&[("node", OTHERS.to_owned())]], 6);
     }
 }

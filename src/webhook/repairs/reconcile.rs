@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Repairs;
 use super::eviction::{evict, label};
-use super::metrics::{NodeSeries, PodSeries};
+use super::metrics::PodSeries;
 use super::pod::{Basis, LONGEST_NOTE, StoredPod};
 use super::record::Record;
 use crate::snapshot::{ActiveRevision, KnownNamespace};
@@ -68,7 +68,6 @@ pub(super) struct Reconciler<'a> {
     probe_failed: bool,
     missed_before: usize,
     series: PodSeries,
-    nodes: NodeSeries,
 }
 
 /// One list and watch of all Pods, with one active revision.
@@ -95,7 +94,6 @@ impl<'a> Reconciler<'a> {
             probe_failed: false,
             missed_before: 0,
             series: PodSeries::default(),
-            nodes: NodeSeries::default(),
         }
     }
 
@@ -238,8 +236,8 @@ impl<'a> Reconciler<'a> {
             tracing::warn!(namespace, error = text, "failed to list Pods");
             return Err(error);
         }
+        self.report_unstarted();
         self.count(round.is_complete);
-        self.count_unstarted();
         for _ in 0..EVENTS_PER_TICK {
             let Some((pod, reason, note)) = self.events.pop_front() else {
                 break;
@@ -271,12 +269,10 @@ impl<'a> Reconciler<'a> {
     fn count(&mut self, is_complete: bool) {
         let metrics = &self.repairs.metrics;
         let counts = self.evictions.counts();
-        let series = PodSeries::of(&counts);
+        let series = PodSeries::of(&counts, &self.unstarted.counts());
         metrics.set(&series, &self.series);
-        let forbidden = self.evictions.forbidden_namespaces();
-        metrics
-            .forbidden
-            .set(i64::try_from(forbidden).unwrap_or(i64::MAX));
+        let forbidden = i64::try_from(self.evictions.forbidden_namespaces());
+        metrics.forbidden.set(forbidden.unwrap_or(i64::MAX));
         metrics.suspended.set(i64::from(self.evictions.is_open()));
         let missed = counts.iter().filter(|((_, it), _)| it.is_missed());
         let missed: usize = missed.map(|(_, count)| *count as usize).sum();
@@ -293,7 +289,7 @@ impl<'a> Reconciler<'a> {
         }
     }
 
-    fn count_unstarted(&mut self) {
+    fn report_unstarted(&mut self) {
         for (key, pod) in self.unstarted.newly_late(self.started.elapsed()) {
             if self.events.len() < MAX_EVENTS {
                 let note = format!(
@@ -306,9 +302,6 @@ impl<'a> Reconciler<'a> {
                 self.events.push_back(event);
             }
         }
-        let nodes = NodeSeries::of(&self.unstarted.counts());
-        self.repairs.metrics.set_unstarted(&nodes, &self.nodes);
-        self.nodes = nodes;
     }
 
     async fn evict(&mut self) {
@@ -410,7 +403,6 @@ impl Drop for Reconciler<'_> {
     fn drop(&mut self) {
         let metrics = &self.repairs.metrics;
         metrics.set(&PodSeries::default(), &self.series);
-        metrics.set_unstarted(&NodeSeries::default(), &self.nodes);
         metrics.forbidden.set(0);
         metrics.suspended.set(0);
     }
