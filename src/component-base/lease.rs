@@ -21,10 +21,11 @@ use kube::Client;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use self::candidate::Candidate;
-use self::term::LeadershipTerm;
+use self::term::{TermEnd, run_term};
 use crate::metrics::register;
 
 mod candidate;
@@ -108,15 +109,12 @@ pub async fn run_while_leading<W, F>(
     while let Some(fence) = candidate.campaign(&shutdown).await {
         metrics.set(&lease, true);
         tracing::info!(lease, "became leader");
-        let term = LeadershipTerm::begin(fence, &mut work);
-        let end = term
-            .run(&mut candidate, &shutdown, || metrics.set(&lease, false))
-            .await;
+        let on_end = || metrics.set(&lease, false);
+        let end = run_term(&mut candidate, &shutdown, fence, &mut work, on_end).await;
         tracing::info!(lease, reason = end.reason(), "lost leadership");
-        if end.lets_another_replica_lead() {
-            shutdown
-                .run_until_cancelled(tokio::time::sleep(RENEW_INTERVAL))
-                .await;
+        if let TermEnd::Work(_) = end {
+            // Another replica may lead.
+            shutdown.run_until_cancelled(sleep(RENEW_INTERVAL)).await;
         }
     }
 }

@@ -85,12 +85,12 @@ where
     }
 
     async fn poll(&mut self) -> Option<watcher::Result<Event<K>>> {
-        if self.health.may_have_recovered()
-            && let Ok(item) = timeout(RECOVERY_TIMEOUT, self.events.next()).await
-        {
-            return item;
+        if self.health.may_have_recovered() {
+            if let Ok(item) = timeout(RECOVERY_TIMEOUT, self.events.next()).await {
+                return item;
+            }
+            self.health.recovered();
         }
-        self.health.assume_recovered();
         self.events.next().await
     }
 
@@ -140,12 +140,6 @@ impl WatchHealth {
     /// Whether a watch without events may have recovered: only after the first list.
     fn may_have_recovered(&self) -> bool {
         self.synced && self.failing.is_some()
-    }
-
-    fn assume_recovered(&mut self) {
-        if self.may_have_recovered() {
-            self.recovered();
-        }
     }
 
     fn recovered(&mut self) {

@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::decide::{Action, Observed, claim, step};
+use super::term::TermEnd;
 use super::{ATTEMPT_TIMEOUT, FENCE, Identity, LeaseOptions, RENEW_INTERVAL};
 use crate::backoff::{Backoff, spread};
 use crate::telemetry::error_chain;
@@ -37,15 +38,6 @@ enum LeadershipState {
     Conflict,
     /// The API server returned no usable response.
     Unknown,
-}
-
-/// Why leadership was lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LeadershipLost {
-    /// Another process holds the Lease.
-    Taken,
-    /// The Lease was not renewed in time.
-    Unrenewed,
 }
 
 impl Candidate {
@@ -82,14 +74,14 @@ impl Candidate {
     }
 
     /// Waits for the renewal interval and renews the Lease. Returns the next instant until which work is safe.
-    pub(super) async fn renew(&mut self, fence: Instant) -> Result<Instant, LeadershipLost> {
+    pub(super) async fn renew(&mut self, fence: Instant) -> Result<Instant, TermEnd> {
         timeout_at(fence, async {
             let mut failures = 0;
             sleep(spread(RENEW_INTERVAL, fastrand::u64(..))).await;
             loop {
                 match self.attempt().await {
                     LeadershipState::Leader(fence) => return Ok(fence),
-                    LeadershipState::Follower(_) => return Err(LeadershipLost::Taken),
+                    LeadershipState::Follower(_) => return Err(TermEnd::Taken),
                     LeadershipState::Conflict | LeadershipState::Unknown => failures += 1,
                 }
                 // Short enough for several attempts before the fence.
@@ -97,7 +89,7 @@ impl Candidate {
             }
         })
         .await
-        .unwrap_or(Err(LeadershipLost::Unrenewed))
+        .unwrap_or(Err(TermEnd::Unrenewed))
     }
 
     /// Releases the Lease, so that a successor acquires it at once. A failure does no harm, since the Lease expires.
