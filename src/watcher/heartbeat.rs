@@ -16,7 +16,7 @@ use futures::future::join_all;
 use serve::{Counter, Statistics};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
-use watcher_types::{BootId, HEARTBEAT_INTERVAL, Heartbeat, PathSegment};
+use watcher_types::{BootId, Heartbeat, PathSegment};
 
 use crate::certificates::Certificates;
 use crate::delivery::{Channel, PostError};
@@ -65,27 +65,15 @@ pub struct HeartbeatSources {
 /// What a heartbeat says of the process, and how often.
 #[derive(Clone, Debug)]
 pub struct HeartbeatOptions {
-    /// The longest time between two. Default for callers: [`HEARTBEAT_INTERVAL`], by which listeners judge that a heartbeat is missing.
+    /// The longest time between two. Listeners judge by [`HEARTBEAT_INTERVAL`](watcher_types::HEARTBEAT_INTERVAL) that a
+    /// heartbeat is missing.
     pub interval: Duration,
     /// The boot ID of this process.
     pub boot_id: BootId,
     /// The watcher's release; its first 64 bytes are sent.
     pub version: String,
-    /// Managers that get heartbeats whether or not there are events for them. Default: none.
+    /// Managers that get heartbeats whether or not there are events for them.
     pub receivers: Vec<PathSegment>,
-}
-
-impl HeartbeatOptions {
-    /// The defaults.
-    #[must_use]
-    pub fn new(boot_id: BootId, version: String) -> Self {
-        Self {
-            interval: HEARTBEAT_INTERVAL,
-            boot_id,
-            version,
-            receivers: Vec::new(),
-        }
-    }
 }
 
 /// The heartbeats of one watcher.

@@ -158,8 +158,9 @@ impl Parts<'_> {
     fn heartbeats(&self, boot_id: BootId, channel: &Arc<Channel>) -> Heartbeats {
         let options = HeartbeatOptions {
             interval: self.arguments.kcp.heartbeat_interval,
+            boot_id,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
             receivers: self.settings.heartbeat_receivers.clone(),
-            ..HeartbeatOptions::new(boot_id, env!("CARGO_PKG_VERSION").to_owned())
         };
         Heartbeats::new(
             options,

@@ -52,9 +52,12 @@ impl Fixture {
         };
         let (outbox, _) = Outbox::open(spool, std::time::Instant::now());
         let mut registry = Registry::with_prefix("watcher");
-        let mut options = HeartbeatOptions::new(boot_id, "1.2.3".into());
-        assert_eq!(options.interval, Duration::from_mins(1));
-        options.interval = OFTEN;
+        let options = HeartbeatOptions {
+            interval: OFTEN,
+            boot_id,
+            version: "1.2.3".to_owned(),
+            receivers: Vec::new(),
+        };
         let heartbeats = Heartbeats::new(
             options,
             Arc::new(channel),
