@@ -27,6 +27,7 @@ use axum::routing::post;
 use component_base::telemetry::{LogLimit, error_chain};
 use policy::admission::review::{self, JsonError, PodError, Request, Review, ReviewError, Subject};
 use policy::admission::{Context, decide};
+use strum::{EnumCount, IntoStaticStr};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
@@ -54,7 +55,7 @@ const LOGGED_UID: usize = 64;
 const LOG_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Why a Pod is admitted unchanged; the text is the warning.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumCount, IntoStaticStr, thiserror::Error)]
 enum InternalError {
     #[error("runtime-bootstrapper: no valid configuration loaded, Pod not mutated")]
     ConfigurationNotLoaded,
@@ -69,15 +70,9 @@ enum InternalError {
 }
 
 impl InternalError {
-    const COUNT: usize = Self::Panic as usize + 1;
-
+    /// The name of the variant: the label of metrics, and a reason in the audit annotation.
     fn code(self) -> &'static str {
-        match self {
-            Self::ConfigurationNotLoaded => "ConfigurationNotLoaded",
-            Self::InvalidPod => "InvalidPod",
-            Self::UnexpectedResource => "UnexpectedResource",
-            Self::Panic => "Panic",
-        }
+        self.into()
     }
 }
 

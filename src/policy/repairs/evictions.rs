@@ -71,8 +71,9 @@ pub struct EvictionSettings {
     pub outdated: Vec<RestartCause>,
 }
 
-/// The API server's answer to an eviction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The API server's answer to an eviction. As a string it is the label of metrics, such as `budget_exhausted`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum EvictionOutcome {
     /// The Pod is being deleted.
     Evicted,

@@ -26,7 +26,8 @@ pub(super) struct CopyTask {
     pub(super) action: CopyAction,
 }
 
-#[derive(Clone)]
+#[derive(Clone, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub(super) enum CopyAction {
     Apply(Arc<SecretContent>),
     Recreate(Preconditions, Arc<SecretContent>),
@@ -38,12 +39,7 @@ pub(super) enum CopyAction {
 impl CopyAction {
     /// Its label in metrics.
     pub(super) fn name(&self) -> &'static str {
-        match self {
-            Self::Apply(_) => "apply",
-            Self::Recreate(..) => "recreate",
-            Self::Remove(..) => "remove",
-            Self::Report(_) => "report",
-        }
+        self.into()
     }
 }
 

@@ -46,15 +46,3 @@ fn outcome(status: &Status) -> EvictionOutcome {
         _ => EvictionOutcome::Failed,
     }
 }
-
-/// The label in metrics.
-pub(super) fn label(outcome: EvictionOutcome) -> &'static str {
-    match outcome {
-        EvictionOutcome::Evicted => "evicted",
-        EvictionOutcome::Gone => "gone",
-        EvictionOutcome::BudgetExhausted { .. } => "budget_exhausted",
-        EvictionOutcome::SeveralBudgets => "several_budgets",
-        EvictionOutcome::Forbidden => "forbidden",
-        EvictionOutcome::Failed => "failed",
-    }
-}

@@ -20,7 +20,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::Repairs;
-use super::eviction::{evict, label};
+use super::eviction::evict;
 use super::metrics::PodSeries;
 use super::pod::{Basis, LONGEST_NOTE, StoredPod};
 use super::record::Record;
@@ -322,7 +322,7 @@ impl<'a> Reconciler<'a> {
             return;
         }
         let (outcome, text) = evict(&repairs.client, &key, &uid).await;
-        let result = [("result", label(outcome))];
+        let result = [("result", outcome.into())];
         repairs.metrics.evictions.get_or_create(&result).inc();
         let now = self.started.elapsed();
         self.evictions.executed(&key, outcome, now);
