@@ -158,8 +158,7 @@ impl Liveness {
     /// called for each known runtime after a start of the operator; the first call counts.
     pub fn expect(&self, runtime: &RuntimeId) {
         let now = Instant::now();
-        let mut runtimes = self.runtimes();
-        runtimes.entry(runtime).expected.get_or_insert(now);
+        self.runtimes().entry(runtime).expected.get_or_insert(now);
     }
 
     /// Expects an admission review from `runtime`, to be called after a write to an object on it that a Watcher covers. If
@@ -167,8 +166,7 @@ impl Liveness {
     /// before the call counts, since a review precedes the end of its write.
     pub fn expect_review(&self, runtime: &RuntimeId) {
         let now = Instant::now();
-        let mut runtimes = self.runtimes();
-        runtimes.entry(runtime).expect_review(now);
+        self.runtimes().entry(runtime).expect_review(now);
     }
 
     /// Forgets `runtime`, which is deleted, so that it does not become unresponsive.
@@ -187,8 +185,7 @@ impl Liveness {
     /// next check.
     pub(crate) fn check(&self, queue: &Sender) {
         let now = Instant::now();
-        let mut runtimes = self.runtimes();
-        for (id, runtime) in &mut runtimes.known {
+        for (id, runtime) in &mut self.runtimes().known {
             runtime.check(id, now, queue);
         }
     }
@@ -215,8 +212,7 @@ impl Liveness {
     /// An event has arrived; `number` is its boot ID and sequence number.
     pub(crate) fn event(&self, id: &RuntimeId, number: Option<(BootId, u64)>) {
         let now = Instant::now();
-        let mut runtimes = self.runtimes();
-        runtimes.entry(id).event(number, now);
+        self.runtimes().entry(id).event(number, now);
     }
 
     /// A request that claims to come from the runtime of that name was rejected.
@@ -236,10 +232,9 @@ impl Liveness {
         let runtimes = self.runtimes();
         let mut totals = runtimes.removed;
         for runtime in runtimes.known.values() {
-            let unresponsive = runtime.is_silent(now)
-                || runtime
-                    .unresponsive
-                    .is_some_and(|it| it != UnresponsiveReason::HeartbeatMissing);
+            let reason = runtime.unresponsive;
+            let is_known = reason.is_some_and(|it| it != UnresponsiveReason::HeartbeatMissing);
+            let unresponsive = runtime.is_silent(now) || is_known;
             totals.known += 1;
             totals.unresponsive += usize::from(unresponsive);
             totals.add(runtime);
