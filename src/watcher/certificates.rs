@@ -207,10 +207,8 @@ impl Certificates {
 
 impl State {
     fn look_at(&mut self, now: SystemTime) {
-        self.report.expired = self
-            .report
-            .not_after
-            .is_some_and(|last| now >= last + SECOND);
+        let not_after = self.report.not_after;
+        self.report.expired = not_after.is_some_and(|last| now >= last + SECOND);
     }
 
     fn settle(&mut self) {

@@ -237,9 +237,8 @@ impl CircuitBreakers {
             breaker.failures += 1;
         }
         if breaker.failures >= FAILURE_THRESHOLD || asked.is_some() {
-            let wait = self
-                .backoff
-                .delay(breaker.failures.saturating_sub(FAILURE_THRESHOLD), random);
+            let earlier = breaker.failures.saturating_sub(FAILURE_THRESHOLD);
+            let wait = self.backoff.delay(earlier, random);
             breaker.open(now, wait.max(asked.unwrap_or_default()));
         }
         breaker.until(now)

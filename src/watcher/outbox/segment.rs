@@ -9,7 +9,7 @@
 //! their order, and says when something may be missing. The byte `whole` lies outside the checksum, so that it can be
 //! overwritten where a full disk takes no more bytes: it says whether everything of its time is in the spool.
 
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, Read};
 
 use super::record::{FRAME_BYTES, Frame, Kind, PAYLOAD_BYTES, crc32c, next_marker};
 
@@ -109,20 +109,11 @@ impl Reader {
     /// Reads some more; `false`: there is no more.
     fn fill(&mut self, file: &mut dyn Read) -> bool {
         let kept = self.pending.len();
-        self.pending.resize(kept + CHUNK, 0);
-        let read = loop {
-            match file.read(&mut self.pending[kept..]) {
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                outcome => break outcome,
-            }
-        };
-        let read = read.unwrap_or_else(|error| {
-            self.contents.error = Some(error);
-            0
-        });
-        self.pending.truncate(kept + read);
-        self.contents.bytes += read as u64;
-        read > 0
+        let read = file.take(CHUNK as u64).read_to_end(&mut self.pending);
+        self.contents.error = read.err();
+        let bytes = self.pending.len() - kept;
+        self.contents.bytes += bytes as u64;
+        bytes > 0 && self.contents.error.is_none()
     }
 
     /// Judges the header, when it is there; whether records may be read.

@@ -383,12 +383,9 @@ impl Spool {
     }
 
     fn bytes(&self) -> u64 {
-        let closed: u64 = self.segments.iter().map(|segment| segment.bytes).sum();
-        closed
-            + self
-                .active
-                .as_ref()
-                .map_or(0, |active| active.segment.bytes)
+        let active = self.active.as_ref().map(|active| &active.segment);
+        let segments = self.segments.iter().chain(active);
+        segments.map(|segment| segment.bytes).sum()
     }
 
     fn has_room(&self, frames: &[u8]) -> bool {
