@@ -78,11 +78,13 @@ impl Runtime {
     /// The last heartbeats of the watchers that still send them.
     #[cfg(feature = "metrics")]
     pub(crate) fn live(&self, now: Instant) -> impl Iterator<Item = &Heartbeat> + Clone {
-        let live = self
-            .watchers
-            .iter()
-            .filter(move |it| it.is_live(now, self.interval));
+        let live = self.live_watchers(now);
         live.filter_map(|it| it.heartbeat.as_ref().map(|(_, heartbeat)| heartbeat))
+    }
+
+    fn live_watchers(&self, now: Instant) -> impl Iterator<Item = &Watcher> + Clone {
+        let watchers = self.watchers.iter();
+        watchers.filter(move |it| it.is_live(now, self.interval))
     }
 
     pub(super) fn event(&mut self, number: Option<(BootId, u64)>, now: Instant) {
@@ -190,10 +192,7 @@ impl Runtime {
             UnresponsiveReason::HandshakeFailed => self.failed.is_some(),
             UnresponsiveReason::ReviewMissing => self.review_expected.is_some(),
         });
-        let mut live = self
-            .watchers
-            .iter()
-            .filter(|it| it.is_live(now, self.interval));
+        let mut live = self.live_watchers(now);
         let mut reporting = live.clone().filter(|it| it.reports_reviews());
         if reporting.clone().next().is_none() {
             return lasting.filter(|_| live.next().is_none());
