@@ -59,7 +59,8 @@ pub enum FsyncPolicy {
 }
 
 /// What became of an event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 #[must_use]
 pub enum Stored {
     /// New, and on the disk.
@@ -82,14 +83,7 @@ impl Stored {
     /// `spooled`, `coalesced`, `memory_only`, `full`, `too_many_managers` or `not_configured`: a metric's label.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Spooled => "spooled",
-            Self::Coalesced => "coalesced",
-            Self::MemoryOnly => "memory_only",
-            Self::Full => "full",
-            Self::TooManyManagers => "too_many_managers",
-            Self::NotConfigured => "not_configured",
-        }
+        self.into()
     }
 }
 

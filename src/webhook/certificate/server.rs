@@ -22,37 +22,30 @@ use super::{
     StoredCertificate,
 };
 
-/// Why a certificate is not activated, or why the active one is not trusted: the label of metrics, and a text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct DeferReason(&'static str, &'static str);
+/// Why a certificate is not activated, or why the active one is not trusted. As a string it is the label of metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr, thiserror::Error)]
+#[strum(serialize_all = "snake_case")]
+pub(crate) enum DeferReason {
+    #[error("the certificate was not read yet")]
+    NotReadYet,
+    #[error("certificate is missing")]
+    Missing,
+    #[error("the certificate cannot be used")]
+    Unusable,
+    #[error("the certificate is expired or not valid yet")]
+    Outdated,
+    #[error("the webhook configuration was not read yet")]
+    EntryNotReadYet,
+    #[error("the live caBundle does not verify the certificate")]
+    Untrusted,
+    #[error("API servers may not have observed the caBundle that verifies the certificate")]
+    Propagating,
+}
 
 impl DeferReason {
-    const NOT_READ: Self = Self("not_read_yet", "the certificate was not read yet");
-    const MISSING: Self = Self("missing", "certificate is missing");
-    const UNUSABLE: Self = Self("unusable", "the certificate cannot be used");
-    const OUTDATED: Self = Self("outdated", "the certificate is expired or not valid yet");
-    const ENTRY_NOT_READ: Self = Self(
-        "entry_not_read_yet",
-        "the webhook configuration was not read yet",
-    );
-    const UNTRUSTED: Self = Self(
-        "untrusted",
-        "the live caBundle does not verify the certificate",
-    );
-    const PROPAGATING: Self = Self(
-        "propagating",
-        "API servers may not have observed the caBundle that verifies the certificate",
-    );
-
     /// Whether it occurs at each start or rotation.
     fn is_expected(self) -> bool {
-        [
-            Self::NOT_READ,
-            Self::ENTRY_NOT_READ,
-            Self::UNTRUSTED,
-            Self::PROPAGATING,
-        ]
-        .contains(&self)
+        !matches!(self, Self::Missing | Self::Unusable | Self::Outdated)
     }
 }
 
@@ -67,11 +60,11 @@ pub(super) fn usable(
     now: SystemTime,
 ) -> Result<(), DeferReason> {
     let validity = pair.validity();
-    validity.check(now).map_err(|_| DeferReason::OUTDATED)?;
+    validity.check(now).map_err(|_| DeferReason::Outdated)?;
     match entry {
-        Observed::Unknown => Err(DeferReason::ENTRY_NOT_READ),
+        Observed::Unknown => Err(DeferReason::EntryNotReadYet),
         Observed::Present(live) if !Bundle::read(&live.ca_bundle).verifies(pair, name, now) => {
-            Err(DeferReason::UNTRUSTED)
+            Err(DeferReason::Untrusted)
         }
         Observed::Absent | Observed::Present(_) => Ok(()),
     }
@@ -118,12 +111,12 @@ impl CertificateServer {
         let mut error = None;
         let mut unusable = |it: &(dyn Error + 'static)| {
             error = Some(error_chain(it));
-            DeferReason::UNUSABLE
+            DeferReason::Unusable
         };
         let name = self.settings.server_name();
         let pair = match certificate {
-            Observed::Unknown => Err(DeferReason::NOT_READ),
-            Observed::Absent => Err(DeferReason::MISSING),
+            Observed::Unknown => Err(DeferReason::NotReadYet),
+            Observed::Absent => Err(DeferReason::Missing),
             Observed::Present(stored) => stored.material.pair().map_err(|it| unusable(&it)),
         };
         let pair = pair.and_then(|pair| usable(&pair, entry, name, now).map(|()| pair));
@@ -141,15 +134,16 @@ impl CertificateServer {
             self.tell(error.as_deref());
         }
         let condition = &self.condition;
-        match (&self.active, reason.map(|it| it.1)) {
-            (None, text) => condition.not_ready(text.unwrap_or("no active certificate")),
+        match (&self.active, reason) {
+            (None, Some(reason)) => condition.not_ready(reason.to_string()),
+            (None, None) => condition.not_ready("no active certificate"),
             (Some(active), _) if active.validity().check(now).is_err() => {
                 let end = expiration(active);
                 condition.not_ready(format!("active certificate expired at {end}"));
             }
             (Some(_), None) => condition.ready(),
-            (Some(_), Some(text)) => {
-                condition.detail(format!("{text}; the last valid one is still served"));
+            (Some(_), Some(reason)) => {
+                condition.detail(format!("{reason}; the last valid one is still served"));
             }
         }
     }
@@ -170,7 +164,7 @@ impl CertificateServer {
             self.next = Some((pair.chain().to_vec(), now));
         }
         if self.remaining(now) != Some(Duration::ZERO) {
-            return Err(DeferReason::PROPAGATING);
+            return Err(DeferReason::Propagating);
         }
         self.next = None;
         Ok(pair)
@@ -197,15 +191,13 @@ impl CertificateServer {
     }
 
     fn tell(&self, error: Option<&str>) {
-        let Some(reason @ DeferReason(label, text)) = self.deferred else {
-            return;
-        };
-        let deferrals = &self.metrics.deferrals;
-        deferrals.get_or_create(&[("reason", label)]).inc();
+        let Some(reason) = self.deferred else { return };
+        let label = [("reason", reason.into())];
+        self.metrics.deferrals.get_or_create(&label).inc();
         if reason.is_expected() {
-            tracing::info!(reason = text, "serving certificate activation deferred");
+            tracing::info!(%reason, "serving certificate activation deferred");
         } else {
-            tracing::warn!(reason = text, error, "serving certificate rejected");
+            tracing::warn!(%reason, error, "serving certificate rejected");
         }
     }
 }

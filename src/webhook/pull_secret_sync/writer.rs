@@ -45,7 +45,8 @@ pub(super) enum WriteResult {
 }
 
 /// Why a task failed. It is retried as long as the decision stays the same.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, strum::IntoStaticStr, thiserror::Error)]
+#[strum(serialize_all = "snake_case")]
 pub(super) enum WriteError {
     /// Missing rights, a quota or an admission plugin. The API server's text is about names and counts.
     #[error("forbidden: {0}")]
@@ -67,19 +68,12 @@ pub(super) enum WriteError {
 }
 
 impl WriteError {
+    /// [`reason`](Self::reason) of [`Forbidden`](Self::Forbidden).
     pub(super) const FORBIDDEN: &str = "forbidden";
 
     /// Its label in metrics.
     pub(super) fn reason(&self) -> &'static str {
-        match self {
-            Self::Forbidden(_) => Self::FORBIDDEN,
-            Self::Changed => "changed",
-            Self::NamespaceGone => "namespace_gone",
-            Self::Refused { .. } => "refused",
-            Self::NotTaken => "not_taken",
-            Self::Unreadable => "unreadable",
-            Self::Transport(_) => "transport",
-        }
+        self.into()
     }
 
     fn refused(status: &Status) -> Self {

@@ -232,7 +232,7 @@ fn a_certificate_is_usable_when_callers_trust_it() {
     };
     let before = present(entry_with(old.authorities.clone()));
     assert_eq!(usable(&old, &before, now), Ok(()));
-    assert_eq!(usable(&new, &before, now), Err(DeferReason::UNTRUSTED));
+    assert_eq!(usable(&new, &before, now), Err(DeferReason::Untrusted));
     let during = present(entry_with(new.authorities.clone()));
     assert_eq!(
         usable(&old, &during, now),
@@ -243,20 +243,20 @@ fn a_certificate_is_usable_when_callers_trust_it() {
 
     for invalid in ["", "garbage"] {
         let entry = present(entry_with(invalid));
-        assert_eq!(usable(&old, &entry, now), Err(DeferReason::UNTRUSTED));
+        assert_eq!(usable(&old, &entry, now), Err(DeferReason::Untrusted));
     }
     assert_eq!(usable(&old, &Observed::Absent, now), Ok(()));
     assert_eq!(
         usable(&old, &Observed::Unknown, now),
-        Err(DeferReason::ENTRY_NOT_READ)
+        Err(DeferReason::EntryNotReadYet)
     );
     let other = pair_for(now, &Bundle::default(), &["other.svc".to_owned()]);
     let live = present(entry_with(other.authorities.clone()));
-    assert_eq!(usable(&other, &live, now), Err(DeferReason::UNTRUSTED));
+    assert_eq!(usable(&other, &live, now), Err(DeferReason::Untrusted));
     for entry in [&during, &Observed::Absent] {
         assert_eq!(
             usable(&old, entry, after(now, 91)),
-            Err(DeferReason::OUTDATED)
+            Err(DeferReason::Outdated)
         );
     }
 }
