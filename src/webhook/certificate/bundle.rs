@@ -67,10 +67,7 @@ impl Bundle {
 
     /// When the first of them expires.
     pub(crate) fn first_expiry(&self) -> Option<SystemTime> {
-        self.0
-            .iter()
-            .map(|authority| authority.validity.not_after)
-            .min()
+        self.0.iter().map(|it| it.validity.not_after).min()
     }
 
     /// The `count` of them that come first: the one in use, and those in use before it. Their dates say nothing of that: the
@@ -104,12 +101,9 @@ impl Bundle {
 
     pub(crate) fn to_pem(&self) -> String {
         let config = EncodeConfig::new().set_line_ending(LineEnding::LF);
-        let sections = self
-            .certificates()
-            .map(|der| Pem::new("CERTIFICATE", der.as_ref()));
-        sections
-            .map(|section| pem::encode_config(&section, config))
-            .collect()
+        let section = |der: &CertificateDer<'_>| Pem::new("CERTIFICATE", der.as_ref());
+        let sections = self.certificates().map(section);
+        sections.map(|it| pem::encode_config(&it, config)).collect()
     }
 
     fn filtered(&self, keep: impl Fn(&Authority) -> bool) -> Self {

@@ -129,19 +129,19 @@ impl ActiveRevision {
         let Some(configuration) = self.configuration.as_deref() else {
             return false;
         };
-        let secret = self
-            .pull_secret
-            .object
-            .named(secret_name(Some(configuration)));
         let has_bundle = bundle_name(configuration).is_some();
-        secret.presence != TrustBundlePresence::Unknown
+        self.secret_presence() != TrustBundlePresence::Unknown
             && !(has_bundle && self.trust_bundle == TrustBundlePresence::Unknown)
     }
 
     /// Whether the pull Secret is known not to exist, or the revision has none. One that cannot be used exists.
     pub(crate) fn lacks_pull_secret(&self) -> bool {
+        self.secret_presence() == TrustBundlePresence::Absent
+    }
+
+    fn secret_presence(&self) -> TrustBundlePresence {
         let name = secret_name(self.configuration.as_deref());
-        self.pull_secret.object.named(name).presence == TrustBundlePresence::Absent
+        self.pull_secret.object.named(name).presence
     }
 }
 

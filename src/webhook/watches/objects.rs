@@ -122,9 +122,9 @@ pub(super) fn set_pull_secret(snapshots: &SnapshotStore, name: &str, secret: Opt
 
 /// What the API server does with ClusterTrustBundles.
 enum BundleSupport {
-    Unserved,
-    NotProjected,
     Projected(ApiResource),
+    /// Why no Pod gets a bundle.
+    Missing(TrustBundlePresence),
 }
 
 /// What is known of [`BundleSupport`], whatever the name of the bundle.
@@ -171,26 +171,21 @@ async fn watch_bundle(watches: &Watches, name: Option<&str>, known: &mut KnownSu
     }
     match known.update(support(watches, name).await) {
         Ok(BundleSupport::Projected(kind)) => {
-            let client = watches.client.clone();
-            let api = Api::<DynamicObject>::all_with(client, &kind);
+            let api = Api::<DynamicObject>::all_with(watches.client.clone(), &kind);
             let bundles = watch_object(api, name, condition);
-            let bundles = bundles.for_each(async |bundle| {
+            let follow = bundles.for_each(async |bundle| {
                 let absent = || ObservedObject::absent(name);
-                set_trust_bundle(
-                    watches,
-                    bundle.as_ref().map_or_else(absent, observed_bundle),
-                );
+                let observed = bundle.as_ref().map_or_else(absent, observed_bundle);
+                set_trust_bundle(watches, observed);
             });
-            bundles.await;
+            follow.await;
         }
-        Ok(BundleSupport::NotProjected) => {
-            condition.detail("API server does not project ClusterTrustBundles into Pods");
-            set_trust_bundle(watches, TrustBundlePresence::NotProjected);
-            sleep(DISCOVERY_INTERVAL).await;
-        }
-        Ok(BundleSupport::Unserved) => {
-            condition.detail("API of ClusterTrustBundles not served");
-            set_trust_bundle(watches, TrustBundlePresence::Unserved);
+        Ok(BundleSupport::Missing(presence)) => {
+            condition.detail(match presence {
+                TrustBundlePresence::Unserved => "API of ClusterTrustBundles not served",
+                _ => "API server does not project ClusterTrustBundles into Pods",
+            });
+            set_trust_bundle(watches, presence);
             sleep(DISCOVERY_INTERVAL).await;
         }
         Err(error) if known.is_awaited(watches) => {
@@ -209,13 +204,13 @@ async fn watch_bundle(watches: &Watches, name: Option<&str>, known: &mut KnownSu
 
 async fn support(watches: &Watches, name: &str) -> Result<BundleSupport, kube::Error> {
     let Some(kind) = served(&watches.client).await? else {
-        return Ok(BundleSupport::Unserved);
+        return Ok(BundleSupport::Missing(TrustBundlePresence::Unserved));
     };
     let is_projected = projects(&watches.client, &watches.namespace, name).await?;
     Ok(if is_projected {
         BundleSupport::Projected(kind)
     } else {
-        BundleSupport::NotProjected
+        BundleSupport::Missing(TrustBundlePresence::NotProjected)
     })
 }
 
@@ -248,7 +243,7 @@ impl KnownSupport {
                 self.failures = 0;
                 self.projected = match &support {
                     BundleSupport::Projected(kind) => Some(kind.clone()),
-                    BundleSupport::Unserved | BundleSupport::NotProjected => None,
+                    BundleSupport::Missing(_) => None,
                 };
                 return Ok(support);
             }
