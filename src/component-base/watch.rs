@@ -46,58 +46,43 @@ pub fn watch_with_backoff<K>(
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    let begin = move || watcher(api.clone(), config.clone()).boxed();
-    let supervisor = WatchSupervisor {
-        events: begin(),
-        begin,
-        health: WatchHealth::new(check),
-    };
-    stream::unfold(supervisor, async |mut supervisor| {
-        Some((supervisor.next().await, supervisor))
+    supervise(move || watcher(api.clone(), config.clone()).boxed(), check)
+}
+
+fn supervise<K: Send + 'static>(
+    begin: impl Fn() -> BoxStream<'static, watcher::Result<Event<K>>> + Send,
+    check: ReadinessCheck,
+) -> impl Stream<Item = Event<K>> + Send {
+    let state = (begin(), begin, WatchHealth::new(check));
+    stream::unfold(state, async |(mut events, begin, mut health)| {
+        loop {
+            let error = match next_item(&mut events, &mut health).await {
+                Some(Ok(event)) => {
+                    health.succeeded(&event);
+                    return Some((event, (events, begin, health)));
+                }
+                Some(Err(error)) => error_chain(&error),
+                // kube's watcher does not end; if a later version does, the watch is started again.
+                None => {
+                    events = begin();
+                    "the watch ended".to_owned()
+                }
+            };
+            let earlier_failures = health.failed(&error);
+            sleep(Backoff::WATCH.delay(earlier_failures, fastrand::u64(..))).await;
+        }
     })
 }
 
-struct WatchSupervisor<K, B> {
-    begin: B,
-    events: BoxStream<'static, watcher::Result<Event<K>>>,
-    health: WatchHealth,
-}
-
-impl<K, B> WatchSupervisor<K, B>
-where
-    B: Fn() -> BoxStream<'static, watcher::Result<Event<K>>>,
-{
-    async fn next(&mut self) -> Event<K> {
-        loop {
-            match self.poll().await {
-                Some(Ok(event)) => {
-                    self.health.succeeded(&event);
-                    return event;
-                }
-                Some(Err(error)) => self.pause_after(&error_chain(&error)).await,
-                // kube's watcher does not end; if a later version does, the watch is started again.
-                None => {
-                    self.pause_after("the watch ended").await;
-                    self.events = (self.begin)();
-                }
-            }
+/// The next item of a watch, which counts as recovered if there is none for a while.
+async fn next_item<T>(events: &mut BoxStream<'static, T>, health: &mut WatchHealth) -> Option<T> {
+    if health.may_have_recovered() {
+        if let Ok(item) = timeout(RECOVERY_TIMEOUT, events.next()).await {
+            return item;
         }
+        health.recovered();
     }
-
-    async fn poll(&mut self) -> Option<watcher::Result<Event<K>>> {
-        if self.health.may_have_recovered() {
-            if let Ok(item) = timeout(RECOVERY_TIMEOUT, self.events.next()).await {
-                return item;
-            }
-            self.health.recovered();
-        }
-        self.events.next().await
-    }
-
-    async fn pause_after(&mut self, error: &str) {
-        let earlier_failures = self.health.failed(error);
-        sleep(Backoff::WATCH.delay(earlier_failures, fastrand::u64(..))).await;
-    }
+    events.next().await
 }
 
 /// The reported state of a watch.

@@ -34,9 +34,7 @@ enum LeadershipState {
     Leader(Instant),
     /// Another process is the leader, for at most this long unless it renews or releases the Lease.
     Follower(Duration),
-    /// The write was based on an outdated Lease.
-    Conflict,
-    /// The API server returned no usable response.
+    /// The write was based on an outdated Lease, or the API server returned no usable response.
     Unknown,
 }
 
@@ -63,7 +61,7 @@ impl Candidate {
                     failures = 0;
                     spread(RENEW_INTERVAL, fastrand::u64(..)).min(at_most)
                 }
-                LeadershipState::Conflict | LeadershipState::Unknown => {
+                LeadershipState::Unknown => {
                     failures += 1;
                     retry_pause(failures, RENEW_INTERVAL)
                 }
@@ -82,7 +80,7 @@ impl Candidate {
                 match self.attempt().await {
                     LeadershipState::Leader(fence) => return Ok(fence),
                     LeadershipState::Follower(_) => return Err(TermEnd::Taken),
-                    LeadershipState::Conflict | LeadershipState::Unknown => failures += 1,
+                    LeadershipState::Unknown => failures += 1,
                 }
                 // Short enough for several attempts before the fence.
                 sleep(retry_pause(failures, RENEW_INTERVAL / 5)).await;
@@ -180,7 +178,7 @@ impl Candidate {
             }
             Err(error) if is_conflict(&error) => {
                 self.base = None;
-                Ok(LeadershipState::Conflict)
+                Ok(LeadershipState::Unknown)
             }
             Err(error) => Err(error),
         }

@@ -151,14 +151,9 @@ async fn an_expired_version_lists_anew() {
 async fn a_stream_that_ends_is_begun_again() {
     let readiness = Readiness::default();
     let begin = || stream::iter([Ok(Event::<ConfigMap>::Init), Ok(Event::InitDone)]).boxed();
-    let mut supervisor = WatchSupervisor {
-        events: begin(),
-        begin,
-        health: WatchHealth::new(readiness.check("w")),
-    };
-    for expected in ["init", "init-done", "init", "init-done"] {
-        assert_eq!(name(&supervisor.next().await), expected);
-    }
+    let mut stream = supervise(begin, readiness.check("w")).boxed();
+    let expected = ["init", "init-done", "init", "init-done"];
+    assert_eq!(take(&mut stream, 4).await, expected);
 }
 
 #[tokio::test(start_paused = true)]
