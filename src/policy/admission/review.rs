@@ -69,8 +69,9 @@ pub struct Request<'a> {
     pub(super) patch_limit: usize,
 }
 
-/// What is done to a Pod.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What is done to a Pod. As a string it is the label of metrics, such as `add_ephemeral`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum Operation {
     /// It is created.
     Create,

@@ -86,14 +86,8 @@ impl AdmissionMetrics {
 
     pub(super) fn decided(&self, operation: Operation, changed: bool) {
         let labels = || {
-            let operation = match operation {
-                Operation::Create => "create",
-                Operation::Update => "update",
-                Operation::AddEphemeral => "add_ephemeral",
-                Operation::Other => "other",
-            };
             let result = if changed { "changed" } else { "unchanged" };
-            [("operation", operation), ("result", result)]
+            [("operation", operation.into()), ("result", result)]
         };
         let counter = (self.reviews).counter(operation as usize, usize::from(changed), labels);
         counter.inc();

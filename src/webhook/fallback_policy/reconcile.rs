@@ -50,10 +50,8 @@ impl FallbackPolicy {
             if let Desired::TooLarge(error) = &desired
                 && too_large.replace(*error) != Some(*error)
             {
-                tracing::error!(
-                    error = error_chain(error),
-                    "no MutatingAdmissionPolicy for this configuration"
-                );
+                let error = error_chain(error);
+                tracing::error!(error, "no MutatingAdmissionPolicy for this configuration");
             }
             let write = desired.next(&self.observed.borrow());
             let Some(write) = write else {
@@ -64,10 +62,8 @@ impl FallbackPolicy {
                 row = 0;
             }
             if let Err(error) = self.write(&write, &desired).await {
-                tracing::warn!(
-                    error = error_chain(&error),
-                    "MutatingAdmissionPolicy not kept, retrying"
-                );
+                let error = error_chain(&error);
+                tracing::warn!(error, "MutatingAdmissionPolicy not kept, retrying");
             }
             sleep(BACKOFF.delay(row, fastrand::u64(..))).await;
             row = row.saturating_add(1);

@@ -6,7 +6,7 @@ use api::names::{MARKER, OWN_LABEL};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ObjectReference, Pod, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::ResourceExt as _;
+use kube::{Resource as _, ResourceExt as _};
 use kube_derive::Resource;
 use policy::admission::review::{self, Subject};
 use policy::admission::{Context, Decision, Reason, decide_unsent, has_trust_bundle};
@@ -103,13 +103,8 @@ impl StoredPod {
     /// The reference of Events.
     pub(super) fn reference(&self) -> ObjectReference {
         ObjectReference {
-            api_version: Some("v1".to_owned()),
-            kind: Some("Pod".to_owned()),
-            namespace: self.namespace(),
-            name: Some(self.name_any()),
-            uid: self.uid(),
             resource_version: self.resource_version(),
-            ..ObjectReference::default()
+            ..self.object_ref(&())
         }
     }
 
