@@ -133,7 +133,11 @@ impl Heartbeats {
         let mut receivers: Vec<_> = outbox.managers(|managers| managers.receivers().collect());
         for name in &self.options.receivers {
             if !receivers.iter().any(|it| it.name == *name) {
-                receivers.push(Receiver::further(name.clone()));
+                receivers.push(Receiver {
+                    name: name.clone(),
+                    reached: false,
+                    known: true,
+                });
             }
         }
         self.support

@@ -3,7 +3,10 @@
 
 use std::time::Duration;
 
+use component_base::backoff::spread;
+use component_base::telemetry::error_chain;
 use futures::future::BoxFuture;
+use tokio::time::sleep;
 use watcher_types::{PathSegment, WatchEvent};
 
 use super::{Channel, PostError};
@@ -38,12 +41,9 @@ where
         attempts += 1;
         match (&result, wait) {
             (Err(error), Some(&wait)) if error.transient() => {
-                tracing::debug!(
-                    error = component_base::telemetry::error_chain(error),
-                    attempts,
-                    "delivery failed, retrying"
-                );
-                tokio::time::sleep(around(wait, fastrand::u64(..))).await;
+                let error = error_chain(error);
+                tracing::debug!(error, attempts, "delivery failed, retrying");
+                sleep(around(wait, fastrand::u64(..))).await;
             }
             _ => return Delivery { attempts, result },
         }
@@ -52,7 +52,7 @@ where
 
 /// From a little less to a fifth more.
 fn around(wait: Duration, random: u64) -> Duration {
-    component_base::backoff::spread(wait * 6 / 5, random)
+    spread(wait * 6 / 5, random)
 }
 
 #[cfg(test)]

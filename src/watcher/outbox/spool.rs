@@ -252,10 +252,8 @@ impl Spool {
     /// acknowledged before the snapshot is on the disk.
     fn replace_all(&mut self) -> Result<(), SpoolError> {
         if let Err(error) = self.end_job() {
-            tracing::debug!(
-                error = error_chain(&error),
-                "sync of a replaced segment failed"
-            );
+            let error = error_chain(&error);
+            tracing::debug!(error, "sync of a replaced segment failed");
         }
         let Some(storage) = &self.storage else {
             return Ok(());

@@ -64,17 +64,6 @@ pub(crate) struct Receiver {
     pub(crate) known: bool,
 }
 
-impl Receiver {
-    /// One for which there are no events.
-    pub(crate) fn further(name: PathSegment) -> Self {
-        Self {
-            name,
-            reached: false,
-            known: true,
-        }
-    }
-}
-
 impl Manager {
     fn new(name: PathSegment, lost: Option<ResyncMark>, now: MonotonicTime) -> Self {
         Self {
