@@ -153,11 +153,14 @@ impl Checks {
 mod tests {
     use super::*;
 
+    fn assert_report(readiness: &Readiness, is_ready: bool, lines: &str) {
+        assert_eq!(readiness.report(), (is_ready, lines.to_owned()));
+    }
+
     #[test]
     fn nothing_registered_is_not_ready() {
-        let (ready, report) = Readiness::default().report();
-        assert!(!ready);
-        assert_eq!(report, "conditions: not ready: none registered yet\n");
+        let expected = "conditions: not ready: none registered yet\n";
+        assert_report(&Readiness::default(), false, expected);
     }
 
     #[test]
@@ -166,23 +169,13 @@ mod tests {
         let config = readiness.check("config");
         let certificate = readiness.check(String::from("certificate"));
         config.ready();
-        assert_eq!(
-            readiness.report(),
-            (
-                false,
-                "certificate: not ready: not reported yet\nconfig: ready\n".to_owned()
-            )
-        );
+        let expected = "certificate: not ready: not reported yet\nconfig: ready\n";
+        assert_report(&readiness, false, expected);
 
         certificate.ready();
         config.detail("document 7 refused:\nline 3");
-        assert_eq!(
-            readiness.report(),
-            (
-                true,
-                "certificate: ready\nconfig: ready: document 7 refused: line 3\n".to_owned()
-            )
-        );
+        let expected = "certificate: ready\nconfig: ready: document 7 refused: line 3\n";
+        assert_report(&readiness, true, expected);
 
         config.not_ready("gone");
         assert!(!readiness.is_ready());
@@ -204,7 +197,7 @@ mod tests {
         let watch = readiness.check("watch");
         assert!(!readiness.is_ready());
         watch.remove();
-        assert_eq!(readiness.report(), (true, "config: ready\n".to_owned()));
+        assert_report(&readiness, true, "config: ready\n");
     }
 
     #[test]
@@ -214,12 +207,7 @@ mod tests {
         condition.ready();
         readiness.clone().drain();
         condition.ready();
-        assert_eq!(
-            readiness.report(),
-            (
-                false,
-                "shutdown: not ready: draining\nconfig: ready\n".to_owned()
-            )
-        );
+        let expected = "shutdown: not ready: draining\nconfig: ready\n";
+        assert_report(&readiness, false, expected);
     }
 }

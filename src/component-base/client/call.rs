@@ -28,36 +28,25 @@ impl Call {
 
 fn resource(path: &str) -> String {
     let segments: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
-    match segments.as_slice() {
-        ["api" | "apis"] | ["api" | "apis", _] | ["apis", _, _] => "discovery".to_owned(),
-        ["api", _, rest @ ..] | ["apis", _, _, rest @ ..] => in_group(rest),
-        _ => "other".to_owned(),
-    }
-}
-
-fn in_group(segments: &[&str]) -> String {
-    match segments {
+    let in_group = match segments.as_slice() {
+        ["api" | "apis"] | ["api" | "apis", _] | ["apis", _, _] => return "discovery".to_owned(),
+        ["api", _, in_group @ ..] | ["apis", _, _, in_group @ ..] => in_group,
+        _ => return "other".to_owned(),
+    };
+    let resource = match in_group {
         // Subresources of a Namespace, not resources in it.
-        ["namespaces", _, sub @ ("status" | "finalize")] => named(&format!("namespaces/{sub}")),
-        ["namespaces", _, rest @ ..] if !rest.is_empty() => in_namespace(rest),
-        _ => in_namespace(segments),
-    }
-}
-
-fn in_namespace(segments: &[&str]) -> String {
-    match segments {
-        [plural] | [plural, _] => named(plural),
-        [plural, _, sub, ..] => named(&format!("{plural}/{sub}")),
-        [] => "other".to_owned(),
-    }
-}
-
-fn named(resource: &str) -> String {
+        ["namespaces", _, sub @ ("status" | "finalize")] => format!("namespaces/{sub}"),
+        ["namespaces", _, plural] | ["namespaces", _, plural, _] => (*plural).to_owned(),
+        ["namespaces", _, plural, _, sub, ..] => format!("{plural}/{sub}"),
+        [plural] | [plural, _] => (*plural).to_owned(),
+        [plural, _, sub, ..] => format!("{plural}/{sub}"),
+        [] => return "other".to_owned(),
+    };
     let expected = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'/');
     if resource.len() > LONGEST_RESOURCE || !resource.bytes().all(expected) {
         return "other".to_owned();
     }
-    resource.to_owned()
+    resource
 }
 
 #[cfg(test)]

@@ -5,8 +5,7 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::PostParams;
 use kube::{Api, Client};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
@@ -106,28 +105,21 @@ impl Candidate {
     }
 
     async fn try_release(&mut self) -> kube::Result<()> {
-        let current = match self.base.take() {
+        let mut lease = match self.base.take() {
             Some(base) => base,
             None => match self.leases.get_opt(&self.name).await? {
                 Some(found) => found,
                 None => return Ok(()),
             },
         };
-        let held = current.spec.unwrap_or_default();
-        if held.holder_identity.as_deref() != Some(self.identity.as_str()) {
+        let holder = &mut lease.spec.get_or_insert_default().holder_identity;
+        if holder.as_deref() != Some(self.identity.as_str()) {
             return Ok(());
         }
-        let free = Lease {
-            metadata: current.metadata,
-            spec: Some(LeaseSpec {
-                holder_identity: None,
-                ..held
-            }),
-        };
-        self.leases
-            .replace(&self.name, &PostParams::default(), &free)
-            .await?;
-        Ok(())
+        *holder = None;
+        let parameters = PostParams::default();
+        let released = self.leases.replace(&self.name, &parameters, &lease).await;
+        released.map(drop)
     }
 
     async fn attempt(&mut self) -> LeadershipState {
@@ -185,19 +177,11 @@ impl Candidate {
     }
 
     fn claimed(&self) -> Lease {
-        let base = self.base.clone().unwrap_or_else(|| Lease {
-            metadata: ObjectMeta {
-                name: Some(self.name.clone()),
-                ..ObjectMeta::default()
-            },
-            spec: None,
-        });
-        let now = jiff::Timestamp::now();
-        let spec = claim(base.spec.as_ref(), self.identity.as_str(), now);
-        Lease {
-            metadata: base.metadata,
-            spec: Some(spec),
-        }
+        let mut lease = self.base.clone().unwrap_or_default();
+        lease.metadata.name = Some(self.name.clone());
+        let (me, now) = (self.identity.as_str(), jiff::Timestamp::now());
+        lease.spec = Some(claim(lease.spec.as_ref(), me, now));
+        lease
     }
 
     fn observe(&mut self, found: Option<Lease>) {

@@ -77,21 +77,15 @@ pub(super) fn claim(
 ) -> LeaseSpec {
     let previous = previous.cloned().unwrap_or_default();
     let was_holder = previous.holder_identity.as_deref() == Some(me);
+    let acquired = previous.acquire_time.filter(|_| was_holder);
     let transitions = previous.lease_transitions.unwrap_or(0);
     let now = MicroTime(wall_clock);
     LeaseSpec {
         holder_identity: Some(me.to_owned()),
         lease_duration_seconds: i32::try_from(DURATION.as_secs()).ok(),
-        acquire_time: match previous.acquire_time {
-            Some(time) if was_holder => Some(time),
-            _ => Some(now.clone()),
-        },
+        acquire_time: acquired.or(Some(now.clone())),
         renew_time: Some(now),
-        lease_transitions: Some(if was_holder {
-            transitions
-        } else {
-            transitions.saturating_add(1)
-        }),
+        lease_transitions: Some(transitions.saturating_add(i32::from(!was_holder))),
         ..previous
     }
 }
