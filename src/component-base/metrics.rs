@@ -64,11 +64,8 @@ impl Metrics {
     #[must_use]
     pub fn new(prefix: &str, build: BuildInfo) -> Self {
         let mut product = Registry::with_prefix(prefix);
-        product.register(
-            "build",
-            "Version and source revision of the binary",
-            Info::new(build),
-        );
+        let help = "Version and source revision of the binary";
+        product.register("build", help, Info::new(build));
         let mut process = Registry::default();
         process.register_collector(Box::new(ProcessCollector));
         Self { product, process }

@@ -21,7 +21,7 @@ struct Line<'a> {
     ts: String,
     level: &'static str,
     target: &'a str,
-    message: String,
+    message: Value,
     #[serde(skip_serializing_if = "Map::is_empty")]
     fields: Map<String, Value>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -38,15 +38,16 @@ where
         mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
-        let mut collected = Collected::default();
-        event.record(&mut collected);
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        let message = fields.0.remove("message");
         let metadata = event.metadata();
         let line = Line {
             ts: format!("{:.6}", jiff::Timestamp::now()),
             level: metadata.level().as_str(),
             target: metadata.target(),
-            message: collected.message,
-            fields: collected.fields,
+            message: message.unwrap_or_else(|| "".into()),
+            fields: fields.0,
             spans: context
                 .event_scope()
                 .map(|scope| scope.from_root().map(|span| describe(&span)).collect())
@@ -70,33 +71,23 @@ where
     Value::Object(fields)
 }
 
+/// The fields of an event, its message included.
 #[derive(Default)]
-struct Collected {
-    message: String,
-    fields: Map<String, Value>,
-}
+struct Fields(Map<String, Value>);
 
-impl Collected {
+impl Fields {
     fn add(&mut self, field: &Field, value: impl Into<Value>) {
-        self.fields.insert(field.name().to_owned(), value.into());
+        self.0.insert(field.name().to_owned(), value.into());
     }
 }
 
-impl Visit for Collected {
+impl Visit for Fields {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        if field.name() == "message" {
-            self.message = format!("{value:?}");
-        } else {
-            self.add(field, format!("{value:?}"));
-        }
+        self.add(field, format!("{value:?}"));
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
-        if field.name() == "message" {
-            value.clone_into(&mut self.message);
-        } else {
-            self.add(field, value);
-        }
+        self.add(field, value);
     }
 
     fn record_i64(&mut self, field: &Field, value: i64) {
