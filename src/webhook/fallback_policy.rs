@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::names::FALLBACK_POLICY;
-use component_base::backoff::{Backoff, spread};
+use component_base::backoff::spread;
 use component_base::metrics::register;
 use component_base::readiness::Readiness;
 use component_base::telemetry::error_chain;
@@ -35,6 +35,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use self::plan::{Desired, GROUP_VERSION, KINDS, ObservedObjects};
+use crate::WRITE_BACKOFF;
 use crate::dry_run::evaluates;
 use crate::snapshot::{ActiveRevision, SnapshotStore};
 
@@ -46,12 +47,6 @@ const EVALUATION_INTERVAL: Duration = Duration::from_mins(5);
 
 /// After a failed discovery.
 const DISCOVERY_RETRY: Duration = Duration::from_secs(5);
-
-/// Between writes in a row: after a failed one, and while another client overwrites every one.
-const BACKOFF: Backoff = Backoff {
-    base: Duration::from_millis(500),
-    cap: Duration::from_secs(30),
-};
 
 /// Metrics of the fallback policy. Clones share them.
 #[derive(Clone, Debug, Default)]
@@ -196,7 +191,7 @@ impl FallbackPolicy {
                 attempt = 0;
                 sleep(spread(EVALUATION_INTERVAL, fastrand::u64(..))).await;
             } else {
-                sleep(BACKOFF.delay(attempt, fastrand::u64(..))).await;
+                sleep(WRITE_BACKOFF.delay(attempt, fastrand::u64(..))).await;
                 attempt = attempt.saturating_add(1);
             }
         }

@@ -4,6 +4,10 @@
 //! A review is answered from snapshots alone: nothing on its path awaits an API call, takes a lock that a writer holds or
 //! logs a body. Decisions about Pods are in `policy::admission`.
 
+use std::time::Duration;
+
+use component_base::backoff::Backoff;
+
 pub mod admission;
 pub mod certificate;
 pub mod dry_run;
@@ -13,3 +17,12 @@ pub mod repairs;
 pub mod self_review;
 pub mod snapshot;
 pub mod watches;
+
+/// Selects the Pods that are not finished: the others neither pull images any more nor are replaced.
+const UNFINISHED: &str = "status.phase!=Succeeded,status.phase!=Failed";
+
+/// Between writes of one object in a row: after a failed one, and while another client overwrites every one.
+const WRITE_BACKOFF: Backoff = Backoff {
+    base: Duration::from_millis(500),
+    cap: Duration::from_secs(30),
+};

@@ -11,7 +11,6 @@
 use std::time::{Duration, SystemTime};
 
 use api::names::CA_BUNDLE_MANAGER;
-use component_base::backoff::Backoff;
 use component_base::telemetry::error_chain;
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, PatchOperation, TestOperation};
@@ -29,12 +28,7 @@ use super::plan::{FilesPlanner, Plan, Write, plan};
 use super::{
     Bundle, Certificates, ENTRY, LOOK_AGAIN, LiveEntry, SECRET, StoredCertificate, TLS_TYPE, issue,
 };
-
-/// After a failed write, and between writes that another writer overwrites.
-const BACKOFF: Backoff = Backoff {
-    base: Duration::from_millis(500),
-    cap: Duration::from_secs(30),
-};
+use crate::WRITE_BACKOFF;
 
 /// Writes in a row without a pause: a Secret and a `caBundle`, twice. More means that another client overwrites them.
 const BURST: u32 = 4;
@@ -237,7 +231,7 @@ impl RetryPolicy {
             self.failures = 0;
             return self.after_success(now, fastrand::u64(..));
         };
-        let delay = BACKOFF.delay(self.failures, fastrand::u64(..));
+        let delay = WRITE_BACKOFF.delay(self.failures, fastrand::u64(..));
         self.failures = self.failures.saturating_add(1);
         if error.is_conflict() {
             tracing::info!(?delay, "conflict, retrying");
@@ -256,7 +250,7 @@ impl RetryPolicy {
         let Some(excess) = self.recent.checked_sub(BURST) else {
             return Duration::ZERO;
         };
-        let (writes, delay) = (self.recent, BACKOFF.delay(excess, random));
+        let (writes, delay) = (self.recent, WRITE_BACKOFF.delay(excess, random));
         tracing::warn!(
             writes,
             ?delay,

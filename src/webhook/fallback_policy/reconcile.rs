@@ -12,8 +12,9 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
+use super::FallbackPolicy;
 use super::plan::{Desired, GROUP_VERSION, KINDS, OWNER_KIND, Write, object};
-use super::{BACKOFF, FallbackPolicy};
+use crate::WRITE_BACKOFF;
 use crate::certificate::Observed;
 
 /// Without a write for this long, the row ends.
@@ -65,7 +66,7 @@ impl FallbackPolicy {
                 let error = error_chain(&error);
                 tracing::warn!(error, "MutatingAdmissionPolicy not kept, retrying");
             }
-            sleep(BACKOFF.delay(row, fastrand::u64(..))).await;
+            sleep(WRITE_BACKOFF.delay(row, fastrand::u64(..))).await;
             row = row.saturating_add(1);
             last = Instant::now();
         }
@@ -155,7 +156,7 @@ impl FallbackPolicy {
                 }
                 let error = error_chain(&error);
                 tracing::warn!(error, kind = KINDS[index], "not deleted, retrying");
-                sleep(BACKOFF.delay(attempt, fastrand::u64(..))).await;
+                sleep(WRITE_BACKOFF.delay(attempt, fastrand::u64(..))).await;
                 attempt = attempt.saturating_add(1);
             }
         }

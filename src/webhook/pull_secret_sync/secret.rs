@@ -91,14 +91,9 @@ pub(super) struct SecretState {
 impl SecretState {
     /// The namespace, and what is kept.
     pub(super) fn read(view: SecretView) -> (String, Self) {
-        let SecretView {
-            metadata,
-            type_,
-            data,
-            immutable,
-        } = view;
-        let data = data.unwrap_or_default();
-        let shaped = type_.as_deref() == Some(DOCKER_CONFIG_TYPE) && data.len() == 1;
+        let metadata = view.metadata;
+        let data = view.data.unwrap_or_default();
+        let shaped = view.type_.as_deref() == Some(DOCKER_CONFIG_TYPE) && data.len() == 1;
         let label = metadata.labels.as_ref();
         let label = label.and_then(|it| it.get(PULL_SECRET_COPY_LABEL));
         let mut fields = metadata.managed_fields.iter().flatten();
@@ -114,7 +109,7 @@ impl SecretState {
                 uid: metadata.uid,
                 resource_version: metadata.resource_version,
             },
-            immutable: immutable == Some(true),
+            immutable: view.immutable == Some(true),
             value: data.get(DOCKER_CONFIG_KEY).copied().filter(|_| shaped),
         };
         (metadata.namespace.unwrap_or_default(), state)

@@ -23,6 +23,7 @@ use serde_json::json;
 use super::PullSecretSync;
 use super::secret::{Digest, SecretState, SecretView};
 use super::state::{CopyAction, CopyTask};
+use crate::UNFINISHED;
 use crate::snapshot::SecretContent;
 
 /// The longest text of the API server in an error, in characters: a proxy may answer with a page.
@@ -30,9 +31,6 @@ const LONGEST_TEXT: usize = 400;
 
 /// Pods of one page. A Pod has some kilobytes.
 const PAGE: u32 = 100;
-
-/// A finished Pod does not pull any more.
-const UNFINISHED: &str = "status.phase!=Succeeded,status.phase!=Failed";
 
 /// The result of a task.
 #[derive(Debug)]

@@ -24,6 +24,7 @@ use super::eviction::evict;
 use super::metrics::PodSeries;
 use super::pod::{Basis, LONGEST_NOTE, StoredPod};
 use super::record::Record;
+use crate::UNFINISHED;
 use crate::snapshot::{ActiveRevision, KnownNamespace};
 
 /// Between two rounds of reports and evictions.
@@ -37,9 +38,6 @@ const RECORD_RETRY: Duration = Duration::from_secs(5);
 
 /// Pods of one page. A Pod has some kilobytes, and a hostile one more than a megabyte.
 const PAGE: u32 = 50;
-
-/// A finished Pod is not replaced.
-const UNFINISHED: &str = "status.phase!=Succeeded,status.phase!=Failed";
 
 /// Changed Namespaces whose Pods are listed one by one; with more of them all Pods are listed.
 const MAX_CHANGED: usize = 50;

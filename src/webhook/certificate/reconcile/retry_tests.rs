@@ -11,12 +11,12 @@ fn repairs_are_made_at_once_and_quarrels_slow_down() {
     for n in 0..3 {
         assert_eq!(retry.after_success(second(n), 0), Duration::ZERO);
     }
-    assert_eq!(retry.after_success(second(4), 0), BACKOFF.base / 2);
-    assert_eq!(retry.after_success(second(5), 0), BACKOFF.base);
+    assert_eq!(retry.after_success(second(4), 0), WRITE_BACKOFF.base / 2);
+    assert_eq!(retry.after_success(second(5), 0), WRITE_BACKOFF.base);
     for n in 6..20 {
         retry.after_success(second(n), 0);
     }
-    assert_eq!(retry.after_success(second(20), 0), BACKOFF.cap / 2);
+    assert_eq!(retry.after_success(second(20), 0), WRITE_BACKOFF.cap / 2);
     assert_eq!(
         retry.after_success(second(81), 0),
         Duration::ZERO,
@@ -33,9 +33,9 @@ fn failures_wait_longer_and_longer_until_one_succeeds() {
     for _ in 0..12 {
         longest = retry.delay_after(&failure(), now);
     }
-    assert!(longest >= BACKOFF.cap / 2 && longest <= BACKOFF.cap);
+    assert!(longest >= WRITE_BACKOFF.cap / 2 && longest <= WRITE_BACKOFF.cap);
     assert_eq!(retry.delay_after(&Ok(()), now), Duration::ZERO);
-    assert!(retry.delay_after(&failure(), now) <= BACKOFF.base);
+    assert!(retry.delay_after(&failure(), now) <= WRITE_BACKOFF.base);
 }
 
 #[rstest]
