@@ -88,16 +88,12 @@ pub async fn connect(
     options: ClientOptions,
     requests: &RequestMetrics,
 ) -> Result<Client, ClientError> {
-    let ClientOptions {
-        kubeconfig,
-        user_agent,
-        timeout,
-    } = options;
-    let mut config = load(kubeconfig).await?;
+    let timeout = options.timeout;
+    let mut config = load(options.kubeconfig).await?;
     if let Some(proxy) = config.proxy_url {
         return Err(ClientError::Proxy(proxy));
     }
-    let user_agent = user_agent.parse().map_err(ClientError::UserAgent)?;
+    let user_agent = options.user_agent.parse().map_err(ClientError::UserAgent)?;
     config.headers.push((USER_AGENT, user_agent));
     let namespace = config.default_namespace.clone();
     let transport = transport(&config, timeout).map_err(ClientError::Credentials)?;

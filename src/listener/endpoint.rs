@@ -117,14 +117,11 @@ impl Endpoint {
             }
             Peer::Anyone(runtime_id) => (runtime_id.clone(), false),
         };
-        let WatchEvent {
-            watched,
-            watched_gvk,
-        } = Arc::unwrap_or_clone(event);
+        let event = Arc::unwrap_or_clone(event);
         let result = self.queue.enqueue(Notification::Changed(Event {
             runtime_id: runtime_id.clone(),
-            watched,
-            watched_gvk,
+            watched: event.watched,
+            watched_gvk: event.watched_gvk,
         }));
         #[cfg(feature = "metrics")]
         self.metrics.enqueued(result);

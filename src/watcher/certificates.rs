@@ -131,14 +131,10 @@ impl Certificates {
 
     /// Looks at the files now.
     pub(crate) fn poll(&self, now: SystemTime) {
-        let CertificateOptions {
-            authorities,
-            certificate,
-            key,
-        } = &self.shared.options;
-        let certificate = read(TLS_CERT, certificate);
-        let key = read(TLS_KEY, key);
-        let bundle = read(CA_CERT, authorities);
+        let options = &self.shared.options;
+        let certificate = read(TLS_CERT, &options.certificate);
+        let key = read(TLS_KEY, &options.key);
+        let bundle = read(CA_CERT, &options.authorities);
         let mut state = self.lock();
         state.look_at(now);
         let pair = certificate.and_then(|certificate| Ok((certificate, key?)));

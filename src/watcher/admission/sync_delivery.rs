@@ -12,7 +12,7 @@ use watcher_types::{PathSegment, WatchEvent};
 use super::AdmissionService;
 use super::answer::{Answer, FAILED, SUCCEEDED};
 use crate::delivery::Channel;
-use crate::delivery::sync::{Delivery, deliver_now};
+use crate::delivery::sync::deliver_now;
 use crate::metrics::FAILED_REQUEST;
 
 /// When an event is delivered to KCP.
@@ -75,10 +75,7 @@ impl AdmissionService {
         };
         pending.settled = true;
         let (reason, text) = match delivered {
-            Ok(Delivery {
-                attempts,
-                result: Ok(()),
-            }) => {
+            Ok((attempts, Ok(()))) => {
                 self.outbox.took(manager, Instant::now());
                 self.metrics.delivered.inc();
                 (1..attempts).for_each(|_| self.metrics.failed(FAILED_REQUEST));
@@ -87,9 +84,7 @@ impl AdmissionService {
                     warning: None,
                 };
             }
-            Ok(Delivery {
-                result: Err(error), ..
-            }) => (error.reason(), error_chain(&error)),
+            Ok((_, Err(error))) => (error.reason(), error_chain(&error)),
             Err(text) => (FAILED_REQUEST, text.to_owned()),
         };
         self.metrics.failed(reason);
@@ -112,10 +107,9 @@ struct PendingEvent<'a> {
 impl Drop for PendingEvent<'_> {
     fn drop(&mut self) {
         if !self.settled {
-            let AdmissionService {
-                outbox, metrics, ..
-            } = self.service;
-            metrics.stored(outbox.put(self.manager, self.event, Instant::now()).name());
+            let outbox = &self.service.outbox;
+            let stored = outbox.put(self.manager, self.event, Instant::now());
+            self.service.metrics.stored(stored.name());
         }
     }
 }

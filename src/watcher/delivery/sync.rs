@@ -11,14 +11,8 @@ use watcher_types::{PathSegment, WatchEvent};
 
 use super::{Channel, PostError};
 
-/// What a delivery came to.
-#[derive(Debug)]
-pub struct Delivery {
-    /// How many attempts it took: 1 to 3.
-    pub attempts: u32,
-    /// How the last one ended.
-    pub result: Result<(), PostError>,
-}
+/// How many attempts a delivery took, 1 to 3, and how the last one ended.
+pub type Delivery = (u32, Result<(), PostError>);
 
 /// Around which times to wait, one entry before each further attempt.
 const WAITS: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(4)];
@@ -45,7 +39,7 @@ where
                 tracing::debug!(error, attempts, "delivery failed, retrying");
                 sleep(around(wait, fastrand::u64(..))).await;
             }
-            _ => return Delivery { attempts, result },
+            _ => return (attempts, result),
         }
     }
 }

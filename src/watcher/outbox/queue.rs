@@ -391,9 +391,7 @@ impl Queue {
         }
         self.index.remove(&slot.key);
         self.key_bytes -= slot.key.len();
-        let Slot {
-            manager, follow_up, ..
-        } = slot;
+        let (manager, follow_up) = (slot.manager, slot.follow_up);
         self.ages.remove(&(manager, follow_up, slot.since, id));
         self.managers.left(manager, follow_up, slot.number);
         slot.key

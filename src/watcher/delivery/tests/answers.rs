@@ -183,10 +183,10 @@ async fn the_sync_mode_over_the_wire() {
     let fixture = Fixture::new().await;
     fixture.kcp.next([Reply::Status(400, ""), Reply::OK]);
     let channel = fixture.channel();
-    let first = sync::deliver_now(&channel, &manager(), &event("g", "n")).await;
-    assert_eq!((first.attempts, first.result.is_err()), (1, true));
-    let second = sync::deliver_now(&channel, &manager(), &event("g", "n")).await;
-    assert_eq!((second.attempts, second.result.is_ok()), (1, true));
+    let (attempts, result) = sync::deliver_now(&channel, &manager(), &event("g", "n")).await;
+    assert_eq!((attempts, result.is_err()), (1, true));
+    let (attempts, result) = sync::deliver_now(&channel, &manager(), &event("g", "n")).await;
+    assert_eq!((attempts, result.is_ok()), (1, true));
     assert_eq!(
         fixture.kcp.received()[1].header("kyma-watcher-sequence"),
         None
