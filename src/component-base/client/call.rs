@@ -36,10 +36,10 @@ fn resource(path: &str) -> String {
     let resource = match in_group {
         // Subresources of a Namespace, not resources in it.
         ["namespaces", _, sub @ ("status" | "finalize")] => format!("namespaces/{sub}"),
-        ["namespaces", _, plural] | ["namespaces", _, plural, _] => (*plural).to_owned(),
-        ["namespaces", _, plural, _, sub, ..] => format!("{plural}/{sub}"),
-        [plural] | [plural, _] => (*plural).to_owned(),
-        [plural, _, sub, ..] => format!("{plural}/{sub}"),
+        ["namespaces", _, plural] | ["namespaces", _, plural, _] | [plural] | [plural, _] => {
+            (*plural).to_owned()
+        }
+        ["namespaces", _, plural, _, sub, ..] | [plural, _, sub, ..] => format!("{plural}/{sub}"),
         [] => return "other".to_owned(),
     };
     let expected = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'/');

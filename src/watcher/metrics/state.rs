@@ -46,37 +46,33 @@ impl Collector for State {
         let certificates = self.certificates.report();
         let expiry = certificates.not_after;
         let expiry = expiry.and_then(|it| it.duration_since(UNIX_EPOCH).ok());
-        let mut gauge = |name, help, unit: Option<Unit>, value: Option<f64>| {
+        let (bytes, seconds) = (Some(&Unit::Bytes), Some(&Unit::Seconds));
+        let mut gauge = |name, help, unit: Option<&Unit>, value: Option<f64>| {
             let Some(value) = value else { return Ok(()) };
             let gauge = ConstGauge::new(value);
             let kind = gauge.metric_type();
-            gauge.encode(encoder.encode_descriptor(name, help, unit.as_ref(), kind)?)
+            gauge.encode(encoder.encode_descriptor(name, help, unit, kind)?)
         };
         let help = "Number of undelivered events, follow-up events included";
         gauge("outbox_events", help, None, Some(float(outbox.depth)))?;
         let help = "Age of the oldest event that is due";
         let age = outbox.oldest_age.map(|age| age.as_secs_f64());
-        gauge("outbox_oldest_event_age", help, Some(Unit::Seconds), age)?;
+        gauge("outbox_oldest_event_age", help, seconds, age)?;
         let (help, memory) = ("Memory of the queue", float(outbox.memory_bytes));
-        gauge("outbox_memory", help, Some(Unit::Bytes), Some(memory))?;
+        gauge("outbox_memory", help, bytes, Some(memory))?;
         let (help, size) = ("Size of the spool", float(outbox.spool_bytes));
-        gauge("spool_size", help, Some(Unit::Bytes), Some(size))?;
+        gauge("spool_size", help, bytes, Some(size))?;
         let help = "Whether events are written to the spool (1), so that they survive a restart";
         gauge("spool_writable", help, None, Some(flag(outbox.on_disk)))?;
         let help = "Whether events were dropped and a resync is not reported to KCP yet (1)";
         let pending = Some(flag(outbox.resync_needed));
         gauge("resync_pending", help, None, pending)?;
-        let (name, help) = (
-            "certificate_last_reload_successful",
-            "Whether the last reload of the certificate files succeeded (1)",
-        );
-        gauge(name, help, None, Some(flag(certificates.problem.is_none())))?;
-        let (name, help) = (
-            "certificate_expiration_timestamp",
-            "Expiration time of the active certificate, in seconds since the epoch",
-        );
+        let help = "Whether the last reload of the certificate files succeeded (1)";
+        let succeeded = Some(flag(certificates.problem.is_none()));
+        gauge("certificate_last_reload_successful", help, None, succeeded)?;
+        let help = "Expiration time of the active certificate, in seconds since the epoch";
         let expiry = expiry.map(|it| it.as_secs_f64());
-        gauge(name, help, Some(Unit::Seconds), expiry)?;
+        gauge("certificate_expiration_timestamp", help, seconds, expiry)?;
 
         let help = "Number of times that the spool became unwritable";
         let failures = ConstCounter::new(outbox.disk_failures);
