@@ -66,16 +66,13 @@ impl Admin {
         })
     }
 
-    /// The address of the health server, with the port that was assigned if port 0 was requested.
+    /// The addresses, with the ports that were assigned where port 0 was requested.
     #[must_use]
-    pub fn health_address(&self) -> SocketAddr {
-        self.health.0.local_addr()
-    }
-
-    /// The address of the metrics server, with the port that was assigned if port 0 was requested.
-    #[must_use]
-    pub fn metrics_address(&self) -> SocketAddr {
-        self.metrics.0.local_addr()
+    pub fn addresses(&self) -> AdminOptions {
+        AdminOptions {
+            health: self.health.0.local_addr(),
+            metrics: self.metrics.0.local_addr(),
+        }
     }
 
     /// Serves until the token is canceled. The token should be canceled after the drain, so that kubelet and Prometheus

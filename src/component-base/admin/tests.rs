@@ -109,8 +109,8 @@ async fn ask_over_tcp(address: SocketAddr, path: &str) -> std::io::Result<String
 async fn both_listeners_answer_until_told_to_end() {
     let readiness = Readiness::default();
     let admin = Admin::bind(loopback(), readiness.clone(), metrics()).unwrap();
-    let health = admin.health_address();
-    let scrape = admin.metrics_address();
+    let health = admin.addresses().health;
+    let scrape = admin.addresses().metrics;
     let end = CancellationToken::new();
     let running = tokio::spawn(admin.run(end.clone()));
 
@@ -134,7 +134,7 @@ async fn both_listeners_answer_until_told_to_end() {
 #[tokio::test]
 async fn silent_clients_keep_no_probe_out() {
     let admin = Admin::bind(loopback(), Readiness::default(), metrics()).unwrap();
-    let health = admin.health_address();
+    let health = admin.addresses().health;
     let running = tokio::spawn(admin.run(CancellationToken::new()));
     let mut silent = Vec::new();
     for _ in 0..4 * CONNECTIONS {
@@ -153,7 +153,7 @@ async fn silent_clients_keep_no_probe_out() {
 #[tokio::test]
 async fn silent_clients_do_not_hold_up_the_end() {
     let admin = Admin::bind(loopback(), Readiness::default(), metrics()).unwrap();
-    let health = admin.health_address();
+    let health = admin.addresses().health;
     let end = CancellationToken::new();
     let running = tokio::spawn(admin.run(end.clone()));
     let _silent = TcpStream::connect(health).await.unwrap();

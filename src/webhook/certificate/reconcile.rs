@@ -152,6 +152,7 @@ impl Certificates {
             ("tls.key", material.key),
             ("ca.crt", material.authorities),
         ];
+        let data = data.map(|(key, value)| (key.to_owned(), ByteString(value)));
         let secret = Secret {
             metadata: ObjectMeta {
                 name: Some(SECRET.to_owned()),
@@ -159,19 +160,14 @@ impl Certificates {
                 ..ObjectMeta::default()
             },
             type_: Some(TLS_TYPE.to_owned()),
-            data: Some(
-                data.map(|(key, value)| (key.to_owned(), ByteString(value)))
-                    .into(),
-            ),
+            data: Some(data.into()),
             ..Secret::default()
         };
         let parameters = PatchParams::apply(CA_BUNDLE_MANAGER).force();
-        let written = secrets
-            .patch(SECRET, &parameters, &Patch::Apply(secret))
-            .await;
-        Ok(StoredCertificate::read(
-            written.map_err(WriteError::Secret)?,
-        ))
+        let patch = Patch::Apply(secret);
+        let written = secrets.patch(SECRET, &parameters, &patch).await;
+        let written = written.map_err(WriteError::Secret)?;
+        Ok(StoredCertificate::read(written))
     }
 
     /// A JSON Patch of one field. It tests version and name of the entry: an entry that was moved or deleted fails the

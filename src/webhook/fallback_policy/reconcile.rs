@@ -89,11 +89,7 @@ impl FallbackPolicy {
             deleted.map_err(|error| WriteError::Object(kind, error))?;
             None
         };
-        let action = if stored.is_some() {
-            "written"
-        } else {
-            "deleted"
-        };
+        let action = stored.as_ref().map_or("deleted", |_| "written");
         tracing::info!(kind, name = FALLBACK_POLICY, "{action}");
         self.observe(index, stored);
         Ok(())
@@ -125,9 +121,8 @@ impl FallbackPolicy {
     /// The webhook configuration as an owner. Garbage collection deletes the objects with it.
     async fn owner(&self) -> Result<Value, kube::Error> {
         let api = Api::<MutatingWebhookConfiguration>::all(self.client.clone());
-        let configuration = api
-            .get_metadata(&self.settings.webhook_configuration)
-            .await?;
+        let name = &self.settings.webhook_configuration;
+        let configuration = api.get_metadata(name).await?;
         Ok(json!({
             "apiVersion": GROUP_VERSION, "kind": OWNER_KIND,
             "name": configuration.name_any(), "uid": configuration.metadata.uid,
@@ -135,11 +130,8 @@ impl FallbackPolicy {
     }
 
     async fn delete(&self, index: usize) -> Result<(), kube::Error> {
-        let deleted = self
-            .api(index)
-            .delete(FALLBACK_POLICY, &DeleteParams::default())
-            .await;
-        match deleted {
+        let parameters = DeleteParams::default();
+        match self.api(index).delete(FALLBACK_POLICY, &parameters).await {
             // Also where the kind is not served.
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
             deleted => deleted.map(drop),

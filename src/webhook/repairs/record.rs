@@ -134,10 +134,8 @@ impl Record {
         };
         let api = Api::<Secret>::namespaced(client.clone(), namespace);
         let parameters = PatchParams::apply(CA_BUNDLE_MANAGER).force();
-        match api
-            .patch(REPAIR_RECORD, &parameters, &Patch::Apply(&secret))
-            .await
-        {
+        let patch = Patch::Apply(&secret);
+        match api.patch(REPAIR_RECORD, &parameters, &patch).await {
             Ok(_) => {
                 self.is_changed = false;
                 self.has_failed = false;

@@ -104,7 +104,7 @@ fn probes_are_answered_while_reviews_wait_for_a_frozen_disk(
     let readiness = Readiness::default();
     readiness.check("certificate").ready();
     let admin = Admin::bind(addresses, readiness, Arc::new(metrics)).unwrap();
-    let (health, scraped) = (admin.health_address(), admin.metrics_address());
+    let (health, scraped) = (admin.addresses().health, admin.addresses().metrics);
     workers.spawn(admin.run(CancellationToken::new()));
 
     let frozen = freeze(&fixture.disk, operation);
