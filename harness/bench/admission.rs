@@ -4,6 +4,8 @@
 //! account: without start, handshakes and warm-up. Rounds are interleaved (baseline, webhook, webhook, baseline), so a
 //! drift of the machine cancels out within a round; the ratio is taken round by round.
 
+mod cluster;
+mod landscape;
 pub(crate) mod policy;
 mod reviews;
 mod systems;
@@ -44,6 +46,7 @@ pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Table> {
     let after = systems.calls().await?;
     let [requests, reviews] = [0, 1].map(|index| after[index] - before[index]);
     rows.extend(memory(bench, &systems)?);
+    rows.extend(cluster::rows(bench, &systems).await?);
     let counted = format!("{requests} in {reviews} reviews");
     let none = Bound::required("= 0", requests == 0 && reviews > 0);
     let name = "API requests other than leases and watches";

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
 use tempfile::TempDir;
@@ -23,7 +23,8 @@ use clusters::workspace;
 use testkit::metrics::Samples;
 use testkit::pki::Authority;
 use testkit::pki::rcgen::SanType;
-use testkit::until::{holds, until};
+use testkit::tls::RawClient;
+use testkit::until::{holds, until, until_every};
 
 pub(crate) struct Process {
     name: String,
@@ -195,6 +196,23 @@ impl<'a> Program<'a> {
         Ok(())
     }
 
+    /// The time from `begin` to the first answer of `/readyz` that says so.
+    pub(crate) async fn ready_after(
+        &self,
+        begin: Instant,
+        process: &mut Process,
+    ) -> anyhow::Result<Duration> {
+        let ask = async || {
+            let mut client = RawClient::connect(self.health).await?;
+            let response = client.ask(READYZ).await?;
+            let is_ready = response.status == 200;
+            anyhow::Ok(is_ready.then(|| begin.elapsed()).context(response.body)?)
+        };
+        let waited = until_every(LOOK, "/readyz", PATIENCE, ask).await;
+        process.check_running()?;
+        Ok(waited?)
+    }
+
     /// The RSS of the product in MiB, once its first requests and writes are done.
     pub(crate) async fn idle_memory(&self, process: &Process) -> anyhow::Result<f64> {
         let is_ready = async || get(self.health, "readyz").await.map(drop);
@@ -228,14 +246,15 @@ fn log(name: &str, suffix: &str) -> PathBuf {
     workspace::logs().join(format!("bench-{name}.{suffix}"))
 }
 
+const READYZ: &str = "GET /readyz HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n";
+/// Between two looks at a program that starts: short beside its start, and long beside the cost of a look.
+const LOOK: Duration = Duration::from_millis(2);
 static USED: AtomicU16 = AtomicU16::new(0);
 const SETTLING: Duration = Duration::from_secs(3);
 const PATIENCE: Duration = Duration::from_mins(1);
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
-
     use super::*;
 
     #[tokio::test]

@@ -19,13 +19,37 @@ use tokio::time::{Instant, sleep, timeout_at};
 pub async fn until<F, A: Answer>(
     what: &str,
     deadline: Duration,
+    probe: impl FnMut() -> F,
+) -> Result<A::Value, TooLate>
+where
+    F: Future<Output = A>,
+{
+    paced(what, deadline, [FIRST_PAUSE, LONGEST_PAUSE], probe).await
+}
+
+/// The same with pauses of this length, for a wait whose end is measured.
+pub async fn until_every<F, A: Answer>(
+    pause: Duration,
+    what: &str,
+    deadline: Duration,
+    probe: impl FnMut() -> F,
+) -> Result<A::Value, TooLate>
+where
+    F: Future<Output = A>,
+{
+    paced(what, deadline, [pause; 2], probe).await
+}
+
+async fn paced<F, A: Answer>(
+    what: &str,
+    deadline: Duration,
+    [mut pause, longest]: [Duration; 2],
     mut probe: impl FnMut() -> F,
 ) -> Result<A::Value, TooLate>
 where
     F: Future<Output = A>,
 {
     let end = Instant::now() + deadline;
-    let mut pause = FIRST_PAUSE;
     let mut last_seen = None;
     loop {
         match timeout_at(end, probe()).await.map(Answer::seen) {
@@ -41,7 +65,7 @@ where
             return Err(TooLate(what.to_owned(), deadline, last_seen));
         }
         sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        pause = (pause * 2).min(longest);
     }
 }
 
@@ -123,6 +147,16 @@ mod tests {
             std::future::ready(calls.next().filter(|it| *it == 2))
         });
         assert_eq!(third.await.unwrap(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pauses_have_the_length_that_is_asked_for() {
+        let begin = Instant::now();
+        let pause = Duration::from_millis(2);
+        let late = || std::future::ready(begin.elapsed() >= Duration::from_secs(1));
+        let waited = until_every(pause, "a second", Duration::from_secs(5), late).await;
+        waited.unwrap();
+        assert_eq!(begin.elapsed(), Duration::from_secs(1));
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,81 +1,49 @@
 //! The two systems that are compared, and a check that both respond correctly before they are timed.
 //!
-//! Both have a certificate of the same kind and run on the same core. The webhook has the configuration, the Namespaces, the
-//! pull Secret and the trust bundle of a landscape, from an [`ApiServer`] that records its requests; metrics and logs are on.
+//! Both have a certificate of the same kind and run on the same core.
 
 use anyhow::{Context as _, ensure};
 use api::names;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use clusters::control_plane::Sources;
 use serde_json::{Value, json};
-use testkit::apiserver::{ApiServer, Asked};
-use testkit::pki::{Authority, rcgen::SanType};
-use testkit::tls::TlsServer;
+use testkit::apiserver::Asked;
+use testkit::pki::Authority;
 
+use super::landscape::{LANDSCAPE, Landscape, OPTED_IN, PLAIN};
 use super::reviews::{self, Size};
 use crate::environment::Bench;
-use crate::fleet::kubeconfig;
-use crate::load::{Requests, Server, Target, post};
-use crate::process::Program;
+use crate::load::{Requests, Server, post};
 
 pub(super) struct Systems<'a> {
     pub(super) baseline: Server,
     pub(super) webhook: Server,
     /// RSS in MiB of the baseline and the webhook after the start, before the first review.
     pub(super) idle: [f64; 2],
-    program: Program<'a>,
-    api: ApiServer,
-    _api_server: TlsServer,
+    pub(super) landscape: Landscape<'a>,
 }
 
 impl<'a> Systems<'a> {
     pub(super) async fn start(bench: &'a Bench) -> anyhow::Result<Self> {
         let authority = Authority::new("bench")?;
-        // The webhook requires the name of its Service.
-        let name = format!("{SERVICE}.{}.svc", names::SKR_NAMESPACE).try_into()?;
-        let name = Some(SanType::DnsName(name));
-        let program = Program::with_certificate(bench, "webhook", &authority, name)?;
-        let api = ApiServer::new();
-        put_objects(&api, authority.pem())?;
-        let leaf = authority.leaf("kube-apiserver")?;
-        let server = leaf.server_config(&["h2", "http/1.1"], None)?;
-        let api_server = TlsServer::of(server, api.clone()).await?;
-        let cluster = json!({
-            "server": format!("https://{}", api_server.address()),
-            "certificate-authority-data": BASE64.encode(authority.pem()),
-        });
-        let kubeconfig = kubeconfig("bench", &cluster, &json!({"token": "bench"}));
-        std::fs::write(program.file("kubeconfig"), kubeconfig)?;
+        let landscape = Landscape::of(bench, "webhook", &authority).await?;
         let baseline = bench.start_baseline(&authority).await?;
-        let mut process = program.start(vec![
-            "webhook".to_owned(),
-            format!("--webhook-bind-address={}", program.address),
-            format!("--metrics-bind-address={}", program.metrics),
-            format!("--kubeconfig={}", program.file("kubeconfig")),
-            format!("--webhook-cert-path={}", program.file("")),
-            format!("--namespace={}", names::SKR_NAMESPACE),
-            format!("--landscape={LANDSCAPE}"),
-            "--leader-elect-identity=bench".to_owned(),
-            "--shutdown-delay-duration=0s".to_owned(),
-        ])?;
-        program.ready(&mut process).await?;
-        let idle = program.idle_memory(&process).await?;
-        let target = Target::tls(program.address, authority.roots(), None)?;
+        let mut webhook = landscape.start("bench")?;
+        let program = &landscape.program;
+        program.ready(&mut webhook.process).await?;
+        let idle = program.idle_memory(&webhook.process).await?;
         Ok(Self {
             idle: [baseline.process.memory("VmRSS")?, idle],
             baseline,
-            webhook: Server { process, target },
-            program,
-            api,
-            _api_server: api_server,
+            webhook,
+            landscape,
         })
     }
 
     /// Requests to the API server other than watches and those of leases, and reviews, so far.
     pub(super) async fn calls(&self) -> anyhow::Result<[u64; 2]> {
-        let reviews = self.program.metrics().await?.count(REVIEWS);
-        let requests = self.api.requests();
+        let reviews = self.landscape.program.metrics().await?.count(REVIEWS);
+        let requests = self.landscape.api.requests();
         let is_counted = |asked: &Asked| asked.verb != "watch" && asked.resource != "leases";
         let requests = requests.iter().filter(|it| is_counted(&it.asked)).count();
         Ok([u64::try_from(requests)?, reviews])
@@ -145,11 +113,11 @@ impl Case {
     }
 }
 
-fn requests(pod: &Value, expect: &'static str) -> Requests {
+pub(super) fn requests(pod: &Value, expect: &'static str) -> Requests {
     Requests::numbered(post(names::WEBHOOK_PATH, "", &reviews::review(pod)), expect)
 }
 
-async fn ask(system: &Server, requests: &Requests) -> anyhow::Result<Value> {
+pub(super) async fn ask(system: &Server, requests: &Requests) -> anyhow::Result<Value> {
     let response = requests
         .send(&mut system.target.connect().await?, 0)
         .await?;
@@ -157,7 +125,7 @@ async fn ask(system: &Server, requests: &Requests) -> anyhow::Result<Value> {
     Ok(review["response"].take())
 }
 
-fn patched(pod: &Value, response: &Value) -> anyhow::Result<Value> {
+pub(super) fn patched(pod: &Value, response: &Value) -> anyhow::Result<Value> {
     let patch = response["patch"].as_str();
     let patch = BASE64.decode(patch.with_context(|| format!("no patch: {response}"))?)?;
     let patch: json_patch::Patch = serde_json::from_slice(&patch)?;
@@ -208,39 +176,6 @@ fn check_mutation(before: &Value, after: &Value) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn put_objects(api: &ApiServer, authority: &str) -> anyhow::Result<()> {
-    for mut object in Sources::of_version(0)?.objects() {
-        if object["kind"] != "ClusterTrustBundle" {
-            object["metadata"]["namespace"] = json!(names::SKR_NAMESPACE);
-        }
-        api.put(&object);
-    }
-    api.put(&json!({
-        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
-        "metadata": {"name": names::WEBHOOK_CONFIGURATION},
-        "webhooks": [{
-            "name": names::WEBHOOK_ENTRY, "admissionReviewVersions": ["v1"], "sideEffects": "NoneOnDryRun",
-            "clientConfig": {"caBundle": BASE64.encode(authority), "service": {
-                "name": SERVICE, "namespace": names::SKR_NAMESPACE, "path": names::WEBHOOK_PATH,
-            }},
-        }],
-    }));
-    for (name, annotations) in [
-        (OPTED_IN, json!({"rt-cfg.kyma-project.io/all": "true"})),
-        (PLAIN, json!({})),
-    ] {
-        let labels = json!({"kubernetes.io/metadata.name": name});
-        let metadata = json!({"name": name, "labels": labels, "annotations": annotations});
-        api.put(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}));
-    }
-    Ok(())
-}
-
-const SERVICE: &str = "rt-bootstrapper-webhook-service";
 const REVIEWS: &str = "rt_bootstrapper_admission_reviews_total";
-/// A Namespace that opts in to all features, and one that opts in to none.
-const OPTED_IN: &str = "orders";
-const PLAIN: &str = "plain";
-const LANDSCAPE: &str = "bench";
 const VOLUME: &str = "rt-bootstrapper-certs";
 const ALLOWED: &str = "\"allowed\":true";
