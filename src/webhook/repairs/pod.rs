@@ -1,7 +1,5 @@
 //! A Pod as it is stored, and what is kept of it.
 
-use std::borrow::Cow;
-
 use api::names::{MARKER, OWN_LABEL};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ObjectReference, Pod, PodStatus};
@@ -32,14 +30,21 @@ const CREATION: SignedDuration = SignedDuration::from_secs(1);
 /// Longest text about a Pod in an Event, in characters.
 pub(super) const LONGEST_NOTE: usize = 600;
 
-/// A stored Pod: its JSON, and the few fields that are no part of the decision.
+/// A stored Pod: what a decision reads of it, and the few fields that are no part of the decision. A page of Pods is kept
+/// until it is judged, so a Pod is text: as a tree with managed fields and status it takes ten times the memory.
 #[derive(Clone, Deserialize, Resource)]
 #[resource(inherit = Pod)]
 #[serde(try_from = "Value")]
 pub(super) struct StoredPod {
+    /// Without managed fields.
     metadata: ObjectMeta,
-    status: PodStatus,
-    json: Value,
+    /// When a field manager of our annotations wrote last.
+    annotated: Option<Timestamp>,
+    is_ready: bool,
+    unstarted: Option<UnstartedPod>,
+    /// The JSON of what a decision reads, without the mark of its deletion: a terminating Pod is judged like any other,
+    /// because it shows that its owner is being disrupted.
+    json: Box<str>,
 }
 
 /// What is read of a stored Pod beside the decision.
@@ -59,12 +64,28 @@ pub(super) struct InvalidPod;
 impl TryFrom<Value> for StoredPod {
     type Error = InvalidPod;
 
-    fn try_from(json: Value) -> Result<Self, InvalidPod> {
-        let Fields { metadata, status } = Fields::deserialize(&json).map_err(|_| InvalidPod)?;
+    fn try_from(mut json: Value) -> Result<Self, InvalidPod> {
+        let Fields {
+            mut metadata,
+            status,
+        } = Fields::deserialize(&json).map_err(|_| InvalidPod)?;
+        let unstarted = UnstartedPod::of(&json);
+        let annotated = annotated(&metadata);
+        metadata.managed_fields = None;
+        if let Some(pod) = json.as_object_mut() {
+            pod.remove("status");
+        }
+        if let Some(metadata) = json.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.remove("managedFields");
+            metadata.remove("deletionTimestamp");
+        }
+        let mut conditions = status.conditions.iter().flatten();
         Ok(Self {
             metadata,
-            status,
-            json,
+            annotated,
+            is_ready: conditions.any(|it| it.type_ == "Ready" && it.status == "True"),
+            unstarted,
+            json: json.to_string().into(),
         })
     }
 }
@@ -116,7 +137,7 @@ impl StoredPod {
     ) -> Option<JudgedPod> {
         let created = self.metadata.creation_timestamp.as_ref()?.0;
         let name = self.metadata.namespace.as_deref().unwrap_or_default();
-        let body = review::of_created_pod(name, &self.not_terminating().to_string());
+        let body = review::of_created_pod(name, &self.json);
         let Ok(Subject::Pod(request)) = review::parse(body.as_bytes()).map(|it| it.subject) else {
             return None;
         };
@@ -158,22 +179,9 @@ impl StoredPod {
                 .filter(|it| it.is_missed())
                 .map(|_| note(&decision)),
             unstarted: has_trust_bundle(context.configuration, &request.object)
-                .then(|| UnstartedPod::of(&self.json))
+                .then(|| self.unstarted.clone())
                 .flatten(),
         })
-    }
-
-    /// The Pod without the mark of its deletion. A terminating Pod is judged like any other, because it shows that its
-    /// owner is being disrupted.
-    fn not_terminating(&self) -> Cow<'_, Value> {
-        if self.metadata.deletion_timestamp.is_none() {
-            return Cow::Borrowed(&self.json);
-        }
-        let mut json = self.json.clone();
-        if let Some(metadata) = json["metadata"].as_object_mut() {
-            metadata.remove("deletionTimestamp");
-        }
-        Cow::Owned(json)
     }
 
     fn is_marked(&self) -> bool {
@@ -182,12 +190,10 @@ impl StoredPod {
     }
 
     fn tracked(&self, deviation: Option<Deviation>, adapted: bool) -> TrackedPod {
-        let conditions = self.status.conditions.iter().flatten();
-        let mut ready = conditions.filter(|it| it.type_ == "Ready");
         TrackedPod {
             uid: self.uid().unwrap_or_default().into(),
             owner: self.owner(),
-            ready: ready.any(|it| it.status == "True"),
+            ready: self.is_ready,
             terminating: self.metadata.deletion_timestamp.is_some(),
             deviation,
             adapted,
@@ -207,8 +213,7 @@ impl StoredPod {
         created: Timestamp,
         namespace: Option<&KnownNamespace>,
     ) -> Option<Timestamp> {
-        let own = annotated(&self.metadata);
-        let own = own.filter(|it| *it > created + CREATION);
+        let own = self.annotated.filter(|it| *it > created + CREATION);
         own.max(namespace.and_then(|it| it.annotated))
     }
 }

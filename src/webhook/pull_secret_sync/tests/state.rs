@@ -1,11 +1,10 @@
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Pod;
-use kube::core::PartialObjectMeta;
 use kube::runtime::watcher::Event;
 use rstest::rstest;
 use serde_json::{Value, json};
 
+use super::super::pod::PodMetadata;
 use super::super::secret::{SecretState, SecretView};
 use super::super::state::{State, opts_in};
 use super::*;
@@ -24,17 +23,17 @@ fn list_secrets(state: &mut State, secrets: Vec<Value>) -> Vec<String> {
     state.observe_secret(Event::InitDone)
 }
 
-fn annotated(name: &str, annotations: &Value) -> PartialObjectMeta<Pod> {
+fn annotated(name: &str, annotations: &Value) -> PodMetadata {
     let metadata = json!({"name": name, "namespace": "a", "annotations": annotations});
     serde_json::from_value(json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata}))
         .unwrap()
 }
 
-fn pod(name: &str, opts_in: bool) -> PartialObjectMeta<Pod> {
+fn pod(name: &str, opts_in: bool) -> PodMetadata {
     annotated(name, &json!({FEATURE: opts_in.to_string()}))
 }
 
-fn list_pods(state: &mut State, pods: Vec<PartialObjectMeta<Pod>>) -> Vec<String> {
+fn list_pods(state: &mut State, pods: Vec<PodMetadata>) -> Vec<String> {
     state.observe_pod(Event::Init);
     for pod in pods {
         assert!(state.observe_pod(Event::InitApply(pod)).is_empty());
