@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use api::names::WEBHOOK_PATH;
 use axum::body::Bytes;
+use component_base::backoff::Backoff;
 use component_base::readiness::ReadinessCheck;
 use component_base::telemetry::error_chain;
 use http::header::{CONTENT_TYPE, HOST};
@@ -20,8 +21,11 @@ use tower::BoxError;
 
 use crate::certificate::{Bundle, Certificates};
 
-/// How often it is tried until it succeeds.
-const INTERVAL: Duration = Duration::from_millis(500);
+/// Between two tries until it succeeds. The first one comes before the certificate is served, which takes some milliseconds.
+const RETRY: Backoff = Backoff {
+    base: Duration::from_millis(20),
+    cap: Duration::from_millis(500),
+};
 
 /// Time limit of a try. The API server itself gives up after 3 s.
 const TIME_LIMIT: Duration = Duration::from_secs(3);
@@ -46,9 +50,11 @@ struct Probe<'a> {
 /// watch) has a condition of its own, and a false alarm here would make every replica unready at once.
 pub async fn until_answered(port: u16, certificates: &Certificates, condition: &ReadinessCheck) {
     condition.not_ready("no response to the self-review yet");
+    let mut failures = 0;
     while let Err(error) = review(port, certificates).await {
         condition.not_ready(error);
-        sleep(INTERVAL).await;
+        sleep(RETRY.delay(failures, fastrand::u64(..))).await;
+        failures = failures.saturating_add(1);
     }
     condition.ready();
     tracing::info!("self-review succeeded");
