@@ -1,7 +1,6 @@
 //! The gateway's header, and the certificate in it: any bytes. The listener does not publish
 //! it, so its file is compiled here alone.
 #![no_main]
-#![expect(dead_code, reason = "the listener uses more of this file")]
 
 #[path = "../properties/xfcc.rs"]
 mod property;
