@@ -1,5 +1,6 @@
 mod environment;
 mod error_log;
+mod many;
 mod revocation;
 mod run;
 mod secret;
