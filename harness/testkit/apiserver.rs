@@ -28,6 +28,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -39,7 +40,7 @@ pub use service::{Asked, Recorded, Reset};
 
 use crate::{Place, locked};
 use behaviour::Fault;
-use store::Store;
+use store::{Common, Store};
 
 /// See the module. Clones are the same server.
 #[derive(Debug, Clone)]
@@ -72,11 +73,20 @@ impl ApiServer {
 
     /// A server that serves these kinds of CustomResourceDefinitions as well.
     pub fn with_kinds(custom: impl IntoIterator<Item = &'static Kind>) -> Self {
+        Self::of(Common::default(), custom)
+    }
+
+    /// A server whose clock is ahead of that of this process, or behind it.
+    pub fn with_clock(ahead: SignedDuration) -> Self {
+        Self::of(Common::ahead_by(ahead), [])
+    }
+
+    fn of(common: Common, custom: impl IntoIterator<Item = &'static Kind>) -> Self {
         let behaviour = Behaviour {
             kinds: kinds::BUILTIN.into_iter().chain(custom).collect(),
             ..Behaviour::default()
         };
-        let store = Store::new(Arc::default(), 0, Arc::new(behaviour));
+        let store = Store::new(Arc::new(common), 0, Arc::new(behaviour));
         store.keep_history();
         Self {
             store: Arc::new(store),

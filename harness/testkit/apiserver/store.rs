@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -40,6 +40,15 @@ impl Default for Common {
 }
 
 impl Common {
+    /// A clock that differs from that of this process.
+    pub(super) fn ahead_by(difference: SignedDuration) -> Self {
+        let common = Self::default();
+        Self {
+            start: common.start + difference,
+            ..common
+        }
+    }
+
     /// The time since it was made; times of [`Seen`] are on this clock.
     pub fn elapsed(&self) -> Duration {
         self.clock.elapsed()

@@ -3,8 +3,10 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use api::bootstrapper::RestartCause;
 use api::config::Document;
 use api::names::{CONFIG_KEY, CONFIG_MAP, MARKER, REPAIR_RECORD};
+use jiff::{SignedDuration, Timestamp};
 use policy::admission::{Configuration, Settings};
 use policy::repairs::RevisionTimes;
 use prometheus_client::registry::Registry;
@@ -37,7 +39,10 @@ struct Environment {
 
 impl Environment {
     async fn start(evict: EvictionSettings) -> Self {
-        let server = ApiServer::new();
+        Self::start_on(ApiServer::new(), evict).await
+    }
+
+    async fn start_on(server: ApiServer, evict: EvictionSettings) -> Self {
         let text = include_str!("../../../deploy/webhook/rbac.yaml");
         let roles: Vec<Value> = serde_saphyr::from_multiple(text).unwrap();
         server.behave(|it| it.rights = Rights::of_roles(&roles));
@@ -211,6 +216,10 @@ impl Environment {
 
     fn evictions(&self) -> usize {
         self.server.count(EVICTION)
+    }
+
+    fn evictions_of(&self, pod: &str) -> usize {
+        self.server.count(&EVICTION.replace("web", pod))
     }
 }
 
@@ -543,4 +552,45 @@ async fn nothing_is_evicted_while_the_probe_fails() {
     env.probe.store(true, Ordering::Relaxed);
     sleep(Duration::from_secs(5)).await;
     assert_eq!(env.evictions(), 1);
+}
+
+/// Nothing compares a time of the API server with the clock of this process.
+#[rstest]
+#[case::ahead(SignedDuration::from_mins(10))]
+#[case::behind(SignedDuration::from_mins(-10))]
+#[tokio::test(start_paused = true)]
+async fn pods_are_judged_alike_whatever_the_clock_of_the_api_server(#[case] ahead: SignedDuration) {
+    let settings = EvictionSettings {
+        missed: false,
+        outdated: vec![RestartCause::TrustBundle],
+    };
+    let mut env = Environment::start_on(ApiServer::with_clock(ahead), settings.clone()).await;
+    let created = env.server.get("namespaces", "", "shop").unwrap();
+    let created = created["metadata"]["creationTimestamp"].as_str().unwrap();
+    let difference = created.parse::<Timestamp>().unwrap() - Timestamp::now();
+    let difference = difference.total(jiff::Unit::Minute).unwrap();
+    assert!((difference - ahead.as_secs_f64() / 60.0).abs() < 1.0);
+
+    sleep(Duration::from_secs(10)).await;
+    env.put_pod("adapted", true);
+    env.put_pod("missed", false);
+    env.until(MISSED, Some(1.0)).await;
+    // The next leader reads since when the revision holds.
+    env.stop().await;
+    env.lead(settings).await;
+    env.until(MISSED, Some(1.0)).await;
+    sleep(Duration::from_secs(30)).await;
+    assert_eq!(env.value(BUNDLE_CHANGED), None);
+    assert_eq!(env.evictions_of("adapted"), 0);
+
+    env.put_bundle("two", &json!({}));
+    env.until(BUNDLE_CHANGED, Some(1.0)).await;
+    sleep(Duration::from_secs(30)).await;
+    assert!(env.evictions_of("adapted") > 0);
+    assert_eq!(env.evictions_of("missed"), 0);
+    // One that is created now has the new bundle.
+    env.put_pod("new", true);
+    sleep(Duration::from_secs(30)).await;
+    assert_eq!(env.value(BUNDLE_CHANGED), Some(1.0));
+    assert_eq!(env.value(MISSED), Some(1.0));
 }
