@@ -147,6 +147,7 @@ impl Certificates {
             active: None,
             deferred: None,
             next: None,
+            valid_from: None,
         };
         let (certificate, entry) = (self.certificate.subscribe(), self.entry.subscribe());
         let observe_certificate = async {

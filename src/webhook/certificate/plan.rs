@@ -149,9 +149,16 @@ impl FilesPlanner {
             return Plan::default();
         };
         let authorities = Bundle::read(&stored.material.authorities).unexpired(now);
-        let verified = |pair| authorities.verifies(&pair, settings.server_name(), now);
-        if !stored.material.pair().is_ok_and(verified) {
+        let Ok(pair) = stored.material.pair() else {
             return Plan::default();
+        };
+        if !authorities.verifies(&pair, settings.server_name(), now) {
+            // The clock of its issuer may be ahead of ours.
+            let begin = pair.validity().not_before;
+            return Plan {
+                write: None,
+                again: Some(begin).filter(|it| *it > now),
+            };
         }
         let bundle = self.with_earlier(&authorities, live, now);
         Plan {

@@ -80,6 +80,8 @@ pub(crate) struct CertificateServer {
     pub(crate) deferred: Option<DeferReason>,
     /// The chain that is to be activated next, and since when it has been usable.
     pub(crate) next: Option<(Vec<CertificateDer<'static>>, SystemTime)>,
+    /// When the certificate becomes valid, if it is not yet: the clock of its issuer is ahead of ours.
+    pub(crate) valid_from: Option<SystemTime>,
 }
 
 impl CertificateServer {
@@ -92,8 +94,9 @@ impl CertificateServer {
             let stored = certificate.borrow_and_update().clone();
             let live = entry.borrow_and_update().clone();
             self.update(&stored, &live, SystemTime::now());
-            // The active certificate may expire.
+            // The active certificate may expire, another one become valid.
             let wait = self.remaining(SystemTime::now()).unwrap_or(LOOK_AGAIN);
+            let wait = wait.min(LOOK_AGAIN);
             tokio::select! {
                 _ = certificate.changed() => {}
                 _ = entry.changed() => {}
@@ -119,6 +122,8 @@ impl CertificateServer {
             Observed::Absent => Err(DeferReason::Missing),
             Observed::Present(stored) => stored.material.pair().map_err(|it| unusable(&it)),
         };
+        let begin = pair.as_ref().ok().map(|it| it.validity().not_before);
+        self.valid_from = begin.filter(|it| *it > now);
         let pair = pair.and_then(|pair| usable(&pair, entry, name, now).map(|()| pair));
         let is_working = |active: &CertificatePair| usable(active, entry, name, now).is_ok();
         let is_working = self.active.as_ref().is_some_and(is_working);
@@ -172,6 +177,9 @@ impl CertificateServer {
 
     /// Time until the next certificate may be activated, if there is one.
     fn remaining(&self, now: SystemTime) -> Option<Duration> {
+        if let Some(begin) = self.valid_from {
+            return Some(begin.duration_since(now).unwrap_or_default());
+        }
         let (_, since) = self.next.as_ref()?;
         // A clock that was set back must not make it wait for longer.
         let waited = now.duration_since(*since).unwrap_or(PROPAGATION);

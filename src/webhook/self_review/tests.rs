@@ -51,6 +51,7 @@ impl Process {
             active: None,
             deferred: None,
             next: None,
+            valid_from: None,
         };
         tokio::spawn(certificates.run(files.subscribe(), entry.subscribe()));
         tokio::spawn(server.run(router, stop.clone()));

@@ -185,3 +185,50 @@ fn after_a_change_of_files_the_earlier_authority_is_taken_away_on_time() {
     let over = decide(&new, both, start + DAY);
     assert_eq!(published(over.write).into_bytes(), new.authorities);
 }
+
+/// Its issuer's clock is ahead of ours. Pairs of the tests are backdated by an hour.
+#[test]
+fn files_that_are_not_valid_yet_are_published_when_they_are() {
+    let now = epoch();
+    let valid = now + Duration::from_mins(10);
+    let files = material(valid + Duration::from_hours(1));
+    let source = present(files.clone().into());
+    let entry = present(entry_with(""));
+    let mut planner = FilesPlanner::default();
+    let early = planner.plan(&source, &entry, &settings(), now);
+    assert!(early.write.is_none());
+    assert_eq!(early.again, Some(valid));
+    let later = planner.plan(&source, &entry, &settings(), valid);
+    assert_eq!(published(later.write).into_bytes(), files.authorities);
+}
+
+/// The clocks of two leaders and of an API server differ by twenty minutes at most.
+#[rstest]
+#[case::of_a_fast_leader(true)]
+#[case::of_a_slow_leader(false)]
+fn a_certificate_is_taken_by_clocks_that_differ(#[case] fast: bool) {
+    let skew = Duration::from_mins(10);
+    let clocks = |time: SystemTime| {
+        let (slow, fast_clock) = (time - skew, time + skew);
+        if fast {
+            (fast_clock, slow)
+        } else {
+            (slow, fast_clock)
+        }
+    };
+    let name = settings().server_name().to_owned();
+    let start = epoch();
+    let (issuer, other) = clocks(start);
+    let old = material(issuer);
+    let live = present(entry_with(old.authorities.clone()));
+    assert!(decide(&present(secret_of(old.clone())), &live, other).is_none());
+    assert!(bundle(&old).verifies(&old.pair().unwrap(), &name, other));
+
+    let (issuer, other) = clocks(after(start, 61));
+    let new = successor(issuer, &bundle(&old));
+    let live = present(entry_with(new.authorities.clone()));
+    assert!(decide(&present(secret_of(new.clone())), &live, other).is_none());
+    for pair in [old.pair().unwrap(), new.pair().unwrap()] {
+        assert!(bundle(&new).verifies(&pair, &name, other));
+    }
+}

@@ -402,6 +402,7 @@ impl Replica {
             active: None,
             deferred: None,
             next: None,
+            valid_from: None,
         };
         tokio::spawn(server.run(files.subscribe(), entry.subscribe()));
         Self { files, readiness }

@@ -28,6 +28,7 @@ impl Replica {
             active: None,
             deferred: None,
             next: None,
+            valid_from: None,
         };
         Self { server, readiness }
     }
@@ -162,6 +163,24 @@ fn a_successor_waits_anew_after_another_and_not_for_a_clock_that_was_set_back() 
     let set_back = now - Duration::from_mins(10);
     replica.look(&sighted(second.clone()), &bundle, set_back);
     assert!(replica.serves(&second));
+}
+
+/// Its issuer's clock is ahead of ours. Pairs of the tests are backdated by an hour.
+#[test]
+fn a_certificate_that_is_not_valid_yet_is_looked_at_again_when_it_is() {
+    let now = epoch();
+    let skew = Duration::from_mins(10);
+    let early = material(now + Duration::from_hours(1) + skew);
+    let live = present(entry_with(early.authorities.clone()));
+    let mut replica = Replica::start();
+    replica.look(&sighted(early.clone()), &live, now);
+    assert!(replica.server.tls.is_empty() && !replica.report().0);
+    assert_eq!(replica.server.remaining(now), Some(skew));
+    let set_forward = now + skew + skew;
+    assert_eq!(replica.server.remaining(set_forward), Some(Duration::ZERO));
+    replica.look(&sighted(early.clone()), &live, now + skew);
+    assert!(replica.serves(&early) && replica.report().0);
+    assert_eq!(replica.server.remaining(now + skew), None);
 }
 
 #[test]
