@@ -36,8 +36,9 @@ const LIST_INTERVAL: Duration = Duration::from_secs(10);
 /// Between two attempts to read the record.
 const RECORD_RETRY: Duration = Duration::from_secs(5);
 
-/// Pods of one page. A Pod has some kilobytes, and a hostile one more than a megabyte.
-const PAGE: u32 = 50;
+/// Pods of one page. A Pod has some kilobytes, and a hostile one more than a megabyte. With fifty, the process keeps some
+/// MiB more after a list of ten thousand Pods.
+const PAGE: u32 = 10;
 
 /// Changed Namespaces whose Pods are listed one by one; with more of them all Pods are listed.
 const MAX_CHANGED: usize = 50;
