@@ -7,8 +7,8 @@
 //! API of cert-manager, does not delay others.
 //!
 //! # Permissions
-//! In the namespace of Kymas, `list` and `watch` on `kymas` and `runtimebootstrappers` of `operator.kyma-project.io`. In the
-//! namespace of the certificates:
+//! In the namespace of Kymas, `list` and `watch` on `kymas` and `runtimebootstrappers` of `operator.kyma-project.io`, and `get` on the
+//! latter. In the namespace of the certificates:
 //! ```yaml
 //! - apiGroups: [cert-manager.io]
 //!   resources: [certificates]

@@ -17,6 +17,8 @@ use serde::Deserialize;
 
 pub use self::share::{KymaOptions, Kymas, share};
 
+pub(crate) use self::share::KnownKymas;
+
 use self::merge::watch_runtimes;
 
 mod merge;

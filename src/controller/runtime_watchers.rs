@@ -200,7 +200,7 @@ pub async fn run(
         }
     };
     let (goal, goals) = watch::channel(<(u64, Goal)>::default());
-    let store = kymas.store();
+    let store = kymas.known().store;
     let context = Arc::new(Context::new(options, (goals.clone(), removal), store));
     let (unresponsive, changes) = mpsc::unbounded_channel();
     let own = Arc::clone(&context);

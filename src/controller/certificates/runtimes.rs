@@ -22,13 +22,14 @@ use policy::certificates::{
     may_be_outdated, runtime_certificate,
 };
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::{CertificateOptions, GatewayReceiver, IssuedGateway, RESYNC, RETRY};
 use crate::RECONCILE_BACKOFF;
 use crate::kube_events::publish_event;
-use crate::kyma::{KymaView, Kymas};
+use crate::kyma::{KnownKymas, KymaView, Kymas};
 
 /// Maximum number of concurrent reconciles.
 const CONCURRENCY: u16 = 16;
@@ -41,6 +42,9 @@ struct Context {
     options: CertificateOptions,
     certificates: Api<DynamicObject>,
     secrets: Api<Secret>,
+    kymas: KnownKymas,
+    /// Limits the deletions under way.
+    deletions: Semaphore,
     /// The CA that issues now, once it is in the bundle.
     current: GatewayReceiver,
     states: Mutex<HashMap<String, State>>,
@@ -66,8 +70,9 @@ pub(super) async fn run(
     current: GatewayReceiver,
     token: CancellationToken,
 ) {
-    let context = Arc::new(Context::new(options, current.clone()));
-    let store = kymas.store();
+    let known = kymas.known();
+    let store = known.store.clone();
+    let context = Arc::new(Context::new(options, known, current.clone()));
     let queue = kymas.queue(current, stream::empty(), token.clone());
     let reconciles = applier(
         |kyma, context| Box::pin(reconcile(kyma, context)),
@@ -77,7 +82,8 @@ pub(super) async fn run(
         queue,
         Concurrency::default().concurrency(CONCURRENCY),
     );
-    let clean_ups = reconciles.for_each_concurrent(usize::from(CONCURRENCY), |result| {
+    // Without a limit: one that waits does not keep reconciles from being started.
+    let clean_ups = reconciles.for_each_concurrent(None, |result| {
         let (context, token) = (Arc::clone(&context), token.clone());
         async move {
             // The applier reports a queued Kyma that does not exist.
@@ -139,11 +145,13 @@ async fn reconcile(kyma: Arc<KymaView>, context: Arc<Context>) -> kube::Result<A
 }
 
 impl Context {
-    fn new(options: CertificateOptions, current: GatewayReceiver) -> Self {
+    fn new(options: CertificateOptions, kymas: KnownKymas, current: GatewayReceiver) -> Self {
         let namespace = &options.settings.certificates.namespace;
         Self {
             certificates: options.certificates(),
             secrets: Api::namespaced(options.client.clone(), namespace),
+            kymas,
+            deletions: Semaphore::new(usize::from(CONCURRENCY)),
             current,
             states: Mutex::default(),
             log: LogLimit::new(LOG_INTERVAL),
@@ -205,18 +213,34 @@ impl Context {
     async fn clean_up(&self, kyma: &str) {
         self.states().remove(kyma);
         self.show();
-        let name = format!("{kyma}{NAME_SUFFIX}");
         let mut failures = 0;
-        while let Err(error) = self.delete(&name).await {
-            let error = error_chain(&error);
-            tracing::warn!(
-                kyma,
-                error,
-                "failed to delete Certificate of deleted Kyma, backing off"
-            );
+        loop {
+            match self.delete_if_gone(kyma).await {
+                Ok(true) => return,
+                Ok(false) if self.kymas.has(kyma) => return,
+                // Its RuntimeBootstrapper is not in the store yet.
+                Ok(false) => {}
+                Err(error) => {
+                    let error = error_chain(&error);
+                    tracing::warn!(
+                        kyma,
+                        error,
+                        "failed to delete Certificate of deleted Kyma, backing off"
+                    );
+                }
+            }
             sleep(RECONCILE_BACKOFF.delay(failures, fastrand::u64(..))).await;
             failures += 1;
         }
+    }
+
+    async fn delete_if_gone(&self, kyma: &str) -> kube::Result<bool> {
+        let _permit = self.deletions.acquire().await;
+        let is_gone = self.kymas.is_gone(kyma).await?;
+        if is_gone {
+            self.delete(&format!("{kyma}{NAME_SUFFIX}")).await?;
+        }
+        Ok(is_gone)
     }
 
     async fn delete(&self, name: &str) -> kube::Result<()> {

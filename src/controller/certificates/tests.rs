@@ -363,6 +363,34 @@ async fn a_runtime_bootstrapper_without_a_kyma_gets_a_certificate_once_it_has_a_
     assert_eq!(env.kcp.events(), [""; 0]);
 }
 
+/// While the RuntimeBootstrappers are not known, a runtime without a Kyma looks like one that is gone.
+#[tokio::test]
+async fn a_restart_deletes_no_certificate_before_all_runtimes_are_known() {
+    let mut env = Env::started();
+    let mut resource = crate::fixture::bootstrapper("one");
+    resource["metadata"]["annotations"] = json!({"skr-domain": "one.example"});
+    resource["status"] = json!({"runtimeID": "id-one"});
+    env.kcp.put(resource.clone());
+    let names = ["one", "gone", "two"].map(|it| format!("{it}-webhook-tls"));
+    let [kept, deleted, another] = &names;
+    resource["metadata"]["name"] = json!("gone");
+    resource["status"] = json!({"runtimeID": "id-gone"});
+    env.kcp.put(resource);
+    until(|| env.certificate(kept).is_some() && env.certificate(deleted).is_some()).await;
+    let uid = env.certificate(kept).unwrap()["metadata"]["uid"].clone();
+    env.stop().await;
+    env.kcp.delete("runtimebootstrappers", "gone");
+    let lists = env.kcp.fault("list|watch runtimebootstrappers").status(403);
+    env.kcp.put(kyma("two"));
+    env.start();
+    until(|| env.certificate(another).is_some()).await;
+    until(|| env.certificate(deleted).is_none()).await;
+    assert_eq!(env.certificate(kept).unwrap()["metadata"]["uid"], uid);
+    lists.stop();
+    until(|| env.count(r#"runtime_certificates{state="Pending"}"#) == 2).await;
+    assert_eq!(env.certificate(kept).unwrap()["metadata"]["uid"], uid);
+}
+
 /// A certificate that exists stays when the domain is removed: events still arrive.
 #[tokio::test]
 async fn a_removed_domain_deletes_nothing() {

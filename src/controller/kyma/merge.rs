@@ -1,6 +1,8 @@
 //! Kymas and RuntimeBootstrappers as one watch: a RuntimeBootstrapper is returned while no Kyma has its name or its runtime ID.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use component_base::readiness::ReadinessCheck;
 use component_base::watch::watch_with_backoff;
@@ -12,18 +14,25 @@ use super::{BootstrapperView, KymaView};
 use crate::inventory::PAGE_SIZE;
 
 /// Watches Kymas and RuntimeBootstrappers of a namespace. Nothing is returned before all Kymas are known; a RuntimeBootstrapper
-/// follows when it is known, so that a KCP without them has its Kymas all the same.
+/// follows when it is known, so that a KCP without them has its Kymas all the same; `has_bootstrappers` is set when all are known.
 pub(super) fn watch_runtimes(
     client: &Client,
     namespace: &str,
     [of_kymas, of_bootstrappers]: [ReadinessCheck; 2],
+    has_bootstrappers: Arc<AtomicBool>,
 ) -> impl Stream<Item = Event<KymaView>> + Send + use<> {
     let config = Config::default().page_size(PAGE_SIZE);
     let kymas = Api::<KymaView>::namespaced(client.clone(), namespace);
     let kymas = watch_with_backoff(kymas, config.clone(), of_kymas).map(Change::OfKyma);
     let bootstrappers = Api::<BootstrapperView>::namespaced(client.clone(), namespace);
-    let bootstrappers =
-        watch_with_backoff(bootstrappers, config, of_bootstrappers).map(Change::OfBootstrapper);
+    let bootstrappers = watch_with_backoff(bootstrappers, config, of_bootstrappers);
+    // What was listed is used before the next event is requested.
+    let bootstrappers = bootstrappers.inspect(move |event| {
+        if let Event::InitDone = event {
+            has_bootstrappers.store(true, Ordering::Release);
+        }
+    });
+    let bootstrappers = bootstrappers.map(Change::OfBootstrapper);
     let mut merge = Merge::new(namespace);
     stream::select(kymas, bootstrappers).flat_map(move |change| stream::iter(merge.observe(change)))
 }

@@ -4,6 +4,8 @@
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::future::ready;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use component_base::readiness::Readiness;
 use component_base::watch::watch_with_backoff;
@@ -12,13 +14,13 @@ use futures::{Stream, StreamExt as _, stream};
 use kube::runtime::reflector::{ObjectRef, Store, store};
 use kube::runtime::watcher::{Config, Event};
 use kube::runtime::{WatchStreamExt as _, reflector};
-use kube::{Client, ResourceExt as _};
+use kube::{Api, Client, ResourceExt as _};
 use policy::certificates::{CERT_MANAGER_API_VERSION, NAME_SUFFIX, PURPOSE, PURPOSE_LABEL};
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::{KymaView, watch_runtimes};
+use super::{BootstrapperView, KymaView, watch_runtimes};
 use crate::dynamic::objects;
 use crate::inventory::PAGE_SIZE;
 
@@ -39,8 +41,18 @@ pub struct KymaOptions {
 
 /// All Kymas for one controller, and those that change.
 pub struct Kymas {
-    store: Store<KymaView>,
+    known: KnownKymas,
     changed: UnboundedReceiver<ObjectRef<KymaView>>,
+}
+
+/// What is known of Kymas.
+#[derive(Clone)]
+pub(crate) struct KnownKymas {
+    pub(crate) store: Store<KymaView>,
+    namespace: String,
+    bootstrappers: Api<BootstrapperView>,
+    /// Whether all RuntimeBootstrappers are in the store, which is ready before that.
+    has_bootstrappers: Arc<AtomicBool>,
 }
 
 /// All Kymas for the controllers of Certificates and of the watcher on runtimes, and the future that watches. One that reads slowly
@@ -50,7 +62,15 @@ pub struct Kymas {
 /// connection to a runtime.
 pub fn share(options: &KymaOptions) -> (Kymas, Kymas, impl Future<Output = ()> + Send + use<>) {
     let (store, writer) = store();
-    let runtimes = reflector(writer, options.watch_runtimes().map(Ok))
+    let known = KnownKymas {
+        store,
+        namespace: options.namespace.clone(),
+        bootstrappers: Api::namespaced(options.client.clone(), &options.namespace),
+        has_bootstrappers: Arc::default(),
+    };
+    let has_bootstrappers = Arc::clone(&known.has_bootstrappers);
+    let runtimes = options.watch_runtimes(has_bootstrappers);
+    let runtimes = reflector(writer, runtimes.map(Ok))
         .touched_objects()
         .filter_map(|it| ready(it.ok()))
         // Without its version and UID, which each place of a queue would keep.
@@ -75,7 +95,7 @@ pub fn share(options: &KymaOptions) -> (Kymas, Kymas, impl Future<Output = ()> +
         }
     };
     let [certificates, watchers] = [certificates, watchers].map(|changed| Kymas {
-        store: store.clone(),
+        known: known.clone(),
         changed,
     });
     (certificates, watchers, watching)
@@ -92,10 +112,13 @@ fn reference_of(kyma: &KymaView) -> ObjectRef<KymaView> {
 }
 
 impl KymaOptions {
-    fn watch_runtimes(&self) -> impl Stream<Item = Event<KymaView>> + Send + use<> {
+    fn watch_runtimes(
+        &self,
+        has_bootstrappers: Arc<AtomicBool>,
+    ) -> impl Stream<Item = Event<KymaView>> + Send + use<> {
         let checks = ["kymas-watch", "runtimebootstrappers-watch"];
         let checks = checks.map(|it| self.readiness.check(it));
-        watch_runtimes(&self.client, &self.namespace, checks)
+        watch_runtimes(&self.client, &self.namespace, checks, has_bootstrappers)
     }
 
     /// The Kymas of Certificates that appear, change or disappear.
@@ -141,9 +164,8 @@ impl Revisions {
 }
 
 impl Kymas {
-    /// All that are known.
-    pub(crate) fn store(&self) -> Store<KymaView> {
-        self.store.clone()
+    pub(crate) fn known(&self) -> KnownKymas {
+        self.known.clone()
     }
 
     /// What is to be reconciled: each Kyma that changes, all of them whenever `of_all` changes, and `others`.
@@ -153,7 +175,7 @@ impl Kymas {
         others: impl Stream<Item = ObjectRef<KymaView>> + Send + 'static,
         token: CancellationToken,
     ) -> impl Stream<Item = Result<ObjectRef<KymaView>, Infallible>> + Send {
-        let store = self.store;
+        let store = self.known.store;
         let all = stream::unfold(of_all, async |mut of_all| {
             of_all.changed().await.ok()?;
             Some(((), of_all))
@@ -165,6 +187,28 @@ impl Kymas {
         stream::select_all([self.changed.boxed(), all.boxed(), others.boxed()])
             .map(Ok)
             .take_until(token.cancelled_owned())
+    }
+}
+
+impl KnownKymas {
+    /// Whether there is a Kyma of that name, or a RuntimeBootstrapper in its place.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        let reference = ObjectRef::new(name).within(&self.namespace);
+        self.store.get(&reference).is_some()
+    }
+
+    /// Whether there is none, not even one that is not in the store yet.
+    ///
+    /// # Errors
+    /// KCP does not say whether there is a RuntimeBootstrapper.
+    pub(crate) async fn is_gone(&self, name: &str) -> kube::Result<bool> {
+        // Read before the store, which has all of them from then on.
+        if self.has_bootstrappers.load(Ordering::Acquire) || self.has(name) {
+            return Ok(!self.has(name));
+        }
+        // The watch may fail for long, or the kind not be served.
+        let found = self.bootstrappers.get_opt(name).await?;
+        Ok(found.is_none_or(|it| it.0.runtime_id.is_none()))
     }
 }
 
