@@ -40,7 +40,7 @@ use futures::{FutureExt as _, Stream, StreamExt as _, stream};
 use k8s_openapi::api::core::v1::Secret;
 use kube::core::DeserializeGuard;
 use kube::runtime::applier;
-use kube::runtime::controller::{Config as Concurrency, Error};
+use kube::runtime::controller::{Action, Config as Concurrency, Error};
 use kube::runtime::events::Reporter;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Api, Client, ResourceExt as _};
@@ -50,6 +50,7 @@ use policy::watchers::RuntimeCounts;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::access::ClientFactory;
 use crate::certificates::GatewayReceiver;
@@ -256,7 +257,7 @@ impl Context {
         token: CancellationToken,
     ) {
         let reconciles = applier(
-            |kyma, context| Box::pin(reconcile::reconcile(kyma, context)),
+            |kyma, context| Box::pin(in_a_task(reconcile::reconcile(kyma, context))),
             |kyma: Arc<KymaView>, error, context: Arc<Self>| {
                 context.failed_on_kcp(&kyma.name_any(), error)
             },
@@ -297,6 +298,21 @@ impl Context {
 
     fn runtimes(&self) -> MutexGuard<'_, Runtimes> {
         self.runtimes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Runs a reconcile as a task, which is aborted with the future. The applier polls all reconciles whenever one of them is woken: each
+/// has some fifty responses to wait for, and as a task it wakes the applier once.
+async fn in_a_task(
+    reconcile: impl Future<Output = kube::Result<Action>> + Send + 'static,
+) -> kube::Result<Action> {
+    match AbortOnDropHandle::new(tokio::spawn(reconcile)).await {
+        Ok(result) => result,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // The process ends.
+            Err(_) => std::future::pending().await,
+        },
     }
 }
 
