@@ -42,7 +42,7 @@ use kube::core::DeserializeGuard;
 use kube::runtime::applier;
 use kube::runtime::controller::{Action, Config as Concurrency, Error};
 use kube::runtime::events::Reporter;
-use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::reflector::ObjectRef;
 use kube::{Api, Client, ResourceExt as _};
 use policy::sync::Salt;
 use policy::sync::plan::watcher::DesiredWatcher;
@@ -56,7 +56,7 @@ use crate::access::ClientFactory;
 use crate::certificates::GatewayReceiver;
 use crate::claims::Claims;
 use crate::clients::RuntimeClients;
-use crate::kyma::{KymaView, Kymas};
+use crate::kyma::{KnownKymas, KymaView, Kymas};
 
 mod bootstrapper;
 mod desired;
@@ -149,7 +149,7 @@ struct Context {
     goal: watch::Receiver<(u64, Goal)>,
     /// What the runtime of a deleted Kyma has.
     removal: Arc<DesiredWatcher>,
-    kymas: Store<KymaView>,
+    kymas: KnownKymas,
     runtimes: Mutex<Runtimes>,
     /// Changes with `runtimes`.
     changed: watch::Sender<()>,
@@ -201,8 +201,8 @@ pub async fn run(
         }
     };
     let (goal, goals) = watch::channel(<(u64, Goal)>::default());
-    let store = kymas.known().store;
-    let context = Arc::new(Context::new(options, (goals.clone(), removal), store));
+    let known = kymas.known();
+    let context = Arc::new(Context::new(options, (goals.clone(), removal), known));
     let (unresponsive, changes) = mpsc::unbounded_channel();
     let own = Arc::clone(&context);
     let responses = received(changes).filter_map(move |id| ready(own.reference_of(&id)));
@@ -227,7 +227,7 @@ impl Context {
     fn new(
         options: RuntimeWatcherOptions,
         (goal, removal): (watch::Receiver<(u64, Goal)>, Arc<DesiredWatcher>),
-        kymas: Store<KymaView>,
+        kymas: KnownKymas,
     ) -> Self {
         let (client, settings) = (&options.client, &options.settings);
         Self {
@@ -262,7 +262,7 @@ impl Context {
                 context.failed_on_kcp(&kyma.name_any(), error)
             },
             Arc::clone(&self),
-            self.kymas.clone(),
+            self.kymas.store.clone(),
             queue,
             Concurrency::default().concurrency(CONCURRENCY),
         );

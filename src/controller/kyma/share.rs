@@ -203,8 +203,10 @@ impl KnownKymas {
     /// KCP does not say whether there is a RuntimeBootstrapper.
     pub(crate) async fn is_gone(&self, name: &str) -> kube::Result<bool> {
         // Read before the store, which has all of them from then on.
-        if self.has_bootstrappers.load(Ordering::Acquire) || self.has(name) {
-            return Ok(!self.has(name));
+        let is_complete = self.has_bootstrappers.load(Ordering::Acquire);
+        let is_known = self.has(name);
+        if is_known || is_complete {
+            return Ok(!is_known);
         }
         // The watch may fail for long, or the kind not be served.
         let found = self.bootstrappers.get_opt(name).await?;

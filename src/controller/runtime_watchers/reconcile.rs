@@ -140,7 +140,7 @@ impl Runtime<'_> {
     async fn remove(&self) {
         let limit = Instant::now() + REMOVAL_LIMIT;
         let mut attempts = 0;
-        while !self.context.exists(self.kyma) {
+        while !self.context.kymas.has(self.kyma) {
             let retry = match self.synchronize("").await {
                 Ok(outcome) if outcome.is_removed() => return,
                 Ok(outcome) => {

@@ -9,7 +9,6 @@ use futures::FutureExt as _;
 use kube::ResourceExt as _;
 use kube::runtime::controller::Action;
 use kube::runtime::events::{Event, EventType};
-use kube::runtime::reflector::ObjectRef;
 use policy::sync::plan::Blocked;
 use policy::sync::plan::watcher::WatcherState;
 use policy::sync::status::{ConnectionError, Reason};
@@ -245,13 +244,6 @@ impl Context {
         Action::requeue(BACKOFF.delay(attempts, fastrand::u64(..)))
     }
 
-    /// Whether there is a Kyma of this name.
-    pub(super) fn exists(&self, kyma: &str) -> bool {
-        let namespace = &self.options.settings.namespace;
-        let reference = ObjectRef::new(kyma).within(namespace);
-        self.kymas.get(&reference).is_some()
-    }
-
     /// Notes that the watcher is being removed from the runtime of a Kyma that does not exist. Whether that is to be begun.
     pub(super) fn begin_removal(&self, kyma: &str) -> bool {
         let mut runtimes = self.runtimes();
@@ -268,7 +260,7 @@ impl Context {
 
     /// Forgets a Kyma, unless one of its name exists again.
     pub(super) fn end_removal(&self, kyma: &str) {
-        let exists = self.exists(kyma);
+        let exists = self.kymas.has(kyma);
         let mut runtimes = self.runtimes();
         runtimes.removing.remove(kyma);
         if exists {
@@ -312,10 +304,10 @@ impl Context {
     }
 
     fn is_first_pass_complete(&self) -> bool {
-        let is_listed = self.kymas.wait_until_ready().now_or_never().is_some();
+        let is_listed = self.kymas.store.wait_until_ready().now_or_never().is_some();
         let mut runtimes = self.runtimes();
         if is_listed && !runtimes.is_first_pass_complete {
-            let all = self.kymas.state();
+            let all = self.kymas.store.state();
             let mut names = all.iter().map(|it| it.name_any());
             runtimes.is_first_pass_complete = names.all(|it| runtimes.states.contains_key(&it));
         }

@@ -95,11 +95,11 @@ impl Sender {
         while !cancel.is_cancelled() {
             let next = self.dispatch(&mut window);
             let next = next.unwrap_or_else(|| now() + EVERYTHING);
-            let room = window.has_room();
+            let has_capacity = window.has_capacity();
             tokio::select! {
                 () = cancel.cancelled() => {}
                 Some(posted) = window.posts.next() => self.settle(&mut window, posted),
-                () = self.outbox.changed(), if room => {}
+                () = self.outbox.changed(), if has_capacity => {}
                 Ok(()) = certificates.changed() => {
                     // Otherwise they are worse than before.
                     if certificates.borrow_and_update().is_ok() {
@@ -145,7 +145,7 @@ impl Sender {
             });
         }
         let last_round = window.last_round;
-        while window.has_room() {
+        while window.has_capacity() {
             let now = now();
             // What is due by then may leave.
             let horizon = if last_round { now + EVERYTHING } else { now };
@@ -215,7 +215,7 @@ impl Window {
         }
     }
 
-    fn has_room(&self) -> bool {
+    fn has_capacity(&self) -> bool {
         self.posts.len() < IN_FLIGHT
     }
 }
