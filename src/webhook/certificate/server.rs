@@ -210,7 +210,7 @@ impl CertificateServer {
     }
 }
 
-fn expiration(pair: &CertificatePair) -> Timestamp {
+pub(super) fn expiration(pair: &CertificatePair) -> Timestamp {
     Timestamp::try_from(pair.validity().not_after).unwrap_or(Timestamp::MAX)
 }
 

@@ -15,6 +15,7 @@ use super::*;
 use crate::certificate::ENTRY;
 use crate::certificate::fixtures::{entry_with, epoch, material, secret_of, settings};
 use crate::certificate::plan::renew_at;
+use crate::certificate::server::expiration;
 use crate::certificate::{Bundle, CertificateServer, Material};
 use crate::certificate::{CertificateMetrics, LiveEntry, Observed, StoredCertificate};
 
@@ -388,16 +389,18 @@ fn stored_in_files(material: &Material) -> Observed<StoredCertificate> {
 struct Replica {
     files: watch::Sender<Observed<StoredCertificate>>,
     readiness: component_base::readiness::Readiness,
+    metrics: CertificateMetrics,
 }
 
 impl Replica {
     fn start(material: &Material, entry: &watch::Sender<Observed<LiveEntry>>) -> Self {
         let readiness = component_base::readiness::Readiness::default();
         let files = watch::Sender::new(stored_in_files(material));
+        let metrics = CertificateMetrics::default();
         let server = CertificateServer {
             tls: serve::TlsHandle::empty(),
             condition: readiness.check("certificate"),
-            metrics: CertificateMetrics::default(),
+            metrics: metrics.clone(),
             settings: Arc::new(settings()),
             active: None,
             deferred: None,
@@ -405,23 +408,34 @@ impl Replica {
             valid_from: None,
         };
         tokio::spawn(server.run(files.subscribe(), entry.subscribe()));
-        Self { files, readiness }
+        Self {
+            files,
+            readiness,
+            metrics,
+        }
     }
 
-    /// Waits until it serves what its files hold, and callers trust that.
-    async fn is_trusted(&self) {
+    /// Waits until it serves this certificate, which is known by its expiry, and callers trust it.
+    async fn serves(&self, material: &Material) {
+        let expires = expiration(&material.pair().unwrap()).as_second();
         let trusted = (true, "certificate: ready\n".to_owned());
-        let ready = async || {
-            let report = self.readiness.report();
-            (report == trusted).then_some(()).ok_or(report.1)
+        let serves = async || {
+            let (served, report) = (self.metrics.expiration.get(), self.readiness.report());
+            let is_served = served == expires && report == trusted;
+            is_served
+                .then_some(())
+                .ok_or(format!("{served} {report:?}"))
         };
-        until("it is trusted", PATIENCE, ready).await.unwrap();
+        until("it serves the certificate", PATIENCE, serves)
+            .await
+            .unwrap();
     }
 }
 
 #[tokio::test]
 async fn replicas_with_old_and_new_files_are_both_trusted_while_the_authority_changes() {
-    let (old, new) = (material(epoch()), material(epoch()));
+    let old = material(epoch());
+    let new = material(epoch() + Duration::from_mins(30));
     let server = api_server();
     let mut reconciler = reconciler(&server, true);
     let entry = reconciler.entry.clone();
@@ -429,8 +443,8 @@ async fn replicas_with_old_and_new_files_are_both_trusted_while_the_authority_ch
     let shutdown = CancellationToken::new();
     let first = Replica::start(&old, &entry);
     let second = Replica::start(&old, &entry);
-    first.is_trusted().await;
-    second.is_trusted().await;
+    first.serves(&old).await;
+    second.serves(&old).await;
 
     reconciler.certificate = first.files.clone();
     let work = tokio::spawn(reconciler.reconcile(shutdown.clone()));
@@ -440,12 +454,12 @@ async fn replicas_with_old_and_new_files_are_both_trusted_while_the_authority_ch
         .await
         .unwrap()
         .unwrap();
-    first.is_trusted().await;
-    second.is_trusted().await;
+    first.serves(&new).await;
+    second.serves(&old).await;
 
     // The kubelet of the second one comes later; nothing is written for that.
     second.files.send_replace(stored_in_files(&new));
-    second.is_trusted().await;
+    second.serves(&new).await;
     shutdown.cancel();
     work.await.unwrap();
     let writes = server.requests();
