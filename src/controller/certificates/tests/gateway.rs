@@ -1,0 +1,138 @@
+//! The gateway's certificate, and rotations of the CA.
+
+use super::*;
+
+#[tokio::test]
+async fn the_gateway_gets_a_certificate_of_its_own_and_the_bundle() {
+    let authority = authority();
+    let env = Env::with_gateway(&authority).await;
+    until(|| env.certificate(LEAF).is_some()).await;
+    assert_eq!(
+        env.certificate(LEAF).unwrap()["spec"]["dnsNames"],
+        json!(["kcp.example"])
+    );
+    let issued = env.secret(LEAF).unwrap();
+    let gateway = env.secret(GATEWAY).unwrap();
+    for key in ["tls.crt", "tls.key"] {
+        assert_eq!(gateway["data"][key], issued["data"][key]);
+    }
+    assert_ne!(env.gateway("tls.crt"), authority.pem());
+    assert_eq!(
+        env.gateway("ca.crt").matches("BEGIN CERTIFICATE").count(),
+        1
+    );
+    assert!(env.count("gateway_certificate_expiration_timestamp_seconds") > 4_000_000_000);
+    // Others delete it, or put garbage in it.
+    env.server().remove("secrets", ISTIO_NAMESPACE, GATEWAY);
+    until(|| env.secret(GATEWAY).is_some()).await;
+    env.server()
+        .edit("secrets", (ISTIO_NAMESPACE, GATEWAY), |it| {
+            it["data"]["ca.crt"] = json!(STANDARD.encode("garbage"));
+        });
+    until(|| env.gateway("ca.crt").contains("BEGIN CERTIFICATE")).await;
+}
+
+/// Both CAs are trusted at once, certificates of runtimes are renewed, and the gateway keeps its certificate.
+#[tokio::test]
+async fn a_rotation_of_the_ca_overlaps() {
+    let (old, new) = (authority(), authority());
+    let env = Env::with_gateway(&old).await;
+    env.kcp.put(kyma("one"));
+    until(|| env.certificate("one-webhook-tls").is_some()).await;
+    env.server().put(&runtime_secret(&old));
+    env.server().put(&runtime_secret(&old));
+    env.issued("one-webhook-tls", "2026-01-01T00:00:00Z");
+    until(|| env.count(r#"runtime_certificates{state="Issued"}"#) == 1).await;
+    assert!(!env.is_renewing("one-webhook-tls"));
+    let before = env.gateway("tls.crt");
+    env.server()
+        .edit("secrets", (ISTIO_NAMESPACE, GATEWAY), |it| {
+            it["metadata"]["annotations"]["caAddedToBundleAt"] = json!("2026-01-01T00:00:00Z");
+        });
+    env.server().put(&secret(CA, new.pem(), ""));
+    env.server().put(&leaf(&new));
+    until(|| env.gateway("ca.crt").matches("BEGIN CERTIFICATE").count() == 2).await;
+    assert_eq!(env.gateway("tls.crt"), before);
+    let added =
+        env.secret(GATEWAY).unwrap()["metadata"]["annotations"]["caAddedToBundleAt"].clone();
+    assert_ne!(added, "2026-01-01T00:00:00Z");
+    until(|| env.is_renewing("one-webhook-tls")).await;
+    // What is issued in the same second is of the new CA, and is not renewed again.
+    env.server().put(&runtime_secret(&new));
+    env.issued("one-webhook-tls", "2026-01-01T00:00:00Z");
+    env.reconcile_twice("one").await;
+    assert!(!env.is_renewing("one-webhook-tls"));
+    // The grace period is over.
+    env.server()
+        .edit("secrets", (ISTIO_NAMESPACE, GATEWAY), |it| {
+            it["metadata"]["annotations"]["caAddedToBundleAt"] = json!("2026-02-01T00:00:00Z");
+        });
+    until(|| env.gateway("tls.crt") != before).await;
+    assert_eq!(
+        env.gateway("ca.crt").matches("BEGIN CERTIFICATE").count(),
+        2
+    );
+}
+
+/// An earlier CA has issued it before the rotation, by a clock that is ten minutes ahead. Afterwards it is not read at each resync.
+#[tokio::test]
+async fn a_certificate_of_an_earlier_ca_is_renewed_whatever_the_clock_of_cert_manager() {
+    let (old, new) = (authority(), authority());
+    let env = Env::with_gateway(&old).await;
+    env.kcp.put(kyma("one"));
+    until(|| env.certificate("one-webhook-tls").is_some()).await;
+    env.server().put(&secret(CA, new.pem(), ""));
+    env.server().put(&leaf(&new));
+    until(|| env.gateway("ca.crt").matches("BEGIN CERTIFICATE").count() == 2).await;
+    env.server().put(&runtime_secret(&old));
+    let ahead = Timestamp::now() + Duration::from_mins(10);
+    env.issued("one-webhook-tls", &ahead.to_string());
+    until(|| env.is_renewing("one-webhook-tls")).await;
+    env.server().put(&runtime_secret(&new));
+    let ahead = ahead + Duration::from_secs(1);
+    env.issued("one-webhook-tls", &ahead.to_string());
+    env.reconcile_twice("one").await;
+    assert!(!env.is_renewing("one-webhook-tls"));
+    let reads = || env.kcp.count("get secrets istio-system/one-webhook-tls");
+    let before = reads();
+    env.reconcile_twice("one").await;
+    assert_eq!(reads(), before);
+}
+
+/// The end of the grace period is not waited for.
+#[tokio::test]
+async fn the_gateway_presents_a_certificate_of_a_new_ca_once_all_watchers_trust_it() {
+    let (old, new) = (authority(), authority());
+    let env = Env::with_gateway(&old).await;
+    let before = env.gateway("tls.crt");
+    env.server().put(&secret(CA, new.pem(), ""));
+    env.server().put(&leaf(&new));
+    until(|| env.gateway("ca.crt").matches("BEGIN CERTIFICATE").count() == 2).await;
+    let reads = env.kcp.count("get secrets");
+    env.acknowledged
+        .send_replace(Some(bundle_sha256(old.pem().as_bytes())));
+    until(|| env.kcp.count("get secrets") >= reads + 3).await;
+    assert_eq!(env.gateway("tls.crt"), before);
+    let bundle = env.gateway("ca.crt");
+    env.acknowledged
+        .send_replace(Some(bundle_sha256(bundle.as_bytes())));
+    until(|| env.gateway("tls.crt") != before).await;
+    assert_eq!(env.gateway("ca.crt"), bundle);
+}
+
+/// Otherwise the gateway would serve with a certificate of the earlier CA until that expires.
+#[tokio::test]
+async fn the_certificate_of_the_gateway_is_renewed_when_the_new_ca_is_trusted() {
+    let (old, new) = (authority(), authority());
+    let env = Env::with_gateway(&old).await;
+    until(|| env.certificate(LEAF).is_some()).await;
+    env.issued(LEAF, "2026-01-01T00:00:00Z");
+    env.server().put(&secret(CA, new.pem(), ""));
+    until(|| env.gateway("ca.crt").matches("BEGIN CERTIFICATE").count() == 2).await;
+    assert!(!env.is_renewing(LEAF));
+    env.server()
+        .edit("secrets", (ISTIO_NAMESPACE, GATEWAY), |it| {
+            it["metadata"]["annotations"]["caAddedToBundleAt"] = json!("2026-02-01T00:00:00Z");
+        });
+    until(|| env.is_renewing(LEAF)).await;
+}

@@ -1,0 +1,198 @@
+//! Certificates of runtimes: created, updated and deleted with their Kyma or RuntimeBootstrapper.
+
+use super::*;
+
+#[tokio::test]
+async fn each_kyma_gets_a_certificate_that_follows_it() {
+    let env = Env::started();
+    env.kcp.put(kyma("one"));
+    until(|| env.certificate("one-webhook-tls").is_some()).await;
+    let names = || env.certificate("one-webhook-tls").unwrap()["spec"]["dnsNames"][0].clone();
+    assert_eq!(names(), "one.kyma.example");
+    env.kcp.merge(
+        "kymas",
+        "one",
+        &json!({"metadata": {"annotations": {"skr-domain": "new.example"}}}),
+    );
+    until(|| names() == "new.example").await;
+    // Another client edits or deletes it.
+    env.server()
+        .edit("certificates", (ISTIO_NAMESPACE, "one-webhook-tls"), |it| {
+            it["spec"]["commonName"] = json!("other");
+        });
+    until(|| env.certificate("one-webhook-tls").unwrap()["spec"]["commonName"] == "id-one").await;
+    env.server()
+        .remove("certificates", ISTIO_NAMESPACE, "one-webhook-tls");
+    until(|| env.certificate("one-webhook-tls").is_some()).await;
+    env.issued("one-webhook-tls", "2026-01-01T00:00:00Z");
+    until(|| env.count(r#"runtime_certificates{state="Issued"}"#) == 1).await;
+    assert!(env.count("runtime_certificate_earliest_expiration_timestamp_seconds") > 4_000_000_000);
+}
+
+#[tokio::test]
+async fn a_deleted_kyma_leaves_no_certificate_and_no_secret() {
+    let env = Env::started();
+    for name in ["one", "two"] {
+        env.kcp.put(kyma(name));
+        let certificate = format!("{name}-webhook-tls");
+        until(|| env.certificate(&certificate).is_some()).await;
+        env.server().put(&secret(&certificate, "c", "k"));
+    }
+    env.kcp.delete("kymas", "one");
+    until(|| env.secret("one-webhook-tls").is_none()).await;
+    until(|| env.certificate("one-webhook-tls").is_none()).await;
+    assert!(env.certificate("two-webhook-tls").is_some());
+    assert!(env.secret("two-webhook-tls").is_some());
+}
+
+/// A failure is repeated, so that no Secret is left behind.
+#[tokio::test]
+async fn a_deletion_that_fails_is_repeated() {
+    let env = Env::started();
+    env.kcp.put(kyma("one"));
+    until(|| env.certificate("one-webhook-tls").is_some()).await;
+    env.server().put(&secret("one-webhook-tls", "c", "k"));
+    let fault = env.kcp.fault("delete secrets").status(500);
+    env.kcp.delete("kymas", "one");
+    until(|| env.kcp.count("delete secrets") > 0).await;
+    fault.stop();
+    until(|| env.secret("one-webhook-tls").is_none()).await;
+    until(|| env.certificate("one-webhook-tls").is_none()).await;
+}
+
+/// While no replica led. Certificates of others, and of Kymas in another namespace, are not deleted.
+#[tokio::test]
+async fn a_certificate_whose_kyma_is_gone_is_deleted_at_the_start() {
+    let mut env = Env::started();
+    env.kcp.put(kyma("one"));
+    until(|| env.certificate("one-webhook-tls").is_some()).await;
+    env.stop().await;
+    env.kcp.delete("kymas", "one");
+    let mut foreign = env.certificate("one-webhook-tls").unwrap();
+    foreign["metadata"] = json!({
+        "name": "foreign-webhook-tls", "namespace": ISTIO_NAMESPACE,
+        "labels": foreign["metadata"]["labels"],
+    });
+    env.server().put(&foreign);
+    foreign["metadata"]["name"] = json!("elsewhere-webhook-tls");
+    foreign["metadata"]["annotations"] =
+        json!({"rt-bootstrapper.kyma-project.io/kyma-namespace": "other"});
+    env.server().put(&foreign);
+    env.start();
+    until(|| env.certificate("one-webhook-tls").is_none()).await;
+    until(|| env.kcp.count("get certificates") >= 4).await;
+    assert!(env.certificate("foreign-webhook-tls").is_some());
+    assert!(env.certificate("elsewhere-webhook-tls").is_some());
+}
+
+#[tokio::test]
+async fn a_kyma_without_a_domain_is_reported_once_and_delays_no_other() {
+    let env = Env::started();
+    let mut without = kyma("without");
+    without["metadata"]["annotations"] = json!({});
+    env.kcp.put(without);
+    env.kcp.put(kyma("one"));
+    until(|| env.certificate("one-webhook-tls").is_some()).await;
+    until(|| env.kcp.events() == ["SKRDomainMissing"]).await;
+    until(|| env.count(r#"runtime_certificates{state="SKRDomainMissing"}"#) == 1).await;
+    env.kcp.merge(
+        "kymas",
+        "without",
+        &json!({"metadata": {"labels": {"a": "b"}}}),
+    );
+    env.kcp.merge(
+        "kymas",
+        "without",
+        &json!({"metadata": {"annotations": {"skr-domain": "w.example"}}}),
+    );
+    until(|| env.certificate("without-webhook-tls").is_some()).await;
+    assert_eq!(env.kcp.events(), ["SKRDomainMissing"]);
+}
+
+/// Its condition `WatcherInstalled` says why there is no certificate.
+#[tokio::test]
+async fn a_runtime_bootstrapper_without_a_kyma_gets_a_certificate_once_it_has_a_domain() {
+    let env = Env::started();
+    let mut resource = crate::fixture::bootstrapper("one");
+    resource["status"] = json!({"runtimeID": "id-one"});
+    env.kcp.put(resource);
+    until(|| env.count(r#"runtime_certificates{state="SKRDomainMissing"}"#) == 1).await;
+    assert!(env.certificate("one-webhook-tls").is_none());
+    env.kcp.merge(
+        "runtimebootstrappers",
+        "one",
+        &json!({"metadata": {"annotations": {"skr-domain": "one.example"}}}),
+    );
+    until(|| env.certificate("one-webhook-tls").is_some()).await;
+    // The same certificate when the runtime gets its Kyma.
+    let before = env.certificate("one-webhook-tls").unwrap();
+    env.kcp.put(kyma("one"));
+    env.kcp.delete("runtimebootstrappers", "one");
+    env.kcp.put(kyma("two"));
+    until(|| env.certificate("two-webhook-tls").is_some()).await;
+    let after = env.certificate("one-webhook-tls").unwrap();
+    assert_eq!(before["metadata"]["uid"], after["metadata"]["uid"]);
+    // And none when it leaves a RuntimeBootstrapper without a domain.
+    env.kcp.put(crate::fixture::bootstrapper("one"));
+    let status = json!({"status": {"runtimeID": "id-one"}});
+    env.kcp.merge("runtimebootstrappers", "one", &status);
+    env.kcp.delete("kymas", "one");
+    until(|| env.certificate("one-webhook-tls").is_none()).await;
+    assert_eq!(env.kcp.events(), [""; 0]);
+}
+
+/// While the RuntimeBootstrappers are not known, a runtime without a Kyma looks like one that is gone.
+#[tokio::test]
+async fn a_restart_deletes_no_certificate_before_all_runtimes_are_known() {
+    let mut env = Env::started();
+    let mut resource = crate::fixture::bootstrapper("one");
+    resource["metadata"]["annotations"] = json!({"skr-domain": "one.example"});
+    resource["status"] = json!({"runtimeID": "id-one"});
+    env.kcp.put(resource.clone());
+    let names = ["one", "gone", "two"].map(|it| format!("{it}-webhook-tls"));
+    let [kept, deleted, another] = &names;
+    resource["metadata"]["name"] = json!("gone");
+    resource["status"] = json!({"runtimeID": "id-gone"});
+    env.kcp.put(resource);
+    until(|| env.certificate(kept).is_some() && env.certificate(deleted).is_some()).await;
+    let uid = env.certificate(kept).unwrap()["metadata"]["uid"].clone();
+    env.stop().await;
+    env.kcp.delete("runtimebootstrappers", "gone");
+    let lists = env.kcp.fault("list|watch runtimebootstrappers").status(403);
+    env.kcp.put(kyma("two"));
+    env.start();
+    until(|| env.certificate(another).is_some()).await;
+    until(|| env.certificate(deleted).is_none()).await;
+    assert_eq!(env.certificate(kept).unwrap()["metadata"]["uid"], uid);
+    lists.stop();
+    until(|| env.count(r#"runtime_certificates{state="Pending"}"#) == 2).await;
+    assert_eq!(env.certificate(kept).unwrap()["metadata"]["uid"], uid);
+}
+
+/// A certificate that exists stays when the domain is removed: events still arrive.
+#[tokio::test]
+async fn a_removed_domain_deletes_nothing() {
+    let env = Env::started();
+    env.kcp.put(kyma("one"));
+    until(|| env.certificate("one-webhook-tls").is_some()).await;
+    env.kcp.merge(
+        "kymas",
+        "one",
+        &json!({"metadata": {"annotations": {"skr-domain": null}}}),
+    );
+    until(|| env.kcp.events() == ["SKRDomainMissing"]).await;
+    assert!(env.certificate("one-webhook-tls").is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_cert_manager_certificates_wait() {
+    let mut env = Env::new();
+    env.kcp.serve(&kinds::CERTIFICATES, false);
+    env.kcp.put(kyma("one"));
+    env.start();
+    let state = r#"runtime_certificates{state="CertManagerAPINotServed"}"#;
+    until(|| env.count(state) == 1).await;
+    env.kcp.serve(&kinds::CERTIFICATES, true);
+    until(|| env.certificate("one-webhook-tls").is_some()).await;
+    until(|| env.count(state) == 0).await;
+}

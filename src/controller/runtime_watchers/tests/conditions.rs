@@ -1,0 +1,174 @@
+//! What is reported: conditions of Watchers and RuntimeBootstrappers, and failures, which delay no other runtime.
+
+use rstest::rstest;
+
+use super::*;
+
+#[tokio::test]
+async fn one_runtime_that_does_not_answer_delays_no_other() {
+    let (env, one) = Env::installed().await;
+    let refused = one.outage(500);
+    let two = env.runtime("two").await;
+    env.kcp.put(watcher("telemetry"));
+    let both = [entry("klm"), entry("telemetry")];
+    env.until("the other has it", |_| entries(&two) == both)
+        .await;
+    env.until("the first is reported", |env| {
+        env.runtimes("APIServerError") == 1
+    })
+    .await;
+    let counted = "False 1 of 2 runtimes; 1 APIServerError";
+    env.until("it is counted", |env| env.condition("klm") == counted)
+        .await;
+    refused.stop();
+    env.until("it is repaired", |_| entries(&one) == both).await;
+    assert_eq!(env.kcp.events_of("APIServerError"), 1);
+}
+
+/// Nothing is written to any of these, and each is counted by its reason.
+#[rstest]
+#[case::another_runtime(|it: &Env, cluster: &RuntimeCluster| {
+    cluster.put(&json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "rt-bootstrapper-owner", "namespace": "kyma-system"},
+        "data": {"runtimeID": "id-other", "controlPlaneID": "x"}}));
+    it.kcp.put(watcher("klm"));
+}, "OwnershipConflict")]
+#[case::namespace(|it: &Env, cluster: &RuntimeCluster| {
+    cluster.remove("namespaces", "", "kyma-system");
+    it.kcp.put(watcher("klm"));
+}, "NamespaceNotFound")]
+#[case::no_kubeconfig(|it: &Env, _: &RuntimeCluster| {
+    it.kcp.remove("secrets", NAMESPACE, "kubeconfig-id-one");
+    it.kcp.put(watcher("klm"));
+}, "KubeconfigNotFound")]
+#[case::no_certificate(|it: &Env, _: &RuntimeCluster| {
+    it.kcp.remove("secrets", ISTIO_NAMESPACE, "one-webhook-tls");
+    it.kcp.put(watcher("klm"));
+}, "CertificatePending")]
+#[case::garbage(|it: &Env, _: &RuntimeCluster| {
+    it.kcp.edit("secrets", (ISTIO_NAMESPACE, "one-webhook-tls"), |secret| {
+        secret["data"]["tls.crt"] = json!(STANDARD.encode("garbage"));
+    });
+    it.kcp.put(watcher("klm"));
+}, "InvalidCertificate")]
+#[case::no_runtime_id(|it: &Env, _: &RuntimeCluster| {
+    it.kcp.merge("kymas", "one", &json!({"metadata": {"labels": null}}));
+    it.kcp.put(watcher("klm"));
+}, "RuntimeIDMissing")]
+#[case::no_watcher(|_: &Env, _: &RuntimeCluster| {}, "Removed")]
+#[tokio::test]
+async fn nothing_is_written(#[case] prepare: fn(&Env, &RuntimeCluster), #[case] reason: &str) {
+    let mut env = Env::new();
+    let cluster = env.runtime("one").await;
+    prepare(&env, &cluster);
+    env.issue_gateway(&[&env.authority]);
+    env.start();
+    env.until("it is counted", |env| env.runtimes(reason) == 1)
+        .await;
+    assert_eq!(cluster.take(), [""; 0]);
+}
+
+#[tokio::test]
+async fn an_invalid_watcher_says_so_and_keeps_no_other_from_runtimes() {
+    let (env, cluster) = Env::installed().await;
+    let mut invalid = watcher("invalid");
+    invalid["spec"]["labelsToWatch"] = json!({"a b": "c"});
+    env.kcp.put(invalid);
+    env.until("it is reported", |env| {
+        env.condition("invalid").starts_with("False no runtime")
+    })
+    .await;
+    env.kcp.put(watcher("telemetry"));
+    let valid = [entry("klm"), entry("telemetry")];
+    env.until("the valid ones are there", |_| entries(&cluster) == valid)
+        .await;
+}
+
+/// The Watcher of a later version of the definition, which this version cannot read.
+#[tokio::test]
+async fn the_webhook_of_an_unreadable_watcher_stays() {
+    let (env, cluster) = Env::installed().await;
+    env.kcp
+        .merge("watchers", "klm", &json!({"spec": {"field": "metadata"}}));
+    env.kcp.put(watcher("telemetry"));
+    let both = [entry("klm"), entry("telemetry")];
+    env.until("both are there", |_| entries(&cluster) == both)
+        .await;
+}
+
+/// KCP does not return what a reconcile needs: the runtime is not counted as installed.
+#[tokio::test]
+async fn a_failure_of_kcp_is_counted() {
+    let mut env = Env::new();
+    let _cluster = env.runtime("one").await;
+    env.kcp.put(watcher("klm"));
+    env.issue_gateway(&[&env.authority]);
+    let forbidden = env.kcp.fault("get secrets").status(403);
+    env.start();
+    env.until("it is counted", |env| env.runtimes("RequestFailed") == 1)
+        .await;
+    forbidden.stop();
+    env.until("it is installed", |env| env.runtimes("Installed") == 1)
+        .await;
+}
+
+/// A runtime that does not answer has the webhooks of earlier Watchers only.
+#[tokio::test]
+async fn a_runtime_counts_when_it_has_the_webhooks_of_all_watchers() {
+    let (env, cluster) = Env::installed().await;
+    env.until("it is counted", |env| {
+        env.condition("klm") == "True 1 of 1 runtimes"
+    })
+    .await;
+    let silence = cluster.fault("get namespaces").silence();
+    env.kcp.put(watcher("telemetry"));
+    env.until("it is reported", |env| {
+        !env.condition("telemetry").is_empty()
+    })
+    .await;
+    let counted = "False 0 of 1 runtimes; 1 Installing";
+    assert_eq!(env.condition("telemetry"), counted);
+    silence.stop();
+}
+
+/// The other conditions are those of the controller `direct`.
+#[tokio::test]
+async fn the_runtime_bootstrapper_has_a_condition_while_there_is_a_watcher() {
+    let mut env = Env::new();
+    let cluster = env.runtime("one").await;
+    let installed = json!({"type": "Installed", "status": "True", "reason": "Installed", "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z"});
+    for (name, id) in [("one", "id-one"), ("other", "id-other")] {
+        let mut resource = crate::fixture::bootstrapper(name);
+        resource["status"] = json!({"runtimeID": id, "conditions": [installed]});
+        env.kcp.put(resource);
+    }
+    env.kcp.put(watcher("klm"));
+    env.issue_gateway(&[&env.authority]);
+    cluster.stop_rollouts();
+    env.start();
+    let conditions = |env: &Env, name: &str| -> Vec<String> {
+        let resource = env.kcp.object("runtimebootstrappers", name).unwrap();
+        let all = resource["status"]["conditions"].as_array().unwrap().iter();
+        all.map(|it| {
+            let [kind, status, reason] =
+                ["type", "status", "reason"].map(|key| it[key].as_str().unwrap());
+            format!("{kind} {status} {reason}")
+        })
+        .collect()
+    };
+    let ours = "Installed True Installed";
+    env.until("it is being installed", |env| {
+        conditions(env, "one") == [ours, "WatcherInstalled False Installing"]
+    })
+    .await;
+    cluster.roll_out();
+    env.until("it is installed", |env| {
+        conditions(env, "one") == [ours, "WatcherInstalled True Installed"]
+    })
+    .await;
+    env.kcp.remove("watchers", NAMESPACE, "klm");
+    env.until("it is removed", |env| conditions(env, "one") == [ours])
+        .await;
+    assert_eq!(conditions(&env, "other"), [ours]);
+}

@@ -1,0 +1,142 @@
+//! Which cluster is the runtime of which Kyma or RuntimeBootstrapper.
+
+use rstest::rstest;
+
+use super::*;
+
+#[tokio::test]
+async fn of_two_kymas_with_one_runtime_the_first_one_has_it() {
+    let (env, cluster) = Env::installed().await;
+    env.issue("two", &env.authority);
+    env.kcp.put(kyma("two", "id-one"));
+    env.until("it is reported", |env| {
+        env.kcp.events_of("RuntimeIDConflict") == 1
+    })
+    .await;
+    env.kcp.remove("kymas", NAMESPACE, "two");
+    env.until("it is forgotten", |env| {
+        env.runtimes("RuntimeIDConflict") == 0
+    })
+    .await;
+    assert_eq!(entries(&cluster), [entry("klm")]);
+}
+
+/// The removal of the earlier one does not end in its runtime.
+#[tokio::test]
+async fn a_kyma_that_is_created_again_has_its_watcher() {
+    let (env, cluster) = Env::installed().await;
+    let outage = cluster.outage(500);
+    cluster.take();
+    env.kcp.remove("kymas", NAMESPACE, "one");
+    env.until("the removal has begun", |_| {
+        !cluster.requests_of("get namespaces").is_empty()
+    })
+    .await;
+    env.kcp.put(kyma("one", "id-one"));
+    outage.stop();
+    env.kcp.put(watcher("telemetry"));
+    let both = [entry("klm"), entry("telemetry")];
+    env.until("it is installed", |env| {
+        entries(&cluster) == both && env.runtimes("Installed") == 1
+    })
+    .await;
+    // Longer than the pause of the removal.
+    let span = BACKOFF.base + Duration::from_secs(1);
+    let stays = testkit::until::holds("it stays", span, || async { entries(&cluster) == both });
+    stays.await.unwrap();
+}
+
+#[tokio::test]
+async fn the_runtime_of_a_relabelled_kyma_is_that_of_another() {
+    let (env, cluster) = Env::installed().await;
+    env.issue("two", &env.authority);
+    env.kcp.put(kyma("two", "id-one"));
+    env.until("it is reported", |env| {
+        env.runtimes("RuntimeIDConflict") == 1
+    })
+    .await;
+    env.kcp
+        .merge("kymas", "one", &json!({"metadata": {"labels": null}}));
+    env.until("the other has it", |env| {
+        env.runtimes("RuntimeIDMissing") == 1 && env.runtimes("Installed") == 1
+    })
+    .await;
+    assert_eq!(entries(&cluster), [entry("klm")]);
+}
+
+/// The kubeconfig leads to another cluster than before, or to one that was rebuilt.
+#[rstest]
+#[case::another(None, "ClusterUIDChanged")]
+#[case::accepted(Some("uid-one"), "Installed")]
+#[tokio::test]
+async fn a_cluster_with_another_uid_is_to_be_accepted(
+    #[case] accepted: Option<&str>,
+    #[case] reason: &str,
+) {
+    let mut env = Env::new();
+    let cluster = env.runtime("one").await;
+    let mut resource = crate::fixture::bootstrapper("one");
+    resource["status"] = json!({"runtimeID": "id-one", "clusterUID": "earlier"});
+    env.kcp.put(resource);
+    let annotation = json!({"rt-bootstrapper.kyma-project.io/accept-cluster-uid": accepted});
+    env.kcp.merge(
+        "kymas",
+        "one",
+        &json!({"metadata": {"annotations": annotation}}),
+    );
+    env.kcp.put(watcher("klm"));
+    env.issue_gateway(&[&env.authority]);
+    env.start();
+    env.until("it is decided", |env| env.runtimes(reason) == 1)
+        .await;
+    assert_eq!(cluster.take().is_empty(), accepted.is_none());
+}
+
+#[tokio::test]
+async fn a_runtime_without_a_kyma_is_that_of_its_runtime_bootstrapper() {
+    let mut env = Env::new();
+    let cluster = env.runtime("one").await;
+    let mut resource = crate::fixture::bootstrapper("one");
+    resource["status"] = json!({"runtimeID": "id-one"});
+    env.kcp.put(resource);
+    env.kcp.put(watcher("klm"));
+    env.issue_gateway(&[&env.authority]);
+    env.start();
+    let reason = |env: &Env| {
+        let resource = env.kcp.object("runtimebootstrappers", "one").unwrap();
+        let conditions = resource["status"]["conditions"].as_array();
+        let own = |it: &&Value| it["type"] == "WatcherInstalled";
+        conditions.and_then(|it| Some(it.iter().find(own)?["reason"].clone()))
+    };
+    env.until("it is installed", |_| cluster.find(WEBHOOKS).is_some())
+        .await;
+    env.kcp.remove("kymas", NAMESPACE, "one");
+    env.until("it says that the domain is missing", |env| {
+        reason(env) == Some(json!("SKRDomainMissing"))
+    })
+    .await;
+    assert!(cluster.find(WEBHOOKS).is_none() && cluster.find(SECRET).is_none());
+    let domain = json!({"metadata": {"annotations": {"skr-domain": "one.kyma.example"}}});
+    env.kcp.merge("runtimebootstrappers", "one", &domain);
+    env.until("it is installed again", |_| {
+        cluster.find(WEBHOOKS).is_some()
+    })
+    .await;
+    assert_eq!(entries(&cluster), [entry("klm")]);
+    env.kcp.remove("watchers", NAMESPACE, "klm");
+    let no_domain = json!({"metadata": {"annotations": {"skr-domain": null}}});
+    env.kcp.merge("runtimebootstrappers", "one", &no_domain);
+    env.until("it is removed", |env| {
+        cluster.find(WEBHOOKS).is_none() && reason(env).is_none()
+    })
+    .await;
+    env.kcp.merge("runtimebootstrappers", "one", &domain);
+    env.kcp.put(watcher("klm"));
+    env.until("it is installed again", |_| {
+        cluster.find(WEBHOOKS).is_some()
+    })
+    .await;
+    env.kcp.remove("runtimebootstrappers", NAMESPACE, "one");
+    env.until("it is removed", |_| cluster.find(WEBHOOKS).is_none())
+        .await;
+}

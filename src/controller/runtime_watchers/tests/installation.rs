@@ -1,0 +1,172 @@
+//! How the watcher comes to a runtime, follows the Watchers, and is removed.
+
+use rstest::rstest;
+
+use super::*;
+
+/// The rest of a migration is the plan's; here, the fields have to be read.
+#[tokio::test]
+async fn fields_of_the_lifecycle_manager_are_taken_over_and_removed() {
+    let (env, cluster) = Env::installed().await;
+    cluster.take();
+    cluster.change(DEPLOYMENT, |live| {
+        live["metadata"]["labels"]["public"] = json!("1");
+        let entries = live["metadata"]["managedFields"].as_array_mut().unwrap();
+        entries.push(json!({
+            "manager": "lifecycle-manager", "operation": "Apply", "apiVersion": "apps/v1",
+            "fieldsType": "FieldsV1", "fieldsV1": {"f:metadata": {"f:labels": {"f:public": {}}}},
+        }));
+    });
+    let label = json!({"metadata": {"labels": {"a": "b"}}});
+    env.kcp.merge("kymas", "one", &label);
+    env.until("the label is removed", |_| {
+        let live = cluster.find(DEPLOYMENT).unwrap();
+        live["metadata"]["labels"].get("public").is_none()
+    })
+    .await;
+    assert_eq!(
+        cluster.take(),
+        [format!("patch {DEPLOYMENT}"), format!("apply {DEPLOYMENT}")]
+    );
+}
+
+#[tokio::test]
+async fn the_runtime_of_a_kyma_gets_the_watcher_once() {
+    let (mut env, cluster) = Env::installed().await;
+    assert_eq!(
+        cluster.take(),
+        [
+            "create configmaps kyma-system/rt-bootstrapper-owner",
+            "apply priorityclasses skr-webhook-priority",
+            "apply serviceaccounts kyma-system/skr-webhook",
+            "apply secrets kyma-system/skr-webhook-tls",
+            "apply deployments kyma-system/skr-webhook",
+            "apply validatingwebhookconfigurations skr-webhook",
+        ]
+    );
+    assert_eq!(entries(&cluster), [entry("klm")]);
+    let webhooks = cluster.find(WEBHOOKS).unwrap();
+    let bundle = webhooks["webhooks"][0]["clientConfig"]["caBundle"].clone();
+    assert_eq!(bundle, STANDARD.encode(env.authority.pem()));
+    let secret = cluster.find(SECRET).unwrap();
+    let issued = env
+        .kcp
+        .get("secrets", ISTIO_NAMESPACE, "one-webhook-tls")
+        .unwrap();
+    assert_eq!(secret["data"]["ca.crt"], bundle);
+    for key in ["tls.crt", "tls.key"] {
+        assert_eq!(secret["data"][key], issued["data"][key]);
+    }
+    let env_of = "/spec/template/spec/containers/0/env/0/value";
+    assert_eq!(
+        cluster.find(DEPLOYMENT).unwrap().pointer(env_of).unwrap(),
+        "kcp.example"
+    );
+    env.until("it is counted", |env| {
+        env.condition("klm") == "True 1 of 1 runtimes"
+    })
+    .await;
+    // Nothing differs for the next leader.
+    env.stop().await;
+    assert_eq!(env.runtimes("Installed"), 0);
+    drop(env.kcp.take_requests());
+    env.start();
+    env.until("it is read again", |env| env.runtimes("Installed") == 1)
+        .await;
+    assert_eq!(cluster.take(), [""; 0]);
+    env.kcp.put(watcher("later"));
+    let counted = "True 1 of 1 runtimes";
+    env.until("statuses are written", |env| {
+        env.condition("later") == counted
+    })
+    .await;
+    let writes = env.kcp.requests_of("patch watchers/status");
+    assert!(writes.iter().all(|it| it.asked.name == "later"));
+    assert_eq!(env.kcp.events(), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_change_of_a_watcher_is_applied_to_all_runtimes_at_once() {
+    let (env, one) = Env::installed().await;
+    let two = env.runtime("two").await;
+    env.until("the second is installed", |env| {
+        env.runtimes("Installed") == 2
+    })
+    .await;
+    env.kcp.put(watcher("telemetry"));
+    let both = [entry("klm"), entry("telemetry")];
+    env.until("both have it", |_| {
+        entries(&one) == both && entries(&two) == both
+    })
+    .await;
+    env.until("it is counted", |env| {
+        env.condition("telemetry") == "True 2 of 2 runtimes"
+    })
+    .await;
+    env.kcp.remove("watchers", NAMESPACE, "klm");
+    let rest = [entry("telemetry")];
+    env.until("both lose it", |_| {
+        entries(&one) == rest && entries(&two) == rest
+    })
+    .await;
+    for cluster in [&one, &two] {
+        assert!(cluster.find(DEPLOYMENT).is_some());
+    }
+}
+
+#[tokio::test]
+async fn the_last_watcher_takes_everything_with_it() {
+    let (env, cluster) = Env::installed().await;
+    cluster.take();
+    env.kcp.remove("watchers", NAMESPACE, "klm");
+    env.until("it is removed", |_| {
+        cluster.inventory() == crate::runtime_cluster::BARE
+    })
+    .await;
+    let writes = cluster.take();
+    assert_eq!(
+        writes[..2],
+        [format!("delete {WEBHOOKS}"), format!("delete {DEPLOYMENT}")]
+    );
+    env.until("it is no runtime with a watcher", |env| {
+        env.runtimes("Installed") == 0
+    })
+    .await;
+    env.kcp.put(watcher("klm"));
+    env.until("it comes back", |_| entries(&cluster) == [entry("klm")])
+        .await;
+}
+
+/// Of a Kyma that is being deleted, and of one that is gone at once.
+#[rstest]
+#[case::with_finalizer(true)]
+#[case::gone(false)]
+#[tokio::test]
+async fn the_watcher_goes_with_the_kyma(#[case] has_finalizer: bool) {
+    let (env, cluster) = Env::installed().await;
+    if has_finalizer {
+        env.kcp.delete("kymas", "one");
+    } else {
+        env.kcp.remove("kymas", NAMESPACE, "one");
+    }
+    env.until("it is removed", |_| {
+        cluster.inventory() == crate::runtime_cluster::BARE
+    })
+    .await;
+}
+
+#[rstest]
+#[case::webhooks(WEBHOOKS)]
+#[case::secret(SECRET)]
+#[tokio::test]
+async fn what_a_customer_deletes_comes_back_with_the_next_reconcile(#[case] object: &str) {
+    let (env, cluster) = Env::installed().await;
+    cluster.drop_object(object);
+    env.kcp.merge(
+        "kymas",
+        "one",
+        &json!({"metadata": {"annotations": {"skr-domain": "other.example"}}}),
+    );
+    env.until("it is back", |_| cluster.find(object).is_some())
+        .await;
+}
