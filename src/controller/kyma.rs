@@ -3,8 +3,9 @@
 //! A runtime with both is that of its Kyma: one of the same name, as KEB names both by the runtime ID, or with its runtime ID.
 
 use std::borrow::Cow;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-use api::bootstrapper::{GROUP, KIND, PLURAL, VERSION};
+use api::bootstrapper::{GROUP, KIND, PLURAL, VERSION, WATCHER_INSTALLED};
 use api::kcp::{
     ACCEPT_CLUSTER_UID_ANNOTATION, KYMA_KIND, KYMA_PLURAL, KYMA_VERSION, RUNTIME_ID, SKR_DOMAIN,
 };
@@ -33,13 +34,19 @@ pub(crate) struct KymaView {
     runtime_id: Option<String>,
     domain: Option<String>,
     accepted_cluster: Option<String>,
+    /// Hash of all labels and annotations.
+    metadata_hash: u64,
     is_bootstrapper: bool,
 }
 
 /// A RuntimeBootstrapper as it is read. It can stand for a runtime when its runtime ID is known.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(from = "BootstrapperObject")]
-struct BootstrapperView(KymaView);
+struct BootstrapperView {
+    view: KymaView,
+    /// Whether it says if the watcher is installed.
+    has_condition: bool,
+}
 
 #[derive(Deserialize)]
 struct KymaObject {
@@ -57,6 +64,13 @@ struct BootstrapperObject {
 struct BootstrapperStatus {
     #[serde(rename = "runtimeID")]
     runtime_id: Option<String>,
+    #[serde(default)]
+    conditions: Vec<ConditionType>,
+}
+
+#[derive(Deserialize)]
+struct ConditionType {
+    r#type: String,
 }
 
 impl From<KymaObject> for KymaView {
@@ -64,6 +78,8 @@ impl From<KymaObject> for KymaView {
         let mut metadata = object.metadata;
         let mut labels = metadata.labels.take().unwrap_or_default();
         let mut annotations = metadata.annotations.take().unwrap_or_default();
+        let mut hasher = DefaultHasher::new();
+        (&labels, &annotations).hash(&mut hasher);
         Self {
             metadata: ObjectMeta {
                 name: metadata.name,
@@ -76,6 +92,7 @@ impl From<KymaObject> for KymaView {
             runtime_id: labels.remove(RUNTIME_ID),
             domain: annotations.remove(SKR_DOMAIN),
             accepted_cluster: annotations.remove(ACCEPT_CLUSTER_UID_ANNOTATION),
+            metadata_hash: hasher.finish(),
             is_bootstrapper: false,
         }
     }
@@ -83,11 +100,16 @@ impl From<KymaObject> for KymaView {
 
 impl From<BootstrapperObject> for BootstrapperView {
     fn from(BootstrapperObject { metadata, status }: BootstrapperObject) -> Self {
-        Self(KymaView {
+        let view = KymaView {
             runtime_id: status.runtime_id,
             is_bootstrapper: true,
             ..KymaObject { metadata }.into()
-        })
+        };
+        let mut conditions = status.conditions.iter();
+        Self {
+            view,
+            has_condition: conditions.any(|it| it.r#type == WATCHER_INSTALLED),
+        }
     }
 }
 
@@ -110,6 +132,15 @@ impl KymaView {
             runtime_id: self.runtime_id.clone(),
             domain: self.domain.clone(),
         }
+    }
+
+    /// Whether two versions of an object differ in nothing but the spec of a Kyma or the status, which controllers write often.
+    fn is_equivalent(&self, other: &Self) -> bool {
+        self.metadata.uid == other.metadata.uid
+            && self.metadata.deletion_timestamp == other.metadata.deletion_timestamp
+            && self.is_bootstrapper == other.is_bootstrapper
+            && self.metadata_hash == other.metadata_hash
+            && self.runtime_id == other.runtime_id
     }
 
     /// That of the label, or of the status of a RuntimeBootstrapper.
@@ -193,10 +224,10 @@ impl Resource for BootstrapperView {
     }
 
     fn meta(&self) -> &ObjectMeta {
-        &self.0.metadata
+        &self.view.metadata
     }
 
     fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.0.metadata
+        &mut self.view.metadata
     }
 }

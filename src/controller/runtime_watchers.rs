@@ -76,7 +76,7 @@ use desired::Goal;
 use heartbeats::Heartbeats;
 
 /// Maximum number of concurrent reconciles. Most of the time of each is waiting for its runtime.
-const CONCURRENCY: u16 = 160;
+const CONCURRENCY: u16 = 128;
 
 /// Maximum number of runtimes of Kymas that do not exist any more from which the watcher is removed at once.
 const REMOVALS: usize = 32;
@@ -188,7 +188,7 @@ struct RuntimeState {
 /// SHA-256 of the CAs that all watchers trust.
 pub async fn run(
     options: RuntimeWatcherOptions,
-    kymas: Kymas,
+    mut kymas: Kymas,
     gateway: GatewayReceiver,
     acknowledged: watch::Sender<Option<String>>,
     token: CancellationToken,
@@ -206,6 +206,7 @@ pub async fn run(
     let (unresponsive, changes) = mpsc::unbounded_channel();
     let own = Arc::clone(&context);
     let responses = received(changes).filter_map(move |id| ready(own.reference_of(&id)));
+    let lacking_condition = kymas.lacking_condition();
     let queue = kymas.queue(goals, responses, token.clone());
     let reconciles = Arc::clone(&context).reconcile_all(queue, token.clone());
     let heartbeats = heartbeats::run(
@@ -219,6 +220,7 @@ pub async fn run(
         // Without its type, which is too deep for the compiler.
         reconciles.boxed(),
         heartbeats.boxed(),
+        token.run_until_cancelled(context.write_conditions(lacking_condition)),
         token.run_until_cancelled(desired::run(&context.options, gateway, goal, &context)),
     );
 }

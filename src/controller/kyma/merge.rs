@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use component_base::readiness::ReadinessCheck;
 use component_base::watch::watch_with_backoff;
+use futures::channel::mpsc::UnboundedSender;
 use futures::{Stream, StreamExt as _, stream};
 use kube::runtime::watcher::{Config, Event};
 use kube::{Api, Client, ResourceExt as _};
@@ -14,12 +15,13 @@ use super::{BootstrapperView, KymaView};
 use crate::inventory::PAGE_SIZE;
 
 /// Watches Kymas and RuntimeBootstrappers of a namespace. Nothing is returned before all Kymas are known; a RuntimeBootstrapper
-/// follows when it is known, so that a KCP without them has its Kymas all the same; `has_bootstrappers` is set when all are known.
+/// follows when it is known, so that a KCP without them has its Kymas all the same; `has_bootstrappers` is set when all are known,
+/// and `lacking` gets the name of each that changes and lacks the condition `WatcherInstalled`.
 pub(super) fn watch_runtimes(
     client: &Client,
     namespace: &str,
     [of_kymas, of_bootstrappers]: [ReadinessCheck; 2],
-    has_bootstrappers: Arc<AtomicBool>,
+    (has_bootstrappers, lacking): (Arc<AtomicBool>, UnboundedSender<String>),
 ) -> impl Stream<Item = Event<KymaView>> + Send + use<> {
     let config = Config::default().page_size(PAGE_SIZE);
     let kymas = Api::<KymaView>::namespaced(client.clone(), namespace);
@@ -27,10 +29,13 @@ pub(super) fn watch_runtimes(
     let bootstrappers = Api::<BootstrapperView>::namespaced(client.clone(), namespace);
     let bootstrappers = watch_with_backoff(bootstrappers, config, of_bootstrappers);
     // What was listed is used before the next event is requested.
-    let bootstrappers = bootstrappers.inspect(move |event| {
-        if let Event::InitDone = event {
-            has_bootstrappers.store(true, Ordering::Release);
+    let bootstrappers = bootstrappers.inspect(move |event| match event {
+        Event::InitDone => has_bootstrappers.store(true, Ordering::Release),
+        Event::Apply(it) if it.view.runtime_id.is_some() && !it.has_condition => {
+            // A controller that has ended has dropped its receiver.
+            drop(lacking.unbounded_send(it.name_any()));
         }
+        _ => {}
     });
     let bootstrappers = bootstrappers.map(Change::OfBootstrapper);
     let mut merge = Merge::new(namespace);
@@ -131,18 +136,18 @@ impl Merge {
     }
 
     fn observe_bootstrapper(&mut self, event: Event<BootstrapperView>) -> Vec<Event<KymaView>> {
-        let name = |it: &BootstrapperView| it.0.name_any();
+        let name = |it: &BootstrapperView| it.view.name_any();
         match event {
             Event::Init => {
                 self.listed_bootstrappers.clear();
                 Vec::new()
             }
-            Event::InitApply(object) | Event::Apply(object) if object.0.runtime_id.is_none() => {
+            Event::InitApply(object) | Event::Apply(object) if object.view.runtime_id.is_none() => {
                 self.forget(&name(&object))
             }
             Event::InitApply(object) => {
                 self.listed_bootstrappers.insert(name(&object));
-                self.keep(object.0)
+                self.keep(object.view)
             }
             Event::InitDone => {
                 let listed = std::mem::take(&mut self.listed_bootstrappers);
@@ -150,7 +155,7 @@ impl Merge {
                 let gone: Vec<String> = gone.cloned().collect();
                 gone.iter().flat_map(|it| self.forget(it)).collect()
             }
-            Event::Apply(object) => self.keep(object.0),
+            Event::Apply(object) => self.keep(object.view),
             Event::Delete(object) => self.forget(&name(&object)),
         }
     }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use component_base::readiness::Readiness;
 use component_base::watch::watch_with_backoff;
-use futures::channel::mpsc::{self, UnboundedReceiver};
+use futures::channel::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use futures::{Stream, StreamExt as _, stream};
 use kube::runtime::reflector::{ObjectRef, Store, store};
 use kube::runtime::watcher::{Config, Event};
@@ -43,6 +43,7 @@ pub struct KymaOptions {
 pub struct Kymas {
     known: KnownKymas,
     changed: UnboundedReceiver<ObjectRef<KymaView>>,
+    lacking_condition: UnboundedReceiver<String>,
 }
 
 /// What is known of Kymas.
@@ -68,8 +69,10 @@ pub fn share(options: &KymaOptions) -> (Kymas, Kymas, impl Future<Output = ()> +
         bootstrappers: Api::namespaced(options.client.clone(), &options.namespace),
         has_bootstrappers: Arc::default(),
     };
-    let has_bootstrappers = Arc::clone(&known.has_bootstrappers);
-    let runtimes = options.watch_runtimes(has_bootstrappers);
+    let (lacking, lacking_condition) = mpsc::unbounded();
+    let runtimes = options.watch_runtimes((Arc::clone(&known.has_bootstrappers), lacking));
+    let own = known.clone();
+    let runtimes = runtimes.filter(move |event| ready(own.is_changed_by(event)));
     let runtimes = reflector(writer, runtimes.map(Ok))
         .touched_objects()
         .filter_map(|it| ready(it.ok()))
@@ -94,10 +97,16 @@ pub fn share(options: &KymaOptions) -> (Kymas, Kymas, impl Future<Output = ()> +
             drop(to_certificates.unbounded_send(kyma));
         }
     };
-    let [certificates, watchers] = [certificates, watchers].map(|changed| Kymas {
+    let certificates = Kymas {
         known: known.clone(),
-        changed,
-    });
+        changed: certificates,
+        lacking_condition: mpsc::unbounded().1,
+    };
+    let watchers = Kymas {
+        known,
+        changed: watchers,
+        lacking_condition,
+    };
     (certificates, watchers, watching)
 }
 
@@ -114,11 +123,11 @@ fn reference_of(kyma: &KymaView) -> ObjectRef<KymaView> {
 impl KymaOptions {
     fn watch_runtimes(
         &self,
-        has_bootstrappers: Arc<AtomicBool>,
+        of_bootstrappers: (Arc<AtomicBool>, UnboundedSender<String>),
     ) -> impl Stream<Item = Event<KymaView>> + Send + use<> {
         let checks = ["kymas-watch", "runtimebootstrappers-watch"];
         let checks = checks.map(|it| self.readiness.check(it));
-        watch_runtimes(&self.client, &self.namespace, checks, has_bootstrappers)
+        watch_runtimes(&self.client, &self.namespace, checks, of_bootstrappers)
     }
 
     /// The Kymas of Certificates that appear, change or disappear.
@@ -168,6 +177,12 @@ impl Kymas {
         self.known.clone()
     }
 
+    /// The names of RuntimeBootstrappers that have changed and lack the condition `WatcherInstalled`; for the controller of the
+    /// watcher on runtimes alone.
+    pub(crate) fn lacking_condition(&mut self) -> UnboundedReceiver<String> {
+        std::mem::replace(&mut self.lacking_condition, mpsc::unbounded().1)
+    }
+
     /// What is to be reconciled: each Kyma that changes, all of them whenever `of_all` changes, and `others`.
     pub(crate) fn queue<T: Send + Sync + 'static>(
         self,
@@ -191,6 +206,15 @@ impl Kymas {
 }
 
 impl KnownKymas {
+    /// Whether an event has to be stored: of a Kyma that is known, only a change that matters to a reconcile.
+    fn is_changed_by(&self, event: &Event<KymaView>) -> bool {
+        let Event::Apply(kyma) = event else {
+            return true;
+        };
+        let before = self.store.get(&reference_of(kyma));
+        before.is_none_or(|it| !it.is_equivalent(kyma))
+    }
+
     /// Whether there is a Kyma of that name, or a RuntimeBootstrapper in its place.
     pub(crate) fn has(&self, name: &str) -> bool {
         let reference = ObjectRef::new(name).within(&self.namespace);
@@ -210,7 +234,7 @@ impl KnownKymas {
         }
         // The watch may fail for long, or the kind not be served.
         let found = self.bootstrappers.get_opt(name).await?;
-        Ok(found.is_none_or(|it| it.0.runtime_id.is_none()))
+        Ok(found.is_none_or(|it| it.view.runtime_id.is_none()))
     }
 }
 

@@ -5,14 +5,18 @@ use api::bootstrapper::{
 };
 use api::kcp::WATCHER_FIELD_MANAGER;
 use component_base::telemetry::error_chain;
+use futures::{Stream, StreamExt as _};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
 use super::Context;
-use super::report::Outcome;
+use super::report::{INSTALLED, Outcome, Retry};
 use crate::clients::RuntimeId;
+
+/// Conditions that are written at once apart from reconciles.
+const CONDITION_WRITES: usize = 8;
 
 /// Maximum number of characters of a message, as in the schema.
 const MAX_MESSAGE: usize = 2048;
@@ -35,6 +39,34 @@ impl Context {
             status.and_then(|it| it.runtime_id.as_deref()) == Some(id.as_str())
         };
         Ok(found.filter(is_same).map(Box::new))
+    }
+
+    /// Writes the condition of RuntimeBootstrappers that lack it on a runtime with a watcher: of one that appears, or learns its
+    /// runtime ID, after the watcher was installed. Every other reason is that of a reconcile that is repeated soon.
+    pub(super) async fn write_conditions(&self, lacking: impl Stream<Item = String>) {
+        let writes = lacking.for_each_concurrent(CONDITION_WRITES, |name| async move {
+            let state = self.runtimes().states.get(&name).cloned();
+            let state = state.filter(|it| it.reason == INSTALLED);
+            if let Some(id) = state.and_then(|it| it.id) {
+                self.write_condition_of(&name, &RuntimeId::new(&id)).await;
+            }
+        });
+        writes.await;
+    }
+
+    /// Writes the condition of a runtime on which the watcher is installed.
+    pub(super) async fn write_condition_of(&self, kyma: &str, id: &RuntimeId) {
+        match self.bootstrapper(kyma, id).await {
+            Ok(resource) => {
+                let outcome = Outcome::new(INSTALLED, String::new(), Retry::AtResync);
+                let outcome = outcome.with_resource(resource);
+                self.write_condition(&outcome).await;
+            }
+            Err(error) => {
+                let error = error_chain(&error);
+                tracing::warn!(kyma, error, "failed to read RuntimeBootstrapper");
+            }
+        }
     }
 
     /// Writes the condition, if it differs. A failure is logged, and the next reconcile repeats it.

@@ -16,6 +16,7 @@ use policy::watchers::RuntimeCounts;
 use tokio::time::Instant;
 
 use super::{BACKOFF, Context, RuntimeState};
+use crate::clients::RuntimeId;
 use crate::kube_events::publish_event;
 use crate::kyma::KymaView;
 use crate::runtime_objects::WriteFailure;
@@ -220,9 +221,15 @@ impl Context {
             attempts,
             reported,
         };
-        self.runtimes().states.insert(name, state);
+        self.runtimes().states.insert(name.clone(), state);
         self.changed.send_replace(());
-        self.write_condition(&outcome).await;
+        match kyma.runtime_id().filter(|_| outcome.is_installed()) {
+            // It may have appeared since the reconcile began. From here on `write_conditions` does it.
+            Some(id) if outcome.resource.is_none() => {
+                self.write_condition_of(&name, &RuntimeId::new(id)).await;
+            }
+            _ => self.write_condition(&outcome).await,
+        }
         let delay = self.delay(outcome.retry, attempts.saturating_sub(1));
         delay.map_or_else(Action::await_change, Action::requeue)
     }

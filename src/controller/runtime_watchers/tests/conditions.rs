@@ -172,3 +172,45 @@ async fn the_runtime_bootstrapper_has_a_condition_while_there_is_a_watcher() {
         .await;
     assert_eq!(conditions(&env, "other"), [ours]);
 }
+
+/// KEB may create it later, and `direct` writes its runtime ID later still.
+#[tokio::test]
+async fn a_runtime_bootstrapper_that_appears_later_gets_its_condition_without_a_reconcile() {
+    let (env, cluster) = Env::installed().await;
+    let before = cluster.requests().len();
+    let has_condition = |env: &Env| {
+        let resource = env.kcp.object("runtimebootstrappers", "one").unwrap();
+        let conditions = resource["status"]["conditions"].as_array();
+        let own = |it: &Value| it["type"] == "WatcherInstalled" && it["status"] == "True";
+        conditions.is_some_and(|it| it.iter().any(own))
+    };
+    env.kcp.put(crate::fixture::bootstrapper("one"));
+    for status in [
+        json!({"runtimeID": "id-one"}),
+        json!({"conditions": [], "clusterUID": "uid-one"}),
+    ] {
+        env.kcp
+            .edit("runtimebootstrappers", (NAMESPACE, "one"), |it| {
+                for (key, value) in status.as_object().unwrap() {
+                    it["status"][key] = value.clone();
+                }
+            });
+        env.until("it has the condition", has_condition).await;
+    }
+    assert_eq!(cluster.requests().len(), before);
+}
+
+/// Other controllers write the status of a Kyma again and again.
+#[tokio::test]
+async fn the_status_of_a_kyma_starts_no_reconcile() {
+    let (env, one) = Env::installed().await;
+    let before = one.requests().len();
+    env.kcp
+        .merge("kymas", "one", &json!({"status": {"state": "Processing"}}));
+    let two = env.runtime("two").await;
+    env.until("the change after it is reconciled", |_| {
+        two.find(WEBHOOKS).is_some()
+    })
+    .await;
+    assert_eq!(one.requests().len(), before);
+}
