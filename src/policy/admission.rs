@@ -10,7 +10,6 @@ mod configuration;
 mod decision;
 mod entry;
 mod fallback;
-mod json;
 mod marker;
 mod mounts;
 mod opt_in;

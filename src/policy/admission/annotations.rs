@@ -3,10 +3,9 @@
 use std::fmt;
 
 use api::{ALL_KEY, Feature, FeatureSet, names};
+use partial_json::Scalar;
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
-
-use super::pod::Scalar;
 
 /// What the annotations of a Pod or a Namespace say to us.
 #[expect(

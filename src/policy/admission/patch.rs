@@ -5,7 +5,6 @@
 //! half of one would leave a Pod half changed.
 
 use super::entry::Entry;
-use super::json;
 use super::pod::{ContainerList, Placed};
 
 /// The size of the largest patch, in bytes, for a review of `review` bytes. In an answer, where it is base64, it takes
@@ -182,7 +181,7 @@ impl PatchWriter {
     }
 
     fn string(&mut self, text: &str) {
-        if json::is_plain(text) {
+        if partial_json::is_plain(text) {
             self.json.push(b'"');
             self.text(text);
             self.json.push(b'"');

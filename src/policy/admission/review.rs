@@ -7,16 +7,20 @@
 //! is asked only about bodies that are short and have few items, because it has no such bound, and its errors repeat
 //! what they are about.
 
+use partial_json::{Text, Unread};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
-use super::json;
-pub use super::json::MAX_LIST_ITEMS;
 use super::patch;
-use super::pod::{Pod, Text};
+use super::pod::Pod;
 use crate::review::{API_VERSION, KIND};
 pub use crate::review::{JsonError, ReviewError};
+
+/// The largest number of items in all wanted lists of a document together: containers, their variables, mounts and
+/// devices, volumes and their sources, and pull Secrets, of the new and the stored Pod. Pods in use have some hundreds.
+/// The API server can store a Pod with more, which is left unchanged.
+pub const MAX_LIST_ITEMS: usize = 10_000;
 
 /// The largest body, in bytes, about whose errors `serde_json` is asked.
 const MAX_STRICT_BYTES: usize = 128 * 1024;
@@ -125,11 +129,11 @@ struct Resource<'a> {
 /// [`ReviewError`] if there is no uid to answer to, or the body is something else.
 pub fn parse(body: &[u8]) -> Result<Review<'_>, ReviewError> {
     let text = std::str::from_utf8(body).map_err(ReviewError::Encoding)?;
-    match json::from_str::<Envelope<'_, Pod<'_>>>(text) {
+    match partial_json::from_str::<Envelope<'_, Pod<'_>>>(text, MAX_LIST_ITEMS) {
         Ok(envelope) => envelope.review(|request| request.into_subject(text)),
-        Err(json::Unread) if can_be_parsed_strictly(text) => look_closely(text),
-        Err(json::Unread) => json::from_str::<Envelope<'_, IgnoredAny>>(text)
-            .map_err(|json::Unread| ReviewError::NoReview)?
+        Err(Unread) if can_be_parsed_strictly(text) => look_closely(text),
+        Err(Unread) => partial_json::from_str::<Envelope<'_, IgnoredAny>>(text, MAX_LIST_ITEMS)
+            .map_err(|Unread| ReviewError::NoReview)?
             .review(|request| request.without_pod(PodError::TooLarge)),
     }
 }

@@ -1,0 +1,34 @@
+//! What `serde_json` reads, the reader of a few fields reads in the same way; it ends with a value or an error for all other bytes.
+
+use std::collections::BTreeMap;
+
+use partial_json::{Scalar, Text, from_str};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+/// A field of each kind that reviews are read with.
+#[derive(Debug, Deserialize, PartialEq)]
+struct Wanted<'a> {
+    #[serde(borrow)]
+    text: Option<Text<'a>>,
+    flag: Option<bool>,
+    #[serde(borrow)]
+    scalar: Option<Scalar<'a>>,
+    presence: Option<IgnoredAny>,
+    #[serde(borrow)]
+    texts: Option<Vec<Text<'a>>>,
+    #[serde(borrow)]
+    map: Option<BTreeMap<String, Scalar<'a>>>,
+    below: Option<Box<Self>>,
+}
+
+/// Holds for all bytes.
+pub(crate) fn check(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else {
+        return;
+    };
+    let read = from_str::<Wanted<'_>>(text, usize::MAX);
+    if let Ok(expected) = serde_json::from_str::<Wanted<'_>>(text) {
+        assert_eq!(read, Ok(expected), "{text}");
+    }
+}

@@ -1,0 +1,7 @@
+//! A document with more than the wanted fields: any bytes.
+#![no_main]
+
+#[path = "../properties/review.rs"]
+mod property;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| property::check(data));
