@@ -13,9 +13,9 @@ use testkit::until::{holds, until};
 use crate::cluster::Cluster;
 use crate::model::{EventCheck, Subresource};
 use crate::report::{Failure, Family, Outcome};
+use crate::requests::collection;
 use crate::run::Context;
 use crate::runtime::counted;
-use crate::workloads::collection;
 
 /// Creates an object, changes it, and looks whether an event is delivered.
 pub(crate) async fn check(

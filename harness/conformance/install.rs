@@ -5,12 +5,15 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use anyhow::{Result, ensure};
-use api::names;
+use api::names::{
+    PULL_SECRET_COPY_LABEL, REPAIR_RECORD, SKR_NAMESPACE, WEBHOOK_CERTIFICATE, WEBHOOK_LEASE,
+};
 use serde_json::{Value, json};
+use testkit::json::{name, text};
 use testkit::until::until;
 
 use crate::cluster::Cluster;
-use crate::requests::{Allowed, Verb, resource};
+use crate::requests::{collection, path, words};
 use crate::run::Context;
 use crate::runtime::webhook_deployment;
 
@@ -23,54 +26,34 @@ impl Installation {
     pub fn new(objects: Vec<Value>) -> Self {
         // A Namespace may come twice: of the landscape, and of the manifests.
         let mut seen = BTreeSet::new();
-        let objects = objects.into_iter().filter(|it| seen.insert(path(it)));
+        let objects = objects.into_iter().filter(|it| seen.insert(words(it)));
         Self(objects.collect())
     }
 
-    pub(crate) fn allowed(&self) -> BTreeSet<Allowed> {
-        let mut allowed = BTreeSet::new();
-        for object in &self.0 {
-            let name = object["metadata"]["name"].as_str().unwrap_or_default();
-            for verb in [Verb::Get, Verb::Create, Verb::Delete] {
-                let mut request = Allowed::of(verb, object, "the installation").named(name);
-                if let Some(namespace) = object["metadata"]["namespace"].as_str() {
-                    request = request.within(namespace);
-                }
-                allowed.insert(request);
-            }
+    /// The requests that it needs, as lines of [`Allowed`](crate::requests::Allowed).
+    pub(crate) fn requests(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for object in self.0.iter().map(words) {
+            let verbs = ["get", "create", "delete"];
+            lines.extend(verbs.map(|verb| format!("{verb} {object} # the installation")));
         }
-        for (kind, name) in MADE {
-            let made = "what the webhook made";
-            for verb in [Verb::Get, Verb::Delete] {
-                allowed.insert(
-                    Allowed::new(verb, kind, made)
-                        .within(names::SKR_NAMESPACE)
-                        .named(name),
-                );
-            }
+        for object in made() {
+            let verbs = ["get", "delete"];
+            lines.extend(verbs.map(|verb| format!("{verb} {object} # what the webhook made")));
         }
-        for (kind, namespace) in WATCHER {
-            let watcher = "whether the watcher is installed";
-            let read = Allowed::new(Verb::Get, kind, watcher).named(CONFIGURATION);
-            allowed.insert(read.within(namespace));
-        }
+        lines.extend(watcher().map(|it| format!("get {it} # whether the watcher is installed")));
         let copies = "copies of the pull Secret, by their label";
-        allowed.insert(Allowed::new(Verb::List, "secrets", copies));
-        allowed.insert(
-            Allowed::new(Verb::Delete, "secrets", copies)
-                .within("{namespace}")
-                .named("{copy}"),
-        );
-        allowed
+        lines.push(format!("list secrets # {copies}"));
+        lines.push(format!("delete secrets {{namespace}}/{{copy}} # {copies}"));
+        lines
     }
 
     /// Fails if an object of the installation, one that the webhook makes, or the watcher exists; the product's namespace may.
     pub(crate) async fn is_absent(&self, cluster: &Cluster) -> Result<()> {
-        let made = MADE.map(|(kind, name)| path_of(kind, names::SKR_NAMESPACE, name));
-        let watcher = WATCHER.map(|(kind, namespace)| path_of(kind, namespace, CONFIGURATION));
-        let own = self.0.iter().filter(|it| !is_namespace(it)).map(path);
+        let own = self.0.iter().filter(|it| !is_namespace(it)).map(words);
         let mut found = copies(cluster).await?;
-        for path in own.chain(made).chain(watcher) {
+        for object in own.chain(made()).chain(watcher()) {
+            let path = path(&object);
             if cluster.find(&path).await?.is_some() {
                 found.push(path);
             }
@@ -87,31 +70,27 @@ impl Installation {
     /// Creates all objects and waits until the webhook is available.
     pub(crate) async fn install(&self, context: &Context<'_>, cluster: &Cluster) -> Result<()> {
         for object in &self.0 {
-            let path = path(object);
+            let path = path(&words(object));
             if is_namespace(object) && cluster.find(&path).await?.is_some() {
                 continue;
             }
             context.installed(cluster, path);
-            cluster.create(&collection(object), object).await?;
+            let namespace = text(&object["metadata"]["namespace"]);
+            cluster
+                .create(&collection(object, namespace), object)
+                .await?;
         }
-        until(
-            "the webhook is available",
-            context.options.patience,
-            || async {
-                let deployment = cluster
-                    .find(&webhook_deployment())
-                    .await?
-                    .unwrap_or_default();
-                let available = deployment["status"]["availableReplicas"]
-                    .as_u64()
-                    .unwrap_or_default();
-                let wanted = deployment["spec"]["replicas"].as_u64().unwrap_or(1);
-                ensure!(available >= wanted, "{available} of {wanted} replicas");
-                Ok(())
-            },
-        )
-        .await?;
-        Ok(())
+        let is_available = || async {
+            let deployment = cluster.find(&webhook_deployment()).await?;
+            let deployment = deployment.unwrap_or_default();
+            let available = deployment["status"]["availableReplicas"].as_u64();
+            let available = available.unwrap_or_default();
+            let wanted = deployment["spec"]["replicas"].as_u64().unwrap_or(1);
+            ensure!(available >= wanted, "{available} of {wanted} replicas");
+            Ok(())
+        };
+        let patience = context.options.patience;
+        Ok(until("the webhook is available", patience, is_available).await?)
     }
 
     /// Deletes what was created, last first, then what the webhook made. What cannot be deleted does not keep the rest.
@@ -145,14 +124,11 @@ impl Installation {
         for path in others.into_iter().rev() {
             note(&format!("--raw {path}"), delete(path).await);
         }
-        let mut rest = MADE
-            .map(|(kind, name)| path_of(kind, names::SKR_NAMESPACE, name))
-            .to_vec();
+        let mut rest = made().map(|it| path(&it)).to_vec();
         match copies(cluster).await {
             Ok(copies) => rest.extend(copies),
             Err(error) => {
-                let label = names::PULL_SECRET_COPY_LABEL;
-                let all = format!("secrets --all-namespaces -l {label}=true");
+                let all = format!("secrets --all-namespaces -l {PULL_SECRET_COPY_LABEL}=true");
                 note(&all, Err(error));
             }
         }
@@ -170,61 +146,32 @@ impl Installation {
 
 /// The paths of the copies of the pull Secret.
 async fn copies(cluster: &Cluster) -> Result<Vec<String>> {
-    let label = names::PULL_SECRET_COPY_LABEL;
-    let copies = format!("/api/v1/secrets?labelSelector={label}%3Dtrue");
-    let copies = cluster.list(&copies).await?;
-    let path = |copy: &Value| {
-        let text = |key: &str| copy["metadata"][key].as_str().unwrap_or_default();
-        path_of("secrets", text("namespace"), text("name"))
-    };
-    Ok(copies.iter().map(path).collect())
+    let all = format!("/api/v1/secrets?labelSelector={PULL_SECRET_COPY_LABEL}%3Dtrue");
+    let copies = cluster.list(&all).await?;
+    let paths = copies.iter().map(|it| {
+        let namespace = text(&it["metadata"]["namespace"]);
+        path(&format!("secrets {namespace}/{}", name(it)))
+    });
+    Ok(paths.collect())
 }
 
 fn is_namespace(object: &Value) -> bool {
     object["kind"] == "Namespace"
 }
 
-/// The path of the objects of a kind: those of a namespace where the object names one.
-fn collection(object: &Value) -> String {
-    if let Some(namespace) = object["metadata"]["namespace"].as_str() {
-        return crate::workloads::collection(object, namespace);
-    }
-    let kind = resource(object);
-    let root = if kind.group.is_empty() {
-        "api".to_owned()
-    } else {
-        format!("apis/{}", kind.group)
-    };
-    format!("/{root}/{}/{}", kind.version, kind.plural)
-}
-
-fn path(object: &Value) -> String {
-    format!(
-        "{}/{}",
-        collection(object),
-        object["metadata"]["name"].as_str().unwrap_or_default()
-    )
-}
-
-/// `kind` is `plural` or `plural.version.group`; an object of cluster scope has no namespace.
-fn path_of(kind: &str, namespace: &str, name: &str) -> String {
-    let object = Allowed::new(Verb::Get, kind, "");
-    object.within(namespace).named(name).path()
-}
-
 /// What the webhook makes itself in its namespace.
-const MADE: [(&str, &str); 3] = [
-    ("secrets", names::WEBHOOK_CERTIFICATE),
-    ("secrets", names::REPAIR_RECORD),
-    ("leases.v1.coordination.k8s.io", names::WEBHOOK_LEASE),
-];
+fn made() -> [String; 3] {
+    [
+        format!("secrets {SKR_NAMESPACE}/{WEBHOOK_CERTIFICATE}"),
+        format!("secrets {SKR_NAMESPACE}/{REPAIR_RECORD}"),
+        format!("leases.v1.coordination.k8s.io {SKR_NAMESPACE}/{WEBHOOK_LEASE}"),
+    ]
+}
 
-/// The watcher on a runtime: kinds and namespaces of its objects, whose name is [`CONFIGURATION`].
-const WATCHER: [(&str, &str); 2] = [
-    ("deployments.v1.apps", names::SKR_NAMESPACE),
-    (
-        "validatingwebhookconfigurations.v1.admissionregistration.k8s.io",
-        "",
-    ),
-];
-const CONFIGURATION: &str = "skr-webhook";
+/// The objects of the watcher on a runtime.
+fn watcher() -> [String; 2] {
+    [
+        format!("deployments.v1.apps {SKR_NAMESPACE}/skr-webhook"),
+        "validatingwebhookconfigurations.v1.admissionregistration.k8s.io skr-webhook".to_owned(),
+    ]
+}

@@ -260,6 +260,13 @@ pub enum Subresource {
     Status,
 }
 
+impl Landscape {
+    /// Who writes the configuration to the runtimes, if there is a control plane.
+    pub(crate) fn mode(&self) -> Option<Mode> {
+        self.control_plane.as_ref().map(|it| it.mode)
+    }
+}
+
 fn one_runtime() -> Vec<Runtime> {
     let name = "skr".to_owned();
     vec![Runtime { name }]

@@ -13,19 +13,15 @@ use kube::api::ApiResource;
 use kube::client::Body;
 use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
+use testkit::json::{name, text};
 
 /// What is done to an object, in the words of the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Verb {
-    /// Read one object.
+enum Verb {
     Get,
-    /// Read the objects of a kind.
     List,
-    /// Create an object.
     Create,
-    /// Change an object.
     Patch,
-    /// Delete an object.
     Delete,
 }
 
@@ -44,12 +40,14 @@ pub struct Allowed {
 }
 
 impl Verb {
-    fn method(self) -> Method {
-        match self {
-            Self::Get | Self::List => Method::GET,
-            Self::Create => Method::POST,
-            Self::Patch => Method::PATCH,
-            Self::Delete => Method::DELETE,
+    /// A word that is not known is `get`, which changes nothing.
+    fn of(word: &str) -> Self {
+        match word {
+            "list" => Self::List,
+            "create" => Self::Create,
+            "patch" => Self::Patch,
+            "delete" => Self::Delete,
+            _ => Self::Get,
         }
     }
 
@@ -62,57 +60,43 @@ impl Verb {
             Self::Delete => "delete",
         }
     }
+
+    fn method(self) -> Method {
+        match self {
+            Self::Get | Self::List => Method::GET,
+            Self::Create => Method::POST,
+            Self::Patch => Method::PATCH,
+            Self::Delete => Method::DELETE,
+        }
+    }
 }
 
 impl Allowed {
-    /// A request for objects of cluster scope; `kind` is `plural` or `plural.version.group`, or a path that leads to no object.
-    pub fn new(verb: Verb, kind: &str, why: &str) -> Self {
+    /// A request as a line of text: `VERB KIND[/SUBRESOURCE] [NAMESPACE/][NAME] # WHY`.
+    ///
+    /// KIND is `plural` or `plural.version.group`, or the path of a page of the API server. In the place of a namespace or a name,
+    /// `{…}` stands for any.
+    pub fn new(text: &str) -> Self {
+        let (request, why) = text.split_once(" # ").unwrap_or((text, ""));
+        let mut words = request.split(' ');
+        let mut word = || words.next().unwrap_or_default();
+        let (verb, kind, place) = (Verb::of(word()), word(), word());
+        let (namespace, name) = place.split_once('/').unwrap_or(("", place));
+        let (kind, subresource) = match kind.rsplit_once('/') {
+            None | Some(("", _)) => (kind, ""),
+            Some(parts) => parts,
+        };
         let mut parts = kind.splitn(3, '.');
-        let mut part = || parts.next().map(str::to_owned);
-        let resource = part().unwrap_or_default();
+        let mut part = |absent: &str| parts.next().unwrap_or(absent).to_owned();
         Self {
             verb,
-            resource,
-            version: part().unwrap_or_else(|| "v1".to_owned()),
-            group: part().unwrap_or_default(),
-            subresource: String::new(),
-            namespace: String::new(),
-            name: String::new(),
+            resource: part(""),
+            version: part("v1"),
+            group: part(""),
+            subresource: subresource.to_owned(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
             why: why.to_owned(),
-        }
-    }
-
-    /// The same for an object as a manifest has it.
-    pub fn of(verb: Verb, object: &Value, why: &str) -> Self {
-        let resource = resource(object);
-        let kind = format!(
-            "{}.{}.{}",
-            resource.plural, resource.version, resource.group
-        );
-        Self::new(verb, &kind, why)
-    }
-
-    /// The same in a namespace.
-    #[must_use]
-    pub fn within(self, namespace: &str) -> Self {
-        let namespace = namespace.to_owned();
-        Self { namespace, ..self }
-    }
-
-    /// The same for one object; `{…}` stands for any name.
-    #[must_use]
-    pub fn named(self, name: &str) -> Self {
-        let name = name.to_owned();
-        Self { name, ..self }
-    }
-
-    /// The same for a subresource.
-    #[must_use]
-    pub fn sub(self, subresource: &str) -> Self {
-        let subresource = subresource.to_owned();
-        Self {
-            subresource,
-            ..self
         }
     }
 
@@ -121,31 +105,25 @@ impl Allowed {
         if self.is_object_free() {
             return self.resource.clone();
         }
-        let mut path = if self.group.is_empty() {
-            format!("/api/{}", self.version)
-        } else {
-            format!("/apis/{}/{}", self.group, self.version)
+        let (root, group) = match self.group.as_str() {
+            "" => ("api", ""),
+            group => ("apis", group),
         };
-        let mut add = |parts: &[&str]| {
-            for part in parts {
-                path.push('/');
-                path.push_str(part);
-            }
+        let (namespaces, namespace) = match self.namespace.as_str() {
+            "" => ("", ""),
+            namespace => ("namespaces", namespace),
         };
-        if !self.namespace.is_empty() {
-            add(&["namespaces", &self.namespace]);
-        }
-        add(&[&self.resource]);
-        // The name of a new object is in the body.
-        if !self.name.is_empty() && (self.verb != Verb::Create || !self.subresource.is_empty()) {
-            add(&[&self.name]);
-        }
-        match self.subresource.as_str() {
-            "" => {}
-            "proxy" => add(&["proxy", "metrics"]),
-            other => add(&[other]),
-        }
-        path
+        let (name, sub) = match (self.verb, self.subresource.as_str()) {
+            // The name of a new object is in the body.
+            (Verb::Create, "") => ("", ""),
+            (_, "proxy") => (self.name.as_str(), "proxy/metrics"),
+            (_, sub) => (self.name.as_str(), sub),
+        };
+        let (version, resource) = (self.version.as_str(), self.resource.as_str());
+        let object = [namespaces, namespace, resource, name, sub];
+        let parts = [root, group, version].into_iter().chain(object);
+        let parts: Vec<&str> = parts.filter(|it| !it.is_empty()).collect();
+        format!("/{}", parts.join("/"))
     }
 
     /// Whether it reads no object, but a page of the API server.
@@ -188,16 +166,11 @@ impl Allowed {
         if self.is_object_free() {
             return format!("{} nonResourceURLs {}", self.verb.word(), self.resource);
         }
-        let group = if self.group.is_empty() {
-            String::new()
-        } else {
-            format!(".{}", self.group)
+        let after = |separator: char, text: &str| match text {
+            "" => String::new(),
+            text => format!("{separator}{text}"),
         };
-        let sub = if self.subresource.is_empty() {
-            String::new()
-        } else {
-            format!("/{}", self.subresource)
-        };
+        let (sub, group) = (after('/', &self.subresource), after('.', &self.group));
         let place = match self.namespace.as_str() {
             "" => "cluster-wide".to_owned(),
             // It does not exist yet, and the next run has another name for it.
@@ -230,12 +203,28 @@ impl fmt::Display for Allowed {
     }
 }
 
-/// Group, version and plural of an object's kind. The plural is made by rule: nothing is asked of the cluster.
-pub(crate) fn resource(object: &Value) -> ApiResource {
-    let text = |key: &str| object[key].as_str().unwrap_or_default();
-    let version = text("apiVersion");
+/// The kind of an object, as a line of the list has it. The plural is made by rule: nothing is asked of the cluster.
+pub(crate) fn kind(object: &Value) -> String {
+    let version = text(&object["apiVersion"]);
     let (group, version) = version.rsplit_once('/').unwrap_or(("", version));
-    ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, text("kind")))
+    let gvk = GroupVersionKind::gvk(group, version, text(&object["kind"]));
+    format!("{}.{version}.{group}", ApiResource::from_gvk(&gvk).plural)
+}
+
+/// An object, as a line of the list has it.
+pub(crate) fn words(object: &Value) -> String {
+    let namespace = text(&object["metadata"]["namespace"]);
+    format!("{} {namespace}/{}", kind(object), name(object))
+}
+
+/// The path of objects: `KIND [NAMESPACE/][NAME]`, as in a line of the list.
+pub(crate) fn path(objects: &str) -> String {
+    Allowed::new(&format!("get {objects}")).path()
+}
+
+/// The path of the objects of an object's kind in a namespace; of cluster scope, if it is empty.
+pub(crate) fn collection(object: &Value, namespace: &str) -> String {
+    path(&format!("{} {namespace}/", kind(object)))
 }
 
 /// A request that is not in the list. It is a defect of this program, and the request was not sent.
@@ -280,77 +269,37 @@ mod tests {
     use super::*;
 
     #[rstest::rstest]
-    #[case::the_same(
-        Verb::Get,
-        "configmaps/a",
-        Method::GET,
-        "/api/v1/namespaces/n/configmaps/a",
-        true
-    )]
-    #[case::another_name(
-        Verb::Get,
-        "configmaps/a",
-        Method::GET,
-        "/api/v1/namespaces/n/configmaps/b",
-        false
-    )]
-    #[case::another_method(
-        Verb::Get,
-        "configmaps/a",
-        Method::DELETE,
-        "/api/v1/namespaces/n/configmaps/a",
-        false
-    )]
-    #[case::a_list(
-        Verb::Get,
-        "configmaps/a",
-        Method::GET,
-        "/api/v1/namespaces/n/configmaps",
-        false
-    )]
-    #[case::a_subresource(
-        Verb::Patch,
-        "pods/a",
-        Method::PATCH,
-        "/api/v1/namespaces/n/pods/a/status",
-        false
-    )]
-    #[case::any_name(
-        Verb::Delete,
-        "pods/{pod}",
-        Method::DELETE,
-        "/api/v1/namespaces/n/pods/x",
-        true
-    )]
-    #[case::no_name(
-        Verb::Delete,
-        "pods/{pod}",
-        Method::DELETE,
-        "/api/v1/namespaces/n/pods",
-        false
-    )]
-    #[case::another_namespace(
-        Verb::Create,
-        "pods/",
-        Method::POST,
-        "/api/v1/namespaces/m/pods",
-        false
-    )]
+    #[case::the_same("get pods n/a", "GET /api/v1/namespaces/n/pods/a", true)]
+    #[case::another_name("get pods n/a", "GET /api/v1/namespaces/n/pods/b", false)]
+    #[case::another_method("get pods n/a", "DELETE /api/v1/namespaces/n/pods/a", false)]
+    #[case::a_list("get pods n/a", "GET /api/v1/namespaces/n/pods", false)]
+    #[case::a_subresource("patch pods n/a", "PATCH /api/v1/namespaces/n/pods/a/status", false)]
+    #[case::any_name("delete pods n/{pod}", "DELETE /api/v1/namespaces/n/pods/x", true)]
+    #[case::no_name("delete pods n/{pod}", "DELETE /api/v1/namespaces/n/pods", false)]
+    #[case::another_namespace("create pods n/", "POST /api/v1/namespaces/m/pods", false)]
     fn request_that_is_not_listed_is_refused(
-        #[case] verb: Verb,
-        #[case] object: &str,
-        #[case] method: Method,
-        #[case] path: &str,
+        #[case] line: &str,
+        #[case] request: &str,
         #[case] expected: bool,
     ) {
-        let (kind, name) = object.split_once('/').unwrap();
-        let allowed = Allowed::new(verb, kind, "").within("n").named(name);
-        assert_eq!(allowed.allows(&method, path), expected);
+        let (method, path) = request.split_once(' ').unwrap();
+        let method: Method = method.parse().unwrap();
+        assert_eq!(Allowed::new(line).allows(&method, path), expected);
+    }
+
+    #[rstest::rstest]
+    #[case::cluster_wide("get nodes a", "/api/v1/nodes/a")]
+    #[case::of_a_namespace("list jobs.v1.batch n/", "/apis/batch/v1/namespaces/n/jobs")]
+    #[case::new("create pods n/a", "/api/v1/namespaces/n/pods")]
+    #[case::exec("create pods/exec n/a", "/api/v1/namespaces/n/pods/a/exec")]
+    #[case::metrics("get pods/proxy n/a", "/api/v1/namespaces/n/pods/a/proxy/metrics")]
+    fn line_has_a_path(#[case] line: &str, #[case] path: &str) {
+        assert_eq!(Allowed::new(line).path(), path);
     }
 
     #[test]
     fn version_is_a_request_whose_right_is_that_of_a_path() {
-        let version = Allowed::new(Verb::Get, "/version", "why");
+        let version = Allowed::new("get /version # why");
         assert_eq!(version.to_string(), "GET    /version  # why");
         assert!(version.allows(&Method::GET, "/version"));
         assert!(!version.allows(&Method::GET, "/version/x"));
@@ -361,20 +310,18 @@ mod tests {
     }
 
     #[rstest::rstest]
-    #[case::one_object(Verb::Get, "a", "a", "get jobs.batch \"a\" in namespace n")]
-    #[case::any_name(Verb::Get, "{pod}", "", "get jobs.batch in namespace n")]
-    #[case::a_new_object(Verb::Create, "a", "", "create jobs.batch in namespace n")]
+    #[case::one_object("get", "a", "a", "get jobs.batch \"a\" in namespace n")]
+    #[case::any_name("get", "{pod}", "", "get jobs.batch in namespace n")]
+    #[case::a_new_object("create", "a", "", "create jobs.batch in namespace n")]
     fn right_is_asked_for_an_object_where_its_name_is_known(
-        #[case] verb: Verb,
+        #[case] verb: &str,
         #[case] name: &str,
         #[case] asked: &str,
         #[case] shown: &str,
     ) {
-        let allowed = Allowed::new(verb, "jobs.v1.batch", "")
-            .within("n")
-            .named(name);
+        let allowed = Allowed::new(&format!("{verb} jobs.v1.batch n/{name}"));
         let expected = json!({"resourceAttributes": {
-            "verb": verb.word(), "group": "batch", "version": "v1", "resource": "jobs",
+            "verb": verb, "group": "batch", "version": "v1", "resource": "jobs",
             "subresource": "", "namespace": "n", "name": asked,
         }});
         assert_eq!(allowed.right(), expected);
@@ -384,7 +331,7 @@ mod tests {
     #[tokio::test]
     async fn refused_request_does_not_reach_the_server() {
         let server = testkit::apiserver::ApiServer::new();
-        let list = BTreeSet::from([Allowed::new(Verb::List, "namespaces", "")]);
+        let list = BTreeSet::from([Allowed::new("list namespaces")]);
         let client = guarded(server.client(), list);
         let namespaces = kube::Api::<k8s_openapi::api::core::v1::Namespace>::all(client);
         namespaces

@@ -10,7 +10,7 @@ use crate::causes::{Seen, Webhooks, of_change, of_difference, of_no_run, waiting
 use crate::cluster::Cluster;
 use crate::model::{Expectation, Inside, Workload};
 use crate::report::{Failure, Family, Outcome, PodReport};
-use crate::requests::resource;
+use crate::requests::collection;
 use crate::run::Context;
 use crate::runtime::BUNDLES;
 use crate::scenario::{template, template_path};
@@ -400,20 +400,6 @@ fn inside_expected(inside: &Inside) -> String {
     let files = inside.trust.iter();
     texts.extend(files.map(|file| format!("{file} has the certificates of the bundle")));
     texts.join(", ")
-}
-
-/// The path of the objects of a kind in a namespace.
-pub(crate) fn collection(object: &Value, namespace: &str) -> String {
-    let kind = resource(object);
-    let root = if kind.group.is_empty() {
-        "api".to_owned()
-    } else {
-        format!("apis/{}", kind.group)
-    };
-    format!(
-        "/{root}/{}/namespaces/{namespace}/{}",
-        kind.version, kind.plural
-    )
 }
 
 /// The Job that a CronJob would make next.

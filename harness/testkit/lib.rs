@@ -1,6 +1,6 @@
 //! What tests of all crates share.
 //!
-//! An API server in memory ([`apiserver`]), certificates ([`pki`]), servers over TLS ([`tls`]), readers of logs ([`logs`]) and
+//! An API server in memory ([`apiserver`]), its objects ([`json`]), certificates ([`pki`]), servers over TLS ([`tls`]), readers of logs ([`logs`]) and
 //! metrics ([`metrics`]), and waiting for a condition ([`until`]). It imports no crate of `src`, so that these may use it.
 #![expect(
     clippy::must_use_candidate,
@@ -13,6 +13,7 @@
 )]
 
 pub mod apiserver;
+pub mod json;
 pub mod logs;
 pub mod matching;
 pub mod metrics;

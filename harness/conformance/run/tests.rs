@@ -1,12 +1,15 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use api::names::{CONFIG_MAP, SKR_NAMESPACE, WEBHOOK_CONFIGURATION};
+use api::kcp::WEBHOOK_DEPLOYMENT;
+use api::names::{self, CONFIG_MAP, SKR_NAMESPACE, WEBHOOK_CONFIGURATION};
 use http::{Method, Request};
 use kube::client::Body;
 use rstest::rstest;
-use serde_json::Value;
+use serde_json::{Value, json};
 use testkit::apiserver::ApiServer;
+use testkit::locked;
+use testkit::until::until;
 
 use super::*;
 use crate::Verdict;
