@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
+use testkit::json::{items, text};
 
 use api::kcp::WEBHOOK_DEPLOYMENT;
 use api::names;
@@ -57,110 +58,78 @@ impl Webhooks {
 /// Whether one of its webhooks is asked for new Pods.
 fn gets_pods(configuration: &Value) -> bool {
     let has = |list: &Value, names: &[&str]| {
-        let mut items = list
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter_map(Value::as_str);
-        items.any(|it| it == "*" || names.contains(&it))
+        items(list)
+            .filter_map(Value::as_str)
+            .any(|it| it == "*" || names.contains(&it))
     };
-    let mut rules = configuration["webhooks"].as_array().into_iter().flatten();
-    rules.any(|webhook| {
-        let mut rules = webhook["rules"].as_array().into_iter().flatten();
-        rules.any(|rule| {
-            has(&rule["operations"], &["CREATE"])
-                && has(&rule["apiGroups"], &[""])
-                && has(&rule["resources"], &["pods", "*/*"])
-        })
+    let mut rules = items(&configuration["webhooks"]).flat_map(|it| items(&it["rules"]));
+    rules.any(|rule| {
+        has(&rule["operations"], &["CREATE"])
+            && has(&rule["apiGroups"], &[""])
+            && has(&rule["resources"], &["pods", "*/*"])
     })
+}
+
+/// Whether our webhook changed the Pod.
+fn has_marker(pod: &Value) -> bool {
+    pod["metadata"]["annotations"][names::MARKER] == "true"
 }
 
 /// Why a Pod is not as it is expected to be.
 pub(crate) fn of_difference(seen: &Seen<'_>, differences: &[String]) -> Cause {
-    let kubectl = seen.kubectl;
-    let annotation = |pod: &Value| pod["metadata"]["annotations"][names::MARKER] == "true";
-    let is_changed = seen.pod.is_some_and(annotation);
-    let others = &seen.webhooks.others;
-    let logs = format!(
-        "{kubectl} -n {} logs deployment/{WEBHOOK_DEPLOYMENT} --tail=50",
-        names::SKR_NAMESPACE
-    );
-    let preview = format!(
-        "{kubectl} -n {} get configmap {} -o yaml | runtime-bootstrapper preview --config /dev/stdin {}",
-        names::SKR_NAMESPACE,
-        names::CONFIG_MAP,
-        seen.manifest
-    );
-    if !seen.webhooks.ours && others.is_empty() {
+    let (kubectl, namespace) = (seen.kubectl, names::SKR_NAMESPACE);
+    let (is_ours, others) = (seen.webhooks.ours, &seen.webhooks.others);
+    let is_changed = seen.pod.is_some_and(has_marker);
+    let registered = format!("{kubectl} get mutatingwebhookconfigurations");
+    let registered_others = format!("{registered} {} -o yaml", others.join(" "));
+    if !is_ours && others.is_empty() {
         let cause = "no webhook is registered for Pods, so none was asked";
-        return (
-            cause.to_owned(),
-            format!("{kubectl} get mutatingwebhookconfigurations"),
-        );
+        return (cause.to_owned(), registered);
     }
-    if differences.iter().any(|it| {
-        it.contains("clusterTrustBundle") || it.contains("olumes") || it.contains("volumeMounts")
-    }) && is_changed
-    {
+    let of_bundle = ["clusterTrustBundle", "olumes", "volumeMounts"];
+    let is_of_bundle = |it: &String| of_bundle.iter().any(|word| it.contains(word));
+    if differences.iter().any(is_of_bundle) && is_changed {
         let cause = "the webhook mounts a ClusterTrustBundle only if it exists under the name of the configuration document";
-        return (
-            cause.to_owned(),
-            format!("{kubectl} get clustertrustbundles"),
-        );
+        let next = format!("{kubectl} get clustertrustbundles");
+        return (cause.to_owned(), next);
     }
     if is_changed && !others.is_empty() {
-        let cause = format!(
-            "the Pod was changed by our webhook, and by another one that gets Pods as well: {others:?}"
-        );
-        return (
-            cause,
-            format!(
-                "{kubectl} get mutatingwebhookconfigurations {} -o yaml",
-                others.join(" ")
-            ),
-        );
+        let cause = "the Pod was changed by our webhook, and by another one that gets Pods as well";
+        return (format!("{cause}: {others:?}"), registered_others);
     }
     if is_changed {
         let cause = "the webhook changed the Pod, but decided otherwise: the document or the annotations do not ask for it";
-        return (cause.to_owned(), preview);
+        let document = configuration_of(kubectl);
+        let preview = "runtime-bootstrapper preview --config /dev/stdin";
+        let next = format!("{document} | {preview} {}", seen.manifest);
+        return (cause.to_owned(), next);
     }
-    if seen.webhooks.ours {
+    if is_ours {
         let cause = "the webhook did not change the Pod: it was not reached (the API server then admits the Pod unchanged), or nothing opts in";
-        return (cause.to_owned(), logs);
+        let logs = format!("logs deployment/{WEBHOOK_DEPLOYMENT} --tail=50");
+        return (cause.to_owned(), format!("{kubectl} -n {namespace} {logs}"));
     }
     let cause = format!("none of the webhooks that get Pods made this change: {others:?}");
-    (
-        cause,
-        format!(
-            "{kubectl} get mutatingwebhookconfigurations {} -o yaml",
-            others.join(" ")
-        ),
-    )
+    (cause, registered_others)
+}
+
+/// The command that shows the configuration document.
+fn configuration_of(kubectl: &str) -> String {
+    let (namespace, name) = (names::SKR_NAMESPACE, names::CONFIG_MAP);
+    format!("{kubectl} -n {namespace} get configmap {name} -o yaml")
 }
 
 /// Why a Pod was changed that must not be.
 pub(crate) fn of_change(seen: &Seen<'_>) -> Cause {
     let kubectl = seen.kubectl;
-    let is_ours = seen
-        .pod
-        .is_some_and(|pod| pod["metadata"]["annotations"][names::MARKER] == "true");
-    if is_ours {
+    if seen.pod.is_some_and(has_marker) {
         let cause = "the configuration document, the Namespace or the Pod opts in";
-        let next = format!(
-            "{kubectl} -n {} get configmap {} -o yaml",
-            names::SKR_NAMESPACE,
-            names::CONFIG_MAP
-        );
-        return (cause.to_owned(), next);
+        return (cause.to_owned(), configuration_of(kubectl));
     }
     let others = &seen.webhooks.others;
-    let cause = format!(
-        "another mutating webhook or the ServiceAccount changed it; webhooks that get Pods: {others:?}"
-    );
-    (
-        cause,
-        format!("{kubectl} get mutatingwebhookconfigurations"),
-    )
+    let cause = "another mutating webhook or the ServiceAccount changed it; webhooks that get Pods";
+    let next = format!("{kubectl} get mutatingwebhookconfigurations");
+    (format!("{cause}: {others:?}"), next)
 }
 
 /// Why a workload has no Pod, or its Pod does not run.
@@ -178,22 +147,16 @@ pub(crate) fn of_no_run(seen: &Seen<'_>) -> Cause {
     }
     if warnings.contains("clustertrustbundle") || warnings.contains("ClusterTrustBundle") {
         let cause = "the node cannot mount the ClusterTrustBundle: it is absent, or its kubelet does not project bundles";
-        return (
-            cause.to_owned(),
-            format!("{kubectl} get clustertrustbundles"),
-        );
+        let next = format!("{kubectl} get clustertrustbundles");
+        return (cause.to_owned(), next);
     }
     if let Some(message) = unschedulable(pod) {
-        return (
-            format!("no node takes the Pod: {message}"),
-            format!("{kubectl} describe nodes"),
-        );
+        let cause = format!("no node takes the Pod: {message}");
+        return (cause, format!("{kubectl} describe nodes"));
     }
     if seen.pod.is_none() && !warnings.is_empty() {
-        return (
-            "the API server rejects the Pods of the workload".to_owned(),
-            again(seen, EVENTS),
-        );
+        let cause = "the API server rejects the Pods of the workload";
+        return (cause.to_owned(), again(seen, EVENTS));
     }
     let cause = "not known: the Pod shows no reason".to_owned();
     (cause, again(seen, EVENTS))
@@ -206,10 +169,8 @@ fn again(seen: &Seen<'_>, look: &str) -> String {
     let set = |verb: &str, pairs: &BTreeMap<String, String>| {
         let pairs = pairs.iter().map(|(key, value)| format!("{key}={value}"));
         let pairs = pairs.map(|it| format!(" '{}'", it.replace('\'', r"'\''")));
-        format!(
-            "{kubectl} {verb} namespace {AGAIN}{}",
-            pairs.collect::<String>()
-        )
+        let pairs: String = pairs.collect();
+        format!("{kubectl} {verb} namespace {AGAIN}{pairs}")
     };
     let mut labels = seen.namespace.labels.clone();
     labels.insert(LABEL.to_owned(), "again".to_owned());
@@ -262,28 +223,23 @@ fn of_pull(text: &str) -> &'static str {
 
 /// A Pod with the image of the container that waits and the same pull Secrets, in the namespace that has the landscape's pull Secret.
 fn pull(kubectl: &str, pod: &Value) -> String {
-    let image = waiting_container(pod).and_then(|it| it["image"].as_str());
+    let image = waiting_container(pod).map_or("", |it| text(&it["image"]));
     let overrides = json!({ "spec": { "imagePullSecrets": pod["spec"]["imagePullSecrets"] } });
-    format!(
-        "{kubectl} -n {} run pull --rm --attach --restart=Never --image={} --overrides='{overrides}'",
-        names::SKR_NAMESPACE,
-        image.unwrap_or_default()
-    )
+    let run = format!("run pull --rm --attach --restart=Never --image={image}");
+    let namespace = names::SKR_NAMESPACE;
+    format!("{kubectl} -n {namespace} {run} --overrides='{overrides}'")
 }
 
 /// Reason and message of the first container that waits.
 pub(crate) fn waiting(pod: &Value) -> Option<(&str, &str)> {
     let waiting = &waiting_container(pod)?["state"]["waiting"];
-    let text = |key: &str| waiting[key].as_str().unwrap_or_default();
-    Some((text("reason"), text("message")))
+    Some((text(&waiting["reason"]), text(&waiting["message"])))
 }
 
 /// Status of the first container that waits because of a fault.
 fn waiting_container(pod: &Value) -> Option<&Value> {
     let lists = ["initContainerStatuses", "containerStatuses"];
-    let mut containers = lists
-        .iter()
-        .flat_map(|it| pod["status"][*it].as_array().into_iter().flatten());
+    let mut containers = lists.iter().flat_map(|it| items(&pod["status"][*it]));
     containers.find(|it| {
         let reason = it["state"]["waiting"]["reason"].as_str();
         // Not a fault: the Pod is on its way.
@@ -293,7 +249,7 @@ fn waiting_container(pod: &Value) -> Option<&Value> {
 }
 
 fn unschedulable(pod: &Value) -> Option<&str> {
-    let mut conditions = pod["status"]["conditions"].as_array()?.iter();
+    let mut conditions = items(&pod["status"]["conditions"]);
     conditions.find(|it| it["reason"] == "Unschedulable")?["message"].as_str()
 }
 

@@ -214,7 +214,7 @@ impl Refused {
 }
 
 /// Where rights are asked for.
-pub(crate) const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 const JSON: &str = "application/json";
 const MERGE: &str = "application/merge-patch+json";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

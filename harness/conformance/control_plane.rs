@@ -6,12 +6,14 @@ use api::kcp::{KCP_NAMESPACE, MANAGED_BY};
 use api::names;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
+use testkit::json::{condition, items, name, text};
 
 use crate::cluster::Cluster;
+use crate::configuration;
 use crate::model::Mode;
-use crate::report::{Failure, Family, Moment, Outcome};
+use crate::report::{Moment, Outcome};
 use crate::run::Context;
-use crate::runtime::{BUNDLES, configuration};
+use crate::runtime::BUNDLES;
 
 /// Checks KCP with the runtimes and the UIDs of their clusters.
 pub(crate) async fn check(
@@ -20,7 +22,7 @@ pub(crate) async fn check(
     runtimes: &[(Cluster, String)],
 ) -> Result<()> {
     // Differences are in the report; workloads are judged by the configuration of their runtime.
-    let _ = configuration(context, kcp, KCP_NAMESPACE).await?;
+    let _ = configuration::check(context, kcp, KCP_NAMESPACE).await?;
     watchers(context, kcp).await?;
     for (runtime, _) in runtimes {
         for (what, on_kcp, on_runtime) in copies(context) {
@@ -31,7 +33,7 @@ pub(crate) async fn check(
                 (runtime, &on_runtime, copy.as_ref()),
             );
             let title = format!("The {what} on the runtime is that of KCP");
-            context.record(runtime, &title, Family::Contract, outcome);
+            context.contract(runtime, &title, outcome);
         }
     }
     let names = if context.mode() == Some(Mode::Direct) {
@@ -40,11 +42,10 @@ pub(crate) async fn check(
         for (runtime, uid) in runtimes {
             let own = all.iter().find(|it| it["status"]["clusterUID"] == *uid);
             let outcome = ready(kcp, uid, own);
-            let title = "The RuntimeBootstrapper is Ready";
-            context.record(runtime, title, Family::Contract, outcome);
+            context.contract(runtime, "The RuntimeBootstrapper is Ready", outcome);
             if let Some(own) = own {
                 context.keep_moments(moments("RuntimeBootstrapper", own));
-                names.push(text(&own["metadata"]["name"]));
+                names.push(name(own).to_owned());
             }
         }
         names
@@ -52,7 +53,7 @@ pub(crate) async fn check(
         // Nothing on KCP tells the cluster of a Runtime, so that they are those of this run only if there are no others.
         let some = format!("{RUNTIMES}?limit={}", runtimes.len() + 1);
         let all = kcp.list(&some).await?;
-        let names = all.iter().map(|it| text(&it["metadata"]["name"]));
+        let names = all.iter().map(|it| name(it).to_owned());
         names.filter(|_| all.len() <= runtimes.len()).collect()
     };
     for name in names {
@@ -72,23 +73,21 @@ async fn watchers(context: &Context<'_>, kcp: &Cluster) -> Result<()> {
         let expected = json!({
             "manager": watcher.manager, "field": watcher.field, "resource": watcher.resource, "labels": watcher.labels,
         });
+        let place = format!("Watcher {namespace}/{name}");
         let outcome = match found.as_ref().map(watched) {
             Some(found) if found == expected => Outcome::Passed,
-            Some(found) => Outcome::NotRun {
-                reason: format!(
-                    "Watcher {namespace}/{name} is {found}, and that of the scenario {expected}"
-                ),
-            },
-            None => Outcome::Failed(Box::new(Failure {
-                expected: expected.to_string(),
-                found: "no such Watcher".to_owned(),
-                location: format!("Watcher {namespace}/{name}"),
-                cause: "it was not created, or KCP has it under another name".to_owned(),
-                next: format!("{} get watchers --all-namespaces", kcp.kubectl),
-            })),
+            Some(found) => Outcome::not_run(format!(
+                "{place} is {found}, and that of the scenario {expected}"
+            )),
+            None => {
+                let cause = "it was not created, or KCP has it under another name";
+                let next = format!("{} get watchers --all-namespaces", kcp.kubectl);
+                let compared = (expected.to_string(), "no such Watcher");
+                Outcome::failed(place, compared, (cause, next))
+            }
         };
         let title = format!("Watcher {name} is that of the scenario");
-        context.record(kcp, &title, Family::Contract, outcome);
+        context.contract(kcp, &title, outcome);
     }
     Ok(())
 }
@@ -109,10 +108,6 @@ fn watched(watcher: &Value) -> Value {
 
 fn watcher_path(namespace: &str, name: &str) -> String {
     format!("/apis/operator.kyma-project.io/v1beta2/namespaces/{namespace}/watchers/{name}")
-}
-
-fn text(value: &Value) -> String {
-    value.as_str().unwrap_or_default().to_owned()
 }
 
 /// What is copied: a word, the path on KCP, the path on a runtime.
@@ -145,87 +140,69 @@ fn equal(
             .concat();
         format!("{:x}", Sha256::digest(data))[..12].to_owned()
     };
-    let shown = |object: Option<&Value>| {
-        object.map_or_else(
-            || "absent".to_owned(),
-            |it| format!("content with hash {}", content(it)),
-        )
+    let shown = |object: Option<&Value>| match object.map(content) {
+        Some(hash) => format!("content with hash {hash}"),
+        None => "absent".to_owned(),
     };
     if source.map(content) == copy.map(content) && source.is_some() {
         return Outcome::Passed;
     }
-    Outcome::Failed(Box::new(Failure {
-        expected: format!("{}, as on KCP at {on_kcp}", shown(source)),
-        found: shown(copy),
-        location: format!("{}: {on_runtime}", runtime.name),
-        cause: "the last change is not synchronized yet, the runtime is paused or unreachable, or a source is invalid".to_owned(),
-        next: format!(
-            "{} -n {KCP_NAMESPACE} get {},events",
-            kcp.kubectl,
-            if mode == Some(Mode::Signal) { "runtimes" } else { "runtimebootstrappers" }
-        ),
-    }))
+    let expected = format!("{}, as on KCP at {on_kcp}", shown(source));
+    let cause = "the last change is not synchronized yet, the runtime is paused or unreachable, or a source is invalid";
+    let of_mode = if mode == Some(Mode::Signal) {
+        "runtimes"
+    } else {
+        "runtimebootstrappers"
+    };
+    let next = format!("{} -n {KCP_NAMESPACE} get {of_mode},events", kcp.kubectl);
+    let location = format!("{}: {on_runtime}", runtime.name);
+    Outcome::failed(location, (expected, shown(copy)), (cause, next))
 }
 
 fn ready(kcp: &Cluster, uid: &str, own: Option<&Value>) -> Outcome {
-    let mut conditions = own
-        .and_then(|it| it["status"]["conditions"].as_array())
-        .into_iter()
-        .flatten();
-    let ready = conditions.find(|it| it["type"] == "Ready");
-    if ready.is_some_and(|it| it["status"] == "True") {
+    let ready = own.map_or(&Value::Null, |it| condition(it, "Ready"));
+    if ready["status"] == "True" {
         return Outcome::Passed;
     }
-    let reason = ready.and_then(|it| it["reason"].as_str());
-    let found = if own.is_some() {
-        let text = |key: &str| ready.and_then(|it| it[key].as_str()).unwrap_or("unknown");
-        format!(
-            "Ready is {}, reason {}: {}",
-            text("status"),
-            text("reason"),
-            text("message")
-        )
-    } else {
-        format!("no RuntimeBootstrapper has the cluster UID {uid}")
+    let found = match own {
+        Some(_) => {
+            let text = |key: &str| ready[key].as_str().unwrap_or("unknown");
+            let (status, reason, message) = (text("status"), text("reason"), text("message"));
+            format!("Ready is {status}, reason {reason}: {message}")
+        }
+        None => format!("no RuntimeBootstrapper has the cluster UID {uid}"),
     };
-    let name = own.and_then(|it| it["metadata"]["name"].as_str());
-    Outcome::Failed(Box::new(Failure {
-        expected: "condition Ready is True".to_owned(),
-        found,
-        location: format!(
-            "RuntimeBootstrapper {KCP_NAMESPACE}/{}",
-            name.unwrap_or("(none)")
-        ),
-        cause: match reason {
-            Some(reason) => format!("{reason}: see the table of reasons in docs/controller.md"),
-            None => "the runtime has no RuntimeBootstrapper, or the controller has not connected to it yet".to_owned(),
-        },
-        next: format!(
-            "{} -n {KCP_NAMESPACE} get runtimebootstrappers",
-            kcp.kubectl
-        ),
-    }))
+    let cause = match ready["reason"].as_str() {
+        Some(reason) => format!("{reason}: see the table of reasons in docs/controller.md"),
+        None => {
+            "the runtime has no RuntimeBootstrapper, or the controller has not connected to it yet"
+                .to_owned()
+        }
+    };
+    let name = own.map_or("(none)", name);
+    let location = format!("RuntimeBootstrapper {KCP_NAMESPACE}/{name}");
+    let next = format!(
+        "{} -n {KCP_NAMESPACE} get runtimebootstrappers",
+        kcp.kubectl
+    );
+    Outcome::failed(location, ("condition Ready is True", found), (cause, next))
 }
 
 /// When an object of the flow was created, and when its conditions became true.
 fn moments(kind: &str, object: &Value) -> Vec<Moment> {
-    let name = text(&object["metadata"]["name"]);
     let moment = |time: &Value, what: &str| Moment {
-        time: text(time),
+        time: text(time).to_owned(),
         cluster: "kcp".to_owned(),
-        what: format!("{kind} {name}: {what}"),
+        what: format!("{kind} {}: {what}", name(object)),
     };
     let mut moments = vec![moment(&object["metadata"]["creationTimestamp"], "created")];
-    let conditions = object["status"]["conditions"]
-        .as_array()
-        .into_iter()
-        .flatten();
+    let conditions = items(&object["status"]["conditions"]);
     let met = conditions.filter(|it| it["status"] == "True");
-    moments.extend(met.map(|it| moment(&it["lastTransitionTime"], &text(&it["type"]))));
+    moments.extend(met.map(|it| moment(&it["lastTransitionTime"], text(&it["type"]))));
     moments
 }
 
-pub(crate) const BOOTSTRAPPERS: &str =
+const BOOTSTRAPPERS: &str =
     "/apis/operator.kyma-project.io/v1alpha1/namespaces/kcp-system/runtimebootstrappers";
 const RUNTIMES: &str =
     "/apis/infrastructuremanager.kyma-project.io/v1/namespaces/kcp-system/runtimes";

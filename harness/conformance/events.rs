@@ -8,14 +8,15 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
+use testkit::json::name;
 use testkit::until::{holds, until};
 
 use crate::cluster::Cluster;
-use crate::model::{EventCheck, Subresource};
-use crate::report::{Failure, Family, Outcome};
+use crate::model::{EventCheck, Namespace, Subresource};
+use crate::report::Outcome;
 use crate::requests::collection;
 use crate::run::Context;
-use crate::runtime::counted;
+use crate::runtime::{Component, counted};
 
 /// Creates an object, changes it, and looks whether an event is delivered.
 pub(crate) async fn check(
@@ -23,62 +24,49 @@ pub(crate) async fn check(
     cluster: &Cluster,
     (index, event): (usize, &EventCheck),
 ) -> Result<()> {
-    let title = format!(
-        "Change \"{}\" is {}",
-        event.name,
-        if event.reported {
-            "reported to KCP"
-        } else {
-            "not reported to KCP"
-        }
-    );
+    let not = if event.reported { "" } else { "not " };
+    let title = format!("Change \"{}\" is {not}reported to KCP", event.name);
     if context.options.only_contract {
         return Ok(());
     }
     if let Err(error) = delivered(cluster).await {
         let reason = format!("the metrics of the watcher cannot be read: {error:#}");
-        context.record(cluster, &title, Family::Metrics, Outcome::NotRun { reason });
+        context.metrics(cluster, &title, Outcome::not_run(reason));
         return Ok(());
     }
     let namespace = context.namespaces.of_event(index);
-    context
-        .create_namespace(cluster, &namespace, &crate::model::Namespace::default())
-        .await?;
+    let extra = Namespace::default();
+    let created = context.create_namespace(cluster, &namespace, &extra);
+    created.await?;
     let object = &context.scenario.manifest(&event.manifest)?.object;
     let path = collection(object, &namespace);
     cluster.create(&path, object).await?;
     // The creation is an event as well, with one more that confirms it.
     if let Err(error) = quiet(context, cluster).await {
         let outcome = failed(cluster, event, "an empty outbox", &format!("{error:#}"));
-        context.record(cluster, &title, Family::Metrics, outcome);
+        context.metrics(cluster, &title, outcome);
         return Ok(());
     }
     let processes = processes(cluster).await?;
     let before = (delivered(cluster).await?, asked(cluster).await?);
-    let name = object["metadata"]["name"].as_str().unwrap_or_default();
-    let sub = event
-        .change
-        .subresource
-        .map(|Subresource::Status| "/status")
-        .unwrap_or_default();
-    cluster
-        .merge(
-            &format!("{path}/{name}{sub}"),
-            &Value::Object(event.change.patch.clone()),
-        )
-        .await?;
+    let sub = match event.change.subresource {
+        Some(Subresource::Status) => "/status",
+        None => "",
+    };
+    let path = format!("{path}/{}{sub}", name(object));
+    cluster.merge(&path, &json!(event.change.patch)).await?;
     let mut outcome = outcome(context, cluster, event, before).await;
     if self::processes(cluster).await.ok() != Some(processes) {
         outcome = replaced();
     }
-    context.record(cluster, &title, Family::Metrics, outcome);
+    context.metrics(cluster, &title, outcome);
     Ok(())
 }
 
 /// Waits until the watcher has nothing to deliver, for a while.
 async fn quiet(context: &Context<'_>, cluster: &Cluster) -> Result<()> {
     let is_quiet = || async {
-        let waiting = watcher(cluster, "watcher_outbox_events").await?;
+        let waiting = waiting(cluster).await?;
         ensure!(waiting == 0, "{waiting} events are not delivered");
         anyhow::Ok(())
     };
@@ -94,16 +82,14 @@ async fn outcome(
     (delivered_before, asked_before): (u64, u64),
 ) -> Outcome {
     if event.reported {
-        let arrived = until(
-            "an event is delivered",
-            context.options.patience,
-            || async {
-                let after = delivered(cluster).await?;
-                ensure!(after > delivered_before, "no event");
-                anyhow::Ok(())
-            },
-        );
-        if arrived.await.is_ok() {
+        let arrived = || async {
+            let after = delivered(cluster).await?;
+            ensure!(after > delivered_before, "no event");
+            anyhow::Ok(())
+        };
+        let patience = context.options.patience;
+        let arrived = until("an event is delivered", patience, arrived).await;
+        if arrived.is_ok() {
             return Outcome::Passed;
         }
     } else {
@@ -115,26 +101,17 @@ async fn outcome(
         // Asked or not: the event of the change would be in the outbox or delivered by now.
         drop(asked.await);
     }
-    let counts = async {
-        anyhow::Ok((
-            delivered(cluster).await?,
-            watcher(cluster, "watcher_outbox_events").await?,
-        ))
-    };
+    let counts = async { anyhow::Ok((delivered(cluster).await?, waiting(cluster).await?)) };
     match counts.await {
         Ok((after, _)) if after < delivered_before => replaced(),
         Ok(_) if event.reported => failed(cluster, event, "an event delivered to KCP", "no event"),
         Ok((after, 0)) if after == delivered_before => Outcome::Passed,
         Ok((after, waiting)) => {
-            let found = format!(
-                "{} events delivered, {waiting} not delivered yet",
-                after - delivered_before
-            );
+            let delivered = after - delivered_before;
+            let found = format!("{delivered} events delivered, {waiting} not delivered yet");
             failed(cluster, event, "no event", &found)
         }
-        Err(error) => Outcome::NotRun {
-            reason: format!("{error:#}"),
-        },
+        Err(error) => Outcome::not_run(format!("{error:#}")),
     }
 }
 
@@ -145,24 +122,15 @@ fn failed(cluster: &Cluster, event: &EventCheck, expected: &str, found: &str) ->
         "a Watcher selects more than intended, or another object changed at the same time"
     };
     let change = json!(event.change.patch);
-    Outcome::Failed(Box::new(Failure {
-        expected: expected.to_owned(),
-        found: found.to_owned(),
-        location: format!("{}: {} with {change}", cluster.name, event.manifest),
-        cause: cause.to_owned(),
-        next: format!(
-            "{} -n {NAMESPACE} logs -l {PODS} --tail=50",
-            cluster.kubectl
-        ),
-    }))
+    let logs = format!("-n {NAMESPACE} logs -l {PODS} --tail=50");
+    let next = format!("{} {logs}", cluster.kubectl);
+    let location = format!("{}: {} with {change}", cluster.name, event.manifest);
+    Outcome::failed(location, (expected, found), (cause, next))
 }
 
 /// Counters begin at zero in a new process, so a comparison over two processes shows nothing.
 fn replaced() -> Outcome {
-    let reason = "a replica of the watcher was replaced meanwhile, and its counts are lost";
-    Outcome::NotRun {
-        reason: reason.to_owned(),
-    }
+    Outcome::not_run("a replica of the watcher was replaced meanwhile, and its counts are lost")
 }
 
 /// The processes of the watcher: Pods with the restarts of their containers.
@@ -176,16 +144,16 @@ async fn processes(cluster: &Cluster) -> Result<BTreeSet<String>> {
     Ok(pods.iter().map(process).collect())
 }
 
-async fn watcher(cluster: &Cluster, series: &str) -> Result<u64> {
-    counted(cluster, NAMESPACE, PODS, PORT, series).await
+async fn delivered(cluster: &Cluster) -> Result<u64> {
+    counted(cluster, WATCHER, "watcher_delivered_events_total").await
 }
 
-async fn delivered(cluster: &Cluster) -> Result<u64> {
-    watcher(cluster, "watcher_delivered_events_total").await
+async fn waiting(cluster: &Cluster) -> Result<u64> {
+    counted(cluster, WATCHER, "watcher_outbox_events").await
 }
 
 async fn asked(cluster: &Cluster) -> Result<u64> {
-    watcher(cluster, "watcher_admission_request_total").await
+    counted(cluster, WATCHER, "watcher_admission_request_total").await
 }
 
 /// Time in which a watcher that has nothing to deliver gets nothing new.
@@ -195,7 +163,11 @@ const QUIET: Duration = Duration::from_secs(1);
 const NOT_ASKED: Duration = Duration::from_secs(3);
 const NAMESPACE: &str = "kyma-system";
 const PODS: &str = "app=skr-webhook";
-const PORT: u16 = 2112;
+const WATCHER: Component = Component {
+    namespace: NAMESPACE,
+    labels: PODS,
+    port: 2112,
+};
 
 #[cfg(test)]
 mod tests;

@@ -11,6 +11,7 @@
 
 mod causes;
 mod cluster;
+mod configuration;
 mod control_plane;
 mod events;
 #[cfg(test)]
@@ -18,6 +19,7 @@ mod fixture;
 mod install;
 mod model;
 pub mod objects;
+mod readable;
 mod report;
 mod requests;
 mod run;
@@ -28,9 +30,9 @@ mod workloads;
 pub use cluster::Endpoint;
 pub use install::Installation;
 pub use model::{Content, ControlPlane, Landscape, Mode, Trust, Watcher, Workload, schema};
+pub use readable::readable;
 pub use report::{
     Check, ClusterReport, Failure, Family, Moment, Outcome, PodReport, Report, Verdict, line,
 };
 pub use run::{KCP, Options, Run};
 pub use scenario::{Manifest, Scenario};
-pub use workloads::readable;

@@ -148,6 +148,28 @@ pub enum Verdict {
     Differs,
 }
 
+impl Outcome {
+    /// A failure at an object: what was expected and what was found, the likely cause and the next command to type.
+    pub(crate) fn failed(
+        location: impl Into<String>,
+        (expected, found): (impl Into<String>, impl Into<String>),
+        (cause, next): (impl Into<String>, impl Into<String>),
+    ) -> Self {
+        Self::Failed(Box::new(Failure {
+            expected: expected.into(),
+            found: found.into(),
+            location: location.into(),
+            cause: cause.into(),
+            next: next.into(),
+        }))
+    }
+
+    pub(crate) fn not_run(reason: impl Into<String>) -> Self {
+        let reason = reason.into();
+        Self::NotRun { reason }
+    }
+}
+
 impl Report {
     /// How the run ended. A check that was not run has shown nothing, so it does not conform.
     pub fn verdict(&self) -> Verdict {

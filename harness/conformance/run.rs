@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use crate::cluster::{Cluster, Endpoint};
 use crate::install::Installation;
-use crate::report::{Check, ClusterReport, Family, Outcome, Report, seconds};
+use crate::report::{Check, ClusterReport, Outcome, Report, seconds};
 use crate::requests::Allowed;
 use crate::runtime::{version, webhook_deployment};
 use crate::scenario::Scenario;
@@ -182,9 +182,8 @@ impl<'a> Run<'a> {
         checks.and(of_kcp)?;
         let has_kcp = self.scenario.landscape.control_plane.is_some();
         if let (true, [], Some(runtime)) = (has_kcp, kcp, runtimes.first()) {
-            let reason = "the option --kcp is missing".to_owned();
-            let title = "The runtimes are as KCP has them";
-            context.record(runtime, title, Family::Contract, Outcome::NotRun { reason });
+            let outcome = Outcome::not_run("the option --kcp is missing");
+            context.contract(runtime, "The runtimes are as KCP has them", outcome);
         }
         Ok(reports)
     }

@@ -69,8 +69,17 @@ impl Context<'_> {
         std::mem::take(&mut locked(&self.found))
     }
 
-    /// Takes the result of a check.
-    pub(crate) fn record(&self, cluster: &Cluster, title: &str, family: Family, outcome: Outcome) {
+    /// Takes the result of a check that any implementation can be checked by.
+    pub(crate) fn contract(&self, cluster: &Cluster, title: &str, outcome: Outcome) {
+        self.record(cluster, title, Family::Contract, outcome);
+    }
+
+    /// Takes the result of a check of metrics or of the version of this project's components.
+    pub(crate) fn metrics(&self, cluster: &Cluster, title: &str, outcome: Outcome) {
+        self.record(cluster, title, Family::Metrics, outcome);
+    }
+
+    fn record(&self, cluster: &Cluster, title: &str, family: Family, outcome: Outcome) {
         let check = Check {
             cluster: cluster.name.clone(),
             title: title.to_owned(),
