@@ -130,8 +130,24 @@ pub(crate) async fn run_with(
     let kcp = kcp.map(|it| endpoint(KCP, it));
     let names = scenario.runtimes().zip(servers);
     let endpoints = names.map(|(name, server)| endpoint(name, server)).collect();
-    let run = Run::new(scenario, kcp, endpoints, options())?;
+    ended(Run::new(scenario, kcp, endpoints, options())?).await
+}
+
+/// A run over one runtime, which has not begun.
+pub(crate) fn on_one<'a>(scenario: &'a Scenario, server: &ApiServer) -> Run<'a> {
+    Run::new(scenario, None, vec![endpoint("skr", server)], options()).unwrap()
+}
+
+/// What comes out of a run that nobody interrupts.
+pub(crate) async fn ended(run: Run<'_>) -> Result<Report> {
     run.run(std::future::pending(), &|_| ()).await
+}
+
+/// The namespaces of runs that exist, and what is in them.
+pub(crate) fn own_places(server: &ApiServer) -> Vec<String> {
+    let places = server.store().places().into_iter();
+    let shown = places.map(|it| format!("{} {}/{}", it.resource, it.namespace, it.name));
+    shown.filter(|it| it.contains("conformance-")).collect()
 }
 
 /// What came out of the first check with this in its title, on any cluster.
@@ -141,12 +157,11 @@ pub(crate) fn outcome<'a>(report: &'a Report, title: &str) -> &'a Outcome {
 
 /// What came out of the first check with this in its title, on this cluster.
 pub(crate) fn outcome_on<'a>(report: &'a Report, cluster: &str, title: &str) -> &'a Outcome {
-    let mut checks = report.checks.iter();
-    let found =
-        checks.find(|it| it.title.contains(title) && (cluster.is_empty() || it.cluster == cluster));
-    &found
-        .unwrap_or_else(|| panic!("{cluster} {title}: {:?}", report.checks))
-        .outcome
+    let own = report.checks.iter();
+    let own = own.filter(|it| cluster.is_empty() || it.cluster == cluster);
+    let mut found = own.filter(|it| it.title.contains(title));
+    let found = found.next().map(|it| &it.outcome);
+    found.unwrap_or_else(|| panic!("{cluster} {title}: {:?}", report.checks))
 }
 
 pub(crate) fn failure<'a>(report: &'a Report, title: &str) -> &'a Failure {

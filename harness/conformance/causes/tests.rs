@@ -7,6 +7,18 @@ fn ours(others: &[&str]) -> Webhooks {
     Webhooks { ours: true, others }
 }
 
+/// No Pod and no warning, of a workload in such a namespace.
+fn seen<'a>(namespace: &'a Namespace, webhooks: &'a Webhooks) -> Seen<'a> {
+    Seen {
+        kubectl: "kubectl --kubeconfig k",
+        manifest: "m",
+        namespace,
+        pod: None,
+        warnings: &[],
+        webhooks,
+    }
+}
+
 fn changed(is_changed: bool) -> Value {
     let value = is_changed.then_some("true");
     json!({"metadata": {"annotations": {(names::MARKER): value}}})
@@ -24,18 +36,14 @@ fn difference_has_a_likely_cause(
     #[case] said: &str,
 ) {
     let pod = changed(is_changed);
-    let (kubectl, manifest) = ("kubectl --kubeconfig k", "m.yaml");
+    let plain = Namespace::default();
     let seen = Seen {
-        kubectl,
-        manifest,
-        namespace: &Namespace::default(),
         pod: Some(&pod),
-        warnings: &[],
-        webhooks: &webhooks,
+        ..seen(&plain, &webhooks)
     };
     let (cause, next) = of_difference(&seen, &["spec.containers[0].image: …".to_owned()]);
     assert!(cause.contains(said), "{cause}");
-    assert!(next.starts_with(kubectl), "{next}");
+    assert!(next.starts_with("kubectl --kubeconfig k "), "{next}");
 }
 
 #[rstest]
@@ -62,14 +70,10 @@ fn waiting_container_has_a_likely_cause(
     let pod = json!({
         "spec": {"imagePullSecrets": [{"name": "s"}]}, "status": {"containerStatuses": [status]},
     });
-    let webhooks = ours(&[]);
+    let (plain, webhooks) = (Namespace::default(), ours(&[]));
     let seen = Seen {
-        kubectl: "kubectl",
-        manifest: "m",
-        namespace: &Namespace::default(),
         pod: Some(&pod),
-        warnings: &[],
-        webhooks: &webhooks,
+        ..seen(&plain, &webhooks)
     };
     let (cause, next) = of_no_run(&seen);
     assert!(cause.contains(said), "{cause}");
@@ -116,12 +120,9 @@ fn workload_that_does_not_run_is_made_again_in_a_namespace_like_that_of_the_run(
     let warnings: Vec<String> = warnings.iter().map(|it| (*it).to_owned()).collect();
     let webhooks = ours(&[]);
     let seen = Seen {
-        kubectl: "kubectl --kubeconfig k",
-        manifest: "m",
-        namespace: &namespace,
         pod: has_pod.then_some(&pod),
         warnings: &warnings,
-        webhooks: &webhooks,
+        ..seen(&namespace, &webhooks)
     };
     let (cause, next) = of_no_run(&seen);
     assert!(cause.contains(said), "{cause}");

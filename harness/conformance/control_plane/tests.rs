@@ -8,10 +8,12 @@ use crate::fixture::{
     DOCKER_CONFIG, DOCUMENT, SCENARIO, cluster, failure_of, kcp, outcome, outcome_on, reason_of,
     run, run_with, scenario,
 };
-use crate::{KCP, Verdict};
+use crate::{KCP, Report, Verdict};
 
 /// Base64 of a docker configuration for b.test with the password `letmein`.
 const OTHER_CONFIG: &str = "eyJhdXRocyI6eyJiLnRlc3QiOnsicGFzc3dvcmQiOiJsZXRtZWluIn19fQ==";
+
+const CONTENT: &str = "content with hash ";
 
 /// KCP and two runtimes, which the controller has synchronized.
 struct Landscape {
@@ -34,22 +36,22 @@ impl Landscape {
         Self { kcp, first, second }
     }
 
-    async fn run(&self, mode: &str) -> crate::Report {
-        self.run_as(&format!("controlPlane: {{mode: {mode}}}\n"))
-            .await
+    fn remove_bootstrapper(&self, runtime: &str) {
+        let name = format!("of-{runtime}");
+        self.kcp
+            .remove("runtimebootstrappers", KCP_NAMESPACE, &name);
     }
 
-    async fn run_with_watchers(&self) -> crate::Report {
-        self.run_as(&format!("controlPlane: {{mode: direct}}\n{WATCHERS}"))
-            .await
+    async fn run(&self, mode: &str) -> Report {
+        self.run_with_watchers(mode, "").await
     }
 
-    async fn run_as(&self, more: &str) -> crate::Report {
-        let text = format!("{SCENARIO}{more}runtimes: [{{name: first}}, {{name: second}}]\n");
-        let runtimes = [&self.first, &self.second];
-        run_with(&scenario(&text), Some(&self.kcp), &runtimes)
-            .await
-            .unwrap()
+    async fn run_with_watchers(&self, mode: &str, watchers: &str) -> Report {
+        let kcp = format!("controlPlane: {{mode: {mode}}}\n{watchers}");
+        let text = format!("{SCENARIO}{kcp}runtimes: [{{name: first}}, {{name: second}}]\n");
+        let (scenario, runtimes) = (scenario(&text), [&self.first, &self.second]);
+        let ended = run_with(&scenario, Some(&self.kcp), &runtimes);
+        ended.await.unwrap()
     }
 }
 
@@ -88,14 +90,9 @@ async fn two_runtimes_with_the_copies_of_kcp_conform_and_kcp_is_not_written_to()
 }
 
 #[rstest]
-#[case::differs(
-    Some(OTHER_CONFIG),
-    Some(DOCKER_CONFIG),
-    "content with hash ",
-    "content with hash "
-)]
-#[case::absent_on_the_runtime(None, Some(DOCKER_CONFIG), "content with hash ", "absent")]
-#[case::absent_on_kcp(Some(DOCKER_CONFIG), None, "absent, as on KCP", "content with hash ")]
+#[case::differs(Some(OTHER_CONFIG), Some(DOCKER_CONFIG), CONTENT, CONTENT)]
+#[case::absent_on_the_runtime(None, Some(DOCKER_CONFIG), CONTENT, "absent")]
+#[case::absent_on_kcp(Some(DOCKER_CONFIG), None, "absent, as on KCP", CONTENT)]
 #[case::absent_on_both(None, None, "absent, as on KCP", "absent")]
 #[tokio::test(start_paused = true)]
 async fn copy_that_is_not_that_of_kcp_is_reported_for_its_runtime_without_its_content(
@@ -118,10 +115,8 @@ async fn copy_that_is_not_that_of_kcp_is_reported_for_its_runtime_without_its_co
     let failure = failure_of(outcome_on(&report, "second", title));
     assert!(failure.expected.starts_with(expected), "{failure:?}");
     assert!(failure.found.starts_with(found), "{failure:?}");
-    assert_eq!(
-        failure.location,
-        "second: /api/v1/namespaces/kyma-system/secrets/registry-credentials"
-    );
+    let location = "second: /api/v1/namespaces/kyma-system/secrets/registry-credentials";
+    assert_eq!(failure.location, location);
     let next = "kubectl --kubeconfig kcp -n kcp-system get runtimebootstrappers,events";
     assert_eq!(failure.next, next);
     let first_passed = *outcome_on(&report, "first", title) == Outcome::Passed;
@@ -135,79 +130,72 @@ async fn copy_that_is_not_that_of_kcp_is_reported_for_its_runtime_without_its_co
 #[tokio::test(start_paused = true)]
 async fn source_on_kcp_that_is_not_that_of_the_scenario_is_named_and_workloads_are_judged() {
     let landscape = Landscape::new();
-    landscape
-        .kcp
-        .edit("configmaps", (KCP_NAMESPACE, CONFIG_MAP), |it| {
-            it["data"][names::CONFIG_KEY] = json!(r#"{"overrides": {"a.test": "c.test"}}"#);
-        });
+    let document = (KCP_NAMESPACE, CONFIG_MAP);
+    landscape.kcp.edit("configmaps", document, |it| {
+        it["data"][names::CONFIG_KEY] = json!(r#"{"overrides": {"a.test": "c.test"}}"#);
+    });
     let report = landscape.run("direct").await;
     let reason = reason_of(outcome_on(&report, KCP, "The configuration document is"));
     let said = "ConfigMap kcp-system/rt-bootstrapper-config";
     assert!(reason.starts_with(said), "{reason}");
-    failure_of(outcome_on(
-        &report,
-        "first",
-        "The configuration document on",
-    ));
+    let copy = "The configuration document on";
+    failure_of(outcome_on(&report, "first", copy));
     let pods = outcome_on(&report, "first", "Pods of pod come out");
     assert_eq!(*pods, Outcome::Passed);
 }
 
 #[rstest]
 #[case::not_ready(
-    Some(json!([condition("Ready", "False", "2026-01-02T03:04:07Z")])),
+    Some(("Ready", "False")),
     "Ready is False, reason Timeout: no answer",
-    "RuntimeBootstrapper kcp-system/of-second"
+    "of-second"
 )]
-#[case::another_condition(
-    Some(json!([condition("WatcherInstalled", "True", "2026-01-02T03:04:07Z")])),
+#[case::another(
+    Some(("Other", "True")),
     "Ready is unknown, reason unknown: unknown",
-    "RuntimeBootstrapper kcp-system/of-second"
+    "of-second"
 )]
 #[case::missing(
     None,
     "no RuntimeBootstrapper has the cluster UID uid-second",
-    "RuntimeBootstrapper kcp-system/(none)"
+    "(none)"
 )]
 #[tokio::test(start_paused = true)]
 async fn runtime_bootstrapper_that_is_not_ready_is_reported_for_its_runtime(
-    #[case] conditions: Option<Value>,
+    #[case] of_second: Option<(&str, &str)>,
     #[case] found: &str,
-    #[case] location: &str,
+    #[case] name: &str,
 ) {
     let landscape = Landscape::new();
-    match conditions {
-        Some(conditions) => landscape.kcp.put(&bootstrapper("second", &conditions)),
-        None => landscape
-            .kcp
-            .remove("runtimebootstrappers", KCP_NAMESPACE, "of-second"),
+    match of_second {
+        Some((kind, status)) => {
+            let condition = condition(kind, status, "2026-01-02T03:04:07Z");
+            let second = bootstrapper("second", &json!([condition]));
+            landscape.kcp.put(&second);
+        }
+        None => landscape.remove_bootstrapper("second"),
     }
     let report = landscape.run("direct").await;
     let title = "The RuntimeBootstrapper is Ready";
     let failure = failure_of(outcome_on(&report, "second", title));
     assert_eq!(failure.found, found);
+    let location = format!("RuntimeBootstrapper kcp-system/{name}");
     assert_eq!(failure.location, location);
     assert!(!failure.cause.is_empty(), "{failure:?}");
-    assert!(
-        failure.next.starts_with("kubectl --kubeconfig kcp "),
-        "{failure:?}"
-    );
+    let kubectl = "kubectl --kubeconfig kcp ";
+    assert!(failure.next.starts_with(kubectl), "{failure:?}");
     assert_eq!(*outcome_on(&report, "first", title), Outcome::Passed);
 }
 
 #[tokio::test(start_paused = true)]
 async fn runtime_bootstrapper_is_expected_in_mode_direct_only() {
     let landscape = Landscape::new();
-    for name in ["of-first", "of-second"] {
-        landscape
-            .kcp
-            .remove("runtimebootstrappers", KCP_NAMESPACE, name);
-    }
+    landscape.remove_bootstrapper("first");
+    landscape.remove_bootstrapper("second");
     let report = landscape.run("signal").await;
     assert_eq!(report.verdict(), Verdict::Conforms, "{:?}", report.checks);
-    landscape
-        .second
-        .remove("configmaps", SKR_NAMESPACE, CONFIG_MAP);
+    let second = &landscape.second;
+    second.remove("configmaps", SKR_NAMESPACE, CONFIG_MAP);
     let report = landscape.run("signal").await;
     let title = "The configuration document on";
     let failure = failure_of(outcome_on(&report, "second", title));
@@ -248,12 +236,8 @@ async fn timeline_has_the_met_conditions_of_the_runtimes_of_the_run_in_the_order
     let shown = report
         .timeline
         .iter()
-        .map(|it| (it.what.as_str(), &it.time));
-    let (created, met): (Vec<_>, Vec<_>) = shown.partition(|(what, _)| what.ends_with(": created"));
-    let met: Vec<String> = met
-        .into_iter()
-        .map(|(what, time)| format!("{time} {what}"))
-        .collect();
+        .map(|it| format!("{} {}", it.time, it.what));
+    let (created, met): (Vec<_>, Vec<_>) = shown.partition(|it| it.ends_with(": created"));
     let mut expected = Vec::new();
     for (time, what) in [
         ("05", "Runtime NAME: Provisioned"),
@@ -261,9 +245,8 @@ async fn timeline_has_the_met_conditions_of_the_runtimes_of_the_run_in_the_order
         ("08", "Kyma NAME: Modules"),
     ] {
         let names = of_run.iter().filter(|_| mode == "direct" || time != "07");
-        expected.extend(
-            names.map(|name| format!("2026-01-02T03:04:{time}Z {}", what.replace("NAME", name))),
-        );
+        let lines = names.map(|name| what.replace("NAME", name));
+        expected.extend(lines.map(|line| format!("2026-01-02T03:04:{time}Z {line}")));
     }
     assert_eq!(met, expected);
     let kinds = if mode == "direct" { 3 } else { 2 };
@@ -289,7 +272,7 @@ async fn watcher_of_kcp_is_compared_with_that_of_the_scenario(
         "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Watcher", "spec": spec,
         "metadata": {"name": "a", "namespace": KCP_NAMESPACE, "labels": {(MANAGED_BY): "klm"}},
     }));
-    let report = landscape.run_with_watchers().await;
+    let report = landscape.run_with_watchers("direct", WATCHERS).await;
     let outcome = outcome_on(&report, KCP, "Watcher a is that of the scenario");
     match difference {
         None => assert_eq!(*outcome, Outcome::Passed),
@@ -299,7 +282,8 @@ async fn watcher_of_kcp_is_compared_with_that_of_the_scenario(
 
 #[tokio::test(start_paused = true)]
 async fn watcher_that_kcp_lacks_is_a_failure() {
-    let report = Landscape::new().run_with_watchers().await;
+    let landscape = Landscape::new();
+    let report = landscape.run_with_watchers("direct", WATCHERS).await;
     let outcome = outcome_on(&report, KCP, "Watcher a is that of the scenario");
     let failure = failure_of(outcome);
     assert_eq!(failure.found, "no such Watcher");

@@ -3,7 +3,9 @@ use testkit::apiserver::ApiServer;
 use tokio::time::Instant;
 
 use super::*;
-use crate::fixture::{cluster, endpoint, failure_of, outcome, reason_of, scenario, with_metrics};
+use crate::fixture::{
+    cluster, ended, endpoint, failure_of, outcome, reason_of, scenario, with_metrics,
+};
 use crate::{Endpoint, Options, Report, Run};
 
 const SCENARIO: &str = "
@@ -87,7 +89,7 @@ async fn checked(events: &str, endpoint: Endpoint) -> Report {
     let scenario = scenario(&format!("{SCENARIO}{events}"));
     let options = Options::default();
     let run = Run::new(&scenario, None, vec![endpoint], options).unwrap();
-    run.run(std::future::pending(), &|_| ()).await.unwrap()
+    ended(run).await.unwrap()
 }
 
 #[rstest]
@@ -103,52 +105,36 @@ async fn watcher_that_reports_what_it_must_passes(#[case] event: &str, #[case] w
 }
 
 #[rstest]
-#[case::not_asked(REPORTED, SPEC, "an event delivered to KCP", "no event")]
-#[case::asked_and_no_event(
-    REPORTED,
-    Watcher { events: 0, ..STATUS },
-    "an event delivered to KCP",
-    "no event"
-)]
-#[case::not_delivered(
-    REPORTED,
-    Watcher { is_connected: false, ..STATUS },
-    "an event delivered to KCP",
-    "no event"
-)]
-#[case::one_too_many(
-    NOT_REPORTED,
-    SPEC,
-    "no event",
-    "1 events delivered, 1 not delivered yet"
-)]
+#[case::not_asked(REPORTED, SPEC, "no event")]
+#[case::asked_and_no_event(REPORTED, Watcher { events: 0, ..STATUS }, "no event")]
+#[case::not_delivered(REPORTED, Watcher { is_connected: false, ..STATUS }, "no event")]
+#[case::one_too_many(NOT_REPORTED, SPEC, "1 events delivered, 1 not delivered yet")]
 #[case::several_too_many(
     NOT_REPORTED,
     Watcher { events: 2, ..SPEC },
-    "no event",
     "2 events delivered, 2 not delivered yet"
 )]
 #[case::one_too_many_waits(
     NOT_REPORTED,
     Watcher { is_connected: false, ..SPEC },
-    "no event",
     "0 events delivered, 1 not delivered yet"
 )]
 #[tokio::test(start_paused = true)]
 async fn watcher_that_reports_something_else_fails(
     #[case] event: &str,
     #[case] watcher: Watcher,
-    #[case] expected: &str,
     #[case] found: &str,
 ) {
     let server = runtime();
     let report = checked(event, watched(&server, watcher)).await;
     let failure = failure_of(outcome(&report, "Change"));
+    let expected = match event {
+        REPORTED => "an event delivered to KCP",
+        _ => "no event",
+    };
     assert_eq!((&*failure.expected, &*failure.found), (expected, found));
-    assert!(
-        failure.location.starts_with("skr: kyma.yaml with {\"s"),
-        "{failure:?}"
-    );
+    let location = "skr: kyma.yaml with {\"s";
+    assert!(failure.location.starts_with(location), "{failure:?}");
     let next = "kubectl --kubeconfig skr -n kyma-system logs -l app=skr-webhook --tail=50";
     assert_eq!(failure.next, next);
 }
@@ -161,10 +147,8 @@ async fn watcher_whose_outbox_does_not_become_empty_fails_before_anything_is_cha
     let report = checked(NOT_REPORTED, endpoint).await;
     let failure = failure_of(outcome(&report, "Change"));
     assert_eq!(failure.expected, "an empty outbox");
-    assert!(
-        failure.found.ends_with("2 events are not delivered"),
-        "{failure:?}"
-    );
+    let found = "2 events are not delivered";
+    assert!(failure.found.ends_with(found), "{failure:?}");
     assert_eq!(server.count("patch kymas|kymas/status"), 0);
 }
 
@@ -174,9 +158,10 @@ async fn change_is_not_made_without_metrics_of_a_watcher() {
     server.remove("pods", NAMESPACE, "skr-webhook-1");
     let report = checked(REPORTED, watched(&server, NEVER_ASKED)).await;
     let reason = reason_of(outcome(&report, "Change"));
+    let said = "no Pod with labels app=skr-webhook in kyma-system";
     assert_eq!(
         reason,
-        "the metrics of the watcher cannot be read: no Pod with labels app=skr-webhook in kyma-system"
+        format!("the metrics of the watcher cannot be read: {said}")
     );
     assert_eq!(server.count("create namespaces"), 0);
 }
@@ -184,10 +169,7 @@ async fn change_is_not_made_without_metrics_of_a_watcher() {
 /// The page is gone, or another process begins at zero, once the change was made.
 #[rstest]
 #[case::gone(None, "could not find the requested resource")]
-#[case::restarted(
-    Some("watcher_outbox_events 0\n"),
-    "a replica of the watcher was replaced meanwhile"
-)]
+#[case::restarted(Some("watcher_outbox_events 0\n"), "was replaced meanwhile")]
 #[tokio::test(start_paused = true)]
 async fn watcher_that_ends_during_a_check_has_shown_nothing(
     #[values(REPORTED, NOT_REPORTED)] event: &str,
@@ -237,16 +219,10 @@ async fn watcher_that_is_replaced_during_a_check_has_shown_nothing(
 async fn two_changes_take_less_than_twenty_seconds_of_waiting() {
     let server = runtime();
     let begin = Instant::now();
-    let report = checked(
-        &format!("{REPORTED}{NOT_REPORTED}"),
-        watched(&server, STATUS),
-    )
-    .await;
+    let both = format!("{REPORTED}{NOT_REPORTED}");
+    let report = checked(&both, watched(&server, STATUS)).await;
     assert_eq!(*outcome(&report, "Change \"a status\""), Outcome::Passed);
     assert_eq!(*outcome(&report, "Change \"a spec\""), Outcome::Passed);
-    assert!(
-        begin.elapsed() < Duration::from_secs(20),
-        "{:?}",
-        begin.elapsed()
-    );
+    let taken = begin.elapsed();
+    assert!(taken < Duration::from_secs(20), "{taken:?}");
 }

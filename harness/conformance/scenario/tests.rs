@@ -19,6 +19,14 @@ fn scenarios() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios")
 }
 
+fn scenario_files() -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(scenarios()).unwrap();
+    let files = entries.map(|it| it.unwrap().path());
+    files
+        .filter(|it| it.extension().is_some_and(|it| it == "yaml"))
+        .collect()
+}
+
 fn with_workload(expect: &str) -> String {
     GOOD.replace("[]", &format!("[{{manifest: pod.yaml, expect: {expect}}}]"))
 }
@@ -33,15 +41,11 @@ fn published_schema_is_current() {
 
 #[test]
 fn every_scenario_can_be_loaded() {
-    let mut count = 0;
-    for entry in std::fs::read_dir(scenarios()).unwrap() {
-        let file = entry.unwrap().path();
-        if file.extension().is_some_and(|it| it == "yaml") {
-            Scenario::load(&file).unwrap_or_else(|error| panic!("{error:#}"));
-            count += 1;
-        }
+    let files = scenario_files();
+    assert_eq!(files.len(), 8);
+    for file in files {
+        Scenario::load(&file).unwrap_or_else(|error| panic!("{error:#}"));
     }
-    assert_eq!(count, 8);
 }
 
 #[test]
@@ -49,9 +53,8 @@ fn first_workload_of_eu_sovereign_is_the_documented_example() {
     let folder =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../src/policy/admission/tests/example");
     let scenario = Scenario::load(&scenarios().join("eu-sovereign.yaml")).unwrap();
-    let manifest = scenario
-        .manifest(&scenario.landscape.workloads[0].manifest)
-        .unwrap();
+    let first = &scenario.landscape.workloads[0];
+    let manifest = scenario.manifest(&first.manifest).unwrap();
     let example = std::fs::read_to_string(folder.join("deployment.yaml")).unwrap();
     assert_eq!(manifest.text, example);
 }
@@ -67,19 +70,12 @@ fn host_of_a_registry_takes_the_place_of_its_name() {
     let scenario = loaded(&text, &POD.replace("[]", "[{image: '${r}/a'}]")).unwrap();
     let landscape = &scenario.landscape;
     assert_eq!(landscape.config["overrides"]["a.test"], "r.test:5000/x");
-    assert_eq!(
-        landscape.workloads[0].expect.pod["spec"]["nodeName"],
-        "r.test:5000"
-    );
-    let manifest = scenario.manifest("pod.yaml").unwrap();
-    assert_eq!(
-        manifest.object["spec"]["containers"][0]["image"],
-        "r.test:5000/a"
-    );
-    assert!(
-        manifest.object["metadata"]["namespace"].is_null(),
-        "the run has its own"
-    );
+    let expected = &landscape.workloads[0].expect.pod;
+    assert_eq!(expected["spec"]["nodeName"], "r.test:5000");
+    let pod = &scenario.manifest("pod.yaml").unwrap().object;
+    assert_eq!(pod["spec"]["containers"][0]["image"], "r.test:5000/a");
+    let namespace = &pod["metadata"]["namespace"];
+    assert!(namespace.is_null(), "the run has its own");
 }
 
 #[rstest::rstest]
@@ -157,11 +153,8 @@ fn copy_of_a_scenario_describes_another_landscape_after_few_changes() {
     std::fs::create_dir(&fixtures).unwrap();
     for name in ["statefulset", "job", "cronjob", "init-container-pod"] {
         let name = format!("{name}.yaml");
-        std::fs::copy(
-            scenarios().join("fixtures").join(&name),
-            fixtures.join(&name),
-        )
-        .unwrap();
+        let original = scenarios().join("fixtures").join(&name);
+        std::fs::copy(original, fixtures.join(&name)).unwrap();
     }
     let original = std::fs::read_to_string(scenarios().join("private-registry.yaml")).unwrap();
     let copy = original
@@ -193,16 +186,10 @@ fn schema_error(text: &str) -> Option<String> {
 
 #[test]
 fn every_scenario_is_valid_by_the_published_schema() {
-    let mut valid = 0;
-    for entry in std::fs::read_dir(scenarios()).unwrap() {
-        let file = entry.unwrap().path();
-        if file.extension().is_some_and(|it| it == "yaml") {
-            let text = std::fs::read_to_string(&file).unwrap();
-            assert_eq!(schema_error(&text), None, "{}", file.display());
-            valid += 1;
-        }
+    for file in scenario_files() {
+        let text = std::fs::read_to_string(&file).unwrap();
+        assert_eq!(schema_error(&text), None, "{}", file.display());
     }
-    assert!(valid >= 8, "only {valid} scenarios");
 }
 
 #[rstest::rstest]
@@ -227,8 +214,6 @@ fn bad_file_is_invalid_by_the_published_schema(
     assert_eq!(schema_error(GOOD), None);
     let error = schema_error(text).unwrap();
     let mut lines = error.lines();
-    assert!(
-        lines.any(|it| it.contains(place) && it.contains(what)),
-        "{error}"
-    );
+    let is_said = lines.any(|it| it.contains(place) && it.contains(what));
+    assert!(is_said, "{error}");
 }

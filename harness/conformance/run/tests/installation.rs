@@ -1,0 +1,110 @@
+//! The webhook is installed for the time of a run where nothing of it exists, and removed at its end.
+
+use api::kcp::WEBHOOK_DEPLOYMENT;
+use api::names::{PULL_SECRET_COPY_LABEL, SKR_NAMESPACE, WEBHOOK_CERTIFICATE};
+use rstest::rstest;
+use serde_json::{Value, json};
+use testkit::apiserver::ApiServer;
+
+use crate::Installation;
+use crate::fixture::{SCENARIO, ended, on_one, scenario};
+use crate::objects::objects;
+
+/// How a run ends that installs the configuration of the scenario and more.
+async fn error_of_run(server: &ApiServer, more: Option<Value>) -> String {
+    let (scenario, config) = (scenario(SCENARIO), r#"{"auths": {"b.test": {}}}"#);
+    let mut objects = objects(&scenario.landscape, SKR_NAMESPACE, config, "").unwrap();
+    objects.extend(more);
+    let run = on_one(&scenario, server).with_installation(Installation::new(objects));
+    format!("{:#}", ended(run).await.unwrap_err())
+}
+
+fn secret(name: &str, namespace: &str, labels: &Value) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Secret",
+        "metadata": {"name": name, "namespace": namespace, "labels": labels},
+    })
+}
+
+#[rstest]
+#[case::configuration(
+    "v1 ConfigMap",
+    "/api/v1/namespaces/kyma-system/configmaps/rt-bootstrapper-config"
+)]
+#[case::copy("v1 Secret", "/api/v1/namespaces/shop/secrets/registry-credentials")]
+#[case::watcher(
+    "apps/v1 Deployment",
+    "/apis/apps/v1/namespaces/kyma-system/deployments/skr-webhook"
+)]
+#[case::webhooks_of_watcher(
+    "admissionregistration.k8s.io/v1 ValidatingWebhookConfiguration",
+    "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/skr-webhook"
+)]
+#[tokio::test(start_paused = true)]
+async fn installation_is_refused_where_an_object_of_the_product_exists(
+    #[case] kind: &str,
+    #[case] path: &str,
+) {
+    let (api_version, kind) = kind.split_once(' ').unwrap();
+    let parts: Vec<&str> = path.split('/').collect();
+    let namespace = parts.iter().position(|it| *it == "namespaces");
+    let metadata = json!({
+        "name": parts.last(), "namespace": namespace.map(|at| parts[at + 1]),
+        "labels": {(PULL_SECRET_COPY_LABEL): "true"},
+    });
+    let server = ApiServer::new();
+    server.put(&json!({"apiVersion": api_version, "kind": kind, "metadata": metadata}));
+    let error = error_of_run(&server, None).await;
+    let said = format!("nothing was changed:\n  {path}");
+    assert!(error.ends_with(&said), "{error}");
+    let writes = server.writes();
+    let mut writes = writes.iter().filter(|it| !it.contains("selfsubject"));
+    assert_eq!(writes.next(), None);
+}
+
+/// The list of all Secrets answers before the installation, and not at its end.
+#[tokio::test(start_paused = true)]
+async fn copies_that_cannot_be_listed_are_named_by_their_label() {
+    let server = ApiServer::new();
+    server.fault("create configmaps").before(|server| {
+        server.put(&secret(WEBHOOK_CERTIFICATE, SKR_NAMESPACE, &json!({})));
+        server.fault("list secrets").status(403);
+    });
+    let error = error_of_run(&server, None).await;
+    let command = "kubectl --kubeconfig skr delete secrets --all-namespaces -l rt-bootstrapper.kyma-project.io/pull-secret-copy=true";
+    assert!(error.contains(command), "{error}");
+    let deleted = format!("delete secrets kyma-system/{WEBHOOK_CERTIFICATE}");
+    assert!(server.writes().contains(&deleted), "{:?}", server.writes());
+}
+
+#[tokio::test(start_paused = true)]
+async fn installation_is_removed_at_the_end_with_what_the_webhook_made() {
+    let server = ApiServer::new();
+    server.fault("delete configmaps *").status(403);
+    server.fault("get serviceaccounts *").before(move |server| {
+        server.put(&secret(WEBHOOK_CERTIFICATE, SKR_NAMESPACE, &json!({})));
+        let labels = json!({(PULL_SECRET_COPY_LABEL): "true"});
+        server.put(&secret("copy", "shop", &labels));
+        server.put(&secret("other", "shop", &json!({})));
+    });
+    let deployment = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": WEBHOOK_DEPLOYMENT, "namespace": SKR_NAMESPACE},
+        "spec": {"replicas": 0, "selector": {"matchLabels": {"a": "b"}}, "template": {
+            "metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]},
+        }},
+    });
+    // The ServiceAccount of its namespace does not come: the run ends with an error, and removes everything all the same but what
+    // it may not delete.
+    let error = error_of_run(&server, Some(deployment)).await;
+    let command = "kubectl --kubeconfig skr delete --raw /api/v1/namespaces/kyma-system/configmaps/rt-bootstrapper-config";
+    assert!(error.contains(command), "{error}");
+    let writes = server.writes();
+    let is_created = writes.iter().any(|it| it.starts_with("create deployments"));
+    assert!(is_created, "{writes:?}");
+    let left = server.store().places().into_iter();
+    let kinds = ["secrets", "deployments", "configmaps"];
+    let left = left.filter(|it| kinds.contains(&it.resource.as_str()));
+    let left = left.map(|it| format!("{} {}/{}", it.resource, it.namespace, it.name));
+    assert_eq!(left.collect::<Vec<_>>(), ["secrets shop/other"]);
+}
