@@ -7,7 +7,6 @@ mod program;
 
 pub(crate) use program::{Call, Ended, Interrupt, Program};
 
-use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
@@ -16,9 +15,10 @@ use futures::future::LocalBoxFuture;
 
 use crate::client::Client;
 use crate::install::Fixtures;
-use crate::runner::{Environments, Selection, diagnosed};
+use crate::runner::{Environments, Selection};
 use crate::scenario::{Cluster as Which, Environment};
 use clusters::cluster::{Cluster, ClusterOptions};
+use clusters::evidence::Evidence;
 use clusters::progress;
 use clusters::setup::Setup;
 
@@ -83,13 +83,12 @@ impl Environment for Conformance {
         }
     }
 
-    fn diagnose<'a>(&'a self, folder: &'a Path) -> LocalBoxFuture<'a, ()> {
-        diagnosed(folder, async |evidence| {
-            for cluster in [&self.skr, &self.plain] {
-                cluster.collect_evidence(&evidence).await;
-            }
-        })
-        .boxed_local()
+    fn diagnose<'a>(&'a self, evidence: &'a Evidence) -> LocalBoxFuture<'a, ()> {
+        let collect = async {
+            self.skr.collect_evidence(evidence).await;
+            self.plain.collect_evidence(evidence).await;
+        };
+        collect.boxed_local()
     }
 }
 

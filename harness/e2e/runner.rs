@@ -37,6 +37,18 @@ pub struct Suite {
     pub selects: fn(&BTreeSet<String>) -> bool,
 }
 
+impl Suite {
+    /// All scenarios of a folder.
+    pub const fn new(folder: &'static str, at_once: usize) -> Self {
+        Self {
+            name: folder,
+            folder,
+            at_once,
+            selects: |_| true,
+        }
+    }
+}
+
 /// Options beside cucumber's own.
 #[derive(Debug, Default, Clone, clap::Args)]
 pub struct Own {
@@ -137,9 +149,7 @@ pub async fn run(
             async move {
                 let Some(scenario) = scenario else { return };
                 if failed && let Ok(environment) = scenario.environment() {
-                    let folder = diagnostics(name, feature, example);
-                    environment.diagnose(&folder).await;
-                    tracing::info!(folder = %folder.display(), "diagnostics written");
+                    diagnose(&*environment, diagnostics(name, feature, example)).await;
                 }
                 let errors = scenario.end().await;
                 if !errors.is_empty() {
@@ -218,17 +228,22 @@ fn report(panic: &PanicHookInfo<'_>) {
     }
 }
 
-/// Collects evidence in an emptied folder.
+/// Writes what explains a failure into an emptied folder.
 #[cfg(feature = "clusters")]
-pub(crate) async fn diagnosed(
-    folder: &Path,
-    collect: impl AsyncFnOnce(clusters::evidence::Evidence),
-) {
-    match clusters::evidence::Evidence::in_folder(folder.to_owned()) {
-        Ok(evidence) => collect(evidence).await,
-        Err(error) => tracing::warn!(%error, folder = %folder.display(), "no diagnostics"),
+async fn diagnose(environment: &dyn Environment, folder: PathBuf) {
+    let shown = folder.display().to_string();
+    match clusters::evidence::Evidence::in_folder(folder) {
+        Err(error) => tracing::warn!(%error, folder = shown, "no diagnostics"),
+        Ok(evidence) => {
+            environment.diagnose(&evidence).await;
+            tracing::info!(folder = shown, "diagnostics written");
+        }
     }
 }
+
+/// In this process there is nothing to collect.
+#[cfg(not(feature = "clusters"))]
+async fn diagnose(_: &dyn Environment, _: PathBuf) {}
 
 /// Folder of one example: the line makes examples of one title differ.
 fn diagnostics(suite: &str, feature: &Feature, example: &Example) -> PathBuf {
@@ -258,12 +273,7 @@ mod tests {
 
     use super::*;
 
-    const ALL: Suite = Suite {
-        name: "all",
-        folder: "admission",
-        at_once: 1,
-        selects: |_| true,
-    };
+    const ALL: Suite = Suite::new("admission", 1);
 
     async fn selected(arguments: &[&str]) -> Result<Selection> {
         let arguments = ["suite"].iter().chain(arguments);
@@ -275,13 +285,9 @@ mod tests {
         let count = async |tags: &str| selected(&["-t", tags]).await.unwrap().scenarios;
         assert!(count("@long").await > 0);
         assert_eq!(count("@serial").await, count("@serial and not @long").await);
-        assert_eq!(
-            selected(&["-n", "100 times"])
-                .await
-                .unwrap_err()
-                .to_string(),
-            "suite all: no scenario matches the command line"
-        );
+        let error = selected(&["-n", "100 times"]).await.unwrap_err();
+        let said = "suite admission: no scenario matches the command line";
+        assert_eq!(error.to_string(), said);
     }
 
     #[tokio::test]

@@ -10,7 +10,6 @@ pub use object::ObjectRef;
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,9 +44,9 @@ pub trait Environment: Any + Send + Sync {
     /// Keeps the environment from being used by another scenario, because a clean-up action failed in it.
     fn retire(&self) {}
 
-    /// Writes what explains a failure into `folder`: objects, Events, product logs, node logs of every cluster. What
-    /// cannot be read is noted there.
-    fn diagnose<'a>(&'a self, _folder: &'a Path) -> LocalBoxFuture<'a, ()> {
+    /// Collects what explains a failure: objects, Events, product logs, node logs of every cluster. What cannot be read is noted.
+    #[cfg(feature = "clusters")]
+    fn diagnose<'a>(&'a self, _: &'a clusters::evidence::Evidence) -> LocalBoxFuture<'a, ()> {
         futures::future::ready(()).boxed_local()
     }
 }

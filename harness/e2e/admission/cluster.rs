@@ -1,7 +1,6 @@
 //! Environment of the admission suite: a cluster with a node, the private registry, and the product installed from what
 //! `manifests webhook` prints, with the three objects that KIM writes on a runtime.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
@@ -20,7 +19,7 @@ use crate::client::{Client, Write};
 use crate::definitions::object::path;
 use crate::definitions::pod::plain;
 use crate::install::{self, Fixtures};
-use crate::runner::{Environments, Selection, diagnosed};
+use crate::runner::{Environments, Selection};
 use crate::scenario::{Cluster as Which, Environment, ObjectRef};
 
 /// What the scenarios of admission share.
@@ -68,7 +67,7 @@ impl Admission {
         let installed = admission.install(product).await;
         if installed.is_err() {
             let evidence = Evidence::of("admission", "install the product")?;
-            admission.diagnose(&evidence.folder).await;
+            admission.diagnose(&evidence).await;
         }
         installed.map(|()| admission)
     }
@@ -170,16 +169,16 @@ impl Environment for Admission {
         self.uses(object).boxed_local()
     }
 
-    fn diagnose<'a>(&'a self, folder: &'a Path) -> LocalBoxFuture<'a, ()> {
-        diagnosed(folder, async |evidence| {
-            self.cluster.collect_evidence(&evidence).await;
+    fn diagnose<'a>(&'a self, evidence: &'a Evidence) -> LocalBoxFuture<'a, ()> {
+        let collect = async {
+            self.cluster.collect_evidence(evidence).await;
             for replica in self.webhook().replicas().await.unwrap_or_default() {
                 let file = |name: &str| format!("webhook/{}-{name}.txt", replica.pod);
                 evidence.keep_result(&file("metrics"), replica.metrics_page().await);
                 let ready = replica.health("/readyz").await;
                 evidence.keep_result(&file("ready"), ready.map(|ready| ready.1));
             }
-        })
-        .boxed_local()
+        };
+        collect.boxed_local()
     }
 }

@@ -1,7 +1,6 @@
 //! The environment of one scenario: what all share, and the Runtimes that it provisions.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
@@ -15,8 +14,9 @@ use super::Flow;
 use super::shoots::Shoot;
 use crate::client::Client;
 use crate::definitions::random;
-use crate::runner::{Environments, Selection, diagnosed};
+use crate::runner::{Environments, Selection};
 use crate::scenario::{Cluster, Environment};
+use clusters::evidence::Evidence;
 use clusters::setup::Setup;
 
 /// What all scenarios share, and the Runtimes of one.
@@ -146,16 +146,16 @@ impl Environment for View {
         }
     }
 
-    fn diagnose<'a>(&'a self, folder: &'a Path) -> LocalBoxFuture<'a, ()> {
-        let collect = async |evidence: clusters::evidence::Evidence| {
-            self.collect(&evidence).await;
+    fn diagnose<'a>(&'a self, evidence: &'a Evidence) -> LocalBoxFuture<'a, ()> {
+        let collect = async {
+            self.collect(evidence).await;
             let instances: Vec<Provisioned> = self.all().values().cloned().collect();
             for it in instances {
                 if let Ok(shoot) = self.shoots.find(&it.instance.shoot) {
-                    shoot.cluster.collect_evidence(&evidence).await;
+                    shoot.cluster.collect_evidence(evidence).await;
                 }
             }
         };
-        diagnosed(folder, collect).boxed_local()
+        collect.boxed_local()
     }
 }

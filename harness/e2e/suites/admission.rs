@@ -5,15 +5,15 @@ use std::process::ExitCode;
 use e2e::admission;
 use e2e::runner::{self, Suite};
 
-const TAGS: [&str; 3] = ["cluster", "node", "sample"];
-const SUITE: Suite = Suite {
-    name: "admission",
-    folder: "admission",
-    at_once: 4,
-    selects: |tags| tags.iter().any(|tag| TAGS.contains(&tag.as_str())),
-};
-
 #[tokio::main]
 async fn main() -> ExitCode {
-    Box::pin(runner::main(SUITE, admission::start)).await
+    let suite = Suite {
+        selects: |tags| {
+            ["cluster", "node", "sample"]
+                .iter()
+                .any(|it| tags.contains(*it))
+        },
+        ..Suite::new("admission", 4)
+    };
+    Box::pin(runner::main(suite, admission::start)).await
 }

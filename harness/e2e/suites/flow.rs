@@ -5,14 +5,8 @@ use std::process::ExitCode;
 use e2e::flow;
 use e2e::runner::{self, Suite};
 
-const SUITE: Suite = Suite {
-    name: "flow",
-    folder: "flow",
-    at_once: 2,
-    selects: |_| true,
-};
-
 #[tokio::main]
 async fn main() -> ExitCode {
-    Box::pin(runner::main(SUITE, flow::start)).await
+    let suite = Suite::new("flow", 2);
+    Box::pin(runner::main(suite, flow::start)).await
 }

@@ -16,9 +16,8 @@ use stand_in::StandIn;
 
 const SUITE: Suite = Suite {
     name: "admission-in-process",
-    folder: "admission",
-    at_once: 16,
     selects: |tags| !tags.contains("cluster") && !tags.contains("node"),
+    ..Suite::new("admission", 16)
 };
 
 #[tokio::test]

@@ -5,14 +5,8 @@ use std::process::ExitCode;
 use e2e::runner::{self, Suite};
 use e2e::synchronization::ClustersPool;
 
-const SUITE: Suite = Suite {
-    name: "synchronization",
-    folder: "synchronization",
-    at_once: ClustersPool::SIZE,
-    selects: |_| true,
-};
-
 #[tokio::main]
 async fn main() -> ExitCode {
-    Box::pin(runner::main(SUITE, ClustersPool::start)).await
+    let suite = Suite::new("synchronization", ClustersPool::SIZE);
+    Box::pin(runner::main(suite, ClustersPool::start)).await
 }

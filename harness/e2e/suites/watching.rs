@@ -5,14 +5,8 @@ use std::process::ExitCode;
 use e2e::runner::{self, Suite};
 use e2e::watching;
 
-const SUITE: Suite = Suite {
-    name: "watching",
-    folder: "watching",
-    at_once: 4,
-    selects: |_| true,
-};
-
 #[tokio::main]
 async fn main() -> ExitCode {
-    Box::pin(runner::main(SUITE, watching::start)).await
+    let suite = Suite::new("watching", 4);
+    Box::pin(runner::main(suite, watching::start)).await
 }

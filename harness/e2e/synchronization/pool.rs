@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -22,8 +21,9 @@ use super::runtime_cluster::RuntimeCluster;
 use crate::client::Client;
 use crate::definitions::source::keys;
 use crate::install::Fixtures;
-use crate::runner::{Environments, Selection, diagnosed};
+use crate::runner::{Environments, Selection};
 use crate::scenario::{Cluster, Environment};
+use clusters::evidence::Evidence;
 use clusters::images::{self, Role};
 use clusters::setup::Setup;
 
@@ -216,8 +216,8 @@ impl Environment for Leased {
         self.is_retired.store(true, Ordering::Relaxed);
     }
 
-    fn diagnose<'a>(&'a self, folder: &'a Path) -> LocalBoxFuture<'a, ()> {
-        diagnosed(folder, async |evidence| self.collect(&evidence).await).boxed_local()
+    fn diagnose<'a>(&'a self, evidence: &'a Evidence) -> LocalBoxFuture<'a, ()> {
+        self.collect(evidence).boxed_local()
     }
 }
 

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
-use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, Result, ensure};
+use clusters::evidence::Evidence;
 use clusters::setup::Setup;
 use futures::FutureExt as _;
 use futures::future::LocalBoxFuture;
@@ -16,7 +16,7 @@ use testkit::metrics::Samples;
 use super::environment::Watching;
 use crate::client::Client;
 use crate::definitions::Stream;
-use crate::runner::{Environments, Selection, diagnosed};
+use crate::runner::{Environments, Selection};
 use crate::scenario::{Cluster, Environment};
 
 /// What all scenarios share, and the state of one.
@@ -149,8 +149,8 @@ impl Environment for View {
         }
     }
 
-    fn diagnose<'a>(&'a self, folder: &'a Path) -> LocalBoxFuture<'a, ()> {
-        diagnosed(folder, async |evidence| self.collect(&evidence).await).boxed_local()
+    fn diagnose<'a>(&'a self, evidence: &'a Evidence) -> LocalBoxFuture<'a, ()> {
+        self.collect(evidence).boxed_local()
     }
 }
 
