@@ -12,7 +12,7 @@ use http::{Method, Request, StatusCode};
 use kube::Resource as _;
 use kube::api::{ApiResource, DynamicObject};
 use kube::discovery::{ApiCapabilities, Discovery, Scope, verbs};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
@@ -189,6 +189,27 @@ impl Client {
             answer.good_for(path)?;
         }
         Ok(())
+    }
+
+    /// A token of a ServiceAccount.
+    pub(crate) async fn token(&self, namespace: &str, account: &str) -> Result<Value> {
+        let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token");
+        let request = json!({
+            "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {},
+        });
+        let asked = self.ask(Method::POST, &path, Some(&request)).await?;
+        Ok(asked.good()?.at("/status/token").clone())
+    }
+
+    /// Whether a user may do something, as the `resourceAttributes` of a SubjectAccessReview say it.
+    pub(crate) async fn may(&self, user: &str, what: Value) -> Result<bool> {
+        let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+        let review = json!({
+            "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+            "spec": { "user": user, "resourceAttributes": what },
+        });
+        let asked = self.ask(Method::POST, path, Some(&review)).await?;
+        Ok(*asked.good()?.at("/status/allowed") == true)
     }
 
     /// Writes an object by a forced server-side apply of a field manager.

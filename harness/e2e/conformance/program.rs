@@ -21,6 +21,7 @@ use clusters::{progress, workspace};
 pub(crate) struct Program(PathBuf);
 
 /// One call of it.
+#[derive(Default)]
 pub(crate) struct Call<'a> {
     pub(crate) scenario: &'a str,
     /// Kubeconfig of KCP, if the scenario has one.

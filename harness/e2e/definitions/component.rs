@@ -7,6 +7,7 @@ use rcgen::SanType;
 
 use super::prelude::*;
 use super::tls::SERVICE;
+use super::webhook::adapts;
 use super::{controller, watcher};
 use crate::admission::webhook::{DEPLOYMENT, LANDSCAPE, NAMESPACE};
 use crate::install;
@@ -15,6 +16,7 @@ use crate::rollout::Workload;
 use clusters::cluster::TrustBundles;
 use clusters::registry::HOST;
 use testkit::pki::Authority;
+use tokio::task::JoinHandle;
 
 #[given(
     regex = "^a runtime that does not (serve|project) ClusterTrustBundles and pulls the webhook from the private registry$"
@@ -46,7 +48,8 @@ async fn with_flags(scenario: &mut Scenario, flags: String, files: String) -> Re
     }
     if flags.contains("--mutating-admission-policy") {
         let client = webhook(scenario)?.client;
-        scenario.undo("wait until no policy is evaluated", without_policy(client));
+        let without_policy = async move { adapts(&client).await };
+        scenario.undo("wait until no policy is evaluated", without_policy);
     }
     restore_later(scenario, &deployment()).await?;
     let environment = scenario.environment_of::<Admission>()?;
@@ -55,11 +58,8 @@ async fn with_flags(scenario: &mut Scenario, flags: String, files: String) -> Re
     if !flags.is_empty() {
         flags.extend(["--landscape", LANDSCAPE]);
     }
-    install::install(
-        &environment.cluster,
-        &install::webhook(image, &flags).await?,
-    )
-    .await
+    let manifests = install::webhook(image, &flags).await?;
+    install::install(&environment.cluster, &manifests).await
 }
 
 /// Those of a Secret of the scenario, mounted into every replica. A leader that issues certificates does not trust those of files,
@@ -72,21 +72,14 @@ async fn with_certificate_files(scenario: &mut Scenario) -> Result {
     stop(scenario).await?;
     let pod = "/template/spec";
     let container = "/template/spec/containers/0";
-    for (list, added) in [
-        (
-            format!("{container}/args"),
-            json!("--webhook-cert-path=/harness"),
-        ),
-        (
-            format!("{container}/volumeMounts"),
-            json!({ "name": FILES, "mountPath": "/harness", "readOnly": true }),
-        ),
-        (
-            format!("{pod}/volumes"),
-            json!({ "name": FILES, "secret": { "secretName": FILES } }),
-        ),
+    let flag = json!("--webhook-cert-path=/harness");
+    let mount = json!({ "name": FILES, "mountPath": "/harness", "readOnly": true });
+    let volume = json!({ "name": FILES, "secret": { "secretName": FILES } });
+    for (of, name, added) in [
+        (container, "args", flag),
+        (container, "volumeMounts", mount),
+        (pod, "volumes", volume),
     ] {
-        let (of, name) = list.rsplit_once('/').context("a path")?;
         let list = &mut spec.pointer_mut(of).context("no container")?[name];
         *list = items(list).cloned().chain([added]).collect();
     }
@@ -121,18 +114,6 @@ pub(super) fn certificate_files(scenario: &mut Scenario, by_another_ca: bool) ->
             "ca.crt": certificate, "tls.crt": leaf.pem, "tls.key": leaf.key.serialize_pem(),
         },
     }))
-}
-
-/// A Pod that the policy has adapted leaves the webhook nothing to mark.
-async fn without_policy(client: Client) -> Result {
-    let mut pod = named("adapted-by-the-webhook");
-    pod["metadata"]["annotations"][api::Feature::FipsMode.key()] = json!("true");
-    eventually("the webhook itself adapts a Pod", async || {
-        let created = client.write(Write::DryRun, &pod).await?.good()?;
-        let annotations = created.at("/metadata/annotations");
-        check(annotations[api::names::MARKER] == "true", annotations)
-    })
-    .await
 }
 
 #[given(regex = "^component (webhook|controller|watcher) is (stopped|started|restarted|killed)$")]
@@ -184,12 +165,8 @@ async fn stop(scenario: &mut Scenario) -> Result {
 }
 
 async fn start(scenario: &mut Scenario) -> Result {
-    change(
-        scenario,
-        &deployment(),
-        json!({ "spec": { "replicas": 2 } }),
-    )
-    .await?;
+    let scale = json!({ "spec": { "replicas": 2 } });
+    change(scenario, &deployment(), scale).await?;
     let environment = scenario.environment_of::<Admission>()?;
     install::rolled_out(&environment.cluster).await
 }
@@ -199,10 +176,8 @@ async fn failed_open(scenario: &mut Scenario, which: String) -> Result {
     let before = scenario.observed.noted("fail-open counter")?.as_u64();
     let now = webhook(scenario)?.failed_open().await?;
     let is_expected = (Some(now) > before) == (which == "the");
-    check(
-        is_expected,
-        format!("fail-open count: {before:?}, then {now}"),
-    )
+    let seen = format!("fail-open count: {before:?}, then {now}");
+    check(is_expected, seen)
 }
 
 pub(super) async fn note_failed_open(scenario: &mut Scenario) -> Result {
@@ -225,23 +200,41 @@ async fn second_webhook(
     let added = json!({ "name": container, "image": image });
     let node = environment.cluster.node_address().await?;
     let patch = json!([{ "op": "add", "path": "/spec/containers/-", "value": added }]);
-    let (config, task) = other_webhook::serve(&node, move |_| ready(patch.clone())).await?;
-    // After the configuration is deleted: one that leads nowhere is in the way of every Pod.
+    let served = other_webhook::serve(&node, move |_| ready(patch.clone())).await?;
+    let in_namespace = json!({ "matchLabels": { "kubernetes.io/metadata.name": namespace } });
+    let name = format!("zz-{namespace}");
+    let object = ObjectRef::new("MutatingWebhookConfiguration", None, &name);
+    let mut pod = named("is-it-asked");
+    pod["metadata"]["namespace"] = json!(namespace);
+    register(scenario, &object, (served, in_namespace)).await?;
+    is_asked(scenario, &object, (pod, &container)).await
+}
+
+/// Registers another webhook for the Namespaces of a selector until the end of the scenario.
+pub(super) async fn register(
+    scenario: &mut Scenario,
+    object: &ObjectRef,
+    ((config, task), namespaces): ((Value, JoinHandle<()>), Value),
+) -> Result {
+    // After its registration is deleted: one that leads nowhere is in the way of every Pod.
     scenario.undo("stop the other webhook", async move {
         task.abort();
         Ok(())
     });
-    let in_namespace = json!({ "matchLabels": { "kubernetes.io/metadata.name": namespace } });
-    let configuration = other_webhook::registration(&config, &in_namespace);
-    let name = format!("zz-{namespace}");
-    let object = ObjectRef::new("MutatingWebhookConfiguration", None, &name);
-    create(scenario, &object, configuration, Write::Create).await?;
-    let client = webhook(scenario)?.client;
-    let mut pod = named("is-it-asked");
-    pod["metadata"]["namespace"] = json!(namespace);
+    let registration = other_webhook::registration(&config, &namespaces);
+    create(scenario, object, registration, Write::Apply).await
+}
+
+/// Waits until another webhook is asked, which puts a text into a Pod.
+pub(super) async fn is_asked(
+    scenario: &Scenario,
+    object: &ObjectRef,
+    (pod, text): (Value, &str),
+) -> Result {
+    let client = scenario.client_of(object)?;
     eventually("the other webhook is asked", async || {
         let answer = client.write(Write::DryRun, &pod).await?.good()?;
-        check(answer.object.to_string().contains(&container), "not yet")
+        check(answer.object.to_string().contains(text), "not yet")
     })
     .await
 }

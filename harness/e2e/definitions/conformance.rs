@@ -6,6 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::Map;
 
+use super::component::{is_asked, register};
 use super::prelude::*;
 use crate::conformance::{Call, Conformance, Ended, Interrupt};
 use crate::landscape::{docker_config, objects, pem, provide_images};
@@ -32,11 +33,8 @@ async fn has_configuration(scenario: &mut Scenario, runtime: String, file: Strin
     for image in provide_images(&landscape, &env.fixtures.registry).await? {
         cluster.load_image(&image).await?;
     }
-    let text = objects(
-        &landscape,
-        api::names::SKR_NAMESPACE,
-        &env.fixtures.registry,
-    )?;
+    let registry = &env.fixtures.registry;
+    let text = objects(&landscape, api::names::SKR_NAMESPACE, registry)?;
     for object in serde_saphyr::from_multiple::<Value>(&text)? {
         let text = |key: &str| object["metadata"][key].as_str();
         let (kind, name) = (object["kind"].as_str(), text("name"));
@@ -69,31 +67,16 @@ async fn other_webhook(
     let (asked, rewritten) = (from.clone(), format!("{to}/is-it-asked"));
     let overrides = BTreeMap::from([(from, to)]);
     let decide = move |request| other_webhook::rewrite(client.clone(), overrides.clone(), request);
-    let (config, task) = other_webhook::serve(&cluster.node_address().await?, decide).await?;
-    // After its registration is deleted: one that leads nowhere is in the way of every Pod.
-    scenario.undo("stop the other webhook", async move {
-        task.abort();
-        Ok(())
-    });
+    let served = other_webhook::serve(&cluster.node_address().await?, decide).await?;
     let label = json!({ "key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system", api::names::SKR_NAMESPACE] });
-    let registration =
-        other_webhook::registration(&config, &json!({ "matchExpressions": [label] }));
+    let others = json!({ "matchExpressions": [label] });
     let mut object = ObjectRef::new("MutatingWebhookConfiguration", None, "zz-rewriter");
     object.runtime = Some(runtime);
-    create(scenario, &object, registration, Write::Apply).await?;
-    let client = scenario.client_of(&object)?;
-    let mut pod = plain();
-    pod["kind"] = json!("Pod");
-    pod["metadata"] = json!({
-        "name": "is-it-asked", "namespace": "default",
-        "annotations": { (api::Feature::RegistryRewrite.key()): "true" },
-    });
+    let mut pod = named("is-it-asked");
+    pod["metadata"]["annotations"][api::Feature::RegistryRewrite.key()] = json!("true");
     pod["spec"]["containers"][0]["image"] = json!(format!("{asked}/is-it-asked"));
-    eventually("the other webhook is asked", async || {
-        let answer = client.write(Write::DryRun, &pod).await?.good()?;
-        check(answer.object.to_string().contains(&rewritten), "not yet")
-    })
-    .await
+    register(scenario, &object, (served, others)).await?;
+    is_asked(scenario, &object, (pod, &rewritten)).await
 }
 
 #[when(
@@ -132,10 +115,10 @@ async fn checked(
     };
     let call = Call {
         scenario: &file,
-        kcp: None,
         runtimes: &[&cluster.kubeconfig],
         options: &options,
         interrupt: interrupt.map(|it| (Client::new(cluster.client()), it)),
+        ..Call::default()
     };
     let ended = env.program.run(call).await?;
     keep(scenario, &ended)
@@ -162,22 +145,15 @@ async fn checked_by(
     }
     let client = Client::new(cluster.client());
     let namespace = scenario.resolve(USER);
-    let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/default/token");
-    let request = json!({
-        "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {},
-    });
     let token = eventually("the user exists", async || {
-        let answer = client.ask(Method::POST, &path, Some(&request)).await?;
-        Ok(answer.good()?.at("/status/token").clone())
+        client.token(&namespace, "default").await
     });
     let mut kubeconfig: Value = serde_saphyr::from_str(&cluster.kubeconfig)?;
     kubeconfig["users"][0]["user"] = json!({ "token": token.await? });
     let call = Call {
         scenario: &file,
-        kcp: None,
         runtimes: &[&kubeconfig.to_string()],
-        options: &[],
-        interrupt: None,
+        ..Call::default()
     };
     let ended = env.program.run(call).await?;
     keep(scenario, &ended)
@@ -201,10 +177,8 @@ async fn grant(scenario: &mut Scenario, runtime: &str) -> Result {
         }
         rules.push(rule);
     }
-    ensure!(
-        !rules.is_empty(),
-        "no right is reported as missing:\n{output}"
-    );
+    let is_any = !rules.is_empty();
+    ensure!(is_any, "no right is reported as missing:\n{output}");
     let namespace = scenario.resolve(USER);
     let role = json!({ "rules": rules });
     let binding = json!({
@@ -218,20 +192,10 @@ async fn grant(scenario: &mut Scenario, runtime: &str) -> Result {
     }
     let env = scenario.environment_of::<Conformance>()?;
     let client = Client::new(env.runtime(runtime)?.client());
-    let review = json!({
-        "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
-        "spec": {
-            "user": format!("system:serviceaccount:{namespace}:default"),
-            "resourceAttributes": { "verb": "create", "resource": "namespaces" },
-        },
-    });
+    let user = format!("system:serviceaccount:{namespace}:default");
+    let right = json!({ "verb": "create", "resource": "namespaces" });
     eventually("the API server has observed the rights", async || {
-        let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
-        let answer = client
-            .ask(Method::POST, path, Some(&review))
-            .await?
-            .good()?;
-        check(*answer.at("/status/allowed") == true, answer.at("/status"))
+        check(client.may(&user, right.clone()).await?, "not yet")
     })
     .await
 }
@@ -272,10 +236,8 @@ fn check_came_out(scenario: &mut Scenario, title: String, how: String, step: &St
     for (field, part) in texts {
         let part = part.as_str().context("a text")?;
         let is = found[&field].as_str().unwrap_or_default();
-        check(
-            is.contains(part),
-            format!("{field}: expected {part:?}, found {is:?}"),
-        )?;
+        let seen = format!("{field}: expected {part:?}, found {is:?}");
+        check(is.contains(part), seen)?;
     }
     Ok(())
 }

@@ -7,6 +7,7 @@ use api::names::SKR_NAMESPACE;
 use jiff::Timestamp;
 
 use super::prelude::*;
+use super::webhook::would_be;
 use crate::conformance::{Call, Program};
 use crate::flow::{Flow, Provisioned, STEPS, View, kyma_path, reconciles};
 use crate::rollout::{Workload, kill};
@@ -115,13 +116,9 @@ async fn mutated_when_ready(scenario: &mut Scenario, name: String) -> Result {
     })
     .await?;
     let shoot = env.shoot(Some(&name))?;
-    let mut pod = crate::admission::webhook::opted_in(api::Feature::FipsMode, "any/image");
-    (pod["kind"], pod["metadata"]["name"]) = (json!("Pod"), json!("first"));
-    let answer = shoot.api.write(Write::DryRun, &pod).await?.good()?;
-    check(
-        answer.object.to_string().contains("KYMA_FIPS_MODE_ENABLED"),
-        &answer.object,
-    )
+    let pod = would_be(&shoot.api).await?;
+    let has_variable = pod.to_string().contains(api::names::FIPS_VARIABLE);
+    check(has_variable, pod)
 }
 
 #[given(regex = r#"^KLM has nothing to do for Runtime "([^"]+)"$"#)]
@@ -281,8 +278,7 @@ async fn checked(scenario: &mut Scenario, one: String, two: String, file: String
         scenario: &file,
         kcp: Some(&env.kcp.cluster.kubeconfig),
         runtimes: &[&one.cluster.kubeconfig, &two.cluster.kubeconfig],
-        options: &[],
-        interrupt: None,
+        ..Call::default()
     };
     let ended = Program::build().await?.run(call).await?;
     super::conformance::keep(scenario, &ended)

@@ -238,6 +238,24 @@ async fn serves(scenario: &mut Scenario, warning: String) -> Result {
     webhook(scenario)?.each("it serves", probe).await
 }
 
+/// A Pod that opts in to one feature, as a cluster would store it.
+pub(super) async fn would_be(client: &Client) -> Result<Value> {
+    let mut pod = named("dry-run");
+    pod["metadata"]["annotations"][api::Feature::FipsMode.key()] = json!("true");
+    let answer = client.write(Write::DryRun, &pod).await?;
+    Ok(answer.good()?.object)
+}
+
+/// Waits until the webhook itself adapts such a Pod: one that the fallback policy has adapted leaves it nothing to mark.
+pub(super) async fn adapts(client: &Client) -> Result {
+    eventually("the webhook adapts a Pod that opts in", async || {
+        let pod = would_be(client).await?;
+        let annotations = &pod["metadata"]["annotations"];
+        check(annotations[api::names::MARKER] == "true", annotations)
+    })
+    .await
+}
+
 /// The webhook of the cluster that the scenario is about.
 pub(crate) fn webhook(scenario: &Scenario) -> Result<Webhook> {
     let client = scenario.environment()?.client(&Cluster::Runtime(None))?;

@@ -9,7 +9,6 @@ use api::kcp::{
 use api::names::{
     REPAIR_RECORD, SKR_NAMESPACE, WEBHOOK_CERTIFICATE, WEBHOOK_CONFIGURATION, WEBHOOK_LEASE,
 };
-use http::Method;
 use serde_json::{Value, json};
 
 use super::control_plane::named_config_map;
@@ -149,12 +148,7 @@ impl RuntimeCluster {
     /// Token of a ServiceAccount that may read all objects and write none.
     pub(crate) async fn read_only_token(&self) -> Result<Value> {
         self.cluster.apply(READER).await?;
-        let path = format!("/api/v1/namespaces/{SKR_NAMESPACE}/serviceaccounts/default/token");
-        let request = json!({
-            "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {},
-        });
-        let asked = self.api.ask(Method::POST, &path, Some(&request));
-        Ok(asked.await?.good()?.at("/status/token").clone())
+        self.api.token(SKR_NAMESPACE, "default").await
     }
 
     /// Deletes every object of the product: those of the manifests, and those that controller and webhook wrote.
