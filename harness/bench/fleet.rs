@@ -81,7 +81,7 @@ pub(crate) struct Expected {
 impl Expected {
     /// The pull Secret, the trust bundle and the configuration of these sources.
     pub(crate) fn of(sources: &Sources) -> [Self; 3] {
-        let mut objects = sources.objects().into_iter();
+        let mut objects = sources.objects(names::SKR_NAMESPACE).into_iter();
         Sources::places().map(|place| Self::new(place, objects.next().unwrap_or_default()))
     }
 

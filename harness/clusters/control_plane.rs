@@ -19,6 +19,7 @@ use kube::{Client, ResourceExt as _};
 use serde_json::{Map, Value, json};
 use testkit::Place;
 use testkit::apiserver::place;
+use testkit::json::{config_map, namespace, pull_secret, trust_bundle};
 use testkit::pki::Authority;
 use testkit::until::until;
 
@@ -43,10 +44,7 @@ impl ControlPlane {
                 "the cluster is not one of the harness: CustomResourceDefinition {name} has no label {OWN}"
             );
         }
-        let namespace = json!({
-            "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": KCP_NAMESPACE},
-        });
-        control_plane.apply(&namespace).await?;
+        control_plane.apply(&namespace(KCP_NAMESPACE)).await?;
         control_plane.apply(&crd).await?;
         let (runtimes, _) = control_plane.api(&runtime(0))?;
         let some = ListParams::default().limit(1);
@@ -82,7 +80,7 @@ impl ControlPlane {
 
     /// Puts the three sources in: a pull Secret, a trust bundle, a configuration.
     pub async fn put_sources(&self, sources: &Sources) -> anyhow::Result<()> {
-        for object in sources.objects() {
+        for object in sources.objects(KCP_NAMESPACE) {
             self.apply(&object).await?;
         }
         Ok(())
@@ -170,11 +168,11 @@ impl Sources {
         ]
     }
 
-    /// The objects on the control plane: pull Secret, trust bundle, configuration.
-    pub fn objects(&self) -> [Value; 3] {
+    /// The objects in a namespace, of the control plane or of a runtime: pull Secret, trust bundle, configuration.
+    pub fn objects(&self, namespace: &str) -> [Value; 3] {
         let mirror = &self.mirror;
         let auth = BASE64.encode(format!("landscape:{}", self.password));
-        let docker_config = json!({"auths": {mirror: {"auth": auth}}}).to_string();
+        let docker_config = json!({"auths": {mirror: {"auth": auth}}});
         let features: Vec<&str> = api::Feature::ALL.iter().map(|it| it.key()).collect();
         let configuration = json!({
             "overrides": {"docker.io": format!("{mirror}/hub"), "ghcr.io": format!("{mirror}/ghcr")},
@@ -187,23 +185,11 @@ impl Sources {
             "namespaceFeatures": {(names::SKR_NAMESPACE): features},
             "availableFeatures": features,
         });
+        let data = json!({(names::CONFIG_KEY): configuration.to_string()});
         [
-            json!({
-                "apiVersion": "v1", "kind": "Secret",
-                "metadata": {"name": names::PULL_SECRET, "namespace": KCP_NAMESPACE},
-                "type": names::DOCKER_CONFIG_TYPE,
-                "data": {(names::DOCKER_CONFIG_KEY): BASE64.encode(docker_config)},
-            }),
-            json!({
-                "apiVersion": "certificates.k8s.io/v1beta1", "kind": "ClusterTrustBundle",
-                "metadata": {"name": TRUST_BUNDLE},
-                "spec": {"trustBundle": self.bundle},
-            }),
-            json!({
-                "apiVersion": "v1", "kind": "ConfigMap",
-                "metadata": {"name": names::CONFIG_MAP, "namespace": KCP_NAMESPACE},
-                "data": {(names::CONFIG_KEY): configuration.to_string()},
-            }),
+            pull_secret(namespace, names::PULL_SECRET, &docker_config),
+            trust_bundle(TRUST_BUNDLE, None, &self.bundle),
+            config_map(namespace, names::CONFIG_MAP, &data),
         ]
     }
 }

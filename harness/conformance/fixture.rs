@@ -10,6 +10,7 @@ use kube::client::Body;
 use serde_json::json;
 use testkit::apiserver::ApiServer;
 use testkit::apiserver::kinds::{BOOTSTRAPPERS, KYMAS, RUNTIMES, WATCHERS};
+use testkit::json::config_map;
 
 use crate::{Endpoint, Failure, KCP, Options, Outcome, Report, Run, Scenario};
 
@@ -70,10 +71,8 @@ pub(crate) fn kcp(document: &str) -> ApiServer {
 }
 
 fn put_sources(server: &ApiServer, namespace: &str, document: &str) {
-    server.put(&json!({
-        "apiVersion": "v1", "kind": "ConfigMap",
-        "metadata": {"name": CONFIG_MAP, "namespace": namespace}, "data": {(CONFIG_KEY): document},
-    }));
+    let data = json!({(CONFIG_KEY): document});
+    server.put(&config_map(namespace, CONFIG_MAP, &data));
     server.put(&json!({
         "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/dockerconfigjson",
         "metadata": {"name": "registry-credentials", "namespace": namespace},

@@ -1,9 +1,11 @@
 //! The objects of a landscape: what a landscape owner writes on KCP, and what runtimes have.
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
+use api::names::{CONFIG_KEY, CONFIG_MAP, DOCKER_CONFIG_KEY, DOCKER_CONFIG_TYPE};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Value, json};
+use testkit::json;
 
 use crate::model::Landscape;
 
@@ -18,33 +20,18 @@ pub fn objects(
     docker_config: &str,
     pem: &str,
 ) -> Result<Vec<Value>> {
-    let document = Value::Object(landscape.config.clone());
+    let document = format!("{:#}", Value::Object(landscape.config.clone()));
     let mut objects = vec![
-        json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } }),
-        json!({
-            "apiVersion": "v1", "kind": "ConfigMap",
-            "metadata": { "name": api::names::CONFIG_MAP, "namespace": namespace },
-            "data": { (api::names::CONFIG_KEY): format!("{document:#}") },
-        }),
+        json::namespace(namespace),
+        json::config_map(namespace, CONFIG_MAP, &json!({ (CONFIG_KEY): document })),
     ];
     if let Some(secret) = &landscape.pull_secret {
-        let docker_config: Value = serde_json::from_str(docker_config)?;
-        let encoded = BASE64.encode(docker_config.to_string());
-        objects.push(json!({
-            "apiVersion": "v1", "kind": "Secret", "type": api::names::DOCKER_CONFIG_TYPE,
-            "metadata": { "name": secret.name, "namespace": namespace },
-            "data": { (api::names::DOCKER_CONFIG_KEY): encoded },
-        }));
+        let docker_config = serde_json::from_str(docker_config)?;
+        objects.push(json::pull_secret(namespace, &secret.name, &docker_config));
     }
     if let Some(trust) = &landscape.trust {
-        let mut bundle = json!({
-            "apiVersion": "certificates.k8s.io/v1beta1", "kind": "ClusterTrustBundle",
-            "metadata": { "name": trust.name }, "spec": { "trustBundle": pem },
-        });
-        if let Some(signer) = &trust.signer {
-            bundle["spec"]["signerName"] = json!(signer);
-        }
-        objects.push(bundle);
+        let signer = trust.signer.as_deref();
+        objects.push(json::trust_bundle(&trust.name, signer, pem));
     }
     Ok(objects)
 }
@@ -54,17 +41,11 @@ pub fn objects(
 /// # Errors
 /// The Secret is not of the type, or its content is not a docker configuration. The error has nothing of the content.
 pub(crate) fn hosts(secret: &Value) -> Result<Vec<String>> {
-    let invalid = || {
-        anyhow::anyhow!(
-            "expected type {} with a docker configuration",
-            api::names::DOCKER_CONFIG_TYPE
-        )
+    let content = || {
+        let encoded = secret["data"][DOCKER_CONFIG_KEY].as_str()?;
+        let content: Value = serde_json::from_slice(&BASE64.decode(encoded).ok()?).ok()?;
+        Some(content["auths"].as_object()?.keys().cloned().collect())
     };
-    let encoded = secret["data"][api::names::DOCKER_CONFIG_KEY].as_str();
-    let bytes = BASE64
-        .decode(encoded.ok_or_else(invalid)?)
-        .map_err(|_| invalid())?;
-    let content: Value = serde_json::from_slice(&bytes).map_err(|_| invalid())?;
-    let auths = content["auths"].as_object().ok_or_else(invalid)?;
-    Ok(auths.keys().cloned().collect())
+    content()
+        .with_context(|| format!("expected type {DOCKER_CONFIG_TYPE} with a docker configuration"))
 }

@@ -16,6 +16,7 @@ use api::kcp::{
 };
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use testkit::json::condition;
 use testkit::locked;
 use tokio::time::{Instant, sleep};
 
@@ -148,11 +149,7 @@ impl Keb {
             return Ok(true);
         }
         let found = self.kcp.find(&instance.bootstrapper()).await?;
-        let mut conditions = found["status"]["conditions"]
-            .as_array()
-            .into_iter()
-            .flatten();
-        Ok(conditions.any(|it| it["type"] == "Ready" && it["status"] == "True"))
+        Ok(condition(&found, "Ready")["status"] == "True")
     }
 }
 

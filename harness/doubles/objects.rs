@@ -13,6 +13,7 @@ use kube::core::GroupVersionKind;
 use kube::discovery::{ApiCapabilities, Scope, pinned_kind};
 use kube::{Client, Config};
 use serde_json::{Value, json};
+use testkit::json::{items, text};
 use tokio::sync::Mutex;
 
 /// A client for objects of any kind; clones share what is known of the kinds.
@@ -140,10 +141,8 @@ pub(crate) fn condition(
     reason: &str,
     message: &str,
 ) -> Value {
-    let earlier = earlier.as_array().into_iter().flatten();
     let same = |it: &&Value| it["type"] == kind && it["status"] == status;
-    let since = earlier
-        .clone()
+    let since = items(earlier)
         .find(same)
         .map(|it| &it["lastTransitionTime"]);
     let now = jiff::Timestamp::now().strftime("%FT%TZ").to_string();
@@ -165,7 +164,6 @@ pub(crate) fn with_condition(conditions: &Value, condition: Value) -> Value {
 
 fn label(object: &Value) -> String {
     let metadata = &object["metadata"];
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (kind, namespace) = (text(&object["kind"]), text(&metadata["namespace"]));
     format!("{kind} {namespace}/{}", text(&metadata["name"]))
 }

@@ -42,7 +42,7 @@ mod prelude {
     pub(super) use super::object::{create, document, existing, file_of_project, pair};
     pub(super) use super::object::{remove_fields, restore_later};
     pub(super) use super::observation::{content, expect};
-    pub(super) use super::pod::{items, named, plain};
+    pub(super) use super::pod::{named, plain};
     pub(super) use super::{A_WHILE, check, consistently, equal, eventually, random};
     pub(super) use crate::client::{Client, Write};
     pub(super) use crate::scenario::{ObjectRef, Scenario};
@@ -52,6 +52,7 @@ mod prelude {
     pub(super) use http::Method;
     pub(super) use serde_json::{Value, json};
     pub(super) use std::time::Duration;
+    pub(super) use testkit::json::{items, text};
 
     #[cfg(feature = "clusters")]
     pub(super) use super::{

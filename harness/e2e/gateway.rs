@@ -18,6 +18,7 @@ use crate::install::apply;
 use crate::rollout::Workload;
 use clusters::cluster::Cluster;
 use clusters::images::digest;
+use testkit::json::config_map;
 use testkit::pki::rcgen::{CertificateParams, Error, SanType};
 use testkit::pki::{Authority, Leaf};
 
@@ -218,10 +219,7 @@ fn objects(image: &str, managers: &[&str]) -> Result<Vec<Value>> {
     template["spec"]["containers"][0]["image"] = json!(image);
     template["metadata"]["annotations"]["harness.test/configuration"] =
         json!(digest(files.to_string().as_bytes()));
-    let configuration = json!({
-        "apiVersion": "v1", "kind": "ConfigMap",
-        "metadata": { "name": NAME, "namespace": NAMESPACE }, "data": files,
-    });
+    let configuration = config_map(NAMESPACE, NAME, &files);
     let after_namespaces = objects.iter().position(|it| it["kind"] != "Namespace");
     objects.insert(after_namespaces.unwrap_or_default(), configuration);
     Ok(objects)

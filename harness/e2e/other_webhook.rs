@@ -11,6 +11,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Value, json};
 use serve::pair::CertificatePair;
 use serve::{Options, Server, TlsHandle, server_config};
+use testkit::json::{items, text};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -45,10 +46,8 @@ pub(crate) async fn serve<D: Future<Output = Value> + Send>(
             tracing::error!(%error, "the other webhook ended");
         }
     });
-    Ok((
-        json!({ "url": url, "caBundle": BASE64.encode(ca_pem) }),
-        task,
-    ))
+    let config = json!({ "url": url, "caBundle": BASE64.encode(ca_pem) });
+    Ok((config, task))
 }
 
 /// The registration for Pods that are created in the Namespaces of a selector. Names after the product's make it the later one.
@@ -76,32 +75,25 @@ pub(crate) async fn rewrite(
     let namespace = client.find(&path).await.unwrap_or_default();
     let pod = &request["object"];
     let opts_in = |object: &Value| {
-        OPT_IN
-            .iter()
-            .any(|it| object["metadata"]["annotations"][*it] == "true")
+        let annotations = &object["metadata"]["annotations"];
+        OPT_IN.iter().any(|it| annotations[*it] == "true")
     };
+    if !opts_in(pod) && !opts_in(&namespace) {
+        return json!([]);
+    }
     let mut operations = Vec::new();
     for list in ["initContainers", "containers"] {
-        let containers = pod["spec"][list].as_array().into_iter().flatten();
-        for (index, container) in containers.enumerate() {
-            let image = container["image"]
-                .as_str()
-                .and_then(|it| it.split_once('/'));
-            let Some((to, rest)) =
-                image.and_then(|(host, rest)| Some((overrides.get(host)?, rest)))
-            else {
-                continue;
-            };
-            operations.push(json!({
-                "op": "replace", "path": format!("/spec/{list}/{index}/image"), "value": format!("{to}/{rest}"),
-            }));
+        for (index, container) in items(&pod["spec"][list]).enumerate() {
+            if let Some((host, rest)) = text(&container["image"]).split_once('/')
+                && let Some(to) = overrides.get(host)
+            {
+                let path = format!("/spec/{list}/{index}/image");
+                let value = format!("{to}/{rest}");
+                operations.push(json!({ "op": "replace", "path": path, "value": value }));
+            }
         }
     }
-    json!(if opts_in(pod) || opts_in(&namespace) {
-        operations
-    } else {
-        Vec::new()
-    })
+    json!(operations)
 }
 
 /// The annotations of the contract, as `docs/webhook.md` has them.

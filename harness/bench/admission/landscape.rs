@@ -86,10 +86,7 @@ pub(super) fn namespace(name: &str, opts_in: bool) -> Value {
 }
 
 fn put_objects(api: &ApiServer, authority: &str) -> anyhow::Result<()> {
-    for mut object in Sources::of_version(0)?.objects() {
-        if object["kind"] != "ClusterTrustBundle" {
-            object["metadata"]["namespace"] = json!(names::SKR_NAMESPACE);
-        }
+    for object in Sources::of_version(0)?.objects(names::SKR_NAMESPACE) {
         api.put(&object);
     }
     api.put(&json!({

@@ -117,10 +117,7 @@ async fn prepare(cluster: &Cluster) -> anyhow::Result<()> {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata});
         cluster.apply(&namespace.to_string()).await?;
     }
-    for mut object in Sources::of_version(0)?.objects() {
-        if object["kind"] != "ClusterTrustBundle" {
-            object["metadata"]["namespace"] = json!(names::SKR_NAMESPACE);
-        }
+    for object in Sources::of_version(0)?.objects(names::SKR_NAMESPACE) {
         cluster.apply(&object.to_string()).await?;
     }
     let owner = json!({

@@ -12,6 +12,7 @@ use kube::ResourceExt as _;
 use kube::api::DynamicObject;
 use kube::runtime::controller::Action;
 use serde_json::{Map, Value, json};
+use testkit::json::items;
 use testkit::locked;
 
 use super::Kim;
@@ -155,7 +156,7 @@ impl<'a> RuntimeReconcile<'a> {
             return Ok(Action::await_change());
         }
         let metadata = &self.live["metadata"];
-        let all = metadata["finalizers"].as_array().into_iter().flatten();
+        let all = items(&metadata["finalizers"]);
         let others: Vec<&Value> = all.filter(|it| **it != FINALIZER).collect();
         let version = &metadata["resourceVersion"];
         let change = json!({ "metadata": { "finalizers": others, "resourceVersion": version } });
@@ -164,18 +165,14 @@ impl<'a> RuntimeReconcile<'a> {
     }
 
     fn is_held(&self) -> bool {
-        let finalizers = self.live["metadata"]["finalizers"].as_array();
-        finalizers.is_some_and(|it| it.contains(&json!(FINALIZER)))
+        items(&self.live["metadata"]["finalizers"]).any(|it| it == FINALIZER)
     }
 
     async fn hold(&mut self) -> Result<()> {
-        let mut finalizers = self.live["metadata"]["finalizers"].clone();
-        let listed = finalizers
-            .as_array()
-            .is_some_and(|it| it.contains(&json!(FINALIZER)));
-        if listed {
+        if self.is_held() {
             return Ok(());
         }
+        let mut finalizers = self.live["metadata"]["finalizers"].clone();
         match finalizers.as_array_mut() {
             Some(list) => list.push(json!(FINALIZER)),
             None => finalizers = json!([FINALIZER]),

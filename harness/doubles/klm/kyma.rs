@@ -6,6 +6,7 @@ use api::names::SKR_NAMESPACE;
 use kube::api::{Api, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
+use testkit::json::{items, text};
 
 use super::{Klm, kymas};
 use crate::objects::{condition, reference, secret_text};
@@ -21,17 +22,12 @@ impl Klm {
         if !kyma["metadata"]["deletionTimestamp"].is_null() {
             return self.delete(&kyma, name).await.map(|()| None);
         }
-        let finalizers = kyma["metadata"]["finalizers"].as_array().cloned();
-        if !finalizers.is_some_and(|it| it.contains(&json!(FINALIZER))) {
+        if !items(&kyma["metadata"]["finalizers"]).any(|it| it == FINALIZER) {
             let labels = json!({ (MANAGED_BY): "lifecycle-manager" });
             let change = json!({ "metadata": { "finalizers": [FINALIZER], "labels": labels } });
             self.kcp.merge(&kyma, &change).await?;
         }
-        if kyma["status"]["state"]
-            .as_str()
-            .unwrap_or_default()
-            .is_empty()
-        {
+        if text(&kyma["status"]["state"]).is_empty() {
             let processing = json!({ "status": { "state": "Processing" } });
             self.kcp.merge(&kyma, &processing).await?;
             return Ok(Some("Processing".to_owned()));

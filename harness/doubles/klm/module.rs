@@ -4,6 +4,7 @@ use anyhow::{Context as _, Result};
 use api::kcp::{KCP_NAMESPACE, MANAGED_BY};
 use api::names::SKR_NAMESPACE;
 use serde_json::{Value, json};
+use testkit::json::items;
 
 use super::{Klm, MODULE_PREFIX};
 use crate::Objects;
@@ -18,8 +19,7 @@ impl Klm {
         remote: &Value,
     ) -> Result<Vec<Value>> {
         let names = |list: &Value| -> Vec<String> {
-            let items = list.as_array().into_iter().flatten();
-            let names = items.filter_map(|it| it["name"].as_str());
+            let names = items(list).filter_map(|it| it["name"].as_str());
             names.map(str::to_owned).collect()
         };
         let wanted = names(&remote["spec"]["modules"]);
@@ -81,7 +81,7 @@ impl Klm {
     }
 
     pub(super) async fn delete_modules(&self, skr: &Objects, kyma: &Value) -> Result<()> {
-        let modules = kyma["status"]["modules"].as_array().into_iter().flatten();
+        let modules = items(&kyma["status"]["modules"]);
         for name in modules.filter_map(|it| it["name"].as_str()) {
             self.delete_module(skr, name).await?;
         }

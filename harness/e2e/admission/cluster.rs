@@ -6,7 +6,8 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, ensure};
 use futures::FutureExt as _;
 use futures::future::LocalBoxFuture;
-use serde_json::{Value, json};
+use serde_json::Value;
+use testkit::json::namespace;
 
 use clusters::cluster::{Cluster, ClusterOptions, TrustBundles};
 use clusters::evidence::Evidence;
@@ -89,7 +90,7 @@ impl Admission {
         let identity = &self.registry().identity;
         let docker_config = serde_json::from_str(&identity.docker_config(HOST))?;
         let [configuration, secret, bundle] = sources(docker_config, &identity.ca_pem)?;
-        let namespace = json!({ "kind": "Namespace", "metadata": { "name": NAMESPACE } });
+        let namespace = namespace(NAMESPACE);
         let is_served = self.trust_bundles != TrustBundles::NotServed;
         let bundle = is_served.then_some(&bundle);
         let first = [&namespace, &configuration, &secret];

@@ -8,6 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use http::Method;
 use serde_json::{Value, json};
+use testkit::json::{config_map, pull_secret, trust_bundle};
 use testkit::metrics::Samples;
 
 use crate::client::{Answer, Client, Write};
@@ -124,7 +125,7 @@ impl Webhook {
     }
 
     pub(crate) async fn write_configuration(&self, document: &str) -> Result<Answer> {
-        let object = config_map(NAMESPACE, document);
+        let object = configuration(NAMESPACE, document);
         self.client.write(Write::Apply, &object).await?.good()
     }
 
@@ -251,33 +252,10 @@ pub(crate) fn usual_configuration() -> Result<Value> {
     Ok(serde_json::from_str(&text)?)
 }
 
-pub(crate) fn config_map(namespace: &str, document: &str) -> Value {
-    json!({
-        "apiVersion": "v1", "kind": "ConfigMap",
-        "metadata": { "name": api::names::CONFIG_MAP, "namespace": namespace },
-        "data": { (api::names::CONFIG_KEY): document },
-    })
-}
-
-/// With `data`, not `stringData`: what is stored can then be compared with what was sent.
-pub(crate) fn pull_secret(namespace: &str, docker_config: &Value) -> Value {
-    let docker_config = BASE64.encode(docker_config.to_string());
-    json!({
-        "apiVersion": "v1", "kind": "Secret", "type": api::names::DOCKER_CONFIG_TYPE,
-        "metadata": { "name": api::names::PULL_SECRET, "namespace": namespace },
-        "data": { (api::names::DOCKER_CONFIG_KEY): docker_config },
-    })
-}
-
-pub(crate) fn trust_bundle(name: &str, signer: Option<&str>, pem: &str) -> Value {
-    let mut bundle = json!({
-        "apiVersion": "certificates.k8s.io/v1beta1", "kind": "ClusterTrustBundle",
-        "metadata": { "name": name }, "spec": { "trustBundle": pem },
-    });
-    if let Some(signer) = signer {
-        bundle["spec"]["signerName"] = json!(signer);
-    }
-    bundle
+/// The ConfigMap of a document, of a runtime or of KCP.
+pub(crate) fn configuration(namespace: &str, document: &str) -> Value {
+    let data = json!({ (api::names::CONFIG_KEY): document });
+    config_map(namespace, api::names::CONFIG_MAP, &data)
 }
 
 /// What KIM writes on a runtime: the usual configuration, the pull Secret with these credentials and those of two hosts that
@@ -286,10 +264,9 @@ pub fn sources(mut docker_config: Value, authority_pem: &str) -> Result<[Value; 
     for host in ["ghcr.io", "private.me"] {
         docker_config["auths"][host] = json!({ "username": "user", "password": "password" });
     }
-    let configuration = usual_configuration()?.to_string();
     Ok([
-        config_map(NAMESPACE, &configuration),
-        pull_secret(NAMESPACE, &docker_config),
+        configuration(NAMESPACE, &usual_configuration()?.to_string()),
+        pull_secret(NAMESPACE, api::names::PULL_SECRET, &docker_config),
         trust_bundle(TRUST_BUNDLE, SIGNER, authority_pem),
     ])
 }

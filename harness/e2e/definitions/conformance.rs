@@ -255,17 +255,12 @@ async fn no_secret(scenario: &mut Scenario, runtime: String) -> Result {
     let mut contents = Vec::new();
     for secret in secrets {
         for value in secret["data"].as_object().into_iter().flat_map(Map::values) {
-            let encoded = value.as_str().unwrap_or_default();
+            let encoded = text(value);
             let decoded = String::from_utf8(BASE64.decode(encoded)?).unwrap_or_default();
             let config: Value = serde_json::from_str(&decoded).unwrap_or_default();
-            for auth in config["auths"]
-                .as_object()
-                .into_iter()
-                .flat_map(Map::values)
-            {
-                contents.extend(
-                    ["password", "auth"].map(|it| auth[it].as_str().unwrap_or_default().to_owned()),
-                );
+            let auths = config["auths"].as_object().into_iter();
+            for auth in auths.flat_map(Map::values) {
+                contents.extend(["password", "auth"].map(|it| text(&auth[it]).to_owned()));
             }
             contents.extend([encoded.to_owned(), decoded]);
         }

@@ -277,7 +277,7 @@ fn features(names: &str) -> Result<Vec<api::Feature>> {
 /// Number of restarts of the first container of each Pod, by Pod.
 pub(crate) fn restarts(pods: &[Value]) -> BTreeMap<String, u64> {
     let restarts = pods.iter().map(|pod| {
-        let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+        let name = text(&pod["metadata"]["name"]);
         let count = pod["status"]["containerStatuses"][0]["restartCount"].as_u64();
         (name.to_owned(), count.unwrap_or_default())
     });
@@ -289,11 +289,6 @@ pub(crate) fn containers(pod: &Value) -> impl Iterator<Item = &Value> {
     ["initContainers", "containers", "ephemeralContainers"]
         .into_iter()
         .flat_map(|list| items(&pod["spec"][list]))
-}
-
-/// Items of a list; none when it is absent.
-pub(crate) fn items(list: &Value) -> impl Iterator<Item = &Value> {
-    list.as_array().into_iter().flatten()
 }
 
 pub(crate) fn env<'a>(container: &'a Value, name: &str) -> Option<&'a str> {

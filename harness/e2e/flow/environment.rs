@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use api::kcp::{KCP_NAMESPACE, MODE_LABEL, MODE_SIGNAL, VERSION_LABEL};
+use api::names::PULL_SECRET;
 use conformance::Scenario;
 use doubles::keb::{Instance, Keb, Waiting};
 use doubles::kim::{Bootstrapper, Garden, Kim, Settings};
 use doubles::{Objects, crds};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::istio::Istio;
@@ -31,6 +32,7 @@ use clusters::images::{self, Image, Role};
 use clusters::progress;
 use clusters::registry::{HOST as REGISTRY, Registry};
 use clusters::setup::Setup;
+use testkit::json::{config_map, namespace, pull_secret};
 use testkit::until::until;
 
 /// KCP with everything on it, and the doubles.
@@ -129,10 +131,8 @@ impl Flow {
         let kcp = &self.kcp;
         let (istiod, envoy) = (images::istiod().await?, images::gateway(setup).await?);
         let klm = images::klm().await?;
-        let namespace = json!({
-            "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": KCP_NAMESPACE },
-        });
-        kcp.cluster.apply(&namespace.to_string()).await?;
+        let namespace = namespace(KCP_NAMESPACE).to_string();
+        kcp.cluster.apply(&namespace).await?;
         let landscape = &self.scenario.landscape;
         let sources = landscape::objects(landscape, KCP_NAMESPACE, &self.fixtures.registry)?;
         kcp.cluster.apply(&sources).await?;
@@ -190,13 +190,9 @@ impl Flow {
 
     /// Writes the pull Secret on KCP with the credentials of a user of the registry.
     pub(crate) async fn put_pull_secret(&self, user: usize) -> Result<()> {
-        let opens = self
-            .fixtures
-            .registry
-            .identity
-            .docker_config_of(user, &[REGISTRY]);
-        let object =
-            crate::admission::webhook::pull_secret(KCP_NAMESPACE, &serde_json::from_str(&opens)?);
+        let identity = &self.fixtures.registry.identity;
+        let opens = serde_json::from_str(&identity.docker_config_of(user, &[REGISTRY]))?;
+        let object = pull_secret(KCP_NAMESPACE, PULL_SECRET, &opens);
         self.kcp.cluster.apply(&object.to_string()).await.map(drop)
     }
 
@@ -293,11 +289,8 @@ impl Flow {
             );
             text = text.replace(&printed, &format!("{VERSION_LABEL}: {version}"));
         }
-        let manifests: Value = json!({
-            "apiVersion": "v1", "kind": "ConfigMap",
-            "metadata": { "name": WEBHOOK_MANIFESTS, "namespace": KCP_NAMESPACE },
-            "data": { "manifests.yaml": text },
-        });
+        let data = json!({ "manifests.yaml": text });
+        let manifests = config_map(KCP_NAMESPACE, WEBHOOK_MANIFESTS, &data);
         let cluster = &self.kcp.cluster;
         cluster.apply(&manifests.to_string()).await.map(drop)
     }

@@ -4,6 +4,7 @@ use anyhow::{Context as _, Result};
 use api::kcp::KCP_NAMESPACE;
 use doubles::klm::{MANAGER, MODULE_PREFIX, RECONCILES};
 use serde_json::{Value, json};
+use testkit::json::config_map;
 
 use crate::install::apply;
 use crate::rollout::Workload;
@@ -37,11 +38,7 @@ pub(crate) async fn reconciles(klm: &Workload, kyma: &str) -> Result<u64> {
 }
 
 fn manifest(name: &str, text: &str) -> Value {
-    json!({
-        "apiVersion": "v1", "kind": "ConfigMap",
-        "metadata": { "name": name, "namespace": KCP_NAMESPACE },
-        "data": { "manifest.yaml": text },
-    })
+    config_map(KCP_NAMESPACE, name, &json!({ "manifest.yaml": text }))
 }
 
 const METRICS_PORT: u16 = 8080;

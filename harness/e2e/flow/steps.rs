@@ -7,6 +7,7 @@ use api::names::{MARKER, SKR_NAMESPACE};
 use doubles::keb::Instance;
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use testkit::json;
 
 use super::klm::reconciles;
 use super::{Flow, kyma_path};
@@ -120,9 +121,8 @@ async fn transition(client: &Client, path: &str, kind: &str) -> Result<Value> {
 
 /// The last transition of a condition that is True.
 fn condition(object: &Value, kind: &str) -> Option<Value> {
-    let mut conditions = object["status"]["conditions"].as_array()?.iter();
-    let found = conditions.find(|it| it["type"] == kind && it["status"] == "True");
-    found.map(|it| it["lastTransitionTime"].clone())
+    let found = json::condition(object, kind);
+    (found["status"] == "True").then(|| found["lastTransitionTime"].clone())
 }
 
 async fn module_pod(skr: &Client) -> Result<Value> {

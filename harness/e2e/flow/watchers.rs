@@ -7,10 +7,11 @@ use clusters::images;
 use clusters::setup::definitions;
 use doubles::klm::{GATEWAY_NAMESPACE, GATEWAY_SECRET, MANAGER};
 use serde_json::{Value, json};
+use testkit::json::namespace;
 
 use crate::client::Client;
 use crate::definitions::eventually;
-use crate::install::apply;
+use crate::install::{apply, printed};
 
 /// Label by which Watchers select the Istio Gateway.
 const LABEL: &str = "operator.kyma-project.io/watcher-gateway";
@@ -23,15 +24,8 @@ pub(super) async fn install(kcp: &Cluster, watchers: &[conformance::Watcher]) ->
     let issuer = include_str!("../watching/cert-manager.yaml");
     let issuer = issuer.replace("IMAGE", &cert_manager.reference);
     kcp.apply(&issuer).await?;
-    apply(
-        kcp,
-        &crate::install::printed(&["crds", "--watchers"]).await?,
-    )
-    .await?;
-    let namespace = json!({
-        "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": GATEWAY_NAMESPACE },
-    });
-    let mut objects = vec![namespace];
+    apply(kcp, &printed(&["crds", "--watchers"]).await?).await?;
+    let mut objects = vec![namespace(GATEWAY_NAMESPACE)];
     objects.extend(watchers.iter().map(watcher));
     if watchers.is_empty() {
         objects.push(own_watcher());

@@ -9,10 +9,10 @@ use api::kcp::{
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Value, json};
+use testkit::json::condition;
 
 use super::source::Source;
 use crate::client::Client;
-use crate::definitions::pod::items;
 use crate::definitions::{check, eventually, object};
 use crate::scenario::ObjectRef;
 use clusters::cluster::{Cluster, MANAGER};
@@ -96,9 +96,8 @@ impl ControlPlane {
     pub(crate) async fn is_ready(&self, runtime: &Runtime) -> Result<()> {
         eventually(&format!("{} is Ready", runtime.name), async || {
             let object = self.bootstrapper(&runtime.name).await?;
-            let conditions = &object["status"]["conditions"];
-            let mut ready = items(conditions).filter(|it| it["type"] == "Ready");
-            check(ready.any(|it| it["status"] == "True"), conditions)
+            let ready = condition(&object, "Ready");
+            check(ready["status"] == "True", &object["status"]["conditions"])
         })
         .await
     }

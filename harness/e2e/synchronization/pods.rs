@@ -10,12 +10,13 @@ use anyhow::{Result, ensure};
 use api::names::{MARKER, SKR_NAMESPACE};
 use http::Method;
 use serde_json::{Value, json};
+use testkit::json::items;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::source::{FURTHER, LIVE, TRUST_BUNDLE_FILE};
 use crate::admission::webhook::{TRUST_BUNDLE, VOLUME};
 use crate::client::{Answer, Client};
-use crate::definitions::pod::{containers, items, named, pull_secrets};
+use crate::definitions::pod::{containers, named, pull_secrets};
 use crate::definitions::{Stream, eventually, random};
 
 /// Pods that are created until its end, and a minimum number of them.

@@ -15,9 +15,9 @@ use super::control_plane::named_config_map;
 use super::source::{Source, content};
 use crate::admission::webhook::{Webhook, opted_in};
 use crate::client::Client;
-use crate::definitions::pod::items;
 use crate::definitions::{check, eventually};
 use clusters::cluster::Cluster;
+use testkit::json::{items, namespace};
 use testkit::metrics::Samples;
 
 pub(crate) struct RuntimeCluster {
@@ -29,10 +29,7 @@ pub(crate) struct RuntimeCluster {
 
 impl RuntimeCluster {
     pub(crate) async fn of(cluster: Cluster) -> Result<Self> {
-        let namespace = json!({
-            "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": SKR_NAMESPACE },
-        });
-        cluster.apply(&namespace.to_string()).await?;
+        cluster.apply(&namespace(SKR_NAMESPACE).to_string()).await?;
         Ok(Self {
             api: Client::with(&cluster.kubeconfig).await?,
             kubeconfig: cluster.direct_kubeconfig().await?,

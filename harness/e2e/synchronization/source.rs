@@ -15,9 +15,10 @@ use serde_json::{Map, Value, json};
 
 use super::control_plane::named_config_map;
 use crate::admission::webhook::{SIGNER, TRUST_BUNDLE, VOLUME};
-use crate::admission::webhook::{config_map, pull_secret, trust_bundle, usual_configuration};
+use crate::admission::webhook::{configuration, usual_configuration};
 use crate::definitions::random;
 use crate::scenario::ObjectRef;
+use testkit::json::{pull_secret, trust_bundle};
 use testkit::pki::Authority;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,7 +95,7 @@ impl Source {
             Self::PullSecret => {
                 let entry = json!({ "username": "anyone", "password": mark });
                 let config = json!({ "auths": { (host): entry, "private.me": entry } });
-                pull_secret(KCP_NAMESPACE, &config)
+                pull_secret(KCP_NAMESPACE, PULL_SECRET, &config)
             }
             Self::TrustBundle => {
                 let authority = Authority::new(&format!("authority {mark}"))?;
@@ -105,7 +106,7 @@ impl Source {
                 let overrides = &mut document["overrides"];
                 overrides[format!("mark-{mark}.test")] = json!(format!("replaced-{mark}.test"));
                 overrides[LIVE] = json!(host);
-                config_map(KCP_NAMESPACE, &document.to_string())
+                configuration(KCP_NAMESPACE, &document.to_string())
             }
         })
     }
@@ -151,7 +152,8 @@ pub(crate) fn with_hosts_of(object: &Value, earlier: &Value) -> Result<Value> {
         let kept = json!({ "username": "anyone", "password": KEPT });
         auths.entry(host.clone()).or_insert(kept);
     }
-    Ok(pull_secret(KCP_NAMESPACE, &json!({ "auths": auths })))
+    let config = json!({ "auths": auths });
+    Ok(pull_secret(KCP_NAMESPACE, PULL_SECRET, &config))
 }
 
 fn hosts(object: &Value) -> Result<Map<String, Value>> {

@@ -3,6 +3,7 @@
 
 use anyhow::{Result, bail};
 use serde_json::{Value, json};
+use testkit::json::namespace;
 
 use super::environment::Watching;
 use super::kyma;
@@ -54,7 +55,7 @@ impl Watching {
 
     pub(super) async fn create_namespace(&self, name: &str) -> Result<String> {
         let name = format!("{name}-{}", random());
-        let object = json!({ "kind": "Namespace", "metadata": { "name": name } });
+        let object = namespace(&name);
         self.create(&object).await?;
         Ok(name)
     }

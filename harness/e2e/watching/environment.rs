@@ -13,6 +13,7 @@ use listener::{
     SkrDomainLookup, TrustAnchors,
 };
 use serde_json::{Value, json};
+use testkit::json::namespace;
 use testkit::pki::Authority;
 
 use super::certificates::{fresh_authority, gateway_certificates, watcher_certificates};
@@ -135,9 +136,7 @@ impl Watching {
         let issuer = include_str!("cert-manager.yaml").replace("IMAGE", &cert_manager.reference);
         self.kcp.apply(&issuer).await?;
         self.kcp.apply(include_str!("kyma.yaml")).await?;
-        let namespaces = [KCP_NAMESPACE, "istio-system"].map(
-            |name| json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } }),
-        );
+        let namespaces = [KCP_NAMESPACE, "istio-system"].map(namespace);
         apply(&self.kcp, &namespaces).await?;
         apply(&self.kcp, &printed(&["crds", "--watchers"]).await?).await?;
         let flags = [

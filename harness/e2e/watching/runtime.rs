@@ -7,6 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use http::Method;
 use serde_json::{Value, json};
+use testkit::json::namespace;
 use testkit::metrics::Samples;
 
 use super::{FOLLOW_UP_DELAY, HEARTBEAT_INTERVAL, WATCHERS};
@@ -34,9 +35,7 @@ impl WatchedRuntime {
     /// Installs the watcher and the kind Kyma.
     pub(super) async fn install(&self, image: &str, certificates: &Certificates) -> Result<()> {
         let (cluster, watcher) = (&self.cluster, &self.watcher);
-        let namespace = json!({ "name": NAMESPACE });
-        let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": namespace });
-        cluster.apply(&namespace.to_string()).await?;
+        cluster.apply(&namespace(NAMESPACE).to_string()).await?;
         cluster.apply(include_str!("kyma.yaml")).await?;
         apply(cluster, &manifests(image, certificates).await?).await?;
         watcher.is_rolled_out().await?;
