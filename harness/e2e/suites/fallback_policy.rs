@@ -6,11 +6,14 @@
 
 #![cfg(test)]
 
-use std::collections::{BTreeMap, BTreeSet};
+#[expect(dead_code, reason = "the golden tests compare more of the same files")]
+#[path = "../../../src/policy/admission/tests/case.rs"]
+mod case;
+
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use api::config::Document;
 use api::names;
 use clusters::cluster::{Cluster, ClusterOptions};
 use clusters::run::Run;
@@ -20,15 +23,13 @@ use futures::StreamExt as _;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client};
-use policy::admission::review::{self, Subject};
-use policy::admission::{
-    Annotations, Configuration, Context, Namespace, PullSecret, Settings, TrustBundlePresence,
-    decide, fallback_spec,
-};
-use policy::image::Keyring;
-use serde::Deserialize;
+use policy::{admission, image};
 use serde_json::{Value, json};
+use testkit::json::text;
 use testkit::until::until;
+
+use admission::{Annotations, Configuration, Context, Namespace, fallback_spec, review};
+use case::{Given, decide_on};
 
 /// Where no policy changes Pods: they show what the API server makes of them by itself.
 const BARE: &str = "bare";
@@ -57,31 +58,10 @@ const PRODUCT: &str = "product";
 
 const WITHIN: Duration = Duration::from_secs(90);
 
-/// What this test needs of a golden file.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
+/// A golden case by the name of its file, or one of this test.
 struct Case {
-    #[serde(skip)]
     name: String,
-    shows: String,
-    config: Value,
-    #[serde(default)]
-    given: Given,
-    object: Value,
-    /// The Pod that comes out of the webhook; absent if nothing changes.
-    gives: Option<Value>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Given {
-    operation: Option<String>,
-    namespace_annotations: Option<BTreeMap<String, String>>,
-    namespace_labels: BTreeMap<String, String>,
-    auths: Option<Vec<String>>,
-    invalid_pull_secret: bool,
-    trust_bundle: Option<String>,
-    landscape: Option<String>,
+    golden: case::Case,
 }
 
 /// How a case came out.
@@ -97,39 +77,38 @@ enum Outcome {
 impl Case {
     fn all() -> Vec<Self> {
         let folder = workspace::root().join("src/policy/admission/tests/golden");
-        let files = std::fs::read_dir(folder).unwrap();
-        let mut cases: Vec<Self> = files
-            .map(|file| {
-                let path = file.unwrap().path();
-                let text = std::fs::read_to_string(&path).unwrap();
-                let mut case: Self = serde_saphyr::from_str(&text).unwrap();
-                case.name = path.file_stem().unwrap().to_string_lossy().into_owned();
-                case
-            })
-            .collect();
-        cases.sort_by(|one, other| one.name.cmp(&other.name));
-        cases
+        let files = std::fs::read_dir(folder).unwrap().map(|it| it.unwrap());
+        let mut files: Vec<_> = files.map(|it| it.path()).collect();
+        files.sort();
+        let case = |path: &std::path::PathBuf| Self {
+            name: path.file_stem().unwrap().to_string_lossy().into_owned(),
+            golden: serde_saphyr::from_str(&std::fs::read_to_string(path).unwrap()).unwrap(),
+        };
+        files.iter().map(case).collect()
+    }
+
+    /// One of this test, which has no expectation of its own.
+    fn new(name: &str, mut golden: Value) -> Self {
+        golden["shows"] = json!("");
+        golden["because"] = json!([]);
+        let golden = serde_json::from_value(golden).unwrap();
+        let name = name.to_owned();
+        Self { name, golden }
     }
 
     /// Of the namespace in which the webhook itself runs.
     fn product() -> Self {
         let key = api::Feature::FipsMode.key();
-        Self {
-            name: PRODUCT.to_owned(),
-            shows: String::new(),
-            config: json!({"overrides": {}, "availableFeatures": [key]}),
-            given: Given {
-                namespace_annotations: Some(BTreeMap::from([(key.to_owned(), "true".to_owned())])),
-                ..Given::default()
-            },
-            gives: None,
-            object: json!({"spec": {"containers": [{"name": "a", "image": "a"}]}}),
-        }
+        let golden = json!({
+            "config": {"overrides": {}, "availableFeatures": [key]},
+            "given": {"namespaceAnnotations": {key: "true"}},
+            "object": {"spec": {"containers": [{"name": "a", "image": "a"}]}},
+        });
+        Self::new(PRODUCT, golden)
     }
 
     /// A document as large as a policy is made for, and a Pod of many containers.
     fn largest() -> Self {
-        let keys = api::Feature::ALL.map(api::Feature::key);
         let hosts = (0..HOSTS).map(|number| {
             let host = format!("registry-{number}.europe.example.com");
             (host, json!(format!("mirror.example.com/cache/{number}")))
@@ -143,39 +122,26 @@ impl Case {
                 "volumeMounts": [{"name": "d", "mountPath": "/data"}, {"name": "d", "mountPath": "/var"}],
             })
         });
-        let given = Given {
-            auths: Some(
-                (0..REGISTRIES)
-                    .map(|it| format!("registry-{it}.*.example.org"))
-                    .collect(),
-            ),
-            landscape: Some("example".to_owned()),
-            ..Given::default()
-        };
-        Self {
-            name: "largest".to_owned(),
-            shows: String::new(),
-            config: json!({
-                "overrides": hosts, "availableFeatures": keys, "fipsVariables": ["A", "B", "C"],
+        let auths = (0..REGISTRIES).map(|it| format!("registry-{it}.*.example.org"));
+        let golden = json!({
+            "config": {
+                "overrides": hosts, "availableFeatures": api::Feature::ALL.map(api::Feature::key),
+                "fipsVariables": ["A", "B", "C"],
                 "clusterTrustBundle": {
                     "name": "bundle", "certWritePath": "ca.pem", "volumeMountPath": "/etc/ssl/certs", "volumeName": "v",
                 },
-            }),
-            given,
-            gives: None,
-            object: json!({
+            },
+            "given": {"auths": auths.collect::<Vec<_>>(), "landscape": "example"},
+            "object": {
                 "metadata": {"annotations": {api::ALL_KEY: "true"}},
                 "spec": {"containers": containers.collect::<Vec<_>>(), "volumes": [{"name": "d", "emptyDir": {}}]},
-            }),
-        }
-    }
-
-    fn operation(&self) -> &str {
-        self.given.operation.as_deref().unwrap_or("CREATE")
+            },
+        });
+        Self::new("largest", golden)
     }
 
     fn is_creation(&self) -> bool {
-        self.operation() == "CREATE"
+        self.golden.given.operation == "CREATE"
     }
 
     fn namespace(&self) -> String {
@@ -184,42 +150,13 @@ impl Case {
 
     /// The document, with this case's Namespace in the place of the usual one.
     fn configuration(&self) -> Configuration {
-        let mut document = self.config.clone();
+        let mut document = self.golden.config.clone();
         if let Some(namespaces) = document["namespaceFeatures"].as_object_mut()
             && let Some(features) = namespaces.remove("shop")
         {
             namespaces.insert(self.namespace(), features);
         }
-        let settings = Settings {
-            landscape: self.given.landscape.clone(),
-            pull_secret: names::PULL_SECRET.to_owned(),
-        };
-        let document = Document::parse(&document.to_string()).unwrap();
-        Configuration::new(&document, &settings).unwrap()
-    }
-
-    fn pull_secret(&self) -> PullSecret {
-        if self.given.invalid_pull_secret {
-            return PullSecret::Invalid;
-        }
-        let Some(auths) = &self.given.auths else {
-            return PullSecret::Unknown;
-        };
-        let entries = auths.iter().map(|host| (host, json!({"auth": "dTpw"})));
-        let entries: BTreeMap<_, _> = entries.collect();
-        let document = json!({"auths": entries}).to_string();
-        PullSecret::Known(Keyring::parse(document.as_bytes()).unwrap())
-    }
-
-    fn trust_bundle(&self) -> TrustBundlePresence {
-        match self.given.trust_bundle.as_deref() {
-            None | Some("present") => TrustBundlePresence::Present,
-            Some("absent") => TrustBundlePresence::Absent,
-            Some("unserved") => TrustBundlePresence::Unserved,
-            Some("not projected") => TrustBundlePresence::NotProjected,
-            Some("unknown") => TrustBundlePresence::Unknown,
-            Some(other) => panic!("trustBundle: {other}"),
-        }
+        case::configuration(&document, self.golden.given.landscape.as_deref())
     }
 
     fn product_namespace(&self) -> String {
@@ -234,8 +171,8 @@ impl Case {
     fn policy(&self) -> [Value; 2] {
         let policy = fallback_spec(
             &self.configuration(),
-            &self.pull_secret(),
-            self.trust_bundle(),
+            &self.golden.given.pull_secret(),
+            self.golden.given.trust_bundle(),
             &self.product_namespace(),
         );
         let without = json!({
@@ -254,18 +191,16 @@ impl Case {
         spec["mutations"].as_array_mut().unwrap().push(mark);
         let name = self.namespace();
         let selector = json!({"matchLabels": {"kubernetes.io/metadata.name": name}});
+        let binding =
+            json!({"policyName": name, "matchResources": {"namespaceSelector": selector}});
         [
             object("MutatingAdmissionPolicy", &name, &spec),
-            object(
-                "MutatingAdmissionPolicyBinding",
-                &name,
-                &json!({"policyName": name, "matchResources": {"namespaceSelector": selector}}),
-            ),
+            object("MutatingAdmissionPolicyBinding", &name, &binding),
         ]
     }
 
     fn pod(&self, namespace: &str) -> Value {
-        let mut pod = self.object.clone();
+        let mut pod = self.golden.object.clone();
         pod["apiVersion"] = json!("v1");
         pod["kind"] = json!("Pod");
         pod["metadata"]["name"] = json!("golden");
@@ -286,19 +221,16 @@ impl Case {
         until("the policy is in force", WITHIN, async || {
             let created = create(client, plain(&namespace)).await;
             let pod = created.map_err(|error| error.to_string())?;
-            is_evaluated(&pod)
-                .then_some(())
-                .ok_or("not evaluated".to_owned())
+            let evaluated = is_evaluated(&pod).then_some(());
+            evaluated.ok_or("not evaluated".to_owned())
         })
         .await?;
         let mut adapted = create(client, self.pod(&namespace)).await?;
         // A skipped policy is not mistaken for one that changes nothing.
         let is_mirror = !bare["metadata"]["annotations"][names::MIRROR_POD].is_null();
         ensure!(is_evaluated(&adapted) != is_mirror, "not evaluated");
-        adapted["metadata"]
-            .as_object_mut()
-            .unwrap()
-            .remove("labels");
+        let metadata = adapted["metadata"].as_object_mut().unwrap();
+        metadata.remove("labels");
         let again = self.reviewed(&adapted);
         if again != adapted {
             return Ok(Outcome::Different(difference(&adapted, &again)));
@@ -313,31 +245,22 @@ impl Case {
 
     /// The Pod after the webhook.
     fn reviewed(&self, pod: &Value) -> Value {
-        let configuration = self.configuration();
-        let annotations = self.given.namespace_annotations.iter().flatten();
+        let (given, configuration) = (&self.golden.given, self.configuration());
+        let annotations = given.namespace_annotations.iter().flatten();
         let annotations = annotations.map(|(key, value)| (key.as_str(), value.as_str()));
         let namespace = Namespace {
             annotations: Annotations::collect(annotations),
-            labels: self.given.namespace_labels.clone(),
+            labels: given.namespace_labels.clone(),
         };
         let context = Context {
             configuration: &configuration,
             namespace: Some(&namespace),
-            pull_secret: &self.pull_secret(),
-            trust_bundle: self.trust_bundle(),
+            pull_secret: &given.pull_secret(),
+            trust_bundle: given.trust_bundle(),
             fallback_policy: false,
         };
         let body = review::of_created_pod(&self.namespace(), &pod.to_string());
-        let review = review::parse(body.as_bytes()).unwrap();
-        let Subject::Pod(request) = &review.subject else {
-            panic!("{:?}", review.subject);
-        };
-        let mut reviewed = pod.clone();
-        if let Some(patch) = decide(request, &context).patch.json() {
-            let patch: json_patch::Patch = serde_json::from_slice(patch).unwrap();
-            json_patch::patch(&mut reviewed, &patch).unwrap();
-        }
-        reviewed
+        decide_on(&body, &context, pod).pod
     }
 }
 
@@ -360,10 +283,10 @@ async fn golden_cases_through_the_policy() {
     let same = of(|it| *it == Outcome::Same).count();
     assert!(same >= 75, "only {same} cases are compared");
     let different = of(|it| matches!(it, Outcome::Different(_)));
-    let different = different.map(|(case, _)| format!("- {}", case.shows));
+    let different = different.map(|(case, _)| format!("- {}", case.golden.shows));
     let updates = Case::all().into_iter();
-    let updates = updates.filter(|it| !it.is_creation() && it.gives.is_some());
-    let updates = updates.map(|it| format!("- {}: {}", it.operation(), it.shows));
+    let updates = updates.filter(|it| !it.is_creation() && it.golden.gives.is_some());
+    let updates = updates.map(|it| format!("- {}: {}", it.golden.given.operation, it.golden.shows));
     let left: BTreeSet<String> = different.chain(updates).collect();
     assert_eq!(left, documented(), "{}", report(&outcomes));
 }
@@ -379,10 +302,8 @@ fn documented() -> BTreeSet<String> {
     let text = std::fs::read_to_string(workspace::root().join("docs/webhook.md")).unwrap();
     let (_, section) = text.split_once(HEADING).expect("the section");
     let lines = section.lines().skip_while(|it| !it.starts_with("- "));
-    lines
-        .take_while(|it| it.starts_with("- "))
-        .map(str::to_owned)
-        .collect()
+    let list = lines.take_while(|it| it.starts_with("- "));
+    list.map(str::to_owned).collect()
 }
 
 async fn outcomes(client: &Client) -> anyhow::Result<Vec<(Case, Outcome)>> {
@@ -390,18 +311,16 @@ async fn outcomes(client: &Client) -> anyhow::Result<Vec<(Case, Outcome)>> {
     let cases: Vec<Case> = cases.chain([Case::largest(), Case::product()]).collect();
     apply(client, &namespace(BARE, &Given::default())).await?;
     for case in &cases {
-        apply(client, &namespace(&case.namespace(), &case.given)).await?;
+        apply(client, &namespace(&case.namespace(), &case.golden.given)).await?;
         for object in case.policy() {
-            apply(client, &object)
-                .await
-                .with_context(|| case.name.clone())?;
+            let applied = apply(client, &object).await;
+            applied.with_context(|| case.name.clone())?;
         }
     }
     // The account that every Pod has is made after its Namespace.
     until("Pods can be created", WITHIN, async || {
-        create(client, plain(BARE))
-            .await
-            .map_err(|it| it.to_string())
+        let created = create(client, plain(BARE)).await;
+        created.map_err(|it| it.to_string())
     })
     .await?;
     let outcomes = futures::stream::iter(cases).map(async |case| {
@@ -433,10 +352,10 @@ async fn own_pods(client: &Client) -> anyhow::Result<()> {
         let variable = &created["spec"]["containers"][0]["env"][0]["name"];
         let revision = &created["metadata"]["annotations"][names::POLICY_REVISION];
         let found = (*variable == names::FIPS_VARIABLE, revision.is_string());
+        let metadata = &created["metadata"];
         ensure!(
             found == (is_adapted, is_marked),
-            "{name}: {found:?}: {}",
-            created["metadata"]
+            "{name}: {found:?}: {metadata}"
         );
     }
     Ok(())
@@ -479,7 +398,7 @@ async fn apply(client: &Client, object: &Value) -> anyhow::Result<()> {
 
 /// Creates a Pod by dry run and returns it as it would be stored.
 async fn create(client: &Client, pod: Value) -> Result<Value, kube::Error> {
-    let namespace = pod["metadata"]["namespace"].as_str().unwrap_or_default();
+    let namespace = text(&pod["metadata"]["namespace"]);
     let pods = kube::core::Request::new(format!("/api/v1/namespaces/{namespace}/pods"));
     let parameters = PostParams {
         dry_run: true,

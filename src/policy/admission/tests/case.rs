@@ -1,4 +1,4 @@
-//! What a golden file says, and how it is run.
+//! What a golden file says, and how it is run. `harness/e2e/suites/fallback_policy.rs` compiles this file as well.
 
 use std::collections::BTreeMap;
 
@@ -109,7 +109,7 @@ impl Case {
 }
 
 impl Given {
-    fn pull_secret(&self) -> PullSecret {
+    pub(super) fn pull_secret(&self) -> PullSecret {
         if self.invalid_pull_secret {
             return PullSecret::Invalid;
         }
@@ -124,7 +124,7 @@ impl Given {
         PullSecret::Known(Keyring::parse(document.as_bytes()).unwrap())
     }
 
-    fn trust_bundle(&self) -> TrustBundlePresence {
+    pub(super) fn trust_bundle(&self) -> TrustBundlePresence {
         match self.trust_bundle.as_str() {
             "present" => TrustBundlePresence::Present,
             "absent" => TrustBundlePresence::Absent,
