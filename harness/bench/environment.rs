@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use rustix::thread::CpuSet;
 use tokio::net::TcpStream;
 use tokio::process::Command;
@@ -19,7 +19,7 @@ use crate::process::Program;
 use crate::report::{Effort, Options};
 use clusters::images::{self, Profile};
 use clusters::progress;
-use clusters::workspace;
+use clusters::workspace::{self, git};
 use testkit::pki::Authority;
 use testkit::until::until;
 
@@ -123,14 +123,6 @@ pub(crate) async fn describe(effort: Effort, section: &str) -> anyhow::Result<St
         kernel.trim(),
         read("/proc/loadavg").split(' ').next().unwrap_or_default(),
     ))
-}
-
-async fn git(arguments: &[&str]) -> anyhow::Result<String> {
-    let mut command = Command::new("git");
-    command.args(arguments).current_dir(workspace::root());
-    let output = command.output().await.context("git is needed")?;
-    ensure!(output.status.success(), "git: {}", output.status);
-    Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }
 
 const PATIENCE: Duration = Duration::from_secs(30);

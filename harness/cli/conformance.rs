@@ -11,10 +11,10 @@ use clap::{Args, ValueEnum};
 use conformance::{
     Check, Endpoint, Installation, KCP, Options, Report, Run, Scenario, Verdict, line,
 };
-use tokio::signal::unix::{SignalKind, signal};
 
 use clusters::cluster::ProviderChoice;
 use clusters::images::{self, Profile};
+use clusters::run::{INTERRUPTED, interrupted};
 use clusters::setup;
 use clusters::workspace;
 use e2e::install;
@@ -185,17 +185,5 @@ async fn installation(arguments: &ConformanceArgs, scenario: &Scenario) -> Resul
     Ok(Installation::new(objects))
 }
 
-/// Ends at SIGINT or SIGTERM.
-async fn interrupted() {
-    let Ok(mut terminate) = signal(SignalKind::terminate()) else {
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = tokio::signal::ctrl_c() => {}
-        _ = terminate.recv() => {}
-    }
-}
-
 /// A check failed or was not run.
 const DIFFERS: u8 = 3;
-const INTERRUPTED: u8 = 130;

@@ -6,6 +6,7 @@
 //! in `target/self-check`, so that an interrupted run goes on where it ended, as long as the commit is the same.
 #![expect(clippy::print_stdout, reason = "output of a command line")]
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
@@ -13,11 +14,11 @@ use std::time::{Duration, Instant};
 use std::{fs, io};
 
 use anyhow::{Context as _, ensure};
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use clusters::workspace::root;
+use clusters::workspace::{git, root};
 
 /// The longest check: a suite is compiled, and its clusters started.
 const TIME_LIMIT: Duration = Duration::from_mins(20);
@@ -40,6 +41,7 @@ pub(crate) struct SelfCheckArgs {
 }
 
 /// A seeded defect.
+#[derive(Deserialize)]
 struct Defect {
     name: String,
     file: PathBuf,
@@ -50,30 +52,24 @@ struct Defect {
 }
 
 /// What became of a defect.
+#[derive(Serialize, Deserialize)]
 struct Outcome {
     caught: bool,
     tests: Vec<String>,
     seconds: u64,
 }
 
+/// What became of defects, by their names, on one commit.
+#[derive(Default, Serialize, Deserialize)]
+struct Results {
+    commit: String,
+    defects: BTreeMap<String, Outcome>,
+}
+
 /// The defects of the file.
 fn defects() -> anyhow::Result<Vec<Defect>> {
     let text = include_str!("../self_check/defects.yaml");
-    let defects: Vec<Value> = serde_saphyr::from_str(text)?;
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let defects = defects.iter().map(|it| Defect {
-        name: text(&it["name"]),
-        file: text(&it["file"]).into(),
-        replace: text(&it["replace"]),
-        with: text(&it["with"]),
-        check: it["check"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .map(text)
-            .collect(),
-    });
-    Ok(defects.collect())
+    Ok(serde_saphyr::from_str(text)?)
 }
 
 impl Defect {
@@ -81,11 +77,9 @@ impl Defect {
     fn edited(&self) -> anyhow::Result<(String, String)> {
         let before = fs::read_to_string(root().join(&self.file))?;
         let times = before.matches(&self.replace).count();
+        let is_edit = self.with != self.replace && !self.replace.is_empty();
         ensure!(
-            times == 1
-                && !self.replace.is_empty()
-                && self.with != self.replace
-                && !self.check.is_empty(),
+            times == 1 && is_edit && !self.check.is_empty(),
             "defect {:?}: {} has its text {times} times, expected once",
             self.name,
             self.file.display()
@@ -105,11 +99,8 @@ impl Defect {
         fs::write(root().join(&self.file), edited)?;
         let begin = Instant::now();
         let mut cargo = Command::new(env!("CARGO"));
-        cargo
-            .args(&self.check)
-            .current_dir(root())
-            .stdin(Stdio::null())
-            .kill_on_drop(true);
+        cargo.args(&self.check).current_dir(root());
+        cargo.stdin(Stdio::null()).kill_on_drop(true);
         let regressions = root().join("src/proptest-regressions");
         let had_regressions = regressions.exists();
         let output = timeout(TIME_LIMIT, cargo.output()).await;
@@ -124,12 +115,8 @@ impl Defect {
         fs::write(root().join("target/self-check/last.log"), &*text)?;
         let tests = failed_tests(&text);
         let ran = ["test result: ", "scenario (", "scenarios ("];
-        let ran = ran.iter().any(|it| text.contains(it));
-        ensure!(
-            ran,
-            "defect {:?}: its check did not run:\n{text}",
-            self.name
-        );
+        let (ran, name) = (ran.iter().any(|it| text.contains(it)), &self.name);
+        ensure!(ran, "defect {name:?}: its check did not run:\n{text}");
         Ok(Outcome {
             caught: !output.status.success() && !tests.is_empty(),
             tests,
@@ -192,25 +179,12 @@ fn restore() -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn git(arguments: &[&str]) -> anyhow::Result<String> {
-    let output = Command::new("git")
-        .args(arguments)
-        .current_dir(root())
-        .output()
-        .await?;
-    ensure!(output.status.success(), "git {arguments:?} failed");
-    Ok(String::from_utf8(output.stdout)?.trim().to_owned())
-}
-
-/// Results by defect, of one commit.
-fn load(path: &Path, commit: &str) -> Value {
+/// The results of a commit.
+fn load(path: &Path, commit: &str) -> Results {
     let text = fs::read_to_string(path).unwrap_or_default();
-    let results: Value = serde_json::from_str(&text).unwrap_or_default();
-    if results["commit"] == commit {
-        results
-    } else {
-        json!({ "commit": commit, "defects": {} })
-    }
+    let results = serde_json::from_str(&text).ok();
+    let of_commit = results.filter(|it: &Results| it.commit == commit);
+    of_commit.unwrap_or_default()
 }
 
 /// Seeds the defects, and prints which test caught which. The exit code is 1 if one was not caught.
@@ -224,76 +198,65 @@ pub(crate) async fn run(arguments: SelfCheckArgs) -> anyhow::Result<ExitCode> {
     let commit = git(&["rev-parse", "--short", "HEAD"]).await?;
     let path = root().join("target/self-check/results.json");
     let mut results = if arguments.again {
-        load(&path, "")
+        Results::default()
     } else {
         load(&path, &commit)
     };
-    results["commit"] = json!(commit);
+    results.commit = commit;
     let defects = defects()?;
     for defect in &defects {
-        let is_selected = arguments
-            .name
-            .as_ref()
-            .is_none_or(|it| it.is_match(&defect.name));
+        let by_name = arguments.name.as_ref();
+        let is_selected = by_name.is_none_or(|it| it.is_match(&defect.name));
         let is_skipped = arguments.without_clusters && defect.needs_clusters();
-        if !is_selected || is_skipped || !results["defects"][&defect.name].is_null() {
+        if !is_selected || is_skipped || results.defects.contains_key(&defect.name) {
             continue;
         }
         println!("seeding: {}", defect.name);
         let outcome = defect.seed().await?;
-        results["defects"][&defect.name] = json!({
-            "caught": outcome.caught, "tests": outcome.tests, "seconds": outcome.seconds,
-        });
-        fs::write(&path, results.to_string())?;
+        results.defects.insert(defect.name.clone(), outcome);
+        fs::write(&path, serde_json::to_string(&results)?)?;
     }
     println!("{}", table(&defects, &results));
-    let is_caught = |it: &&Defect| results["defects"][&it.name]["caught"] != false;
-    let all = defects.iter().filter(is_caught).count() == defects.len();
-    Ok(if all {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    let found = defects
+        .iter()
+        .filter_map(|it| results.defects.get(&it.name));
+    let is_all = found.into_iter().all(|it| it.caught);
+    Ok(ExitCode::from(u8::from(!is_all)))
 }
 
-fn table(defects: &[Defect], results: &Value) -> String {
+fn table(defects: &[Defect], results: &Results) -> String {
     let mut text = format!(
         "`cargo harness self-check` on {}, commit {}.\n\n| defect | check | caught by | s |\n|---|---|---|---|\n",
         jiff::Zoned::now().date(),
-        results["commit"].as_str().unwrap_or_default()
+        results.commit
     );
-    for defect in defects {
-        let result = &results["defects"][&defect.name];
-        if result.is_null() {
+    for Defect { name, check, .. } in defects {
+        let Some(result) = results.defects.get(name) else {
             continue;
-        }
-        let tests = result["tests"].as_array().into_iter().flatten();
-        let tests: Vec<&str> = tests.filter_map(Value::as_str).collect();
-        let mut shown = tests[..tests.len().min(NAMED_TESTS)].join("; ");
-        if result["caught"] == false {
+        };
+        let named = result.tests.len().min(NAMED_TESTS);
+        let (mut shown, more) = (result.tests[..named].join("; "), result.tests.len() - named);
+        if !result.caught {
             "**not caught**".clone_into(&mut shown);
-        } else if tests.len() > NAMED_TESTS {
-            let _ = write!(shown, "; and {} more", tests.len() - NAMED_TESTS);
+        } else if more > 0 {
+            let _ = write!(shown, "; and {more} more");
         }
-        let check = defect.check.join(" ");
-        let _ = writeln!(
-            text,
-            "| {} | `{check}` | {shown} | {} |",
-            defect.name, result["seconds"]
-        );
+        let (check, seconds) = (check.join(" "), result.seconds);
+        let _ = writeln!(text, "| {name} | `{check}` | {shown} | {seconds} |");
     }
     text
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
     fn every_defect_can_be_seeded() {
         let defects = defects().unwrap();
-        let names: std::collections::BTreeSet<&String> =
-            defects.iter().map(|it| &it.name).collect();
+        let names: BTreeSet<&str> = defects.iter().map(|it| it.name.as_str()).collect();
         assert_eq!(names.len(), defects.len(), "names are unique");
         for defect in &defects {
             defect.edited().unwrap();

@@ -149,11 +149,9 @@ async fn sweep(gone: impl Fn(&RunId) -> bool) -> anyhow::Result<()> {
 pub async fn interruptible(
     work: impl Future<Output = anyhow::Result<ExitCode>>,
 ) -> anyhow::Result<ExitCode> {
-    let mut terminate = signal(SignalKind::terminate())?;
     tokio::select! {
         done = work => return done,
-        _ = tokio::signal::ctrl_c() => {}
-        _ = terminate.recv() => {}
+        () = interrupted() => {}
     }
     // What cannot be removed now is swept by the next run.
     let _ = sweep(RunId::is_own).await;
@@ -161,8 +159,19 @@ pub async fn interruptible(
     Ok(ExitCode::from(INTERRUPTED))
 }
 
+/// Ends at SIGINT or SIGTERM.
+pub async fn interrupted() {
+    let Ok(mut terminate) = signal(SignalKind::terminate()) else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => {}
+        _ = terminate.recv() => {}
+    }
+}
+
 /// 128 and the number of SIGINT, as shells have it.
-const INTERRUPTED: u8 = 130;
+pub const INTERRUPTED: u8 = 130;
 
 #[cfg(test)]
 mod tests {

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use tokio::process::Command;
 
 /// The folder of the root `Cargo.toml`.
@@ -23,6 +23,19 @@ pub fn cargo() -> Command {
         }
     }
     cargo
+}
+
+/// What git prints in the workspace, without the last line break.
+pub async fn git(arguments: &[&str]) -> anyhow::Result<String> {
+    let mut git = Command::new("git");
+    let output = git.args(arguments).current_dir(root()).output().await;
+    let output = output.context("git is needed")?;
+    ensure!(
+        output.status.success(),
+        "git {arguments:?}: {}",
+        output.status
+    );
+    Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }
 
 /// Cargo's output, and that of the Go builds.

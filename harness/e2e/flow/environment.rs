@@ -25,7 +25,7 @@ use crate::install::{Fixtures, printed_text};
 use crate::landscape;
 use crate::rollout::Workload;
 use crate::synchronization::control_plane::ControlPlane;
-use crate::synchronization::controller::{Controller, Installation};
+use crate::synchronization::controller::{Controller, Installation, WatcherImage};
 use clusters::cluster::ClusterOptions;
 use clusters::evidence::Evidence;
 use clusters::images::{self, Image, Role};
@@ -211,17 +211,26 @@ impl Flow {
         let [controller, webhook, watcher] = images.map(|it| it.reference.as_str());
         let version = is_upgraded.then_some("upgraded");
         self.write_manifests(webhook, version).await?;
-        let mut controller = Controller::new(controller, webhook)
-            .with_sources(&self.scenario)
-            .with_watchers(watcher, HOST);
-        if self.has_defaults {
-            controller = controller.with_defaults();
-        } else {
-            controller = controller.with_flag("--webhook-evict-missed-pods");
+        let landscape = &self.scenario.landscape;
+        let bundle = landscape.trust.as_ref().map_or("", |it| it.name.as_str());
+        let secret = landscape.pull_secret.as_ref();
+        let secret = secret.map_or("", |it| it.name.as_str());
+        let mut flags = vec![
+            format!("--kcp-cluster-trust-bundle={bundle}"),
+            format!("--kcp-pull-secret-name={secret}"),
+        ];
+        if !self.has_defaults {
+            flags.push("--webhook-evict-missed-pods".to_owned());
         }
-        controller
-            .install(&self.kcp, &Installation::default())
-            .await
+        let mut controller = Controller::new(controller, webhook);
+        controller.flags = flags;
+        controller.has_defaults = self.has_defaults;
+        controller.watcher = Some(WatcherImage {
+            image: watcher.to_owned(),
+            gateway: HOST,
+        });
+        let installation = Installation::default();
+        controller.install(&self.kcp, &installation).await
     }
 
     /// Lets KEB provision a Runtime, and waits until its Kyma is Ready and its watcher is installed.

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, ensure};
 use api::kcp::KCP_NAMESPACE;
-use conformance::Scenario;
 use serde_json::Value;
 use tokio::sync::Mutex;
 
@@ -18,13 +17,19 @@ use crate::rollout::{Workload, kill};
 pub(crate) struct Controller {
     image: String,
     webhook_image: String,
-    /// Flags that name the sources.
-    sources: Vec<String>,
-    /// Arguments of the manifests and flags, where the controller installs the watcher.
-    watcher: Option<[String; 2]>,
+    /// Flags that name the sources, and others of every installation.
+    pub(crate) flags: Vec<String>,
+    /// The watcher that the controller installs, if any.
+    pub(crate) watcher: Option<WatcherImage>,
     /// Whether it runs with default flags, and not with those that make scenarios short.
-    has_defaults: bool,
+    pub(crate) has_defaults: bool,
     installed: Mutex<Option<Installation>>,
+}
+
+/// The image of a watcher, and the host of the gateway to which it sends.
+pub(crate) struct WatcherImage {
+    pub(crate) image: String,
+    pub(crate) gateway: &'static str,
 }
 
 /// How the controller is installed: by default with both modes and no flags of its own.
@@ -53,52 +58,16 @@ impl Installation {
 }
 
 impl Controller {
+    /// With the sources of the suites, and without the controller of Watchers.
     pub(crate) fn new(image: &str, webhook_image: &str) -> Self {
         Self {
             image: image.to_owned(),
             webhook_image: webhook_image.to_owned(),
-            sources: vec![format!("--kcp-cluster-trust-bundle={TRUST_BUNDLE}")],
+            flags: vec![format!("--kcp-cluster-trust-bundle={TRUST_BUNDLE}")],
             watcher: None,
             has_defaults: false,
             installed: Mutex::new(None),
         }
-    }
-
-    /// The same with the controller of Watchers, which installs this image.
-    pub(crate) fn with_watchers(self, image: &str, gateway: &str) -> Self {
-        Self {
-            watcher: Some([
-                format!("--watcher-gateway-host={gateway}"),
-                format!("--watcher-image={image}"),
-            ]),
-            ..self
-        }
-    }
-
-    /// The same with the product's default flags, and not with those that make scenarios short.
-    pub(crate) fn with_defaults(self) -> Self {
-        Self {
-            has_defaults: true,
-            ..self
-        }
-    }
-
-    /// The same with the sources that a scenario has.
-    pub(crate) fn with_sources(self, scenario: &Scenario) -> Self {
-        let landscape = &scenario.landscape;
-        let bundle = landscape.trust.as_ref().map(|it| it.name.as_str());
-        let secret = landscape.pull_secret.as_ref().map(|it| it.name.as_str());
-        let sources = vec![
-            format!("--kcp-cluster-trust-bundle={}", bundle.unwrap_or_default()),
-            format!("--kcp-pull-secret-name={}", secret.unwrap_or_default()),
-        ];
-        Self { sources, ..self }
-    }
-
-    /// The same with a further flag.
-    pub(crate) fn with_flag(mut self, flag: &str) -> Self {
-        self.sources.push(flag.to_owned());
-        self
     }
 
     /// The image of the webhook, unless a flag names another one.
@@ -139,33 +108,34 @@ impl Controller {
     }
 
     async fn manifests(&self, installation: &Installation) -> Result<Vec<Value>> {
-        let webhook = format!("--webhook-image={}", self.webhook_image);
-        let mut arguments = vec!["manifests", "controller"];
+        let mut arguments = vec!["manifests".to_owned(), "controller".to_owned()];
+        let mut flags = self.flags.clone();
         if !installation.without_direct {
-            arguments.push("--direct");
+            arguments.push("--direct".to_owned());
+            let of_webhook = "--webhook-image=";
+            if !installation
+                .flags
+                .iter()
+                .any(|it| it.starts_with(of_webhook))
+            {
+                flags.push(format!("{of_webhook}{}", self.webhook_image));
+            }
         }
-        let watcher = self.watcher.iter().flatten().map(String::as_str);
-        if self.watcher.is_some() {
-            arguments.push("--watchers");
-        }
-        arguments.extend(watcher.clone().take(1));
-        arguments.extend(["--image", &self.image, "--"]);
-        arguments.extend(watcher.skip(1));
-        arguments.extend(self.sources.iter().map(String::as_str));
-        let flags = installation.flags.iter().map(String::as_str);
-        let names_webhook = flags.clone().any(|it| it.starts_with("--webhook-image="));
-        if !installation.without_direct && !names_webhook {
-            arguments.push(&webhook);
+        if let Some(WatcherImage { image, gateway }) = &self.watcher {
+            arguments.push("--watchers".to_owned());
+            arguments.push(format!("--watcher-gateway-host={gateway}"));
+            flags.push(format!("--watcher-image={image}"));
         }
         if !self.has_defaults {
             // Scenarios with several runtimes wait for each step, and for three missing heartbeats.
-            arguments.push("--rollout-soak-duration=1s");
+            flags.push("--rollout-soak-duration=1s".to_owned());
             if self.watcher.is_some() {
-                arguments.push("--watcher-heartbeat-interval=2s");
+                flags.push("--watcher-heartbeat-interval=2s".to_owned());
             }
         }
-        arguments.extend(flags);
-        printed(&arguments).await
+        arguments.extend(["--image".to_owned(), self.image.clone(), "--".to_owned()]);
+        let all = arguments.iter().chain(&flags).chain(&installation.flags);
+        printed(&all.map(String::as_str).collect::<Vec<_>>()).await
     }
 
     /// Stops all replicas and waits until their Pods are deleted.
