@@ -11,13 +11,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use console::line;
 
 /// A whole run.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
     /// The scenario's name.
@@ -41,7 +41,7 @@ pub struct Report {
 }
 
 /// A cluster of a run.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterReport {
     /// The runtime's name in the scenario, or `kcp`.
@@ -53,7 +53,7 @@ pub struct ClusterReport {
 }
 
 /// One check.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Check {
     /// The cluster.
@@ -70,7 +70,7 @@ pub struct Check {
 }
 
 /// What a check looks at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Family {
     /// Objects of the cluster: any implementation can be checked.
@@ -80,7 +80,7 @@ pub enum Family {
 }
 
 /// What came out of a check.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "outcome")]
 pub enum Outcome {
     /// It is as expected.
@@ -96,7 +96,7 @@ pub enum Outcome {
 }
 
 /// Why a check failed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Failure {
     /// What was expected.
@@ -112,7 +112,7 @@ pub struct Failure {
 }
 
 /// A Pod as its template has it and as it was stored, without what every Pod gets.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodReport {
     /// The cluster.
@@ -128,7 +128,7 @@ pub struct PodReport {
 }
 
 /// Something that happened.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Moment {
     /// When, RFC 3339 in UTC.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 use quick_junit::{NonSuccessKind, Report as Junit, TestCase, TestCaseStatus, TestSuite};
 
-use super::{Outcome, Report};
+use super::{Failure, Outcome, Report};
 
 pub(super) fn text(report: &Report) -> Result<String> {
     let mut junit = Junit::new(&report.scenario);
@@ -18,13 +18,15 @@ pub(super) fn text(report: &Report) -> Result<String> {
                 Outcome::Failed(failure) => {
                     let mut status = TestCaseStatus::non_success(NonSuccessKind::Failure);
                     status.set_message(&failure.found);
+                    let Failure {
+                        expected,
+                        found,
+                        location,
+                        cause,
+                        next,
+                    } = &**failure;
                     status.set_description(format!(
-                        "expected: {}\nfound: {}\nwhere: {}\ncause: {}\nnext: {}",
-                        failure.expected,
-                        failure.found,
-                        failure.location,
-                        failure.cause,
-                        failure.next
+                        "expected: {expected}\nfound: {found}\nwhere: {location}\ncause: {cause}\nnext: {next}"
                     ));
                     status
                 }
@@ -47,49 +49,30 @@ pub(super) fn text(report: &Report) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Check, ClusterReport, Failure, Family};
-    use super::*;
+    use serde_json::json;
 
-    fn check(cluster: &str, title: &str, at: f64, outcome: Outcome) -> Check {
-        Check {
-            cluster: cluster.to_owned(),
-            title: title.to_owned(),
-            family: Family::Contract,
-            outcome,
-            at,
-        }
-    }
+    use super::*;
 
     /// A report of KCP, which passed, and of a runtime with a failed check and one that was not run.
     fn report() -> Report {
-        let cluster = |name: &str| ClusterReport {
-            name: name.to_owned(),
-            kubernetes: "v1".to_owned(),
-            webhook: None,
-        };
-        let failed = Outcome::Failed(Box::new(Failure {
-            expected: "an image".to_owned(),
-            found: "<other> & \"more\"".to_owned(),
-            location: "skr: Pod p".to_owned(),
-            cause: "none".to_owned(),
-            next: "kubectl get pods".to_owned(),
-        }));
-        let reason = "no Pod runs".to_owned();
-        Report {
-            scenario: "x".to_owned(),
-            description: String::new(),
-            started: String::new(),
-            seconds: 3.0,
-            version: String::new(),
-            clusters: vec![cluster("kcp"), cluster("skr")],
-            checks: vec![
-                check("skr", "fails", 1.5, failed),
-                check("kcp", "passes", 2.0, Outcome::Passed),
-                check("skr", "is not run", 3.5, Outcome::NotRun { reason }),
+        let report = json!({
+            "scenario": "x", "description": "", "started": "", "seconds": 3.0, "version": "",
+            "clusters": [{ "name": "kcp", "kubernetes": "v1" }, { "name": "skr", "kubernetes": "v1" }],
+            "checks": [
+                {
+                    "cluster": "skr", "title": "fails", "family": "contract", "at": 1.5, "outcome": "failed",
+                    "expected": "an image", "found": "<other> & \"more\"", "location": "skr: Pod p", "cause": "none",
+                    "next": "kubectl get pods",
+                },
+                { "cluster": "kcp", "title": "passes", "family": "contract", "at": 2.0, "outcome": "passed" },
+                {
+                    "cluster": "skr", "title": "is not run", "family": "contract", "at": 3.5, "outcome": "notRun",
+                    "reason": "no Pod runs",
+                },
             ],
-            pods: Vec::new(),
-            timeline: Vec::new(),
-        }
+            "pods": [], "timeline": [],
+        });
+        serde_json::from_value(report).unwrap()
     }
 
     #[test]
@@ -103,12 +86,8 @@ mod tests {
         assert_eq!(suites.collect::<Vec<_>>(), expected);
         let cases = junit.test_suites.iter().flat_map(|it| &it.test_cases);
         let cases = cases.map(|it| {
-            let class = it.classname.as_ref().unwrap();
-            (
-                class.as_str(),
-                it.name.as_str(),
-                it.time.unwrap().as_millis(),
-            )
+            let (class, time) = (it.classname.as_ref().unwrap(), it.time.unwrap());
+            (class.as_str(), it.name.as_str(), time.as_millis())
         });
         // A check took as long as its cluster's time since the end of the one before it.
         let expected = [
