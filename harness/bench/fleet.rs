@@ -8,7 +8,7 @@
 mod identity;
 mod server;
 
-pub(crate) use identity::{Conditions, Fault, kubeconfig};
+pub(crate) use identity::{Conditions, Fault};
 
 use std::net::Ipv4Addr;
 use std::ops::Range;

@@ -58,3 +58,14 @@ pub fn trust_bundle(name: &str, signer: Option<&str>, pem: &str) -> Value {
     }
     bundle
 }
+
+/// A kubeconfig with one cluster and one user of this name; JSON is YAML.
+pub fn kubeconfig(name: &str, cluster: &Value, user: &Value) -> String {
+    let config = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": name,
+        "contexts": [{ "name": name, "context": { "cluster": name, "user": name } }],
+        "clusters": [{ "name": name, "cluster": cluster }],
+        "users": [{ "name": name, "user": user }],
+    });
+    config.to_string()
+}

@@ -8,11 +8,11 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use clusters::control_plane::Sources;
 use serde_json::{Value, json};
 use testkit::apiserver::ApiServer;
+use testkit::json::kubeconfig;
 use testkit::pki::{Authority, rcgen::SanType};
 use testkit::tls::TlsServer;
 
 use crate::environment::Bench;
-use crate::fleet::kubeconfig;
 use crate::load::{Server, Target};
 use crate::process::Program;
 

@@ -14,6 +14,7 @@ use clusters::setup::definitions;
 use serde_json::{Value, json};
 use testkit::Place;
 use testkit::apiserver::place;
+use testkit::json::namespace;
 use testkit::pki::{Authority, Leaf};
 use testkit::until::until;
 use tokio::process::Command;
@@ -60,9 +61,7 @@ impl Watchers {
         let crds = crds.args(["crds", "--watchers"]).output().await?;
         ensure!(crds.status.success(), "crds: {crds:?}");
         cluster.apply(str::from_utf8(&crds.stdout)?).await?;
-        let namespace =
-            json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": ISTIO } });
-        cluster.apply(&namespace.to_string()).await?;
+        cluster.apply(&namespace(ISTIO).to_string()).await?;
         self.put_authority(control_plane).await?;
         for object in [gateway(), self.watcher(), kyma(0)] {
             let what = format!("{} is served", object["kind"]);

@@ -14,8 +14,9 @@ use rcgen::{CertificateParams, SanType};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{CipherSuite, ServerConfig};
 use rustls_pki_types::CertificateDer;
-use serde_json::{Value, json};
+use serde_json::json;
 use testkit::apiserver::Behaviour;
+use testkit::json::kubeconfig;
 use testkit::pki;
 
 pub(super) struct Identity {
@@ -78,17 +79,6 @@ impl Identity {
         });
         Ok(kubeconfig(&self.id, &cluster, &user))
     }
-}
-
-/// A kubeconfig with one cluster and one user of this name; JSON is YAML.
-pub(crate) fn kubeconfig(name: &str, cluster: &Value, user: &Value) -> String {
-    json!({
-        "apiVersion": "v1", "kind": "Config", "current-context": name,
-        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
-        "clusters": [{"name": name, "cluster": cluster}],
-        "users": [{"name": name, "user": user}],
-    })
-    .to_string()
 }
 
 impl Accepted {

@@ -5,6 +5,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 use testkit::apiserver::kinds::{Handling, RUNTIMES};
 use testkit::apiserver::{ApiServer, Kind};
+use testkit::json::{config_map, kubeconfig, pull_secret, trust_bundle};
 use testkit::pki::Authority;
 use testkit::tls::TlsServer;
 
@@ -65,37 +66,18 @@ async fn serve(server: &ApiServer) -> (TlsServer, String) {
         "server": format!("https://{}", tls.address()),
         "certificate-authority-data": BASE64.encode(authority.pem()),
     });
-    let kubeconfig = json!({
-        "apiVersion": "v1", "kind": "Config", "current-context": "c",
-        "clusters": [{ "name": "k", "cluster": cluster }],
-        "contexts": [{ "name": "c", "context": { "cluster": "k", "user": "u" } }],
-        "users": [{ "name": "u", "user": {} }],
-    });
-    (tls, kubeconfig.to_string())
+    (tls, kubeconfig("skr", &cluster, &json!({})))
 }
 
 impl Env {
     async fn new() -> Self {
         let kcp = ApiServer::with_kinds([&RUNTIMES, &GARDENER_CLUSTERS]);
-        for (kind, name, data) in [
-            ("ConfigMap", "rt-bootstrapper-config", json!({ "a": "b" })),
-            (
-                "ConfigMap",
-                "manifests",
-                json!({ "manifests.yaml": MANIFESTS }),
-            ),
-            ("Secret", "pull", json!({ "a": "Yg==" })),
-        ] {
-            let metadata = json!({ "name": name, "namespace": "kcp-system" });
-            kcp.put(
-                &json!({ "apiVersion": "v1", "kind": kind, "metadata": metadata, "data": data }),
-            );
-        }
+        let put = |name: &str, data: Value| kcp.put(&config_map("kcp-system", name, &data));
+        put("rt-bootstrapper-config", json!({ "a": "b" }));
+        put("manifests", json!({ "manifests.yaml": MANIFESTS }));
+        kcp.put(&pull_secret("kcp-system", "pull", &json!({})));
         let roots = Authority::new("roots").unwrap();
-        kcp.put(&json!({
-            "apiVersion": "certificates.k8s.io/v1beta1", "kind": "ClusterTrustBundle",
-            "metadata": { "name": "roots" }, "spec": { "trustBundle": roots.pem() },
-        }));
+        kcp.put(&trust_bundle("roots", None, roots.pem()));
         kcp.put(&Instance::example().runtime());
 
         let skr = ApiServer::new();

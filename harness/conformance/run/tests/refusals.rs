@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
+use serde_json::json;
 use testkit::apiserver::Rights;
+use testkit::json::kubeconfig;
 
 use crate::fixture::{DOCUMENT, SCENARIO, cluster, ended, options, own_places, run, scenario};
 use crate::{Endpoint, Run};
@@ -38,9 +40,8 @@ async fn kubeconfig_that_leads_nowhere_is_an_error_that_names_cluster_and_cause(
     let scenario = scenario(SCENARIO);
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("kubeconfig");
-    let text = "apiVersion: v1\nkind: Config\ncurrent-context: a\ncontexts: [{name: a, context: {cluster: a, user: a}}]\n\
-        clusters: [{name: a, cluster: {server: 'http://127.0.0.1:1'}}]\nusers: [{name: a, user: {}}]\n";
-    std::fs::write(&file, text).unwrap();
+    let cluster = json!({"server": "http://127.0.0.1:1"});
+    std::fs::write(&file, kubeconfig("a", &cluster, &json!({}))).unwrap();
     let endpoint = Endpoint::of_file("skr", &file).await.unwrap();
     let run = Run::new(&scenario, None, vec![endpoint], options()).unwrap();
     let error = ended(run).await.unwrap_err().to_string();
