@@ -105,11 +105,8 @@ pub async fn select(suite: &Suite, options: &Options) -> Result<Selection> {
             selection.features.push(feature);
         }
     }
-    let (name, found) = (suite.name, selection.scenarios);
-    ensure!(
-        found > 0,
-        "suite {name}: no scenario matches the command line"
-    );
+    let (name, is_any) = (suite.name, selection.scenarios > 0);
+    ensure!(is_any, "suite {name}: no scenario matches the command line");
     Ok(selection)
 }
 

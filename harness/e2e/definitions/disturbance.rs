@@ -93,10 +93,8 @@ async fn evict(scenario: &Scenario) -> Result {
     let webhook = webhook(scenario)?;
     for replica in webhook.replicas().await? {
         let metadata = json!({ "name": replica.pod, "namespace": NAMESPACE });
-        let path = format!(
-            "/api/v1/namespaces/{NAMESPACE}/pods/{}/eviction",
-            replica.pod
-        );
+        let pod = &replica.pod;
+        let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{pod}/eviction");
         let body = json!({ "apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata });
         eventually("the budget allows the eviction", async || {
             let answer = webhook.client.ask(Method::POST, &path, Some(&body)).await?;
@@ -175,10 +173,8 @@ async fn cut_off(scenario: &mut Scenario) -> Result {
         let has_noticed = async |replica: &Replica| {
             let failing = replica.metrics().await?;
             let failing = failing.sum("rt_bootstrapper_watch_failing");
-            check(
-                (failing > 0.0) == refused,
-                format!("{failing} watches fail"),
-            )
+            let is_expected = (failing > 0.0) == refused;
+            check(is_expected, format!("{failing} watches fail"))
         };
         let what = format!("API server refuses connections: {refused}");
         webhook.each(&what, has_noticed).await?;
@@ -225,9 +221,8 @@ fn missed_without(pods: &[Created], kills: &[Range<Instant>]) -> Vec<String> {
     for kill in kills {
         let missed = pods.iter().filter(|pod| pod.is_missed_during(kill)).count();
         if missed > IN_FLIGHT {
-            errors.push(format!(
-                "{missed} Pods are missed by one kill, at most {IN_FLIGHT} are in flight"
-            ));
+            let at_most = format!("at most {IN_FLIGHT} are in flight");
+            errors.push(format!("{missed} Pods are missed by one kill, {at_most}"));
         }
     }
     errors

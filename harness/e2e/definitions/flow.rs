@@ -34,10 +34,8 @@ async fn is_provisioned(
 ) -> Result {
     let provisioned = provision(scenario, &name, &mode, &modules)?;
     let env = scenario.environment_of::<View>()?;
-    eventually("the Kyma is Ready", async || {
-        is_ready(&env, &provisioned).await
-    })
-    .await
+    let is_ready = async || is_ready(&env, &provisioned).await;
+    eventually("the Kyma is Ready", is_ready).await
 }
 
 fn provision(
@@ -93,10 +91,8 @@ async fn in_order(scenario: &mut Scenario, name: String, step: &Step) -> Result 
     for (_, what) in STEPS {
         let time = env.time_of(&provisioned.instance, what).await?;
         let (before, earlier_step) = earlier;
-        ensure!(
-            time >= before,
-            "{what} at {time}, before {earlier_step:?} at {before}"
-        );
+        let seen = format!("{what} at {time}, before {earlier_step:?} at {before}");
+        check(time >= before, seen)?;
         earlier = (time, what);
     }
     Ok(())
@@ -178,15 +174,13 @@ async fn not_pulled(scenario: &mut Scenario, label: String, name: String) -> Res
         let shoot = env.shoot(Some(&name))?;
         let pods = shoot.api.items(&pods_path(&label)).await?;
         let waiting = |pod: &Value| {
-            let status = &pod["status"]["containerStatuses"][0]["state"]["waiting"]["reason"];
-            let reason = status.as_str().unwrap_or_default();
+            let container = &pod["status"]["containerStatuses"][0];
+            let reason = text(&container["state"]["waiting"]["reason"]);
             ["ErrImagePull", "ImagePullBackOff"].contains(&reason)
         };
         let all = !pods.is_empty() && pods.iter().all(waiting);
-        check(
-            all,
-            json!(pods.iter().map(|it| &it["status"]).collect::<Vec<_>>()),
-        )
+        let seen: Vec<&Value> = pods.iter().map(|it| &it["status"]).collect();
+        check(all, json!(seen))
     })
     .await
 }
@@ -260,10 +254,8 @@ async fn runs_upgraded(scenario: &mut Scenario, name: String) -> Result {
         let pods = replicas.pods().await?;
         let images = pods.iter().map(|it| &it["spec"]["containers"][0]["image"]);
         let images: Vec<&Value> = images.collect();
-        check(
-            images.iter().all(|it| *it == watcher),
-            format!("{images:?}"),
-        )
+        let is_upgraded = images.iter().all(|it| *it == watcher);
+        check(is_upgraded, format!("{images:?}"))
     })
     .await
 }
@@ -314,7 +306,7 @@ async fn naming(flow: &Flow, id: &str) -> Result<BTreeSet<String>> {
         let path = kube::api::DynamicObject::url_path(&kind, None);
         for object in client.items(&path).await? {
             if object.to_string().contains(id) {
-                let name = object["metadata"]["name"].as_str().unwrap_or_default();
+                let name = text(&object["metadata"]["name"]);
                 named.insert(format!("{} {name}", kind.kind));
             }
         }
@@ -357,10 +349,8 @@ async fn killed(scenario: &mut Scenario, name: String, seed: u64) -> Result {
     })
     .await?;
     tracing::info!(seed, component, after, killed, "processes killed");
-    check(
-        killed > 0,
-        format!("the Kyma was Ready before {component} was killed"),
-    )
+    let too_late = format!("the Kyma was Ready before {component} was killed");
+    check(killed > 0, too_late)
 }
 
 /// The path of the webhook's Deployment on a runtime.

@@ -177,10 +177,8 @@ async fn deleted_first(scenario: &mut Scenario, name: String) -> Result {
         Ok(order)
     })
     .await?;
-    check(
-        order.is_sorted(),
-        format!("versions of the deletions: {order:?}"),
-    )
+    let seen = format!("versions of the deletions: {order:?}");
+    check(order.is_sorted(), seen)
 }
 
 #[then(expr = "the Pods of the webhook on runtime {string} are not replaced")]

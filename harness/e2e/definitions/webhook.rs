@@ -190,10 +190,8 @@ async fn no_calls(scenario: &mut Scenario) -> Result {
     ensure!(reviewed >= before(2), "only {reviewed} reviews");
     // Each watch is renewed every few minutes, whatever is reviewed; a request for each review would be as many as reviews.
     let watches = before(2) / 5.0;
-    check(
-        called < watches,
-        format!("{called} requests to the API server"),
-    )
+    let seen = format!("{called} requests to the API server");
+    check(called < watches, seen)
 }
 
 /// Requests to the API server and reviews of all replicas. Renewals of the Lease depend on time alone.

@@ -20,6 +20,7 @@ use super::klm as klm_pod;
 use super::shoots::Shoots;
 use super::{DOUBLES_POLL, LANDSCAPE, watchers};
 use crate::client::Client;
+use crate::definitions::check;
 use crate::gateway::HOST;
 use crate::install::{Fixtures, printed_text};
 use crate::landscape;
@@ -248,11 +249,7 @@ impl Flow {
         let skr = self.shoots.find(&instance.shoot)?;
         let is_watched = || async {
             let webhooks = skr.api.find(WATCHER_WEBHOOKS).await?;
-            ensure!(
-                webhooks.is_object(),
-                "the runtime has no webhooks of Watchers"
-            );
-            anyhow::Ok(())
+            check(webhooks.is_object(), "no webhooks of Watchers")
         };
         Ok(until("the watcher is installed", limit, is_watched).await?)
     }
@@ -292,10 +289,8 @@ impl Flow {
         let mut text = printed_text(&arguments).await?;
         if let Some(version) = version {
             let printed = format!("{VERSION_LABEL}: {:?}", env!("CARGO_PKG_VERSION"));
-            ensure!(
-                text.contains(&printed),
-                "the manifests have no label {printed}"
-            );
+            let has_label = text.contains(&printed);
+            ensure!(has_label, "the manifests have no label {printed}");
             text = text.replace(&printed, &format!("{VERSION_LABEL}: {version}"));
         }
         let data = json!({ "manifests.yaml": text });

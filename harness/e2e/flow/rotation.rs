@@ -15,7 +15,7 @@ use tokio::time::{interval, timeout};
 use super::Flow;
 use super::shoots::Shoot;
 use crate::client::{Client, Write};
-use crate::definitions::Stream;
+use crate::definitions::{Stream, check};
 use crate::rollout::Workload;
 
 /// Secret of the CA, issued by cert-manager.
@@ -66,10 +66,8 @@ impl Flow {
         rotated?;
         let is_delivered = || async {
             let metrics = watcher.metrics(METRICS_PORT).await?;
-            let left: f64 = metrics
-                .values()
-                .map(|it| it.sum("watcher_outbox_events"))
-                .sum();
+            let waiting = metrics.values().map(|it| it.sum("watcher_outbox_events"));
+            let left: f64 = waiting.sum();
             ensure!(left < 0.5, "{left} events");
             anyhow::Ok(())
         };
@@ -106,21 +104,13 @@ impl Flow {
         let ca = self.certificate(CA, "tls.crt").await?;
         ensure!(ca != old, "the CA is not rotated");
         let authority = self.certificate(ISSUED, "ca.crt").await?;
-        ensure!(
-            authority == ca,
-            "cert-manager has issued no certificate of the new CA"
-        );
+        let expected = "a certificate of the new CA";
+        ensure!(authority == ca, "cert-manager has not issued {expected}");
         let issued = self.certificate(ISSUED, "tls.crt").await?;
         let served = self.certificate(GATEWAY_SECRET, "tls.crt").await?;
-        ensure!(
-            issued == served,
-            "the Secret of the gateway has another certificate"
-        );
-        ensure!(
-            self.presented().await? != serial,
-            "the gateway presents the old one"
-        );
-        Ok(())
+        ensure!(issued == served, "the gateway's Secret has another one");
+        let presented = self.presented().await?;
+        check(presented != serial, "the gateway presents the old one")
     }
 
     async fn certificate(&self, secret: &str, key: &str) -> Result<String> {

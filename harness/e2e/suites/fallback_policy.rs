@@ -352,11 +352,8 @@ async fn own_pods(client: &Client) -> anyhow::Result<()> {
         let variable = &created["spec"]["containers"][0]["env"][0]["name"];
         let revision = &created["metadata"]["annotations"][names::POLICY_REVISION];
         let found = (*variable == names::FIPS_VARIABLE, revision.is_string());
-        let metadata = &created["metadata"];
-        ensure!(
-            found == (is_adapted, is_marked),
-            "{name}: {found:?}: {metadata}"
-        );
+        let (expected, metadata) = ((is_adapted, is_marked), &created["metadata"]);
+        ensure!(found == expected, "{name}: {found:?}: {metadata}");
     }
     Ok(())
 }

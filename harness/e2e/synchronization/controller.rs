@@ -182,11 +182,8 @@ async fn is_up(kcp: &ControlPlane) -> Result<()> {
     workload.replicas().await?;
     let names = workload.pod_names().await?;
     let holder = Controller::leader(kcp).await?;
-    let is_replica = names.contains(&holder);
-    check(
-        is_replica,
-        format!("the Lease is held by {holder}, not by one of {names:?}"),
-    )
+    let seen = format!("the Lease is held by {holder}, not by one of {names:?}");
+    check(names.contains(&holder), seen)
 }
 
 pub(super) fn workload(kcp: &ControlPlane) -> Workload {
