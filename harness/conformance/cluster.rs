@@ -33,18 +33,20 @@ impl Endpoint {
     /// The file is not readable or no kubeconfig.
     pub async fn of_file(name: &str, file: &Path) -> Result<Self> {
         let shown = file.display();
-        let text = std::fs::read_to_string(file).with_context(|| format!("kubeconfig {shown}"))?;
-        let config = testkit::client_config(&text).await;
-        let mut config = config.with_context(|| format!("kubeconfig {shown}"))?;
-        config.connect_timeout = Some(CONNECT_TIMEOUT);
-        let client =
-            kube::Client::try_from(config).with_context(|| format!("kubeconfig {shown}"))?;
+        let client = client(file).await;
         Ok(Self {
             name: name.to_owned(),
             kubectl: format!("kubectl --kubeconfig {shown}"),
-            client,
+            client: client.with_context(|| format!("kubeconfig {shown}"))?,
         })
     }
+}
+
+async fn client(kubeconfig: &Path) -> Result<kube::Client> {
+    let text = std::fs::read_to_string(kubeconfig)?;
+    let mut config = testkit::client_config(&text).await?;
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
+    Ok(kube::Client::try_from(config)?)
 }
 
 /// A cluster and what may be sent to it.
@@ -72,30 +74,26 @@ impl Cluster {
         kind: &str,
         body: &Value,
     ) -> Result<Value, Refused> {
-        let bytes = if body.is_null() {
-            Vec::new()
-        } else {
-            body.to_string().into_bytes()
+        let refused = |code, cause: String| Refused {
+            code,
+            text: format!("{method} {path}: {cause}"),
+        };
+        let bytes = match body {
+            Value::Null => Vec::new(),
+            body => body.to_string().into_bytes(),
         };
         let request = Request::builder().method(method.clone()).uri(path);
         let request = request.header(CONTENT_TYPE, kind).body(bytes);
-        let request = request.map_err(|error| Refused::other(&error))?;
-        let sent = timeout(TIME_LIMIT, self.client.request::<Value>(request)).await;
-        let cause = match sent {
-            Ok(Ok(answer)) => return Ok(answer),
+        let request = request.map_err(|error| refused(None, root_cause(&error)))?;
+        match timeout(TIME_LIMIT, self.client.request::<Value>(request)).await {
+            Ok(Ok(answer)) => Ok(answer),
             Ok(Err(kube::Error::Api(status))) => {
-                return Err(Refused {
-                    code: Some(status.code),
-                    text: format!("{method} {path}: {} {}", status.code, status.message),
-                });
+                let said = format!("{} {}", status.code, status.message);
+                Err(refused(Some(status.code), said))
             }
-            Ok(Err(error)) => root_cause(&error),
-            Err(_) => format!("no answer within {TIME_LIMIT:?}"),
-        };
-        Err(Refused {
-            code: None,
-            text: format!("{method} {path}: {cause}"),
-        })
+            Ok(Err(error)) => Err(refused(None, root_cause(&error))),
+            Err(_) => Err(refused(None, format!("no answer within {TIME_LIMIT:?}"))),
+        }
     }
 
     /// An object, or none.
@@ -158,18 +156,15 @@ impl Cluster {
     ) -> Result<String> {
         let pods = kube::Api::<Pod>::namespaced(self.client.clone(), namespace);
         let exchange = async {
-            let mut process = pods
-                .exec(pod, command.to_vec(), &AttachParams::default())
-                .await
-                .map_err(|error| anyhow!("{}", root_cause(&error)))?;
+            let parameters = AttachParams::default();
+            let process = pods.exec(pod, command.to_vec(), &parameters).await;
+            let mut process = process.map_err(|error| anyhow!("{}", root_cause(&error)))?;
             let status = process.take_status();
             let (mut out, mut err) = (String::new(), String::new());
             if let (Some(stdout), Some(stderr)) = (process.stdout(), process.stderr()) {
                 let (mut stdout, mut stderr) = (stdout.take(LARGEST), stderr.take(LARGEST));
-                tokio::try_join!(
-                    stdout.read_to_string(&mut out),
-                    stderr.read_to_string(&mut err)
-                )?;
+                let out = stdout.read_to_string(&mut out);
+                tokio::try_join!(out, stderr.read_to_string(&mut err))?;
             }
             let status = match status {
                 Some(status) => status.await,
@@ -202,15 +197,6 @@ fn root_cause(error: &dyn std::error::Error) -> String {
 struct Refused {
     code: Option<u16>,
     text: String,
-}
-
-impl Refused {
-    fn other(error: &dyn std::error::Error) -> Self {
-        Self {
-            code: None,
-            text: root_cause(error),
-        }
-    }
 }
 
 /// Where rights are asked for.

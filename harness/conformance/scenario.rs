@@ -112,10 +112,8 @@ impl Scenario {
         let Landscape { name, config, .. } = &self.landscape;
         let stem = self.file.file_stem().unwrap_or_default().to_string_lossy();
         if stem != name.as_str() {
-            return self.fail(
-                "name:",
-                format!("name is {name:?}, expected {stem:?}, the name of the file"),
-            );
+            let what = format!("name is {name:?}, expected {stem:?}, the name of the file");
+            return self.fail("name:", what);
         }
         let document = Value::Object(config.clone()).to_string();
         if let Err(error) = api::config::Document::parse(&document) {
@@ -123,32 +121,24 @@ impl Scenario {
         }
         let runtimes: BTreeSet<&str> = self.runtimes().collect();
         if runtimes.is_empty() || runtimes.len() < self.landscape.runtimes.len() {
-            return self.fail(
-                "runtimes:",
-                "runtimes: expected at least one, each with a name of its own",
-            );
+            let what = "runtimes: expected at least one, each with a name of its own";
+            return self.fail("runtimes:", what);
         }
         let workloads = self.landscape.workloads.iter().map(|it| &it.runtimes);
         let events = self.landscape.events.iter().map(|it| &it.runtimes);
         for named in workloads.chain(events).flatten() {
             if !runtimes.contains(named.as_str()) {
                 let known: Vec<&str> = self.runtimes().collect();
-                return self.fail(
-                    named,
-                    format!("runtime {named:?}: expected one of {known:?}"),
-                );
+                let what = format!("runtime {named:?}: expected one of {known:?}");
+                return self.fail(named, what);
             }
         }
-        for Workload {
-            expect, manifest, ..
-        } in &self.landscape.workloads
-        {
-            let Expectation { unchanged, pod, .. } = expect;
+        for workload in &self.landscape.workloads {
+            let Expectation { unchanged, pod, .. } = &workload.expect;
             if *unchanged != pod.is_empty() {
-                return self.fail(
-                    manifest,
-                    format!("{manifest}: expect: either `pod` with fields, or `unchanged: true`"),
-                );
+                let manifest = &workload.manifest;
+                let what = "expect: either `pod` with fields, or `unchanged: true`";
+                return self.fail(manifest, format!("{manifest}: {what}"));
             }
         }
         Ok(())
@@ -158,11 +148,8 @@ impl Scenario {
     fn place_registries(&mut self) -> Result<()> {
         let mut landscape = self.landscape.clone();
         landscape.config = self.placed_fields(&landscape.config, "config")?;
-        for host in landscape
-            .pull_secret
-            .iter_mut()
-            .flat_map(|it| &mut it.registries)
-        {
+        let secret = landscape.pull_secret.iter_mut();
+        for host in secret.flat_map(|it| &mut it.registries) {
             *host = self.placed(host, "pullSecret.registries")?;
         }
         for workload in &mut landscape.workloads {
@@ -180,17 +167,13 @@ impl Scenario {
     fn placed(&self, text: &str, what: &str) -> Result<String> {
         let mut text = text.to_owned();
         for (name, registry) in &self.landscape.registries {
-            ensure!(
-                is_host(&registry.host),
-                "{}: registries.{name}.host is {:?}, expected HOST or HOST:PORT",
-                self.place(if registry.host.is_empty() {
-                    "host:"
-                } else {
-                    &registry.host
-                }),
-                registry.host
-            );
-            text = text.replace(&format!("${{{name}}}"), &registry.host);
+            let host = &registry.host;
+            if !is_host(host) {
+                let at = if host.is_empty() { "host:" } else { host };
+                let what = format!("registries.{name}.host is {host:?}");
+                return self.fail(at, format!("{what}, expected HOST or HOST:PORT"));
+            }
+            text = text.replace(&format!("${{{name}}}"), host);
         }
         let unknown = text
             .split_once("${")
@@ -198,10 +181,8 @@ impl Scenario {
         if let Some((name, _)) = unknown {
             let known: Vec<&String> = self.landscape.registries.keys().collect();
             let at = format!("${{{name}}}");
-            return self.fail(
-                &at,
-                format!("{what}: {at}: expected a name of `registries`: {known:?}"),
-            );
+            let what = format!("{what}: {at}: expected a name of `registries`: {known:?}");
+            return self.fail(&at, what);
         }
         Ok(text)
     }
@@ -209,11 +190,8 @@ impl Scenario {
     fn read_manifests(&mut self) -> Result<()> {
         let workloads = self.landscape.workloads.iter();
         let workloads = workloads.map(|it| (it.manifest.clone(), true));
-        let events = self
-            .landscape
-            .events
-            .iter()
-            .map(|it| (it.manifest.clone(), false));
+        let events = self.landscape.events.iter();
+        let events = events.map(|it| (it.manifest.clone(), false));
         let named: Vec<(String, bool)> = workloads.chain(events).collect();
         for (name, is_workload) in named {
             let manifest = self.read_manifest(&name, is_workload);
@@ -247,10 +225,8 @@ impl Scenario {
         let (first, second) = (found.next().map(|(at, _)| at), found.next());
         let at = first.with_context(|| format!("{}: expected one of {KINDS:?}", file.display()))?;
         if second.is_some() {
-            bail!(
-                "{}: expected one object that makes Pods, found several",
-                file.display()
-            );
+            let expected = "expected one object that makes Pods, found several";
+            bail!("{}: {expected}", file.display());
         }
         let object = objects.remove(at);
         Ok(Manifest {
@@ -264,9 +240,8 @@ impl Scenario {
 impl Workload {
     /// Its name in reports.
     pub fn shown(&self) -> &str {
-        let stem = Path::new(&self.manifest)
-            .file_stem()
-            .and_then(|it| it.to_str());
+        let stem = Path::new(&self.manifest).file_stem();
+        let stem = stem.and_then(|it| it.to_str());
         self.name.as_deref().or(stem).unwrap_or(&self.manifest)
     }
 
@@ -315,11 +290,9 @@ fn yaml_error(file: &Path, expected: &str, error: serde_saphyr::Error) -> anyhow
 fn read(file: &Path) -> Result<String> {
     let shown = || file.display().to_string();
     let length = std::fs::metadata(file).with_context(shown)?.len();
-    ensure!(
-        length <= LARGEST,
-        "{}: {length} bytes, expected at most {LARGEST}",
-        file.display()
-    );
+    if length > LARGEST {
+        bail!("{}: {length} bytes, expected at most {LARGEST}", shown());
+    }
     std::fs::read_to_string(file).with_context(shown)
 }
 
