@@ -6,11 +6,9 @@
 //! handle. Not in here: HTTP (see [`crate::admin`]) and metrics of a component.
 
 use std::fmt;
-use std::hash::Hash;
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
-use prometheus_client::metrics::family::{Family, MetricConstructor};
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry};
 
@@ -30,26 +28,24 @@ pub struct BuildInfo {
     pub revision: String,
 }
 
+/// The names and values of the labels of a series, in the order in which they are exposed.
+pub type Labels<const N: usize> = [(&'static str, &'static str); N];
+
 /// A new metric that the registry exposes.
 pub fn register<M>(registry: &mut Registry, name: &str, help: &str) -> M
 where
     M: Metric + Clone + Default,
 {
-    let metric = M::default();
-    registry.register(name, help, metric.clone());
-    metric
+    expose(registry, name, help, M::default())
 }
 
-/// Creates one series of a family, with empty label values.
-///
-/// A family without a series is missing in the exposition, and only a series shows the labels. The generated reference
-/// (docs/reference/metrics.md) uses this to list every metric; a running process does not.
-pub fn create_series<L, M, C>(family: &Family<L, M, C>)
+/// The metric, which the registry exposes.
+pub fn expose<M>(registry: &mut Registry, name: &str, help: &str, metric: M) -> M
 where
-    L: Clone + Default + Eq + Hash,
-    C: MetricConstructor<M>,
+    M: Metric + Clone,
 {
-    drop(family.get_or_create(&L::default()));
+    registry.register(name, help, metric.clone());
+    metric
 }
 
 /// All metrics of one process.

@@ -2,10 +2,9 @@
 //!
 //! Invariant: no label identifies a runtime, since there are thousands; the status of each has details.
 
-use std::fmt::{self, Write as _};
+use std::borrow::Cow;
 
-use component_base::metrics::create_series;
-use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
+use component_base::metrics::{Labels, expose, register};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -16,87 +15,50 @@ use tokio::time::Instant;
 /// The metrics of a [`super::RuntimeClients`]. Clones share them.
 #[derive(Clone, Debug)]
 pub struct ClientMetrics {
-    calls: Family<CallLabels, Counter>,
+    calls: Family<[(&'static str, Cow<'static, str>); 2], Counter>,
     duration: Histogram,
-    handshakes: Family<HandshakeLabels, Counter>,
+    handshakes: Family<Labels<1>, Counter>,
     pub(super) connections: Gauge,
     pub(super) in_flight: Gauge,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct CallLabels {
-    verb: &'static str,
-    code: Code,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct HandshakeLabels {
-    protocol: &'static str,
-}
-
-/// Status code of a response; `<error>` for a request without one, as in client-go.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-struct Code(Option<u16>);
-
-impl EncodeLabelValue for Code {
-    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> fmt::Result {
-        match self.0 {
-            Some(code) => write!(encoder, "{code}"),
-            None => encoder.write_str("<error>"),
-        }
-    }
 }
 
 impl ClientMetrics {
     /// Registers the metrics.
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
-        let metrics = Self {
-            calls: Family::default(),
-            duration: Histogram::new(BUCKETS),
-            handshakes: Family::default(),
-            connections: Gauge::default(),
-            in_flight: Gauge::default(),
-        };
-        registry.register(
-            "runtime_requests",
-            "Number of requests to API servers of runtimes, by verb and code; with verb connect, connections that \
-             failed before a request",
-            metrics.calls.clone(),
-        );
-        registry.register(
-            "runtime_request_duration_seconds",
-            "Duration of a request to a runtime, including that of opening the connection",
-            metrics.duration.clone(),
-        );
-        registry.register(
-            "runtime_tls_handshakes",
-            "Number of TLS handshakes with runtimes, by protocol",
-            metrics.handshakes.clone(),
-        );
-        registry.register(
-            "runtime_connections_open",
-            "Number of open connections to runtimes",
-            metrics.connections.clone(),
-        );
-        registry.register(
-            "runtime_inflight_requests",
-            "Number of requests to runtimes in flight, and of connections being established",
-            metrics.in_flight.clone(),
-        );
-        metrics
+        let calls = "Number of requests to API servers of runtimes, by verb and code; with verb connect, connections that \
+             failed before a request";
+        let duration =
+            "Duration of a request to a runtime, including that of opening the connection";
+        let handshakes = "Number of TLS handshakes with runtimes, by protocol";
+        let connections = "Number of open connections to runtimes";
+        let in_flight =
+            "Number of requests to runtimes in flight, and of connections being established";
+        let histogram = Histogram::new(BUCKETS);
+        Self {
+            calls: register(registry, "runtime_requests", calls),
+            duration: expose(
+                registry,
+                "runtime_request_duration_seconds",
+                duration,
+                histogram,
+            ),
+            handshakes: register(registry, "runtime_tls_handshakes", handshakes),
+            connections: register(registry, "runtime_connections_open", connections),
+            in_flight: register(registry, "runtime_inflight_requests", in_flight),
+        }
     }
 
-    /// Creates one series in each family, for the generated reference: see [`component_base::metrics::create_series`].
+    /// Creates one series in each family, for the generated reference.
     pub fn create_series(&self) {
-        create_series(&self.calls);
-        create_series(&self.handshakes);
+        let call = [("verb", "".into()), ("code", "".into())];
+        drop(self.calls.get_or_create(&call));
+        drop(self.handshakes.get_or_create(&[("protocol", "")]));
     }
 
     pub(super) fn handshake(&self, protocol: &'static str) {
-        self.handshakes
-            .get_or_create(&HandshakeLabels { protocol })
-            .inc();
+        let labels = [("protocol", protocol)];
+        self.handshakes.get_or_create(&labels).inc();
     }
 
     /// Starts the measurement of one request.
@@ -106,7 +68,7 @@ impl ClientMetrics {
             metrics: self,
             verb,
             begun: Instant::now(),
-            end: Some(Code::default()),
+            end: Some("<error>".into()),
         }
     }
 }
@@ -116,14 +78,17 @@ pub(super) struct Measurement<'a> {
     metrics: &'a ClientMetrics,
     verb: &'static str,
     begun: Instant,
-    /// `None`: the request is not counted.
-    end: Option<Code>,
+    /// The status code of the response; `<error>` for a request without one, as in client-go. `None`: the request is not
+    /// counted.
+    end: Option<Cow<'static, str>>,
 }
 
 impl Measurement<'_> {
-    /// Ends the measurement with a code.
+    /// Ends the measurement with a status code.
     pub(super) fn end(mut self, code: Option<u16>) {
-        self.end = Some(Code(code));
+        if let Some(code) = code {
+            self.end = Some(code.to_string().into());
+        }
     }
 
     /// Ends the measurement without counting a request: a connection was established.
@@ -137,9 +102,8 @@ impl Drop for Measurement<'_> {
         self.metrics.in_flight.dec();
         let elapsed = self.begun.elapsed();
         self.metrics.duration.observe(elapsed.as_secs_f64());
-        if let Some(code) = self.end {
-            let verb = self.verb;
-            let labels = CallLabels { verb, code };
+        if let Some(code) = self.end.take() {
+            let labels = [("verb", self.verb.into()), ("code", code)];
             self.metrics.calls.get_or_create(&labels).inc();
         }
     }

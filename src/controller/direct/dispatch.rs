@@ -255,11 +255,11 @@ impl Dispatcher {
         for (_, entry) in self.store.resources() {
             // Times are not part of the shared shape.
             for condition in &entry.status.shape().conditions {
-                let labels = ConditionLabels {
-                    r#type: condition.kind.clone(),
-                    status: format!("{:?}", condition.status),
-                    reason: condition.reason.clone(),
-                };
+                let labels = [
+                    ("type", condition.kind.clone()),
+                    ("status", format!("{:?}", condition.status)),
+                    ("reason", condition.reason.clone()),
+                ];
                 *runtimes.entry(labels).or_default() += 1;
             }
             let is_synchronized = |it: &&Condition| {

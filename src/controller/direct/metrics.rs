@@ -3,186 +3,95 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use component_base::metrics::create_series;
+use component_base::metrics::{Labels, expose, register};
 use policy::sync::plan::Action;
 use policy::sync::rollout::{Progress, Stopped};
 use policy::sync::status::Reason;
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
+const OLDEST_AGE: &str = "oldest_unsynchronized_age_seconds";
+
 /// Metrics of the controller `direct`. Clones share them.
 #[derive(Clone, Debug)]
 pub struct DirectMetrics {
-    reconciles: Family<Reconciled, Counter>,
+    reconciles: Family<Labels<2>, Counter>,
     duration: Histogram,
-    actions: Family<Written, Counter>,
+    actions: Family<Labels<3>, Counter>,
     queued: Gauge,
     running: Gauge,
-    statuses: Family<Updated, Counter>,
+    statuses: Family<Labels<1>, Counter>,
     abandoned: Counter,
     unreadable: Gauge,
-    limit_waiting: Family<Limit, Gauge>,
+    limit_waiting: Family<Labels<1>, Gauge>,
     runtimes: Family<ConditionLabels, Gauge>,
     unsynchronized: Gauge,
-    rollout_runtimes: Family<RolloutState, Gauge>,
-    rollout_stopped: Family<RolloutStop, Gauge>,
+    rollout_runtimes: Family<Labels<2>, Gauge>,
+    rollout_stopped: Family<Labels<2>, Gauge>,
 }
 
-/// Labels of a gauge of runtimes: a condition with its status and reason.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, EncodeLabelSet)]
-pub(super) struct ConditionLabels {
-    /// Type of the condition. The name of the field is the label.
-    pub(super) r#type: String,
-    pub(super) status: String,
-    pub(super) reason: String,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct RolloutState {
-    rollout: &'static str,
-    state: &'static str,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct RolloutStop {
-    rollout: &'static str,
-    reason: &'static str,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Reconciled {
-    result: &'static str,
-    reason: &'static str,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Limit {
-    limit: &'static str,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Updated {
-    result: &'static str,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Written {
-    action: &'static str,
-    kind: &'static str,
-    result: &'static str,
-}
-
-impl Default for DirectMetrics {
-    fn default() -> Self {
-        Self {
-            reconciles: Family::default(),
-            // From 10 ms to almost three minutes.
-            duration: Histogram::new(exponential_buckets(0.01, 2.0, 15)),
-            actions: Family::default(),
-            queued: Gauge::default(),
-            running: Gauge::default(),
-            statuses: Family::default(),
-            abandoned: Counter::default(),
-            unreadable: Gauge::default(),
-            limit_waiting: Family::default(),
-            runtimes: Family::default(),
-            unsynchronized: Gauge::default(),
-            rollout_runtimes: Family::default(),
-            rollout_stopped: Family::default(),
-        }
-    }
-}
+/// The labels `type`, `status` and `reason` of a gauge of runtimes.
+pub(super) type ConditionLabels = [(&'static str, String); 3];
 
 impl DirectMetrics {
     /// Registers the metrics.
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
-        let metrics = Self::default();
-        registry.register(
-            "reconcile",
-            "Number of reconciles, by result and reason of the condition Ready",
-            metrics.reconciles.clone(),
-        );
-        registry.register(
-            "reconcile_duration_seconds",
-            "Duration of a reconcile",
-            metrics.duration.clone(),
-        );
-        registry.register(
-            "runtime_object_writes",
-            "Number of writes of objects on runtimes, by action, kind and result",
-            metrics.actions.clone(),
-        );
-        registry.register(
-            "workqueue_depth",
-            "Number of runtimes whose reconcile is due and not started",
-            metrics.queued.clone(),
-        );
-        registry.register(
-            "active_workers",
-            "Number of running reconciles",
-            metrics.running.clone(),
-        );
-        registry.register(
-            "status_updates",
-            "Number of status updates on KCP, by result",
-            metrics.statuses.clone(),
-        );
-        registry.register(
-            "deletion_timeouts",
-            "Number of deletions that ended at their timeout and left objects behind on the runtime",
-            metrics.abandoned.clone(),
-        );
-        metrics.register_gauges(registry);
-        metrics
+        let reconciles = "Number of reconciles, by result and reason of the condition Ready";
+        let duration = "Duration of a reconcile";
+        let actions = "Number of writes of objects on runtimes, by action, kind and result";
+        let queued = "Number of runtimes whose reconcile is due and not started";
+        let running = "Number of running reconciles";
+        let statuses = "Number of status updates on KCP, by result";
+        let abandoned = "Number of deletions that ended at their timeout and left objects behind on the runtime";
+        let unreadable = "Number of RuntimeBootstrappers that cannot be read, so that their runtimes are not reconciled";
+        let waiting = "Number of reconciles that wait because others hold all permits, by limit";
+        let runtimes = "Number of RuntimeBootstrappers, by condition, status and reason";
+        let unsynchronized = "Time since which a runtime has not been synchronized, of the one that waits for the longest time; 0 if there is none";
+        let states = "Number of runtimes in a rollout, by their state";
+        let stopped = "1 while no other runtime starts in a rollout, by reason";
+        // From 10 ms to almost three minutes.
+        let histogram = Histogram::new(exponential_buckets(0.01, 2.0, 15));
+        Self {
+            reconciles: register(registry, "reconcile", reconciles),
+            duration: expose(registry, "reconcile_duration_seconds", duration, histogram),
+            actions: register(registry, "runtime_object_writes", actions),
+            queued: register(registry, "workqueue_depth", queued),
+            running: register(registry, "active_workers", running),
+            statuses: register(registry, "status_updates", statuses),
+            abandoned: register(registry, "deletion_timeouts", abandoned),
+            unreadable: register(registry, "unreadable_resources", unreadable),
+            limit_waiting: register(registry, "limit_waiting", waiting),
+            runtimes: register(registry, "runtimes", runtimes),
+            unsynchronized: register(registry, OLDEST_AGE, unsynchronized),
+            rollout_runtimes: register(registry, "rollout_runtimes", states),
+            rollout_stopped: register(registry, "rollout_stopped", stopped),
+        }
     }
 
-    fn register_gauges(&self, registry: &mut Registry) {
-        registry.register(
-            "unreadable_resources",
-            "Number of RuntimeBootstrappers that cannot be read, so that their runtimes are not reconciled",
-            self.unreadable.clone(),
-        );
-        registry.register(
-            "limit_waiting",
-            "Number of reconciles that wait because others hold all permits, by limit",
-            self.limit_waiting.clone(),
-        );
-        registry.register(
-            "runtimes",
-            "Number of RuntimeBootstrappers, by condition, status and reason",
-            self.runtimes.clone(),
-        );
-        registry.register(
-            "oldest_unsynchronized_age_seconds",
-            "Time since which a runtime has not been synchronized, of the one that waits for the longest time; 0 if there is none",
-            self.unsynchronized.clone(),
-        );
-        registry.register(
-            "rollout_runtimes",
-            "Number of runtimes in a rollout, by their state",
-            self.rollout_runtimes.clone(),
-        );
-        registry.register(
-            "rollout_stopped",
-            "1 while no other runtime starts in a rollout, by reason",
-            self.rollout_stopped.clone(),
-        );
-    }
-
-    /// Creates one series in each family, for the generated reference: see [`component_base::metrics::create_series`].
+    /// Creates one series in each family, for the generated reference.
     pub fn create_series(&self) {
-        create_series(&self.reconciles);
-        create_series(&self.actions);
-        create_series(&self.statuses);
-        create_series(&self.limit_waiting);
-        create_series(&self.runtimes);
-        create_series(&self.rollout_runtimes);
-        create_series(&self.rollout_stopped);
+        let write = [("action", ""), ("kind", ""), ("result", "")];
+        let condition = ["type", "status", "reason"].map(|it| (it, String::new()));
+        drop(
+            self.reconciles
+                .get_or_create(&[("result", ""), ("reason", "")]),
+        );
+        drop(self.actions.get_or_create(&write));
+        drop(self.statuses.get_or_create(&[("result", "")]));
+        drop(self.limit_waiting.get_or_create(&[("limit", "")]));
+        drop(self.runtimes.get_or_create(&condition));
+        drop(
+            self.rollout_runtimes
+                .get_or_create(&[("rollout", ""), ("state", "")]),
+        );
+        drop(
+            self.rollout_stopped
+                .get_or_create(&[("rollout", ""), ("reason", "")]),
+        );
     }
 
     /// Sets the number of resources that cannot be deserialized.
@@ -193,7 +102,7 @@ impl DirectMetrics {
 
     /// The gauge of reconciles that wait for a permit of a limit.
     pub(super) fn limit(&self, limit: &'static str) -> Gauge {
-        self.limit_waiting.get_or_create_owned(&Limit { limit })
+        self.limit_waiting.get_or_create_owned(&[("limit", limit)])
     }
 
     /// Sets the number of runtimes by condition, and the age of the oldest one that is not synchronized.
@@ -218,17 +127,16 @@ impl DirectMetrics {
             ("unreachable", counts.unreachable),
         ];
         for (state, count) in states {
-            let labels = RolloutState { rollout, state };
-            self.rollout_runtimes
-                .get_or_create(&labels)
-                .set(count.into());
+            let labels = [("rollout", rollout), ("state", state)];
+            let gauge = self.rollout_runtimes.get_or_create(&labels);
+            gauge.set(count.into());
         }
         let reasons = [
             ("Paused", Stopped::Paused),
             ("FailureLimitExceeded", Stopped::FailureLimitExceeded),
         ];
         for (reason, stopped) in reasons {
-            let labels = RolloutStop { rollout, reason };
+            let labels = [("rollout", rollout), ("reason", reason)];
             let is_stopped = progress.stopped == Some(stopped);
             let gauge = self.rollout_stopped.get_or_create(&labels);
             gauge.set(i64::from(is_stopped));
@@ -246,20 +154,20 @@ impl DirectMetrics {
     }
 
     pub(super) fn object_written(&self, action: &Action, is_ok: bool) {
-        let written = Written {
-            action: action.verb(),
-            kind: action.target().kind(),
-            result: result(is_ok),
-        };
-        self.actions.get_or_create(&written).inc();
+        let labels = [
+            ("action", action.verb()),
+            ("kind", action.target().kind()),
+            ("result", result(is_ok)),
+        ];
+        self.actions.get_or_create(&labels).inc();
     }
 
     /// Counts a reconcile by the reason of the condition `Ready`; `None` where the condition has an unknown reason.
     pub(super) fn reconciled(&self, reason: Option<Reason>, took: Duration) {
-        let labels = Reconciled {
-            result: reason.map_or("error", result_of),
-            reason: reason.map_or("Unknown", Reason::name),
-        };
+        let labels = [
+            ("result", reason.map_or("error", result_of)),
+            ("reason", reason.map_or("Unknown", Reason::name)),
+        ];
         self.reconciles.get_or_create(&labels).inc();
         self.duration.observe(took.as_secs_f64());
     }
@@ -270,8 +178,8 @@ impl DirectMetrics {
     }
 
     pub(super) fn status_written(&self, is_ok: bool) {
-        let result = result(is_ok);
-        self.statuses.get_or_create(&Updated { result }).inc();
+        let labels = [("result", result(is_ok))];
+        self.statuses.get_or_create(&labels).inc();
     }
 
     pub(super) fn deletion_timed_out(&self) {

@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use component_base::metrics::create_series;
+use component_base::metrics::{Labels, register};
 use component_base::readiness::ReadinessCheck;
 use component_base::telemetry::error_chain;
 use policy::sync::sources::{
@@ -13,7 +13,6 @@ use policy::sync::sources::{
     read_trust_bundle,
 };
 use policy::sync::{Salt, SourceKind};
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
@@ -25,20 +24,9 @@ use super::{Published, SourceNames};
 /// Metrics of the sources. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct SourceMetrics {
-    invalid: Family<SourceLabel, Gauge>,
-    deletion_pending: Family<AbsentLabel, Gauge>,
-    not_found: Family<AbsentLabel, Gauge>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct SourceLabel {
-    source: &'static str,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct AbsentLabel {
-    source: &'static str,
-    controller: &'static str,
+    invalid: Family<Labels<1>, Gauge>,
+    deletion_pending: Family<Labels<2>, Gauge>,
+    not_found: Family<Labels<2>, Gauge>,
 }
 
 impl SourceMetrics {
@@ -46,37 +34,27 @@ impl SourceMetrics {
     /// `source_not_found{source,controller}`.
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
-        let metrics = Self::default();
-        registry.register(
-            "source_invalid",
-            "Whether a source on KCP is invalid (1), so that it is not synchronized",
-            metrics.invalid.clone(),
-        );
-        registry.register(
-            "source_deletion_pending",
-            "Whether a source was deleted on KCP and its copies are kept until the grace period ends (1); 0 on replicas that do not lead",
-            metrics.deletion_pending.clone(),
-        );
-        registry.register(
-            "source_not_found",
-            "Whether a source that a flag names has never existed (1); 0 on replicas that do not lead",
-            metrics.not_found.clone(),
-        );
-        metrics
+        let invalid = "Whether a source on KCP is invalid (1), so that it is not synchronized";
+        let pending = "Whether a source was deleted on KCP and its copies are kept until the grace period ends (1); 0 on replicas that do not lead";
+        let not_found = "Whether a source that a flag names has never existed (1); 0 on replicas that do not lead";
+        Self {
+            invalid: register(registry, "source_invalid", invalid),
+            deletion_pending: register(registry, "source_deletion_pending", pending),
+            not_found: register(registry, "source_not_found", not_found),
+        }
     }
 
-    /// Creates one series in each family, for the generated reference: see [`component_base::metrics::create_series`].
+    /// Creates one series in each family, for the generated reference.
     pub fn create_series(&self) {
-        create_series(&self.invalid);
-        create_series(&self.deletion_pending);
-        create_series(&self.not_found);
+        let labels = [("source", ""), ("controller", "")];
+        drop(self.invalid.get_or_create(&[("source", "")]));
+        drop(self.deletion_pending.get_or_create(&labels));
+        drop(self.not_found.get_or_create(&labels));
     }
 
     fn set(&self, kind: SourceKind, invalid: bool) {
-        let label = SourceLabel {
-            source: kind.name(),
-        };
-        self.invalid.get_or_create(&label).set(invalid.into());
+        let labels = [("source", kind.name())];
+        self.invalid.get_or_create(&labels).set(invalid.into());
     }
 
     /// Sets whether the deletion of a source is pending in one controller.
@@ -86,24 +64,15 @@ impl SourceMetrics {
         controller: &'static str,
         pending: bool,
     ) {
-        let label = AbsentLabel::new(kind, controller);
-        let gauge = self.deletion_pending.get_or_create(&label);
+        let labels = [("source", kind.name()), ("controller", controller)];
+        let gauge = self.deletion_pending.get_or_create(&labels);
         gauge.set(pending.into());
     }
 
     /// Sets whether a configured source has never existed, as one controller sees it.
     pub(crate) fn not_found(&self, kind: SourceKind, controller: &'static str, not_found: bool) {
-        let label = AbsentLabel::new(kind, controller);
-        self.not_found.get_or_create(&label).set(not_found.into());
-    }
-}
-
-impl AbsentLabel {
-    fn new(kind: SourceKind, controller: &'static str) -> Self {
-        Self {
-            source: kind.name(),
-            controller,
-        }
+        let labels = [("source", kind.name()), ("controller", controller)];
+        self.not_found.get_or_create(&labels).set(not_found.into());
     }
 }
 

@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use api::watcher::WatcherState;
-use component_base::metrics::create_series;
-use prometheus_client::encoding::EncodeLabelSet;
+use component_base::metrics::{Labels, register};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -13,54 +12,31 @@ use prometheus_client::registry::Registry;
 /// Metrics of the controller `watchers`. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct WatcherMetrics {
-    watchers: Family<State, Gauge>,
-    reconciles: Family<ReconcileResult, Counter>,
-    writes: Family<Verb, Counter>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct State {
-    state: &'static str,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ReconcileResult {
-    result: &'static str,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Verb {
-    verb: &'static str,
+    watchers: Family<Labels<1>, Gauge>,
+    reconciles: Family<Labels<1>, Counter>,
+    writes: Family<Labels<1>, Counter>,
 }
 
 impl WatcherMetrics {
     /// Registers the metrics.
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
-        let metrics = Self::default();
-        registry.register(
-            "watchers",
-            "Number of Watchers by state; Unreadable if this version of the controller cannot read it (0 on replicas that do not lead)",
-            metrics.watchers.clone(),
-        );
-        registry.register(
-            "watcher_reconcile",
-            "Number of reconciles of Watchers, by result",
-            metrics.reconciles.clone(),
-        );
-        registry.register(
-            "virtual_service_writes",
-            "Number of successful writes of VirtualServices, by verb: create, update, delete",
-            metrics.writes.clone(),
-        );
-        metrics
+        let watchers = "Number of Watchers by state; Unreadable if this version of the controller cannot read it (0 on replicas that do not lead)";
+        let reconciles = "Number of reconciles of Watchers, by result";
+        let writes =
+            "Number of successful writes of VirtualServices, by verb: create, update, delete";
+        Self {
+            watchers: register(registry, "watchers", watchers),
+            reconciles: register(registry, "watcher_reconcile", reconciles),
+            writes: register(registry, "virtual_service_writes", writes),
+        }
     }
 
-    /// Creates one series in each family, for the generated reference: see [`component_base::metrics::create_series`].
+    /// Creates one series in each family, for the generated reference.
     pub fn create_series(&self) {
-        create_series(&self.watchers);
-        create_series(&self.reconciles);
-        create_series(&self.writes);
+        drop(self.watchers.get_or_create(&[("state", "")]));
+        drop(self.reconciles.get_or_create(&[("result", "")]));
+        drop(self.writes.get_or_create(&[("verb", "")]));
     }
 
     /// Sets the number of Watchers by state; `None` is the state of one that cannot be read.
@@ -71,18 +47,16 @@ impl WatcherMetrics {
         }
         self.watchers.clear();
         for (state, count) in counts {
-            self.watchers.get_or_create(&State { state }).set(count);
+            self.watchers.get_or_create(&[("state", state)]).set(count);
         }
     }
 
     pub(super) fn reconciled(&self, result: &'static str) {
-        self.reconciles
-            .get_or_create(&ReconcileResult { result })
-            .inc();
+        self.reconciles.get_or_create(&[("result", result)]).inc();
     }
 
     pub(super) fn wrote(&self, verb: &'static str) {
-        self.writes.get_or_create(&Verb { verb }).inc();
+        self.writes.get_or_create(&[("verb", verb)]).inc();
     }
 }
 
