@@ -10,32 +10,7 @@
 //! - a kubeconfig is kept for one reconcile only, and an idle runtime has no open connection;
 //! - no reconcile starts before all Runtimes, all `RuntimeBootstrapper`s, the sources and the state ConfigMap were read.
 //!
-//! # Permissions
-//! Besides those of the sources and the state ConfigMap, a Role in `kcp-system`:
-//! ```yaml
-//! - apiGroups: [""]
-//!   resources: [secrets]                  # kubeconfigs: one per runtime, so names cannot be listed
-//!   verbs: [get, list, watch]
-//! - apiGroups: [""]
-//!   resources: [configmaps]
-//!   resourceNames: [rt-bootstrapper-direct-state]
-//!   verbs: [create, get, list, patch, update, watch]
-//! - apiGroups: [apps]
-//!   resources: [controllerrevisions]      # manifests of earlier revisions of the webhook
-//!   verbs: [create, delete, list]
-//! - apiGroups: [infrastructuremanager.kyma-project.io]
-//!   resources: [runtimes]                 # patched once, when a runtime is orphaned: the signal
-//!   verbs: [list, patch, watch]
-//! - apiGroups: [operator.kyma-project.io]
-//!   resources: [runtimebootstrappers]
-//!   verbs: [create, delete, get, list, patch, watch]
-//! - apiGroups: [operator.kyma-project.io]
-//!   resources: [runtimebootstrappers/status]
-//!   verbs: [patch]
-//! - apiGroups: [events.k8s.io]
-//!   resources: [events]
-//!   verbs: [create, patch]
-//! ```
+//! Permissions: `deploy/controller/rbac-common.yaml` and `rbac-direct.yaml`.
 
 use std::num::NonZeroU32;
 use std::time::Duration;

@@ -10,25 +10,7 @@
 //! - a Runtime whose write fails is retried with a backoff of its own and does not delay others;
 //! - a leader that loses the Lease writes nothing more: all work is part of one future.
 //!
-//! # Rights
-//! In addition to those of the sources and of the state, a Role in `kcp-system` (without a rule for Secrets):
-//! ```yaml
-//! - apiGroups: [infrastructuremanager.kyma-project.io]
-//!   resources: [runtimes]
-//!   verbs: [list, watch, patch]
-//! - apiGroups: [operator.kyma-project.io]
-//!   resources: [runtimebootstrappers]
-//!   verbs: [list, watch]
-//! - apiGroups: [operator.kyma-project.io]
-//!   resources: [runtimebootstrapperrollouts]
-//!   verbs: [create, list, watch]
-//! - apiGroups: [operator.kyma-project.io]
-//!   resources: [runtimebootstrapperrollouts/status]
-//!   verbs: [patch]
-//! - apiGroups: [events.k8s.io]
-//!   resources: [events]
-//!   verbs: [create, patch]
-//! ```
+//! Permissions: `deploy/controller/rbac-common.yaml`, without a rule for kubeconfigs.
 
 use std::num::NonZeroU32;
 use std::time::Duration;

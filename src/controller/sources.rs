@@ -6,24 +6,8 @@
 //!   unmanaged. Neither counts as deleted;
 //! - the same content is published once, also if the metadata changes.
 //!
-//! # Permissions
-//! ```yaml
-//! # Role in kcp-system, each by resourceNames (list and watch pass because of the field selector metadata.name)
-//! - apiGroups: [""]
-//!   resources: [configmaps]
-//!   verbs: [list, watch]
-//! - apiGroups: [""]
-//!   resources: [secrets]
-//!   verbs: [list, watch]
-//! # ClusterRole
-//! - apiGroups: [certificates.k8s.io]
-//!   resources: [clustertrustbundles]
-//!   verbs: [list, watch]
-//! - apiGroups: [""]
-//!   resources: [namespaces]
-//!   resourceNames: [kube-system]
-//!   verbs: [get]
-//! ```
+//! Permissions: `deploy/controller/rbac-common.yaml`.
+//!
 //! Not in here: the validation of the content (`policy::sync::sources`) and what follows from it.
 
 use std::sync::Arc;

@@ -5,17 +5,8 @@
 //! - a ConfigMap without the label of the controller is neither used nor written;
 //! - data that exceeds the limit is rejected, not truncated.
 //!
-//! # Permissions
-//! A Role in the namespace of the ConfigMap:
-//! ```yaml
-//! - apiGroups: [""]
-//!   resources: [configmaps]
-//!   resourceNames: [rt-bootstrapper-signal-state]
-//!   verbs: [get, update]
-//! - apiGroups: [""]
-//!   resources: [configmaps]
-//!   verbs: [create]       # cannot be limited to a name
-//! ```
+//! Permissions: `deploy/controller/rbac-common.yaml` and `rbac-direct.yaml`.
+//!
 //! Not in here: the meaning of the data (`policy::sync`), caching and retries.
 
 use std::collections::BTreeMap;

@@ -7,25 +7,7 @@
 //! Invariants: a VirtualService that does not belong to a Watcher is not written; what does not differ is not written; a Watcher
 //! that cannot be deserialized or whose reconcile fails does not delay others.
 //!
-//! # Permissions
-//! A Role in the namespace of Watchers, and one in that of Gateways:
-//! ```yaml
-//! - apiGroups: [operator.kyma-project.io]
-//!   resources: [watchers]
-//!   verbs: [list, patch, watch]           # patch: the finalizer
-//! - apiGroups: [operator.kyma-project.io]
-//!   resources: [watchers/status]
-//!   verbs: [patch]
-//! - apiGroups: [networking.istio.io]
-//!   resources: [virtualservices]
-//!   verbs: [create, delete, get, list, update, watch]
-//! - apiGroups: [networking.istio.io]
-//!   resources: [gateways]
-//!   verbs: [list, watch]
-//! - apiGroups: [events.k8s.io]
-//!   resources: [events]
-//!   verbs: [create, patch]
-//! ```
+//! Permissions: `deploy/controller/rbac-common.yaml` and `rbac-watchers.yaml`.
 
 use std::collections::HashMap;
 use std::future::ready;
