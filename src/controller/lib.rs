@@ -22,6 +22,7 @@ mod fixture;
 pub mod inventory;
 mod kube_events;
 pub mod kyma;
+mod requests;
 mod rollouts;
 #[cfg(test)]
 mod runtime_cluster;

@@ -27,6 +27,8 @@ use serde_json::json;
 use tokio::sync::watch::Receiver;
 use tokio::time::sleep;
 
+use crate::requests::Answer as _;
+
 /// Pause before a changed status is written, so that a burst of changes is one write.
 const INTERVAL: Duration = Duration::from_secs(1);
 
@@ -135,17 +137,13 @@ async fn write(
     });
     let parameters = PatchParams::apply(CONTROLLER_FIELD_MANAGER).force();
     let patch = Patch::Apply(&body);
-    match objects.patch_status(name, &parameters, &patch).await {
-        Err(kube::Error::Api(error)) if error.is_not_found() => {
-            let spec = RuntimeBootstrapperRolloutSpec::default();
-            let object = RuntimeBootstrapperRollout::new(name, spec);
-            match objects.create(&PostParams::default(), &object).await {
-                Err(kube::Error::Api(error)) if error.is_already_exists() => {}
-                created => drop(created?),
-            }
-            objects.patch_status(name, &parameters, &patch).await?;
-        }
-        patched => drop(patched?),
+    let patched = objects.patch_status(name, &parameters, &patch).await;
+    if patched.unless_gone()?.is_none() {
+        let spec = RuntimeBootstrapperRolloutSpec::default();
+        let object = RuntimeBootstrapperRollout::new(name, spec);
+        let created = objects.create(&PostParams::default(), &object).await;
+        created.unless_exists()?;
+        objects.patch_status(name, &parameters, &patch).await?;
     }
     Ok(())
 }

@@ -14,8 +14,9 @@ use std::collections::BTreeMap;
 use api::kcp::CONTROLLER_FIELD_MANAGER;
 use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::PostParams;
 use kube::{Api, Client, Resource as _};
+
+use crate::requests::{MANAGED_BY, own_label, posting};
 
 mod load;
 
@@ -26,9 +27,6 @@ pub use load::{LoadError, LoadedState, load};
 
 /// Name of the state ConfigMap of the controller `signal`.
 pub const SIGNAL_STATE: &str = "rt-bootstrapper-signal-state";
-
-/// The label of a state ConfigMap; its value is [`CONTROLLER_FIELD_MANAGER`].
-const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 
 /// Maximum size of keys and values in bytes. The limit of etcd is 1 MiB, metadata included; the rest is for annotations and
 /// labels of other clients.
@@ -120,21 +118,14 @@ impl StateStore {
         if size > MAX_SIZE {
             return Err(StateError::Oversized { size });
         }
-        let parameters = PostParams {
-            field_manager: Some(CONTROLLER_FIELD_MANAGER.to_owned()),
-            ..PostParams::default()
-        };
-        let written = match &self.stored {
+        let parameters = posting();
+        let written = match self.stored.clone() {
             None => {
-                self.api
-                    .create(&parameters, &self.new_config_map(data))
-                    .await
+                let new = self.new_config_map(data);
+                self.api.create(&parameters, &new).await
             }
-            Some(stored) => {
-                let next = ConfigMap {
-                    data: Some(data),
-                    ..stored.clone()
-                };
+            Some(mut next) => {
+                next.data = Some(data);
                 self.api.replace(&self.name, &parameters, &next).await
             }
         };
@@ -169,11 +160,10 @@ impl StateStore {
     }
 
     fn new_config_map(&self, data: Data) -> ConfigMap {
-        let label = (MANAGED_BY.to_owned(), CONTROLLER_FIELD_MANAGER.to_owned());
         ConfigMap {
             metadata: ObjectMeta {
                 name: Some(self.name.clone()),
-                labels: Some(BTreeMap::from([label])),
+                labels: Some(BTreeMap::from([own_label()])),
                 ..ObjectMeta::default()
             },
             data: Some(data),

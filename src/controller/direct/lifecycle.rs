@@ -7,7 +7,7 @@
 use api::bootstrapper::{DeletionPolicy, FINALIZER, RuntimeBootstrapper, RuntimeBootstrapperSpec};
 use api::kcp::{CONTROLLER_FIELD_MANAGER, SHOOT_NAME};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{DeleteParams, Patch, Preconditions};
 use kube::{Api, Client, Resource as _, ResourceExt as _};
 use policy::sync::status::Goal;
 use serde_json::{Value, json};
@@ -16,10 +16,8 @@ use tokio::time::{Instant, sleep_until};
 
 use super::DirectSettings;
 use crate::inventory::RuntimeView;
+use crate::requests::{Answer as _, MANAGED_BY, own_label, patching, posting};
 use crate::signal::pace::Pace;
-
-/// The label of a resource that the controller created; its value is [`CONTROLLER_FIELD_MANAGER`].
-pub(super) const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 
 /// Maximum number of concurrent requests: each has its own connection, and more of them do not increase the throughput of KCP.
 const MAX_CONCURRENT_REQUESTS: usize = 16;
@@ -54,24 +52,14 @@ impl Lifecycle {
             ..RuntimeBootstrapperSpec::default()
         };
         let mut resource = RuntimeBootstrapper::new(name, spec);
-        resource
-            .labels_mut()
-            .insert(MANAGED_BY.to_owned(), CONTROLLER_FIELD_MANAGER.to_owned());
-        if let Some(shoot) = shoot {
-            let labels = resource.labels_mut();
-            labels.insert(SHOOT_NAME.to_owned(), shoot.to_owned());
-        }
+        let shoot = shoot.map(|it| (SHOOT_NAME.to_owned(), it.to_owned()));
+        resource.labels_mut().extend([own_label()]);
+        resource.labels_mut().extend(shoot);
         // Set at creation, which saves a write.
         resource.finalizers_mut().push(FINALIZER.to_owned());
-        let parameters = PostParams {
-            field_manager: Some(CONTROLLER_FIELD_MANAGER.to_owned()),
-            ..PostParams::default()
-        };
         let _permit = self.permits.acquire().await;
-        match self.resources.create(&parameters, &resource).await {
-            Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
-            result => result.map(drop),
-        }
+        let created = self.resources.create(&posting(), &resource).await;
+        created.unless_exists().map(drop)
     }
 
     /// Deletes a resource that the controller created; the finalizer delays the deletion until the runtime is done.
@@ -81,14 +69,9 @@ impl Lifecycle {
             resource_version: None,
         });
         let _permit = self.permits.acquire().await;
-        match self
-            .resources
-            .delete(&resource.name_any(), &parameters)
-            .await
-        {
-            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-            result => result.map(drop),
-        }
+        let name = resource.name_any();
+        let deleted = self.resources.delete(&name, &parameters).await;
+        deleted.unless_gone().map(drop)
     }
 
     /// Adds the finalizer, before anything is written to the runtime.
@@ -105,10 +88,6 @@ impl Lifecycle {
 
     /// Signals KIM to reconcile an orphaned runtime, within the rate limit. A Runtime that does not exist is ignored.
     pub(super) async fn signal_kim(&self, name: &str) -> Result<(), kube::Error> {
-        let parameters = PatchParams {
-            field_manager: Some(CONTROLLER_FIELD_MANAGER.to_owned()),
-            ..PatchParams::default()
-        };
         let patch = Patch::Merge(&self.signal);
         {
             let mut limiter = self.signal_limiter.lock().await;
@@ -116,11 +95,9 @@ impl Lifecycle {
             limiter.goes(Instant::now(), fastrand::u64(..));
         }
         let _permit = self.permits.acquire().await;
+        let parameters = patching();
         let signaled = self.runtimes.patch_metadata(name, &parameters, &patch);
-        match signaled.await {
-            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-            result => result.map(drop),
-        }
+        signaled.await.unless_gone().map(drop)
     }
 
     /// Removes the finalizer. Returns whether it did: the resource in the store may be older than the one on KCP, which an earlier
@@ -132,10 +109,8 @@ impl Lifecycle {
         if !has_finalizer(resource) {
             return Ok(false);
         }
-        match self.set_finalizer(resource, false).await {
-            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(false),
-            result => result,
-        }
+        let removed = self.set_finalizer(resource, false).await.unless_gone()?;
+        Ok(removed.unwrap_or_default())
     }
 
     /// Adds or removes the finalizer. Returns whether a write was necessary.
@@ -179,12 +154,8 @@ impl Lifecycle {
             "resourceVersion": meta.resource_version,
             "finalizers": finalizers,
         }});
-        let parameters = PatchParams {
-            field_manager: Some(CONTROLLER_FIELD_MANAGER.to_owned()),
-            ..PatchParams::default()
-        };
         self.resources
-            .patch_metadata(name, &parameters, &Patch::Merge(&patch))
+            .patch_metadata(name, &patching(), &Patch::Merge(&patch))
             .await
             .map(|_| true)
     }

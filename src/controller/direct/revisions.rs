@@ -24,6 +24,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::time::sleep;
 
+use crate::requests::{Answer as _, MANAGED_BY, own_label};
+
 /// Renders the manifests for settings of the webhook. The second argument is the pull Secret that the configuration document
 /// names; the webhook gets the permission to copy it. The error is human-readable.
 pub type Render =
@@ -34,9 +36,6 @@ const MAX_CUSTOM: usize = 64;
 
 /// Number of the newest stored revisions, which are kept although no rollout needs them.
 const NEWEST: usize = 10;
-
-/// Label of the `ControllerRevision`s of the webhook; its value is [`CONTROLLER_FIELD_MANAGER`].
-const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 
 /// Why there are no valid manifests.
 #[derive(Debug, thiserror::Error)]
@@ -167,11 +166,10 @@ impl Installations {
         self.stored.insert(hash, (number, self.current.clone()));
         self.last_number = number;
         let data = serde_json::to_value(&self.current.source).ok()?;
-        let label = (MANAGED_BY.to_owned(), CONTROLLER_FIELD_MANAGER.to_owned());
         Some(ControllerRevision {
             metadata: ObjectMeta {
                 name: Some(object_name(hash)),
-                labels: Some(BTreeMap::from([label])),
+                labels: Some(BTreeMap::from([own_label()])),
                 ..ObjectMeta::default()
             },
             data: RawExtension(data),
@@ -293,26 +291,14 @@ impl RevisionStore {
         deleted: &[String],
     ) -> kube::Result<()> {
         if let Some(object) = created {
-            self.create(object).await?;
+            // An existing one has the same content, because its name is a hash of it.
+            let parameters = PostParams::default();
+            self.0.create(&parameters, object).await.unless_exists()?;
         }
         for name in deleted {
-            self.delete(name).await?;
+            let parameters = DeleteParams::default();
+            self.0.delete(name, &parameters).await.unless_gone()?;
         }
         Ok(())
-    }
-
-    /// Creates an object. An existing one has the same content, because its name is a hash of it.
-    async fn create(&self, object: &ControllerRevision) -> kube::Result<()> {
-        match self.0.create(&PostParams::default(), object).await {
-            Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
-            created => created.map(drop),
-        }
-    }
-
-    async fn delete(&self, name: &str) -> kube::Result<()> {
-        match self.0.delete(name, &DeleteParams::default()).await {
-            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-            deleted => deleted.map(drop),
-        }
     }
 }

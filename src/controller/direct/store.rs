@@ -19,9 +19,10 @@ use policy::sync::status::{ConnectionError, Reason};
 use policy::sync::{Hash, Lane};
 
 use super::compact_status::{CompactStatus, InternPool, Interned};
-use super::lifecycle::{MANAGED_BY, is_managed};
+use super::lifecycle::is_managed;
 use crate::clients::RuntimeId;
 use crate::inventory::RuntimeView;
+use crate::requests::MANAGED_BY;
 
 /// The relevant fields of a Runtime.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,14 +6,13 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::kcp::CONTROLLER_FIELD_MANAGER;
 use component_base::telemetry::error_chain;
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
-use kube::api::{Patch, PatchParams};
+use kube::api::Patch;
 use policy::sync::signal::Step;
 use serde_json::Value;
 use tokio::time::Instant;
@@ -21,6 +20,7 @@ use tokio::time::Instant;
 use super::SignalMetrics;
 use super::pace::RETRY;
 use crate::inventory::RuntimeView;
+use crate::requests::patching;
 
 /// Maximum number of concurrent writes.
 pub(super) const MAX_IN_FLIGHT: usize = 16;
@@ -88,12 +88,8 @@ impl Writer {
         self.in_flight.insert(write.name.clone());
         let api = self.api.clone();
         self.writes.push(Box::pin(async move {
-            let parameters = PatchParams {
-                field_manager: Some(CONTROLLER_FIELD_MANAGER.to_owned()),
-                ..PatchParams::default()
-            };
             let patch = Patch::Merge(&write.patch);
-            let written = api.patch_metadata(&write.name, &parameters, &patch).await;
+            let written = api.patch_metadata(&write.name, &patching(), &patch).await;
             (write, written.map(|it| it.metadata))
         }));
     }

@@ -4,9 +4,7 @@ use std::sync::Arc;
 
 use api::watcher::{FINALIZER, Watcher};
 use jiff::Timestamp;
-use kube::api::{
-    DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions,
-};
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, Preconditions};
 use kube::core::Selector;
 use kube::runtime::controller::Action;
 use kube::runtime::finalizer::{Error as FinalizerError, Event, finalizer};
@@ -18,6 +16,7 @@ use policy::watchers::{
 use serde_json::json;
 
 use super::{Context, Guarded, RESYNC};
+use crate::requests::{Answer as _, posting};
 
 /// Reconciles one Watcher.
 ///
@@ -107,10 +106,7 @@ async fn route(context: &Context, watcher: &Watcher) -> kube::Result<Result<(), 
         Err(error) => return Ok(Err(error)),
     };
     let object: DynamicObject = serde_json::from_value(object).map_err(kube::Error::SerdeError)?;
-    let parameters = PostParams {
-        field_manager: Some(api::kcp::CONTROLLER_FIELD_MANAGER.to_owned()),
-        ..PostParams::default()
-    };
+    let parameters = posting();
     let written = if verb == "create" {
         context.virtual_services.create(&parameters, &object).await
     } else {
@@ -177,10 +173,9 @@ async fn clean_up(
 ) -> kube::Result<Action> {
     write_status(context, watchers, watcher, &Outcome::Deleting).await?;
     let name = watcher.name_any();
-    let live = match context.virtual_services.get_opt(&name).await {
-        Err(kube::Error::Api(status)) if status.is_not_found() => None,
-        live => live?,
-    };
+    let live = context.virtual_services.get_opt(&name).await;
+    // Without Istio the API server's 404 names no object.
+    let live = live.unless_gone()?.flatten();
     let Some(live) = live.filter(|live| is_owned_by(watcher, &json!(live))) else {
         return Ok(Action::await_change());
     };
@@ -191,13 +186,10 @@ async fn clean_up(
         }),
         ..DeleteParams::default()
     };
-    match context.virtual_services.delete(&name, &parameters).await {
-        Err(kube::Error::Api(status)) if status.is_not_found() => {}
-        deleted => {
-            deleted?;
-            tracing::info!(watcher = name, verb = "delete", "VirtualService written");
-            context.options.metrics.wrote("delete");
-        }
+    let deleted = context.virtual_services.delete(&name, &parameters).await;
+    if deleted.unless_gone()?.is_some() {
+        tracing::info!(watcher = name, verb = "delete", "VirtualService written");
+        context.options.metrics.wrote("delete");
     }
     Ok(Action::await_change())
 }
@@ -220,13 +212,10 @@ async fn write_status(
     });
     let name = watcher.name_any();
     let parameters = PatchParams::default();
-    match watchers
-        .patch_status(&name, &parameters, &Patch::Merge(&patch))
-        .await
-    {
-        Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(()),
-        patched => drop(patched?),
+    let patch = Patch::Merge(&patch);
+    let patched = watchers.patch_status(&name, &parameters, &patch).await;
+    if patched.unless_gone()?.is_some() {
+        context.report(watcher, &after).await;
     }
-    context.report(watcher, &after).await;
     Ok(())
 }

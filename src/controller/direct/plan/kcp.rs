@@ -20,6 +20,7 @@ use super::PlanError;
 use crate::claims::Claims;
 use crate::clients::RuntimeId;
 use crate::inventory::RuntimeView;
+use crate::requests::Answer as _;
 use crate::state::{SIGNAL_STATE, StateStore, load};
 
 /// Objects in one page of a list.
@@ -189,11 +190,10 @@ impl Kcp<'_> {
     /// A request failed.
     pub(super) async fn stopped_rollouts(&self) -> Result<Vec<String>, PlanError> {
         let api = self.api::<RuntimeBootstrapperRollout>();
-        let list = match api.list(&ListParams::default()).await {
-            Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(Vec::new()),
-            list => list.map_err(|error| PlanError::Kcp("RuntimeBootstrapperRollouts", error))?,
-        };
-        Ok(list.items.iter().filter_map(stopped).collect())
+        let list = api.list(&ListParams::default()).await.unless_gone();
+        let list = list.map_err(|error| PlanError::Kcp("RuntimeBootstrapperRollouts", error))?;
+        let rollouts = list.iter().flat_map(|it| &it.items);
+        Ok(rollouts.filter_map(stopped).collect())
     }
 }
 
