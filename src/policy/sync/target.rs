@@ -100,48 +100,42 @@ impl Target {
     /// A Secret.
     #[must_use]
     pub fn secret(namespace: &str, name: &str) -> Self {
-        Self::namespaced(SECRET, namespace, name)
+        Self::new(SECRET, Some(namespace), name)
     }
 
     /// A Lease.
     #[must_use]
     pub fn lease(namespace: &str, name: &str) -> Self {
-        Self::namespaced(LEASE, namespace, name)
+        Self::new(LEASE, Some(namespace), name)
     }
 
     /// A ConfigMap.
     #[must_use]
     pub fn config_map(namespace: &str, name: &str) -> Self {
-        Self::namespaced(CONFIG_MAP, namespace, name)
+        Self::new(CONFIG_MAP, Some(namespace), name)
     }
 
     /// A ValidatingWebhookConfiguration.
     #[must_use]
     pub fn validating_webhook_configuration(name: &str) -> Self {
-        Self {
-            resource: VALIDATING_WEBHOOKS,
-            version: Cow::Borrowed("v1"),
-            namespace: None,
-            name: name.to_owned(),
-        }
+        Self::new(VALIDATING_WEBHOOKS, None, name)
     }
 
     /// A ClusterTrustBundle in a served version.
     #[must_use]
     pub fn trust_bundle(version: &str, name: &str) -> Self {
         Self {
-            resource: TRUST_BUNDLE,
             version: Cow::Owned(version.to_owned()),
-            namespace: None,
-            name: name.to_owned(),
+            ..Self::new(TRUST_BUNDLE, None, name)
         }
     }
 
-    fn namespaced(resource: Resource, namespace: &str, name: &str) -> Self {
+    /// An object in version `v1`.
+    fn new(resource: Resource, namespace: Option<&str>, name: &str) -> Self {
         Self {
             resource,
             version: Cow::Borrowed("v1"),
-            namespace: Some(namespace.to_owned()),
+            namespace: namespace.map(str::to_owned),
             name: name.to_owned(),
         }
     }
@@ -211,81 +205,67 @@ fn is_segment(text: &str) -> bool {
 /// Maximum length of a name in the API, in characters.
 const MAX_NAME: usize = 253;
 
-const fn resource(
-    group: &'static str,
-    kind: &'static str,
-    plural: &'static str,
-    namespaced: bool,
-) -> Resource {
+/// A kind whose objects are in namespaces.
+const fn namespaced(group: &'static str, kind: &'static str, plural: &'static str) -> Resource {
     Resource {
         group,
         kind,
         plural,
-        namespaced,
+        namespaced: true,
     }
 }
 
-const SECRET: Resource = resource("", "Secret", "secrets", true);
-const CONFIG_MAP: Resource = resource("", "ConfigMap", "configmaps", true);
-const LEASE: Resource = resource("coordination.k8s.io", "Lease", "leases", true);
-const TRUST_BUNDLE: Resource = resource(
+/// A kind whose objects are in no namespace.
+const fn global(group: &'static str, kind: &'static str, plural: &'static str) -> Resource {
+    Resource {
+        namespaced: false,
+        ..namespaced(group, kind, plural)
+    }
+}
+
+const RBAC: &str = "rbac.authorization.k8s.io";
+const ADMISSION: &str = "admissionregistration.k8s.io";
+
+const SECRET: Resource = namespaced("", "Secret", "secrets");
+const CONFIG_MAP: Resource = namespaced("", "ConfigMap", "configmaps");
+const LEASE: Resource = namespaced("coordination.k8s.io", "Lease", "leases");
+const TRUST_BUNDLE: Resource = global(
     "certificates.k8s.io",
     "ClusterTrustBundle",
     "clustertrustbundles",
-    false,
 );
-const VALIDATING_WEBHOOKS: Resource = resource(
+const VALIDATING_WEBHOOKS: Resource = global(
     ADMISSION,
     "ValidatingWebhookConfiguration",
     "validatingwebhookconfigurations",
-    false,
 );
-const RBAC: &str = "rbac.authorization.k8s.io";
-const ADMISSION: &str = "admissionregistration.k8s.io";
 
 /// A kind is never removed from the list, since an inventory of an earlier version may contain it.
 const RESOURCES: [Resource; 18] = [
     SECRET,
     CONFIG_MAP,
     TRUST_BUNDLE,
-    resource("", "Namespace", "namespaces", false),
-    resource("", "Service", "services", true),
-    resource("", "ServiceAccount", "serviceaccounts", true),
-    resource("apps", "Deployment", "deployments", true),
-    resource(RBAC, "ClusterRole", "clusterroles", false),
-    resource(RBAC, "ClusterRoleBinding", "clusterrolebindings", false),
-    resource(RBAC, "Role", "roles", true),
-    resource(RBAC, "RoleBinding", "rolebindings", true),
-    resource(
-        "networking.k8s.io",
-        "NetworkPolicy",
-        "networkpolicies",
-        true,
-    ),
-    resource(
-        "policy",
-        "PodDisruptionBudget",
-        "poddisruptionbudgets",
-        true,
-    ),
-    resource(
-        "scheduling.k8s.io",
-        "PriorityClass",
-        "priorityclasses",
-        false,
-    ),
+    global("", "Namespace", "namespaces"),
+    namespaced("", "Service", "services"),
+    namespaced("", "ServiceAccount", "serviceaccounts"),
+    namespaced("apps", "Deployment", "deployments"),
+    global(RBAC, "ClusterRole", "clusterroles"),
+    global(RBAC, "ClusterRoleBinding", "clusterrolebindings"),
+    namespaced(RBAC, "Role", "roles"),
+    namespaced(RBAC, "RoleBinding", "rolebindings"),
+    namespaced("networking.k8s.io", "NetworkPolicy", "networkpolicies"),
+    namespaced("policy", "PodDisruptionBudget", "poddisruptionbudgets"),
+    global("scheduling.k8s.io", "PriorityClass", "priorityclasses"),
     LEASE,
-    resource(
+    namespaced(
         "autoscaling",
         "HorizontalPodAutoscaler",
         "horizontalpodautoscalers",
-        true,
     ),
-    resource(
+    global(
         ADMISSION,
         "MutatingWebhookConfiguration",
         "mutatingwebhookconfigurations",
-        false,
     ),
     VALIDATING_WEBHOOKS,
 ];
