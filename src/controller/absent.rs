@@ -10,7 +10,7 @@ use kube::Client;
 use kube::runtime::events::{Event, EventType, Reporter};
 use policy::sync::SourceKind;
 use policy::sync::history::{Absence, SourceHistory};
-use policy::sync::sources::{SourceSummary, Sources};
+use policy::sync::sources::{SourceState, Sources};
 
 use super::sources::SourceMetrics;
 use crate::kube_events::publish_event;
@@ -32,7 +32,7 @@ enum Presence {
 
 impl Presence {
     fn of(kind: SourceKind, sources: &Sources, known: &SourceHistory) -> Self {
-        if sources.summary(kind) != SourceSummary::Absent {
+        if sources.get(kind) != SourceState::Absent {
             return Self::Normal;
         }
         match known.absence(kind, sources.names.get(kind)) {
@@ -125,7 +125,7 @@ impl AbsentSources {
                 let text = format!("{object} not found: only the other sources are synchronized");
                 Some(("SourceNotFound", text))
             }
-            (Presence::DeletionPending(_), _) if sources.summary(kind) == SourceSummary::Absent => {
+            (Presence::DeletionPending(_), _) if sources.get(kind) == SourceState::Absent => {
                 tracing::warn!(source, controller, object, "deletion of source carried out");
                 None
             }

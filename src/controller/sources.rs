@@ -18,10 +18,10 @@ use futures::{StreamExt as _, pin_mut};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client};
 use policy::sync::Salt;
-use policy::sync::sources::Sources;
+use policy::sync::sources::{SourceState, Sources, read_configuration};
 
 use self::objects::SecretObject;
-use self::publish::{Publisher, SourceUpdate};
+use self::publish::Publisher;
 
 mod control_plane;
 mod objects;
@@ -89,8 +89,10 @@ async fn configuration(
     let objects = watch_object(api, &names.config_map, condition);
     pin_mut!(objects);
     while let Some(object) = objects.next().await {
-        publisher
-            .update(|seen| seen.configuration = Some(SourceUpdate::of(object.map(|it| it.data))));
+        publisher.update(|seen, salt| {
+            let object = object.map(|it| read_configuration(salt, it.data.as_ref()));
+            seen.configuration = Some(SourceState::of(object));
+        });
     }
 }
 
@@ -101,14 +103,16 @@ async fn pull_secret(
     publisher: &Publisher,
 ) {
     let Some(name) = &names.pull_secret else {
-        return publisher.update(|seen| seen.pull_secret = Some(SourceUpdate::Unmanaged));
+        return publisher.update(|seen, _| seen.pull_secret = Some(SourceState::Unmanaged));
     };
     let api: Api<SecretObject> = Api::namespaced(client.clone(), &names.namespace);
     let condition = readiness.check("source-pull-secret-watch");
     let objects = watch_object(api, name, condition);
     pin_mut!(objects);
     while let Some(object) = objects.next().await {
-        publisher.update(|seen| seen.pull_secret = Some(SourceUpdate::of(object)));
+        publisher.update(|seen, salt| {
+            seen.pull_secret = Some(SourceState::of(object.map(|it| it.read(salt))));
+        });
     }
 }
 
@@ -119,10 +123,9 @@ async fn bundle(
     publisher: &Publisher,
 ) {
     let Some(name) = &names.trust_bundle else {
-        return publisher.update(|seen| seen.trust_bundle = Some(SourceUpdate::Unmanaged));
+        return publisher.update(|seen, _| seen.trust_bundle = Some(SourceState::Unmanaged));
     };
     let condition = readiness.check("source-trust-bundle-watch");
     condition.not_ready("first list not complete yet");
-    let send = |update| publisher.update(|seen| seen.trust_bundle = Some(update));
-    trust_bundle::watch(client, name, &condition, send).await;
+    trust_bundle::watch(client, name, &condition, publisher).await;
 }

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use api::rollout::{RolloutCounts, RolloutStatus};
-use component_base::telemetry::error_chain;
 use policy::sync::signal::{Counts, Limits, Revisions, StopReason};
 use policy::sync::sources::Sources;
 use tokio::sync::watch;
@@ -82,7 +81,7 @@ pub(super) fn message(
         StopReason::InvalidSource => {
             let errors = sources.invalid();
             let errors: Vec<String> = errors
-                .map(|(kind, error)| format!("{}: {}", kind.name(), error_chain(error)))
+                .map(|(kind, error)| format!("{}: {error}", kind.name()))
                 .collect();
             format!("KIM would copy an invalid source: {}", errors.join("; "))
         }

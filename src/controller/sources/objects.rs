@@ -3,18 +3,18 @@
 //! Invariant: neither the `Debug` output nor the text of a parse error contains a credential. A value that is not base64 is kept
 //! as it is, and is rejected later because it is not a docker config.
 
-use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use k8s_openapi::ClusterResourceScope;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Resource;
-use kube::core::ApiResource;
-use policy::sync::sources::{SecretView, TrustBundleView};
+use kube::core::Object;
+use kube::core::object::NotUsed;
+use policy::sync::Salt;
+use policy::sync::sources::{
+    PullSecret, SourceError, TrustBundle, read_pull_secret, read_trust_bundle,
+};
 use serde::{Deserialize, Deserializer};
 
 /// The pull Secret.
@@ -53,73 +53,37 @@ impl fmt::Debug for Decoded {
 }
 
 impl SecretObject {
-    pub(super) fn view(&self) -> SecretView<'_> {
+    /// Validates the content.
+    pub(super) fn read(&self, salt: &Salt) -> Result<PullSecret, SourceError> {
         let data = self.data.as_ref();
         let docker_config = data.and_then(|it| it.docker_config.as_ref());
-        SecretView {
-            r#type: self.r#type.as_deref(),
-            docker_config: docker_config.map(|it| it.0.as_slice()),
-        }
+        let docker_config = docker_config.map(|it| it.0.as_slice());
+        read_pull_secret(salt, self.r#type.as_deref(), docker_config)
     }
 }
 
 /// The ClusterTrustBundle; the relevant fields are the same in all versions.
-#[derive(Clone, Debug, Deserialize)]
-pub(super) struct BundleObject {
-    #[serde(deserialize_with = "identity")]
-    metadata: ObjectMeta,
-    spec: BundleSpec,
-}
+pub(super) type BundleObject = Object<BundleSpec, NotUsed>;
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct BundleSpec {
+pub(super) struct BundleSpec {
     #[serde(default)]
     signer_name: Option<String>,
     #[serde(default)]
     trust_bundle: Option<String>,
 }
 
-impl BundleObject {
-    pub(super) fn view(&self) -> TrustBundleView<'_> {
-        TrustBundleView {
-            signer_name: self.spec.signer_name.as_deref(),
-            trust_bundle: self.spec.trust_bundle.as_deref(),
-        }
+impl BundleSpec {
+    /// Validates the content.
+    pub(super) fn read(&self, salt: &Salt) -> Result<TrustBundle, SourceError> {
+        read_trust_bundle(
+            salt,
+            self.signer_name.as_deref(),
+            self.trust_bundle.as_deref(),
+        )
     }
 }
-
-impl Resource for BundleObject {
-    type DynamicType = ApiResource;
-    type Scope = ClusterResourceScope;
-
-    fn kind(of: &ApiResource) -> Cow<'_, str> {
-        of.kind.as_str().into()
-    }
-
-    fn group(of: &ApiResource) -> Cow<'_, str> {
-        of.group.as_str().into()
-    }
-
-    fn version(of: &ApiResource) -> Cow<'_, str> {
-        of.version.as_str().into()
-    }
-
-    fn plural(of: &ApiResource) -> Cow<'_, str> {
-        of.plural.as_str().into()
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
-    }
-}
-
-/// The `data` of the ConfigMap, without the object, whose annotations may repeat it.
-pub(super) type Data = Option<BTreeMap<String, String>>;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -153,8 +117,9 @@ mod tests {
         let text = r#"{"metadata": {"name": "s", "annotations": {"a": "hunter2"}},
             "type": "kubernetes.io/dockerconfigjson", "data": {".dockerconfigjson": "hunter2!", "b": "hunter2"}}"#;
         let secret: SecretObject = serde_json::from_str(text).unwrap();
-        assert_eq!(secret.view().docker_config, Some(&b"hunter2!"[..]));
-        let printed = format!("{secret:?} {:?}", secret.view());
+        let data = secret.data.as_ref().unwrap();
+        assert_eq!(data.docker_config.as_ref().unwrap().0, b"hunter2!");
+        let printed = format!("{secret:?} {:?}", secret.read(&Salt::new("uid")));
         assert!(!printed.contains("hunter2"), "{printed}");
         assert!(!printed.contains("104, 117, 110"), "{printed}");
     }

@@ -1,4 +1,4 @@
-//! Validates what the three watches report, and publishes it when it changes.
+//! Publishes what the three watches report when it changes.
 //!
 //! Invariants: nothing is published before all three sources were observed; the same content is published once. Not in here: the
 //! watches.
@@ -7,18 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use component_base::metrics::{Labels, register};
 use component_base::readiness::ReadinessCheck;
-use component_base::telemetry::error_chain;
-use policy::sync::sources::{
-    ConfigMapView, SourceState, SourceSummary, Sources, read_configuration, read_pull_secret,
-    read_trust_bundle,
-};
+use policy::sync::sources::{Document, PullSecret, SourceState, Sources, TrustBundle};
 use policy::sync::{Salt, SourceKind};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 
-use super::objects::{BundleObject, Data, SecretObject};
 use super::{Published, SourceNames};
 
 /// Metrics of the sources. Clones share them.
@@ -76,69 +71,22 @@ impl SourceMetrics {
     }
 }
 
-/// The state of an object on the API server.
-pub(super) enum SourceUpdate<T> {
-    /// It is not configured, or its kind is not served.
-    Unmanaged,
-    Absent,
-    Present(T),
-}
-
-impl<T> SourceUpdate<T> {
-    pub(super) fn of(object: Option<T>) -> Self {
-        object.map_or(Self::Absent, Self::Present)
-    }
-
-    fn read<'a, V, R>(
-        &'a self,
-        view: impl Fn(&'a T) -> V,
-        read: impl Fn(Option<V>) -> SourceState<R>,
-    ) -> SourceState<R> {
-        match self {
-            Self::Unmanaged => SourceState::Unmanaged,
-            Self::Absent => read(None),
-            Self::Present(object) => read(Some(view(object))),
-        }
-    }
-}
-
-/// The last state of each object; `None` if it was not observed yet.
+/// The last state of each source; `None` if it was not observed yet.
 #[derive(Default)]
 pub(super) struct ObservedSources {
-    pub(super) pull_secret: Option<SourceUpdate<SecretObject>>,
-    pub(super) trust_bundle: Option<SourceUpdate<BundleObject>>,
-    pub(super) configuration: Option<SourceUpdate<Data>>,
+    pub(super) pull_secret: Option<SourceState<Arc<PullSecret>>>,
+    pub(super) trust_bundle: Option<SourceState<Arc<TrustBundle>>>,
+    pub(super) configuration: Option<SourceState<Arc<Document>>>,
 }
 
 impl ObservedSources {
-    fn read(&self, salt: &Salt, names: &SourceNames) -> Option<Sources> {
-        Some(sources(
-            self.pull_secret.as_ref()?,
-            self.trust_bundle.as_ref()?,
-            self.configuration.as_ref()?,
-            (salt, names),
-        ))
-    }
-}
-
-/// The three objects, read and validated.
-pub(super) fn sources(
-    pull_secret: &SourceUpdate<SecretObject>,
-    trust_bundle: &SourceUpdate<BundleObject>,
-    configuration: &SourceUpdate<Data>,
-    (salt, names): (&Salt, &SourceNames),
-) -> Sources {
-    Sources {
-        names: names.clone(),
-        pull_secret: pull_secret.read(SecretObject::view, |it| read_pull_secret(salt, it)),
-        trust_bundle: trust_bundle.read(BundleObject::view, |it| read_trust_bundle(salt, it)),
-        configuration: configuration.read(config_map_view, |it| read_configuration(salt, it)),
-    }
-}
-
-fn config_map_view(data: &Data) -> ConfigMapView<'_> {
-    ConfigMapView {
-        data: data.as_ref(),
+    fn complete(&self, names: &SourceNames) -> Option<Sources> {
+        Some(Sources {
+            names: names.clone(),
+            pull_secret: self.pull_secret.clone()?,
+            trust_bundle: self.trust_bundle.clone()?,
+            configuration: self.configuration.clone()?,
+        })
     }
 }
 
@@ -172,11 +120,11 @@ impl Publisher {
         (publisher, receiver)
     }
 
-    /// Stores what a watch reported, and publishes if it changes a source.
-    pub(super) fn update(&self, change: impl FnOnce(&mut ObservedSources)) {
+    /// Stores what a watch reported, and publishes if it changes a source. The salt is for the hash of the content.
+    pub(super) fn update(&self, change: impl FnOnce(&mut ObservedSources, &Salt)) {
         let mut seen = self.lock();
-        change(&mut seen);
-        let Some(sources) = seen.read(&self.salt, &self.names) else {
+        change(&mut seen, &self.salt);
+        let Some(sources) = seen.complete(&self.names) else {
             return;
         };
         // Sent under the lock, so that the latest state is published last.
@@ -193,28 +141,26 @@ impl Publisher {
     fn report(&self, changed: &[SourceKind], sources: &Sources) {
         for kind in changed.iter().filter(|kind| self.is_configured(**kind)) {
             let source = kind.name();
-            match (sources.summary(*kind), error_text(sources, *kind)) {
-                (_, Some(error)) => {
+            match sources.get(*kind) {
+                SourceState::Invalid(error) => {
                     tracing::error!(source, error, "invalid source, rollout suspended");
                 }
-                (SourceSummary::Valid(hash), _) => {
-                    tracing::info!(source, %hash, "source observed");
-                }
-                (SourceSummary::Unmanaged, _) => {
+                SourceState::Valid(hash) => tracing::info!(source, %hash, "source observed"),
+                SourceState::Unmanaged => {
                     tracing::warn!(source, "API of source not served, copies are kept");
                 }
-                _ => tracing::info!(source, "source absent"),
+                SourceState::Absent => tracing::info!(source, "source absent"),
             }
         }
-        let mut errors = Vec::new();
-        for kind in SourceKind::ALL
-            .into_iter()
-            .filter(|kind| self.is_configured(*kind))
-        {
-            let error = error_text(sources, kind);
-            self.metrics.set(kind, error.is_some());
-            errors.extend(error.map(|error| format!("{}: {error}", kind.name())));
+        let kinds = SourceKind::ALL.into_iter();
+        for kind in kinds.filter(|kind| self.is_configured(*kind)) {
+            let is_invalid = matches!(sources.get(kind), SourceState::Invalid(_));
+            self.metrics.set(kind, is_invalid);
         }
+        // A source that is not configured is never invalid.
+        let errors = sources.invalid();
+        let errors = errors.map(|(kind, error)| format!("{}: {error}", kind.name()));
+        let errors: Vec<String> = errors.collect();
         if errors.is_empty() {
             self.condition.ready();
         } else {
@@ -235,12 +181,7 @@ impl Publisher {
 
 /// The sources whose content or error changed.
 fn changed_sources(before: Option<&Sources>, now: &Sources) -> Vec<SourceKind> {
-    let state = |sources: &Sources, kind| (sources.summary(kind), error_text(sources, kind));
     let differs =
-        |kind: &SourceKind| before.is_none_or(|before| state(before, *kind) != state(now, *kind));
+        |kind: &SourceKind| before.is_none_or(|before| before.get(*kind) != now.get(*kind));
     SourceKind::ALL.into_iter().filter(differs).collect()
-}
-
-fn error_text(sources: &Sources, kind: SourceKind) -> Option<String> {
-    sources.error(kind).map(|error| error_chain(error))
 }

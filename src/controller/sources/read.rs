@@ -3,16 +3,16 @@
 //! Each is listed by name, as by the watches, so that the permissions of the controller suffice.
 
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ListParams;
 use kube::{Api, Client};
 use policy::sync::Salt;
-use policy::sync::sources::Sources;
+use policy::sync::sources::{SourceError, SourceState, Sources, read_configuration};
 use serde::de::DeserializeOwned;
 
-use super::objects::{BundleObject, SecretObject};
-use super::publish::{SourceUpdate, sources};
+use super::objects::SecretObject;
 use super::{SourceNames, trust_bundle};
 
 /// Reads the current sources.
@@ -26,42 +26,41 @@ pub(crate) async fn read(
 ) -> kube::Result<Sources> {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), &names.namespace);
     let secrets: Api<SecretObject> = Api::namespaced(client.clone(), &names.namespace);
-    let (configuration, pull_secret, bundle) = futures::try_join!(
-        find(&maps, Some(&names.config_map)),
-        find(&secrets, names.pull_secret.as_deref()),
-        bundle(client, names.trust_bundle.as_deref()),
-    )?;
-    let configuration = match configuration {
-        SourceUpdate::Unmanaged => SourceUpdate::Unmanaged,
-        SourceUpdate::Absent => SourceUpdate::Absent,
-        SourceUpdate::Present(map) => SourceUpdate::Present(map.data),
+    let bundles = match names.trust_bundle {
+        Some(_) => trust_bundle::api(client).await?,
+        None => None,
     };
-    Ok(sources(
-        &pull_secret,
-        &bundle,
-        &configuration,
-        (salt, names),
-    ))
+    let (secret, bundle) = (names.pull_secret.as_deref(), names.trust_bundle.as_deref());
+    let (configuration, pull_secret, trust_bundle) = futures::try_join!(
+        state(
+            Some(maps),
+            Some(&names.config_map),
+            |it| read_configuration(salt, it.data.as_ref())
+        ),
+        state(Some(secrets), secret, |it| it.read(salt)),
+        state(bundles, bundle, |it| it.spec.read(salt)),
+    )?;
+    Ok(Sources {
+        names: names.clone(),
+        pull_secret,
+        trust_bundle,
+        configuration,
+    })
 }
 
-async fn bundle(client: &Client, name: Option<&str>) -> kube::Result<SourceUpdate<BundleObject>> {
-    if name.is_none() {
-        return Ok(SourceUpdate::Unmanaged);
-    }
-    match trust_bundle::api(client).await? {
-        Some(api) => find(&api, name).await,
-        None => Ok(SourceUpdate::Unmanaged),
-    }
-}
-
-async fn find<K>(api: &Api<K>, name: Option<&str>) -> kube::Result<SourceUpdate<K>>
+/// The state of one source; without an API or a name it is unmanaged.
+async fn state<K, T>(
+    api: Option<Api<K>>,
+    name: Option<&str>,
+    read: impl FnOnce(&K) -> Result<T, SourceError>,
+) -> kube::Result<SourceState<Arc<T>>>
 where
     K: Clone + DeserializeOwned + Debug,
 {
-    let Some(name) = name else {
-        return Ok(SourceUpdate::Unmanaged);
+    let (Some(api), Some(name)) = (api, name) else {
+        return Ok(SourceState::Unmanaged);
     };
     let parameters = ListParams::default().fields(&format!("metadata.name={name}"));
     let found = api.list(&parameters).await?.items.pop();
-    Ok(SourceUpdate::of(found))
+    Ok(SourceState::of(found.as_ref().map(read)))
 }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use policy::sync::SourceKind;
-use policy::sync::sources::{SourceState, SourceSummary};
+use policy::sync::sources::SourceState;
+use policy::sync::{Hash, SourceKind};
 use rstest::rstest;
 use serde_json::{Value, json};
 use testkit::apiserver::Kind as Resource;
@@ -63,9 +63,9 @@ impl Env {
         self.published.borrow_and_update().clone()
     }
 
-    async fn summaries(&mut self) -> [SourceSummary; 3] {
+    async fn summaries(&mut self) -> [SourceState<Hash>; 3] {
         let sources = self.settled().await.expect("published");
-        SourceKind::ALL.map(|kind| sources.summary(kind))
+        SourceKind::ALL.map(|kind| sources.get(kind))
     }
 
     /// Whether something new is published.
@@ -91,7 +91,7 @@ async fn each_source_is_read_and_its_changes_arrive_at_once() {
     let mut env = Env::start(&kcp).await;
     let first = env.summaries().await;
     assert!(
-        first.iter().all(|it| matches!(it, SourceSummary::Valid(_))),
+        first.iter().all(|it| matches!(it, SourceState::Valid(_))),
         "{first:?}"
     );
     assert!(env.readiness.is_ready(), "{:?}", env.readiness.report());
@@ -125,17 +125,17 @@ async fn other_object_of_the_kind_is_not_read() {
 async fn creation_and_deletion_behind_a_broken_watch_are_seen() {
     let kcp = ControlPlane::new(Mode::Signal);
     let mut env = Env::start(&kcp).await;
-    assert_eq!(env.summaries().await, [SourceSummary::Absent; 3]);
+    assert_eq!(env.summaries().await, [const { SourceState::Absent }; 3]);
     kcp.put(pull_secret("one"));
-    assert!(matches!(env.summaries().await[0], SourceSummary::Valid(_)));
+    assert!(matches!(env.summaries().await[0], SourceState::Valid(_)));
     kcp.delete("secrets", "pull");
-    assert_eq!(env.summaries().await[0], SourceSummary::Absent);
+    assert_eq!(env.summaries().await[0], SourceState::Absent);
     kcp.put(pull_secret("two"));
     kcp.store().expire_watches();
-    assert!(matches!(env.summaries().await[0], SourceSummary::Valid(_)));
+    assert!(matches!(env.summaries().await[0], SourceState::Valid(_)));
     kcp.delete("secrets", "pull");
     kcp.store().expire_watches();
-    assert_eq!(env.summaries().await[0], SourceSummary::Absent);
+    assert_eq!(env.summaries().await[0], SourceState::Absent);
 }
 
 #[tokio::test(start_paused = true)]
@@ -157,8 +157,8 @@ async fn optional_source_without_a_name_is_not_requested() {
     let kcp = filled();
     let mut env = Env::start_with(&kcp, None, None).await;
     let [secret, bundle, configuration] = env.summaries().await;
-    assert!(matches!(configuration, SourceSummary::Valid(_)));
-    assert_eq!([secret, bundle], [SourceSummary::Unmanaged; 2]);
+    assert!(matches!(configuration, SourceState::Valid(_)));
+    assert_eq!([secret, bundle], [const { SourceState::Unmanaged }; 2]);
     let (ready, report) = env.readiness.report();
     assert!(ready && report.contains("sources: ready\n"), "{report}");
     assert!(kcp.count("list|watch configmaps") > 1);
@@ -245,7 +245,7 @@ async fn trust_bundle_is_read_at_the_version_that_is_served(#[case] version: &'s
     let kcp = filled();
     serve_bundles(&kcp, version, trust_bundle());
     let mut env = Env::start(&kcp).await;
-    assert!(matches!(env.summaries().await[1], SourceSummary::Valid(_)));
+    assert!(matches!(env.summaries().await[1], SourceState::Valid(_)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -268,7 +268,7 @@ async fn a_control_plane_without_the_bundles_api_has_none_until_it_serves_it() {
     let kcp = filled();
     serve_no_bundles(&kcp);
     let mut env = Env::start(&kcp).await;
-    assert_eq!(env.summaries().await[1], SourceSummary::Unmanaged);
+    assert_eq!(env.summaries().await[1], SourceState::Unmanaged);
     let (ready, report) = env.readiness.report();
     assert!(ready && report.contains("sources: ready\n"), "{report}");
     assert!(
@@ -276,10 +276,10 @@ async fn a_control_plane_without_the_bundles_api_has_none_until_it_serves_it() {
         "{report}"
     );
     serve_bundles(&kcp, BUNDLES[0], trust_bundle());
-    assert!(matches!(env.summaries().await[1], SourceSummary::Valid(_)));
+    assert!(matches!(env.summaries().await[1], SourceState::Valid(_)));
     // And bundles that it cannot show any more are not deleted.
     serve_no_bundles(&kcp);
-    assert!(matches!(env.summaries().await[1], SourceSummary::Valid(_)));
+    assert!(matches!(env.summaries().await[1], SourceState::Valid(_)));
 }
 
 #[tokio::test(start_paused = true)]

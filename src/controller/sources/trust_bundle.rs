@@ -8,10 +8,11 @@ use component_base::watch::watch_object;
 use futures::{StreamExt as _, pin_mut};
 use kube::core::ApiResource;
 use kube::{Api, Client};
+use policy::sync::sources::SourceState;
 use tokio::time::sleep;
 
-use super::SourceUpdate;
 use super::objects::BundleObject;
+use super::publish::Publisher;
 use super::served::served;
 
 const GROUP: &str = "certificates.k8s.io";
@@ -25,14 +26,14 @@ const RETRY_INTERVAL: Duration = Duration::from_mins(1);
 /// from other failures.
 const VERSION_CHECK_INTERVAL: Duration = Duration::from_mins(10);
 
-/// Sends each state of the object and never returns. An object whose API is not served any more does not count as deleted: an API
+/// Publishes each state of the object and never returns. An object whose API is not served any more does not count as deleted: an API
 /// server that restarts without the feature must not remove the bundle from all runtimes. If the API was never served, the source
 /// is unmanaged.
 pub(super) async fn watch(
     client: &Client,
     name: &str,
     condition: &ReadinessCheck,
-    send: impl Fn(SourceUpdate<BundleObject>),
+    publisher: &Publisher,
 ) {
     let mut has_sent = false;
     loop {
@@ -40,7 +41,7 @@ pub(super) async fn watch(
             Ok(Some(version)) => {
                 has_sent = true;
                 tokio::select! {
-                    () = watch_version(client, name, condition, (version, &send)) => {}
+                    () = watch_version(client, name, condition, (version, publisher)) => {}
                     () = another_version(client, version) => {
                         tracing::info!(was = version, "served version of ClusterTrustBundle changed");
                     }
@@ -50,7 +51,7 @@ pub(super) async fn watch(
                 condition.detail("API of ClusterTrustBundles not served");
                 if !has_sent {
                     has_sent = true;
-                    send(SourceUpdate::Unmanaged);
+                    publisher.update(|seen, _| seen.trust_bundle = Some(SourceState::Unmanaged));
                 }
                 sleep(RETRY_INTERVAL).await;
             }
@@ -72,13 +73,15 @@ async fn watch_version(
     client: &Client,
     name: &str,
     condition: &ReadinessCheck,
-    (version, send): (&str, &impl Fn(SourceUpdate<BundleObject>)),
+    (version, publisher): (&str, &Publisher),
 ) {
     let api: Api<BundleObject> = Api::all_with(client.clone(), &kind(version));
     let objects = watch_object(api, name, condition.clone());
     pin_mut!(objects);
     while let Some(object) = objects.next().await {
-        send(SourceUpdate::of(object));
+        publisher.update(|seen, salt| {
+            seen.trust_bundle = Some(SourceState::of(object.map(|it| it.spec.read(salt))));
+        });
     }
 }
 

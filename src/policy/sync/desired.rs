@@ -248,7 +248,7 @@ fn desired_object<T>(
         }
         SourceState::Unmanaged => DesiredObject::Untouched(UntouchedReason::Unmanaged),
         SourceState::Invalid(error) => {
-            DesiredObject::Untouched(UntouchedReason::Invalid(super::status::error_chain(error)))
+            DesiredObject::Untouched(UntouchedReason::Invalid(error.clone()))
         }
         SourceState::Absent => absent,
     }

@@ -15,7 +15,7 @@ use jiff::Timestamp;
 
 use super::SourceKind;
 use super::content::{Hash, HashError};
-use super::sources::{SourceSummary, Sources};
+use super::sources::{SourceState, Sources};
 
 /// The current time and the grace period of absent sources.
 #[derive(Clone, Copy, Debug)]
@@ -112,13 +112,13 @@ impl SourceHistory {
             let name = sources.names.get(kind);
             let slot = &mut self.0[kind as usize];
             let before = slot.as_ref().map(|it| it.content);
-            let now = match (sources.summary(kind), slot.take()) {
-                (SourceSummary::Valid(hash), _) => HistoryEntry {
+            let now = match (sources.get(kind), slot.take()) {
+                (SourceState::Valid(hash), _) => HistoryEntry {
                     name: name.map(str::to_owned),
                     content: Some(hash),
                     missing: None,
                 },
-                (SourceSummary::Absent, Some(entry)) if entry.is_named(name) => entry.absent(grace),
+                (SourceState::Absent, Some(entry)) if entry.is_named(name) => entry.absent(grace),
                 (_, Some(entry)) => HistoryEntry {
                     missing: None,
                     ..entry

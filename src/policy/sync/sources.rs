@@ -5,12 +5,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use api::config::Document as ConfigDocument;
 use api::kcp::KCP_NAMESPACE;
 use api::names::{CONFIG_KEY, CONFIG_MAP, DOCKER_CONFIG_KEY, DOCKER_CONFIG_TYPE, PULL_SECRET};
 
 use super::content::{Hash, Salt};
+use super::status::error_chain;
 use super::{SourceKind, compatibility};
 use crate::admission::{Configuration, Settings};
 use crate::image::Keyring;
@@ -23,15 +25,15 @@ pub use error::{PemError, SourceError};
 pub use references::ReferencedObjects;
 
 /// The state of a source.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SourceState<T> {
     /// The source does not exist.
     Absent,
     /// The source is not watched: no name is configured, or KCP does not serve its API. The copies on runtimes are not
     /// changed.
     Unmanaged,
-    /// The source is invalid. The copies on runtimes are not changed.
-    Invalid(SourceError),
+    /// The source is invalid, with the cause (without secret content). The copies on runtimes are not changed.
+    Invalid(String),
     /// The source is valid and can be synchronized.
     Valid(T),
 }
@@ -118,42 +120,29 @@ impl SourceNames {
     }
 }
 
-/// The current state of the three sources.
+/// The current state of the three sources. Contents are shared, so that credentials are in memory once.
 #[derive(Debug)]
 pub struct Sources {
     /// The names of the sources.
     pub names: SourceNames,
     /// The pull Secret.
-    pub pull_secret: SourceState<PullSecret>,
+    pub pull_secret: SourceState<Arc<PullSecret>>,
     /// The ClusterTrustBundle.
-    pub trust_bundle: SourceState<TrustBundle>,
+    pub trust_bundle: SourceState<Arc<TrustBundle>>,
     /// The webhook's ConfigMap.
-    pub configuration: SourceState<Document>,
+    pub configuration: SourceState<Arc<Document>>,
 }
 
-/// The fields of a Secret that are read.
-#[derive(Clone, Copy)]
-pub struct SecretView<'a> {
-    /// `type`; absent means `Opaque`.
-    pub r#type: Option<&'a str>,
-    /// `data[".dockerconfigjson"]`, decoded.
-    pub docker_config: Option<&'a [u8]>,
-}
-
-/// The fields of a ClusterTrustBundle that are read.
-#[derive(Clone, Copy, Debug)]
-pub struct TrustBundleView<'a> {
-    /// `spec.signerName`.
-    pub signer_name: Option<&'a str>,
-    /// `spec.trustBundle`.
-    pub trust_bundle: Option<&'a str>,
-}
-
-/// The fields of a ConfigMap that are read.
-#[derive(Clone, Copy, Debug)]
-pub struct ConfigMapView<'a> {
-    /// `data`; `None` if there is none.
-    pub data: Option<&'a BTreeMap<String, String>>,
+impl<T> SourceState<Arc<T>> {
+    /// The state of a source that is managed: what was read of the object, or `None` if there is no object.
+    #[must_use]
+    pub fn of(object: Option<Result<T, SourceError>>) -> Self {
+        match object {
+            None => Self::Absent,
+            Some(Ok(content)) => Self::Valid(Arc::new(content)),
+            Some(Err(error)) => Self::Invalid(error_chain(&error)),
+        }
+    }
 }
 
 impl<T> SourceState<T> {
@@ -166,100 +155,52 @@ impl<T> SourceState<T> {
         }
     }
 
-    /// The error, if the source is invalid.
-    #[must_use]
-    pub fn error(&self) -> Option<&SourceError> {
+    fn with_hash(&self, hash: impl Fn(&T) -> Hash) -> SourceState<Hash> {
         match self {
-            Self::Invalid(error) => Some(error),
-            Self::Absent | Self::Unmanaged | Self::Valid(_) => None,
+            Self::Absent => SourceState::Absent,
+            Self::Unmanaged => SourceState::Unmanaged,
+            Self::Invalid(error) => SourceState::Invalid(error.clone()),
+            Self::Valid(content) => SourceState::Valid(hash(content)),
         }
     }
-
-    fn summary(&self, hash: impl Fn(&T) -> Hash) -> SourceSummary {
-        match self {
-            Self::Absent => SourceSummary::Absent,
-            Self::Unmanaged => SourceSummary::Unmanaged,
-            Self::Invalid(_) => SourceSummary::Invalid,
-            Self::Valid(content) => SourceSummary::Valid(hash(content)),
-        }
-    }
-}
-
-/// A [`SourceState`] without its content.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SourceSummary {
-    /// The source does not exist.
-    Absent,
-    /// The source is unmanaged.
-    Unmanaged,
-    /// The source is invalid.
-    Invalid,
-    /// The source is valid, with the hash of its content.
-    Valid(Hash),
 }
 
 impl Sources {
-    /// The state of one source, without its content.
+    /// The state of one source, with the hash of its content.
     #[must_use]
-    pub fn summary(&self, kind: SourceKind) -> SourceSummary {
+    pub fn get(&self, kind: SourceKind) -> SourceState<Hash> {
         match kind {
-            SourceKind::PullSecret => self.pull_secret.summary(|it| it.hash),
-            SourceKind::TrustBundle => self.trust_bundle.summary(|it| it.hash),
-            SourceKind::Configuration => self.configuration.summary(|it| it.hash),
+            SourceKind::PullSecret => self.pull_secret.with_hash(|it| it.hash),
+            SourceKind::TrustBundle => self.trust_bundle.with_hash(|it| it.hash),
+            SourceKind::Configuration => self.configuration.with_hash(|it| it.hash),
         }
     }
 
-    /// The error of one source, if it is invalid.
-    #[must_use]
-    pub fn error(&self, kind: SourceKind) -> Option<&SourceError> {
-        match kind {
-            SourceKind::PullSecret => self.pull_secret.error(),
-            SourceKind::TrustBundle => self.trust_bundle.error(),
-            SourceKind::Configuration => self.configuration.error(),
-        }
-    }
-
-    /// The invalid sources with their errors.
-    pub fn invalid(&self) -> impl Iterator<Item = (SourceKind, &SourceError)> {
-        let error = |kind| self.error(kind).map(|error| (kind, error));
-        SourceKind::ALL.into_iter().filter_map(error)
+    /// The invalid sources with the causes.
+    pub fn invalid(&self) -> impl Iterator<Item = (SourceKind, String)> {
+        let cause = |kind| match self.get(kind) {
+            SourceState::Invalid(cause) => Some((kind, cause)),
+            SourceState::Absent | SourceState::Unmanaged | SourceState::Valid(_) => None,
+        };
+        SourceKind::ALL.into_iter().filter_map(cause)
     }
 }
 
-/// Validates the pull Secret, with the credentials parsed as in a kubelet.
-#[must_use]
-pub fn read_pull_secret(salt: &Salt, view: Option<SecretView<'_>>) -> SourceState<PullSecret> {
-    view.map_or(SourceState::Absent, |view| {
-        pull_secret(salt, view).map_or_else(SourceState::Invalid, SourceState::Valid)
-    })
-}
-
-/// Validates the trust bundle: at least one certificate, and no other PEM block.
-#[must_use]
-pub fn read_trust_bundle(
+/// Validates the pull Secret by its `type`, of which none means `Opaque`, and its decoded `.dockerconfigjson`, with the
+/// credentials parsed as in a kubelet.
+///
+/// # Errors
+/// [`SourceError`] if it is invalid.
+pub fn read_pull_secret(
     salt: &Salt,
-    view: Option<TrustBundleView<'_>>,
-) -> SourceState<TrustBundle> {
-    view.map_or(SourceState::Absent, |view| {
-        trust_bundle(salt, view).map_or_else(SourceState::Invalid, SourceState::Valid)
-    })
-}
-
-/// Validates the configuration: the key exists and the webhook accepts the document.
-#[must_use]
-pub fn read_configuration(salt: &Salt, view: Option<ConfigMapView<'_>>) -> SourceState<Document> {
-    view.map_or(SourceState::Absent, |view| {
-        configuration(salt, view).map_or_else(SourceState::Invalid, SourceState::Valid)
-    })
-}
-
-fn pull_secret(salt: &Salt, view: SecretView<'_>) -> Result<PullSecret, SourceError> {
-    let found = view.r#type.unwrap_or("Opaque");
+    r#type: Option<&str>,
+    docker_config: Option<&[u8]>,
+) -> Result<PullSecret, SourceError> {
+    let found = r#type.unwrap_or("Opaque");
     if found != DOCKER_CONFIG_TYPE {
         return Err(SourceError::Type(found.to_owned()));
     }
-    let docker_config = view
-        .docker_config
+    let docker_config = docker_config
         .filter(|bytes| !bytes.is_empty())
         .ok_or(SourceError::Key(DOCKER_CONFIG_KEY))?;
     Keyring::parse(docker_config).map_err(SourceError::DockerConfig)?;
@@ -269,10 +210,19 @@ fn pull_secret(salt: &Salt, view: SecretView<'_>) -> Result<PullSecret, SourceEr
     })
 }
 
-fn trust_bundle(salt: &Salt, view: TrustBundleView<'_>) -> Result<TrustBundle, SourceError> {
-    let text = view.trust_bundle.unwrap_or_default();
+/// Validates the trust bundle by its `spec.signerName` and `spec.trustBundle`: at least one certificate, and no other PEM
+/// block.
+///
+/// # Errors
+/// [`SourceError`] if it is invalid.
+pub fn read_trust_bundle(
+    salt: &Salt,
+    signer_name: Option<&str>,
+    trust_bundle: Option<&str>,
+) -> Result<TrustBundle, SourceError> {
+    let text = trust_bundle.unwrap_or_default();
     pem::check(text).map_err(SourceError::Pem)?;
-    let signer = view.signer_name.filter(|name| !name.is_empty());
+    let signer = signer_name.filter(|name| !name.is_empty());
     let hash = salt.hash(
         SourceKind::TrustBundle.name(),
         [signer.unwrap_or_default().as_bytes(), text.as_bytes()],
@@ -284,8 +234,15 @@ fn trust_bundle(salt: &Salt, view: TrustBundleView<'_>) -> Result<TrustBundle, S
     })
 }
 
-fn configuration(salt: &Salt, view: ConfigMapView<'_>) -> Result<Document, SourceError> {
-    let data = view.data.ok_or(SourceError::Key(CONFIG_KEY))?;
+/// Validates the configuration by the `data` of its ConfigMap: the key exists and the webhook accepts the document.
+///
+/// # Errors
+/// [`SourceError`] if it is invalid.
+pub fn read_configuration(
+    salt: &Salt,
+    data: Option<&BTreeMap<String, String>>,
+) -> Result<Document, SourceError> {
+    let data = data.ok_or(SourceError::Key(CONFIG_KEY))?;
     let text = data
         .get(CONFIG_KEY)
         .filter(|text| !text.trim().is_empty())
@@ -312,15 +269,6 @@ impl fmt::Debug for PullSecret {
         formatter
             .debug_struct("PullSecret")
             .field("hash", &self.hash)
-            .finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for SecretView<'_> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("SecretView")
-            .field("type", &self.r#type)
             .finish_non_exhaustive()
     }
 }

@@ -1,10 +1,11 @@
 //! Sources that change, go, or never were.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use policy::sync::sources::{
-    ConfigMapView, Document, PullSecret, SecretView, SourceState, Sources, TrustBundle,
-    TrustBundleView, read_configuration, read_pull_secret, read_trust_bundle,
+    Document, PullSecret, SourceState, Sources, TrustBundle, read_configuration, read_pull_secret,
+    read_trust_bundle,
 };
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -69,7 +70,7 @@ async fn a_document_loses_the_keys_that_its_source_lost() {
             .iter()
             .map(|(key, text)| ((*key).to_owned(), (*text).to_owned()));
         let data: BTreeMap<String, String> = keys.collect();
-        read_configuration(&salt(), Some(ConfigMapView { data: Some(&data) }))
+        SourceState::of(Some(read_configuration(&salt(), Some(&data))))
     };
     let document = r#"{"overrides": {}}"#;
     let both = [
@@ -224,31 +225,21 @@ async fn document_that_never_existed_touches_nothing_until_it_is_created() {
     assert_eq!(cluster.take(), [transfer, INSTALL[4]]);
 }
 
-fn secret(kind: Option<&'static str>, docker_config: &'static str) -> SourceState<PullSecret> {
-    let view = SecretView {
-        r#type: kind,
-        docker_config: Some(docker_config.as_bytes()),
-    };
-    read_pull_secret(&salt(), Some(view))
+fn secret(kind: Option<&'static str>, docker_config: &'static str) -> SourceState<Arc<PullSecret>> {
+    let config = Some(docker_config.as_bytes());
+    SourceState::of(Some(read_pull_secret(&salt(), kind, config)))
 }
 
-fn bundle(text: &str) -> SourceState<TrustBundle> {
-    let view = TrustBundleView {
-        signer_name: None,
-        trust_bundle: Some(text),
-    };
-    read_trust_bundle(&salt(), Some(view))
+fn bundle(text: &str) -> SourceState<Arc<TrustBundle>> {
+    SourceState::of(Some(read_trust_bundle(&salt(), None, Some(text))))
 }
 
-fn document(text: Option<&str>) -> SourceState<Document> {
+fn document(text: Option<&str>) -> SourceState<Arc<Document>> {
     let data = text.map(|text| {
         let key = "rt-bootstrapper-config.json".to_owned();
         BTreeMap::from([(key, text.to_owned())])
     });
-    let view = ConfigMapView {
-        data: data.as_ref(),
-    };
-    read_configuration(&salt(), Some(view))
+    SourceState::of(Some(read_configuration(&salt(), data.as_ref())))
 }
 
 const DOCKER_CONFIG: Option<&str> = Some("kubernetes.io/dockerconfigjson");

@@ -6,8 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use policy::sync::Salt;
 use policy::sync::sources::{
-    ConfigMapView, SecretView, SourceNames, Sources, TrustBundleView, read_configuration,
-    read_pull_secret, read_trust_bundle,
+    SourceNames, SourceState, Sources, read_configuration, read_pull_secret, read_trust_bundle,
 };
 use serde_json::json;
 
@@ -37,23 +36,15 @@ impl Content {
             .map(|document| BTreeMap::from([("rt-bootstrapper-config.json".to_owned(), document)]));
         Sources {
             names: self.names.clone(),
-            pull_secret: read_pull_secret(
-                &salt,
-                auth.as_ref().map(|auth| SecretView {
-                    r#type: Some("kubernetes.io/dockerconfigjson"),
-                    docker_config: Some(auth.as_bytes()),
-                }),
+            pull_secret: SourceState::of(auth.as_ref().map(|auth| {
+                let kind = Some("kubernetes.io/dockerconfigjson");
+                read_pull_secret(&salt, kind, Some(auth.as_bytes()))
+            })),
+            trust_bundle: SourceState::of(
+                (self.roots.as_ref()).map(|roots| read_trust_bundle(&salt, None, Some(roots))),
             ),
-            trust_bundle: read_trust_bundle(
-                &salt,
-                self.roots.as_ref().map(|roots| TrustBundleView {
-                    signer_name: None,
-                    trust_bundle: Some(roots),
-                }),
-            ),
-            configuration: read_configuration(
-                &salt,
-                data.as_ref().map(|data| ConfigMapView { data: Some(data) }),
+            configuration: SourceState::of(
+                (data.as_ref()).map(|data| read_configuration(&salt, Some(data))),
             ),
         }
     }

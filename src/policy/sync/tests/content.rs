@@ -6,8 +6,8 @@ use rstest::rstest;
 
 use super::samples::{absent, bundle, pem, salt};
 use crate::sync::sources::{
-    ConfigMapView, PemError, SecretView, SourceError, SourceSummary, Sources, TrustBundleView,
-    read_configuration, read_pull_secret, read_trust_bundle,
+    PemError, SourceError, SourceState, Sources, read_configuration, read_pull_secret,
+    read_trust_bundle,
 };
 use crate::sync::{Hash, Salt, SourceKind};
 
@@ -16,11 +16,11 @@ const TYPE: Option<&str> = Some("kubernetes.io/dockerconfigjson");
 /// The expected value was computed with another program: SHA-256 over the parts, each after its length in eight bytes.
 #[test]
 fn a_hash_is_what_the_documentation_says() {
-    let SourceSummary::Valid(hash) = Sources {
+    let SourceState::Valid(hash) = Sources {
         trust_bundle: bundle(1),
         ..absent()
     }
-    .summary(SourceKind::TrustBundle) else {
+    .get(SourceKind::TrustBundle) else {
         panic!("invalid");
     };
     assert_eq!(hash.to_string(), include_str!("bundle.sha256").trim());
@@ -41,15 +41,10 @@ fn no_hash(#[case] text: &str) {
 /// Nobody who sees a hash can try out contents without the control plane's UID.
 #[test]
 fn equal_contents_of_two_control_planes_have_different_hashes() {
-    let view = SecretView {
-        r#type: TYPE,
-        docker_config: Some(br#"{"auths":{}}"#),
-    };
+    let config = Some(&br#"{"auths":{}}"#[..]);
     let hash = |uid| {
-        read_pull_secret(&Salt::new(uid), Some(view))
-            .valid()
-            .unwrap()
-            .hash
+        let read = read_pull_secret(&Salt::new(uid), TYPE, config);
+        read.unwrap().hash
     };
     assert_eq!(hash("one"), hash("one"));
     assert_ne!(hash("one"), hash("two"));
@@ -73,16 +68,10 @@ fn equal_contents_of_two_control_planes_have_different_hashes() {
 #[case::no_json(TYPE, Some("hunter2"), ".dockerconfigjson")]
 #[case::no_auths(TYPE, Some(r#"{"credHelpers":{}}"#), ".dockerconfigjson")]
 fn pull_secrets(#[case] kind: Option<&str>, #[case] config: Option<&str>, #[case] error: &str) {
-    let view = SecretView {
-        r#type: kind,
-        docker_config: config.map(str::as_bytes),
-    };
-    let reading = read_pull_secret(&salt(), Some(view));
-    assert_eq!(
-        reading.error().map(ToString::to_string).unwrap_or_default(),
-        error
-    );
-    assert!(!format!("{reading:?}{view:?}").contains("hunter2"));
+    let reading = read_pull_secret(&salt(), kind, config.map(str::as_bytes));
+    assert!(!format!("{reading:?}").contains("hunter2"));
+    let found = reading.err().map(|it| it.to_string());
+    assert_eq!(found.unwrap_or_default(), error);
 }
 
 #[rstest]
@@ -110,15 +99,10 @@ fn pull_secrets(#[case] kind: Option<&str>, #[case] config: Option<&str>, #[case
 )]
 #[case::twice(&format!("{}{}", pem(1), pem(1)), Some(PemError::Repeated(2)))]
 fn trust_bundles(#[case] text: &str, #[case] expected: Option<PemError>) {
-    let view = TrustBundleView {
-        signer_name: None,
-        trust_bundle: Some(text),
-    };
-    let reading = read_trust_bundle(&salt(), Some(view));
-    let found = match reading.error() {
-        Some(SourceError::Pem(error)) => Some(error.clone()),
-        Some(other) => panic!("{other}"),
-        None => None,
+    let found = match read_trust_bundle(&salt(), None, Some(text)) {
+        Err(SourceError::Pem(error)) => Some(error),
+        Err(other) => panic!("{other}"),
+        Ok(_) => None,
     };
     assert_eq!(found, expected);
 }
@@ -135,18 +119,16 @@ fn documents(#[case] data: &[(&str, &str)], #[case] error: &str) {
         .iter()
         .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
         .collect();
-    let reading = read_configuration(&salt(), Some(ConfigMapView { data: Some(&data) }));
-    assert_eq!(reading.valid().is_some(), error.is_empty());
-    let found = reading.error().map(ToString::to_string);
+    let reading = read_configuration(&salt(), Some(&data));
+    let found = reading.err().map(|it| it.to_string());
     assert_eq!(found.unwrap_or_default(), error);
 }
 
 /// It is there, and so it is not absent.
 #[test]
 fn a_config_map_without_data_is_invalid() {
-    let reading = read_configuration(&salt(), Some(ConfigMapView { data: None }));
-    let found = reading.error().map(ToString::to_string);
-    assert_eq!(found.as_deref(), Some(NO_DOCUMENT));
+    let error = read_configuration(&salt(), None).unwrap_err();
+    assert_eq!(error.to_string(), NO_DOCUMENT);
 }
 
 const NO_DOCUMENT: &str = "rt-bootstrapper-config.json: missing or empty";
@@ -163,10 +145,7 @@ fn where_a_key_ends_is_part_of_the_content() {
             "rt-bootstrapper-config.json".to_owned(),
             r#"{"overrides":{}}"#.to_owned(),
         );
-        read_configuration(&salt(), Some(ConfigMapView { data: Some(&data) }))
-            .valid()
-            .unwrap()
-            .hash
+        read_configuration(&salt(), Some(&data)).unwrap().hash
     };
     assert_ne!(hash(&[("a", "bc")]), hash(&[("ab", "c")]));
 }

@@ -11,19 +11,17 @@ use crate::sync::SourceKind;
 use crate::sync::desired::{Desired, DesiredObject};
 use crate::sync::history::SourceHistory;
 use crate::sync::observed::Names;
-use crate::sync::sources::{SourceError, SourceState, Sources, TrustBundleView, read_trust_bundle};
+use crate::sync::sources::{SourceState, Sources, read_trust_bundle};
 
 /// They hold names, data and type, and nothing of the source's metadata.
 #[test]
 fn objects_hold_content_and_our_annotations_alone() {
     let sources = Sources {
-        trust_bundle: read_trust_bundle(
+        trust_bundle: SourceState::of(Some(read_trust_bundle(
             &salt(),
-            Some(TrustBundleView {
-                signer_name: Some("example.com/ca"),
-                trust_bundle: Some(&pem(7)),
-            }),
-        ),
+            Some("example.com/ca"),
+            Some(&pem(7)),
+        ))),
         ..sources()
     };
     let desired = desired(&sources);
@@ -243,7 +241,7 @@ fn said(desired: &Desired) -> ConfigurationStatus {
 
 #[test]
 fn a_change_beside_an_invalid_source_is_another_revision() {
-    let invalid = || SourceState::Invalid(SourceError::Key("x"));
+    let invalid = || unreadable();
     let one = desired(&Sources {
         configuration: invalid(),
         ..sources()
@@ -257,7 +255,7 @@ fn a_change_beside_an_invalid_source_is_another_revision() {
     assert_ne!(one.revision, two.revision);
     assert_ne!(one.revision, desired(&sources()).revision);
     // Why a source is invalid changes nothing of what is written.
-    let other = SourceState::Invalid(SourceError::Key("y"));
+    let other = SourceState::Invalid("y".to_owned());
     let same = desired(&Sources {
         configuration: other,
         ..sources()

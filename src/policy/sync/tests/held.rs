@@ -5,11 +5,11 @@ use rstest::rstest;
 use serde_json::json;
 
 use super::api_server::Runtime;
-use super::samples::{AT_ONCE, NOT_YET, after, bundle, desired, document, secret, sources};
+use super::samples::{AT_ONCE, NOT_YET, after, bundle, desired, document, secret, sources, unreadable};
 use crate::sync::SourceKind;
 use crate::sync::desired::Desired;
 use crate::sync::history::SourceHistory;
-use crate::sync::sources::{SourceError, SourceState, Sources};
+use crate::sync::sources::{SourceState, Sources};
 
 const SECRET: &str = "apply Secret/registry-credentials";
 const TRUST: &str = "apply ClusterTrustBundle/landscape";
@@ -22,7 +22,7 @@ const DOCUMENT: &str = "apply ConfigMap/rt-bootstrapper-config";
 #[case::document(Sources { configuration: document(r#","availableFeatures":[]"#), ..sources() }, &[DOCUMENT])]
 #[case::two(Sources { pull_secret: secret("two"), trust_bundle: bundle(2), ..sources() }, &[SECRET, TRUST, DOCUMENT])]
 #[case::deleted(Sources { trust_bundle: SourceState::Absent, ..sources() }, &[DOCUMENT, "delete ClusterTrustBundle/landscape"])]
-#[case::invalid(Sources { pull_secret: SourceState::Invalid(SourceError::Key("x")), ..sources() }, &[])]
+#[case::invalid(Sources { pull_secret: unreadable(), ..sources() }, &[])]
 fn one_change(#[case] now: Sources, #[case] writes: &[&str]) {
     let mut known = SourceHistory::default();
     known.advance(&sources(), AT_ONCE);
@@ -143,12 +143,12 @@ fn runtime_that_never_had_a_missing_source_is_not_required_to_have_it(
 /// the parts before, and keep the old credentials.
 #[rstest]
 #[case::invalid(broken(), &[SECRET, DOCUMENT])]
-#[case::another_part_is_invalid(Sources { trust_bundle: SourceState::Invalid(SourceError::Key("x")), ..next() }, &[SECRET, DOCUMENT])]
+#[case::another_part_is_invalid(Sources { trust_bundle: unreadable(), ..next() }, &[SECRET, DOCUMENT])]
 #[case::too_old(Sources { configuration: document(r#","fipsVariables":["X"]"#), ..next() }, &[SECRET, DOCUMENT])]
 #[case::deleted(Sources { pull_secret: SourceState::Absent, ..broken() }, &[DOCUMENT, "delete Secret/registry-credentials"])]
 #[case::bundle(Sources { pull_secret: secret("one"), trust_bundle: bundle(2), ..broken() }, &[TRUST, DOCUMENT])]
 #[case::nothing_changed(Sources { pull_secret: secret("one"), ..broken() }, &[])]
-#[case::part_invalid_too(Sources { pull_secret: SourceState::Invalid(SourceError::Key("x")), ..broken() }, &[])]
+#[case::part_invalid_too(Sources { pull_secret: unreadable(), ..broken() }, &[])]
 fn a_document_that_is_held_back_requires_what_goes_over(
     #[case] now: Sources,
     #[case] writes: &[&str],
@@ -187,7 +187,7 @@ fn a_document_that_is_held_back_requires_what_goes_over(
 /// The document is broken, and the pull Secret rotates.
 fn broken() -> Sources {
     Sources {
-        configuration: SourceState::Invalid(SourceError::Key("x")),
+        configuration: unreadable(),
         ..next()
     }
 }
@@ -210,7 +210,7 @@ fn a_document_that_is_held_back_requires_what_is_there() {
     runtime.apply_action(&rotated.lanes.configuration.steps[0][0]);
     assert_eq!(runtime.log, [SECRET]);
     let broken = Sources {
-        pull_secret: SourceState::Invalid(SourceError::Key("x")),
+        pull_secret: unreadable(),
         ..sources()
     };
     runtime.carry_out(&runtime.plan(&after(&broken, &known)));

@@ -1,6 +1,7 @@
 //! What is remembered of the sources, which tells a deletion from a source that never existed.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -62,7 +63,7 @@ fn what_was_known_tells_a_deletion_from_nothing() {
 }
 
 /// The sources as they were, but the pull Secret is looked for under another name.
-fn renamed(pull_secret: SourceState<PullSecret>) -> Sources {
+fn renamed(pull_secret: SourceState<Arc<PullSecret>>) -> Sources {
     Sources {
         names: SourceNames {
             pull_secret: Some("pul".to_owned()),

@@ -10,12 +10,12 @@ use proptest::prelude::*;
 use serde_json::Value;
 
 use super::api_server::Runtime;
-use super::samples::{AT_ONCE, NOT_YET, after, bundle, document, secret, source_names};
+use super::samples::{AT_ONCE, NOT_YET, after, bundle, document, secret, source_names, unreadable};
 use crate::sync::SourceKind;
 use crate::sync::history::{Absence, SourceHistory};
 use crate::sync::identity::IdentityRecord;
 use crate::sync::plan::{Action, plan};
-use crate::sync::sources::{SourceError, SourceState, SourceSummary, Sources};
+use crate::sync::sources::{SourceState, Sources};
 
 /// A state of one source: absent, invalid, not looked for, or one of three contents.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -38,7 +38,7 @@ fn source() -> impl Strategy<Value = Source> {
 fn reading<T>(source: Source, content: impl Fn(u8) -> SourceState<T>) -> SourceState<T> {
     match source {
         Source::Absent => SourceState::Absent,
-        Source::Invalid => SourceState::Invalid(SourceError::Key("x")),
+        Source::Invalid => unreadable(),
         Source::Unmanaged => SourceState::Unmanaged,
         Source::Content(it) => content(it),
     }
@@ -172,7 +172,7 @@ proptest! {
             let sources = sources(state);
             known.advance(&sources, if waits { NOT_YET } else { AT_ONCE });
             let is_pending = |kind| matches!(known.absence(kind, sources.names.get(kind)), Absence::Pending { .. });
-            seen.extend(SourceKind::ALL.into_iter().filter(|kind| matches!(sources.summary(*kind), SourceSummary::Valid(_))));
+            seen.extend(SourceKind::ALL.into_iter().filter(|kind| matches!(sources.get(*kind), SourceState::Valid(_))));
             let desired = after(&sources, &known);
             let planned = runtime.plan(&desired);
             let order: Vec<(usize, &Action)> = planned.steps().enumerate()
@@ -181,7 +181,7 @@ proptest! {
             for (_, action) in &order {
                 if let Some(kind) = kind_of(action) {
                     prop_assert!(seen.contains(&kind), "{action:?} of a source that never existed");
-                    let usable = !matches!(sources.summary(kind), SourceSummary::Invalid | SourceSummary::Unmanaged);
+                    let usable = !matches!(sources.get(kind), SourceState::Invalid(_) | SourceState::Unmanaged);
                     prop_assert!(usable || is_renewal(action, &runtime), "{action:?} of an unusable source");
                     prop_assert!(!is_pending(kind) || is_renewal(action, &runtime), "{action:?} of a missing source");
                 }

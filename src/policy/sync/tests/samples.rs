@@ -1,6 +1,7 @@
 //! Sources, manifests and names that are valid.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -12,8 +13,8 @@ use crate::sync::desired::{Desired, DesiredObject, UntouchedReason};
 use crate::sync::history::{Grace, SourceHistory};
 use crate::sync::manifests::Installation;
 use crate::sync::sources::{
-    ConfigMapView, SecretView, SourceError, SourceNames, SourceState, Sources, TrustBundleView,
-    read_configuration, read_pull_secret, read_trust_bundle,
+    Document, PullSecret, SourceNames, SourceState, Sources, TrustBundle, read_configuration,
+    read_pull_secret, read_trust_bundle,
 };
 
 pub(super) const NAMESPACE: &str = "kyma-system";
@@ -52,16 +53,14 @@ pub(super) fn installation(version: &str) -> Installation {
     Installation::new(manifests(version)).unwrap()
 }
 
-pub(super) fn secret(password: &str) -> SourceState<crate::sync::sources::PullSecret> {
+pub(super) fn secret(password: &str) -> SourceState<Arc<PullSecret>> {
     let config =
         json!({ "auths": { "registry.example": { "username": "u", "password": password } } });
-    read_pull_secret(
+    SourceState::of(Some(read_pull_secret(
         &salt(),
-        Some(SecretView {
-            r#type: Some("kubernetes.io/dockerconfigjson"),
-            docker_config: Some(config.to_string().as_bytes()),
-        }),
-    )
+        Some("kubernetes.io/dockerconfigjson"),
+        Some(config.to_string().as_bytes()),
+    )))
 }
 
 /// A certificate as far as its outer form goes.
@@ -71,21 +70,15 @@ pub(super) fn pem(content: u8) -> String {
     format!("-----BEGIN CERTIFICATE-----\n{der}\n-----END CERTIFICATE-----\n")
 }
 
-pub(super) fn bundle(content: u8) -> SourceState<crate::sync::sources::TrustBundle> {
+pub(super) fn bundle(content: u8) -> SourceState<Arc<TrustBundle>> {
     let text = pem(content);
-    read_trust_bundle(
-        &salt(),
-        Some(TrustBundleView {
-            signer_name: None,
-            trust_bundle: Some(&text),
-        }),
-    )
+    SourceState::of(Some(read_trust_bundle(&salt(), None, Some(&text))))
 }
 
-pub(super) fn document(extra: &str) -> SourceState<crate::sync::sources::Document> {
+pub(super) fn document(extra: &str) -> SourceState<Arc<Document>> {
     let text = format!(r#"{{"overrides":{{"docker.io":"mirror.example"}}{extra}}}"#);
     let data = BTreeMap::from([(api::names::CONFIG_KEY.to_owned(), text)]);
-    read_configuration(&salt(), Some(ConfigMapView { data: Some(&data) }))
+    SourceState::of(Some(read_configuration(&salt(), Some(&data))))
 }
 
 /// What makes a document name a bundle.
@@ -147,7 +140,7 @@ pub(super) fn absent() -> Sources {
 }
 
 pub(super) fn unreadable<T>() -> SourceState<T> {
-    SourceState::Invalid(SourceError::Key("x"))
+    SourceState::Invalid("x".to_owned())
 }
 
 pub(super) fn what(wanted: &DesiredObject) -> &'static str {

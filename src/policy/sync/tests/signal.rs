@@ -3,13 +3,13 @@ use std::collections::BTreeMap;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::samples::{AT_ONCE, NOT_YET, secret, source_names, sources};
+use super::samples::{AT_ONCE, NOT_YET, secret, source_names, sources, unreadable};
 use crate::sync::rollout::MaxFailures;
 use crate::sync::signal::{
     Advance, Counts, Eligibility, Gates, Limits, ObservedKeys, ObservedRuntime, PersistedState,
     Place, Revisions, RuntimeState, SignalKeys, Signaled, Step, StopReason, Target, is_told_of,
 };
-use crate::sync::sources::{SourceError, SourceNames, SourceState, Sources};
+use crate::sync::sources::{SourceNames, SourceState, Sources};
 use crate::sync::status::Goal;
 use crate::sync::{Hash, SourceKind};
 
@@ -322,7 +322,7 @@ fn limit_of_failures(#[case] max_failures: MaxFailures, #[case] total: u32, #[ca
 #[case::same(sources(), None)]
 #[case::changed(rotated("two"), Some(SourceKind::PullSecret))]
 #[case::deleted(without_secret(), Some(SourceKind::PullSecret))]
-#[case::invalid(Sources { pull_secret: SourceState::Invalid(SourceError::Key("x")), ..sources() }, None)]
+#[case::invalid(Sources { pull_secret: unreadable(), ..sources() }, None)]
 fn content_is_a_new_revision(#[case] now: Sources, #[case] changed: Option<SourceKind>) {
     let mut state = started();
     let before = current(&state);

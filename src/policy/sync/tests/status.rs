@@ -147,7 +147,7 @@ fn a_failed_preflight() {
 #[test]
 fn an_invalid_source() {
     let plan = held(&Sources {
-        pull_secret: SourceState::Invalid(SourceError::Type("Opaque".into())),
+        pull_secret: SourceState::of(Some(Err(SourceError::Type("Opaque".into())))),
         ..sources()
     });
     let conditions = conditions(&[], outcome(&plan), None, "now");
@@ -183,7 +183,7 @@ fn source_that_was_never_there_is_not_synchronized() {
 #[test]
 fn several_sources_that_are_not_as_they_should_be_are_all_said() {
     let mut plan = held(&Sources {
-        pull_secret: SourceState::Invalid(SourceError::Type("Opaque".into())),
+        pull_secret: SourceState::of(Some(Err(SourceError::Type("Opaque".into())))),
         ..sources()
     });
     plan.deferred.push(SyncDeferred::DeletionPending {
