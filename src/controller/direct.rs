@@ -22,8 +22,8 @@ use kube::Client;
 use kube::core::Selector;
 use kube::runtime::events::Reporter;
 use policy::sync::Lanes;
+use policy::sync::ObjectNames;
 use policy::sync::Salt;
-use policy::sync::observed::Names;
 use policy::sync::rollout::{MaxFailures, Settings as Rollout, Step};
 use tokio_util::sync::CancellationToken;
 
@@ -76,7 +76,7 @@ pub struct DirectSettings {
     /// Namespace of Runtimes, `RuntimeBootstrapper`s and kubeconfig Secrets on KCP.
     pub namespace: String,
     /// Names of the three objects on runtimes.
-    pub names: Names,
+    pub names: ObjectNames,
     /// Selects the Runtimes for which the controller creates a `RuntimeBootstrapper`.
     pub adopt: Selector,
     /// Where the signal is written that asks KIM to reconcile an orphaned runtime. Also used if the controller `signal` is off.
@@ -114,7 +114,7 @@ impl Default for DirectSettings {
     fn default() -> Self {
         Self {
             namespace: KCP_NAMESPACE.to_owned(),
-            names: Names::default(),
+            names: ObjectNames::on_runtime(),
             adopt: Selector::from_iter([(MODE_LABEL, MODE_DIRECT)]),
             signal_keys: SignalKeys::default(),
             signal_selector: Selector::default(),

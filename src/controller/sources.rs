@@ -17,6 +17,7 @@ use component_base::watch::watch_object;
 use futures::{StreamExt as _, pin_mut};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client};
+use policy::sync::ObjectNames;
 use policy::sync::Salt;
 use policy::sync::sources::{SourceState, Sources, read_configuration};
 
@@ -35,7 +36,6 @@ mod tests;
 
 pub(crate) use control_plane::read_salt;
 pub use control_plane::salt;
-pub use policy::sync::sources::SourceNames;
 pub use publish::SourceMetrics;
 pub(crate) use read::read;
 
@@ -45,7 +45,7 @@ pub struct SourceOptions {
     /// Client of KCP.
     pub client: Client,
     /// Names of the three objects.
-    pub names: SourceNames,
+    pub names: ObjectNames,
     /// Salt of all hashes, see [`salt`].
     pub salt: Salt,
     /// Readiness checks of the process: one for each watch, and `sources` for the contents.
@@ -80,13 +80,13 @@ pub fn watch(options: SourceOptions) -> (Published, impl Future<Output = ()> + S
 
 async fn configuration(
     client: &Client,
-    names: &SourceNames,
+    names: &ObjectNames,
     readiness: &Readiness,
     publisher: &Publisher,
 ) {
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), &names.namespace);
     let condition = readiness.check("source-configuration-watch");
-    let objects = watch_object(api, &names.config_map, condition);
+    let objects = watch_object(api, &names.configuration, condition);
     pin_mut!(objects);
     while let Some(object) = objects.next().await {
         publisher.update(|seen, salt| {
@@ -98,7 +98,7 @@ async fn configuration(
 
 async fn pull_secret(
     client: &Client,
-    names: &SourceNames,
+    names: &ObjectNames,
     readiness: &Readiness,
     publisher: &Publisher,
 ) {
@@ -118,7 +118,7 @@ async fn pull_secret(
 
 async fn bundle(
     client: &Client,
-    names: &SourceNames,
+    names: &ObjectNames,
     readiness: &Readiness,
     publisher: &Publisher,
 ) {

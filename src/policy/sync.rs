@@ -18,6 +18,7 @@ pub mod inventory;
 mod lane;
 pub mod managed_fields;
 pub mod manifests;
+mod names;
 pub mod observed;
 pub mod plan;
 pub mod rollout;
@@ -30,10 +31,14 @@ pub mod target;
 #[cfg(test)]
 mod tests;
 
+use api::bootstrapper::ConfigurationStatus;
+use api::kcp::{REQUIRES_PULL_SECRET, REQUIRES_TRUST_BUNDLE};
+
 pub use content::{Hash, Salt};
 pub use diff::differing_fields;
 pub(crate) use diff::is_applied;
 pub use lane::{Lane, Lanes};
+pub use names::ObjectNames;
 
 /// One of the three objects that are synchronized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, strum::IntoStaticStr)]
@@ -64,6 +69,34 @@ impl SourceKind {
             Self::PullSecret => "Secret",
             Self::TrustBundle => "ClusterTrustBundle",
             Self::Configuration => "ConfigMap",
+        }
+    }
+
+    /// The annotation of a document that requires a hash of this object; `None` for the document itself.
+    fn requires_key(self) -> Option<&'static str> {
+        match self {
+            Self::PullSecret => Some(REQUIRES_PULL_SECRET),
+            Self::TrustBundle => Some(REQUIRES_TRUST_BUNDLE),
+            Self::Configuration => None,
+        }
+    }
+
+    /// The hash of the object in a status.
+    #[must_use]
+    pub fn hash(self, status: &ConfigurationStatus) -> Option<&str> {
+        let hash = match self {
+            Self::PullSecret => &status.pull_secret_hash,
+            Self::TrustBundle => &status.trust_bundle_hash,
+            Self::Configuration => &status.config_map_hash,
+        };
+        hash.as_deref()
+    }
+
+    fn set_hash(self, status: &mut ConfigurationStatus, hash: Option<String>) {
+        match self {
+            Self::PullSecret => status.pull_secret_hash = hash,
+            Self::TrustBundle => status.trust_bundle_hash = hash,
+            Self::Configuration => status.config_map_hash = hash,
         }
     }
 }

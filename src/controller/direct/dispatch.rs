@@ -13,9 +13,9 @@ use api::bootstrapper::{
 use component_base::telemetry::LogLimit;
 use jiff::Timestamp;
 use kube::Resource as _;
+use policy::sync::ObjectNames;
 use policy::sync::desired::Desired;
 use policy::sync::history::SourceHistory;
-use policy::sync::observed::Names as ObjectNames;
 use policy::sync::rollout::{Begin, Initial, Name, WritePermit};
 use policy::sync::scheduler::{Access, Participation, Report, Scheduler, Settings, Work};
 use policy::sync::sources::Sources;

@@ -10,11 +10,12 @@ use api::names::{
     DOCKER_CONFIG_TYPE, PULL_SECRET_COPY_LABEL, REPAIR_RECORD, WEBHOOK_CERTIFICATE, WEBHOOK_LEASE,
 };
 use futures::future::{join_all, try_join_all};
+use policy::sync::ObjectNames;
 use policy::sync::inventory::candidates;
 use policy::sync::manifests::{Installation, Phase};
-use policy::sync::observed::{Names, ObjectIdentity, Observed, WebhookObjects};
+use policy::sync::observed::{ObjectIdentity, Observed, WebhookObjects};
 use policy::sync::target::Target;
-use policy::sync::{Lane, Lanes};
+use policy::sync::{Lane, Lanes, SourceKind};
 use serde_json::Value;
 
 use super::rights;
@@ -33,7 +34,7 @@ const NOT_FOUND: u16 = 404;
 /// Reads the objects of one runtime.
 pub(super) struct RuntimeReader<'a> {
     pub(super) remote: &'a Remote,
-    pub(super) names: &'a Names,
+    pub(super) names: &'a ObjectNames,
     pub(super) installation: &'a Installation,
 }
 
@@ -78,26 +79,12 @@ impl RuntimeReader<'_> {
 
     /// Reads the owner marker, the pull Secret, the configuration ConfigMap and the Deployment, and returns missing permissions.
     async fn objects(&self) -> Result<([Option<Value>; 4], Lanes<Vec<String>>), CallError> {
-        let Names {
-            namespace,
-            pull_secret,
-            configuration,
-            ..
-        } = self.names;
-        let secret = pull_secret.as_ref();
+        let marker = Target::config_map(&self.names.namespace, OWNER_CONFIG_MAP);
+        let source = |kind| self.names.target(kind, None);
         let targets: [(&[Lane], Option<Target>); 4] = [
-            (
-                &Lane::ALL,
-                Some(Target::config_map(namespace, OWNER_CONFIG_MAP)),
-            ),
-            (
-                &[Lane::Configuration],
-                secret.map(|name| Target::secret(namespace, name)),
-            ),
-            (
-                &[Lane::Configuration],
-                Some(Target::config_map(namespace, configuration)),
-            ),
+            (&Lane::ALL, Some(marker)),
+            (&[Lane::Configuration], source(SourceKind::PullSecret)),
+            (&[Lane::Configuration], source(SourceKind::Configuration)),
             (&[Lane::Webhook], self.installation.deployment().cloned()),
         ];
         let reads = targets.iter().map(|(_, target)| async move {
@@ -272,20 +259,14 @@ impl RuntimeReader<'_> {
 
     /// Returns the missing permissions. If the review is rejected the writes show them.
     async fn missing(&self) -> Result<Lanes<Vec<String>>, CallError> {
-        let Names {
-            namespace,
-            pull_secret,
-            trust_bundle,
-            configuration,
-        } = self.names;
+        let namespace = &self.names.namespace;
         let marker = Target::config_map(namespace, OWNER_CONFIG_MAP);
-        let mut targets = vec![Target::config_map(namespace, configuration)];
-        targets.extend(pull_secret.as_ref().map(|it| Target::secret(namespace, it)));
-        targets.extend(
-            trust_bundle
-                .as_ref()
-                .map(|it| Target::trust_bundle(TRUST_BUNDLE_VERSIONS[0], it)),
-        );
+        let kinds = [
+            SourceKind::Configuration,
+            SourceKind::PullSecret,
+            SourceKind::TrustBundle,
+        ];
+        let targets = kinds.map(|kind| self.names.target(kind, Some(TRUST_BUNDLE_VERSIONS[0])));
         let review = rights::rules_review(namespace);
         let rules = match self.remote.post(rights::RULES_REVIEWS, &review).await {
             Err(CallError::Refused { .. }) => return Ok(Lanes::default()),
@@ -295,7 +276,7 @@ impl RuntimeReader<'_> {
         let rules = rights::Rules::read(rules);
         let manifests = self.installation.manifests().iter().map(|it| &it.target);
         Ok(Lanes {
-            configuration: rules.missing([&marker].into_iter().chain(&targets)),
+            configuration: rules.missing([&marker].into_iter().chain(targets.iter().flatten())),
             webhook: rules.missing([&marker].into_iter().chain(manifests)),
         })
     }

@@ -9,13 +9,13 @@ use std::sync::Arc;
 use api::bootstrapper::WebhookSettings;
 use kube::Client;
 use policy::sync::Lanes;
+use policy::sync::ObjectNames;
 use policy::sync::desired::Desired;
 use policy::sync::manifests::Installation;
-use policy::sync::observed::{Names, Observed};
+use policy::sync::observed::Observed;
 use policy::sync::plan::Plan;
 use policy::sync::scheduler::Access;
 use policy::sync::signal::Eligibility;
-use policy::sync::sources::SourceNames;
 use policy::sync::status::{
     ConnectionError, Deferral, Failure, Goal, LaneOutcome, Outcome, conditions,
 };
@@ -41,7 +41,7 @@ pub struct PlanOptions {
     /// Settings of the controller.
     pub settings: DirectSettings,
     /// Names of the sources on KCP.
-    pub sources: SourceNames,
+    pub sources: ObjectNames,
     /// Clients of runtimes.
     pub fleet: RuntimeClients,
     /// Manifests of the webhook.
@@ -71,7 +71,7 @@ pub enum PlanError {
 /// The desired state of a runtime.
 struct Wanted {
     control_plane: String,
-    names: Arc<Names>,
+    names: Arc<ObjectNames>,
     desired: Arc<Desired>,
     installation: Result<Arc<Installation>, (Arc<Installation>, String)>,
 }

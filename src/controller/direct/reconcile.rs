@@ -9,9 +9,10 @@ use std::sync::Arc;
 
 use api::bootstrapper::{DeletionPolicy, RuntimeBootstrapper, RuntimeBootstrapperStatus};
 use kube::{Resource as _, ResourceExt as _};
+use policy::sync::ObjectNames;
 use policy::sync::desired::Desired;
 use policy::sync::manifests::Installation;
-use policy::sync::observed::{DeploymentStatus, Names};
+use policy::sync::observed::DeploymentStatus;
 use policy::sync::plan::Plan;
 use policy::sync::rollout::{LaneResult, Name, WritePermit};
 use policy::sync::scheduler::{Access, LaneReport, Report};
@@ -57,7 +58,7 @@ pub(super) struct ReconcileRequest {
     /// Whether the Runtime may be signaled.
     pub(super) eligibility: Eligibility,
     /// Names of the three objects on the runtime.
-    pub(super) objects: Arc<Names>,
+    pub(super) objects: Arc<ObjectNames>,
     pub(super) desired: Arc<Desired>,
     /// The manifests to install, or why they cannot be rendered, with those for the default settings.
     pub(super) installation: Result<Arc<Installation>, (Arc<Installation>, String)>,

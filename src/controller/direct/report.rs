@@ -5,11 +5,11 @@
 //! only if the runtime has all of it.
 
 use api::bootstrapper::{ConfigurationStatus, RuntimeBootstrapperStatus, WebhookStatus};
-use policy::sync::Hash;
 use policy::sync::manifests::Installation;
 use policy::sync::observed::DeploymentStatus;
-use policy::sync::plan::{ConfigurationHashes, Plan};
+use policy::sync::plan::Plan;
 use policy::sync::status::{Goal, LaneOutcome, Outcome, conditions};
+use policy::sync::{Hash, SourceKind};
 
 use crate::clients::RuntimeId;
 
@@ -60,23 +60,15 @@ pub(super) fn status(input: &StatusInput<'_>, outcome: Outcome<'_>) -> RuntimeBo
 
 fn content(
     previous: Option<&ConfigurationStatus>,
-    current: &ConfigurationHashes,
+    current: &ConfigurationStatus,
     now: &str,
 ) -> ConfigurationStatus {
-    let next = ConfigurationStatus {
-        pull_secret_hash: current.pull_secret.clone(),
-        trust_bundle_hash: current.trust_bundle.clone(),
-        config_map_hash: current.configuration.clone(),
-        revision: current.revision.clone(),
-        last_update_time: previous.and_then(|it| it.last_update_time.clone()),
-    };
-    match previous {
-        Some(previous) if *previous == next && next.last_update_time.is_some() => next,
-        _ => ConfigurationStatus {
-            last_update_time: Some(now.to_owned()),
-            ..next
-        },
+    let mut next = current.clone();
+    next.last_update_time = previous.and_then(|it| it.last_update_time.clone());
+    if previous != Some(&next) || next.last_update_time.is_none() {
+        next.last_update_time = Some(now.to_owned());
     }
+    next
 }
 
 /// Whether a plan was stopped before it changed any of the three objects.
@@ -84,12 +76,9 @@ fn is_unchanged(plan: &Plan, outcome: Outcome<'_>, previous: Option<&Configurati
     if outcome.failures.configuration.is_none() {
         return false;
     }
-    let reported =
-        |hash: fn(&ConfigurationStatus) -> &Option<String>| previous.map_or(&None, hash).as_deref();
-    let current = &plan.hashes;
-    let is_same = current.pull_secret.as_deref() == reported(|it| &it.pull_secret_hash)
-        && current.trust_bundle.as_deref() == reported(|it| &it.trust_bundle_hash)
-        && current.configuration.as_deref() == reported(|it| &it.config_map_hash);
+    let reported = |kind: SourceKind| previous.and_then(|it| kind.hash(it));
+    let is_reported = |kind: SourceKind| kind.hash(&plan.hashes) == reported(kind);
+    let is_same = SourceKind::ALL.into_iter().all(is_reported);
     outcome.goal != Goal::Sync || (plan.writes_configuration && is_same)
 }
 

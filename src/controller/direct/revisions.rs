@@ -17,8 +17,8 @@ use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, Client};
 use policy::sync::Hash;
+use policy::sync::ObjectNames;
 use policy::sync::manifests::{Installation, InstallationError};
-use policy::sync::observed::Names;
 use policy::sync::status::error_chain;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -221,7 +221,10 @@ impl Installations {
 }
 
 /// Names of the three objects on a runtime with its own settings, by which the webhook reads them.
-pub(super) fn object_names(default: &Names, overrides: Option<&WebhookSettings>) -> Names {
+pub(super) fn object_names(
+    default: &ObjectNames,
+    overrides: Option<&WebhookSettings>,
+) -> ObjectNames {
     let mut names = default.clone();
     let Some(overrides) = overrides else {
         return names;

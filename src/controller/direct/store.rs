@@ -16,7 +16,7 @@ use policy::sync::desired::Desired;
 use policy::sync::rollout::{Initial, Name, order};
 use policy::sync::signal::Eligibility;
 use policy::sync::status::{ConnectionError, Reason};
-use policy::sync::{Hash, Lane};
+use policy::sync::{Hash, Lane, SourceKind};
 
 use super::compact_status::{CompactStatus, InternPool, Interned};
 use super::lifecycle::is_managed;
@@ -369,11 +369,8 @@ pub(super) fn initial(
         }
         Lane::Configuration => {
             let reported = status.configuration.as_ref();
-            let has_some = reported.is_some_and(|it| {
-                it.pull_secret_hash.is_some()
-                    || it.trust_bundle_hash.is_some()
-                    || it.config_map_hash.is_some()
-            });
+            let mut kinds = SourceKind::ALL.into_iter();
+            let has_some = reported.is_some_and(|it| kinds.any(|kind| kind.hash(it).is_some()));
             let has_failed = has_reason(CONFIGURATION_SYNCHRONIZED, &[Reason::ApplyFailed]);
             Initial {
                 // A failure in a resumed rollout is a failure of its revision.

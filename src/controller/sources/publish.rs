@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use component_base::metrics::{Labels, register};
 use component_base::readiness::ReadinessCheck;
+use policy::sync::ObjectNames;
 use policy::sync::sources::{Document, PullSecret, SourceState, Sources, TrustBundle};
 use policy::sync::{Salt, SourceKind};
 use prometheus_client::metrics::family::Family;
@@ -14,7 +15,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 
-use super::{Published, SourceNames};
+use super::Published;
 
 /// Metrics of the sources. Clones share them.
 #[derive(Clone, Debug, Default)]
@@ -80,7 +81,7 @@ pub(super) struct ObservedSources {
 }
 
 impl ObservedSources {
-    fn complete(&self, names: &SourceNames) -> Option<Sources> {
+    fn complete(&self, names: &ObjectNames) -> Option<Sources> {
         Some(Sources {
             names: names.clone(),
             pull_secret: self.pull_secret.clone()?,
@@ -92,7 +93,7 @@ impl ObservedSources {
 
 pub(super) struct Publisher {
     salt: Salt,
-    names: SourceNames,
+    names: ObjectNames,
     seen: Mutex<ObservedSources>,
     sender: watch::Sender<Option<Arc<Sources>>>,
     condition: ReadinessCheck,
@@ -103,7 +104,7 @@ impl Publisher {
     /// A publisher that has not published anything, and the receiver.
     pub(super) fn new(
         salt: Salt,
-        names: SourceNames,
+        names: ObjectNames,
         condition: ReadinessCheck,
         metrics: SourceMetrics,
     ) -> (Self, Published) {

@@ -8,12 +8,13 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ListParams;
 use kube::{Api, Client};
+use policy::sync::ObjectNames;
 use policy::sync::Salt;
 use policy::sync::sources::{SourceError, SourceState, Sources, read_configuration};
 use serde::de::DeserializeOwned;
 
 use super::objects::SecretObject;
-use super::{SourceNames, trust_bundle};
+use super::trust_bundle;
 
 /// Reads the current sources.
 ///
@@ -21,7 +22,7 @@ use super::{SourceNames, trust_bundle};
 /// An object cannot be read. It may exist or not.
 pub(crate) async fn read(
     client: &Client,
-    names: &SourceNames,
+    names: &ObjectNames,
     salt: &Salt,
 ) -> kube::Result<Sources> {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), &names.namespace);
@@ -32,11 +33,9 @@ pub(crate) async fn read(
     };
     let (secret, bundle) = (names.pull_secret.as_deref(), names.trust_bundle.as_deref());
     let (configuration, pull_secret, trust_bundle) = futures::try_join!(
-        state(
-            Some(maps),
-            Some(&names.config_map),
-            |it| read_configuration(salt, it.data.as_ref())
-        ),
+        state(Some(maps), Some(&names.configuration), |it| {
+            read_configuration(salt, it.data.as_ref())
+        }),
         state(Some(secrets), secret, |it| it.read(salt)),
         state(bundles, bundle, |it| it.spec.read(salt)),
     )?;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use policy::sync::ObjectNames;
 use policy::sync::sources::SourceState;
 use policy::sync::{Hash, SourceKind};
 use rstest::rstest;
@@ -41,10 +42,10 @@ impl Env {
         let options = SourceOptions {
             salt: salt(&client, &readiness).await,
             client,
-            names: SourceNames {
+            names: ObjectNames {
                 pull_secret: secret.map(str::to_owned),
                 trust_bundle: bundle.map(str::to_owned),
-                ..SourceNames::default()
+                ..ObjectNames::on_kcp()
             },
             readiness: readiness.clone(),
             metrics: SourceMetrics::default(),

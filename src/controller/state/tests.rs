@@ -3,9 +3,10 @@
 use jiff::Timestamp;
 use std::time::Duration;
 
+use policy::sync::ObjectNames;
 use policy::sync::SourceKind;
 use policy::sync::history::{Grace, SourceHistory};
-use policy::sync::sources::{SourceNames, SourceState, Sources};
+use policy::sync::sources::{SourceState, Sources};
 use rstest::rstest;
 use serde_json::{Value, json};
 
@@ -197,9 +198,9 @@ async fn what_the_mode_before_rolled_out_is_inherited_once() {
     let mut recalled = recalled(&kcp).await.unwrap();
     assert!(recalled.inherited);
     let deleted = Sources {
-        names: SourceNames {
+        names: ObjectNames {
             trust_bundle: Some("roots".to_owned()),
-            ..SourceNames::default()
+            ..ObjectNames::on_kcp()
         },
         pull_secret: SourceState::Absent,
         trust_bundle: SourceState::Absent,

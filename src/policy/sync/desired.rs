@@ -8,18 +8,18 @@ use std::fmt;
 use std::sync::Arc;
 
 use api::bootstrapper::ConfigurationStatus;
-use api::kcp::{CONTENT_HASH, REQUIRES_NONE, REQUIRES_PULL_SECRET, REQUIRES_TRUST_BUNDLE};
+use api::kcp::{CONTENT_HASH, REQUIRES_NONE};
 use api::names::{DOCKER_CONFIG_KEY, DOCKER_CONFIG_TYPE};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
+use super::ObjectNames;
 use super::SourceKind;
 use super::compatibility::Requirement;
 use super::content::Hash;
 use super::history::{Absence, SourceHistory};
-use super::observed::Names;
 use super::sources::{Document, PullSecret, SourceState, Sources, TrustBundle};
 
 /// The desired state of an object on runtimes.
@@ -91,7 +91,7 @@ pub const TRUST_BUNDLE_VERSION: &str = "v1beta1";
 impl Desired {
     /// Computes the desired objects.
     #[must_use]
-    pub fn new(sources: &Sources, history: &SourceHistory, names: &Names) -> Self {
+    pub fn new(sources: &Sources, history: &SourceHistory, names: &ObjectNames) -> Self {
         let absent = |kind| absent(kind, sources, history);
         let pull_secret = desired_object(
             names.pull_secret.as_deref(),
@@ -105,38 +105,25 @@ impl Desired {
             absent(SourceKind::TrustBundle),
             |name, it| (trust_bundle(name, it), it.hash),
         );
-        let invalid = [
+        // The objects that the document refers to.
+        let document = sources.configuration.valid();
+        let mut parts = vec![
             (SourceKind::PullSecret, &pull_secret),
             (SourceKind::TrustBundle, &trust_bundle),
-        ]
-        .into_iter()
-        .filter(|(_, part)| matches!(part, DesiredObject::Untouched(UntouchedReason::Invalid(_))))
-        .find(|(kind, _)| {
-            let document = sources.configuration.valid();
-            document.is_none_or(|it| !it.references.names_other_object(*kind, names))
+        ];
+        parts.retain(|(kind, _)| {
+            document.is_some_and(|it| !it.references.names_other_object(*kind, names))
         });
-        let configuration = match invalid {
-            Some((kind, _)) if sources.configuration.valid().is_some() => {
-                DesiredObject::Untouched(UntouchedReason::InvalidReference(kind))
-            }
-            _ => desired_object(
+        let is_invalid = |(_, part): &&(SourceKind, &DesiredObject)| {
+            matches!(part, DesiredObject::Untouched(UntouchedReason::Invalid(_)))
+        };
+        let configuration = match parts.iter().find(is_invalid) {
+            Some((kind, _)) => DesiredObject::Untouched(UntouchedReason::InvalidReference(*kind)),
+            None => desired_object(
                 Some(&names.configuration),
                 &sources.configuration,
                 absent(SourceKind::Configuration),
-                |name, it| {
-                    let requires = [
-                        (SourceKind::PullSecret, REQUIRES_PULL_SECRET, &pull_secret),
-                        (
-                            SourceKind::TrustBundle,
-                            REQUIRES_TRUST_BUNDLE,
-                            &trust_bundle,
-                        ),
-                    ]
-                    .into_iter()
-                    .filter(|(kind, ..)| !it.references.names_other_object(*kind, names))
-                    .map(|(_, key, part)| (key, part));
-                    (config_map(name, &names.namespace, it, requires), it.hash)
-                },
+                |name, it| (config_map(name, &names.namespace, it, &parts), it.hash),
             ),
         };
         let revision = revision([&pull_secret, &trust_bundle, &configuration]);
@@ -171,11 +158,7 @@ impl Desired {
             return status.and_then(|it| it.revision.as_deref()) == Some(&*revision.to_string());
         }
         SourceKind::ALL.into_iter().all(|kind| {
-            let reported = status.and_then(|it| match kind {
-                SourceKind::PullSecret => it.pull_secret_hash.as_deref(),
-                SourceKind::TrustBundle => it.trust_bundle_hash.as_deref(),
-                SourceKind::Configuration => it.config_map_hash.as_deref(),
-            });
+            let reported = status.and_then(|it| kind.hash(it));
             match self.get(kind) {
                 DesiredObject::Present { hash, .. } => reported == Some(&*hash.to_string()),
                 DesiredObject::Removed => reported.is_none(),
@@ -302,15 +285,15 @@ fn trust_bundle(name: &str, content: &TrustBundle) -> Value {
     })
 }
 
-fn config_map<'a>(
+fn config_map(
     name: &str,
     namespace: &str,
     content: &Document,
-    requires: impl Iterator<Item = (&'a str, &'a DesiredObject)>,
+    requires: &[(SourceKind, &DesiredObject)],
 ) -> Value {
     let mut annotations = Map::new();
     annotations.insert(CONTENT_HASH.to_owned(), content.hash.to_string().into());
-    for (key, part) in requires {
+    for (kind, part) in requires {
         let hash = match part {
             DesiredObject::Present { hash, .. }
             | DesiredObject::Untouched(UntouchedReason::DeletionPending { hash, .. }) => {
@@ -320,7 +303,8 @@ fn config_map<'a>(
             // A hash is not known: the webhook uses such an object in any revision.
             DesiredObject::Untouched(_) => continue,
         };
-        annotations.insert(key.to_owned(), hash.into());
+        let key = kind.requires_key();
+        annotations.extend(key.map(|key| (key.to_owned(), hash.into())));
     }
     json!({
         "apiVersion": "v1",

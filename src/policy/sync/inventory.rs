@@ -13,10 +13,12 @@ use api::kcp::{CONTENT_HASH, KIM_FIELD_MANAGER, MANIFEST_HASH, OWNER_CONFIG_MAP,
 use api::names::{OWN_LABEL, SKR_NAMESPACE};
 use serde_json::Value;
 
+use super::desired::TRUST_BUNDLE_VERSION;
 use super::managed_fields::{applied_by_controller, managed_by};
 use super::manifests::Installation;
-use super::observed::{Names, Observed, annotation, data, is_terminating, label, text};
+use super::observed::{Observed, annotation, data, is_terminating, label, text};
 use super::target::Target;
+use super::{ObjectNames, SourceKind};
 
 /// Maximum number of lines that are read; the manifests have fewer than twenty objects.
 const MAX_LINES: usize = 128;
@@ -56,7 +58,7 @@ pub(super) fn format<'t>(targets: impl IntoIterator<Item = &'t Target>) -> Strin
 #[must_use]
 pub fn candidates(
     installation: &Installation,
-    names: &Names,
+    names: &ObjectNames,
     observed: &Observed,
 ) -> BTreeSet<Target> {
     let mut candidates = parse(observed.marker.as_ref(), OWNER_INVENTORY);
@@ -136,15 +138,10 @@ fn may_be_same_object(one: &Target, other: &Target) -> bool {
 }
 
 /// Whether the object is the ownership ConfigMap or has the name of a synchronized object.
-fn is_reserved(names: &Names, target: &Target) -> bool {
-    let name = Some(target.name());
-    let is_inside = target.namespace() == Some(&names.namespace);
-    match target.kind() {
-        "Secret" => is_inside && name == names.pull_secret.as_deref(),
-        "ConfigMap" => {
-            is_inside && [OWNER_CONFIG_MAP, &names.configuration].contains(&target.name())
-        }
-        "ClusterTrustBundle" => name == names.trust_bundle.as_deref(),
-        _ => false,
-    }
+fn is_reserved(names: &ObjectNames, target: &Target) -> bool {
+    let marker = Target::config_map(&names.namespace, OWNER_CONFIG_MAP);
+    let sources = SourceKind::ALL.into_iter();
+    let sources = sources.filter_map(|kind| names.target(kind, Some(TRUST_BUNDLE_VERSION)));
+    let mut reserved = sources.chain([marker]);
+    reserved.any(|it| may_be_same_object(&it, target))
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use api::names::{DOCKER_CONFIG_TYPE, PULL_SECRET_COPY_LABEL, SKR_NAMESPACE};
+use api::names::{DOCKER_CONFIG_TYPE, PULL_SECRET_COPY_LABEL};
 use serde_json::Value;
 
 use super::lane::{Lane, Lanes};
@@ -116,31 +116,6 @@ impl fmt::Debug for Observed {
             .field("missing_permissions", &self.missing_permissions)
             .field("unread", &self.unread)
             .finish_non_exhaustive()
-    }
-}
-
-/// Names of the three objects on runtimes. An object without a name is disabled: it is neither read nor written.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Names {
-    /// The namespace of the webhook.
-    pub namespace: String,
-    /// The pull Secret.
-    pub pull_secret: Option<String>,
-    /// The ClusterTrustBundle.
-    pub trust_bundle: Option<String>,
-    /// The ConfigMap with the configuration document.
-    pub configuration: String,
-}
-
-impl Default for Names {
-    /// The names that KIM uses by default; it has none for the ClusterTrustBundle.
-    fn default() -> Self {
-        Self {
-            namespace: SKR_NAMESPACE.to_owned(),
-            pull_secret: Some(api::names::PULL_SECRET.to_owned()),
-            trust_bundle: None,
-            configuration: api::names::CONFIG_MAP.to_owned(),
-        }
     }
 }
 

@@ -8,17 +8,19 @@
 use std::fmt;
 use std::sync::Arc;
 
+use api::bootstrapper::ConfigurationStatus;
 use api::kcp::{CONTENT_HASH, CONTROLLER_FIELD_MANAGER, KIM_FIELD_MANAGER, MANIFEST_HASH};
 use jiff::Timestamp;
 use serde_json::Value;
 
+use super::ObjectNames;
 use super::compatibility::{IncompatibleVersion, RunningWebhook, parse_version};
 use super::desired::Desired;
 use super::identity::{IdentityError, IdentityRecord, Owner, verify_identity};
 use super::managed_fields::Manager;
 use super::manifests::{Installation, version_label};
 use super::observed::{
-    DeploymentStatus, Names, NamespaceState, ObjectIdentity, Observed, annotation, number,
+    DeploymentStatus, NamespaceState, ObjectIdentity, Observed, annotation, number,
 };
 use super::target::Target;
 use super::{Lane, Lanes, SourceKind, managed_fields};
@@ -93,10 +95,10 @@ pub struct Plan {
     pub blocked: Option<Blocked>,
     /// Why objects of the configuration cannot be synchronized.
     pub deferred: Vec<SyncDeferred>,
-    /// Hashes on the runtime before the first step, without a revision.
-    pub hashes_before: ConfigurationHashes,
-    /// Hashes on the runtime after all steps succeeded.
-    pub hashes: ConfigurationHashes,
+    /// Hashes on the runtime before the first step, without a revision and a time.
+    pub hashes_before: ConfigurationStatus,
+    /// Hashes on the runtime after all steps succeeded, without a time.
+    pub hashes: ConfigurationStatus,
     /// Whether a step changes one of the three objects or what the document requires.
     pub writes_configuration: bool,
     /// The status of the installation.
@@ -203,19 +205,6 @@ impl SyncDeferred {
     }
 }
 
-/// Hashes of the objects on a runtime; `None` if an object is absent or not managed by the controller.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ConfigurationHashes {
-    /// The hash of the pull Secret.
-    pub pull_secret: Option<String>,
-    /// The hash of the ClusterTrustBundle.
-    pub trust_bundle: Option<String>,
-    /// The hash of the ConfigMap.
-    pub configuration: Option<String>,
-    /// The hash of all three, if the runtime has the complete configuration.
-    pub revision: Option<String>,
-}
-
 /// The status of an installation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InstallationStatus {
@@ -239,7 +228,7 @@ pub struct InstallationStatus {
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
     /// Names of the three objects.
-    pub names: &'a Names,
+    pub names: &'a ObjectNames,
     /// The manifests to install.
     pub installation: &'a Installation,
     /// The owner to record on the runtime.

@@ -8,9 +8,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use api::config::Document as ConfigDocument;
-use api::kcp::KCP_NAMESPACE;
-use api::names::{CONFIG_KEY, CONFIG_MAP, DOCKER_CONFIG_KEY, DOCKER_CONFIG_TYPE, PULL_SECRET};
+use api::names::{CONFIG_KEY, DOCKER_CONFIG_KEY, DOCKER_CONFIG_TYPE, PULL_SECRET};
 
+use super::ObjectNames;
 use super::content::{Hash, Salt};
 use super::status::error_chain;
 use super::{SourceKind, compatibility};
@@ -71,60 +71,11 @@ pub struct Document {
     pub hash: Hash,
 }
 
-/// Names of the three sources on KCP.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SourceNames {
-    /// Namespace of the ConfigMap and the Secret.
-    pub namespace: String,
-    /// The ConfigMap with the configuration document.
-    pub config_map: String,
-    /// The pull Secret. `None`: unmanaged, the copies on runtimes are not changed.
-    pub pull_secret: Option<String>,
-    /// The ClusterTrustBundle. `None`: unmanaged, the copies on runtimes are not changed.
-    pub trust_bundle: Option<String>,
-}
-
-impl Default for SourceNames {
-    /// The default names of KIM: the ConfigMap only.
-    fn default() -> Self {
-        Self {
-            namespace: KCP_NAMESPACE.to_owned(),
-            config_map: CONFIG_MAP.to_owned(),
-            pull_secret: None,
-            trust_bundle: None,
-        }
-    }
-}
-
-impl SourceNames {
-    /// The name of a source; `None` if it is unmanaged.
-    #[must_use]
-    pub fn get(&self, kind: SourceKind) -> Option<&str> {
-        match kind {
-            SourceKind::PullSecret => self.pull_secret.as_deref(),
-            SourceKind::TrustBundle => self.trust_bundle.as_deref(),
-            SourceKind::Configuration => Some(&self.config_map),
-        }
-    }
-
-    /// Kind, namespace and name of a source, for messages.
-    #[must_use]
-    pub fn reference(&self, kind: SourceKind) -> String {
-        let (object, name) = (kind.object(), self.get(kind).unwrap_or_default());
-        match kind {
-            SourceKind::PullSecret | SourceKind::Configuration => {
-                format!("{object} {}/{name}", self.namespace)
-            }
-            SourceKind::TrustBundle => format!("{object} {name}"),
-        }
-    }
-}
-
 /// The current state of the three sources. Contents are shared, so that credentials are in memory once.
 #[derive(Debug)]
 pub struct Sources {
     /// The names of the sources.
-    pub names: SourceNames,
+    pub names: ObjectNames,
     /// The pull Secret.
     pub pull_secret: SourceState<Arc<PullSecret>>,
     /// The ClusterTrustBundle.

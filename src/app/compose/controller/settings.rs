@@ -8,10 +8,9 @@ use controller::clients::ClientOptions;
 use controller::direct::{DirectSettings, Installations, ManifestsError, Render};
 use controller::runtime_watchers::{HeartbeatSettings, RuntimeWatcherSettings};
 use controller::signal::{Limits, Place, SignalKeys, SignalSettings};
-use controller::sources::SourceNames;
 use controller::watchers::WatcherSettings;
 use policy::certificates::{CertificateSettings, KeyAlgorithm};
-use policy::sync::observed::Names;
+use policy::sync::ObjectNames;
 use policy::sync::{Lanes, rollout};
 use policy::watchers::HEARTBEAT_MANAGER;
 
@@ -25,18 +24,18 @@ fn named(name: &str) -> Option<String> {
     Some(name.to_owned()).filter(|name| !name.is_empty())
 }
 
-pub(crate) fn sources(namespace: &str, arguments: &SourceArgs) -> SourceNames {
-    SourceNames {
+pub(crate) fn sources(namespace: &str, arguments: &SourceArgs) -> ObjectNames {
+    ObjectNames {
         namespace: namespace.to_owned(),
-        config_map: arguments.kcp_config_name.clone(),
+        configuration: arguments.kcp_config_name.clone(),
         pull_secret: named(&arguments.kcp_pull_secret_name),
         trust_bundle: named(&arguments.kcp_cluster_trust_bundle),
     }
 }
 
-pub(crate) fn names(arguments: &SourceArgs) -> Names {
+pub(crate) fn names(arguments: &SourceArgs) -> ObjectNames {
     let source = named(&arguments.kcp_cluster_trust_bundle);
-    Names {
+    ObjectNames {
         namespace: arguments.skr_namespace.clone(),
         pull_secret: named(&arguments.kcp_pull_secret_name)
             .map(|_| arguments.skr_pull_secret_name.clone()),

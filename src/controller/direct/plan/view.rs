@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 use api::bootstrapper::{Condition, ConditionStatus};
 use api::kcp::{CONTENT_HASH, MANIFEST_HASH, OWNER_CONFIG_MAP};
 use policy::sync::manifests::Installation;
-use policy::sync::observed::{Names, Observed};
+use policy::sync::observed::Observed;
 use policy::sync::plan::{Action, Step};
 use policy::sync::status::{Deferral, Goal, LaneOutcome, Outcome, error_chain};
 use policy::sync::target::Target;
-use policy::sync::{Lane, differing_fields};
+use policy::sync::{Lane, ObjectNames, SourceKind, differing_fields};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -132,7 +132,7 @@ impl RuntimePlan {
     pub(super) fn fill(
         &mut self,
         observed: &Observed,
-        (names, installation): (&Names, &Installation),
+        (names, installation): (&ObjectNames, &Installation),
         outcome: Outcome<'_>,
         conditions: Vec<Condition>,
     ) {
@@ -203,24 +203,14 @@ fn goal(goal: Goal) -> &'static str {
     }
 }
 
-fn live<'a>(observed: &'a Observed, names: &Names, installation: &Installation) -> Live<'a> {
-    let namespace = &names.namespace;
-    let marker = Target::config_map(namespace, OWNER_CONFIG_MAP);
-    let document = Target::config_map(namespace, &names.configuration);
-    let secret = names.pull_secret.as_deref();
-    let bundle = names.trust_bundle.as_deref();
-    let bundle = bundle.zip(observed.trust_bundles.as_deref());
+fn live<'a>(observed: &'a Observed, names: &ObjectNames, installation: &Installation) -> Live<'a> {
+    let marker = Target::config_map(&names.namespace, OWNER_CONFIG_MAP);
+    let source = |kind| names.target(kind, observed.trust_bundles.as_deref());
     let single = [
         (Some(marker), &observed.marker),
-        (Some(document), &observed.configuration),
-        (
-            secret.map(|name| Target::secret(namespace, name)),
-            &observed.pull_secret,
-        ),
-        (
-            bundle.map(|(name, version)| Target::trust_bundle(version, name)),
-            &observed.trust_bundle,
-        ),
+        (source(SourceKind::Configuration), &observed.configuration),
+        (source(SourceKind::PullSecret), &observed.pull_secret),
+        (source(SourceKind::TrustBundle), &observed.trust_bundle),
         (installation.deployment().cloned(), &observed.deployment),
     ];
     let single = single

@@ -4,16 +4,17 @@ use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use policy::sync::ObjectNames;
 use policy::sync::Salt;
 use policy::sync::sources::{
-    SourceNames, SourceState, Sources, read_configuration, read_pull_secret, read_trust_bundle,
+    SourceState, Sources, read_configuration, read_pull_secret, read_trust_bundle,
 };
 use serde_json::json;
 
 /// The sources on the control plane; `None`: there is none.
 #[derive(Clone)]
 pub(super) struct Content {
-    pub(super) names: SourceNames,
+    pub(super) names: ObjectNames,
     pub(super) password: Option<&'static str>,
     pub(super) roots: Option<String>,
     pub(super) document: Option<String>,

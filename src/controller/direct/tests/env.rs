@@ -7,7 +7,8 @@ use std::time::Instant;
 use api::bootstrapper::WebhookSettings;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use policy::sync::sources::{SourceNames, Sources};
+use policy::sync::ObjectNames;
+use policy::sync::sources::Sources;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use testkit::metrics::{Sample, Samples};
@@ -172,10 +173,10 @@ impl Env {
         settings.rollouts.webhook.steps = vec![Step::Percent(100)];
         settings.rollouts.webhook.soak = Duration::ZERO;
         let mut content = Content {
-            names: SourceNames {
+            names: ObjectNames {
                 pull_secret: Some("pull".to_owned()),
                 trust_bundle: Some("roots".to_owned()),
-                ..SourceNames::default()
+                ..ObjectNames::on_kcp()
             },
             password: Some("one"),
             roots: Some(roots()),

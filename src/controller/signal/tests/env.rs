@@ -1,5 +1,6 @@
 //! A running signal, the control plane that it talks to, and what other clients do there.
 
+use policy::sync::ObjectNames;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use tokio::time::sleep;
 use super::super::*;
 pub(super) use crate::fixture::*;
 use crate::inventory;
-use crate::sources::{self, SourceMetrics, SourceNames, SourceOptions};
+use crate::sources::{self, SourceMetrics, SourceOptions};
 
 pub(super) const KEY: &str = "operator.kyma-project.io/force-patch-reconciliation";
 pub(super) const REVISION: &str = "rt-bootstrapper.kyma-project.io/signaled-revision";
@@ -110,11 +111,11 @@ impl Env {
         let (published, watching) = sources::watch(SourceOptions {
             salt: sources::salt(&client, &self.readiness).await,
             client: client.clone(),
-            names: SourceNames {
+            names: ObjectNames {
                 pull_secret: Some(self.pull_secret.clone()),
                 trust_bundle: Some("roots".to_owned()),
                 namespace: self.settings.namespace.clone(),
-                ..SourceNames::default()
+                ..ObjectNames::on_kcp()
             },
             readiness: self.readiness.clone(),
             metrics: self.source_metrics.clone(),

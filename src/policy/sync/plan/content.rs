@@ -1,22 +1,19 @@
 //! The actions on the three synchronized objects.
 
-use api::kcp::{
-    CONTENT_HASH, CONTROLLER_FIELD_MANAGER, OWNER_CONFIG_MAP, REQUIRES_NONE, REQUIRES_PULL_SECRET,
-    REQUIRES_TRUST_BUNDLE,
-};
+use api::kcp::{CONTENT_HASH, CONTROLLER_FIELD_MANAGER, OWNER_CONFIG_MAP, REQUIRES_NONE};
 use serde_json::{Map, Value, json};
 
 use super::requirements::refresh_requirements;
 use super::{
-    Action, Arc, ConfigurationHashes, Context, Plan, Step, SyncDeferred, annotation, delete,
-    is_owned, migrate_fields, running_webhook,
+    Action, Arc, Context, Plan, Step, SyncDeferred, annotation, delete, is_owned, migrate_fields,
+    running_webhook,
 };
 use crate::sync::SourceKind;
 use crate::sync::compatibility::check_compatibility;
 use crate::sync::desired::{Desired, DesiredObject, UntouchedReason};
 use crate::sync::diff::is_applied;
 use crate::sync::managed_fields::is_kim;
-use crate::sync::observed::{Names, Observed, text};
+use crate::sync::observed::{Observed, text};
 use crate::sync::target::Target;
 
 /// Actions on the three objects, by step.
@@ -62,7 +59,7 @@ pub(super) fn decide(
         let is_kept = matches!(change, Ok(ObjectChange::Keep) | Err(_));
         let hash = match change {
             Ok(ObjectChange::Apply(object)) => {
-                if let Some(target) = target(kind, context.names, observed) {
+                if let Some(target) = target(kind, context, observed) {
                     write(kind, &target, &object, live, &mut changes);
                 }
                 annotation(&object, CONTENT_HASH).map(str::to_owned)
@@ -70,7 +67,7 @@ pub(super) fn decide(
             Ok(ObjectChange::Delete) => {
                 let owned = live.filter(|live| is_owned(live));
                 let deletion = owned
-                    .zip(target(kind, context.names, observed))
+                    .zip(target(kind, context, observed))
                     .map(|(live, target)| delete(target, live));
                 changes.removals.extend(deletion);
                 None
@@ -81,19 +78,20 @@ pub(super) fn decide(
                 live_hash(live)
             }
         };
-        *slot(&mut plan.hashes, kind) = hash;
-        *slot(&mut plan.hashes_before, kind) = live_hash(live);
+        kind.set_hash(&mut plan.hashes, hash);
+        kind.set_hash(&mut plan.hashes_before, live_hash(live));
         // The document is the last one, so that the hashes of the other objects are known.
         if is_kept && kind == SourceKind::Configuration {
             let refreshed = refresh_requirements(context, desired, observed, &plan.hashes);
             changes.document.extend(refreshed);
         }
     }
-    let lacks = |kind: &SourceKind| {
-        pending_hash(*kind, desired)
-            .is_some_and(|hash| *slot(&mut plan.hashes, *kind) != Some(hash))
+    let lacks = |kind: SourceKind| {
+        let pending = pending_hash(kind, desired);
+        pending.is_some() && kind.hash(&plan.hashes) != pending.as_deref()
     };
-    if plan.deferred.iter().all(SyncDeferred::is_satisfied) && !SourceKind::ALL.iter().any(lacks) {
+    let is_satisfied = plan.deferred.iter().all(SyncDeferred::is_satisfied);
+    if is_satisfied && !SourceKind::ALL.into_iter().any(lacks) {
         plan.hashes.revision = desired.complete_revision.map(|it| it.to_string());
     }
     changes
@@ -122,7 +120,7 @@ impl Plan {
                 Action::Delete { .. } => None,
                 Action::Transfer { .. } | Action::RemoveKeys { .. } => continue,
             };
-            *slot(&mut self.hashes, kind) = hash;
+            kind.set_hash(&mut self.hashes, hash);
         }
     }
 }
@@ -203,22 +201,17 @@ fn with_met_requirements(
     desired: &Desired,
     observed: &Observed,
 ) -> Arc<Value> {
-    let instead = |kind, key| {
+    let instead = |kind: SourceKind| {
+        let key = kind.requires_key()?;
         let required = annotation(document, key)?;
         let lacks = || live_hash(live(kind, observed)).as_deref() != Some(required);
         if kind == SourceKind::TrustBundle && observed.trust_bundles.is_none() {
-            Some(Some(REQUIRES_NONE))
+            Some((key, Some(REQUIRES_NONE)))
         } else {
-            (pending_hash(kind, desired).is_some() && lacks()).then_some(None)
+            (pending_hash(kind, desired).is_some() && lacks()).then_some((key, None))
         }
     };
-    let changes: Vec<_> = [
-        (SourceKind::PullSecret, REQUIRES_PULL_SECRET),
-        (SourceKind::TrustBundle, REQUIRES_TRUST_BUNDLE),
-    ]
-    .into_iter()
-    .filter_map(|(kind, key)| Some((key, instead(kind, key)?)))
-    .collect();
+    let changes: Vec<_> = SourceKind::ALL.into_iter().filter_map(instead).collect();
     if changes.is_empty() {
         return Arc::clone(document);
     }
@@ -318,22 +311,14 @@ fn immutable_differs(object: &Value, live: &Value) -> bool {
 }
 
 /// The object's kind, namespace and name; `None` if it is disabled or the runtime does not serve its API.
-pub(super) fn target(kind: SourceKind, names: &Names, observed: &Observed) -> Option<Target> {
-    let namespace = &names.namespace;
-    match kind {
-        SourceKind::PullSecret => names
-            .pull_secret
-            .as_deref()
-            .map(|name| Target::secret(namespace, name)),
-        SourceKind::TrustBundle => {
-            let version = observed.trust_bundles.as_deref()?;
-            names
-                .trust_bundle
-                .as_deref()
-                .map(|name| Target::trust_bundle(version, name))
-        }
-        SourceKind::Configuration => Some(Target::config_map(namespace, &names.configuration)),
-    }
+pub(super) fn target(
+    kind: SourceKind,
+    context: Context<'_>,
+    observed: &Observed,
+) -> Option<Target> {
+    context
+        .names
+        .target(kind, observed.trust_bundles.as_deref())
 }
 
 /// The live object.
@@ -355,11 +340,3 @@ fn live_hash(live: Option<&Value>) -> Option<String> {
 
 /// Length of a hash, in characters.
 const MAX_HASH: usize = 64;
-
-fn slot(hashes: &mut ConfigurationHashes, kind: SourceKind) -> &mut Option<String> {
-    match kind {
-        SourceKind::PullSecret => &mut hashes.pull_secret,
-        SourceKind::TrustBundle => &mut hashes.trust_bundle,
-        SourceKind::Configuration => &mut hashes.configuration,
-    }
-}

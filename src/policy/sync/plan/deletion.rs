@@ -84,7 +84,7 @@ fn delete_with_dependents<'o>(
 /// Deletions of the three objects, unless another owner created them.
 fn delete_sources(context: Context<'_>, observed: &Observed) -> Vec<Action> {
     let deletion = |kind| {
-        let target = content::target(kind, context.names, observed)?;
+        let target = content::target(kind, context, observed)?;
         removal(&target, content::live(kind, observed))
     };
     SourceKind::ALL
@@ -172,7 +172,7 @@ fn removal(target: &Target, live: Option<&Value>) -> Option<Action> {
 }
 
 fn orphan_source(kind: SourceKind, context: Context<'_>, observed: &Observed) -> Option<Action> {
-    let target = content::target(kind, context.names, observed)?;
+    let target = content::target(kind, context, observed)?;
     orphan(&target, content::live(kind, observed))
 }
 

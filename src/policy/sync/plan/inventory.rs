@@ -72,7 +72,7 @@ fn remaining(context: Context<'_>, observed: &Observed) -> BTreeSet<Target> {
 fn marker(context: Context<'_>, observed: &Observed, others: &BTreeSet<Target>) -> Value {
     let sources = SourceKind::ALL
         .into_iter()
-        .filter_map(|kind| content::target(kind, context.names, observed));
+        .filter_map(|kind| content::target(kind, context, observed));
     let sources: Vec<Target> = sources.collect();
     let manifests = context.installation.manifests().iter().map(|it| &it.target);
     json!({

@@ -4,10 +4,11 @@
 //! the old hash, the webhook would permanently keep the old object. A requirement that the document does not have is
 //! not added.
 
-use api::kcp::{CONTENT_HASH, REQUIRES_NONE, REQUIRES_PULL_SECRET, REQUIRES_TRUST_BUNDLE};
+use api::bootstrapper::ConfigurationStatus;
+use api::kcp::{CONTENT_HASH, REQUIRES_NONE};
 use serde_json::{Map, Value, json};
 
-use super::{Action, Arc, ConfigurationHashes, Context, annotation, is_owned};
+use super::{Action, Arc, Context, annotation, is_owned};
 use crate::sync::SourceKind;
 use crate::sync::desired::{Desired, DesiredObject};
 use crate::sync::observed::Observed;
@@ -22,7 +23,7 @@ pub(super) fn refresh_requirements(
     context: Context<'_>,
     desired: &Desired,
     observed: &Observed,
-    after: &ConfigurationHashes,
+    after: &ConfigurationStatus,
 ) -> Option<Action> {
     let live = observed.configuration.as_ref().filter(|it| is_owned(it))?;
     let references = ReferencedObjects::of_live(live);
@@ -31,25 +32,14 @@ pub(super) fn refresh_requirements(
             .as_ref()
             .is_some_and(|it| it.names_other_object(kind, context.names))
     };
-    let parts = [
-        (
-            SourceKind::PullSecret,
-            REQUIRES_PULL_SECRET,
-            &after.pull_secret,
-        ),
-        (
-            SourceKind::TrustBundle,
-            REQUIRES_TRUST_BUNDLE,
-            &after.trust_bundle,
-        ),
-    ];
     let mut annotations = Map::new();
     let mut differs = false;
-    for (kind, key, current) in parts {
-        let Some(before) = annotation(live, key) else {
+    for kind in SourceKind::ALL {
+        let key = kind.requires_key();
+        let Some((key, before)) = key.and_then(|key| Some((key, annotation(live, key)?))) else {
             continue;
         };
-        let now = match current {
+        let now = match kind.hash(after) {
             _ if names_other_object(kind) => before,
             Some(hash) => hash,
             None if is_gone(kind, desired, observed) => REQUIRES_NONE,

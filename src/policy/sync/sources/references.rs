@@ -5,7 +5,8 @@ use api::names::CONFIG_KEY;
 use serde_json::Value;
 
 use super::SourceKind;
-use crate::sync::observed::{Names, data};
+use crate::sync::ObjectNames;
+use crate::sync::observed::data;
 
 /// The objects that a document refers to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +39,11 @@ impl ReferencedObjects {
 
     /// Whether the document refers to an object other than the synchronized one. A document without a trust bundle does
     /// not.
-    pub(in crate::sync) fn names_other_object(&self, kind: SourceKind, names: &Names) -> bool {
+    pub(in crate::sync) fn names_other_object(
+        &self,
+        kind: SourceKind,
+        names: &ObjectNames,
+    ) -> bool {
         match kind {
             // Without a name, the webhook's flag applies, which has the name of the synchronized Secret.
             SourceKind::PullSecret => match &self.pull_secret {

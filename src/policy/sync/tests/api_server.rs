@@ -7,11 +7,12 @@ use api::kcp::CONTROLLER_FIELD_MANAGER;
 use api::names::PULL_SECRET;
 use serde_json::{Value, json};
 
+use crate::sync::ObjectNames;
 use crate::sync::SourceKind;
 use crate::sync::desired::Desired;
 use crate::sync::identity::{IdentityRecord, Owner};
 use crate::sync::manifests::Installation;
-use crate::sync::observed::{Names, NamespaceState, ObjectIdentity, Observed, WebhookObjects};
+use crate::sync::observed::{NamespaceState, ObjectIdentity, Observed, WebhookObjects};
 use crate::sync::plan::{Action, Context, Plan, plan};
 use crate::sync::target::Target;
 
@@ -20,7 +21,7 @@ use super::samples::*;
 /// A runtime, and everything that the plans' functions want besides.
 pub(super) struct Runtime {
     pub(super) observed: Observed,
-    pub(super) names: Names,
+    pub(super) names: ObjectNames,
     pub(super) installation: Installation,
     pub(super) owner: Owner,
     /// What the webhook made while it ran.
@@ -40,9 +41,9 @@ impl Runtime {
                 installed: Some(BTreeMap::new()),
                 ..Observed::default()
             },
-            names: Names {
+            names: ObjectNames {
                 trust_bundle: Some(BUNDLE.to_owned()),
-                ..Names::default()
+                ..ObjectNames::on_runtime()
             },
             installation: installation("0.1.0"),
             owner: Owner {

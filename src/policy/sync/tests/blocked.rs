@@ -174,8 +174,8 @@ fn what_a_runtime_says_of_itself_is_bounded_as_in_a_status() {
         deployment["metadata"]["labels"]["app.kubernetes.io/version"] = json!(version);
         let plan = runtime.plan(&desired(&known));
         let lengths = [
-            plan.hashes_before.configuration,
-            plan.hashes.configuration,
+            plan.hashes_before.config_map_hash,
+            plan.hashes.config_map_hash,
             plan.installation.version,
         ];
         lengths.map(|it| it.map(|it| it.len()))

@@ -7,10 +7,10 @@ use super::samples::{
     AT_ONCE, absent, after, bundle, desired, document, mounting, pem, salt, secret, sources,
     unreadable, what,
 };
+use crate::sync::ObjectNames;
 use crate::sync::SourceKind;
 use crate::sync::desired::{Desired, DesiredObject};
 use crate::sync::history::SourceHistory;
-use crate::sync::observed::Names;
 use crate::sync::sources::{SourceState, Sources, read_trust_bundle};
 
 /// They hold names, data and type, and nothing of the source's metadata.
@@ -101,10 +101,10 @@ fn wanted(#[case] now: Sources, #[case] there_before: bool, #[case] expected: [&
 /// What the operator gave no name is neither written nor waited for.
 #[test]
 fn a_part_without_a_name_is_off() {
-    let names = Names {
+    let names = ObjectNames {
         pull_secret: None,
         trust_bundle: Some(String::new()),
-        ..Default::default()
+        ..ObjectNames::on_runtime()
     };
     let sources = Sources {
         pull_secret: unreadable(),
@@ -127,10 +127,10 @@ fn a_part_without_a_name_is_off() {
 /// What an object is called on KCP says nothing of its name on the runtime.
 #[test]
 fn each_object_has_the_runtimes_name_for_it() {
-    let names = Names {
+    let names = ObjectNames {
         pull_secret: Some("there".to_owned()),
         trust_bundle: Some("their-roots".to_owned()),
-        ..Names::default()
+        ..ObjectNames::on_runtime()
     };
     let desired = Desired::new(&sources(), &SourceHistory::default(), &names);
     let written = SourceKind::ALL.map(|kind| match desired.get(kind) {
@@ -157,10 +157,10 @@ fn a_document_requires_only_what_it_names(
     #[case] secret: Option<&str>,
     #[case] parts: &[&str],
 ) {
-    let names = Names {
+    let names = ObjectNames {
         pull_secret: secret.map(str::to_owned),
         trust_bundle: Some("landscape".to_owned()),
-        ..Names::default()
+        ..ObjectNames::on_runtime()
     };
     let sources = Sources {
         configuration: document(extra),

@@ -5,7 +5,9 @@ use rstest::rstest;
 use serde_json::json;
 
 use super::api_server::Runtime;
-use super::samples::{AT_ONCE, NOT_YET, after, bundle, desired, document, secret, sources, unreadable};
+use super::samples::{
+    AT_ONCE, NOT_YET, after, bundle, desired, document, secret, sources, unreadable,
+};
 use crate::sync::SourceKind;
 use crate::sync::desired::Desired;
 use crate::sync::history::SourceHistory;

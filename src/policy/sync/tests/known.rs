@@ -8,9 +8,10 @@ use jiff::Timestamp;
 use rstest::rstest;
 
 use super::samples::{AT_ONCE, absent, after, secret, source_names, sources, unreadable, what};
+use crate::sync::ObjectNames;
 use crate::sync::SourceKind;
 use crate::sync::history::{Absence, Grace, SourceHistory};
-use crate::sync::sources::{PullSecret, SourceNames, SourceState, Sources};
+use crate::sync::sources::{PullSecret, SourceState, Sources};
 
 /// Creation, change and deletion are all noticed, also those made while we were down, since what is compared is a
 /// record; a source that never existed is none of them.
@@ -65,7 +66,7 @@ fn what_was_known_tells_a_deletion_from_nothing() {
 /// The sources as they were, but the pull Secret is looked for under another name.
 fn renamed(pull_secret: SourceState<Arc<PullSecret>>) -> Sources {
     Sources {
-        names: SourceNames {
+        names: ObjectNames {
             pull_secret: Some("pul".to_owned()),
             ..source_names()
         },

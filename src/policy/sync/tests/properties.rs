@@ -233,13 +233,9 @@ proptest! {
             }
             plan.record_applied(&done);
             let content = &plan.hashes;
-            for (kind, said) in [
-                (SourceKind::PullSecret, &content.pull_secret),
-                (SourceKind::TrustBundle, &content.trust_bundle),
-                (SourceKind::Configuration, &content.configuration),
-            ] {
+            for kind in SourceKind::ALL {
                 let there = runtime.live(kind).and_then(|it| it["metadata"]["annotations"][CONTENT_HASH].as_str());
-                prop_assert_eq!(said.as_deref(), there, "{:?} after {:?}", kind, done);
+                prop_assert_eq!(kind.hash(content), there, "{:?} after {:?}", kind, done);
             }
             prop_assert_eq!(plan.writes_configuration, runtime.plan(&desired).writes_configuration);
             prop_assert!(content.revision.is_none() || !plan.writes_configuration);

@@ -8,13 +8,14 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::api_server::Runtime;
+use crate::sync::ObjectNames;
 use crate::sync::Salt;
 use crate::sync::desired::{Desired, DesiredObject, UntouchedReason};
 use crate::sync::history::{Grace, SourceHistory};
 use crate::sync::manifests::Installation;
 use crate::sync::sources::{
-    Document, PullSecret, SourceNames, SourceState, Sources, TrustBundle, read_configuration,
-    read_pull_secret, read_trust_bundle,
+    Document, PullSecret, SourceState, Sources, TrustBundle, read_configuration, read_pull_secret,
+    read_trust_bundle,
 };
 
 pub(super) const NAMESPACE: &str = "kyma-system";
@@ -101,11 +102,11 @@ pub(super) const NOT_YET: Grace = Grace {
 };
 
 /// What the sources are called on KCP.
-pub(super) fn source_names() -> SourceNames {
-    SourceNames {
+pub(super) fn source_names() -> ObjectNames {
+    ObjectNames {
         pull_secret: Some("pull".to_owned()),
         trust_bundle: Some("roots".to_owned()),
-        ..SourceNames::default()
+        ..ObjectNames::on_kcp()
     }
 }
 

@@ -4,12 +4,13 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::samples::{AT_ONCE, NOT_YET, secret, source_names, sources, unreadable};
+use crate::sync::ObjectNames;
 use crate::sync::rollout::MaxFailures;
 use crate::sync::signal::{
     Advance, Counts, Eligibility, Gates, Limits, ObservedKeys, ObservedRuntime, PersistedState,
     Place, Revisions, RuntimeState, SignalKeys, Signaled, Step, StopReason, Target, is_told_of,
 };
-use crate::sync::sources::{SourceNames, SourceState, Sources};
+use crate::sync::sources::{SourceState, Sources};
 use crate::sync::status::Goal;
 use crate::sync::{Hash, SourceKind};
 
@@ -336,7 +337,7 @@ fn content_is_a_new_revision(#[case] now: Sources, #[case] changed: Option<Sourc
 /// A flag that is changed or mistyped is no deletion; a name that is new is saved, or its deletion would be missed.
 #[test]
 fn source_under_another_name_is_no_new_revision() {
-    let names = || SourceNames {
+    let names = || ObjectNames {
         pull_secret: Some("another".to_owned()),
         ..source_names()
     };

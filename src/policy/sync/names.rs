@@ -1,0 +1,78 @@
+//! The names of the three synchronized objects: on KCP, or on a runtime.
+
+use api::kcp::KCP_NAMESPACE;
+use api::names::{CONFIG_MAP, PULL_SECRET, SKR_NAMESPACE};
+
+use super::SourceKind;
+use super::target::Target;
+
+/// Names of the three objects. One without a name is unmanaged: on KCP it is not watched, on runtimes neither read nor
+/// written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectNames {
+    /// The namespace of the Secret and the ConfigMap: on a runtime that of the webhook.
+    pub namespace: String,
+    /// The pull Secret.
+    pub pull_secret: Option<String>,
+    /// The ClusterTrustBundle.
+    pub trust_bundle: Option<String>,
+    /// The ConfigMap with the configuration document.
+    pub configuration: String,
+}
+
+impl ObjectNames {
+    /// The default names of KIM on KCP: the ConfigMap only.
+    #[must_use]
+    pub fn on_kcp() -> Self {
+        Self {
+            namespace: KCP_NAMESPACE.to_owned(),
+            pull_secret: None,
+            trust_bundle: None,
+            configuration: CONFIG_MAP.to_owned(),
+        }
+    }
+
+    /// The default names of KIM on runtimes; it has none for the ClusterTrustBundle.
+    #[must_use]
+    pub fn on_runtime() -> Self {
+        Self {
+            namespace: SKR_NAMESPACE.to_owned(),
+            pull_secret: Some(PULL_SECRET.to_owned()),
+            ..Self::on_kcp()
+        }
+    }
+
+    /// The name of an object; `None` if it is unmanaged.
+    #[must_use]
+    pub fn get(&self, kind: SourceKind) -> Option<&str> {
+        match kind {
+            SourceKind::PullSecret => self.pull_secret.as_deref(),
+            SourceKind::TrustBundle => self.trust_bundle.as_deref(),
+            SourceKind::Configuration => Some(&self.configuration),
+        }
+    }
+
+    /// The object on a runtime that serves ClusterTrustBundles in a version, or not at all. `None` if the object is
+    /// unmanaged or its API is not served.
+    #[must_use]
+    pub fn target(&self, kind: SourceKind, bundles: Option<&str>) -> Option<Target> {
+        let name = self.get(kind)?;
+        Some(match kind {
+            SourceKind::PullSecret => Target::secret(&self.namespace, name),
+            SourceKind::TrustBundle => Target::trust_bundle(bundles?, name),
+            SourceKind::Configuration => Target::config_map(&self.namespace, name),
+        })
+    }
+
+    /// Kind, namespace and name of an object, for messages.
+    #[must_use]
+    pub fn reference(&self, kind: SourceKind) -> String {
+        let (object, name) = (kind.object(), self.get(kind).unwrap_or_default());
+        match kind {
+            SourceKind::PullSecret | SourceKind::Configuration => {
+                format!("{object} {}/{name}", self.namespace)
+            }
+            SourceKind::TrustBundle => format!("{object} {name}"),
+        }
+    }
+}
