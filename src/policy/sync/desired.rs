@@ -12,7 +12,6 @@ use api::kcp::{CONTENT_HASH, REQUIRES_NONE};
 use api::names::{DOCKER_CONFIG_KEY, DOCKER_CONFIG_TYPE};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::ObjectNames;
@@ -20,6 +19,7 @@ use super::SourceKind;
 use super::compatibility::Requirement;
 use super::content::Hash;
 use super::history::{Absence, SourceHistory};
+use super::plan::SyncDeferred;
 use super::sources::{Document, PullSecret, SourceState, Sources, TrustBundle};
 
 /// The desired state of an object on runtimes.
@@ -43,26 +43,12 @@ pub enum DesiredObject {
 pub enum UntouchedReason {
     /// No name is configured for the object.
     Disabled,
-    /// The source does not exist and was never synchronized under this name.
-    NotFound {
-        /// The source, for messages.
-        object: String,
-    },
     /// The source is not watched.
     Unmanaged,
-    /// The source is invalid, with the cause (without secret content).
-    Invalid(String),
     /// The document cannot be written, because this source is invalid.
     InvalidReference(SourceKind),
-    /// The source is missing; the object is deleted at the end of the grace period.
-    DeletionPending {
-        /// The source, for messages.
-        object: String,
-        /// Hash of the synchronized content.
-        hash: Hash,
-        /// The end of the grace period.
-        at: Timestamp,
-    },
+    /// The source is invalid or missing, which is reported.
+    Deferred(SyncDeferred),
 }
 
 /// The desired objects of all runtimes.
@@ -94,13 +80,13 @@ impl Desired {
     pub fn new(sources: &Sources, history: &SourceHistory, names: &ObjectNames) -> Self {
         let absent = |kind| absent(kind, sources, history);
         let pull_secret = desired_object(
-            names.pull_secret.as_deref(),
+            (SourceKind::PullSecret, names),
             &sources.pull_secret,
             absent(SourceKind::PullSecret),
             |name, it| (pull_secret(name, &names.namespace, it), it.hash),
         );
         let trust_bundle = desired_object(
-            names.trust_bundle.as_deref(),
+            (SourceKind::TrustBundle, names),
             &sources.trust_bundle,
             absent(SourceKind::TrustBundle),
             |name, it| (trust_bundle(name, it), it.hash),
@@ -114,13 +100,11 @@ impl Desired {
         parts.retain(|(kind, _)| {
             document.is_some_and(|it| !it.references.names_other_object(*kind, names))
         });
-        let is_invalid = |(_, part): &&(SourceKind, &DesiredObject)| {
-            matches!(part, DesiredObject::Untouched(UntouchedReason::Invalid(_)))
-        };
-        let configuration = match parts.iter().find(is_invalid) {
+        let invalid = parts.iter().find(|(_, part)| part.has_invalid_source());
+        let configuration = match invalid {
             Some((kind, _)) => DesiredObject::Untouched(UntouchedReason::InvalidReference(*kind)),
             None => desired_object(
-                Some(&names.configuration),
+                (SourceKind::Configuration, names),
                 &sources.configuration,
                 absent(SourceKind::Configuration),
                 |name, it| (config_map(name, &names.namespace, it, &parts), it.hash),
@@ -196,8 +180,31 @@ impl DesiredObject {
     fn has_invalid_source(&self) -> bool {
         matches!(
             self,
-            Self::Untouched(UntouchedReason::Invalid(_) | UntouchedReason::InvalidReference(_))
+            Self::Untouched(
+                UntouchedReason::InvalidReference(_)
+                    | UntouchedReason::Deferred(SyncDeferred::InvalidSource { .. })
+            )
         )
+    }
+
+    /// The hash of the synchronized content of a missing source, until the end of its grace period.
+    pub(super) fn pending_hash(&self) -> Option<Hash> {
+        match self {
+            Self::Untouched(UntouchedReason::Deferred(SyncDeferred::DeletionPending {
+                hash,
+                ..
+            })) => Some(*hash),
+            _ => None,
+        }
+    }
+
+    /// The hash of the content that a runtime has or gets; `None` also if it is not known.
+    fn hash(&self) -> Option<Hash> {
+        match self {
+            Self::Present { hash, .. } => Some(*hash),
+            // The object of a missing source does not change before the end of the grace period.
+            _ => self.pending_hash(),
+        }
     }
 }
 
@@ -213,12 +220,12 @@ impl fmt::Debug for DesiredObject {
 }
 
 fn desired_object<T>(
-    name: Option<&str>,
+    (kind, names): (SourceKind, &ObjectNames),
     source: &SourceState<T>,
     absent: DesiredObject,
     object: impl FnOnce(&str, &T) -> (Value, Hash),
 ) -> DesiredObject {
-    let Some(name) = name.filter(|name| !name.is_empty()) else {
+    let Some(name) = names.get(kind).filter(|name| !name.is_empty()) else {
         return DesiredObject::Untouched(UntouchedReason::Disabled);
     };
     match source {
@@ -230,28 +237,28 @@ fn desired_object<T>(
             }
         }
         SourceState::Unmanaged => DesiredObject::Untouched(UntouchedReason::Unmanaged),
-        SourceState::Invalid(error) => {
-            DesiredObject::Untouched(UntouchedReason::Invalid(error.clone()))
-        }
+        SourceState::Invalid(reason) => deferred(SyncDeferred::InvalidSource {
+            kind,
+            reason: reason.clone(),
+        }),
         SourceState::Absent => absent,
     }
 }
 
 /// The desired state of an object whose source is absent.
 fn absent(kind: SourceKind, sources: &Sources, history: &SourceHistory) -> DesiredObject {
+    let object = sources.names.reference(kind);
     match history.absence(kind, sources.names.get(kind)) {
-        Absence::NeverRolledOut => DesiredObject::Untouched(UntouchedReason::NotFound {
-            object: sources.names.reference(kind),
-        }),
+        Absence::NeverRolledOut => deferred(SyncDeferred::SourceNotFound { kind, object }),
         Absence::Pending { hash, at } => {
-            DesiredObject::Untouched(UntouchedReason::DeletionPending {
-                object: sources.names.reference(kind),
-                hash,
-                at,
-            })
+            deferred(SyncDeferred::DeletionPending { object, hash, at })
         }
         Absence::Deleted => DesiredObject::Removed,
     }
+}
+
+fn deferred(deferred: SyncDeferred) -> DesiredObject {
+    DesiredObject::Untouched(UntouchedReason::Deferred(deferred))
 }
 
 fn pull_secret(name: &str, namespace: &str, content: &PullSecret) -> Value {
@@ -294,17 +301,14 @@ fn config_map(
     let mut annotations = Map::new();
     annotations.insert(CONTENT_HASH.to_owned(), content.hash.to_string().into());
     for (kind, part) in requires {
-        let hash = match part {
-            DesiredObject::Present { hash, .. }
-            | DesiredObject::Untouched(UntouchedReason::DeletionPending { hash, .. }) => {
-                hash.to_string()
-            }
-            DesiredObject::Removed => REQUIRES_NONE.to_owned(),
+        let text = match part.hash() {
+            Some(hash) => hash.to_string(),
+            None if **part == DesiredObject::Removed => REQUIRES_NONE.to_owned(),
             // A hash is not known: the webhook uses such an object in any revision.
-            DesiredObject::Untouched(_) => continue,
+            None => continue,
         };
         let key = kind.requires_key();
-        annotations.extend(key.map(|key| (key.to_owned(), hash.into())));
+        annotations.extend(key.map(|key| (key.to_owned(), text.into())));
     }
     json!({
         "apiVersion": "v1",
@@ -315,14 +319,10 @@ fn config_map(
 }
 
 fn revision(parts: [&DesiredObject; 3]) -> Hash {
-    let texts = parts.map(|part| match part {
-        // The object of a missing source does not change before the end of the grace period.
-        DesiredObject::Present { hash, .. }
-        | DesiredObject::Untouched(UntouchedReason::DeletionPending { hash, .. }) => {
-            hash.to_string()
-        }
-        DesiredObject::Removed => "removed".to_owned(),
-        DesiredObject::Untouched(_) => "untouched".to_owned(),
+    let texts = parts.map(|part| match part.hash() {
+        Some(hash) => hash.to_string(),
+        None if *part == DesiredObject::Removed => "removed".to_owned(),
+        None => "untouched".to_owned(),
     });
     Hash::of_parts(texts)
 }

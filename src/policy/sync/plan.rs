@@ -23,7 +23,7 @@ use super::observed::{
     DeploymentStatus, NamespaceState, ObjectIdentity, Observed, annotation, number,
 };
 use super::target::Target;
-use super::{Lane, Lanes, SourceKind, managed_fields};
+use super::{Hash, Lane, Lanes, SourceKind, managed_fields};
 
 mod content;
 mod deletion;
@@ -159,6 +159,8 @@ before",
     DeletionPending {
         /// The source.
         object: String,
+        /// The hash of the synchronized content.
+        hash: Hash,
         /// The end of the grace period.
         at: Timestamp,
     },

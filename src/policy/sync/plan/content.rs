@@ -151,17 +151,8 @@ fn object_change(
     let object = match desired.get(kind) {
         DesiredObject::Present { object, .. } => object,
         DesiredObject::Removed => return Ok(ObjectChange::Delete),
-        DesiredObject::Untouched(UntouchedReason::Invalid(reason)) => {
-            let reason = reason.clone();
-            return Err(SyncDeferred::InvalidSource { kind, reason });
-        }
-        DesiredObject::Untouched(UntouchedReason::DeletionPending { object, at, .. }) => {
-            let (object, at) = (object.clone(), *at);
-            return Err(SyncDeferred::DeletionPending { object, at });
-        }
-        DesiredObject::Untouched(UntouchedReason::NotFound { object }) => {
-            let object = object.clone();
-            return Err(SyncDeferred::SourceNotFound { kind, object });
+        DesiredObject::Untouched(UntouchedReason::Deferred(deferred)) => {
+            return Err(deferred.clone());
         }
         // The invalid source is reported by itself.
         DesiredObject::Untouched(
@@ -229,12 +220,8 @@ fn with_met_requirements(
 
 /// The synchronized hash of a source that is missing.
 fn pending_hash(kind: SourceKind, desired: &Desired) -> Option<String> {
-    match desired.get(kind) {
-        DesiredObject::Untouched(UntouchedReason::DeletionPending { hash, .. }) => {
-            Some(hash.to_string())
-        }
-        _ => None,
-    }
+    let hash = desired.get(kind).pending_hash();
+    hash.map(|it| it.to_string())
 }
 
 fn write(

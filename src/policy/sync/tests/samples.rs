@@ -13,6 +13,7 @@ use crate::sync::Salt;
 use crate::sync::desired::{Desired, DesiredObject, UntouchedReason};
 use crate::sync::history::{Grace, SourceHistory};
 use crate::sync::manifests::Installation;
+use crate::sync::plan::SyncDeferred;
 use crate::sync::sources::{
     Document, PullSecret, SourceState, Sources, TrustBundle, read_configuration, read_pull_secret,
     read_trust_bundle,
@@ -149,10 +150,13 @@ pub(super) fn what(wanted: &DesiredObject) -> &'static str {
         DesiredObject::Present { .. } => "present",
         DesiredObject::Removed => "removed",
         DesiredObject::Untouched(UntouchedReason::Disabled) => "off",
-        DesiredObject::Untouched(UntouchedReason::NotFound { .. }) => "never",
         DesiredObject::Untouched(UntouchedReason::Unmanaged) => "unmanaged",
-        DesiredObject::Untouched(UntouchedReason::Invalid(_)) => "invalid",
         DesiredObject::Untouched(UntouchedReason::InvalidReference(_)) => "held",
-        DesiredObject::Untouched(UntouchedReason::DeletionPending { .. }) => "pending",
+        DesiredObject::Untouched(UntouchedReason::Deferred(deferred)) => match deferred {
+            SyncDeferred::InvalidSource { .. } => "invalid",
+            SyncDeferred::DeletionPending { .. } => "pending",
+            SyncDeferred::SourceNotFound { .. } => "never",
+            other => panic!("{other}"),
+        },
     }
 }

@@ -14,7 +14,7 @@ use crate::sync::status::{
     conditions,
 };
 use crate::sync::target::Target;
-use crate::sync::{Lane, Lanes};
+use crate::sync::{Hash, Lane, Lanes};
 
 fn outcome(plan: &Plan) -> Outcome<'_> {
     Outcome {
@@ -188,6 +188,7 @@ fn several_sources_that_are_not_as_they_should_be_are_all_said() {
     });
     plan.deferred.push(SyncDeferred::DeletionPending {
         object: "ClusterTrustBundle roots".to_owned(),
+        hash: Hash::UNKNOWN,
         at: jiff::Timestamp::UNIX_EPOCH,
     });
     let conditions = conditions(&[], outcome(&plan), None, "now");
