@@ -17,8 +17,6 @@ use crate::clients::{CallError, Remote};
 /// Maximum length of the UID of a cluster: the API server would reject a status with a longer one.
 const MAX_UID: usize = 64;
 
-const FORBIDDEN: u16 = 403;
-
 /// The result of a read; `Forbidden` has the missing permission.
 pub(crate) enum Read {
     Found(Option<Value>),
@@ -31,11 +29,8 @@ pub(crate) enum Read {
 /// The runtime does not return it, for another reason than a missing permission.
 pub(crate) async fn read(remote: &Remote, target: &Target) -> Result<Read, CallError> {
     match remote.get(&target.path()).await {
-        Ok(found) => Ok(Read::Found(found)),
-        Err(CallError::Refused {
-            status: FORBIDDEN, ..
-        }) => Ok(Read::Forbidden(permission("get", target))),
-        Err(error) => Err(error),
+        Err(error) if error.is_forbidden() => Ok(Read::Forbidden(permission("get", target))),
+        found => found.map(Read::Found),
     }
 }
 
@@ -45,9 +40,7 @@ pub(crate) async fn read(remote: &Remote, target: &Target) -> Result<Read, CallE
 /// The runtime does not return the Namespace.
 pub(crate) async fn cluster_uid(remote: &Remote) -> Result<Option<String>, CallError> {
     let found = match remote.get("/api/v1/namespaces/kube-system").await {
-        Err(CallError::Refused {
-            status: FORBIDDEN, ..
-        }) => None,
+        Err(error) if error.is_forbidden() => None,
         response => response?,
     };
     let uid = found.as_ref().and_then(|it| it.pointer("/metadata/uid"));

@@ -3,10 +3,9 @@
 //! `metadata.managedFields` is most of what an API server returns of an object, and as a tree of maps many times as
 //! large as the text. Invariant: everything else is returned as it was sent.
 
-use std::borrow::Cow;
 use std::fmt;
 
-use policy::sync::managed_fields::Manager;
+use policy::sync::managed_fields::{Manager, has};
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
@@ -24,16 +23,20 @@ pub enum ManagedFields {
 
 /// Decodes an object, or a list of objects.
 pub(super) fn read(body: &[u8], extent: ManagedFields) -> Result<Value, CallError> {
-    let is_complete = match extent {
-        ManagedFields::All => true,
-        // A response of another structure is reported by its consumer.
-        ManagedFields::IfOwnedBy(matches) => {
-            parse::<Head<'_>>(body).map_or(true, |it| it.has(matches))
-        }
+    let ManagedFields::IfOwnedBy(matches) = extent else {
+        return parse(body);
     };
-    if is_complete {
+    let value = read_without_fields(body)?;
+    let items = value.get("items").and_then(Value::as_array);
+    let is_owned = |it: &Value| has(it, matches);
+    if is_owned(&value) || items.is_some_and(|it| it.iter().any(is_owned)) {
+        drop(value);
         return parse(body);
     }
+    Ok(value)
+}
+
+fn read_without_fields(body: &[u8]) -> Result<Value, CallError> {
     let mut reader = serde_json::Deserializer::from_slice(body);
     let value = Part::Object.deserialize(&mut reader);
     // The error of the parser could quote the body.
@@ -49,54 +52,6 @@ pub(super) fn check(body: &[u8]) -> Result<(), CallError> {
 
 fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, CallError> {
     serde_json::from_slice(body).map_err(|_| CallError::NotJson)
-}
-
-/// The field managers. A response of another structure has none.
-#[derive(Deserialize)]
-struct Head<'a> {
-    #[serde(borrow, default)]
-    metadata: Metadata<'a>,
-    #[serde(borrow, default)]
-    items: Vec<Item<'a>>,
-}
-
-#[derive(Deserialize)]
-struct Item<'a> {
-    #[serde(borrow, default)]
-    metadata: Metadata<'a>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Metadata<'a> {
-    #[serde(borrow, default)]
-    managed_fields: Vec<ManagerEntry<'a>>,
-}
-
-#[derive(Deserialize)]
-struct ManagerEntry<'a> {
-    #[serde(borrow, default)]
-    manager: Cow<'a, str>,
-    #[serde(borrow, default)]
-    operation: Cow<'a, str>,
-    #[serde(borrow, default)]
-    subresource: Cow<'a, str>,
-}
-
-impl Head<'_> {
-    fn has(&self, matches: fn(Manager<'_>) -> bool) -> bool {
-        let items = self.items.iter().map(|it| &it.metadata);
-        items
-            .chain([&self.metadata])
-            .flat_map(|it| &it.managed_fields)
-            .any(|it| {
-                matches(Manager {
-                    name: &it.manager,
-                    operation: &it.operation,
-                    subresource: &it.subresource,
-                })
-            })
-    }
 }
 
 /// The position of a value in a response.

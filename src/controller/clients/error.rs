@@ -181,6 +181,16 @@ impl CallError {
         }
     }
 
+    /// Whether the user of the kubeconfig lacks a permission, or a quota is exceeded.
+    pub(crate) fn is_forbidden(&self) -> bool {
+        self.status() == Some(403)
+    }
+
+    /// Whether the object or its API does not exist.
+    pub(crate) fn is_not_found(&self) -> bool {
+        self.status() == Some(404)
+    }
+
     /// Status code of the response; `None` if there was none.
     pub(super) fn status(&self) -> Option<u16> {
         match self {

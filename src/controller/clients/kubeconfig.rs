@@ -71,13 +71,13 @@ pub enum KubeconfigError {
     Foreign,
     /// Two entries of a section have the same name.
     #[error("{0}: duplicate name")]
-    Duplicate(Entry),
+    Duplicate(&'static str),
     /// `current-context`, or what it refers to, does not exist.
     #[error("{0}: not found")]
-    Missing(Entry),
+    Missing(&'static str),
     /// The document uses a feature that is not allowed in untrusted input.
     #[error("{0} is not allowed")]
-    Refused(Feature),
+    Refused(&'static str),
     /// The address of the API server is invalid.
     #[error("server")]
     Server(#[source] ServerUrlError),
@@ -113,36 +113,6 @@ pub enum KubeconfigError {
     ClientKey,
 }
 
-/// A named entry of a kubeconfig.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Entry {
-    /// `current-context` and `contexts`.
-    Context,
-    /// `clusters`.
-    Cluster,
-    /// `users`.
-    User,
-}
-
-/// A feature of kubeconfigs that is not allowed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Feature {
-    /// `exec`: runs a program.
-    Exec,
-    /// `auth-provider`: removed from client-go.
-    AuthProvider,
-    /// `certificate-authority`, `client-certificate`, `client-key` or `tokenFile`: reads a local file.
-    File,
-    /// `proxy-url`: sends requests with credentials to another host.
-    Proxy,
-    /// `insecure-skip-tls-verify`.
-    SkippedVerification,
-    /// `username`, `password`: removed in Kubernetes 1.19.
-    Password,
-    /// `as`, `as-uid`, `as-groups`, `as-user-extra`; ignoring them would use more permissions than intended.
-    Impersonation,
-}
-
 /// Parses a kubeconfig.
 ///
 /// # Errors
@@ -170,43 +140,45 @@ pub fn parse(bytes: &[u8]) -> Result<Access, KubeconfigError> {
 }
 
 fn refuse_cluster(cluster: &Cluster) -> Result<(), KubeconfigError> {
-    let asked = [
-        (
-            is_set(cluster.certificate_authority.as_ref()),
-            Feature::File,
-        ),
-        (is_set(cluster.proxy_url.as_ref()), Feature::Proxy),
+    refuse(&[
+        (is_set(cluster.certificate_authority.as_ref()), FILE),
+        // Sends requests with credentials to another host.
+        (is_set(cluster.proxy_url.as_ref()), "proxy-url"),
         (
             cluster.insecure_skip_tls_verify == Some(true),
-            Feature::SkippedVerification,
+            "insecure-skip-tls-verify",
         ),
-    ];
-    refuse(&asked)
+    ])
 }
 
 fn refuse_user(user: &AuthInfo) -> Result<(), KubeconfigError> {
     let files = [&user.client_certificate, &user.client_key, &user.token_file];
+    // Removed in Kubernetes 1.19.
     let passwords = [user.username.as_deref(), shown(user.password.as_ref())];
+    let is_any_set = |fields: &[Option<&str>]| fields.iter().any(|it| is_set(it.as_ref()));
+    // To ignore it would use more permissions than intended.
     let impersonates = is_set(user.impersonate.as_ref())
         || is_set(user.impersonate_uid.as_ref())
         || user.impersonate_groups.is_some()
         || user.impersonate_user_extra.is_some();
-    let asked = [
-        (user.exec.is_some(), Feature::Exec),
-        (user.auth_provider.is_some(), Feature::AuthProvider),
-        (files.iter().any(|it| is_set(it.as_ref())), Feature::File),
-        (
-            passwords.iter().any(|it| is_set(it.as_ref())),
-            Feature::Password,
-        ),
-        (impersonates, Feature::Impersonation),
-    ];
-    refuse(&asked)
+    refuse(&[
+        // Runs a program.
+        (user.exec.is_some(), "exec"),
+        // Removed from client-go.
+        (user.auth_provider.is_some(), "auth-provider"),
+        (is_any_set(&files.map(|it| it.as_deref())), FILE),
+        (is_any_set(&passwords), "username or password"),
+        (impersonates, "impersonation"),
+    ])
 }
 
-fn refuse(asked: &[(bool, Feature)]) -> Result<(), KubeconfigError> {
-    match asked.iter().find(|(asks, _)| *asks) {
-        Some((_, feature)) => Err(KubeconfigError::Refused(*feature)),
+/// The path of a local file, which would be read.
+const FILE: &str = "a file path";
+
+/// Fails with the first feature that the document uses.
+fn refuse(features: &[(bool, &'static str)]) -> Result<(), KubeconfigError> {
+    match features.iter().find(|(is_used, _)| *is_used) {
+        Some((_, feature)) => Err(KubeconfigError::Refused(feature)),
         None => Ok(()),
     }
 }
@@ -260,30 +232,6 @@ impl fmt::Debug for Credentials {
         formatter.write_str(match self {
             Self::Token(_) => "Token(..)",
             Self::Certificate { .. } => "Certificate(..)",
-        })
-    }
-}
-
-impl fmt::Display for Entry {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Self::Context => "current-context",
-            Self::Cluster => "cluster of the current context",
-            Self::User => "user of the current context",
-        })
-    }
-}
-
-impl fmt::Display for Feature {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Self::Exec => "exec",
-            Self::AuthProvider => "auth-provider",
-            Self::File => "a file path",
-            Self::Proxy => "proxy-url",
-            Self::SkippedVerification => "insecure-skip-tls-verify",
-            Self::Password => "username or password",
-            Self::Impersonation => "impersonation",
         })
     }
 }

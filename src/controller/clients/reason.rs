@@ -4,10 +4,9 @@
 //! distinguish a quota from missing permissions, which have the same reason in Kubernetes. It is not kept, since it may
 //! quote the request.
 
-use std::borrow::Cow;
 use std::fmt;
 
-use serde::Deserialize;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Status, StatusCause};
 
 /// The `reason` of a `Status`, and the fields in its causes. Empty if the body is not a `Status`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,24 +25,21 @@ struct Cause {
 impl Reason {
     /// Reads a `Status`.
     pub(super) fn read(body: &[u8]) -> Self {
-        let Ok(status) = serde_json::from_slice::<Status<'_>>(body) else {
+        // The type checks the kind.
+        let Ok(status) = serde_json::from_slice::<Status>(body) else {
             return Self::default();
         };
-        if status.kind != "Status" {
-            return Self::default();
-        }
         let causes = status.details.and_then(|it| it.causes).unwrap_or_default();
+        let cause = |it: StatusCause| Cause {
+            name: bounded(it.reason, is_name),
+            field: bounded(it.field, is_field),
+        };
         Self {
-            name: bounded(&status.reason, is_name),
-            causes: causes
-                .iter()
-                .take(MAX_CAUSES)
-                .map(|it| Cause {
-                    name: bounded(&it.reason, is_name),
-                    field: bounded(&it.field, is_field),
-                })
-                .collect(),
-            quota: status.message.contains("exceeded quota"),
+            name: bounded(status.reason, is_name),
+            causes: causes.into_iter().take(MAX_CAUSES).map(cause).collect(),
+            quota: status
+                .message
+                .is_some_and(|it| it.contains("exceeded quota")),
         }
     }
 
@@ -96,39 +92,10 @@ impl fmt::Display for Reason {
     }
 }
 
-#[derive(Deserialize)]
-struct Status<'a> {
-    #[serde(borrow)]
-    kind: Cow<'a, str>,
-    #[serde(borrow, default)]
-    reason: Cow<'a, str>,
-    #[serde(borrow, default)]
-    message: Cow<'a, str>,
-    #[serde(borrow)]
-    details: Option<Details<'a>>,
-}
-
-#[derive(Deserialize)]
-struct Details<'a> {
-    #[serde(borrow)]
-    causes: Option<Vec<StatusCause<'a>>>,
-}
-
-#[derive(Deserialize)]
-struct StatusCause<'a> {
-    #[serde(borrow, default)]
-    reason: Cow<'a, str>,
-    #[serde(borrow, default)]
-    field: Cow<'a, str>,
-}
-
 /// A text that is short and has allowed characters only; any other becomes empty.
-fn bounded(text: &str, allowed: fn(char) -> bool) -> String {
-    if text.len() <= MAX_TEXT && text.chars().all(allowed) {
-        text.to_owned()
-    } else {
-        String::new()
-    }
+fn bounded(text: Option<String>, allowed: fn(char) -> bool) -> String {
+    let is_bounded = |it: &String| it.len() <= MAX_TEXT && it.chars().all(allowed);
+    text.filter(is_bounded).unwrap_or_default()
 }
 
 fn is_name(character: char) -> bool {

@@ -83,9 +83,8 @@ impl Remote {
     pub async fn get(&self, path: &str) -> Result<Option<Value>, CallError> {
         let request = RequestBuilder::new("get", Method::GET, path);
         match self.call(request).await {
-            Ok(body) => read(&body, self.managed_fields).map(Some),
-            Err(CallError::Refused { status: 404, .. }) => Ok(None),
-            Err(error) => Err(error),
+            Err(error) if error.is_not_found() => Ok(None),
+            body => read(&body?, self.managed_fields).map(Some),
         }
     }
 
@@ -177,9 +176,8 @@ impl Remote {
         }
         let request = RequestBuilder::new("delete", Method::DELETE, path);
         match self.call(request.body(JSON, serialize(&options))).await {
-            Ok(_) => Ok(true),
-            Err(CallError::Refused { status: 404, .. }) => Ok(false),
-            Err(error) => Err(error),
+            Err(error) if error.is_not_found() => Ok(false),
+            body => body.map(|_| true),
         }
     }
 

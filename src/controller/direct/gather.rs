@@ -28,9 +28,6 @@ const TRUST_BUNDLE_VERSIONS: [&str; 3] = ["v1beta1", "v1", "v1alpha1"];
 /// Secrets in one page of a list; it bounds the memory.
 const PAGE: u32 = 100;
 
-const FORBIDDEN: u16 = 403;
-const NOT_FOUND: u16 = 404;
-
 /// Reads the objects of one runtime.
 pub(super) struct RuntimeReader<'a> {
     pub(super) remote: &'a Remote,
@@ -176,9 +173,7 @@ impl RuntimeReader<'_> {
         loop {
             let query = format!("/api/v1/secrets?{selectors}&limit={PAGE}{next}");
             let page = match self.remote.list(&query).await {
-                Err(CallError::Refused {
-                    status: FORBIDDEN, ..
-                }) => return Ok(None),
+                Err(error) if error.is_forbidden() => return Ok(None),
                 page => page?,
             };
             let items = page.get("items").and_then(Value::as_array);
@@ -197,14 +192,8 @@ impl RuntimeReader<'_> {
 
     /// Whether Secrets may be deleted in all namespaces. If the review is rejected the deletions show it.
     async fn may_delete_copies(&self) -> Result<bool, CallError> {
-        match self
-            .remote
-            .post(
-                rights::ACCESS_REVIEWS,
-                &rights::access_review("delete", "secrets"),
-            )
-            .await
-        {
+        let review = rights::access_review("delete", "secrets");
+        match self.remote.post(rights::ACCESS_REVIEWS, &review).await {
             Err(CallError::Refused { .. }) => Ok(true),
             response => Ok(response?.pointer("/status/allowed") != Some(&Value::Bool(false))),
         }
@@ -247,12 +236,10 @@ impl RuntimeReader<'_> {
                 let first = list.pointer_mut("/items/0").map(Value::take);
                 Ok(Some(Listed::Found((version.to_owned(), first))))
             }
-            Err(CallError::Refused {
-                status: NOT_FOUND, ..
-            }) => Ok(None),
-            Err(CallError::Refused {
-                status: FORBIDDEN, ..
-            }) => Ok(Some(Listed::Forbidden(permission("list", &target)))),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) if error.is_forbidden() => {
+                Ok(Some(Listed::Forbidden(permission("list", &target))))
+            }
             Err(error) => Err(error),
         }
     }

@@ -2,8 +2,10 @@
 //!
 //! Not in here: the requests. An incomplete review has no missing permissions: the writes show them.
 
+use k8s_openapi::api::authorization::v1::{
+    ResourceRule, SelfSubjectRulesReview, SubjectRulesReviewStatus,
+};
 use policy::sync::target::Target;
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::runtime_objects::permission;
@@ -35,70 +37,33 @@ pub(super) fn rules_review(namespace: &str) -> Value {
     })
 }
 
-#[derive(Deserialize)]
-struct Review {
-    status: Rules,
-}
-
 /// The permissions of a kubeconfig.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Rules {
-    #[serde(default)]
-    incomplete: bool,
-    #[serde(default)]
-    resource_rules: Vec<Rule>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Rule {
-    #[serde(default)]
-    verbs: Vec<String>,
-    #[serde(default)]
-    api_groups: Vec<String>,
-    #[serde(default)]
-    resources: Vec<String>,
-    #[serde(default)]
-    resource_names: Vec<String>,
-}
-
-impl Rule {
-    fn allows(&self, verb: &str, target: &Target) -> bool {
-        let (group, plural) = target.resource();
-        let among = |list: &[String], wanted: &str| list.iter().any(|it| it == "*" || it == wanted);
-        // A server-side apply creates an object by its path, so rules with names apply.
-        let has_name = self.resource_names.is_empty()
-            || self.resource_names.iter().any(|it| it == target.name());
-        among(&self.verbs, verb)
-            && among(&self.api_groups, group)
-            && among(&self.resources, plural)
-            && has_name
-    }
-}
+pub(super) struct Rules(SubjectRulesReviewStatus);
 
 impl Rules {
     /// Reads the response to a [`rules_review`]; an invalid response counts as incomplete.
     pub(super) fn read(response: Value) -> Self {
-        let review = serde_json::from_value(response);
-        review.map_or_else(
-            |_| Self {
-                incomplete: true,
-                resource_rules: Vec::new(),
-            },
-            |Review { status }| status,
-        )
+        let review = serde_json::from_value::<SelfSubjectRulesReview>(response);
+        let unknown = SubjectRulesReviewStatus {
+            incomplete: true,
+            ..SubjectRulesReviewStatus::default()
+        };
+        Self(review.ok().and_then(|it| it.status).unwrap_or(unknown))
     }
 
     /// The missing permissions for the targets, without duplicates, as `verb plural.group`.
     pub(super) fn missing<'t>(&self, targets: impl IntoIterator<Item = &'t Target>) -> Vec<String> {
         let mut missing = Vec::new();
-        if self.incomplete {
+        if self.0.incomplete {
             return missing;
         }
         for target in targets {
             for verb in VERBS {
-                let is_allowed = self.resource_rules.iter().any(|it| it.allows(verb, target));
+                let is_allowed = self
+                    .0
+                    .resource_rules
+                    .iter()
+                    .any(|it| allows(it, verb, target));
                 let permission = permission(verb, target);
                 if !is_allowed && !missing.contains(&permission) {
                     missing.push(permission);
@@ -107,6 +72,17 @@ impl Rules {
         }
         missing
     }
+}
+
+fn allows(rule: &ResourceRule, verb: &str, target: &Target) -> bool {
+    let (group, plural) = target.resource();
+    let is = |it: &String, wanted: &str| it == "*" || it == wanted;
+    // A server-side apply creates an object by its path, so rules with names apply.
+    let names = rule.resource_names.as_deref().unwrap_or_default();
+    rule.verbs.iter().any(|it| is(it, verb))
+        && rule.api_groups.iter().flatten().any(|it| is(it, group))
+        && rule.resources.iter().flatten().any(|it| is(it, plural))
+        && (names.is_empty() || names.iter().any(|it| it == target.name()))
 }
 
 #[cfg(test)]

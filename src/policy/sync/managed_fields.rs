@@ -81,7 +81,7 @@ pub(super) fn applied_by_controller(live: &Value) -> bool {
 }
 
 /// Whether the object has an entry of a matching manager.
-pub(super) fn has(live: &Value, matches: impl Fn(Manager<'_>) -> bool) -> bool {
+pub fn has(live: &Value, matches: impl Fn(Manager<'_>) -> bool) -> bool {
     entries(live).iter().any(|it| matches(Manager::of(it)))
 }
 

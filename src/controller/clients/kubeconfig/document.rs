@@ -8,7 +8,11 @@ use kube::config::{AuthInfo, Cluster, Kubeconfig};
 use serde_json::Value;
 use serde_saphyr::{DuplicateKeyPolicy, MergeKeyPolicy, Options};
 
-use super::{Entry, KubeconfigError};
+use super::KubeconfigError;
+
+const CONTEXT: &str = "current-context";
+const CLUSTER: &str = "cluster of the current context";
+const USER: &str = "user of the current context";
 
 /// Parses one document. The caller limits its length.
 pub(super) fn read(bytes: &[u8]) -> Result<Kubeconfig, KubeconfigError> {
@@ -34,22 +38,25 @@ pub(super) fn current(document: Kubeconfig) -> Result<(Cluster, AuthInfo), Kubec
     let current = document
         .current_context
         .filter(|it| !it.is_empty())
-        .ok_or(KubeconfigError::Missing(Entry::Context))?;
+        .ok_or(KubeconfigError::Missing(CONTEXT))?;
     let contexts = document.contexts.into_iter();
     let contexts = contexts.filter(|it| it.name == current);
-    let context = only(Entry::Context, contexts.map(|it| it.context))?;
+    let context = only(CONTEXT, contexts.map(|it| it.context))?;
     let clusters = document.clusters.into_iter();
     let clusters = clusters.filter(|it| it.name == context.cluster);
-    let cluster = only(Entry::Cluster, clusters.map(|it| it.cluster))?;
+    let cluster = only(CLUSTER, clusters.map(|it| it.cluster))?;
     let name = context.user.unwrap_or_default();
     let users = document.auth_infos.into_iter();
     let users = users.filter(|it| it.name == name);
-    let user = only(Entry::User, users.map(|it| it.auth_info))?;
+    let user = only(USER, users.map(|it| it.auth_info))?;
     Ok((cluster, user))
 }
 
 /// The only entry of a name: with two entries, the result would depend on the parser.
-fn only<T>(entry: Entry, mut found: impl Iterator<Item = Option<T>>) -> Result<T, KubeconfigError> {
+fn only<T>(
+    entry: &'static str,
+    mut found: impl Iterator<Item = Option<T>>,
+) -> Result<T, KubeconfigError> {
     let first = found.next().flatten();
     if found.next().is_some() {
         return Err(KubeconfigError::Duplicate(entry));
