@@ -6,14 +6,13 @@
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::Client;
-use kube::runtime::events::{Event, EventType, Reporter};
+use kube::runtime::events::EventType;
 use policy::sync::SourceKind;
 use policy::sync::history::{Absence, SourceHistory};
 use policy::sync::sources::{SourceState, Sources};
 
 use super::sources::SourceMetrics;
-use crate::kube_events::publish_event;
+use crate::kube_events::EventWriter;
 
 /// Writes one Event.
 pub(super) type PendingEvent = BoxFuture<'static, ()>;
@@ -46,8 +45,7 @@ impl Presence {
 /// Settings of the Events, logs and gauges of one controller.
 #[derive(Clone)]
 pub(super) struct EventSettings {
-    pub(super) client: Client,
-    pub(super) reporter: Reporter,
+    pub(super) events: EventWriter,
     pub(super) metrics: SourceMetrics,
     /// Name of the controller: `signal` or `direct`.
     pub(super) controller: &'static str,
@@ -83,8 +81,10 @@ impl AbsentSources {
             if now != before {
                 self.gauge(kind, now);
                 let text = self.log(kind, sources, (before, now));
-                let event = text.map(|(reason, text)| self.event(reason, text, regarding.clone()));
-                events.extend(event);
+                events.extend(text.map(|(reason, text)| {
+                    let event = (EventType::Warning, reason);
+                    self.settings.events.write(event, text, regarding.clone())
+                }));
             }
         }
         events
@@ -139,25 +139,6 @@ impl AbsentSources {
             }
             (Presence::Normal, Presence::Normal) => None,
         }
-    }
-
-    fn event(&self, reason: &str, note: String, regarding: ObjectReference) -> PendingEvent {
-        let event = Event {
-            type_: EventType::Warning,
-            reason: reason.to_owned(),
-            note: Some(note),
-            action: "SynchronizeSource".to_owned(),
-            secondary: None,
-        };
-        let EventSettings {
-            client, reporter, ..
-        } = &self.settings;
-        Box::pin(publish_event(
-            client.clone(),
-            reporter.clone(),
-            event,
-            regarding,
-        ))
     }
 }
 

@@ -32,6 +32,7 @@ use crate::claims::Claims;
 use crate::clients::RequestLimiter;
 use crate::clock::Clock;
 use crate::inventory::{RuntimeChanges, RuntimeView};
+use crate::kube_events::EventWriter;
 use crate::rollouts;
 use crate::sources::Published;
 
@@ -95,22 +96,24 @@ impl Loop {
             control_plane: options.salt.control_plane(),
             metrics: options.metrics.clone(),
         });
+        let events = |action| EventWriter {
+            client: client.clone(),
+            reporter: options.reporter.clone(),
+            action,
+        };
         let (statuses, status_writer) = writer::status_queue(
-            client.clone(),
+            events("Reconcile"),
             &settings.namespace,
             settings.statuses_per_second,
             options.metrics.clone(),
-            options.reporter.clone(),
         );
-        let event_reporter = options.reporter.clone();
         let (reporter, reporting) =
-            rollout_status::reporter(&client, &settings.namespace, event_reporter);
+            rollout_status::reporter(events("RollOut"), &settings.namespace);
         let writing = async move {
             tokio::join!(status_writer, reporting);
         };
         let absent = AbsentSources::new(EventSettings {
-            client: client.clone(),
-            reporter: options.reporter.clone(),
+            events: events("SynchronizeSource"),
             metrics: options.source_metrics.clone(),
             controller: "direct",
             outcome: "its copies on runtimes are deleted",

@@ -11,14 +11,14 @@ use api::rollout::{
 };
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::Client;
-use kube::runtime::events::{Event, EventType, Reporter};
+use kube::runtime::events::EventType;
 use policy::sync::rollout::{Counts, Progress, Rollout, Stopped};
 use policy::sync::{Hash, Lane, Lanes};
 use tokio::sync::{mpsc, watch};
 
 use super::revisions::Installations;
-use crate::kube_events::publish_event;
+use crate::absent::PendingEvent;
+use crate::kube_events::EventWriter;
 use crate::rollouts::{Stored, conditions, publish};
 
 /// Maximum number of completed revisions in the status.
@@ -30,64 +30,45 @@ pub(super) struct RolloutReporter {
     reported: Lanes<RolloutStatus>,
     senders: Lanes<watch::Sender<Option<RolloutStatus>>>,
     progress: Lanes<Option<Progress>>,
-    events: mpsc::UnboundedSender<(Lane, Event)>,
+    namespace: String,
+    event_writer: EventWriter,
+    events: mpsc::UnboundedSender<PendingEvent>,
     /// The last rollback annotation that selects no known revision, to log it once.
     unknown_rollback: Option<String>,
 }
 
 /// The reporter, and the future that writes statuses and Events until the reporter is dropped.
 pub(super) fn reporter(
-    client: &Client,
+    event_writer: EventWriter,
     namespace: &str,
-    event_reporter: Reporter,
 ) -> (RolloutReporter, BoxFuture<'static, ()>) {
     let senders = Lanes::from_fn(|_| watch::Sender::new(None));
     let writers = senders.as_ref().map(watch::Sender::subscribe);
-    let Lanes {
-        configuration,
-        webhook,
-    } = writers;
+    let client = event_writer.client.clone();
     let write =
         |lane: Lane, receiver| publish(client.clone(), namespace.to_owned(), lane.name(), receiver);
-    let configuration = write(Lane::Configuration, configuration);
-    let webhook = write(Lane::Webhook, webhook);
-    let (events, received) = mpsc::unbounded_channel();
-    let events_written = write_events(
-        client.clone(),
-        namespace.to_owned(),
-        event_reporter,
-        received,
-    );
+    let configuration = write(Lane::Configuration, writers.configuration);
+    let webhook = write(Lane::Webhook, writers.webhook);
+    let (events, mut received) = mpsc::unbounded_channel::<PendingEvent>();
+    let write_events = async move {
+        while let Some(event) = received.recv().await {
+            event.await;
+        }
+    };
     let writing = async move {
-        tokio::join!(configuration, webhook, events_written);
+        tokio::join!(configuration, webhook, write_events);
     };
     let reporter = RolloutReporter {
         stored: None,
         reported: Lanes::default(),
         senders,
         progress: Lanes::default(),
+        namespace: namespace.to_owned(),
+        event_writer,
         events,
         unknown_rollback: None,
     };
     (reporter, Box::pin(writing))
-}
-
-async fn write_events(
-    client: Client,
-    namespace: String,
-    event_reporter: Reporter,
-    mut events: mpsc::UnboundedReceiver<(Lane, Event)>,
-) {
-    while let Some((lane, event)) = events.recv().await {
-        let object = ObjectReference {
-            api_version: Some(format!("{GROUP}/{VERSION}")),
-            kind: Some(KIND.to_owned()),
-            name: Some(lane.name().to_owned()),
-            namespace: Some(namespace.clone()),
-            ..ObjectReference::default()
-        };
-        publish_event(client.clone(), event_reporter.clone(), event, object).await;
-    }
 }
 
 impl RolloutReporter {
@@ -227,14 +208,10 @@ impl RolloutReporter {
         if is_same && before.as_ref().is_none_or(|it| gate(it) == gate(&progress)) {
             return;
         }
-        let (reason, type_) = match progress {
-            Progress {
-                is_complete: true, ..
-            } => ("RolloutCompleted", EventType::Normal),
-            Progress {
-                stopped: Some(_), ..
-            } => ("RolloutStopped", EventType::Warning),
-            _ => ("RolloutProgressing", EventType::Normal),
+        let event = match progress.stopped {
+            _ if progress.is_complete => (EventType::Normal, "RolloutCompleted"),
+            Some(_) => (EventType::Warning, "RolloutStopped"),
+            None => (EventType::Normal, "RolloutProgressing"),
         };
         let (rollout, counts) = (lane.name(), progress.counts);
         let (step, version) = (status.step.as_deref(), status.version.as_deref());
@@ -261,15 +238,18 @@ impl RolloutReporter {
                 .stopped
                 .map_or_else(String::new, |it| format!(" ({})", stop_reason(it))),
         );
-        let event = Event {
-            type_,
-            reason: reason.to_owned(),
-            note: Some(note),
-            action: "RollOut".to_owned(),
-            secondary: None,
+        let object = ObjectReference {
+            api_version: Some(format!("{GROUP}/{VERSION}")),
+            kind: Some(KIND.to_owned()),
+            name: Some(rollout.to_owned()),
+            namespace: Some(self.namespace.clone()),
+            ..ObjectReference::default()
         };
         // The receiver ends together with this task.
-        drop(self.events.send((lane, event)));
+        drop(
+            self.events
+                .send(self.event_writer.write(event, note, object)),
+        );
     }
 }
 

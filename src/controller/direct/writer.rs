@@ -20,17 +20,17 @@ use component_base::telemetry::error_chain;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt as _};
 use k8s_openapi::api::core::v1::ObjectReference;
+use kube::Api;
 use kube::api::{Patch, PatchParams};
-use kube::runtime::events::{Event, EventType, Reporter};
-use kube::{Api, Client};
+use kube::runtime::events::EventType;
+use policy::sync::rollout::Name;
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
 use super::compact_status::CompactStatus;
 use super::metrics::DirectMetrics;
-use crate::kube_events::publish_event;
-use policy::sync::rollout::Name;
+use crate::kube_events::EventWriter;
 
 /// Maximum number of concurrent writes: enough to reach the rate limit also if KCP responds slowly.
 const MAX_CONCURRENT_WRITES: usize = 16;
@@ -79,20 +79,18 @@ impl StatusQueue {
 
 /// The queue, and the future that writes its statuses until all queues are dropped.
 pub(super) fn status_queue(
-    client: Client,
+    events: EventWriter,
     namespace: &str,
     per_second: NonZeroU32,
     metrics: DirectMetrics,
-    reporter: Reporter,
 ) -> (StatusQueue, impl Future<Output = ()> + Send + use<>) {
     let (queue, receiver) = mpsc::unbounded_channel();
     let low_priority = Arc::<AtomicBool>::default();
     let writer = StatusWriter {
-        resources: Api::namespaced(client.clone(), namespace),
+        resources: Api::namespaced(events.client.clone(), namespace),
         events: Events {
-            client,
+            writer: events,
             namespace: namespace.to_owned(),
-            reporter,
             recent: VecDeque::new(),
             names: HashSet::new(),
         },
@@ -247,9 +245,8 @@ impl StatusWriter {
 
 /// Writes Events about the condition Ready.
 struct Events {
-    client: Client,
+    writer: EventWriter,
     namespace: String,
-    reporter: Reporter,
     /// Runtimes that had an Event within the last [`EVENT_INTERVAL`], the latest at the end, and their names.
     recent: VecDeque<(Instant, Name)>,
     names: HashSet<Name>,
@@ -258,10 +255,7 @@ struct Events {
 impl Events {
     /// Returns the write of the Event of a status, if it has one. A failure is logged, not retried: the condition has the same
     /// content.
-    fn prepare(
-        &mut self,
-        update: &StatusUpdate,
-    ) -> Option<impl Future<Output = ()> + Send + use<>> {
+    fn prepare(&mut self, update: &StatusUpdate) -> Option<BoxFuture<'static, ()>> {
         let now = Instant::now();
         let is_old = |(at, _): &(Instant, Name)| now.duration_since(*at) >= EVENT_INTERVAL;
         while self.recent.front().is_some_and(is_old) {
@@ -283,17 +277,18 @@ impl Events {
             uid: update.uid.clone(),
             ..ObjectReference::default()
         };
-        let event = ready_event(ready, &status);
-        Some(publish_event(
-            self.client.clone(),
-            self.reporter.clone(),
-            event,
-            reference,
-        ))
+        let type_ = if ready.status == ConditionStatus::True {
+            EventType::Normal
+        } else {
+            EventType::Warning
+        };
+        let event = (type_, ready.reason.as_str());
+        Some(self.writer.write(event, note(ready, &status), reference))
     }
 }
 
-fn ready_event(ready: &Condition, status: &RuntimeBootstrapperStatus) -> Event {
+/// The condition Ready, and what the runtime has.
+fn note(ready: &Condition, status: &RuntimeBootstrapperStatus) -> String {
     let configuration = status.configuration.as_ref();
     let parts = [
         ("", Some(ready.message.as_str()).filter(|it| !it.is_empty())),
@@ -310,18 +305,7 @@ fn ready_event(ready: &Condition, status: &RuntimeBootstrapperStatus) -> Event {
     let parts = parts
         .iter()
         .filter_map(|(what, value)| Some(format!("{what}{}", (*value)?)));
-    let note = parts.collect::<Vec<_>>().join("; ");
-    Event {
-        type_: if ready.status == ConditionStatus::True {
-            EventType::Normal
-        } else {
-            EventType::Warning
-        },
-        reason: ready.reason.clone(),
-        note: Some(note),
-        action: "Reconcile".to_owned(),
-        secondary: None,
-    }
+    parts.collect::<Vec<_>>().join("; ")
 }
 
 async fn write(resources: &Api<RuntimeBootstrapper>, update: &StatusUpdate) -> kube::Result<()> {

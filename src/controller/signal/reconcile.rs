@@ -26,6 +26,7 @@ use super::{SignalOptions, SignalSettings};
 use crate::absent::{AbsentSources, EventSettings};
 use crate::clock::Clock;
 use crate::inventory::RuntimeChanges;
+use crate::kube_events::EventWriter;
 use crate::rollouts::{self, Stored};
 use crate::sources::Published;
 
@@ -67,14 +68,18 @@ impl Reconciler {
         let namespace = settings.namespace.as_str();
         let selected = (settings.selector.clone(), settings.keys);
         let api = Api::namespaced(client.clone(), namespace);
+        let events = |action| EventWriter {
+            client: client.clone(),
+            reporter: options.reporter.clone(),
+            action,
+        };
         Self {
             sources: options.sources,
             observed: false,
             observe_at: None,
             gates: Gates::default(),
             absent: AbsentSources::new(EventSettings {
-                client: client.clone(),
-                reporter: options.reporter.clone(),
+                events: events("SynchronizeSource"),
                 metrics: options.source_metrics,
                 controller: "signal",
                 outcome: "no Runtime is signaled before, and all are signaled",
@@ -89,7 +94,7 @@ impl Reconciler {
             schedule: Schedule::default(),
             pace: Pace::new(settings.per_second, Instant::now()),
             writer: Writer::new(api, options.metrics.clone()),
-            reporter: EventReporter::new(client, options.reporter, &readiness, options.metrics),
+            reporter: EventReporter::new(events("SignalRuntimes"), &readiness, options.metrics),
             events: FuturesUnordered::new(),
             settings,
         }

@@ -8,23 +8,21 @@ use component_base::readiness::{Readiness, ReadinessCheck};
 use component_base::telemetry::error_chain;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::Client;
-use kube::runtime::events::{Event, EventType, Reporter};
+use kube::runtime::events::EventType;
 use policy::sync::SourceKind;
 use policy::sync::signal::{Counts, StopReason};
 
 use super::SignalMetrics;
 use super::persisted_state::SaveError;
 use super::status::Stop;
-use crate::kube_events::publish_event;
+use crate::kube_events::EventWriter;
 
 /// An Event that is being written.
 pub(super) type Report = BoxFuture<'static, ()>;
 
 /// See the module.
 pub(super) struct EventReporter {
-    client: Client,
-    reporter: Reporter,
+    events: EventWriter,
     readiness: ReadinessCheck,
     metrics: SignalMetrics,
     /// Why the state cannot be used.
@@ -33,17 +31,11 @@ pub(super) struct EventReporter {
 }
 
 impl EventReporter {
-    pub(super) fn new(
-        client: Client,
-        reporter: Reporter,
-        readiness: &Readiness,
-        metrics: SignalMetrics,
-    ) -> Self {
+    pub(super) fn new(events: EventWriter, readiness: &Readiness, metrics: SignalMetrics) -> Self {
         let readiness = readiness.check("signal");
         readiness.not_ready("state not loaded yet");
         Self {
-            client,
-            reporter,
+            events,
             readiness,
             metrics,
             invalid: None,
@@ -141,25 +133,8 @@ impl EventReporter {
         }
     }
 
-    fn event(
-        &self,
-        (type_, reason): (EventType, &str),
-        text: &str,
-        state: ObjectReference,
-    ) -> Report {
-        let event = Event {
-            type_,
-            reason: reason.to_owned(),
-            note: Some(text.to_owned()),
-            action: "SignalRuntimes".to_owned(),
-            secondary: None,
-        };
-        Box::pin(publish_event(
-            self.client.clone(),
-            self.reporter.clone(),
-            event,
-            state,
-        ))
+    fn event(&self, event: (EventType, &str), text: &str, state: ObjectReference) -> Report {
+        self.events.write(event, text.to_owned(), state)
     }
 }
 

@@ -4,11 +4,11 @@ use api::bootstrapper::{Condition, ConditionStatus, GROUP};
 use api::watcher::{KIND, VERSION, VIRTUAL_SERVICE, Watcher, WatcherStatus};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::core::error_boundary::InvalidObject;
-use kube::runtime::events::{Event, EventType};
+use kube::runtime::events::EventType;
 use kube::{Resource as _, ResourceExt as _};
 
 use super::Context;
-use crate::kube_events::publish_event;
+use crate::kube_events::EventWriter;
 
 impl Context {
     /// Reports a status that was written, if its reason differs from the one before.
@@ -70,20 +70,12 @@ impl Context {
             .await;
     }
 
-    async fn event(
-        &self,
-        (type_, reason): (EventType, &str),
-        note: String,
-        object: ObjectReference,
-    ) {
-        let event = Event {
-            type_,
-            reason: reason.to_owned(),
-            note: Some(note),
-            action: "ConfigureVirtualService".to_owned(),
-            secondary: None,
+    async fn event(&self, event: (EventType, &str), note: String, object: ObjectReference) {
+        let events = EventWriter {
+            client: self.options.client.clone(),
+            reporter: self.options.reporter.clone(),
+            action: "ConfigureVirtualService",
         };
-        let (client, reporter) = (self.options.client.clone(), self.options.reporter.clone());
-        publish_event(client, reporter, event, object).await;
+        events.write(event, note, object).await;
     }
 }
