@@ -14,26 +14,12 @@ use super::metrics::is_deferred;
 use super::reconcile::ReconcileResult;
 use super::writer::StatusUpdate;
 
-/// The result of a job.
-pub(super) enum JobResult {
-    /// A reconcile.
-    Reconciled(Box<ReconcileResult>),
-    /// A request to KCP succeeded: a resource was created or deleted, and the watch reports it.
-    Requested,
-    /// A request to KCP failed, or a reconcile could not be done because of KCP; with the error.
-    Interrupted(String),
-}
+/// The result of a reconcile; `None` of a request to KCP that created or deleted a resource, which the watch reports. An error is
+/// one of KCP.
+pub(super) type JobResult = kube::Result<Option<Box<ReconcileResult>>>;
 
 /// Interval in which one failure of KCP is logged: it concerns all runtimes at once.
 pub(super) const KCP_LOG_INTERVAL: Duration = Duration::from_secs(10);
-
-/// The result of a request to KCP.
-pub(super) fn of_kcp(result: kube::Result<()>) -> JobResult {
-    match result {
-        Ok(()) => JobResult::Requested,
-        Err(error) => JobResult::Interrupted(error_chain(&error)),
-    }
-}
 
 impl Dispatcher {
     /// Whether no job runs.
@@ -56,10 +42,11 @@ impl Dispatcher {
             return;
         };
         let report = match ended {
-            Ok((_, JobResult::Reconciled(result))) => self.take_result(&result),
-            Ok((_, JobResult::Requested)) => Report::Idle,
-            Ok((_, JobResult::Interrupted(error))) => {
+            Ok((_, Ok(Some(result)))) => self.take_result(&result),
+            Ok((_, Ok(None))) => Report::Idle,
+            Ok((_, Err(error))) => {
                 if let Some(suppressed) = self.kcp_failures.permit() {
+                    let error = error_chain(&error);
                     tracing::warn!(
                         runtime = &*name,
                         error,

@@ -24,7 +24,7 @@ use policy::sync::{Hash, Lane, Lanes};
 use tokio::task::{Id, JoinSet};
 use tokio::time::Instant;
 
-use super::completion::{self, JobResult, KCP_LOG_INTERVAL};
+use super::completion::{JobResult, KCP_LOG_INTERVAL};
 use super::lifecycle::has_finalizer;
 use super::metrics::ConditionLabels;
 use super::reconcile::{Common, ReconcileRequest, goal, reconcile};
@@ -316,13 +316,13 @@ impl Dispatcher {
             (AdoptionAction::Adopt, _) => {
                 let shoot = self.store.shoot(&name).map(str::to_owned);
                 self.jobs.spawn(async move {
-                    let adopted = common.lifecycle.adopt(&work.name, shoot.as_deref()).await;
-                    completion::of_kcp(adopted)
+                    let adopted = common.lifecycle.adopt(&work.name, shoot.as_deref());
+                    adopted.await.map(|()| None)
                 })
             }
             (AdoptionAction::Delete, Some(resource)) => self.jobs.spawn(async move {
                 let deleted = common.lifecycle.delete(&resource).await;
-                completion::of_kcp(deleted)
+                deleted.map(|()| None)
             }),
             (_, Some(resource))
                 if resource.meta().deletion_timestamp.is_some() && !has_finalizer(&resource) =>
@@ -335,10 +335,8 @@ impl Dispatcher {
             (_, Some(resource)) => {
                 let request = self.request(&work, resource, desired);
                 self.jobs.spawn(async move {
-                    match reconcile(&common, request).await {
-                        Ok(result) => JobResult::Reconciled(Box::new(result)),
-                        Err(error) => completion::of_kcp(Err(error)),
-                    }
+                    let result = reconcile(&common, request).await;
+                    result.map(|it| Some(Box::new(it)))
                 })
             }
             (_, None) => {

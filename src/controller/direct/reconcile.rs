@@ -23,7 +23,7 @@ use tokio::time::{Duration, Instant};
 
 use super::lifecycle::Lifecycle;
 use super::metrics::DirectMetrics;
-use super::report::{StatusInput, status};
+use super::report::status;
 use crate::access::{ClientFactory, unreached};
 use crate::claims::Claims;
 use crate::clients::{CallError, RequestLimiter, RuntimeId};
@@ -123,16 +123,9 @@ pub(super) async fn reconcile(
     if goal != Goal::Sync {
         report = leave::finish_deletion(common, &request, &findings, report).await?;
     }
-    let input = StatusInput {
-        previous: &request.previous,
-        runtime: request.runtime.as_ref().ok(),
-        generation: request.resource.meta().generation,
-        installation: request.installation.as_ref().ok().map(AsRef::as_ref),
-        cluster: findings.cluster.as_deref(),
-        webhook_revision: request
-            .webhook_revision()
-            .filter(|_| findings.wrote.webhook || is_done(report, Lane::Webhook)),
-    };
+    let webhook_revision = request
+        .webhook_revision()
+        .filter(|_| findings.wrote.webhook || is_done(report, Lane::Webhook));
     let outcome = Outcome {
         connection_error: findings.unreached.as_ref(),
         plan: findings.plan.as_ref(),
@@ -148,7 +141,12 @@ pub(super) async fn reconcile(
             .map(|it| it.as_ref().map(|it| &it.failure)),
     };
     Ok(ReconcileResult {
-        status: status(&input, outcome),
+        status: status(
+            &request,
+            findings.cluster.as_deref(),
+            webhook_revision,
+            outcome,
+        ),
         uid: request.resource.uid(),
         name: request.name,
         report,

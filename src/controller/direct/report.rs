@@ -5,30 +5,25 @@
 //! only if the runtime has all of it.
 
 use api::bootstrapper::{ConfigurationStatus, RuntimeBootstrapperStatus, WebhookStatus};
-use policy::sync::manifests::Installation;
 use policy::sync::observed::DeploymentStatus;
 use policy::sync::plan::Plan;
 use policy::sync::status::{Goal, LaneOutcome, Outcome, conditions};
 use policy::sync::{Hash, SourceKind};
 
-use crate::clients::RuntimeId;
+use super::reconcile::ReconcileRequest;
 
-/// The input of a status besides the outcome.
-pub(super) struct StatusInput<'a> {
-    pub(super) previous: &'a RuntimeBootstrapperStatus,
-    pub(super) runtime: Option<&'a RuntimeId>,
-    pub(super) generation: Option<i64>,
-    pub(super) installation: Option<&'a Installation>,
-    /// UID of the cluster, if it was accepted.
-    pub(super) cluster: Option<&'a str>,
-    /// The revision of the webhook that was written, completely or in part.
-    pub(super) webhook_revision: Option<Hash>,
-}
-
-/// The status after a reconcile.
-pub(super) fn status(input: &StatusInput<'_>, outcome: Outcome<'_>) -> RuntimeBootstrapperStatus {
+/// The status after a reconcile. `cluster` is the UID of the cluster, if it was accepted, and `webhook_revision` the revision of
+/// the webhook that was written, completely or in part.
+pub(super) fn status(
+    request: &ReconcileRequest,
+    cluster: Option<&str>,
+    webhook_revision: Option<Hash>,
+    outcome: Outcome<'_>,
+) -> RuntimeBootstrapperStatus {
     let now = jiff::Timestamp::now().strftime("%FT%TZ").to_string();
-    let previous = input.previous;
+    let previous = &request.previous;
+    let generation = request.resource.metadata.generation;
+    let runtime = request.runtime.as_ref().ok();
     let observed = outcome.plan.filter(|plan| plan.blocked.is_none());
     let applied = observed.filter(|plan| {
         outcome.lanes.configuration == LaneOutcome::Applied
@@ -36,13 +31,10 @@ pub(super) fn status(input: &StatusInput<'_>, outcome: Outcome<'_>) -> RuntimeBo
             && !is_unchanged(plan, outcome, previous.configuration.as_ref())
     });
     RuntimeBootstrapperStatus {
-        observed_generation: input.generation,
-        conditions: conditions(&previous.conditions, outcome, input.generation, &now),
-        runtime_id: input
-            .runtime
-            .map_or_else(|| previous.runtime_id.clone(), |id| Some(id.to_string())),
-        cluster_uid: input
-            .cluster
+        observed_generation: generation,
+        conditions: conditions(&previous.conditions, outcome, generation, &now),
+        runtime_id: runtime.map_or_else(|| previous.runtime_id.clone(), |id| Some(id.to_string())),
+        cluster_uid: cluster
             .map(str::to_owned)
             .or_else(|| previous.cluster_uid.clone()),
         configuration: applied.map_or_else(
@@ -53,7 +45,7 @@ pub(super) fn status(input: &StatusInput<'_>, outcome: Outcome<'_>) -> RuntimeBo
             .filter(|plan| plan.lanes.webhook.blocked.is_none())
             .map_or_else(
                 || previous.webhook.clone(),
-                |plan| Some(webhook(plan, input)),
+                |plan| Some(webhook(plan, request, webhook_revision)),
             ),
     }
 }
@@ -82,13 +74,14 @@ fn is_unchanged(plan: &Plan, outcome: Outcome<'_>, previous: Option<&Configurati
     outcome.goal != Goal::Sync || (plan.writes_configuration && is_same)
 }
 
-fn webhook(plan: &Plan, input: &StatusInput<'_>) -> WebhookStatus {
+fn webhook(plan: &Plan, request: &ReconcileRequest, revision: Option<Hash>) -> WebhookStatus {
     let installed = &plan.installation;
-    let previous = input.previous.webhook.as_ref();
+    let installation = request.installation.as_ref().ok();
+    let previous = request.previous.webhook.as_ref();
     let count = |number: u64| i32::try_from(number).unwrap_or(i32::MAX);
     let is_available = installed.deployment == DeploymentStatus::Available;
     let hash = match installed.complete {
-        Some(true) if is_available => input.installation.map(|it| it.hash().to_string()),
+        Some(true) if is_available => installation.map(|it| it.hash().to_string()),
         Some(_) => None,
         // Not all manifests were read, so the previous hash remains.
         None => previous.and_then(|it| it.manifest_hash.clone()),
@@ -98,8 +91,7 @@ fn webhook(plan: &Plan, input: &StatusInput<'_>) -> WebhookStatus {
         ready_replicas: count(installed.ready_replicas),
         replicas: count(installed.replicas),
         manifest_hash: hash,
-        update_revision: input
-            .webhook_revision
+        update_revision: revision
             .map(|it| it.to_string())
             .or_else(|| previous.and_then(|it| it.update_revision.clone())),
     }
