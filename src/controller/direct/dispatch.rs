@@ -18,6 +18,7 @@ use policy::sync::desired::Desired;
 use policy::sync::history::SourceHistory;
 use policy::sync::rollout::{Begin, Initial, Name, WritePermit};
 use policy::sync::scheduler::{Access, Participation, Report, Scheduler, Settings, Work};
+use policy::sync::signal::Eligibility;
 use policy::sync::sources::Sources;
 use policy::sync::status::{Goal, error_chain};
 use policy::sync::{Hash, Lane, Lanes};
@@ -117,7 +118,7 @@ impl Dispatcher {
         let participation = match goal(resource.shape()) {
             Goal::Sync if resource.shape().spec.paused => Participation::Paused,
             Goal::Sync => Participation::Active {
-                order: self.store.order(&name),
+                order: self.store.info(&name).map_or(u32::MAX, |it| it.order),
             },
             Goal::Delete | Goal::Orphan => Participation::Other,
         };
@@ -314,7 +315,7 @@ impl Dispatcher {
         let resource = resource.map(|it| Box::new(it.expand()));
         let job = match (self.store.adoption_action(&name), resource) {
             (AdoptionAction::Adopt, _) => {
-                let shoot = self.store.shoot(&name).map(str::to_owned);
+                let shoot = self.store.info(&name).and_then(|it| it.shoot.clone());
                 self.jobs.spawn(async move {
                     let adopted = common.lifecycle.adopt(&work.name, shoot.as_deref());
                     adopted.await.map(|()| None)
@@ -366,7 +367,7 @@ impl Dispatcher {
         let revision = permitted.map(WritePermit::revision).or(rollout.target());
         let revision = revision.unwrap_or_else(|| self.installations.current());
         let installation = self.installations.of(revision, overrides);
-        let entry = self.store.get(name);
+        let (entry, info) = (self.store.get(name), self.store.info(name));
         let runtime = self.store.identify(name);
         let id = runtime.as_ref().ok();
         ReconcileRequest {
@@ -374,7 +375,7 @@ impl Dispatcher {
             previous: entry.map(|it| it.status.expand()).unwrap_or_default(),
             kubeconfig: id.and_then(|id| self.kubeconfigs.get(id.as_str()).cloned()),
             runtime,
-            eligibility: self.store.eligibility(name),
+            eligibility: info.map_or(Eligibility::NotSelected, |it| it.eligibility),
             objects,
             desired,
             installation,

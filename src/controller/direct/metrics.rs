@@ -131,12 +131,8 @@ impl DirectMetrics {
             let gauge = self.rollout_runtimes.get_or_create(&labels);
             gauge.set(count.into());
         }
-        let reasons = [
-            ("Paused", Stopped::Paused),
-            ("FailureLimitExceeded", Stopped::FailureLimitExceeded),
-        ];
-        for (reason, stopped) in reasons {
-            let labels = [("rollout", rollout), ("reason", reason)];
+        for stopped in [Stopped::Paused, Stopped::FailureLimitExceeded] {
+            let labels = [("rollout", rollout), ("reason", stopped.name())];
             let is_stopped = progress.stopped == Some(stopped);
             let gauge = self.rollout_stopped.get_or_create(&labels);
             gauge.set(i64::from(is_stopped));

@@ -236,7 +236,7 @@ impl RolloutReporter {
             counts.failed,
             progress
                 .stopped
-                .map_or_else(String::new, |it| format!(" ({})", stop_reason(it))),
+                .map_or_else(String::new, |it| format!(" ({})", it.name())),
         );
         let object = ObjectReference {
             api_version: Some(format!("{GROUP}/{VERSION}")),
@@ -263,27 +263,17 @@ fn completed_condition(progress: Progress) -> (bool, &'static str, String) {
 }
 
 fn stopped_condition(progress: Progress) -> (bool, &'static str, String) {
-    match progress.stopped {
-        None => (false, "NotStopped", "runtimes may start".to_owned()),
-        Some(stopped) => (true, stop_reason(stopped), stop_message(stopped, progress)),
-    }
-}
-
-fn stop_reason(stopped: Stopped) -> &'static str {
-    match stopped {
-        Stopped::Paused => "Paused",
-        Stopped::FailureLimitExceeded => "FailureLimitExceeded",
-    }
-}
-
-fn stop_message(stopped: Stopped, progress: Progress) -> String {
-    match stopped {
+    let Some(stopped) = progress.stopped else {
+        return (false, "NotStopped", "runtimes may start".to_owned());
+    };
+    let message = match stopped {
         Stopped::Paused => "spec.paused is true".to_owned(),
         Stopped::FailureLimitExceeded => {
             let failed = progress.counts.failed;
             format!("{failed} runtimes failed, more than --max-failures allows")
         }
-    }
+    };
+    (true, stopped.name(), message)
 }
 
 fn counts(counts: Counts) -> RolloutCounts {

@@ -29,13 +29,14 @@ use crate::requests::MANAGED_BY;
 pub(super) struct RuntimeInfo {
     id: Option<RuntimeId>,
     /// Its label with the name of the shoot.
-    shoot: Option<Box<str>>,
+    pub(super) shoot: Option<Box<str>>,
     /// Whether its labels select mode `direct`.
     is_direct: bool,
-    order: u32,
+    /// Its order in a rollout, from its label `wave`.
+    pub(super) order: u32,
     is_terminating: bool,
     /// Whether KIM may be signaled when the runtime is orphaned.
-    eligibility: Eligibility,
+    pub(super) eligibility: Eligibility,
 }
 
 impl RuntimeInfo {
@@ -285,24 +286,9 @@ impl RuntimeStore {
         }
     }
 
-    /// Whether the Runtime may be signaled.
-    pub(super) fn eligibility(&self, name: &str) -> Eligibility {
-        let info = self.entries.get(name).and_then(|it| it.info.as_ref());
-        info.map_or(Eligibility::NotSelected, |it| it.eligibility)
-    }
-
-    /// The name of the shoot of a Runtime.
-    pub(super) fn shoot(&self, name: &str) -> Option<&str> {
-        let info = self.entries.get(name).and_then(|it| it.info.as_ref());
-        info.and_then(|it| it.shoot.as_deref())
-    }
-
-    /// The order of a runtime in a rollout, from its label `wave`.
-    pub(super) fn order(&self, name: &str) -> u32 {
-        self.entries
-            .get(name)
-            .and_then(|it| it.info.as_ref())
-            .map_or(u32::MAX, |it| it.order)
+    /// The Runtime of a name; `None` if there is none.
+    pub(super) fn info(&self, name: &str) -> Option<&RuntimeInfo> {
+        self.entries.get(name)?.info.as_ref()
     }
 
     /// Removes a name from a runtime ID. Returns the other names that have the ID.

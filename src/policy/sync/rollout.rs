@@ -41,12 +41,20 @@ impl WritePermit {
 }
 
 /// Why no other member may start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
 pub enum Stopped {
     /// An operator paused the rollout.
     Paused,
     /// More members failed than the settings allow.
     FailureLimitExceeded,
+}
+
+impl Stopped {
+    /// The reason in conditions and metrics.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        self.into()
+    }
 }
 
 /// The rollout of another revision.
