@@ -6,27 +6,7 @@
 //! Invariants: what does not differ is not written; private keys are neither logged nor kept; a Kyma without a domain, or a missing
 //! API of cert-manager, does not delay others.
 //!
-//! # Permissions
-//! In the namespace of Kymas, `list` and `watch` on `kymas` and `runtimebootstrappers` of `operator.kyma-project.io`, and `get` on the
-//! latter. In the namespace of the certificates:
-//! ```yaml
-//! - apiGroups: [cert-manager.io]
-//!   resources: [certificates]
-//!   verbs: [create, delete, get, list, patch, watch]
-//! - apiGroups: [cert-manager.io]
-//!   resources: [certificates/status]
-//!   verbs: [patch]                        # renewal, as `cmctl renew` does it
-//! - apiGroups: [""]
-//!   resources: [secrets]
-//!   verbs: [delete, get]                  # one for each Kyma, so names cannot be listed
-//! - apiGroups: [""]
-//!   resources: [secrets]
-//!   resourceNames: [klm-istio-gateway, klm-watcher, klm-watcher-gateway]
-//!   verbs: [list, patch, watch]
-//! - apiGroups: [""]
-//!   resources: [secrets]
-//!   verbs: [create]
-//! ```
+//! Permissions: `deploy/controller/rbac-common.yaml` and `rbac-watchers.yaml`.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -12,19 +12,7 @@
 //! Invariants: nothing is written to a cluster that is not verified; what does not differ is not written; a private key is kept for
 //! one reconcile and zeroized; a runtime that is slow or unreachable delays no other.
 //!
-//! # Permissions
-//! In the namespace of Kymas, besides those of [`crate::watchers`] and [`crate::certificates`]:
-//! ```yaml
-//! - apiGroups: [""]
-//!   resources: [secrets]                  # kubeconfigs: one per runtime, so names cannot be listed
-//!   verbs: [get]
-//! - apiGroups: [operator.kyma-project.io]
-//!   resources: [runtimebootstrappers]
-//!   verbs: [get, list, watch]
-//! - apiGroups: [operator.kyma-project.io]
-//!   resources: [runtimebootstrappers/status]
-//!   verbs: [patch]                        # the condition `WatcherInstalled`
-//! ```
+//! Permissions: `deploy/controller/rbac-common.yaml` and `rbac-watchers.yaml`.
 
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
