@@ -1,5 +1,5 @@
 Feature: The configuration and the state of the pull Secret decide which Pods get it
-  Whoever holds credentials decides which Namespaces they go to.
+  The configuration document decides to which Namespaces credentials go.
 
   @serial @sample
   Scenario: Every Pod that opts in gets the pull Secret while its content is unknown

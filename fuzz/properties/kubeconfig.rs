@@ -1,4 +1,4 @@
-//! A kubeconfig of a stranger gives an address, authorities and one credential, which `Debug` does not show, or a short error.
+//! An untrusted kubeconfig gives an address, authorities and one credential, which `Debug` does not show, or a short error.
 
 use controller::clients::kubeconfig::{Credentials, MAX_BYTES, parse};
 

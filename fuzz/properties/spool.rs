@@ -6,7 +6,7 @@ use crate::outbox::key;
 use crate::outbox::record::{FRAME_BYTES, Kind, write};
 use crate::outbox::segment::{HEADER_BYTES, header, read};
 
-/// Holds for all bytes: as a file, and as the recipe for one, for nobody guesses a checksum.
+/// Holds for all bytes: as a file, and as the recipe for one, because a checksum cannot be guessed.
 pub(crate) fn check(data: &[u8]) {
     same_in_steps(data);
     let (file, records) = cook(data);

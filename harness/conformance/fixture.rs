@@ -137,7 +137,7 @@ pub(crate) fn on_one<'a>(scenario: &'a Scenario, server: &ApiServer) -> Run<'a> 
     Run::new(scenario, None, vec![endpoint("skr", server)], options()).unwrap()
 }
 
-/// What comes out of a run that nobody interrupts.
+/// The result of a run that is not interrupted.
 pub(crate) async fn ended(run: Run<'_>) -> Result<Report> {
     run.run(std::future::pending(), &|_| ()).await
 }

@@ -53,6 +53,6 @@ pub(crate) fn printable(text: &str) -> Cow<'_, str> {
 }
 
 fn say(line: &str) {
-    // With standard error gone there is nobody left to tell.
+    // With standard error gone the error cannot be reported.
     let _unheard = writeln!(io::stderr(), "{}", printable(line));
 }

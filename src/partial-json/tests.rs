@@ -58,7 +58,7 @@ fn object(fields: BTreeMap<String, Value>) -> Value {
     Value::Object(Map::from_iter(fields))
 }
 
-/// Two levels of the wanted shape, among fields that nobody wants.
+/// Two levels of the wanted shape, among fields that are not wanted.
 fn document() -> impl Strategy<Value = Value> {
     (level(), level(), any::<bool>()).prop_map(|(mut top, below, misfit)| {
         top["below"] = if misfit { json!([]) } else { below };
@@ -162,7 +162,7 @@ proptest! {
 #[case::a_number_as_a_text(r#"{"text":1}"#)]
 #[case::one_field_twice(r#"{"flag":true,"flag":true}"#)]
 #[case::a_control_character("{\"text\":\"\n\"}")]
-#[case::a_control_character_nobody_wants("{\"other\":\"\n\"}")]
+#[case::a_control_character_that_is_not_wanted("{\"other\":\"\n\"}")]
 #[case::half_a_surrogate(r#"{"text":"\ud800"}"#)]
 #[case::an_unknown_escape(r#"{"text":"\q"}"#)]
 #[case::an_open_string(r#"{"other":"a\"}"#)]
@@ -174,7 +174,7 @@ fn is_refused(#[case] text: &str) {
 }
 
 #[test]
-fn what_nobody_wants_is_only_looked_at_for_its_end() {
+fn only_the_end_is_read_of_what_is_not_wanted() {
     let text = r#"{"other":[nonsense,"\q",}],"flag":true}"#;
     assert_eq!(
         read::<Wanted<'_>>(r#"{"flag":true}"#),

@@ -1,6 +1,6 @@
 //! The pull Secret's copies: what to do about one namespace, given what is wanted and what is there.
 //!
-//! Deliberately absent: the Secret's bytes. Whether a copy is equal is found by whoever holds both.
+//! Deliberately absent: the Secret's bytes. Whether a copy is equal is found by the caller, which holds both.
 
 use api::Feature;
 use api::names::EXCLUDED_NAMESPACE;
@@ -21,7 +21,7 @@ pub enum Observed {
     Stale,
     /// A copy that we made, of another type: the type cannot be changed in place.
     Misshapen,
-    /// A Secret that somebody else made.
+    /// A Secret that another client created.
     Foreign,
 }
 
@@ -68,7 +68,7 @@ pub enum Need {
     Namespace,
     /// A Pod in it asks for it.
     Pod,
-    /// Nobody asks, or credentials may not go there.
+    /// No Pod may need it, or credentials may not go there.
     None,
 }
 

@@ -91,7 +91,7 @@ impl ReviewError {
     }
 }
 
-/// Strangers' words go into an answer only in part.
+/// Text of a request goes into an answer only in part.
 pub(crate) fn shortened(text: &str) -> String {
     text.chars().take(64).collect()
 }

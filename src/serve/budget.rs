@@ -117,7 +117,7 @@ impl State {
 
     /// Evicts the earliest incomplete bodies until `blocks` are free or about to be, but none that began after `own`,
     /// and none if all of them would not be enough.
-    fn make_room(&mut self, blocks: usize, own: Option<u64>) {
+    fn evict(&mut self, blocks: usize, own: Option<u64>) {
         let mut missing = blocks.saturating_sub(self.free + self.evicted);
         let earlier = self.incomplete.range(..own.unwrap_or(u64::MAX));
         let evictable: usize = earlier.map(|(_, body)| body.held).sum();
@@ -149,15 +149,15 @@ impl BudgetShare {
     /// [`Evicted`] if the share went to a newer body.
     pub(crate) async fn append(&mut self, mut piece: &[u8]) -> Result<(), Evicted> {
         while !piece.is_empty() {
-            let room = self.blocks.last().map_or(0, |last| BLOCK - last.len());
-            if room == 0 {
+            let left = self.blocks.last().map_or(0, |last| BLOCK - last.len());
+            if left == 0 {
                 self.take(1, false).await?;
                 let spare = self.budget.state().spare.pop();
                 let block = spare.unwrap_or_else(|| Vec::with_capacity(BLOCK));
                 self.blocks.push(block);
                 continue;
             }
-            let (now, later) = piece.split_at(room.min(piece.len()));
+            let (now, later) = piece.split_at(left.min(piece.len()));
             if let Some(last) = self.blocks.last_mut() {
                 last.extend_from_slice(now);
             }
@@ -217,7 +217,7 @@ impl BudgetShare {
             return false;
         }
         let Some(free) = state.free.checked_sub(blocks) else {
-            state.make_room(blocks, own);
+            state.evict(blocks, own);
             return false;
         };
         state.free = free;

@@ -31,7 +31,7 @@ pub struct Limits {
     /// Default 16 MiB; at least [`body_bytes`](Self::body_bytes), or no body of that size could arrive.
     ///
     /// When they are used up, the incomplete bodies that began earliest are answered 503 and their connections end,
-    /// so that a body that arrives fast always has room. While all of it is being handled, further bodies wait, within
+    /// so that a body that arrives fast always fits. While all of it is being handled, further bodies wait, within
     /// [`body`](Self::body); late: the answer is 503 as well. The memory may be twice this: the blocks in which bodies
     /// arrive are kept, and a body is copied out of them when it is complete.
     pub bodies_bytes: usize,

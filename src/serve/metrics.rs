@@ -13,7 +13,7 @@ pub enum Counter {
     BodyBytes,
     /// TCP connections taken from the listener, rejected ones included.
     Accepted,
-    /// Connections closed while no request of theirs was handled, to make room for newer ones.
+    /// Connections closed while no request of theirs was handled, for newer ones.
     Evicted,
     /// Connections closed at once because the requests of all others were being handled.
     Rejected,

@@ -205,7 +205,7 @@ impl ConnectionState {
         matches!(inner.phase, Header | Body | Closing) || inner.stalled.is_some()
     }
 
-    /// Our side ends. Returns whether the peer may still be sending what nobody will read: closing then makes
+    /// Our side ends. Returns whether the peer may still be sending what is not read: closing then makes
     /// the kernel send a reset, which can destroy our answer before the peer has read it.
     pub(crate) fn close(&self) -> bool {
         let mut inner = self.inner();

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! What was put is delivered after its last change, or its manager is marked to need a resync: over crashes, torn and
-//! damaged files, and for want of room. It may be delivered more than once. Only puts wait for the disk, for a bounded
+//! damaged files, and for want of capacity. It may be delivered more than once. Only puts wait for the disk, for a bounded
 //! time; memory and disk are bounded. A disk that fails, or does not answer, costs durability alone:
 //! events are delivered from memory, and it is tried again. A spool on an `emptyDir` goes with its Pod.
 
@@ -46,7 +46,7 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often the spool looks whether something is to be done, and how long the end waits for that.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Fewest bytes of the spool: room for a few of the largest events.
+/// Fewest bytes of the spool: a few of the largest events fit.
 const FEWEST_BYTES: u64 = 256 << 10;
 
 /// The outbox. Clones share it.
@@ -86,7 +86,7 @@ impl Outbox {
             torn_bytes,
             newer_version,
             resync: state.queue.managers.any_lost(),
-            unusable: state.handoff.trouble.clone(),
+            unusable: state.handoff.failure.clone(),
         };
         drop(state);
         let outbox = Self {

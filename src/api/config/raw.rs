@@ -40,7 +40,7 @@ pub(super) struct Raw {
     pub(super) fips_variables: Option<Vec<String>>,
     /// How the pull Secret is named, and which Pods and namespaces get it.
     pub(super) image_pull_secret: Option<RawPullSecret>,
-    /// Features that a Pod can opt out of with the annotation value `"false"`, whoever opted in.
+    /// Features that a Pod can opt out of with the annotation value `"false"`, wherever it opted in.
     pub(super) opt_out: Option<Vec<String>>,
 }
 

@@ -36,7 +36,7 @@ pub(super) struct Report {
     pub(super) skipped: Vec<Skipped>,
 }
 
-/// The colours of a diff; none where nobody could see them.
+/// The colours of a diff; none if the output is no terminal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Palette {
     heading: Style,

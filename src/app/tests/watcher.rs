@@ -59,7 +59,7 @@ fn version_without_any_setting_is_printed(#[case] flag: &str) {
     assert_eq!(String::from_utf8(ran.stdout).unwrap(), expected);
 }
 
-/// The public watcher's `-development`, which is on where nobody switches it off.
+/// The public watcher's `-development`, which is on by default.
 #[rstest]
 #[case("-development")]
 #[case("-development=false")]

@@ -152,7 +152,7 @@ async fn a_server_that_does_not_shake_hands_is_given_up() {
 }
 
 #[tokio::test]
-async fn nobody_listening_is_an_error_of_its_own() {
+async fn a_closed_port_is_an_error_of_its_own() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let file = kubeconfig(&format!(
         "server: \"http://{}\"",
@@ -247,7 +247,7 @@ async fn even_a_watch_must_begin() {
 }
 
 #[tokio::test]
-async fn a_request_that_nobody_waits_for_is_counted_too() {
+async fn a_request_that_is_dropped_is_counted_too() {
     static ASKED: AtomicBool = AtomicBool::new(false);
     let (registry, requests) = metered();
     let silent = tower::service_fn(async |_: Request<Body>| {

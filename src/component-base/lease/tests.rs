@@ -60,7 +60,7 @@ async fn a_lease_that_is_renewed_is_left_alone() {
 #[case::released("", Duration::ZERO, SECOND)]
 #[case::own_earlier_life("a", Duration::ZERO, SECOND)]
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_nobody_renews_is_taken_over(
+async fn a_lease_that_is_not_renewed_is_taken_over(
     #[case] holder: &str,
     #[case] least: Duration,
     #[case] most: Duration,

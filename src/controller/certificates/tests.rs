@@ -1,4 +1,4 @@
-//! The controller against a control plane in process that has its permissions and no others. The tests play cert-manager.
+//! The controller against a control plane in process that has its permissions and no others. The tests do what cert-manager does.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

@@ -1,4 +1,4 @@
-//! The part against a control plane with the shipped Roles and runtimes over TLS. The tests play cert-manager.
+//! The part against a control plane with the shipped Roles and runtimes over TLS. The tests do what cert-manager does.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU8, Ordering};

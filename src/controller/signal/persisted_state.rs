@@ -41,7 +41,7 @@ impl SaveError {
         }
     }
 
-    /// Whether an operator has to act; the other errors end by themselves.
+    /// Whether an operator has to intervene; the other errors end by themselves.
     pub(super) fn is_permanent(&self) -> bool {
         matches!(
             self,

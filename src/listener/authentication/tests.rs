@@ -72,7 +72,7 @@ fn what_one_way_of_reading_believes_another_does_not() {
 }
 
 #[test]
-fn nobody_is_believed_after_the_dates_or_the_authority_are_gone() {
+fn no_certificate_is_accepted_after_its_dates_or_its_authority() {
     let (authority, next) = (ca(), ca());
     let (check, header) = (check(&authority), element(&watcher(&authority)));
     let later = CertificateCheck {

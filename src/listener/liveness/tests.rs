@@ -214,7 +214,7 @@ async fn heartbeat_shows_what_did_not_arrive(
     assert_eq!(listening.liveness.totals().missing_events, missing);
 }
 
-/// Heartbeats and headers are written by whoever has a certificate of the runtime.
+/// Heartbeats and headers are written by every client with a certificate of the runtime.
 #[rstest]
 #[case::of_a_heartbeat(|listening: &Listening| listening.beat("b", u64::MAX, 0))]
 #[case::of_an_event(|listening: &Listening| listening.event("b", u64::MAX))]
@@ -381,7 +381,7 @@ async fn absurd_intervals_and_ages_do_no_harm(#[case] interval: Duration) {
 async fn last_rejection_is_kept_for_known_runtimes_alone() {
     let listening = Listening::new();
     listening.beat("b", 0, 0);
-    listening.liveness.rejected("stranger", "no".into());
+    listening.liveness.rejected("other", "no".into());
     listening.liveness.rejected("", "no".into());
     assert_eq!(listening.only().last_rejection, None);
     listening.liveness.rejected("r", "expired".into());

@@ -54,7 +54,7 @@ fn notifications_of_a_runtime_come_in_order() {
 }
 
 #[test]
-fn full_queue_rejects_at_once_until_there_is_room() {
+fn full_queue_rejects_at_once_until_there_is_capacity() {
     let (sender, mut notifications) = with(1, 5);
     assert_eq!(sender.enqueue(event("a")), Accepted);
     assert_eq!(sender.enqueue(resync("r")), Accepted);
@@ -93,7 +93,7 @@ fn flood_of_one_runtime_delays_another_by_one_notification() {
 
 /// Runtimes that are not under the control of their owners any more, together.
 #[rstest]
-fn flood_of_many_runtimes_leaves_room_for_events_and_resyncs_of_others(
+fn flood_of_many_runtimes_leaves_capacity_for_events_and_resyncs_of_others(
     #[values(1, 16, 100)] flooding: usize,
     #[values(true, false)] in_turn: bool,
 ) {

@@ -24,7 +24,7 @@ pub struct Annotations {
 }
 
 impl Annotations {
-    /// Reads a map that somebody else holds (the Namespace snapshot).
+    /// Reads a map that the caller holds (the Namespace snapshot).
     pub fn collect<'a>(entries: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let mut annotations = Self {
             present: true,

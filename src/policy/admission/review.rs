@@ -41,7 +41,7 @@ pub struct Review<'a> {
 pub enum Subject<'a> {
     /// A Pod, or its `ephemeralcontainers`.
     Pod(Box<Request<'a>>),
-    /// Another resource: somebody's rules are wider than ours.
+    /// Another resource: the rules of a webhook configuration are wider than ours.
     Foreign,
     /// A Pod that does not look like one, or is too large.
     Unreadable(PodError),

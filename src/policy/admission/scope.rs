@@ -1,4 +1,4 @@
-//! Which Pods the API server never sends to the webhook, so that whoever judges without one can tell why nothing happens.
+//! Which Pods the API server never sends to the webhook, so that a judgement without one can tell why nothing happens.
 //!
 //! The selector and the match conditions of `deploy/webhook/mutatingwebhookconfiguration.yaml` decide it in a cluster.
 

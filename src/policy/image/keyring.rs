@@ -139,7 +139,7 @@ struct Pattern {
 
 impl Pattern {
     /// `None` if the key is no address, or one that no image can have; the latter also keeps a
-    /// password that somebody wrote into a key out of memory and logs.
+    /// password that was written into a key out of memory and logs.
     fn parse(key: &str) -> Option<Self> {
         let address = ["https://", "http://"]
             .iter()

@@ -49,7 +49,7 @@ use crate::admission::{Annotations, Settings};
     Action::Remove(RemovalCause::NotNeeded)
 )]
 #[case::never_needed(Need::None, SourcePresence::Present, Observed::Nothing, Action::Keep)]
-#[case::a_strangers_is_never_removed(
+#[case::that_of_another_client_is_never_removed(
     Need::None,
     SourcePresence::Present,
     Observed::Foreign,
@@ -118,7 +118,7 @@ fn configuration(extra: &str) -> Configuration {
 #[case::annotated("other", "true", false, Need::Namespace)]
 #[case::annotated_otherwise("other", "True", false, Need::None)]
 #[case::by_a_pod("other", "", true, Need::Pod)]
-#[case::by_nobody("other", "", false, Need::None)]
+#[case::by_no_pod("other", "", false, Need::None)]
 #[case::never_adapted("kube-system", "true", true, Need::None)]
 #[case::never_adapted_but_for_its_pods("kube-system", "", true, Need::None)]
 fn a_namespace_needs_it(

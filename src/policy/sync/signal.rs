@@ -127,7 +127,7 @@ pub enum Step {
 impl ObservedRuntime {
     /// Determines whether another client set the keys, from what was observed of the same Runtime before: they appeared without
     /// a new revision. At the first observation, a Runtime that was never signaled has no keys of the controller. A signal that
-    /// KIM acknowledged in part is complete, whoever set it.
+    /// KIM acknowledged in part is complete, whichever client set it.
     pub fn follow(&mut self, before: Option<&Self>, keys: SignalKeys) {
         self.spoiled = before.is_some_and(|it| it.spoiled && it.signaled == self.signaled);
         self.foreign = match before {
@@ -163,7 +163,7 @@ impl Target {
         }
     }
 
-    /// Whether a source cannot be used while a Runtime has an unacknowledged signal, whoever set it. The Runtime is spoiled then, until
+    /// Whether a source cannot be used while a Runtime has an unacknowledged signal, whichever client set it. The Runtime is spoiled then, until
     /// the signal is marked as stale, also when KIM acknowledges it before.
     #[must_use]
     pub fn spoils(&self, runtime: &ObservedRuntime) -> bool {

@@ -135,7 +135,7 @@ async fn a_displaced_one_is_not_evicted_again() {
     );
 }
 
-/// Whoever sends half a header holds memory; together they hold at most what the limit allows.
+/// A client that sends half a header holds memory; all of them together hold at most what the limit allows.
 #[tokio::test(start_paused = true)]
 async fn when_headers_hold_too_many_bytes_the_oldest_incomplete_one_is_evicted() {
     let statistics = Statistics::default();

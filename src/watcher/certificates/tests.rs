@@ -339,7 +339,7 @@ fn a_bad_set_is_told_once_at_the_second_look_and_the_good_one_stays() {
         );
     }
     assert!(certificates.outbound().borrow().is_ok());
-    // Another fault is told again; the way back to what is in force is no news to anybody's connections.
+    // Another fault is reported again; the way back to what is in force closes no connection.
     secret.swap("", &leaf.pem, &leaf.key_pem());
     certificates.poll(today());
     certificates.poll(today());

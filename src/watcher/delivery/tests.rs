@@ -197,7 +197,7 @@ async fn a_connection_that_rests_for_long_is_closed() {
     assert_eq!(fixture.kcp.opened(), 2);
 }
 
-/// Gateways close what rests; that is nobody's failure.
+/// Gateways close what rests; that is no failure.
 #[tokio::test]
 async fn a_connection_that_kcp_closed_costs_no_event() {
     let fixture = Fixture::new().await;

@@ -175,7 +175,7 @@ async fn a_route_that_comes_late_is_found() {
     beating.abort();
 }
 
-/// KCP knows whoever takes an event, however it was delivered.
+/// KCP knows each component that takes an event, however it was delivered.
 #[tokio::test]
 async fn a_manager_that_is_not_configured_is_told_from_its_first_event_on() {
     let fixture = Fixture::new(&[]).await;

@@ -72,7 +72,8 @@ pub(super) struct Handoff {
     pub(super) bytes: u64,
     /// How often the disk became unwritable.
     pub(super) failures: u64,
-    pub(super) trouble: Option<String>,
+    /// Why the spool is not writable, if it is not.
+    pub(super) failure: Option<String>,
     /// Bytes of no intact record, and segments of another version, that were found.
     pub(super) damage: (u64, usize),
 }
@@ -140,18 +141,18 @@ impl Handoff {
         self.writable = false;
         self.failures += 1;
         let text = component_base::telemetry::error_chain(error);
-        if self.trouble.as_deref() != Some(&*text) {
+        if self.failure.as_deref() != Some(&*text) {
             tracing::error!(
                 error = text,
                 "failed to write spool segment, events are in memory only"
             );
         }
-        self.trouble = Some(text);
+        self.failure = Some(text);
     }
 
     fn works_again(&mut self) {
         self.writable = true;
-        if self.trouble.take().is_some() {
+        if self.failure.take().is_some() {
             tracing::info!("spool writable again");
         }
     }

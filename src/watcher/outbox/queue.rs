@@ -162,7 +162,7 @@ impl Queue {
     }
 
     /// Whether a key of so many bytes may enter.
-    pub(super) fn has_room(&self, key_bytes: usize) -> bool {
+    pub(super) fn has_capacity(&self, key_bytes: usize) -> bool {
         self.len() < self.limits.keys
             && self.memory() + key_bytes + SLOT_BYTES <= self.limits.memory
     }
@@ -290,7 +290,7 @@ impl Queue {
     }
 
     /// Registers `name` in the place of another manager, whose events are dropped: the place, how many they were, and whether
-    /// a loss is to be reported to that manager if it is registered again. `None`: no manager can make room.
+    /// a loss is to be reported to that manager if it is registered again. `None`: no manager can be evicted.
     pub(super) fn evict_for(
         &mut self,
         name: &PathSegment,

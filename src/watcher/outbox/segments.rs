@@ -143,7 +143,7 @@ impl RecoveredState {
 }
 
 /// Reads `folder`, and quarantines what is of another version. Events of managers that are not `configured` are left out, so
-/// that they take no room; where none are configured, none are left out.
+/// that they take no space; where none are configured, none are left out.
 pub(super) fn read_all(
     folder: &dyn Storage,
     configured: &[PathSegment],
@@ -299,7 +299,7 @@ pub(super) fn remove(storage: &dyn Storage, mut segments: Vec<Segment>) -> Vec<S
     segments
 }
 
-/// One write, or an error: what a disk takes only in part it has no room for.
+/// One write, or an error: what a disk takes only in part it has no space for.
 pub(super) fn append(file: &dyn AppendFile, bytes: &[u8]) -> io::Result<()> {
     match file.append(bytes)? {
         written if written == bytes.len() => Ok(()),

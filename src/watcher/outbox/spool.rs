@@ -165,10 +165,10 @@ impl Spool {
             self.mark_incomplete();
             return self.replace_all();
         }
-        if !self.has_room(&work.frames) {
+        if !self.has_capacity(&work.frames) {
             self.end_job()?;
         }
-        if !self.has_room(&work.frames) {
+        if !self.has_capacity(&work.frames) {
             self.close();
             return if self.retry_at <= work.now {
                 self.replace_all()
@@ -269,7 +269,7 @@ impl Spool {
         Ok(())
     }
 
-    /// Begins a new segment, and to replace all others by a snapshot. If that fails it costs nothing but room, and is tried
+    /// Begins a new segment, and to replace all others by a snapshot. If that fails it costs nothing but space, and is tried
     /// when the back-off that begins now is over.
     fn compact(&mut self, now: MonotonicTime) -> Result<(), SpoolError> {
         let Some(storage) = self.storage.clone() else {
@@ -278,7 +278,7 @@ impl Spool {
         let number = self.next;
         self.next += 2;
         let snapshot = self.shared.snapshot();
-        if !self.has_room(&snapshot.frames) {
+        if !self.has_capacity(&snapshot.frames) {
             return Err(SpoolError::Full);
         }
         self.append(&snapshot.frames)?;
@@ -386,7 +386,7 @@ impl Spool {
         segments.map(|segment| segment.bytes).sum()
     }
 
-    fn has_room(&self, frames: &[u8]) -> bool {
+    fn has_capacity(&self, frames: &[u8]) -> bool {
         self.bytes() + frames.len() as u64 <= self.options.max_bytes / 4 * 3
     }
 

@@ -49,7 +49,7 @@ impl State {
         let stored = if fits && self.queue.touch(&key, now) {
             Stored::Coalesced
         } else if let Some(manager) = self.register(manager, now) {
-            if fits && self.has_room(key.len()) {
+            if fits && self.has_capacity(key.len()) {
                 self.queue.insert(&key, manager, now);
                 self.handoff.record(Kind::Put, &key);
                 Stored::Spooled
@@ -111,7 +111,7 @@ impl State {
         }
         if all_lost {
             for (name, _) in losses.iter().filter(|(_, lost)| !**lost) {
-                let _unless_there_is_room = managers.register(name, now);
+                let _unless_full = managers.register(name, now);
             }
             managers.mark_all_lost(|name| losses.get(name) == Some(&false));
         }
@@ -129,12 +129,12 @@ impl State {
         losses
     }
 
-    fn has_room(&self, key_bytes: usize) -> bool {
+    fn has_capacity(&self, key_bytes: usize) -> bool {
         let (records, bytes) = (self.queue.len() + 1, self.queue.key_bytes() + key_bytes);
-        self.queue.has_room(key_bytes) && segment_bytes(records, bytes) <= self.live_bytes
+        self.queue.has_capacity(key_bytes) && segment_bytes(records, bytes) <= self.live_bytes
     }
 
-    /// The place of `name`; `None`: it may not be registered, or there is no room.
+    /// The place of `name`; `None`: it may not be registered, or there is no capacity.
     fn register(&mut self, name: &PathSegment, now: MonotonicTime) -> Option<ManagerId> {
         if let Some(place) = self.queue.managers.register(name, now) {
             return Some(place);
@@ -196,7 +196,7 @@ impl State {
         first
     }
 
-    /// Takes an object of an earlier process; whether there was room.
+    /// Takes an object of an earlier process; whether there was capacity.
     fn recover_key(&mut self, key: &[u8], now: MonotonicTime) -> bool {
         let Some(manager) = key::manager(key) else {
             return false;
@@ -209,12 +209,12 @@ impl State {
             self.queue.managers.mark_unregistered_lost();
             return true;
         };
-        let has_room = self.queue.has_room(key.len());
-        if has_room {
+        let has_capacity = self.queue.has_capacity(key.len());
+        if has_capacity {
             self.queue.insert(key, manager, now);
         } else {
             self.dropped.outbox_full += 1;
         }
-        has_room
+        has_capacity
     }
 }

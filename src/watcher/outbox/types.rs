@@ -70,7 +70,7 @@ pub enum Stored {
     /// In memory only, because the disk fails or has not responded in time. It is delivered all the same, unless the process
     /// ends before.
     MemoryOnly,
-    /// There is no room: nothing is kept but the mark that the manager needs a resync.
+    /// There is no capacity: nothing is kept but the mark that the manager needs a resync.
     Full,
     /// So many managers were named within a minute that nothing is kept for another one. If it is registered later, it is
     /// asked for a resync.
@@ -163,9 +163,9 @@ pub struct Report {
 pub struct Dropped {
     /// Found in the spool, for managers that are not configured.
     pub manager_not_configured: u64,
-    /// Of managers that made room for others, or of managers that found no room.
+    /// Of managers that were evicted for others, or of managers that found no capacity.
     pub too_many_managers: u64,
-    /// There was no room for them in the queue or in the spool.
+    /// There was no capacity for them in the queue or in the spool.
     pub outbox_full: u64,
     /// KCP rejected them for too long: 404, 400, 413 and the like.
     pub rejected: u64,

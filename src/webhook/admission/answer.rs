@@ -46,8 +46,8 @@ impl Answer {
     /// The document, written in one pass: a serializer would look for escapes in the patch, which base64 has not.
     pub(super) fn into_response(self, uid: &str) -> Response {
         let patch = self.patch.json();
-        let room = 512 + self.reasons.len() + patch.map_or(0, <[u8]>::len) * 4 / 3;
-        let mut body = Vec::with_capacity(room);
+        let capacity = 512 + self.reasons.len() + patch.map_or(0, <[u8]>::len) * 4 / 3;
+        let mut body = Vec::with_capacity(capacity);
         body.extend_from_slice(
             br#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"#,
         );
@@ -99,8 +99,8 @@ struct Warning(String);
 impl fmt::Write for Warning {
     fn write_str(&mut self, part: &str) -> fmt::Result {
         let mut characters = part.chars();
-        let room = WARNING_LENGTH.saturating_sub(self.0.chars().count());
-        self.0.extend(characters.by_ref().take(room));
+        let left = WARNING_LENGTH.saturating_sub(self.0.chars().count());
+        self.0.extend(characters.by_ref().take(left));
         characters.next().map_or(Ok(()), |_cut| Err(fmt::Error))
     }
 }

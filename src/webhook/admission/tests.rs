@@ -248,7 +248,7 @@ async fn reviews_that_wait_for_a_namespace_are_bounded(#[case] bytes: usize, #[c
             .all(|answer| *answer == (StatusCode::OK, 1000))
     );
     assert!(fixture.shows(r#"rt_admission_namespace_waits_total{result="limit"} 10"#));
-    // All of them have ended: there is room again.
+    // All of them have ended: there is capacity again.
     let mut review = review();
     review["request"]["namespace"] = json!("invented");
     fixture.ask(&review).await;

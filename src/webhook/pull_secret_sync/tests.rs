@@ -73,7 +73,7 @@ fn copy(namespace: &str, encoded: &str) -> Value {
     })
 }
 
-/// A Secret of the same name that somebody else made.
+/// A Secret of the same name that another client created.
 fn foreign(namespace: &str) -> Value {
     let mut secret = copy(namespace, TWO);
     secret["metadata"]["labels"] = json!({"team": "other"});

@@ -425,7 +425,7 @@ async fn a_pod_that_is_gone_or_a_leader_that_ends_leaves_no_figure_of_a_node() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_that_were_created_while_nobody_led_are_found_and_older_ones_are_not() {
+async fn pods_that_were_created_without_a_leader_are_found_and_older_ones_are_not() {
     let mut env = Environment::start(EvictionSettings::default()).await;
     env.stop().await;
     for number in 0..1000 {

@@ -151,15 +151,15 @@ async fn an_answer_comes_over_the_certificate_that_callers_trust_before_and_afte
 }
 
 #[tokio::test]
-async fn strangers_and_other_names_are_refused() {
+async fn another_ca_and_other_names_are_refused() {
     let process = Process::start(echo()).await;
     let served = material(epoch());
     process.files.send_replace(stored(served.clone()));
     process.entry.send_replace(Observed::Absent);
     process.until_answered().await;
 
-    let stranger = Bundle::read(&material(epoch()).authorities);
-    let refused = process.ask(&stranger).await;
+    let other = Bundle::read(&material(epoch()).authorities);
+    let refused = process.ask(&other).await;
     assert!(is_refused(&refused, "UnknownIssuer"), "{refused:?}");
     let probe = Probe {
         server_name: "webhook.default.svc",
@@ -197,7 +197,7 @@ async fn a_bad_status_is_an_answer_and_no_answer_is_an_error() {
 }
 
 #[tokio::test]
-async fn nobody_listening_is_named() {
+async fn a_closed_port_is_named() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     drop(listener);

@@ -43,7 +43,7 @@ fn the_definition_says_what_the_constants_say() {
     );
 }
 
-/// The API server refuses CEL rules whose cost it cannot bound, and nobody should be able to fill a store.
+/// The API server refuses CEL rules whose cost it cannot bound, and no client should be able to fill a store.
 #[rstest]
 #[case::runtime_bootstrapper(crd())]
 #[case::rollout(crate::rollout::crd())]

@@ -337,7 +337,7 @@ mod tests {
         );
     }
 
-    /// Who is handed back is signalled as everybody else is, and nobody else is.
+    /// A runtime that is handed back is signaled as all others are, and no other one is.
     #[test]
     fn direct_mode_signals_as_the_signal_does() {
         let arguments = parsed(&[

@@ -175,7 +175,7 @@ fn each_watcher_has_its_entry() {
 }
 
 #[test]
-fn whoever_waits_for_kcp_is_given_the_public_time() {
+fn a_review_that_waits_for_kcp_has_the_public_time_limit() {
     let entries = registered(&["--delivery-mode=sync"]).webhooks.unwrap();
     assert!(entries.iter().all(|it| it.timeout_seconds == Some(15)));
 }

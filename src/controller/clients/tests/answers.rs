@@ -95,7 +95,7 @@ async fn a_conflict_is_transient_if_reading_again_helps(
 #[case::rights(status("Forbidden", "User \"x\" cannot get", &json!([])), "Forbidden")]
 #[case::terminating(status("Forbidden", "", &json!([{"reason": "NamespaceTerminating", "field": "metadata.namespace"}])), "Forbidden: the namespace is being deleted")]
 #[case::fields(status("Invalid", "", &json!([{"field": "spec.a"}, {"field": "spec.b[0]"}])), "Invalid: spec.a, spec.b[0]")]
-#[case::a_reason_that_is_a_story(status("go to https://evil.example", "", &json!([{"field": "a b"}])), "no reason given")]
+#[case::a_reason_that_is_a_text(status("go to https://evil.example", "", &json!([{"field": "a b"}])), "no reason given")]
 #[case::html("<html>".to_owned(), "no reason given")]
 #[case::another_kind(json!({"kind": "Pod", "reason": "Forbidden"}).to_string(), "no reason given")]
 #[tokio::test]

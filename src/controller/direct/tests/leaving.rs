@@ -263,7 +263,7 @@ async fn handing_back(code: u16, seconds: u32) -> (Env, Vec<RuntimeCluster>, Fau
     (env, clusters, refusal)
 }
 
-/// Whoever crashes before the manager was told leaves the finalizer there, and whoever comes next tells it.
+/// A leader that crashes before it told the manager leaves the finalizer there, and the next leader tells it.
 #[rstest]
 #[case::server_error(500, 0)]
 #[case::forbidden(403, 3600)]
@@ -294,7 +294,10 @@ async fn a_control_plane_that_rejects_the_signal_does_not_keep_the_resource(#[ca
 #[case::gone_over_again("Orphan", json!({"labels": {MODE.0: MODE.1}}))]
 #[case::not_selected("Orphan", json!({"labels": {"plan": "trial"}}))]
 #[tokio::test]
-async fn whoever_is_not_the_managers_is_not_told(#[case] policy: &str, #[case] metadata: Value) {
+async fn a_runtime_that_is_not_the_managers_is_not_told(
+    #[case] policy: &str,
+    #[case] metadata: Value,
+) {
     let mut env = Env::new();
     let trial = kube::core::Expression::NotIn("plan".to_owned(), ["trial".to_owned()].into());
     env.settings.signal_selector = trial.into();

@@ -37,7 +37,7 @@ async fn a_namespace_that_is_being_deleted_is_not_written_into() {
 }
 
 #[tokio::test]
-async fn a_quota_that_leaves_no_room_is_named_and_nothing_requires_what_is_not_there() {
+async fn a_quota_that_is_exhausted_is_named_and_nothing_requires_what_is_not_there() {
     let (mut env, clusters) = Env::converged(&["a", "b"]).await;
     clusters[0].drop_object("secrets kyma-system/registry-credentials");
     clusters[0].behave(|it| it.quota_exceeded = true);

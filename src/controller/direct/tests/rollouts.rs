@@ -129,7 +129,7 @@ async fn an_operator_pauses_the_rollout_and_lets_it_go_on() {
     }
 }
 
-/// Whoever leads next, or is upgraded meanwhile, begins no pass before it has heard whether there is a pause.
+/// The next leader, or an upgraded one, starts no reconcile before it knows whether there is a pause.
 #[tokio::test]
 async fn a_pause_holds_over_a_restart_however_late_it_is_heard_of() {
     let (mut env, clusters) = Env::converged(&["a", "b"]).await;

@@ -49,7 +49,7 @@ async fn no_more_than_fifty_signals_are_unacknowledged(#[case] per_second: u32) 
     assert!(env.metric("signal_unacknowledged_runtimes", 50));
     assert!(env.metric("signal_pending_runtimes", 10));
     assert_eq!(count(&env, "SignalsSuspended"), 1);
-    // One acknowledgement makes room for one signal.
+    // One acknowledgement lets one signal follow.
     env.take(&env.signalled()[0], "annotations");
     env.until("the next one", |it| it.signals().len() == 51)
         .await;

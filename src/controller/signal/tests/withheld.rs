@@ -109,7 +109,7 @@ async fn what_is_deleted_meanwhile_is_remembered() {
 #[case::before_the_change(true)]
 #[case::after_the_change(false)]
 #[tokio::test(start_paused = true)]
-async fn whoever_leads_next_withholds_and_loses_nothing(#[case] changed_while_down: bool) {
+async fn the_next_leader_withholds_and_loses_nothing(#[case] changed_while_down: bool) {
     let mut env = unusable(&["a", "b"]).await;
     if changed_while_down {
         env.kill().await;
@@ -165,7 +165,7 @@ async fn signals_that_were_not_given_yet_are_withheld_and_those_that_stand_are_r
 
 /// Also where the source is mended, to what it was, before the next one leads.
 #[tokio::test(start_paused = true)]
-async fn what_stood_is_repeated_by_whoever_leads_next() {
+async fn the_next_leader_repeats_what_stood() {
     let mut env = Env::new(&["a"]);
     env.kcp.put(pull_secret("one"));
     env.start().await;

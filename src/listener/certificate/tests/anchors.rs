@@ -73,8 +73,8 @@ fn the_dates_are_those_of_the_leaf() {
 }
 
 #[test]
-fn who_has_passed_is_known_by_the_certificate_as_long_as_the_dates_hold() {
-    let (authority, stranger) = (ca(), ca());
+fn a_verified_client_is_known_by_its_certificate_while_its_dates_hold() {
+    let (authority, unknown) = (ca(), ca());
     let bundle = TrustBundle::from_pem(authority.pem().as_bytes()).unwrap();
     let day = |date| SystemTime::UNIX_EPOCH + Duration::from_secs(date);
     let client = |leaf: &Leaf, now| bundle.client(leaf.der.clone(), day(now));
@@ -92,16 +92,16 @@ fn who_has_passed_is_known_by_the_certificate_as_long_as_the_dates_hold() {
     let other = client(&watcher(&authority), begin).unwrap();
     assert!(!Arc::ptr_eq(&other, &first));
 
-    let strange = watcher(&stranger);
+    let foreign = watcher(&unknown);
     for _ in 0..2 {
-        assert!(client(&strange, begin).is_err());
+        assert!(client(&foreign, begin).is_err());
     }
     assert_eq!(bundle.cache().clients.len(), 2);
 }
 
-/// During a rotation both authorities are believed, afterwards the new one alone.
+/// During a rotation both authorities are trusted, afterwards the new one alone.
 #[test]
-fn a_rotation_goes_over_both() {
+fn a_rotation_overlaps() {
     let (old, new) = (ca(), ca());
     let both = format!("{}{}", old.pem(), new.pem());
     let leaves = [watcher(&old), watcher(&new)];

@@ -162,7 +162,7 @@ async fn header_that_names_no_client_is_401() {
     assert_eq!(listener.metric(refused), Some(7.0));
 }
 
-/// A spoofed header, and certificates that do not hold: somebody who reached the port is still nobody.
+/// A spoofed header, and certificates that do not hold: a client that reached the port is not authenticated.
 #[rstest]
 #[case::expired(expired, 401)]
 #[case::of_the_future(not_yet_valid, 401)]
@@ -185,9 +185,9 @@ async fn another_authoritys_certificate_is_401() {
     assert_eq!(listener.ask(&post(&[&spoofed], EVENT)).await.status, 401);
 }
 
-/// Who is nobody does not get its body read.
+/// The body of a client that is not authenticated is not read.
 #[tokio::test]
-async fn nobody_is_answered_before_its_body_is_sent() {
+async fn no_response_comes_before_the_body_is_sent() {
     let listener = Running::trusting(&ca()).await;
     let head = post(&[], "").replace("Length: 0", "Length: 100");
     assert_eq!(listener.ask(&head).await.status, 401);
@@ -271,7 +271,7 @@ async fn a_runtime_without_a_kyma_is_403_and_its_event_not_delivered() {
     assert_eq!(listener.next_event().await, None);
 }
 
-/// Accepts one kind, and nobody's heartbeat.
+/// Accepts one kind, and no heartbeat.
 struct OnlyConfigMaps;
 
 impl Verifier for OnlyConfigMaps {

@@ -115,7 +115,7 @@ async fn while_it_lingers_it_serves_and_asks_to_close() {
 }
 
 #[tokio::test]
-async fn idle_connections_end_with_it_and_nobody_is_accepted_afterwards() {
+async fn idle_connections_end_with_it_and_none_is_accepted_afterwards() {
     let listener = Running::with(options(disabled())).await;
     let mut idle = listener.connect().await;
     assert_eq!(idle.ask(&post(&[], EVENT)).await.unwrap().status, 200);

@@ -103,14 +103,14 @@ async fn a_neighbour_is_rejected_beside_the_gateway_and_its_next_certificate() {
 }
 
 #[tokio::test]
-async fn a_stranger_does_not_come_through_the_handshake() {
+async fn a_certificate_of_another_ca_fails_the_handshake() {
     let mesh = Mesh::new().await;
     let name = SanType::URI(GATEWAY.try_into().unwrap());
-    let stranger = watcher_with(&ca(), |params| {
+    let other = watcher_with(&ca(), |params| {
         params.subject_alt_names = vec![name];
     });
     // In TLS 1.3 the client learns of the refusal when it reads.
-    if let Ok(mut client) = mesh.connect(mesh.config(&stranger)).await {
+    if let Ok(mut client) = mesh.connect(mesh.config(&other)).await {
         client.closed().await.unwrap();
     }
 }

@@ -37,7 +37,7 @@ async fn operator_that_takes_nothing_makes_no_request_wait() {
     let full = client.ask(&post(&[], &other_event())).await.unwrap();
     assert_eq!((full.status, full.closes()), (503, false));
     assert_eq!(full.header("retry-after"), Some("7"));
-    // An equal event needs no room.
+    // An equal event needs no capacity.
     assert_eq!(client.ask(&post(&[], EVENT)).await.unwrap().status, 200);
     assert!(listener.next_event().await.is_some());
     assert_eq!(

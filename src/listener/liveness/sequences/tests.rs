@@ -88,7 +88,7 @@ fn a_heartbeat_before_any_event_is_where_counting_begins() {
 }
 
 proptest! {
-    /// They come in a header that anybody with a certificate writes.
+    /// They come in a header that every client with a certificate writes.
     #[test]
     fn no_numbers_make_it_fail(numbers in prop::collection::vec((any::<bool>(), prop_oneof![any::<u64>(), 0..200_u64, u64::MAX - 200..=u64::MAX]), 0..40)) {
         let mut sequences = Sequences::default();

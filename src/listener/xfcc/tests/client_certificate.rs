@@ -110,7 +110,7 @@ fn filled(values: &[&str], leaf: &Leaf, other: &Leaf) -> Vec<String> {
 #[case::no_pem(&["Cert=abc"], E::Pem)]
 #[case::another_hash(&["Cert={cert};Hash={other hash}"], E::Hash)]
 #[case::an_empty_hash(&["Cert={cert};Hash="], E::Hash)]
-fn other_headers_name_nobody(#[case] values: &[&str], #[case] expected: ForwardedError) {
+fn other_headers_name_no_client(#[case] values: &[&str], #[case] expected: ForwardedError) {
     assert_eq!(refused(values, &TrustedHops::None), expected);
 }
 
@@ -124,7 +124,7 @@ fn other_headers_name_nobody(#[case] values: &[&str], #[case] expected: Forwarde
 #[case::the_gateway_as_by(&["{element},By={gateway};URI="], E::NotTheGateway)]
 #[case::the_gateway_within_a_quoted_subject(&["{element},Subject=\"O=;URI={gateway}\""], E::NotTheGateway)]
 #[case::the_sidecar_first(&["{sidecar},{element}"], E::NotTheGateway)]
-fn behind_a_sidecar_other_headers_name_nobody(
+fn behind_a_sidecar_other_headers_name_no_client(
     #[case] values: &[&str],
     #[case] expected: ForwardedError,
 ) {
@@ -149,7 +149,7 @@ fn refused(values: &[&str], hops: &TrustedHops) -> ForwardedError {
 #[case::no_base64(|leaf: &Leaf| leaf.pem.replacen("MII", "!!!", 1))]
 #[case::no_end(|leaf: &Leaf| leaf.pem.replace("-----END CERTIFICATE-----", ""))]
 #[case::another_label(|leaf: &Leaf| leaf.pem.replace("CERTIFICATE", "TRUSTED CERTIFICATE"))]
-fn other_pem_names_nobody(#[case] pem: fn(&Leaf) -> String) {
+fn other_pem_names_no_client(#[case] pem: fn(&Leaf) -> String) {
     let leaf = watcher(&ca());
     let pem = pem(&leaf);
     assert_ne!(pem, leaf.pem);
@@ -159,7 +159,7 @@ fn other_pem_names_nobody(#[case] pem: fn(&Leaf) -> String) {
 }
 
 #[test]
-fn bytes_that_are_no_text_name_nobody() {
+fn bytes_that_are_no_text_name_no_client() {
     let value = HeaderValue::from_bytes(b"Cert=\xff").unwrap();
     let headers = HeaderMap::from_iter([(XFCC_HEADER, value)]);
     let error = named(&headers, &TrustedHops::None).unwrap_err();

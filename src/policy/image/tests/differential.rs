@@ -116,7 +116,7 @@ proptest! {
             prop_assert_eq!(ours.domain(), judge.registry());
             prop_assert_eq!(ours.full_path(), judge.repository());
             prop_assert_eq!(ours.digest(), judge.digest());
-            // It writes the tag that nobody wrote.
+            // It writes the default tag.
             let tag = ours.tag().or(ours.digest().is_none().then_some("latest"));
             prop_assert_eq!(tag, judge.tag());
         }

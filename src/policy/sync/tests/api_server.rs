@@ -210,7 +210,7 @@ impl Runtime {
         self.put(&target, Some(apply(live, object, manager)));
     }
 
-    /// Somebody creates an object with a plain POST: the manager owns its fields by an update, not by an apply.
+    /// A client creates an object with a plain POST: the manager owns its fields by an update, not by an apply.
     pub(super) fn someone_creates(&mut self, object: &Value, manager: &str) {
         let target = Target::of(object).unwrap();
         assert!(self.get(&target).is_none(), "it is there already");

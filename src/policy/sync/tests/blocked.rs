@@ -159,7 +159,7 @@ fn nothing_tells_a_credential() {
     assert!(text.contains("apply /api/v1/namespaces/kyma-system/secrets/registry-credentials"));
 }
 
-/// Whoever writes these on the runtime must not keep its status from being written.
+/// A client that writes these on the runtime must not prevent the write of its status.
 #[test]
 fn what_a_runtime_says_of_itself_is_bounded_as_in_a_status() {
     let known = Sources {

@@ -38,7 +38,7 @@ fn no_hash(#[case] text: &str) {
     assert!(text.parse::<Hash>().is_err());
 }
 
-/// Nobody who sees a hash can try out contents without the control plane's UID.
+/// A hash does not allow trying out contents without the control plane's UID.
 #[test]
 fn equal_contents_of_two_control_planes_have_different_hashes() {
     let config = Some(&br#"{"auths":{}}"#[..]);

@@ -107,7 +107,7 @@ fn what_another_manager_created_is_overwritten_where_the_manifests_name_the_fiel
 
 /// A paused Deployment has no progress deadline, so nothing else would end the wait for it.
 #[test]
-fn a_deployment_that_somebody_pauses_goes_on() {
+fn a_paused_deployment_goes_on() {
     let desired = desired(&sources());
     let mut runtime = Runtime::converged(&desired);
     assert!(runtime.plan(&desired).is_empty());

@@ -136,7 +136,7 @@ fn a_key_that_the_installer_wrote_and_that_is_gone_disappears() {
     assert_eq!(managers, ["rt-bootstrapper-controller"]);
 }
 
-/// A stranger's Secret is never deleted, even under our name.
+/// A Secret of another client is never deleted, even if it has our name.
 #[test]
 fn only_ours_is_removed() {
     let mut known = SourceHistory::default();

@@ -278,7 +278,7 @@ fn a_rollback_to_an_earlier_revision_is_stepped() {
     });
     assert_eq!(run(&mut rollout, LaneResult::Done, Duration::ZERO), 1);
     assert_eq!(rollout.progress().counts.waiting, 9);
-    // The same while revision 2 is not complete: nobody that has it goes back unseen.
+    // The same while revision 2 is not complete: no member that has it goes back unseen.
     rollout.begin(begin(revision(1), Some(revision(1)), None), |_| {
         holds(revision(2))
     });

@@ -168,7 +168,7 @@ async fn answers_that_are_not_taken_have_a_bound_in_sum() {
 #[case::no_body(part("/size", 100, 0))]
 #[case::half_a_body(part("/size", 100, 50))]
 #[tokio::test]
-async fn at_the_cap_an_incomplete_request_makes_room(#[case] begun: String) {
+async fn at_the_cap_an_incomplete_request_is_closed_for_another(#[case] begun: String) {
     let server = Running::with(Limits {
         connections: 2,
         ..Limits::default()

@@ -250,7 +250,7 @@ async fn with_strict_framing_a_pipelined_request_is_400() {
 }
 
 #[tokio::test]
-async fn a_body_that_nobody_reads_ends_the_connection_after_the_answer() {
+async fn a_body_that_is_not_read_ends_the_connection_after_the_answer() {
     let server = Running::with(Limits::default()).await;
     let mut client = server.connect().await;
     let answer = client
@@ -318,7 +318,7 @@ async fn at_the_cap_a_busy_connection_stays_and_the_newest_is_refused() {
 }
 
 #[tokio::test]
-async fn at_the_cap_a_silent_connection_makes_room() {
+async fn at_the_cap_a_silent_connection_is_closed_for_another() {
     let server = Running::with(Limits {
         connections: 2,
         ..Limits::default()

@@ -96,7 +96,7 @@ fn nameless() -> Value {
     review
 }
 
-/// What no API server should send is allowed, and somebody hears of it.
+/// What no API server should send is allowed and reported.
 #[rstest]
 #[case::null_object(bent("object", Value::Null), "missing-object", "object: missing")]
 #[case::no_object(bent("object", json!(7)), "invalid-object", "object: malformed")]

@@ -164,7 +164,7 @@ fn a_probe_that_is_not_answered_neither_opens_the_link_nor_puts_it_off() {
 }
 
 #[test]
-fn one_event_that_is_refused_holds_up_nobody() {
+fn one_event_that_is_refused_delays_no_other() {
     let mut fixture = Fixture::new();
     for round in 0..10 {
         let permit = fixture.departs("a").unwrap();
@@ -174,7 +174,7 @@ fn one_event_that_is_refused_holds_up_nobody() {
 }
 
 #[test]
-fn one_event_that_breaks_its_listener_holds_up_nobody_either() {
+fn one_event_that_breaks_its_listener_delays_no_other() {
     let mut fixture = Fixture::new();
     for _ in 0..10 {
         let permit = fixture.departs("a").unwrap();

@@ -1,4 +1,4 @@
-//! What leaves when, on a clock that waits for nobody. KCP is a function; the outbox is the real one, in memory.
+//! What leaves when, on a paused clock. KCP is a function; the outbox is the real one, in memory.
 
 use std::future::{pending, ready};
 use std::path::PathBuf;

@@ -79,7 +79,7 @@ async fn a_redirect_is_not_followed(#[case] status: u16) {
 }
 
 #[tokio::test]
-async fn nobody_listens() {
+async fn a_closed_port() {
     let fixture = Fixture::new().await;
     let closed = closed_port();
     let address = closed.local_addr().unwrap().to_string();

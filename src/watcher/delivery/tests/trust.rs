@@ -177,8 +177,8 @@ async fn another_authoritys_certificate_and_a_forged_one_are_not_trusted_as_serv
 async fn a_client_that_kcp_does_not_believe_is_told_so() {
     let authority = Authority::new("one").unwrap();
     let kcp = Kcp::of(&authority).await;
-    let stranger = Authority::new("another").unwrap().leaf(RUNTIME).unwrap();
-    let certificates = Secret::of(&authority, &stranger).load();
+    let other = Authority::new("another").unwrap().leaf(RUNTIME).unwrap();
+    let certificates = Secret::of(&authority, &other).load();
     let error = post_to(&kcp, &certificates).await;
     let error = component_base::telemetry::error_chain(&error.unwrap_err());
     assert!(

@@ -93,7 +93,7 @@ impl Managers {
         managers
     }
 
-    /// The place of `name`, which is registered if there is room; `None`: there is none, or others are configured.
+    /// The place of `name`, which is registered if there is capacity; `None`: there is none, or others are configured.
     pub(in crate::outbox) fn register(
         &mut self,
         name: &PathSegment,
@@ -119,7 +119,7 @@ impl Managers {
         Some(place)
     }
 
-    /// The manager that is to make room for another: of those that have taken no event, or of all if each has, the one
+    /// The manager that is to be evicted for another: of those that have taken no event, or of all if each has, the one
     /// that was used least recently. `None`: they are all configured, or registered too recently.
     pub(in crate::outbox) fn evictable(&self, now: MonotonicTime) -> Option<ManagerId> {
         let known = self.known.get(self.configured..)?;

@@ -247,8 +247,8 @@ fn what_is_not_let_through_stays_as_it_is() {
         fixture.queue.take(seconds(2), b_alone),
         Err(Some(seconds(5)))
     );
-    let nobody = |_: &PathSegment, _| Err::<(), _>(None);
-    assert_eq!(fixture.queue.take(seconds(5), nobody), Err(None));
+    let none = |_: &PathSegment, _| Err::<(), _>(None);
+    assert_eq!(fixture.queue.take(seconds(5), none), Err(None));
     let taken = fixture.queue.take_any(seconds(5), 9);
     let tries: Vec<_> = taken.iter().map(|it| (it.number, it.attempt)).collect();
     assert_eq!(
@@ -286,12 +286,12 @@ fn keys_and_memory_are_bounded() {
         .managers
         .register(&segment("a"), MonotonicTime::default())
         .unwrap();
-    assert!(!queue.has_room(1_000) && queue.has_room(700));
+    assert!(!queue.has_capacity(1_000) && queue.has_capacity(700));
     for key in ["a", "b"] {
-        assert!(queue.has_room(1));
+        assert!(queue.has_capacity(1));
         queue.insert(key.as_bytes(), manager, seconds(0));
     }
-    assert!(!queue.has_room(1));
+    assert!(!queue.has_capacity(1));
 }
 
 #[test]
@@ -395,13 +395,13 @@ mod managers {
     }
 
     #[test]
-    fn a_loss_of_nobody_knows_whose_is_everybodys() {
+    fn a_loss_of_an_unknown_manager_is_that_of_all() {
         let mut managers = Managers::default();
         managers.mark_all_lost(|_| false);
         assert!(managers.any_lost());
-        let mark = managers.report(&segment("stranger")).resync.unwrap();
-        assert!(managers.resync_reported(&segment("stranger"), mark, MonotonicTime::default()));
-        assert_eq!(managers.report(&segment("stranger")).resync, None);
+        let mark = managers.report(&segment("other")).resync.unwrap();
+        assert!(managers.resync_reported(&segment("other"), mark, MonotonicTime::default()));
+        assert_eq!(managers.report(&segment("other")).resync, None);
         managers
             .register(&segment("new"), MonotonicTime::default())
             .unwrap();

@@ -141,7 +141,7 @@ fn a_segment_of_another_release_is_kept_aside(#[case] version: u16, #[case] name
     bytes[8..10].copy_from_slice(&version.to_le_bytes());
     let checksum = crate::outbox::record::crc32c(&[&bytes[..10]]);
     bytes[10..14].copy_from_slice(&checksum.to_le_bytes());
-    bytes.extend(b"of a format that nobody knows yet");
+    bytes.extend(b"of a format that is not known yet");
     let (own, _) = segment();
     let disk = FakeDisk::with(&segment_name(7), &bytes);
     disk.content().insert(&segment_name(3), &own);

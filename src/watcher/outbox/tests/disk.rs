@@ -21,7 +21,7 @@ pub(crate) struct Content {
     /// Bytes that may still be written, and changes that may still be made, before the process dies.
     pub(crate) life: Option<u64>,
     /// Most bytes of all files.
-    pub(crate) room: Option<usize>,
+    pub(crate) limit: Option<usize>,
     /// What every change is answered with.
     pub(crate) refusal: Option<ErrorKind>,
     /// What opening the folder is answered with.
@@ -30,7 +30,7 @@ pub(crate) struct Content {
     pub(crate) sync_refusal: Option<ErrorKind>,
     /// What creating a file is answered with.
     pub(crate) create_refusal: Option<ErrorKind>,
-    /// Holds up whoever does this.
+    /// Delays each thread that does this.
     pub(crate) brake: Option<(Operation, Arc<Brake>)>,
     dead: bool,
 }
@@ -77,7 +77,7 @@ impl FakeDisk {
     fn braked(&self, operation: Operation) -> MutexGuard<'_, Content> {
         let brake = self.content().brake.clone();
         if let Some((_, brake)) = brake.filter(|(braked, _)| *braked == operation) {
-            // Whoever holds the other ends may have gone.
+            // The other ends may have been dropped.
             let _ = brake.asked.send(());
             let _ = brake.go.lock().unwrap().recv();
         }
@@ -118,7 +118,7 @@ impl Content {
     pub(crate) fn revive(&mut self) {
         self.life = None;
         self.dead = false;
-        self.room = None;
+        self.limit = None;
         self.refusal = None;
         self.sync_refusal = None;
     }
@@ -266,10 +266,10 @@ impl AppendFile for Handle {
     fn append(&self, bytes: &[u8]) -> io::Result<usize> {
         let mut content = self.disk.braked(Operation::Append);
         let used = content.used();
-        let room = content
-            .room
-            .map_or(usize::MAX, |room| room.saturating_sub(used));
-        let taken = content.spend(bytes.len().min(room))?;
+        let left = content
+            .limit
+            .map_or(usize::MAX, |limit| limit.saturating_sub(used));
+        let taken = content.spend(bytes.len().min(left))?;
         content.files[self.file]
             .bytes
             .extend_from_slice(&bytes[..taken]);

@@ -73,7 +73,7 @@ fn a_real_disk_that_is_full_takes_nothing_but_survival_and_has_a_note_of_that() 
 }
 
 #[test]
-fn a_folder_that_nobody_can_write_to_leaves_everything_in_memory() {
+fn a_folder_that_is_not_writable_leaves_everything_in_memory() {
     let now = Instant::now();
     let (outbox, recovered) = Outbox::open(Options::new(PathBuf::from("/proc/self")), now);
     let unusable = recovered.unusable.unwrap();

@@ -82,7 +82,7 @@ fn a_manager_that_is_configured_anew_is_asked_for_a_resync_if_events_of_unknown_
 }
 
 #[test]
-fn of_more_managers_than_there_is_room_for_the_least_recently_used_is_evicted() {
+fn of_more_managers_than_fit_the_least_recently_used_is_evicted() {
     let mut fixture = Fixture::new();
     for number in 0..CAPACITY {
         assert_eq!(fixture.put(&format!("m{number}"), 1), Stored::Spooled);
@@ -95,7 +95,7 @@ fn of_more_managers_than_there_is_room_for_the_least_recently_used_is_evicted() 
     assert_eq!(fixture.put("late", 1), Stored::Spooled);
     let report = fixture.outbox.report(fixture.now);
     assert_eq!(report.depth, CAPACITY);
-    // One that found no room, and one that made room.
+    // One that found no capacity, and one that was evicted.
     assert_eq!(report.dropped.too_many_managers, 2);
     let left = taken(&fixture);
     assert!(left.contains(&"m0/1".to_owned()) && left.contains(&"late/1".to_owned()));

@@ -35,8 +35,8 @@ enum Step {
     Heartbeat {
         manager: usize,
     },
-    /// The disk has so much more room, or enough.
-    Room {
+    /// The disk has so much more space, or enough.
+    Limit {
         more: Option<usize>,
     },
 }
@@ -58,7 +58,7 @@ struct Life {
     end: End,
 }
 
-fn steps(with_room: bool) -> impl Strategy<Value = Vec<Step>> {
+fn steps(with_limits: bool) -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         6 => (0..MANAGERS.len(), 0_u32..5).prop_map(|(manager, object)| Step::Put { manager, object }),
         3 => (1_usize..5).prop_map(|limit| Step::Take { limit }),
@@ -69,15 +69,15 @@ fn steps(with_room: bool) -> impl Strategy<Value = Vec<Step>> {
         1 => Just(Step::Compact),
         1 => (0..MANAGERS.len()).prop_map(|manager| Step::Heartbeat { manager }),
         1 => prop::option::of(0_usize..200).prop_map(move |more| match more {
-            more if with_room => Step::Room { more },
+            more if with_limits => Step::Limit { more },
             _ => Step::KeepUp,
         }),
     ];
     prop::collection::vec(step, 0..40)
 }
 
-fn lives(end: impl Strategy<Value = End>, with_room: bool) -> impl Strategy<Value = Vec<Life>> {
-    let life = (steps(with_room), end).prop_map(|(steps, end)| Life { steps, end });
+fn lives(end: impl Strategy<Value = End>, with_limits: bool) -> impl Strategy<Value = Vec<Life>> {
+    let life = (steps(with_limits), end).prop_map(|(steps, end)| Life { steps, end });
     prop::collection::vec(life, 1..6)
 }
 
@@ -167,10 +167,10 @@ impl Run {
                     self.fixture.outbox.resync_reported(&manager, mark, now);
                 }
             }
-            Step::Room { more } => {
+            Step::Limit { more } => {
                 let mut content = self.fixture.disk.content();
                 let used = content.used();
-                content.room = more.map(|more| used + more);
+                content.limit = more.map(|more| used + more);
             }
         }
     }
@@ -276,7 +276,7 @@ fn tight() -> Settings {
 
 proptest! {
     #[test]
-    fn a_kill_between_two_writes_loses_nothing_and_marks_nobody(lives in lives(Just(End::Killed), false)) {
+    fn a_kill_between_two_writes_loses_nothing_and_marks_no_manager(lives in lives(Just(End::Killed), false)) {
         prop_assert_eq!(run(&lives, settings(), false), HashSet::new());
     }
 
@@ -295,7 +295,7 @@ proptest! {
     }
 
     #[test]
-    fn want_of_room_loses_nothing_without_a_mark(
+    fn want_of_space_loses_nothing_without_a_mark(
         lives in lives(prop_oneof![Just(End::Killed), (500_u64..3_000).prop_map(|life| End::Dies { life })], true),
     ) {
         run(&lives, tight(), true);

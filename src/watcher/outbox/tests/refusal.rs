@@ -74,7 +74,7 @@ fn a_spool_at_its_bound_that_cannot_be_compacted_is_given_up() {
 
 #[rstest]
 #[case::read_only(|content: &mut Content| content.refusal = Some(ErrorKind::ReadOnlyFilesystem), "read-only filesystem or storage medium")]
-#[case::full(|content: &mut Content| content.room = Some(content.used() + 7), "no storage space")]
+#[case::full(|content: &mut Content| content.limit = Some(content.used() + 7), "no storage space")]
 fn a_disk_that_refuses_later_is_used_again_when_it_takes(
     #[case] refuse: fn(&mut Content),
     #[case] reason: &str,
@@ -84,10 +84,10 @@ fn a_disk_that_refuses_later_is_used_again_when_it_takes(
     refuse(&mut fixture.disk.content());
     assert_eq!(fixture.put("a", 2), Stored::MemoryOnly);
     assert_eq!(fixture.put("a", 3), Stored::MemoryOnly);
-    let trouble = fixture.trouble().unwrap();
+    let failure = fixture.failure().unwrap();
     assert!(
-        trouble.starts_with("failed to write to a segment") && trouble.ends_with(reason),
-        "{trouble}"
+        failure.starts_with("failed to write to a segment") && failure.ends_with(reason),
+        "{failure}"
     );
     fixture.keep_up_after(60);
     assert!(!fixture.outbox.report(fixture.now).on_disk);
@@ -95,7 +95,7 @@ fn a_disk_that_refuses_later_is_used_again_when_it_takes(
     fixture.disk.content().revive();
     fixture.keep_up_after(60);
     assert!(fixture.outbox.report(fixture.now).on_disk);
-    assert_eq!(fixture.trouble(), None);
+    assert_eq!(fixture.failure(), None);
     assert_eq!(fixture.put("a", 4), Stored::Spooled);
     let recovered = fixture.kill();
     assert_eq!((recovered.items, recovered.resync), (4, false));
@@ -107,7 +107,7 @@ fn a_process_that_dies_while_its_disk_is_full_has_left_a_note() {
     let mut fixture = Fixture::new();
     assert_eq!(fixture.put("a", 1), Stored::Spooled);
     let used = fixture.disk.content().used();
-    fixture.disk.content().room = Some(used + 3);
+    fixture.disk.content().limit = Some(used + 3);
     assert_eq!(fixture.put("a", 2), Stored::MemoryOnly);
     let recovered = fixture.kill();
     assert_eq!(
@@ -123,7 +123,7 @@ fn a_disk_that_is_full_at_the_start_gives_what_it_has() {
     let disk = fixture.disk.clone();
     drop(fixture);
     let used = disk.content().used();
-    disk.content().room = Some(used);
+    disk.content().limit = Some(used);
     let mut fixture = Fixture::with(disk, settings());
     assert_eq!(fixture.recovered.items, 1);
     assert!(fixture.recovered.unusable.is_some());
@@ -132,7 +132,7 @@ fn a_disk_that_is_full_at_the_start_gives_what_it_has() {
     fixture.keep_up_after(60);
     assert_eq!(fixture.deliver_all(), [""; 0]);
     assert_eq!(fixture.put("a", 2), Stored::MemoryOnly);
-    fixture.disk.content().room = None;
+    fixture.disk.content().limit = None;
     fixture.keep_up_after(60);
     assert_eq!(fixture.kill().items, 1);
     assert_eq!(fixture.deliver_all(), ["a/2"]);
@@ -174,7 +174,7 @@ fn what_could_not_be_forced_is_written_again() {
 }
 
 #[rstest]
-#[case::no_room(|content: &mut Content| content.room = Some(content.used() + 40))]
+#[case::no_space(|content: &mut Content| content.limit = Some(content.used() + 40))]
 #[case::no_sync(|content: &mut Content| content.sync_refusal = Some(ErrorKind::Other))]
 #[case::no_file(|content: &mut Content| content.create_refusal = Some(ErrorKind::Other))]
 fn a_compaction_that_fails_costs_nothing(#[case] refuse: fn(&mut Content)) {
@@ -204,7 +204,7 @@ impl Fixture {
         self.keep_up();
     }
 
-    fn trouble(&self) -> Option<String> {
-        self.outbox.shared.lock().handoff.trouble.clone()
+    fn failure(&self) -> Option<String> {
+        self.outbox.shared.lock().handoff.failure.clone()
     }
 }

@@ -126,7 +126,7 @@ fn a_put_on_a_frozen_disk_is_kept_in_memory_and_nothing_waits_for_the_disk() {
     let (outbox, now) = (fixture.outbox.clone(), fixture.now);
     assert_eq!(at_once(move || outbox.report(now)).depth, 2);
     assert_eq!(put(&fixture, 3), Stored::MemoryOnly);
-    // Whoever asks for an object that is not written either gets no other promise.
+    // A review of an object that is not written either gets the same answer.
     assert_eq!(put(&fixture, 3), Stored::MemoryOnly);
     let outbox = fixture.outbox.clone();
     let taken = at_once(move || {
@@ -140,8 +140,8 @@ fn a_put_on_a_frozen_disk_is_kept_in_memory_and_nothing_waits_for_the_disk() {
     // After a while it counts as given up, and a put does not wait at all.
     until(|| !on_disk(&fixture));
     assert_eq!(put(&fixture, 4), Stored::MemoryOnly);
-    let trouble = fixture.outbox.shared.lock().handoff.trouble.clone();
-    assert_eq!(trouble.as_deref(), Some("write to the disk timed out"));
+    let failure = fixture.outbox.shared.lock().handoff.failure.clone();
+    assert_eq!(failure.as_deref(), Some("write to the disk timed out"));
     go.thaw();
 }
 
@@ -173,7 +173,7 @@ fn a_spool_whose_disk_was_frozen_is_whole_when_it_answers() {
     assert_eq!(fixture.deliver_all(), ["a/1", "a/2", "a/3"]);
 }
 
-/// More records wait than there is room for: they are dropped, and a snapshot holds what they said.
+/// More records wait than fit: they are dropped, and a snapshot holds what they said.
 #[rstest]
 #[case::snapshot(None, 12_001, false)]
 #[case::no_snapshot(Some(std::io::ErrorKind::Other), 2, true)]

@@ -24,7 +24,7 @@ fn what_is_written_is_read_back_and_looks_as_others_write_it() {
 }
 
 #[test]
-fn garbage_trusts_nobody_and_hides_nothing_before_it() {
+fn garbage_is_no_certificate_and_hides_none_before_it() {
     assert!(bundle_of(b"").is_empty());
     assert!(bundle_of(b"no certificate").is_empty());
     let hollow = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";

@@ -45,7 +45,7 @@ fn its_own_authority_verifies_it(#[case] name: &str, #[case] day: u32, #[case] e
 }
 
 #[test]
-fn nobody_else_verifies_it() {
+fn no_other_bundle_verifies_it() {
     let now = epoch();
     let pair = material(now).pair().unwrap();
     let other = Bundle::read(&material(now).authorities);

@@ -78,13 +78,13 @@ fn stored(material: Material) -> Observed<StoredCertificate> {
 #[case::not_known_yet(Observed::Unknown, false)]
 fn trust_is_the_live_bundle_or_what_it_will_be(
     #[case] entry: Observed<LiveEntry>,
-    #[case] anybody: bool,
+    #[case] is_verified: bool,
 ) {
     let files = material(epoch());
     let own = Bundle::read(&files.authorities);
     let files = stored(files);
     let trust = callers_trust(&entry, &files);
-    assert_eq!(!trust.is_empty(), anybody);
+    assert_eq!(!trust.is_empty(), is_verified);
     assert_eq!(trust == own, matches!(entry, Observed::Absent));
     assert!(callers_trust(&Observed::Absent, &Observed::Absent).is_empty());
 }

@@ -72,7 +72,7 @@ fn nothing_is_written_when_nothing_differs_or_there_is_no_entry() {
 #[rstest]
 #[case::none("".into())]
 #[case::garbage("garbage".into())]
-#[case::of_somebody_else(material(epoch()).authorities)]
+#[case::of_another_issuer(material(epoch()).authorities)]
 fn an_overwritten_bundle_is_repaired_from_the_secret(#[case] live: Vec<u8>) {
     let material = material(epoch());
     let secret = present(secret_of(material.clone()));
@@ -128,11 +128,11 @@ fn a_lost_secret_carries_what_the_api_server_trusts(
 }
 
 #[test]
-fn a_stranger_in_the_live_bundle_is_not_carried_while_the_secret_says_who_is_trusted() {
+fn another_ca_in_the_live_bundle_is_not_kept_while_the_secret_says_which_are_trusted() {
     let material = material(epoch());
-    let stranger = self::material(epoch());
+    let other = self::material(epoch());
     let secret = present(secret_of(material.clone()));
-    let live = present(entry_with(stranger.authorities));
+    let live = present(entry_with(other.authorities));
     let (_, carried, _) = issued(decide(&secret, &live, after(epoch(), 60)));
     assert_eq!(carried, bundle(&material));
 }

@@ -47,12 +47,12 @@ fn the_next_leader_carries_what_is_live_when_it_begins() {
 #[test]
 fn an_authority_that_overwrites_the_bundle_between_changes_is_not_carried() {
     let start = epoch();
-    let (old, new, stranger) = (authority(start), authority(start), authority(start));
+    let (old, new, other) = (authority(start), authority(start), authority(start));
     let mut planner = FilesPlanner::default();
     planner.with_earlier(&old, &live(&old), start);
-    assert_eq!(planner.with_earlier(&old, &live(&stranger), start), old);
+    assert_eq!(planner.with_earlier(&old, &live(&other), start), old);
     let both = planner.with_earlier(&new, &live(&old), start);
-    assert_eq!(planner.with_earlier(&new, &live(&stranger), start), both);
+    assert_eq!(planner.with_earlier(&new, &live(&other), start), both);
 }
 
 #[test]
@@ -72,8 +72,8 @@ fn expired_authorities_are_dropped_and_few_are_carried() {
 
     let many: Vec<Bundle> = (0..10).map(|day| authority(after(start, day))).collect();
     let mut planner = FilesPlanner::default();
-    let crowd = live(&joined(&many.iter().collect::<Vec<_>>()));
-    let published = planner.with_earlier(&new, &crowd, after(start, 60));
+    let bundle = live(&joined(&many.iter().collect::<Vec<_>>()));
+    let published = planner.with_earlier(&new, &bundle, after(start, 60));
     let carried: Vec<&Bundle> = many.iter().take(8).collect();
     assert_eq!(published, joined(&[&[&new], &carried[..]].concat()));
 }

@@ -219,7 +219,7 @@ async fn nothing_is_written_until_something_differs_and_then_once() {
         .send_replace(live(material.authorities.clone()));
     leader.writes(0).await;
 
-    leader.entry.send_replace(live("somebody else's"));
+    leader.entry.send_replace(live("that of another"));
     let writes = leader.writes(1).await;
     assert_eq!(texts(&writes), [CONFIGURATION]);
     assert_eq!(bundle_in(&writes[0]), material.authorities);

@@ -55,7 +55,7 @@ impl Replica {
 }
 
 #[test]
-fn nothing_is_served_and_nobody_is_ready_before_there_is_a_certificate() {
+fn nothing_is_served_and_no_replica_is_ready_before_there_is_a_certificate() {
     let mut replica = Replica::start();
     for (source, reason) in [
         (Observed::Unknown, "the certificate was not read yet"),
@@ -184,7 +184,7 @@ fn a_certificate_that_is_not_valid_yet_is_looked_at_again_when_it_is() {
 }
 
 #[test]
-fn the_last_good_leaf_stays_and_the_trouble_is_told_once() {
+fn the_last_good_leaf_stays_and_the_reason_is_logged_once() {
     let now = epoch();
     let good = material(now);
     let live = present(entry_with(good.authorities.clone()));

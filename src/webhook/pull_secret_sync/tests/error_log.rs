@@ -54,6 +54,6 @@ fn a_missing_right_is_news_once_for_all_namespaces() {
 }
 
 #[test]
-fn somebody_elses_change_is_no_news() {
+fn a_change_of_another_client_is_not_logged() {
     assert!(!Tracked::new().failed("a", &WriteError::Changed));
 }

@@ -1,4 +1,4 @@
-//! Thousands of Namespaces, most of which are in some trouble.
+//! Thousands of Namespaces, most of which have an obstacle.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ const NAMESPACES: usize = 10_000;
 const MOST_ATTEMPTS: usize = 18;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Trouble {
+enum Obstacle {
     None,
     /// Being deleted, and known as such.
     Terminating,
@@ -34,26 +34,29 @@ fn name(number: usize) -> String {
 }
 
 /// Half of the Namespaces are being deleted.
-fn trouble(number: usize) -> Trouble {
+fn obstacle(number: usize) -> Obstacle {
     match number % 20 {
-        1 => Trouble::Forbidden,
-        2 => Trouble::TerminatingUnseen,
-        even if even % 2 == 0 => Trouble::Terminating,
-        _ => Trouble::None,
+        1 => Obstacle::Forbidden,
+        2 => Obstacle::TerminatingUnseen,
+        even if even % 2 == 0 => Obstacle::Terminating,
+        _ => Obstacle::None,
     }
 }
 
 fn fill(env: &Environment) {
     let mut known = HashMap::new();
     for number in 0..NAMESPACES {
-        let (name, trouble) = (name(number), trouble(number));
+        let (name, obstacle) = (name(number), obstacle(number));
         let mut metadata = json!({"name": name});
-        if matches!(trouble, Trouble::Terminating | Trouble::TerminatingUnseen) {
+        if matches!(
+            obstacle,
+            Obstacle::Terminating | Obstacle::TerminatingUnseen
+        ) {
             metadata["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
         }
         env.put(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}));
         let namespace = KnownNamespace {
-            terminating: trouble == Trouble::Terminating,
+            terminating: obstacle == Obstacle::Terminating,
             ..namespace(true)
         };
         known.insert(name, Arc::new(namespace));
@@ -72,11 +75,11 @@ fn attempts(env: &Environment) -> HashMap<String, Vec<Recorded>> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn namespaces_in_trouble_hold_up_no_others_and_are_tried_ever_more_rarely() {
+async fn namespaces_in_obstacle_hold_up_no_others_and_are_tried_ever_more_rarely() {
     let mut env = Environment::new();
     fill(&env);
-    let of = |wanted| (0..NAMESPACES).filter(move |it| trouble(*it) == wanted);
-    let forbidden = of(Trouble::Forbidden).map(|it| format!("{}/{NAME}", name(it)));
+    let of = |wanted| (0..NAMESPACES).filter(move |it| obstacle(*it) == wanted);
+    let forbidden = of(Obstacle::Forbidden).map(|it| format!("{}/{NAME}", name(it)));
     let forbidden: Vec<String> = forbidden.collect();
     let pattern = format!("apply secrets {}", forbidden.join("|"));
     let forbidden = env.server.fault(&pattern).status(403);
@@ -86,7 +89,7 @@ async fn namespaces_in_trouble_hold_up_no_others_and_are_tried_ever_more_rarely(
 
     let attempts = attempts(&env);
     let count = |number| attempts.get(&name(number)).map_or(0, Vec::len);
-    for number in of(Trouble::None) {
+    for number in of(Obstacle::None) {
         let name = name(number);
         assert_eq!(
             (count(number), env.value(&name).as_deref()),
@@ -96,11 +99,11 @@ async fn namespaces_in_trouble_hold_up_no_others_and_are_tried_ever_more_rarely(
         let after = attempts[&name][0].begin - begin;
         assert!(after < Duration::from_mins(1), "{name} after {after:?}");
     }
-    assert_eq!(of(Trouble::Terminating).map(count).sum::<usize>(), 0);
-    for trouble in [Trouble::TerminatingUnseen, Trouble::Forbidden] {
-        let counts: Vec<usize> = of(trouble).map(count).collect();
+    assert_eq!(of(Obstacle::Terminating).map(count).sum::<usize>(), 0);
+    for obstacle in [Obstacle::TerminatingUnseen, Obstacle::Forbidden] {
+        let counts: Vec<usize> = of(obstacle).map(count).collect();
         let within = counts.iter().all(|it| (2..=MOST_ATTEMPTS).contains(it));
-        assert!(within, "{trouble:?}: {:?}", counts.iter().max());
+        assert!(within, "{obstacle:?}: {:?}", counts.iter().max());
     }
     let reads = env.server.count("list|watch|get *");
     assert!(reads <= 10, "{reads} reads");
@@ -108,6 +111,6 @@ async fn namespaces_in_trouble_hold_up_no_others_and_are_tried_ever_more_rarely(
 
     forbidden.stop();
     env.quiet().await;
-    let copies = of(Trouble::None).chain(of(Trouble::Forbidden)).count();
+    let copies = of(Obstacle::None).chain(of(Obstacle::Forbidden)).count();
     assert!(env.metric(&format!("pull_secret_copies {copies}")));
 }

@@ -143,9 +143,9 @@ async fn a_fight_costs_one_write_a_second() {
 async fn a_foreign_secret_is_left_alone_and_reported_once() {
     let env = running(|env| {
         env.namespace("a", true);
-        env.namespace("nobody-asks", false);
+        env.namespace("not-opted-in", false);
         env.put(&foreign("a"));
-        env.put(&foreign("nobody-asks"));
+        env.put(&foreign("not-opted-in"));
     });
     env.until("reported", |it| !it.events().is_empty()).await;
     env.put(&with(
@@ -164,8 +164,8 @@ async fn a_foreign_secret_is_left_alone_and_reported_once() {
     env.until_value("a", Some(TWO)).await;
     assert!(env.metric("pull_secret_conflicts 0"));
 
-    // Another stranger is news.
-    env.delete_secret("nobody-asks", NAME);
+    // Another Secret of another client is reported again.
+    env.delete_secret("not-opted-in", NAME);
     env.put(&with(foreign("a"), "/metadata/uid", json!("another")));
     env.until("reported again", |it| it.events().len() == 2)
         .await;

@@ -43,12 +43,12 @@ fn immutable(encoded: &str) -> Value {
     with(unmanaged(ONE), "/metadata/labels", json!({"rt-bootstrapper.kyma-project.io/pull-secret-copy": "True"})),
     Observed::Foreign
 )]
-#[case::strangers(foreign("a"), Observed::Foreign)]
-#[case::strangers_with_equal_bytes(
+#[case::of_another_client(foreign("a"), Observed::Foreign)]
+#[case::of_another_client_with_equal_bytes(
     with(foreign("a"), "/data", json!({".dockerconfigjson": ONE})),
     Observed::Foreign
 )]
-#[case::strangers_of_another_type(with(foreign("a"), "/type", json!("Opaque")), Observed::Foreign)]
+#[case::of_another_client_of_another_type(with(foreign("a"), "/type", json!("Opaque")), Observed::Foreign)]
 #[case::another_type(with(copy("a", ONE), "/type", json!("Opaque")), Observed::Misshapen)]
 #[case::a_key_more_belongs_to_another_manager(extra_key(), Observed::Misshapen)]
 #[case::no_data(with(copy("a", ONE), "/data", json!(null)), Observed::Misshapen)]
@@ -64,7 +64,7 @@ fn without_a_source_nothing_is_current() {
 }
 
 #[test]
-fn shows_no_value_to_anybody() {
+fn shows_no_value() {
     let mut secret = copy("a", ONE);
     secret["metadata"]["annotations"] = json!({"last-applied": ONE});
     let view: SecretView = serde_json::from_value(secret).unwrap();

@@ -135,7 +135,7 @@ async fn what_is_gone_already_is_removed() {
 }
 
 #[tokio::test]
-async fn what_somebody_put_in_its_place_is_neither_removed_nor_overwritten() {
+async fn what_another_client_put_in_its_place_is_neither_removed_nor_overwritten() {
     let server = answering("DELETE", status(409, "Conflict", &json!(null))).await;
     let recreate = task(CopyAction::Recreate(identity(), source()));
     let error = writer(&server).execute(&recreate).await.unwrap_err();

@@ -1,4 +1,4 @@
-//! Posts that are taken and never answered, and events that are never digested: they hold up their own, and nobody else.
+//! Posts that are taken and never answered, and events that are never digested: they delay their own manager, and no other one.
 
 use super::*;
 
@@ -28,7 +28,7 @@ async fn a_manager_that_does_not_answer_holds_up_no_other_and_is_spared() {
 
 /// A gateway that is there and leads nowhere looks like many such listeners.
 #[tokio::test(start_paused = true)]
-async fn when_nobody_answers_all_managers_together_cost_one_attempt_per_back_off() {
+async fn without_an_answer_all_managers_together_cost_one_attempt_per_back_off() {
     let outage = Duration::from_mins(30);
     let fixture = Fixture::new(move |seen| {
         if seen.at < outage {
@@ -49,7 +49,7 @@ async fn when_nobody_answers_all_managers_together_cost_one_attempt_per_back_off
 }
 
 #[tokio::test(start_paused = true)]
-async fn several_that_do_not_answer_hold_up_nobody_who_does() {
+async fn several_that_do_not_answer_delay_no_other() {
     let fixture = Fixture::new(|seen| match seen.manager.as_str() {
         "well" => Kcp::Takes,
         _ => Kcp::TimesOut,
