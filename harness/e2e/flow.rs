@@ -14,7 +14,7 @@ mod view;
 mod watchers;
 
 pub use environment::Flow;
-pub(crate) use environment::kyma_path;
+pub(crate) use environment::{WATCHER_WEBHOOKS, kyma_path};
 pub(crate) use klm::reconciles;
 pub use steps::STEPS;
 pub(crate) use view::{Provisioned, View};

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use super::prelude::*;
 use super::webhook::would_be;
 use crate::conformance::{Call, Program};
-use crate::flow::{Flow, Provisioned, STEPS, View, kyma_path, reconciles};
+use crate::flow::{Flow, Provisioned, STEPS, View, WATCHER_WEBHOOKS, kyma_path, reconciles};
 use crate::rollout::{Workload, kill};
 use kube::Resource as _;
 
@@ -35,7 +35,14 @@ async fn is_provisioned(
     let provisioned = provision(scenario, &name, &mode, &modules)?;
     let env = scenario.environment_of::<View>()?;
     let is_ready = async || is_ready(&env, &provisioned).await;
-    eventually("the Kyma is Ready", is_ready).await
+    eventually("the Kyma is Ready", is_ready).await?;
+    // Before that, KLM gets no event of what a scenario changes, and looks at a Kyma that is Ready every hour only.
+    let shoot = env.shoot(Some(&name))?;
+    eventually("the watcher is installed", async || {
+        let webhooks = shoot.api.find(WATCHER_WEBHOOKS).await?;
+        check(webhooks.is_object(), &webhooks)
+    })
+    .await
 }
 
 fn provision(

@@ -327,7 +327,7 @@ pub(crate) fn kyma_path(name: &str) -> String {
 }
 
 /// Path of the webhook configuration on a runtime, which is created after the watcher is available.
-const WATCHER_WEBHOOKS: &str =
+pub(crate) const WATCHER_WEBHOOKS: &str =
     "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/skr-webhook";
 /// The public manager's default name of the ConfigMap with the manifests.
 pub(super) const WEBHOOK_MANIFESTS: &str = "runtime-bootstrapper-manifests";
