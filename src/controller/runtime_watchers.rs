@@ -47,6 +47,7 @@ use crate::clients::RuntimeClients;
 use crate::kyma::{KnownKymas, KymaView, Kymas};
 
 mod bootstrapper;
+mod certificate;
 mod desired;
 mod heartbeats;
 mod metrics;

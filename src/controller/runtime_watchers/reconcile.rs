@@ -1,6 +1,5 @@
 //! One reconcile of the watcher on one runtime.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,26 +7,24 @@ use api::bootstrapper::RuntimeBootstrapper;
 use api::kcp::{
     ACCEPT_CLUSTER_UID_ANNOTATION, OWNER_CONFIG_MAP, RUNTIME_ID, WATCHER_FIELD_MANAGER,
 };
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use futures::future::try_join_all;
-use k8s_openapi::api::core::v1::Secret;
 use kube::runtime::controller::Action;
 use kube::{Resource as _, ResourceExt as _};
-use policy::certificates::{CertificateInfo, NAME_SUFFIX};
+use policy::certificates::NAME_SUFFIX;
 use policy::sync::identity::{IdentityRecord, Owner};
 use policy::sync::managed_fields::is_lifecycle_manager;
+use policy::sync::plan::Blocked;
 use policy::sync::plan::watcher::{
-    DesiredWatcher, ObservedWatcher, WatcherContext, WatcherPlan, WatcherState, certificate_secret,
-    plan_watcher,
+    DesiredWatcher, ObservedWatcher, WatcherContext, WatcherPlan, WatcherState, plan_watcher,
 };
-use policy::sync::plan::{self, Blocked};
 use policy::sync::status::{Reason, error_chain};
 use policy::sync::target::Target;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
-use zeroize::{Zeroize as _, Zeroizing};
 
+use super::certificate::{
+    CERTIFICATE_PENDING, Certificate, zeroize_action, zeroize_secrets, zeroize_unshared,
+};
 use super::desired::Goal;
 use super::report::{Outcome, Retry};
 use super::{BACKOFF, Context};
@@ -46,14 +43,8 @@ const REMOVAL_PAUSE: Duration = Duration::from_secs(2);
 /// connection to a runtime counts when there are thousands of new ones.
 const CERTIFICATE_ATTEMPTS: u32 = 4;
 
-/// The reason while cert-manager has not issued the certificate of a runtime.
-const CERTIFICATE_PENDING: &str = "CertificatePending";
-
 /// Any version that the API server has: with an outdated kubeconfig the reconcile fails, and is repeated.
 const ANY_VERSION: Option<&str> = Some("0");
-
-/// The Secret for a runtime, or the reason why there is none.
-type Certificate = Result<Arc<Value>, &'static str>;
 
 /// Reconciles the runtime of one Kyma.
 ///
@@ -180,7 +171,9 @@ impl Runtime<'_> {
             if self.desired.is_removed() {
                 return Ok(Err(CERTIFICATE_PENDING));
             }
-            self.certificate(bundle).await
+            self.context
+                .certificate(self.kyma, self.desired.namespace(), bundle)
+                .await
         };
         let (resource, certificate, kubeconfig) = futures::try_join!(
             self.context.bootstrapper(self.kyma, &self.id),
@@ -342,40 +335,6 @@ impl Runtime<'_> {
         }
         Ok(observed)
     }
-
-    /// The Secret for the runtime, or the reason why there is none.
-    async fn certificate(&self, bundle: &str) -> kube::Result<Certificate> {
-        let name = format!("{}{NAME_SUFFIX}", self.kyma);
-        let Some(mut secret) = self.context.certificates.get_opt(&name).await? else {
-            return Ok(Err(CERTIFICATE_PENDING));
-        };
-        let made = secret_for_runtime(&secret, self.desired.namespace(), bundle);
-        for value in secret.data.iter_mut().flat_map(BTreeMap::values_mut) {
-            value.0.zeroize();
-        }
-        Ok(made)
-    }
-}
-
-/// The Secret for a runtime, from that of cert-manager.
-fn secret_for_runtime(secret: &Secret, namespace: &str, bundle: &str) -> Certificate {
-    let value = |key: &str| {
-        let value = secret.data.as_ref()?.get(key)?;
-        (!value.0.is_empty()).then_some(&value.0)
-    };
-    let (Some(certificate), Some(key)) = (value("tls.crt"), value("tls.key")) else {
-        return Err(CERTIFICATE_PENDING);
-    };
-    let leaf = CertificateInfo::first(certificate).map_err(|_| "InvalidCertificate")?;
-    let authorities = STANDARD.decode(bundle).unwrap_or_default();
-    let authorities = CertificateInfo::read_all(&authorities).map_err(|_| "InvalidBundle")?;
-    // The API server and the gateway would reject it.
-    if !authorities.iter().any(|it| leaf.is_issued_by(it)) {
-        return Err("CertificateOfUnknownCA");
-    }
-    let key = Zeroizing::new(STANDARD.encode(key));
-    let certificate = STANDARD.encode(certificate);
-    Ok(certificate_secret(namespace, [bundle, &certificate, &key]))
 }
 
 type Found = Vec<(Target, Read)>;
@@ -396,38 +355,6 @@ fn add(observed: &mut ObservedWatcher, found: Found) {
             Read::Found(live) => observed.live.extend(live.map(|it| (target, it))),
             Read::Forbidden(permission) => observed.unread.push(permission),
         }
-    }
-}
-
-fn zeroize_secrets(live: &mut BTreeMap<Target, Value>) {
-    let secrets = live
-        .iter_mut()
-        .filter(|(target, _)| target.kind() == "Secret");
-    secrets.for_each(|(_, secret)| zeroize(secret));
-}
-
-/// Overwrites the data of a Secret.
-fn zeroize(secret: &mut Value) {
-    let data = secret.get_mut("data").and_then(Value::as_object_mut);
-    for value in data.into_iter().flat_map(serde_json::Map::values_mut) {
-        if let Value::String(text) = value {
-            text.zeroize();
-        }
-    }
-}
-
-/// Overwrites a Secret that nothing else refers to.
-fn zeroize_unshared(object: Arc<Value>) {
-    if let Some(mut object) = Arc::into_inner(object) {
-        zeroize(&mut object);
-    }
-}
-
-fn zeroize_action(action: plan::Action) {
-    if let plan::Action::Apply { target, object } = action
-        && target.kind() == "Secret"
-    {
-        zeroize_unshared(object);
     }
 }
 

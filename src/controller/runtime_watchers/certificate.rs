@@ -1,0 +1,100 @@
+//! The Secret with the certificate of a watcher, from KCP to a runtime. Its bytes are zeroized as soon as they are not needed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use k8s_openapi::api::core::v1::Secret;
+use policy::certificates::{CertificateInfo, NAME_SUFFIX};
+use policy::sync::plan::Action;
+use policy::sync::plan::watcher::certificate_secret;
+use policy::sync::target::Target;
+use serde_json::Value;
+use zeroize::{Zeroize as _, Zeroizing};
+
+use super::Context;
+
+/// The reason while cert-manager has not issued the certificate of a runtime.
+pub(super) const CERTIFICATE_PENDING: &str = "CertificatePending";
+
+/// The Secret for a runtime, or the reason why there is none.
+pub(super) type Certificate = Result<Arc<Value>, &'static str>;
+
+impl Context {
+    /// The Secret for the runtime of a Kyma with the CAs `bundle`, as PEM in base64; or the reason why there is none.
+    ///
+    /// # Errors
+    /// KCP does not return the Secret of cert-manager.
+    pub(super) async fn certificate(
+        &self,
+        kyma: &str,
+        skr_namespace: &str,
+        bundle: &str,
+    ) -> kube::Result<Certificate> {
+        let name = format!("{kyma}{NAME_SUFFIX}");
+        let Some(mut secret) = self.certificates.get_opt(&name).await? else {
+            return Ok(Err(CERTIFICATE_PENDING));
+        };
+        let made = secret_for_runtime(&secret, skr_namespace, bundle);
+        for value in secret.data.iter_mut().flat_map(BTreeMap::values_mut) {
+            value.0.zeroize();
+        }
+        Ok(made)
+    }
+}
+
+/// The Secret for a runtime, from that of cert-manager.
+fn secret_for_runtime(secret: &Secret, namespace: &str, bundle: &str) -> Certificate {
+    let value = |key: &str| {
+        let value = secret.data.as_ref()?.get(key)?;
+        (!value.0.is_empty()).then_some(&value.0)
+    };
+    let (Some(certificate), Some(key)) = (value("tls.crt"), value("tls.key")) else {
+        return Err(CERTIFICATE_PENDING);
+    };
+    let leaf = CertificateInfo::first(certificate).map_err(|_| "InvalidCertificate")?;
+    let authorities = STANDARD.decode(bundle).unwrap_or_default();
+    let authorities = CertificateInfo::read_all(&authorities).map_err(|_| "InvalidBundle")?;
+    // The API server and the gateway would reject it.
+    if !authorities.iter().any(|it| leaf.is_issued_by(it)) {
+        return Err("CertificateOfUnknownCA");
+    }
+    let key = Zeroizing::new(STANDARD.encode(key));
+    let certificate = STANDARD.encode(certificate);
+    Ok(certificate_secret(namespace, [bundle, &certificate, &key]))
+}
+
+/// Overwrites the Secrets among objects of a runtime.
+pub(super) fn zeroize_secrets(live: &mut BTreeMap<Target, Value>) {
+    let secrets = live
+        .iter_mut()
+        .filter(|(target, _)| target.kind() == "Secret");
+    secrets.for_each(|(_, secret)| zeroize(secret));
+}
+
+/// Overwrites the data of a Secret.
+fn zeroize(secret: &mut Value) {
+    let data = secret.get_mut("data").and_then(Value::as_object_mut);
+    for value in data.into_iter().flat_map(serde_json::Map::values_mut) {
+        if let Value::String(text) = value {
+            text.zeroize();
+        }
+    }
+}
+
+/// Overwrites a Secret that nothing else refers to.
+pub(super) fn zeroize_unshared(object: Arc<Value>) {
+    if let Some(mut object) = Arc::into_inner(object) {
+        zeroize(&mut object);
+    }
+}
+
+/// Overwrites the Secret that an action has written.
+pub(super) fn zeroize_action(action: Action) {
+    if let Action::Apply { target, object } = action
+        && target.kind() == "Secret"
+    {
+        zeroize_unshared(object);
+    }
+}
