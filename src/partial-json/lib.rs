@@ -1,7 +1,7 @@
 //! A reader for JSON documents of which few fields are wanted, as an AdmissionReview is.
 //!
-//! serde's derive says what is wanted. Everything else is passed over: [`skip`] finds only where a value ends, and does not recurse, so
-//! the depth of what is not wanted has no limit and no cost.
+//! serde's derive says what is wanted. Of everything else only the end is looked for, without recursion, so the depth of what is not
+//! wanted has no limit and no cost.
 //!
 //! Invariants: what is wanted is read as `serde_json` reads it. What is passed over must be terminated (strings by
 //! their quote, containers by as many brackets as they opened) but is not checked further, so the document should come from a
