@@ -42,11 +42,13 @@ impl Context {
     }
 
     /// Writes the condition of RuntimeBootstrappers that lack it on a runtime with a watcher: of one that appears, or learns its
-    /// runtime ID, after the watcher was installed. Every other reason is that of a reconcile that is repeated soon.
+    /// runtime ID, after the watcher was installed. Every other reason, and every earlier goal, is that of a reconcile that is due
+    /// or is repeated soon.
     pub(super) async fn write_conditions(&self, lacking: impl Stream<Item = String>) {
         let writes = lacking.for_each_concurrent(CONDITION_WRITES, |name| async move {
             let state = self.runtimes().states.get(&name).cloned();
-            let state = state.filter(|it| it.reason == INSTALLED);
+            let goal = self.goal.borrow().0;
+            let state = state.filter(|it| it.reason == INSTALLED && it.revision == goal);
             if let Some(id) = state.and_then(|it| it.id) {
                 self.write_condition_of(&name, &RuntimeId::new(&id)).await;
             }
