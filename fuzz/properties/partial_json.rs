@@ -8,7 +8,7 @@ use serde::de::IgnoredAny;
 
 /// A field of each kind that reviews are read with.
 #[derive(Debug, Deserialize, PartialEq)]
-struct Wanted<'a> {
+pub(crate) struct Wanted<'a> {
     #[serde(borrow)]
     text: Option<Text<'a>>,
     flag: Option<bool>,

@@ -16,6 +16,8 @@ mod skip;
 mod text;
 
 #[cfg(test)]
+extern crate self as partial_json;
+#[cfg(test)]
 mod tests;
 
 use std::borrow::Cow;

@@ -4,29 +4,16 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use rstest::rstest;
-use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};
 
 use super::*;
+use property::Wanted;
+
+#[path = "../../fuzz/properties/partial_json.rs"]
+mod property;
 
 fn read<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Unread> {
     from_str(text, 1000)
-}
-
-/// A field of each kind that reviews are read with.
-#[derive(Debug, Deserialize, PartialEq)]
-struct Wanted<'a> {
-    #[serde(borrow)]
-    text: Option<Text<'a>>,
-    flag: Option<bool>,
-    #[serde(borrow)]
-    scalar: Option<Scalar<'a>>,
-    presence: Option<IgnoredAny>,
-    #[serde(borrow)]
-    texts: Option<Vec<Text<'a>>>,
-    #[serde(borrow)]
-    map: Option<BTreeMap<&'a str, Scalar<'a>>>,
-    below: Option<Box<Self>>,
 }
 
 /// Strings that are hard on a reader: quotes, escapes and brackets at any distance from a word's or block's end.
@@ -196,4 +183,14 @@ fn a_string_without_escapes_is_borrowed() {
     let text = String::from(r#"{"é":"é"}"#);
     let map: BTreeMap<&str, &str> = read(&text).unwrap();
     assert!(text.as_bytes().as_ptr_range().contains(&map["é"].as_ptr()));
+}
+
+/// The seeds of fuzzing, and what it has found, against the same property.
+#[rstest]
+fn seeds_are_read_as_serde_json_reads_them(
+    #[files("../../fuzz/seeds/partial_json/*")]
+    #[mode = bytes]
+    text: &[u8],
+) {
+    property::check(text);
 }
