@@ -221,13 +221,18 @@ impl KnownKymas {
         self.store.get(&reference).is_some()
     }
 
+    /// Whether all RuntimeBootstrappers are in the store.
+    pub(crate) fn has_bootstrappers(&self) -> bool {
+        self.has_bootstrappers.load(Ordering::Acquire)
+    }
+
     /// Whether there is none, not even one that is not in the store yet.
     ///
     /// # Errors
     /// KCP does not say whether there is a RuntimeBootstrapper.
     pub(crate) async fn is_gone(&self, name: &str) -> kube::Result<bool> {
         // Read before the store, which has all of them from then on.
-        let is_complete = self.has_bootstrappers.load(Ordering::Acquire);
+        let is_complete = self.has_bootstrappers();
         let is_known = self.has(name);
         if is_known || is_complete {
             return Ok(!is_known);

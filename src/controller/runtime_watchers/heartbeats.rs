@@ -283,13 +283,14 @@ async fn compare(
 
 impl Context {
     /// Whether all watchers trust the CAs with this SHA-256: every one that sends heartbeats, and at least one of each runtime on
-    /// which a watcher should run. A runtime that cannot be reached and whose watcher is silent does not count.
+    /// which a watcher should run. A runtime that cannot be reached and whose watcher is silent does not count. None is acknowledged
+    /// before all runtimes are known; where KCP does not serve RuntimeBootstrappers, the grace period passes instead.
     fn is_acknowledged(&self, bundle: &str) -> bool {
         let Some(liveness) = self.heartbeats.liveness() else {
             return false;
         };
         let runtimes = self.runtimes();
-        if !runtimes.is_first_pass_complete {
+        if !runtimes.is_first_pass_complete || !self.kymas.has_bootstrappers() {
             return false;
         }
         let states = runtimes.states.values();

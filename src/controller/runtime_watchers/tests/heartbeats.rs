@@ -188,6 +188,33 @@ async fn a_bundle_is_acknowledged_when_every_watcher_has_it() {
     late.abort();
 }
 
+/// One that is not known yet may have a RuntimeBootstrapper alone.
+#[tokio::test]
+async fn a_bundle_is_not_acknowledged_before_all_runtimes_are_known() {
+    let mut env = Env::new();
+    env.heartbeat_interval = Duration::from_mins(1);
+    let unlisted = env.kcp.fault("list runtimebootstrappers").status(500);
+    let cluster = env.install().await;
+    env.kcp.put(own_watcher());
+    env.until("its webhook is there", |_| entries(&cluster).len() == 2)
+        .await;
+    let hash = bundle_sha256(env.authority.pem().as_bytes());
+    let trusting = json!({"reviewsSeen": 1, "lastReviewAgeSeconds": 0, "bundleSha256": hash});
+    let beating = beat(&env, "id-one", trusting);
+    let mut issued = IssuedGateway::of(env.authority.pem(), Some("kcp.example"));
+    issued.waits_for = Some(hash.clone());
+    let mut acknowledged = env.acknowledged.subscribe();
+    env.gateway.send_replace(Some(issued));
+    let early = tokio::time::timeout(Duration::from_secs(5), acknowledged.changed());
+    assert!(early.await.is_err());
+    unlisted.stop();
+    env.until("it is acknowledged", |env| {
+        env.acknowledged.borrow().as_ref() == Some(&hash)
+    })
+    .await;
+    beating.abort();
+}
+
 /// Its watcher keeps what it has, and would reject the gateway.
 #[tokio::test]
 async fn a_bundle_is_not_acknowledged_while_a_watcher_without_a_new_certificate_lacks_it() {
