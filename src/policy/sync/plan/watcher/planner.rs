@@ -1,0 +1,295 @@
+//! The steps of an installation and of a removal, in their order.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use api::kcp::{
+    MANIFEST_HASH, OWNER_CONFIG_MAP, OWNER_CONTROL_PLANE, OWNER_INVENTORY, OWNER_RUNTIME_ID,
+    OWNER_WATCHER_INVENTORY, WATCHER_FIELD_MANAGER,
+};
+use serde_json::{Value, json};
+
+use super::{CERTIFICATE_SECRET, DesiredWatcher, ObservedWatcher, WatcherContext, WatcherState};
+use crate::sync::diff::is_applied;
+use crate::sync::inventory;
+use crate::sync::managed_fields;
+use crate::sync::manifests::{Manifest, ManifestAction, Phase, manifest_action};
+use crate::sync::observed::{DeploymentStatus, ObjectIdentity, annotation, data, is_terminating};
+use crate::sync::plan::inventory::release_key;
+use crate::sync::plan::{Action, Step, delete, delete_by_uid, migrate_fields};
+use crate::sync::target::Target;
+
+/// Desired and observed state of one runtime.
+pub(super) struct Planner<'a> {
+    pub(super) context: WatcherContext<'a>,
+    pub(super) desired: &'a DesiredWatcher,
+    pub(super) observed: &'a ObservedWatcher,
+}
+
+impl Planner<'_> {
+    fn live(&self, target: &Target) -> Option<&Value> {
+        self.observed.live.get(target)
+    }
+
+    pub(super) fn webhooks(&self) -> Option<Manifest> {
+        self.desired
+            .webhooks(self.live(&self.desired.configuration))
+    }
+
+    pub(super) fn install(
+        &self,
+        webhooks: &Manifest,
+        certificate: Option<&Arc<Value>>,
+    ) -> (Vec<Step>, WatcherState) {
+        let secret = Target::secret(&self.desired.namespace, CERTIFICATE_SECRET);
+        let live_secret = self.live(&secret);
+        if certificate.is_none() && live_secret.is_none() {
+            return (Vec::new(), WatcherState::Progressing);
+        }
+        let is_rolled_out = self.is_rolled_out();
+        let mut steps = Steps::default();
+        let (mut state, is_waiting) = self.manifests(&mut steps, is_rolled_out);
+        if let Some(certificate) = certificate
+            && (live_secret.is_none_or(|live| !is_applied(certificate, live))
+                || self.is_shared(&secret))
+        {
+            let object = Arc::clone(certificate);
+            steps.prerequisites.push(apply(&secret, object));
+        }
+        match self.live(&webhooks.target) {
+            Some(live)
+                if is_applied(&webhooks.object, live) && !self.is_shared(&webhooks.target) => {}
+            live => {
+                let written = apply(&webhooks.target, Arc::clone(&webhooks.object));
+                if live.is_some() {
+                    steps.trust.push(written);
+                } else if is_rolled_out {
+                    steps.webhooks.push(written);
+                }
+            }
+        }
+        let obsolete = self.obsolete();
+        if is_rolled_out {
+            let deletions = obsolete.iter();
+            let deletions = deletions.map(|(target, live)| delete(Target::clone(target), live));
+            steps.obsolete.extend(deletions);
+        }
+        let written = [&steps.trust, &steps.prerequisites, &steps.pods];
+        let transfers = written.into_iter().flatten();
+        steps.transfers = transfers
+            .filter_map(|it| self.transfer(it.target()))
+            .collect();
+        steps.marker.extend(self.record(obsolete.keys().copied()));
+        // What is written without an effect on Pods is in force when it is written.
+        let is_settled = is_rolled_out
+            && !is_waiting
+            && obsolete.is_empty()
+            && steps.pods.is_empty()
+            && steps.recreated.is_empty();
+        if state == WatcherState::Installed && !is_settled {
+            state = self.deployment_state(steps.pods.is_empty());
+        }
+        (steps.in_order(), state)
+    }
+
+    /// Whether the lifecycle-manager has applied fields of an object.
+    fn is_shared(&self, target: &Target) -> bool {
+        let live = self.live(target);
+        live.is_some_and(|live| managed_fields::has(live, managed_fields::is_lifecycle_manager))
+    }
+
+    /// The migration of the fields that the lifecycle-manager has applied to an object, if there are any. The apply that follows
+    /// removes those that the controller does not set. Without the manifest hash it follows even if the reconcile ends in between.
+    fn transfer(&self, target: &Target) -> Option<Action> {
+        let live = self.live(target)?;
+        let annotations = &[MANIFEST_HASH];
+        let from = managed_fields::is_lifecycle_manager;
+        migrate_fields(target, live, from, WATCHER_FIELD_MANAGER, annotations)
+    }
+
+    /// Adds the actions on all manifests. Returns the state, and whether one differs that has to wait.
+    fn manifests(&self, steps: &mut Steps, is_rolled_out: bool) -> (WatcherState, bool) {
+        let mut state = WatcherState::Installed;
+        let mut is_waiting = false;
+        for manifest in self.desired.installation.manifests() {
+            let live = self.live(&manifest.target);
+            let object = match manifest_action(manifest, live, is_rolled_out) {
+                ManifestAction::Keep if self.is_shared(&manifest.target) => {
+                    Some(Arc::clone(&manifest.object))
+                }
+                ManifestAction::Keep => continue,
+                ManifestAction::Wait => {
+                    is_waiting = true;
+                    None
+                }
+                ManifestAction::Recreate(object) if live.is_some_and(is_ours) => {
+                    let deletion = live.map(|live| delete(manifest.target.clone(), live));
+                    steps.recreated.extend(deletion);
+                    Some(object)
+                }
+                // An object of another owner is not deleted.
+                ManifestAction::ImmutableConflict | ManifestAction::Recreate(_) => {
+                    state = WatcherState::ImmutableField(manifest.target.clone());
+                    None
+                }
+                ManifestAction::Apply(object) => Some(object),
+            };
+            let applied = object.map(|object| apply(&manifest.target, object));
+            match manifest.phase {
+                Phase::Deployment => steps.pods.extend(applied),
+                Phase::Prerequisites | Phase::Webhook => steps.prerequisites.extend(applied),
+            }
+        }
+        (state, is_waiting)
+    }
+
+    fn deployment_state(&self, is_current: bool) -> WatcherState {
+        match self.deployment() {
+            Some(live)
+                if is_current && DeploymentStatus::of(Some(live)) == DeploymentStatus::Failed =>
+            {
+                WatcherState::ProgressDeadlineExceeded
+            }
+            _ => WatcherState::Progressing,
+        }
+    }
+
+    fn deployment(&self) -> Option<&Value> {
+        self.live(self.desired.installation.deployment()?)
+    }
+
+    fn is_rolled_out(&self) -> bool {
+        let manifests = self.desired.installation.manifests().iter();
+        let mut deployments = manifests.filter(|it| it.phase == Phase::Deployment);
+        deployments.all(|it| {
+            let live = self.live(&it.target);
+            // One that is being deleted is available until its Pods end.
+            let is_kept = |live: &Value| live["metadata"]["deletionTimestamp"].is_null();
+            live.is_some_and(|live| is_applied(&it.object, live) && is_kept(live))
+                && DeploymentStatus::of(live) == DeploymentStatus::Available
+        })
+    }
+
+    /// Objects of earlier versions that the controller wrote.
+    fn obsolete(&self) -> BTreeMap<&Target, &Value> {
+        let targets = self.desired.targets();
+        let others = self.observed.live.iter();
+        let others = others.filter(|(target, _)| !targets.contains(target));
+        others.filter(|(_, live)| is_ours(live)).collect()
+    }
+
+    /// Records owner and inventory, if they differ.
+    fn record<'t>(&self, others: impl Iterator<Item = &'t Target>) -> Option<Action> {
+        let mut targets = self.desired.targets();
+        targets.extend(others.cloned());
+        let owner = self.context.owner;
+        let wanted = self.marker_with(&json!({
+            OWNER_RUNTIME_ID: owner.runtime_id,
+            OWNER_CONTROL_PLANE: owner.control_plane,
+            OWNER_WATCHER_INVENTORY: inventory::format(&targets),
+        }));
+        let target = self.desired.marker();
+        match &self.observed.marker {
+            Some(live) if is_applied(&wanted, live) => None,
+            Some(_) => Some(apply(&target, Arc::new(wanted))),
+            // If two KCPs claim the same cluster, one of them fails.
+            None => Some(Action::Create {
+                target,
+                object: Arc::new(wanted),
+            }),
+        }
+    }
+
+    fn marker_with(&self, data: &Value) -> Value {
+        json!({
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": { "name": OWNER_CONFIG_MAP, "namespace": self.desired.namespace },
+            "data": data,
+        })
+    }
+
+    /// The webhook configuration first, then the Deployment with its Pods, which deliver what they have, then the rest. The keys
+    /// of the ownership ConfigMap are last.
+    pub(super) fn remove(&self) -> (Vec<Step>, WatcherState) {
+        let ours = self.observed.live.iter().filter(|(_, live)| is_ours(live));
+        let present: Vec<(&Target, &Value)> = ours.collect();
+        let of = |phase| {
+            present
+                .iter()
+                .filter(move |(target, _)| Phase::of(target) == phase)
+        };
+        let deleted = |phase| -> Step {
+            of(phase)
+                .map(|(target, live)| delete(Target::clone(target), live))
+                .collect()
+        };
+        let mut steps = vec![deleted(Phase::Webhook)];
+        if of(Phase::Deployment).next().is_some() {
+            let remaining = of(Phase::Deployment).filter(|(_, live)| !is_terminating(live));
+            let identities =
+                remaining.map(|(target, live)| ObjectIdentity::of(Target::clone(target), live));
+            steps.push(identities.map(|it| delete_by_uid(it, true)).collect());
+            return (steps, WatcherState::Progressing);
+        }
+        steps.push(deleted(Phase::Prerequisites));
+        steps.push(self.release_marker().into_iter().collect());
+        let is_removed = steps.iter().all(Vec::is_empty);
+        let state = if is_removed {
+            WatcherState::Removed
+        } else {
+            WatcherState::Progressing
+        };
+        (steps, state)
+    }
+
+    /// Deletes the ownership ConfigMap, or only the key of the watcher if the webhook's inventory is in it.
+    fn release_marker(&self) -> Option<Action> {
+        let live = self.observed.marker.as_ref()?;
+        let other = data(live, OWNER_INVENTORY).is_some();
+        release_key(self.desired.marker(), live, OWNER_WATCHER_INVENTORY, other)
+    }
+}
+
+/// The steps of an installation, in their order.
+#[derive(Default)]
+struct Steps {
+    marker: Step,
+    transfers: Step,
+    /// The webhook configuration, where it exists.
+    trust: Step,
+    recreated: Step,
+    prerequisites: Step,
+    pods: Step,
+    /// The webhook configuration, where it does not exist.
+    webhooks: Step,
+    obsolete: Step,
+}
+
+impl Steps {
+    fn in_order(self) -> Vec<Step> {
+        vec![
+            self.marker,
+            self.transfers,
+            self.trust,
+            self.recreated,
+            self.prerequisites,
+            self.pods,
+            self.webhooks,
+            self.obsolete,
+        ]
+    }
+}
+
+fn apply(target: &Target, object: Arc<Value>) -> Action {
+    Action::Apply {
+        target: target.clone(),
+        object,
+    }
+}
+
+/// Whether the controller applied an object as a part of the watcher.
+fn is_ours(live: &Value) -> bool {
+    annotation(live, MANIFEST_HASH).is_some()
+        && managed_fields::managed_by(live, WATCHER_FIELD_MANAGER)
+}
