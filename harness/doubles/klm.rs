@@ -2,6 +2,9 @@
 
 mod kyma;
 mod module;
+mod watcher;
+
+pub use watcher::apply_watcher;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,13 +58,18 @@ pub const GATEWAY_NAMESPACE: &str = "istio-system";
 pub const GATEWAY_SECRET: &str = "klm-istio-gateway";
 /// Counter of reconciles, by Kyma.
 pub const RECONCILES: &str = "klm_reconcile";
+/// Counter of events of the listener, by object.
+pub const EVENTS: &str = "klm_event";
 
 /// The manager of one control plane.
 struct Klm {
     kcp: Objects,
     settings: Settings,
-    reconciles: Family<[(&'static str, String); 1], Counter>,
+    reconciles: Counts,
 }
+
+/// A counter for each Kyma, or for each object.
+type Counts = Family<[(&'static str, String); 1], Counter>;
 
 /// Runs controller, listener and metrics until `shutdown`.
 pub async fn run(settings: Settings, shutdown: CancellationToken) -> Result<()> {
@@ -74,7 +82,13 @@ pub async fn run(settings: Settings, shutdown: CancellationToken) -> Result<()> 
         .authentication(CertificateCheck::new(anchors, SanPinning::new(domains)))
         .build()?;
     // Runtime ID and name of a Kyma are one.
-    let changed = notifications.object_refs(|runtime, _| {
+    let (reconciles, events) = (Counts::default(), Counts::default());
+    let registry = Arc::new(registry(&reconciles, &events));
+    let changed = notifications.object_refs(move |runtime, event| {
+        if let Some(event) = event {
+            let object = format!("{}/{}", event.watched.namespace, event.watched.name);
+            events.get_or_create(&[("object", object)]).inc();
+        }
         tracing::info!(%runtime, "event received from SKR, adding its Kyma to the queue");
         let name = ObjectRef::new_with(runtime.as_str(), kymas());
         Some(name.within(KCP_NAMESPACE))
@@ -82,16 +96,9 @@ pub async fn run(settings: Settings, shutdown: CancellationToken) -> Result<()> 
     let klm = Arc::new(Klm {
         kcp: Objects::new(client.clone()),
         settings: settings.clone(),
-        reconciles: Family::default(),
+        reconciles,
     });
-    let mut registry = Registry::default();
-    registry.register(
-        RECONCILES,
-        "Reconciles of each Kyma",
-        klm.reconciles.clone(),
-    );
     let metrics = TcpListener::bind(settings.metrics).await?;
-    let registry = Arc::new(registry);
     let page = Router::new().route(
         "/metrics",
         get(move || std::future::ready(exposition(&registry))),
@@ -121,6 +128,13 @@ pub async fn run(settings: Settings, shutdown: CancellationToken) -> Result<()> 
         () = following_kymas => anyhow::bail!("Kymas are not watched"),
     }
     Ok(())
+}
+
+fn registry(reconciles: &Counts, events: &Counts) -> Registry {
+    let mut registry = Registry::default();
+    registry.register(RECONCILES, "Reconciles of each Kyma", reconciles.clone());
+    registry.register(EVENTS, "Events about each object", events.clone());
+    registry
 }
 
 fn exposition(registry: &Registry) -> String {

@@ -10,6 +10,7 @@ mod klm;
 mod rotation;
 mod shoots;
 mod steps;
+mod takeover;
 mod view;
 mod watchers;
 
@@ -17,6 +18,7 @@ pub use environment::Flow;
 pub(crate) use environment::{WATCHER_WEBHOOKS, kyma_path};
 pub(crate) use klm::reconciles;
 pub use steps::STEPS;
+pub(crate) use takeover::Installer;
 pub(crate) use view::{Provisioned, View};
 pub use view::{instance, start};
 

@@ -32,7 +32,7 @@ impl Klm {
             self.kcp.merge(&kyma, &processing).await?;
             return Ok(Some("Processing".to_owned()));
         }
-        let skr = self.runtime(name).await?;
+        let skr = runtime(&self.kcp, name).await?;
         let namespace = reference("v1", "Namespace", "", SKR_NAMESPACE);
         skr.apply(FIELD_MANAGER, &namespace).await?;
         let crd: Value = serde_saphyr::from_str(crds::KYMAS)?;
@@ -44,22 +44,6 @@ impl Klm {
         self.kcp.merge(&kyma, &status).await?;
         skr.merge(&remote, &status).await?;
         Ok(Some(state.to_owned()))
-    }
-
-    /// The runtime of a Kyma: exactly one Secret must have its name as a label.
-    async fn runtime(&self, name: &str) -> Result<Objects> {
-        let kind = kube::api::ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Secret"));
-        let secrets: Api<DynamicObject> =
-            Api::namespaced_with(self.kcp.client.clone(), KCP_NAMESPACE, &kind);
-        let labelled = ListParams::default().labels(&format!("{KYMA_NAME}={name}"));
-        let found = secrets.list(&labelled).await?.items;
-        ensure!(
-            found.len() == 1,
-            "{} kubeconfig Secrets of {name}",
-            found.len()
-        );
-        let secret = serde_json::to_value(&found[0])?;
-        Objects::of_kubeconfig(&secret_text(&secret, KUBECONFIG_KEY)?).await
     }
 
     /// The Kyma on the runtime, created once. From then on its spec is the one that counts.
@@ -84,7 +68,7 @@ impl Klm {
             self.kcp.merge(kyma, &deleting).await?;
         }
         let deleted = async {
-            let skr = self.runtime(name).await?;
+            let skr = runtime(&self.kcp, name).await?;
             self.delete_modules(&skr, kyma).await?;
             skr.delete(&reference(&version(), "Kyma", SKR_NAMESPACE, "default"))
                 .await
@@ -98,6 +82,22 @@ impl Klm {
             .await
             .context("remove the finalizer")
     }
+}
+
+/// The runtime of a Kyma: exactly one Secret must have its name as a label.
+pub(super) async fn runtime(kcp: &Objects, kyma: &str) -> Result<Objects> {
+    let kind = kube::api::ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Secret"));
+    let secrets: Api<DynamicObject> =
+        Api::namespaced_with(kcp.client.clone(), KCP_NAMESPACE, &kind);
+    let labelled = ListParams::default().labels(&format!("{KYMA_NAME}={kyma}"));
+    let found = secrets.list(&labelled).await?.items;
+    ensure!(
+        found.len() == 1,
+        "{} kubeconfig Secrets of {kyma}",
+        found.len()
+    );
+    let secret = serde_json::to_value(&found[0])?;
+    Objects::of_kubeconfig(&secret_text(&secret, KUBECONFIG_KEY)?).await
 }
 
 /// The Kyma on the runtime as it is created.

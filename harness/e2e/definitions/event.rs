@@ -92,6 +92,9 @@ fn stream(scenario: &mut Scenario, namespace: String) -> Result {
     regex = r#"^manager "([^"]+)" (receives an event for each of|has received no event for) the created Kymas(?: after at least (\d+) seconds)?$"#
 )]
 async fn for_kymas(scenario: &mut Scenario, name: String, what: String, delay: String) -> Result {
+    if let Ok(flow) = scenario.environment_of::<crate::flow::View>() {
+        return super::flow::received_each(scenario, &flow).await;
+    }
     let env = scenario.environment_of::<View>()?;
     let kymas = env.created_kymas().await?;
     let manager = env.manager(&name)?;

@@ -9,7 +9,9 @@ use jiff::Timestamp;
 use super::prelude::*;
 use super::webhook::would_be;
 use crate::conformance::{Call, Program};
-use crate::flow::{Flow, Provisioned, STEPS, View, WATCHER_WEBHOOKS, kyma_path, reconciles};
+use crate::flow::{
+    Flow, Installer, Provisioned, STEPS, View, WATCHER_WEBHOOKS, kyma_path, reconciles,
+};
 use crate::rollout::{Workload, kill};
 use kube::Resource as _;
 
@@ -365,22 +367,55 @@ fn webhook() -> String {
     format!("/apis/apps/v1/namespaces/{SKR_NAMESPACE}/deployments/{WEBHOOK_DEPLOYMENT}")
 }
 
-/// Rotates the CA of the watchers while the Kyma of a Runtime is changed.
-pub(super) async fn rotated_ca(scenario: &mut Scenario, env: &View, name: &str) -> Result {
+/// Rotates the CA of the watchers, or lets another installer take over the watcher of a Runtime, while objects are changed there.
+pub(super) async fn changed_under_load(
+    scenario: &mut Scenario,
+    env: &View,
+    what: &str,
+    name: &str,
+) -> Result {
     let instance = env.provisioned(name)?.instance;
-    let rotation = env.shared().rotate_ca(&instance).await?;
-    tracing::info!(?rotation, "CA rotated");
-    scenario.observed.note("rotation", json!(rotation));
+    let flow = env.shared();
+    let delivery = if what.starts_with("CA") {
+        flow.rotate_ca(&instance).await?
+    } else {
+        let installer = if what.starts_with("controller") {
+            Installer::Controller
+        } else {
+            let flow = env.shared();
+            scenario.undo("install the controller of Watchers", async move {
+                flow.upgrade(false).await
+            });
+            Installer::LifecycleManager
+        };
+        let (delivery, created) = flow.take_over(&instance, installer).await?;
+        scenario.observed.note("created Kymas", json!(created));
+        delivery
+    };
+    tracing::info!(what, ?delivery, "changes continued");
+    scenario.observed.note("delivery", json!(delivery));
     Ok(())
+}
+
+/// By KLM's counters of events.
+pub(super) async fn received_each(scenario: &Scenario, env: &View) -> Result {
+    let created = scenario.observed.noted("created Kymas")?;
+    let created: Vec<String> = serde_json::from_value(created.clone())?;
+    eventually("KLM receives every event", async || {
+        let missing = env.without_event(&created).await?;
+        let count = created.len();
+        check(missing.is_empty(), format!("of {count} not {missing:?}"))
+    })
+    .await
 }
 
 /// Reviews without an answer are allowed by the API server, so their events are lost.
 pub(super) fn lossless(scenario: &Scenario) -> Result {
-    let rotation = scenario.observed.noted("rotation")?;
-    let count = |name: &str| rotation[name].as_u64().unwrap_or_default();
+    let delivery = scenario.observed.noted("delivery")?;
+    let count = |name: &str| delivery[name].as_u64().unwrap_or_default();
     let is_whole = count("changes") > 20 && count("reviews") >= count("changes");
     let is_lossless = is_whole && count("unanswered") == 0 && count("failures") == 0;
-    check(is_lossless, rotation)
+    check(is_lossless, delivery)
 }
 
 /// Components and the beginnings of their command lines.

@@ -4,7 +4,7 @@ use testkit::metrics::Samples;
 use testkit::pki::Authority;
 
 use super::event::event_about;
-use super::flow::{lossless, rotated_ca};
+use super::flow::{changed_under_load, lossless};
 use super::object::restore_later;
 use super::prelude::*;
 use crate::watching::{GROUP, LIFECYCLE, REPLICAS, VERSION, kyma};
@@ -82,10 +82,10 @@ async fn increases(
 ) -> Result {
     let of_gateway = metric == "listener.ssl.handshake_errors";
     if scenario.environment_of::<crate::flow::View>().is_ok() {
-        let rotation = scenario.observed.noted("rotation")?;
+        let delivery = scenario.observed.noted("delivery")?;
         return equal(
             &by,
-            &rotation["handshake_errors"].as_u64().unwrap_or(u64::MAX),
+            &delivery["handshake_errors"].as_u64().unwrap_or(u64::MAX),
         );
     }
     let env = scenario.environment_of::<View>()?;
@@ -119,13 +119,13 @@ async fn distrusted(scenario: &mut Scenario) -> Result {
     env.runtime.trust(other.pem()).await
 }
 
-/// In the flow by cert-manager, which issues another CA.
+/// In the flow the CA is rotated by cert-manager, which issues another one.
 #[when(
-    regex = r#"^the CA of both sides is rotated(?: while the Kyma of Runtime "([^"]+)" is changed continuously)?$"#
+    regex = r#"^the (CA of both sides is rotated|lifecycle-manager takes over the watcher|controller takes over the watcher)(?: while (?:the Kyma of|Kymas are created on) Runtime "([^"]+)"(?: is changed)? continuously)?$"#
 )]
-async fn rotated(scenario: &mut Scenario, name: String) -> Result {
+async fn rotated(scenario: &mut Scenario, what: String, name: String) -> Result {
     if let Ok(flow) = scenario.environment_of::<crate::flow::View>() {
-        return rotated_ca(scenario, &flow, &name).await;
+        return changed_under_load(scenario, &flow, &what, &name).await;
     }
     let env = scenario.environment_of::<View>()?;
     let old = env.authority();

@@ -146,7 +146,7 @@ impl Flow {
         for image in [&self.controller, &self.upgraded[0]] {
             kcp.cluster.load_image(image).await?;
         }
-        self.upgrade(false).await?;
+        self.install_controller(false, true).await?;
         // A Pod whose Secret does not exist is started again only after a while.
         watchers::has_gateway_secret(&kcp.api).await?;
         klm_pod::install(&kcp.cluster, &klm).await?;
@@ -204,14 +204,28 @@ impl Flow {
     /// Releases the upgraded images, or the earlier ones again: in the manifests by which KIM upgrades the webhook, and as the
     /// controller, which upgrades it in mode direct, and the watcher.
     pub(crate) async fn upgrade(&self, is_upgraded: bool) -> Result<()> {
-        let images = if is_upgraded {
+        let [_, webhook, _] = self.released(is_upgraded);
+        let version = is_upgraded.then_some("upgraded");
+        self.write_manifests(&webhook.reference, version).await?;
+        self.install_controller(is_upgraded, true).await
+    }
+
+    /// Images of controller, webhook and watcher.
+    fn released(&self, is_upgraded: bool) -> [&Image; 3] {
+        if is_upgraded {
             self.upgraded.each_ref()
         } else {
             [&self.controller, &self.fixtures.webhook, &self.watcher]
-        };
-        let [controller, webhook, watcher] = images.map(|it| it.reference.as_str());
-        let version = is_upgraded.then_some("upgraded");
-        self.write_manifests(webhook, version).await?;
+        }
+    }
+
+    /// Installs the controller, with or without the controller of Watchers.
+    pub(super) async fn install_controller(
+        &self,
+        is_upgraded: bool,
+        has_watchers: bool,
+    ) -> Result<()> {
+        let [controller, webhook, watcher] = self.released(is_upgraded);
         let landscape = &self.scenario.landscape;
         let bundle = landscape.trust.as_ref().map_or("", |it| it.name.as_str());
         let secret = landscape.pull_secret.as_ref();
@@ -223,11 +237,11 @@ impl Flow {
         if !self.has_defaults {
             flags.push("--webhook-evict-missed-pods".to_owned());
         }
-        let mut controller = Controller::new(controller, webhook);
+        let mut controller = Controller::new(&controller.reference, &webhook.reference);
         controller.flags = flags;
         controller.has_defaults = self.has_defaults;
-        controller.watcher = Some(WatcherImage {
-            image: watcher.to_owned(),
+        controller.watcher = has_watchers.then(|| WatcherImage {
+            image: watcher.reference.clone(),
             gateway: HOST,
         });
         let installation = Installation::default();

@@ -41,7 +41,7 @@ fn manifest(name: &str, text: &str) -> Value {
     config_map(KCP_NAMESPACE, name, &json!({ "manifest.yaml": text }))
 }
 
-const METRICS_PORT: u16 = 8080;
+pub(super) const METRICS_PORT: u16 = 8080;
 /// Modules by name: the Deployment of the documentation's example, and a workload of each other kind.
 const MODULES: [(&str, &str); 2] = [
     (

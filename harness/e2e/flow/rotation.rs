@@ -29,9 +29,9 @@ const LIMIT: Duration = Duration::from_mins(4);
 /// Pause between two changes of the Kyma.
 const PERIOD: Duration = Duration::from_millis(50);
 
-/// What happened on the way of the changes.
+/// What happened to the changes of a runtime on their way to KCP.
 #[derive(Debug, Default, Serialize)]
-pub(crate) struct Rotation {
+pub(crate) struct Delivery {
     /// Number of changes.
     pub(crate) changes: u64,
     /// TLS handshakes that the gateway rejected.
@@ -47,7 +47,7 @@ pub(crate) struct Rotation {
 impl Flow {
     /// Deletes the CA, so that cert-manager issues another one, and changes the Kyma on a runtime until the gateway presents a
     /// certificate of the new CA and every event is delivered.
-    pub(crate) async fn rotate_ca(&self, instance: &Instance) -> Result<Rotation> {
+    pub(crate) async fn rotate_ca(&self, instance: &Instance) -> Result<Delivery> {
         let shoot = self.shoots.find(&instance.shoot)?;
         let watcher = Workload::new(shoot.api.clone(), "kyma-system", "skr-webhook");
         let before = self.counted(&shoot, &watcher).await?;
@@ -64,20 +64,13 @@ impl Flow {
         let rotated = rotated.await;
         let changes = timeout(LIMIT, changing.end()).await???;
         rotated?;
-        let is_delivered = || async {
-            let metrics = watcher.metrics(METRICS_PORT).await?;
-            let waiting = metrics.values().map(|it| it.sum("watcher_outbox_events"));
-            let left: f64 = waiting.sum();
-            ensure!(left < 0.5, "{left} events");
-            anyhow::Ok(())
-        };
-        until("all events are delivered", LIMIT, is_delivered).await?;
+        until("all events are delivered", LIMIT, || is_delivered(&watcher)).await?;
         let after = self.counted(&shoot, &watcher).await?;
-        let increase = |of: fn(&Rotation) -> u64| {
+        let increase = |of: fn(&Delivery) -> u64| {
             let increase = of(&after).checked_sub(of(&before));
             increase.context("a counter was reset")
         };
-        Ok(Rotation {
+        Ok(Delivery {
             changes,
             handshake_errors: increase(|it| it.handshake_errors)?,
             reviews: increase(|it| it.reviews)?,
@@ -86,11 +79,11 @@ impl Flow {
         })
     }
 
-    async fn counted(&self, shoot: &Shoot, watcher: &Workload) -> Result<Rotation> {
+    pub(super) async fn counted(&self, shoot: &Shoot, watcher: &Workload) -> Result<Delivery> {
         let api_server = Samples::parse(&shoot.api.text("/metrics").await?);
         let watchers = watcher.metrics(METRICS_PORT).await?;
         let sum = |name| watchers.values().map(|it| it.count(name)).sum::<u64>();
-        Ok(Rotation {
+        Ok(Delivery {
             changes: 0,
             handshake_errors: self.istio.handshake_errors().await?,
             reviews: api_server.count("apiserver_admission_webhook_request_total"),
@@ -141,6 +134,14 @@ impl Flow {
             .and_then(Value::as_str);
         Ok(serial.context("no serial number")?.to_owned())
     }
+}
+
+/// Whether the replicas of a watcher have no event that waits.
+pub(super) async fn is_delivered(watcher: &Workload) -> Result<()> {
+    let metrics = watcher.metrics(METRICS_PORT).await?;
+    let waiting = metrics.values().map(|it| it.sum("watcher_outbox_events"));
+    let left: f64 = waiting.sum();
+    check(left < 0.5, format!("{left} events"))
 }
 
 #[expect(clippy::disallowed_methods, reason = "the rate of the changes")]

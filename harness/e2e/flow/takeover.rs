@@ -1,0 +1,189 @@
+//! The lifecycle-manager takes over the watcher of a runtime, as `docs/migrating.md` says, and the controller takes it back, while
+//! Kymas are created on the runtime.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use api::kcp::KCP_NAMESPACE;
+use api::names::SKR_NAMESPACE;
+use doubles::Objects;
+use doubles::keb::Instance;
+use doubles::klm::{EVENTS, apply_watcher};
+use serde_json::{Value, json};
+use testkit::until::until;
+use tokio::time::{interval, timeout};
+
+use super::Flow;
+use super::klm::METRICS_PORT as KLM_METRICS_PORT;
+use super::rotation::{Delivery, is_delivered};
+use super::shoots::Shoot;
+use crate::client::{Client, Write};
+use crate::definitions::{Stream, check, random};
+use crate::rollout::Workload;
+
+/// Two rollouts of the watcher, the second with Pods that wait before they end.
+const LIMIT: Duration = Duration::from_mins(4);
+/// Pause between two Kymas.
+const PERIOD: Duration = Duration::from_millis(100);
+/// By which the controller of Watchers gets its own heartbeats.
+const OWN_WATCHER: &str = "runtime-bootstrapper";
+const MIGRATING: &str = include_str!("../../../docs/migrating.md");
+
+/// Who installs the watcher.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Installer {
+    LifecycleManager,
+    Controller,
+}
+
+impl Flow {
+    /// Lets another installer take over, and gives the names of the Kymas that were created meanwhile.
+    pub(crate) async fn take_over(
+        &self,
+        instance: &Instance,
+        installer: Installer,
+    ) -> Result<(Delivery, Vec<String>)> {
+        let shoot = self.shoots.find(&instance.shoot)?;
+        let watcher = Workload::new(shoot.api.clone(), SKR_NAMESPACE, "skr-webhook");
+        let before = self.counted(&shoot, &watcher).await?;
+        let creating = create_continuously(shoot.api.clone());
+        let taken = match installer {
+            Installer::LifecycleManager => self.install_by_klm(&shoot, instance, &watcher).await,
+            Installer::Controller => self.install_by_controller(instance, &watcher).await,
+        };
+        let created = timeout(LIMIT, creating.end()).await???;
+        taken?;
+        until("all events are delivered", LIMIT, || is_delivered(&watcher)).await?;
+        let after = self.counted(&shoot, &watcher).await?;
+        let increase = |of: fn(&Delivery) -> u64| {
+            let increase = of(&after).checked_sub(of(&before));
+            increase.context("a counter was reset")
+        };
+        let delivery = Delivery {
+            changes: u64::try_from(created.len())?,
+            handshake_errors: increase(|it| it.handshake_errors)?,
+            reviews: increase(|it| it.reviews)?,
+            unanswered: increase(|it| it.unanswered)?,
+            // All Pods are new.
+            failures: after.failures,
+        };
+        Ok((delivery, created))
+    }
+
+    async fn install_by_klm(
+        &self,
+        shoot: &Shoot,
+        instance: &Instance,
+        watcher: &Workload,
+    ) -> Result<()> {
+        let skr = &shoot.api;
+        let container = "/spec/template/spec/containers/0";
+        let deployment = skr.get(DEPLOYMENT).await?;
+        let image = deployment.at(&format!("{container}/image")).clone();
+        let variables = deployment.at(&format!("{container}/env")).as_array();
+        let mut variables = variables.into_iter().flatten();
+        let address = variables.find(|it| it["name"] == "KCP_ADDR");
+        let address = address.and_then(|it| it["value"].as_str());
+        let address = address.context("the watcher has no address")?;
+        let has_port = address.contains(':');
+        let address = format!("{address}{}", if has_port { "" } else { ":443" });
+        self.install_controller(false, false).await?;
+        let path = format!(
+            "/apis/operator.kyma-project.io/v1beta2/namespaces/{KCP_NAMESPACE}/watchers/{OWN_WATCHER}"
+        );
+        self.kcp.api.delete(&path).await?;
+        let path = format!("{DEPLOYMENT}?propagationPolicy=Orphan");
+        skr.delete(&path).await?;
+        skr.delete(DISRUPTION_BUDGET).await?;
+        until("the Deployment is deleted", LIMIT, || async {
+            let found = skr.find(DEPLOYMENT).await?;
+            check(found.is_null(), "it exists")
+        })
+        .await?;
+        skr.apply("migration", DEPLOYMENT, &documented()?).await?;
+        let kcp = Objects::new(self.kcp.cluster.client());
+        let image = image.as_str().context("the watcher has no image")?;
+        let apply = || apply_watcher(&kcp, &instance.runtime_id, image, &address);
+        apply().await?;
+        let resumed = json!({ "spec": { "paused": null } });
+        skr.patch(DEPLOYMENT, &resumed).await?;
+        watcher.is_rolled_out().await?;
+        // As at its next reconcile.
+        apply().await?;
+        watcher.is_rolled_out().await
+    }
+
+    async fn install_by_controller(&self, instance: &Instance, watcher: &Workload) -> Result<()> {
+        self.install_controller(false, true).await?;
+        let id = &instance.runtime_id;
+        let path = format!(
+            "/apis/operator.kyma-project.io/v1alpha1/namespaces/{KCP_NAMESPACE}/runtimebootstrappers/{id}"
+        );
+        until(
+            "the controller has installed the watcher",
+            LIMIT,
+            || async {
+                let deployment = watcher.client.get(DEPLOYMENT).await?;
+                let command = deployment.at("/spec/template/spec/containers/0/command");
+                ensure!(
+                    command.is_array(),
+                    "the Deployment is the lifecycle-manager's"
+                );
+                watcher.replicas().await?;
+                let bootstrapper = self.kcp.api.get(&path).await?.object;
+                let condition = testkit::json::condition(&bootstrapper, "WatcherInstalled");
+                check(condition["status"] == "True", condition)
+            },
+        )
+        .await?;
+        Ok(())
+    }
+
+    /// The objects of which KLM has not got an event.
+    pub(crate) async fn without_event(&self, names: &[String]) -> Result<Vec<String>> {
+        let metrics = self.klm.metrics(KLM_METRICS_PORT).await?;
+        let is_missing = |name: &&String| {
+            let series = format!("{EVENTS}_total{{object=\"{SKR_NAMESPACE}/{name}\"}}");
+            metrics.values().all(|it| it.count(&series) == 0)
+        };
+        Ok(names.iter().filter(is_missing).cloned().collect())
+    }
+}
+
+/// The Deployment by which Pods of the lifecycle-manager get a readiness probe.
+fn documented() -> Result<Value> {
+    let mut blocks = MIGRATING.split("```yaml\n").skip(1);
+    let block = blocks.find(|it| it.contains("paused: true"));
+    let block = block.and_then(|it| it.split("```").next());
+    let block = block.context("docs/migrating.md has no paused Deployment")?;
+    Ok(serde_saphyr::from_str(block)?)
+}
+
+#[expect(clippy::disallowed_methods, reason = "the rate of the changes")]
+fn create_continuously(runtime: Client) -> Stream<Result<Vec<String>>> {
+    Stream::spawn(async move |over| {
+        let mut ticks = interval(PERIOD);
+        let mut created = Vec::new();
+        let prefix = random();
+        while !over.load(Ordering::Relaxed) {
+            ticks.tick().await;
+            let name = format!("kyma-{prefix}-{}", created.len());
+            let kyma = json!({
+                "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
+                "metadata": {
+                    "name": name, "namespace": SKR_NAMESPACE,
+                    "labels": { "operator.kyma-project.io/watched-by": "kyma" },
+                },
+                "spec": { "channel": "regular" },
+            });
+            runtime.write(Write::Create, &kyma).await?.good()?;
+            created.push(name);
+        }
+        Ok(created)
+    })
+}
+
+const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/kyma-system/deployments/skr-webhook";
+const DISRUPTION_BUDGET: &str =
+    "/apis/policy/v1/namespaces/kyma-system/poddisruptionbudgets/skr-webhook";
