@@ -9,6 +9,7 @@ use testkit::apiserver::{ApiServer, Recorded};
 
 use super::super::*;
 use super::env::*;
+use super::gates::{CONFIGURATION_LANE, WEBHOOK_LANE, is_completed};
 use crate::clients::{ClientMetrics, ClientOptions};
 use crate::runtime_cluster::RuntimeCluster;
 
@@ -51,7 +52,8 @@ async fn planned(env: &Env, name: &str) -> Result<RuntimePlan, PlanError> {
     plan_runtime(options, name).await
 }
 
-/// The plan; every request that it took was a read or a review of the own permissions.
+/// The plan; every request that it took was a read or a review of the own permissions. No controller runs meanwhile: its writes
+/// would count as those of the plan.
 async fn plan(env: &Env, cluster: &RuntimeCluster, name: &str) -> RuntimePlan {
     env.kcp.take_requests();
     cluster.take_requests();
@@ -157,12 +159,16 @@ async fn plan_of_a_synchronized_runtime_is_empty_and_that_of_a_changed_one_names
     put_sources(&env);
     let clusters = env.converge(&["a"]).await;
     let cluster = &clusters[0];
+    for lane in [CONFIGURATION_LANE, WEBHOOK_LANE] {
+        env.until("the rollout is completed", |it| is_completed(it, lane))
+            .await;
+    }
+    env.stop().await;
     let before = plan(&env, cluster, "a").await;
     assert!(!before.writes() && !before.is_blocked(), "{before:#?}");
     assert_eq!(condition(&before, "Ready"), "True Ready");
     assert!(before.held.is_empty() && before.rollouts.is_empty());
 
-    env.stop().await;
     env.content.password = Some("two");
     put_sources(&env);
     cluster.change(DEPLOYMENT, |it| {
