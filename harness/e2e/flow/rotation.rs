@@ -44,6 +44,23 @@ pub(crate) struct Delivery {
     pub(crate) failures: u64,
 }
 
+impl Delivery {
+    /// The increase of the counters since `before`, while there were these changes.
+    pub(super) fn since(&self, before: &Self, changes: u64) -> Result<Self> {
+        let increase = |of: fn(&Self) -> u64| {
+            let increase = of(self).checked_sub(of(before));
+            increase.context("a counter was reset")
+        };
+        Ok(Self {
+            changes,
+            handshake_errors: increase(|it| it.handshake_errors)?,
+            reviews: increase(|it| it.reviews)?,
+            unanswered: increase(|it| it.unanswered)?,
+            failures: increase(|it| it.failures)?,
+        })
+    }
+}
+
 impl Flow {
     /// Deletes the CA, so that cert-manager issues another one, and changes the Kyma on a runtime until the gateway presents a
     /// certificate of the new CA and every event is delivered.
@@ -66,19 +83,10 @@ impl Flow {
         rotated?;
         until("all events are delivered", LIMIT, || is_delivered(&watcher)).await?;
         let after = self.counted(&shoot, &watcher).await?;
-        let increase = |of: fn(&Delivery) -> u64| {
-            let increase = of(&after).checked_sub(of(&before));
-            increase.context("a counter was reset")
-        };
-        Ok(Delivery {
-            changes,
-            handshake_errors: increase(|it| it.handshake_errors)?,
-            reviews: increase(|it| it.reviews)?,
-            unanswered: increase(|it| it.unanswered)?,
-            failures: increase(|it| it.failures)?,
-        })
+        after.since(&before, changes)
     }
 
+    /// The counters as they are.
     pub(super) async fn counted(&self, shoot: &Shoot, watcher: &Workload) -> Result<Delivery> {
         let api_server = Samples::parse(&shoot.api.text("/metrics").await?);
         let watchers = watcher.metrics(METRICS_PORT).await?;

@@ -46,7 +46,11 @@ impl Flow {
     ) -> Result<(Delivery, Vec<String>)> {
         let shoot = self.shoots.find(&instance.shoot)?;
         let watcher = Workload::new(shoot.api.clone(), SKR_NAMESPACE, "skr-webhook");
-        let before = self.counted(&shoot, &watcher).await?;
+        // The Pods of the other installer count from 0.
+        let before = Delivery {
+            failures: 0,
+            ..self.counted(&shoot, &watcher).await?
+        };
         let creating = create_continuously(shoot.api.clone());
         let taken = match installer {
             Installer::LifecycleManager => self.install_by_klm(&shoot, instance, &watcher).await,
@@ -56,19 +60,8 @@ impl Flow {
         taken?;
         until("all events are delivered", LIMIT, || is_delivered(&watcher)).await?;
         let after = self.counted(&shoot, &watcher).await?;
-        let increase = |of: fn(&Delivery) -> u64| {
-            let increase = of(&after).checked_sub(of(&before));
-            increase.context("a counter was reset")
-        };
-        let delivery = Delivery {
-            changes: u64::try_from(created.len())?,
-            handshake_errors: increase(|it| it.handshake_errors)?,
-            reviews: increase(|it| it.reviews)?,
-            unanswered: increase(|it| it.unanswered)?,
-            // All Pods are new.
-            failures: after.failures,
-        };
-        Ok((delivery, created))
+        let changes = u64::try_from(created.len())?;
+        Ok((after.since(&before, changes)?, created))
     }
 
     async fn install_by_klm(
