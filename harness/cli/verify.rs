@@ -1,8 +1,8 @@
 //! `cargo verify`: the set-up, then every test of the workspace; `cargo harness e2e SUITE`: the set-up, then one suite.
 //!
-//! The suites on clusters wait more than they compute, so `cargo verify` runs three streams beside each other: the longest suite; two
-//! shorter ones, one after the other; all other tests, and then the last two suites. More at a time would starve each other, and
-//! tests that measure time fail then.
+//! The suites on clusters wait more than they compute, so `cargo verify` runs three streams beside each other, which take about
+//! as long: the two longest suites, one after the other; the three shorter ones; all other tests. More at a time would starve
+//! each other, and tests that measure time fail then.
 //! The output of the other tests passes through; that of each suite goes to a log file, and is printed whole when all have
 //! ended. Both commands select all packages of the workspace, so that nothing is compiled twice.
 #![expect(clippy::print_stdout, reason = "the output of the suites")]
@@ -78,18 +78,14 @@ pub(crate) async fn run(choice: Option<ProviderChoice>) -> anyhow::Result<ExitCo
     // Compilers would delay the tests that measure time. What fails is reported by the suites that need it.
     let _ = images::cert_manager().await;
     let _ = images::istiod().await;
-    let others = async {
-        let others = tests(choice).status().await;
-        let last = log_suites(choice, LAST).await;
-        (others, last)
-    };
-    let (first, second, (others, last)) = tokio::join!(
-        log_suites(choice, LONGEST),
-        log_suites(choice, MIDDLE),
-        others
+    let mut others = tests(choice);
+    let (longer, shorter, others) = tokio::join!(
+        log_suites(choice, LONGER),
+        log_suites(choice, SHORTER),
+        others.status()
     );
     let mut passed = others.context("cargo cannot be run")?.success();
-    for (suite, status) in first.into_iter().chain(second).chain(last) {
+    for (suite, status) in longer.into_iter().chain(shorter) {
         println!("     Running suite {suite}");
         std::io::copy(&mut File::open(log(suite))?, &mut std::io::stdout())?;
         passed &= status?.success();
@@ -133,8 +129,6 @@ fn tests(choice: Option<ProviderChoice>) -> Command {
 }
 
 /// Suites on clusters: targets of the crate e2e, which cargo leaves out without its feature `clusters`.
-const SUITES: [&str; 5] = [LONGEST[0], MIDDLE[0], MIDDLE[1], LAST[0], LAST[1]];
-const LONGEST: &[&str] = &["synchronization"];
-const MIDDLE: &[&str] = &["admission", "watching"];
-/// After the tests that are no suite on clusters.
-const LAST: &[&str] = &["flow", "conformance"];
+const SUITES: [&str; 5] = [LONGER[0], LONGER[1], SHORTER[0], SHORTER[1], SHORTER[2]];
+const LONGER: &[&str] = &["synchronization", "flow"];
+const SHORTER: &[&str] = &["admission", "watching", "conformance"];
