@@ -125,8 +125,7 @@ impl CertificateOptions {
 
     /// Requests that cert-manager issues a Certificate again, unless it does so already.
     async fn renew(&self, live: &DynamicObject) -> kube::Result<()> {
-        let now = Timestamp::now().strftime("%FT%TZ").to_string();
-        let Some(conditions) = renewal(&json!(live), &now) else {
+        let Some(conditions) = renewal(&json!(live), Timestamp::now()) else {
             return Ok(());
         };
         let patch = json!({

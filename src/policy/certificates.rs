@@ -5,6 +5,7 @@
 //! passed. Invariants: a certificate that has not expired stays in the bundle; the gateway never gets the certificate of a CA that
 //! runtimes may not trust yet, unless it has no other one. Not in here: requests and clocks.
 
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 mod gateway;
@@ -209,6 +210,9 @@ pub fn is_current(desired: &Value, live: &Value) -> bool {
     is_applied(desired, live)
 }
 
+/// Time after a failed issuance in which no renewal is requested, as cert-manager's own first backoff.
+const RENEWAL_BACKOFF: SignedDuration = SignedDuration::from_hours(1);
+
 /// Difference of the clocks of cert-manager and of the controller that is allowed for, in seconds.
 const CLOCK_SKEW: i64 = 15 * 60;
 
@@ -220,17 +224,20 @@ pub fn may_be_outdated(not_before: Option<i64>, ca_added: i64) -> bool {
     not_before.is_some_and(|it| it <= ca_added.saturating_add(CLOCK_SKEW))
 }
 
-/// The status of a live Certificate with the condition by which cert-manager renews it; `None` if it is being issued already.
-/// `now` is RFC 3339.
+/// The conditions of a live Certificate with the one by which cert-manager renews it; `None` if it is being issued already, or failed
+/// to be within the last hour: the request would end cert-manager's backoff.
 #[must_use]
-pub fn renewal(live: &Value, now: &str) -> Option<Value> {
+pub fn renewal(live: &Value, now: Timestamp) -> Option<Value> {
     let conditions = live.pointer("/status/conditions").and_then(Value::as_array);
     let conditions = conditions.map(Vec::as_slice).unwrap_or_default();
     let is_issuing = |it: &Value| it["type"] == "Issuing";
-    if conditions
-        .iter()
-        .any(|it| is_issuing(it) && it["status"] == "True")
-    {
+    let mut requests = conditions.iter().filter(|it| is_issuing(it));
+    if requests.any(|it| it["status"] == "True") {
+        return None;
+    }
+    let failed = live.pointer("/status/lastFailureTime");
+    let failed = failed.and_then(|it| it.as_str()?.parse::<Timestamp>().ok());
+    if failed.is_some_and(|it| now.duration_since(it) < RENEWAL_BACKOFF) {
         return None;
     }
     let mut after: Vec<Value> = conditions
@@ -243,7 +250,7 @@ pub fn renewal(live: &Value, now: &str) -> Option<Value> {
         "status": "True",
         "reason": "ManuallyTriggered",
         "message": "The CA was rotated",
-        "lastTransitionTime": now,
+        "lastTransitionTime": now.strftime("%FT%TZ").to_string(),
         "observedGeneration": live["metadata"]["generation"],
     }));
     Some(Value::Array(after))

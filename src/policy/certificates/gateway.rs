@@ -113,7 +113,7 @@ pub fn gateway(state: &GatewayState<'_>) -> Result<Gateway, GatewayError> {
     let trusted_at = ca_added.saturating_add(state.grace_period);
     // Where no earlier CA exists, no runtime has another bundle.
     let is_trusted = is_first || (is_known && (state.is_acknowledged || state.now >= trusted_at));
-    let (pair, info, is_outdated) = pair(state, &ca, is_trusted)?;
+    let (pair, info, is_outdated) = pair(state, &ca, &live, is_trusted)?;
     Ok(Gateway {
         bundle: bundle.iter().map(|it| it.pem()).collect(),
         pair,
@@ -131,10 +131,12 @@ pub fn bundle_sha256(bundle: &[u8]) -> String {
     hex::encode(Sha256::digest(bundle))
 }
 
-/// The certificate with which the gateway serves, and whether the issued one is of an earlier CA.
+/// The certificate with which the gateway serves, and whether the issued one is of an earlier CA. Until the newest CA is trusted, one
+/// of another CA than the live certificate's is not used: it may be of a CA before the newest that is not trusted either.
 fn pair(
     state: &GatewayState<'_>,
     ca: &CertificateInfo,
+    live_bundle: &[CertificateInfo],
     is_trusted: bool,
 ) -> Result<(KeyPair, CertificateInfo, bool), GatewayError> {
     let live = state.live_pair.and_then(|pair| {
@@ -151,8 +153,14 @@ fn pair(
     match (issued, live) {
         (Ok((pair, info)), live) => {
             let is_of_ca = info.is_issued_by(ca);
+            let is_of_another = |live: &CertificateInfo| {
+                let mut issuers = live_bundle.iter().filter(|it| live.is_issued_by(it));
+                issuers.next().is_some_and(|it| !info.is_issued_by(it))
+            };
             match live {
-                Some((live, live_info)) if is_of_ca && !is_trusted => Ok((live, live_info, false)),
+                Some((live, it)) if !is_trusted && (is_of_ca || is_of_another(&it)) => {
+                    Ok((live, it, false))
+                }
                 _ => Ok((pair, info, !is_of_ca)),
             }
         }

@@ -145,7 +145,8 @@ fn a_renewal_keeps_other_conditions_and_is_requested_once() {
         "metadata": {"generation": 7},
         "status": {"conditions": [ready, {"type": "Issuing", "status": "False"}]},
     });
-    let conditions = renewal(&live, "2026-01-01T00:00:00Z").unwrap();
+    let now = "2026-01-01T00:00:00Z".parse().unwrap();
+    let conditions = renewal(&live, now).unwrap();
     assert_eq!(conditions[0], ready);
     assert_eq!(conditions[1]["status"], "True");
     assert_eq!(conditions[1]["reason"], "ManuallyTriggered");
@@ -153,8 +154,25 @@ fn a_renewal_keeps_other_conditions_and_is_requested_once() {
     assert_eq!(conditions.as_array().unwrap().len(), 2);
     let mut live = live;
     live["status"]["conditions"] = conditions;
-    assert_eq!(renewal(&live, "2026-01-01T00:00:00Z"), None);
-    assert!(renewal(&json!({"metadata": {}}), "2026-01-01T00:00:00Z").is_some());
+    assert_eq!(renewal(&live, now), None);
+    assert!(renewal(&json!({"metadata": {}}), now).is_some());
+}
+
+#[rstest]
+#[case::within_the_hour("2026-01-01T00:00:01Z", false)]
+#[case::in_the_future("2026-01-01T01:10:00Z", false)]
+#[case::an_hour_ago("2025-12-31T23:59:59Z", true)]
+#[case::garbage("yesterday", true)]
+fn a_renewal_that_failed_is_requested_again_after_an_hour(
+    #[case] failed: &str,
+    #[case] expected: bool,
+) {
+    let live = json!({"metadata": {}, "status": {
+        "lastFailureTime": failed,
+        "conditions": [{"type": "Issuing", "status": "False", "reason": "Denied"}],
+    }});
+    let now = "2026-01-01T01:00:00Z".parse().unwrap();
+    assert_eq!(renewal(&live, now).is_some(), expected);
 }
 
 /// Two CAs with one name, as cert-manager makes them in a rotation.
@@ -288,6 +306,32 @@ fn a_certificate_of_the_earlier_ca_is_used_and_renewed_when_the_new_one_is_trust
         ..waiting
     });
     assert_eq!((over.pair, over.is_leaf_outdated), (renewed, true));
+}
+
+/// The certificate was renewed, of a CA that was not trusted yet, and then the CA was rotated again.
+#[test]
+fn a_certificate_of_a_ca_between_the_live_and_the_newest_is_not_used() {
+    let pki = Pki::new();
+    let newest = Authority::new("klm-watcher-selfsigned-ca").unwrap();
+    let [live, between] = [leaf(&pki.old), leaf(&pki.new)];
+    let bundle = Pki::bundle(&[&pki.new, &pki.old]);
+    let rotated = GatewayState {
+        live_bundle: Some(bundle.as_bytes()),
+        live_pair: Some(&live),
+        ca_added: Some(NOW - DAY),
+        ..state(&newest, Some(&between))
+    };
+    let first = decided(rotated);
+    assert_eq!(first.bundle, Pki::bundle(&[&newest, &pki.new, &pki.old]));
+    assert_eq!((&first.pair, first.is_leaf_outdated), (&live, false));
+    let trusted = decided(GatewayState {
+        live_bundle: Some(first.bundle.as_bytes()),
+        ca_added: Some(NOW),
+        is_acknowledged: true,
+        ..rotated
+    });
+    assert_eq!(trusted.pair, between);
+    assert!(trusted.is_leaf_outdated);
 }
 
 #[test]
