@@ -157,6 +157,9 @@ impl Registration {
             // The spool is written, but not for a dry run.
             "sideEffects": "NoneOnDryRun",
             "timeoutSeconds": endpoint.timeout_seconds,
+            // Selectors that match everything are written, too: one that is added by others is removed.
+            "namespaceSelector": {},
+            "objectSelector": {},
         });
         if !self.labels.is_empty() {
             entry["objectSelector"] = json!({"matchLabels": self.labels});

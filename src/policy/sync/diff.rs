@@ -46,7 +46,7 @@ fn collect(
     }
     let path = joined(parent, key);
     match (desired, live.get(key)) {
-        (Value::Object(desired), Some(Value::Object(live))) if !is_selector(key) => {
+        (Value::Object(desired), Some(Value::Object(live))) if !is_selector(key, desired) => {
             for (key, value) in desired {
                 collect((key, value), live, &path, paths);
             }
@@ -111,7 +111,7 @@ fn within(key: &str, desired: &Value, live: &Value) -> bool {
             let all = |some: &Map<String, Value>, of: &Map<String, Value>| {
                 some.iter().all(|(key, value)| member(key, value, of))
             };
-            all(desired, live) && (!is_selector(key) || all(live, desired))
+            all(desired, live) && (!is_selector(key, desired) || all(live, desired))
         }
         (Value::Array(desired), Value::Array(live)) => list(key, desired, live),
         _ => desired == live,
@@ -140,9 +140,14 @@ fn item_key(list: &str, desired: &[Value]) -> Option<&'static str> {
     merge_key(list).filter(|key| desired.iter().all(|item| item.get(key).is_some()))
 }
 
-/// Selectors of webhooks and network policies, which server-side apply replaces as a whole.
-fn is_selector(key: &str) -> bool {
-    matches!(key, "namespaceSelector" | "objectSelector")
+/// Selectors of webhooks, network policies and Services, which server-side apply replaces as a whole. That of a Deployment, which has
+/// fields of its own, is immutable.
+fn is_selector(key: &str, selector: &Map<String, Value>) -> bool {
+    match key {
+        "namespaceSelector" | "objectSelector" | "podSelector" => true,
+        "selector" => !selector.contains_key("matchLabels"),
+        _ => false,
+    }
 }
 
 /// The merge key of a list in server-side apply, for the lists in the manifests of the webhook.

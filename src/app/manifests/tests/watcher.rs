@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use clap::Parser as _;
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use rstest::rstest;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -136,7 +137,7 @@ fn each_watcher_has_its_entry() {
             assert_eq!(entry.failure_policy.as_deref(), Some("Ignore"));
             assert_eq!(entry.side_effects, "NoneOnDryRun");
             assert_eq!(entry.timeout_seconds, Some(3));
-            assert_eq!(entry.namespace_selector, None);
+            assert_eq!(entry.namespace_selector, Some(LabelSelector::default()));
             assert_eq!(entry.match_conditions, None);
             assert_eq!(
                 (service.name.as_str(), service.namespace.as_str()),
@@ -169,7 +170,7 @@ fn each_watcher_has_its_entry() {
     assert_eq!(Value::from(shown), expected);
     let selectors: Vec<bool> = entries
         .iter()
-        .map(|it| it.object_selector.is_some())
+        .map(|it| it.object_selector != Some(LabelSelector::default()))
         .collect();
     assert_eq!(selectors, [true, false, false]);
 }

@@ -52,6 +52,7 @@ fn one_watcher_gives_the_public_object() {
                     "path": "/validate/lifecycle-manager", "port": 443,
                 },
             },
+            "namespaceSelector": {},
             "objectSelector": {"matchLabels": {"operator.kyma-project.io/watched-by": "kyma"}},
             "rules": [{
                 "apiGroups": ["operator.kyma-project.io"], "apiVersions": ["*"], "resources": ["kymas"],
@@ -92,7 +93,7 @@ fn without_labels_and_authorities_nothing_is_said_of_them() {
     };
     let made = configuration(&[all], &endpoint).unwrap();
     let entry = &made["webhooks"][0];
-    assert_eq!(entry.get("objectSelector"), None);
+    assert_eq!(entry["objectSelector"], json!({}));
     assert_eq!(entry["clientConfig"].get("caBundle"), None);
 }
 

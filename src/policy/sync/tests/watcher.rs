@@ -1,11 +1,11 @@
 //! The plan for the watcher on a runtime.
 
+mod removal;
+mod takeover;
+
 use std::sync::Arc;
 
-use api::kcp::{
-    LIFECYCLE_MANAGER_FIELD_MANAGER, OWNER_INVENTORY, OWNER_WATCHER_INVENTORY,
-    WATCHER_FIELD_MANAGER,
-};
+use api::kcp::{OWNER_WATCHER_INVENTORY, WATCHER_FIELD_MANAGER};
 use rstest::rstest;
 use serde_json::{Value, json};
 
@@ -52,7 +52,8 @@ fn manifests(version: &str) -> Vec<Value> {
 
 fn entry(watcher: &str, bundle: &str) -> Value {
     json!({ "name": format!("kcp-system.{watcher}.operator.kyma-project.io"),
-        "clientConfig": { "caBundle": bundle }, "rules": [] })
+        "clientConfig": { "caBundle": bundle }, "rules": [],
+        "namespaceSelector": {}, "objectSelector": {} })
 }
 
 fn desired_of(manifests: Vec<Value>, entries: Option<Vec<Value>>, kept: &[&str]) -> DesiredWatcher {
@@ -284,6 +285,9 @@ fn without_a_certificate_nothing_is_installed_and_what_is_installed_stays() {
 #[rstest]
 #[case::trust(WEBHOOKS, |it: &mut Value| it["webhooks"][0]["clientConfig"]["caBundle"] = json!("other"))]
 #[case::entry(WEBHOOKS, |it: &mut Value| it["webhooks"] = json!([]))]
+#[case::namespaces(WEBHOOKS, |it: &mut Value| it["webhooks"][0]["namespaceSelector"] = json!({"matchLabels": {"a": "b"}}))]
+#[case::objects(WEBHOOKS, |it: &mut Value| it["webhooks"][0]["objectSelector"] = json!({"matchLabels": {"a": "b"}}))]
+#[case::pods("Service/skr-webhook", |it: &mut Value| it["spec"]["selector"]["a"] = json!("b"))]
 #[case::garbage(SECRET, |it: &mut Value| it["data"]["tls.key"] = json!("garbage"))]
 #[case::service("Service/skr-webhook", |it: &mut Value| it["spec"]["ports"] = json!([]))]
 fn drift_is_repaired(#[case] object: &str, #[case] drift: fn(&mut Value)) {
@@ -305,231 +309,6 @@ fn a_deleted_object_comes_back(#[case] object: &str) {
     runtime.observed.live.remove(&target(object));
     runtime.converge(&one());
     assert!(runtime.observed.live.contains_key(&target(object)));
-}
-
-/// An object as the lifecycle-manager applies it.
-fn applied_by_lifecycle_manager(runtime: &mut Runtime, object: &Value) {
-    let target = Target::of(object).unwrap();
-    let live = runtime.live(&target).cloned().unwrap_or_else(|| json!({}));
-    let live = apply(live, object, LIFECYCLE_MANAGER_FIELD_MANAGER);
-    runtime.put(target, Some(live));
-}
-
-fn watcher_of_lifecycle_manager() -> [Value; 3] {
-    let [_, _, mut deployment] = <[Value; 3]>::try_from(manifests("1.0.0")).unwrap();
-    let template = &mut deployment["spec"]["template"];
-    template["metadata"]["labels"]["operator.kyma-project.io/pod-restart-trigger"] = json!("1");
-    template["spec"]["containers"][0]["env"] = json!([{ "name": "TLS_CALLBACK", "value": "true" }]);
-    let webhooks = json!({
-        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
-        "metadata": { "name": "skr-webhook" },
-        "webhooks": [entry("one", "ca"), entry("gone", "ca")],
-    });
-    let mut secret = Value::clone(&certificate_secret(NAMESPACE, ["ca", "leaf", "key"]));
-    secret["metadata"]
-        .as_object_mut()
-        .unwrap()
-        .remove("annotations");
-    [deployment, webhooks, secret]
-}
-
-/// Whether nothing is left that only the lifecycle-manager sets, and its fields are the controller's.
-fn assert_taken_over(runtime: &Runtime) {
-    for live in runtime.observed.live.values() {
-        let managers = live["metadata"]["managedFields"].as_array().unwrap().iter();
-        let managers: Vec<&Value> = managers.map(|it| &it["manager"]).collect();
-        assert_eq!(managers, [WATCHER_FIELD_MANAGER]);
-    }
-    let template = &runtime.observed.live[&target(DEPLOYMENT)]["spec"]["template"];
-    assert_eq!(
-        template["metadata"]["labels"],
-        json!({ "app": "skr-webhook" })
-    );
-    let container = &template["spec"]["containers"][0];
-    assert_eq!(
-        container["env"].as_array().map_or(0, Vec::len),
-        0,
-        "{container}"
-    );
-    let webhooks = &runtime.observed.live[&target(WEBHOOKS)]["webhooks"];
-    assert_eq!(*webhooks, json!([entry("one", "ca")]));
-}
-
-#[test]
-fn the_watcher_of_the_lifecycle_manager_is_taken_over_while_its_webhooks_stay() {
-    let mut runtime = Runtime::new();
-    for object in watcher_of_lifecycle_manager() {
-        applied_by_lifecycle_manager(&mut runtime, &object);
-    }
-    let (written, _) = runtime.reconcile(&one());
-    assert_eq!(
-        written,
-        [
-            &format!("create {MARKER}"),
-            &format!("transfer {WEBHOOKS}"),
-            &format!("transfer {SECRET}"),
-            &format!("transfer {DEPLOYMENT}"),
-            &format!("apply {WEBHOOKS}"),
-            "apply ServiceAccount/skr-webhook",
-            "apply Service/skr-webhook",
-            &format!("apply {SECRET}"),
-            &format!("apply {DEPLOYMENT}"),
-        ]
-    );
-    runtime.converge(&one());
-    assert_taken_over(&runtime);
-}
-
-/// The API server would forget all managers.
-#[test]
-fn managers_whose_fields_were_not_read_are_not_written() {
-    let mut runtime = Runtime::installed(&one());
-    let [deployment, ..] = watcher_of_lifecycle_manager();
-    applied_by_lifecycle_manager(&mut runtime, &deployment);
-    runtime.edit(DEPLOYMENT, |it| {
-        for entry in it["metadata"]["managedFields"].as_array_mut().unwrap() {
-            entry.as_object_mut().unwrap().remove("fieldsV1");
-        }
-    });
-    let (written, _) = runtime.reconcile(&one());
-    assert_eq!(written, [format!("apply {DEPLOYMENT}")]);
-}
-
-/// The lifecycle-manager still runs, or the reconcile ended between the migration and the apply.
-#[rstest]
-#[case::all(true)]
-#[case::migration_only(false)]
-fn what_the_lifecycle_manager_applies_later_is_taken_over(#[case] is_applied: bool) {
-    let mut runtime = Runtime::installed(&one());
-    for object in watcher_of_lifecycle_manager() {
-        applied_by_lifecycle_manager(&mut runtime, &object);
-    }
-    for action in runtime.plan(&one()).steps.iter().flatten() {
-        if is_applied || action.verb() == "transfer" {
-            runtime.carry_out(action);
-        }
-    }
-    runtime.log.clear();
-    runtime.converge(&one());
-    assert_taken_over(&runtime);
-}
-
-#[test]
-fn the_entry_of_a_deleted_watcher_goes_and_that_of_an_unreadable_one_stays() {
-    let both = desired(vec![entry("one", "ca"), entry("two", "ca")]);
-    let names = |runtime: &Runtime| -> Vec<Value> {
-        let entries = runtime.observed.live[&target(WEBHOOKS)]["webhooks"].as_array();
-        entries
-            .unwrap()
-            .iter()
-            .map(|it| it["name"].clone())
-            .collect()
-    };
-    let mut runtime = Runtime::installed(&both);
-    runtime.converge(&desired_of(
-        manifests("0.1.0"),
-        Some(vec![entry("one", "ca")]),
-        &["two"],
-    ));
-    assert_eq!(
-        names(&runtime),
-        ["one", "two"].map(|it| entry(it, "")["name"].clone())
-    );
-    runtime.converge(&one());
-    assert_eq!(names(&runtime), [entry("one", "")["name"].clone()]);
-}
-
-/// The Pods deliver what they have before the Secret and the NetworkPolicies that they need are deleted.
-#[test]
-fn removal_begins_with_the_webhook_configuration_and_waits_for_the_pods() {
-    let mut runtime = Runtime::installed(&one());
-    let (written, state) = runtime.reconcile(&removed());
-    assert_eq!(state, WatcherState::Progressing);
-    assert_eq!(
-        written,
-        [format!("delete {WEBHOOKS}"), format!("delete {DEPLOYMENT}")]
-    );
-    assert_eq!(
-        runtime.reconcile(&removed()),
-        (vec![], WatcherState::Progressing)
-    );
-    runtime.end_pods();
-    let (written, _) = runtime.reconcile(&removed());
-    let last = format!("delete {MARKER}");
-    assert_eq!(written.last(), Some(&last));
-    assert!(runtime.observed.live.is_empty() && runtime.observed.marker.is_none());
-    assert_eq!(
-        runtime.reconcile(&removed()),
-        (vec![], WatcherState::Removed)
-    );
-}
-
-/// Otherwise the API server would send changes to Pods that end.
-#[test]
-fn a_watcher_that_is_wanted_again_during_its_removal_waits_for_the_end_of_the_pods() {
-    let mut runtime = Runtime::installed(&one());
-    runtime.reconcile(&removed());
-    assert_eq!(
-        runtime.reconcile(&one()),
-        (vec![], WatcherState::Progressing)
-    );
-    runtime.end_pods();
-    let (written, _) = runtime.reconcile(&one());
-    assert_eq!(written, [format!("apply {DEPLOYMENT}")]);
-    runtime.roll_out();
-    runtime.converge(&one());
-    assert!(runtime.live(&target(WEBHOOKS)).is_some());
-}
-
-#[test]
-fn removal_keeps_what_belongs_to_others() {
-    let mut runtime = Runtime::installed(&one());
-    let foreign = json!({ "apiVersion": "v1", "kind": "Service",
-        "metadata": { "name": "skr-webhook", "namespace": NAMESPACE } });
-    let service = target("Service/skr-webhook");
-    runtime.put(
-        service.clone(),
-        Some(stored(apply(json!({}), &foreign, "helm"))),
-    );
-    let marker = runtime.observed.marker.take().unwrap();
-    let webhook = json!({ "data": { OWNER_INVENTORY: "", "runtimeID": "runtime-1",
-        "controlPlaneID": runtime.owner.control_plane } });
-    runtime.observed.marker = Some(apply(marker, &webhook, api::kcp::CONTROLLER_FIELD_MANAGER));
-    runtime.converge(&removed());
-    assert_eq!(runtime.observed.live.keys().collect::<Vec<_>>(), [&service]);
-    assert_eq!(runtime.inventory(), None);
-    let marker = runtime.observed.marker.as_ref().unwrap();
-    assert_eq!(marker["data"]["runtimeID"], "runtime-1");
-}
-
-/// The object of another owner that would have to be created again.
-#[test]
-fn an_object_of_another_owner_is_not_replaced() {
-    let class = json!({ "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
-        "metadata": { "name": "class" }, "value": 1 });
-    let mut all = manifests("0.1.0");
-    all.push(class.clone());
-    let desired = desired_of(all, Some(vec![entry("one", "ca")]), &[]);
-    let mut runtime = Runtime::installed(&desired);
-    let target = Target::of(&class).unwrap();
-    let mut foreign = class.clone();
-    foreign["value"] = json!(2);
-    runtime.put(target.clone(), Some(apply(json!({}), &foreign, "helm")));
-    let (written, state) = runtime.reconcile(&desired);
-    assert_eq!(
-        (written, state),
-        (vec![], WatcherState::ImmutableField(target.clone()))
-    );
-    foreign["metadata"]["annotations"] = json!({ (api::kcp::MANIFEST_HASH): "earlier" });
-    runtime.put(
-        target,
-        Some(apply(json!({}), &foreign, WATCHER_FIELD_MANAGER)),
-    );
-    let (written, _) = runtime.reconcile(&desired);
-    assert_eq!(
-        written,
-        ["delete PriorityClass/class", "apply PriorityClass/class"]
-    );
 }
 
 /// All entries lead to the Pods, which have a certificate of the new CA.
