@@ -104,6 +104,7 @@ pub struct Rollout {
     /// All members, by phase.
     all: Counts,
     failed: BTreeSet<Name>,
+    admissions: u64,
 }
 
 impl Rollout {
@@ -121,6 +122,7 @@ impl Rollout {
             members: HashMap::new(),
             order: BTreeSet::new(),
             admitted: Counts::default(),
+            admissions: 0,
             all: Counts::default(),
             failed: BTreeSet::new(),
         }
@@ -314,16 +316,19 @@ impl Rollout {
         let Some(member) = self.members.get_mut(&name) else {
             return;
         };
-        let (before, is_admitted) = (member.phase, member.is_admitted);
+        let (before, was_admitted) = (member.phase, member.is_admitted);
         member.phase = phase;
-        self.change_counts(is_admitted, |it| {
-            *it.of(before) -= 1;
-            *it.of(phase) += 1;
-        });
+        member.is_admitted = was_admitted && member.takes_place(self.target);
+        let is_admitted = member.is_admitted;
+        self.change_counts(was_admitted, |it| *it.of(before) -= 1);
+        self.change_counts(is_admitted, |it| *it.of(phase) += 1);
         if phase.is_failed() {
             self.failed.insert(name);
         } else {
             self.failed.remove(&name);
+        }
+        if was_admitted != is_admitted || before == Phase::Unreachable {
+            self.admit();
         }
         if std::mem::discriminant(&before) != std::mem::discriminant(&phase) {
             self.proceed();
@@ -358,6 +363,18 @@ impl Rollout {
     #[must_use]
     pub fn soak(&self) -> Duration {
         self.settings.soak
+    }
+
+    /// Number of times that a member was admitted to a step after others had been.
+    #[must_use]
+    pub fn admissions(&self) -> u64 {
+        self.admissions
+    }
+
+    /// Whether no step follows.
+    #[must_use]
+    pub fn is_last_step(&self) -> bool {
+        self.is_complete || self.step + 1 >= self.settings.count()
     }
 
     /// How far the rollout is.
@@ -406,8 +423,8 @@ impl Rollout {
         (!self.is_complete && self.all.failed > limit).then_some(Stopped::FailureLimitExceeded)
     }
 
-    /// Admits members until the step has its size: first those that have started, then the others in order. After the last
-    /// step all members are admitted.
+    /// Admits members until the step has its size: first those that have started, then the others in order. After the last step
+    /// all members may start.
     fn admit(&mut self) {
         if self.target.is_none() {
             return;
@@ -424,7 +441,10 @@ impl Rollout {
                 has.is_some() && member.revision == has
             }
         };
-        let others = |it: &Name| self.members.get(it).is_some_and(|it| !it.is_admitted);
+        let others = |it: &Name| {
+            let member = self.members.get(it);
+            member.is_some_and(|it| !it.is_admitted && it.takes_place(self.target))
+        };
         let names = self
             .order
             .iter()
@@ -438,11 +458,14 @@ impl Rollout {
                 return;
             }
             self.admit_member(name);
+            self.admissions += 1;
         }
     }
 
     fn admit_member(&mut self, name: &str) {
-        if let Some(member) = self.members.get_mut(name).filter(|it| !it.is_admitted)
+        if let Some(member) = self.members.get_mut(name)
+            && !member.is_admitted
+            && member.takes_place(self.target)
             && self.target.is_some()
         {
             member.is_admitted = true;
@@ -460,16 +483,16 @@ impl Rollout {
         }
     }
 
-    /// Goes to the next step while the current one has settled, and completes the rollout after the last one. A rollout
-    /// without members is not completed: nothing shows that its revision works.
+    /// Goes to the next step while the current one has settled, and completes the rollout after the last one. A step of which no
+    /// member was reached, and a rollout without members, is not completed: nothing shows that the revision works.
     fn proceed(&mut self) {
         while !self.is_complete
             && self.target.is_some()
-            && !self.order.is_empty()
             && self.stopped().is_none()
+            && self.admitted.total() > 0
             && self.admitted.unsettled() == 0
         {
-            if self.step + 1 < self.settings.count() {
+            if !self.is_last_step() {
                 self.step += 1;
                 self.admit();
             } else if self.admitted.done > 0 || self.admitted.failed > 0 {

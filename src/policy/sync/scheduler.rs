@@ -363,7 +363,13 @@ impl Scheduler {
     fn change_gates(&mut self, now: Duration, change: impl FnOnce(&mut Lanes<Rollout>)) {
         let gate = |rollout: &Rollout| {
             let progress = rollout.progress();
-            (progress.step, progress.stopped, progress.is_complete)
+            let admissions = rollout.admissions();
+            (
+                progress.step,
+                progress.stopped,
+                progress.is_complete,
+                admissions,
+            )
         };
         let before = self.rollouts.as_ref().map(gate);
         change(&mut self.rollouts);

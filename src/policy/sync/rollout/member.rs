@@ -117,6 +117,11 @@ impl Member {
         }
     }
 
+    /// Whether it takes a place in a step. One that is unreachable and has another revision shows nothing of the target.
+    pub(super) fn takes_place(&self, target: Option<Hash>) -> bool {
+        self.phase != Phase::Unreachable || self.revision == target
+    }
+
     /// Begins anew, for a target, with what is known.
     pub(super) fn reset(&mut self, initial: Initial, target: Hash) {
         self.is_admitted = false;
@@ -170,8 +175,9 @@ impl Phase {
             (LaneResult::Done, Self::Soaking { .. }) => Self::Done,
             (LaneResult::Done, _) if wrote && !soak.is_zero() => Self::Soaking { since: now },
             (LaneResult::Done, _) => Self::Done,
-            // Readiness is lost during the soak.
-            (LaneResult::Failed, _) | (LaneResult::Progressing, Self::Soaking { .. }) => failed,
+            // Readiness is lost during the soak. A failure counts until the member is complete.
+            (LaneResult::Failed, _)
+            | (LaneResult::Progressing, Self::Soaking { .. } | Self::Failed { .. }) => failed,
             // What was written may be the cause.
             (LaneResult::Unreachable, _) if wrote => failed,
             (LaneResult::Unreachable, _) => Self::Unreachable,

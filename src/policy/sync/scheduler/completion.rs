@@ -16,6 +16,12 @@ const MAX_INTERRUPTED_ATTEMPTS: u32 = 2;
 /// Another writer that undoes each of them is not answered this fast for long.
 const FAST_WRITES: u32 = 8;
 
+/// Number of times that a runtime is observed while it soaks.
+const SOAK_LOOKS: u32 = 8;
+
+/// Minimum time between two of them.
+const MIN_LOOK_INTERVAL: Duration = Duration::from_secs(5);
+
 /// The end of a reconcile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Report {
@@ -66,32 +72,36 @@ impl Scheduler {
         let Some(running) = self.running.remove(name) else {
             return;
         };
-        if !self.runtimes.contains_key(name) {
-            return;
+        if self.runtimes.contains_key(name) {
+            self.take(name, report, running.lanes, at);
+            self.reorder(name, now);
         }
+        // Also of one that was removed meanwhile: its Runtime may need another resource.
+        for lane in Lane::ALL {
+            if *running.again.get(lane) {
+                self.wake_lane(name, lane, now);
+            }
+        }
+    }
+
+    fn take(&mut self, name: &Name, report: Report, lanes: Lanes<Option<Access>>, at: Moment) {
         match report {
             Report::Idle => {}
-            Report::Interrupted => self.interrupted(name, running.lanes, at),
+            Report::Interrupted => self.interrupted(name, lanes, at),
             Report::Unreachable { retry_after, wrote } => {
-                self.unreachable(name, running.lanes, (retry_after, wrote), at);
+                self.unreachable(name, lanes, (retry_after, wrote), at);
             }
             Report::Reconciled {
-                lanes,
+                lanes: reports,
                 webhook_differs,
             } => {
-                self.reconciled(name, running.lanes, lanes, at);
+                self.reconciled(name, lanes, reports, at);
                 let phase = self.rollout(Lane::Webhook).phase(name);
                 let is_settled = self.attempts(name, Lane::Webhook) == 0
                     && !matches!(phase, Some(Phase::Waiting | Phase::Unreachable) | None);
                 if webhook_differs && is_settled {
-                    self.wake_lane(name, Lane::Webhook, now);
+                    self.wake_lane(name, Lane::Webhook, at.now);
                 }
-            }
-        }
-        self.reorder(name, now);
-        for lane in Lane::ALL {
-            if *running.again.get(lane) {
-                self.wake_lane(name, lane, now);
             }
         }
     }
@@ -176,12 +186,20 @@ impl Scheduler {
                 self.queues.get_mut(lane).hasten(name, now);
             }
         }
-        // What was never reconciled is due with the next resync.
-        if let Some(at) = self.runtimes.get(name).and_then(|it| it.resync)
-            && self.takes_part(name)
-        {
-            for lane in Lane::ALL {
-                self.queues.get_mut(lane).hasten(name, at);
+        let Some(runtime) = self.runtimes.get(name) else {
+            return;
+        };
+        let (resync, not_before) = (runtime.resync, runtime.not_before);
+        let takes_part = self.takes_part(name);
+        for lane in Lane::ALL {
+            let queue = self.queues.get_mut(lane);
+            // What was never reconciled is due with the next resync.
+            if let Some(at) = resync.filter(|_| takes_part) {
+                queue.hasten(name, at);
+            }
+            // The API server asked for no request of either lane.
+            if queue.at(name).is_some_and(|at| at < not_before) {
+                queue.set(name, not_before);
             }
         }
     }
@@ -189,7 +207,14 @@ impl Scheduler {
     fn schedule(&mut self, name: &Name, lane: Lane, report: LaneReport, at: Moment) {
         let Moment { now, random } = at;
         let phase = self.rollouts.get(lane).phase(name);
-        let soak = self.rollouts.get(lane).soak();
+        let rollout = self.rollouts.get(lane);
+        let soak = rollout.soak();
+        // After the last step, no other runtime waits for what is seen.
+        let look = if rollout.is_last_step() {
+            Duration::MAX
+        } else {
+            now + (soak / SOAK_LOOKS).max(MIN_LOOK_INTERVAL)
+        };
         let progress_delay = Delay::clone(&self.settings.progress_delay);
         let Some(runtime) = self.runtimes.get_mut(name) else {
             return;
@@ -199,7 +224,7 @@ impl Scheduler {
             LaneResult::Done => {
                 *schedule = Schedule::default();
                 match phase {
-                    Some(Phase::Soaking { since }) => rest.min(since + soak),
+                    Some(Phase::Soaking { since }) => rest.min(since + soak).min(look),
                     _ => rest,
                 }
             }

@@ -79,7 +79,7 @@ pub enum Reason {
     DeletionPending,
     /// [`SyncDeferred::SourceNotFound`].
     SourceNotFound,
-    /// All other conditions are true.
+    /// The conditions of which `Ready` consists are true.
     Ready,
     /// No reconcile has examined it yet.
     Pending,

@@ -137,6 +137,10 @@ fn readiness_lost_during_the_soak_is_a_failure_until_the_member_is_complete_agai
     assert!(rollout.phase("r0000").unwrap().is_failed());
     assert_eq!(rollout.startable().count(), 0);
     let permit = rollout.access("r0000");
+    let next = SOAK / 2 + Duration::from_secs(2);
+    let report = (LaneResult::Progressing, false);
+    note(&mut rollout, "r0000", permit, report, next);
+    assert!(rollout.phase("r0000").unwrap().is_failed());
     note(
         &mut rollout,
         "r0000",
@@ -185,6 +189,8 @@ fn a_member_that_was_unreachable_before_delays_no_step_and_starts_when_it_is_bac
     );
     assert_eq!(rollout.phase("r0000"), Some(Phase::Unreachable));
     run(&mut rollout, LaneResult::Done, Duration::ZERO);
+    assert!(!rollout.progress().is_complete);
+    run(&mut rollout, LaneResult::Done, Duration::ZERO);
     assert!(rollout.progress().is_complete);
     let permit = rollout.start("r0000", Duration::ZERO);
     note(
@@ -195,6 +201,35 @@ fn a_member_that_was_unreachable_before_delays_no_step_and_starts_when_it_is_bac
         Duration::ZERO,
     );
     assert_eq!(rollout.progress().counts.done, 3);
+}
+
+/// Otherwise a runtime that cannot be reached is the first step of every rollout, and the revision goes to many untried.
+#[test]
+fn an_unreachable_member_takes_no_place_in_a_step() {
+    let mut rollout = upgrade(defaults(), 5_000);
+    let unreachable = |rollout: &mut Rollout, name: &str| {
+        let report = (LaneResult::Unreachable, false);
+        note(rollout, name, None, report, Duration::ZERO);
+    };
+    unreachable(&mut rollout, "r0000");
+    assert!(rollout.is_startable("r0001"));
+    assert_eq!(rollout.startable().count(), 1);
+    // One that is found unreachable when it is started gives its place to the next.
+    let permit = rollout.start("r0001", Duration::ZERO);
+    let report = (LaneResult::Unreachable, false);
+    note(&mut rollout, "r0001", permit, report, Duration::ZERO);
+    assert!(rollout.is_startable("r0002"));
+    // One that is back waits for a later step.
+    let report = (LaneResult::Deferred, false);
+    note(&mut rollout, "r0000", None, report, Duration::ZERO);
+    assert_eq!(rollout.startable().count(), 1);
+    assert_eq!(rollout.progress().step, 1);
+    // A rollout that reaches no member goes nowhere.
+    for number in 0..5_000 {
+        unreachable(&mut rollout, &name(number));
+    }
+    assert_eq!(rollout.progress().step, 1);
+    assert!(!rollout.progress().is_complete);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::sync::rollout::{self, Begin, Initial, LaneResult, Name};
+use crate::sync::rollout::{self, Begin, Initial, LaneResult, Name, Step};
 use crate::sync::scheduler::{LaneReport, Participation, Report, Scheduler, Settings, Work};
 use crate::sync::{Hash, Lane, Lanes};
 
@@ -12,9 +12,14 @@ const RESYNC: Duration = Duration::from_mins(10);
 const RANDOM: u64 = 1 << 63;
 
 fn scheduler(runtimes: &[&str]) -> Scheduler {
+    let settings = rollout::Settings::new(Vec::new());
+    with_rollouts(runtimes, Lanes::both(settings))
+}
+
+fn with_rollouts(runtimes: &[&str], rollouts: Lanes<rollout::Settings>) -> Scheduler {
     let delay = |_, _| Duration::from_secs(5);
     let mut scheduler = Scheduler::new(Settings {
-        rollouts: Lanes::both(rollout::Settings::new(Vec::new())),
+        rollouts,
         concurrency: 4,
         webhook_concurrency: 1,
         resync: RESYNC,
@@ -89,4 +94,86 @@ fn a_runtime_that_waits_for_the_webhook_lane_is_not_reconciled_in_the_other_one_
     assert!(next > now);
     let soon = now + Duration::from_secs(30);
     assert_eq!(start_all(&mut scheduler, soon), []);
+}
+
+fn report(result: LaneResult) -> LaneReport {
+    LaneReport {
+        result,
+        wrote: true,
+        look_again: false,
+        retry_after: None,
+    }
+}
+
+/// Its Runtime may need another resource, for which nothing else wakes it.
+#[test]
+fn a_runtime_that_is_removed_and_woken_during_its_reconcile_is_due_afterwards() {
+    let mut scheduler = scheduler(&["a"]);
+    let work = scheduler.start(Duration::ZERO).unwrap();
+    scheduler.remove("a", Duration::ZERO);
+    assert_eq!(scheduler.start(Duration::ZERO), None);
+    scheduler.wake(&work.name, Duration::ZERO);
+    scheduler.finish(&work.name, Report::Idle, Duration::ZERO, RANDOM);
+    assert!(scheduler.start(Duration::ZERO).is_some());
+}
+
+#[test]
+fn a_request_to_wait_holds_for_both_lanes() {
+    let mut scheduler = scheduler(&["a"]);
+    let work = scheduler.start(Duration::ZERO).unwrap();
+    let wait = Duration::from_mins(1);
+    let lanes = Lanes {
+        configuration: Some(LaneReport {
+            retry_after: Some(wait),
+            ..report(LaneResult::Interrupted)
+        }),
+        webhook: Some(report(LaneResult::Progressing)),
+    };
+    let end = Report::Reconciled {
+        lanes,
+        webhook_differs: true,
+    };
+    scheduler.finish(&work.name, end, Duration::ZERO, RANDOM);
+    assert_eq!(
+        scheduler.start(wait.saturating_sub(Duration::from_secs(1))),
+        None
+    );
+    assert!(scheduler.start(wait).is_some());
+}
+
+/// Pods that end within the soak are seen, and not only those that are not ready at its end.
+#[test]
+fn a_runtime_is_observed_several_times_while_it_soaks() {
+    let soak = Duration::from_mins(2);
+    let settings = rollout::Settings {
+        soak,
+        ..rollout::Settings::new(vec![Step::Count(1)])
+    };
+    let mut scheduler = with_rollouts(&["a", "b"], Lanes::both(settings));
+    let work = scheduler.start(Duration::ZERO).unwrap();
+    // Another one waits for the next step.
+    let waiting = scheduler.start(Duration::ZERO).unwrap();
+    let deferred = Some(LaneReport {
+        wrote: false,
+        ..report(LaneResult::Deferred)
+    });
+    let end = Report::Reconciled {
+        lanes: Lanes::both(deferred),
+        webhook_differs: false,
+    };
+    scheduler.finish(&waiting.name, end, Duration::ZERO, RANDOM);
+    let mut now = Duration::ZERO;
+    let mut looks = 0;
+    while now < soak {
+        let done = Some(report(LaneResult::Done));
+        let end = Report::Reconciled {
+            lanes: Lanes::both(done),
+            webhook_differs: false,
+        };
+        scheduler.finish(&work.name, end, now, RANDOM);
+        now = scheduler.next(now).unwrap();
+        assert_eq!(scheduler.start(now).unwrap().name, work.name);
+        looks += 1;
+    }
+    assert_eq!((now, looks), (soak, 8));
 }
