@@ -90,8 +90,16 @@ pub struct KymaDomains {
     kymas: Arc<Mutex<Option<Kymas>>>,
 }
 
-/// The name and the domain of the Kyma of each runtime.
-type Kymas = HashMap<RuntimeId, (String, Option<String>)>;
+/// The Kymas of each runtime, usually one.
+type Kymas = HashMap<RuntimeId, Vec<KymaDomain>>;
+
+/// A Kyma that names a runtime. Where several name the same one, the oldest counts.
+#[derive(Debug)]
+struct KymaDomain {
+    created: Option<String>,
+    name: String,
+    domain: Option<String>,
+}
 
 impl KymaDomains {
     /// Domains that are known as soon as the future that is returned as well is polled, and for as long as it is: it watches
@@ -123,7 +131,11 @@ impl KymaDomains {
             Event::InitDone => *kymas = Some(std::mem::take(listed)),
             Event::Apply(ref kyma) | Event::Delete(ref kyma) => {
                 let kymas = kymas.get_or_insert_default();
-                kymas.retain(|_, (name, _)| *name != kyma.name_any());
+                let name = kyma.name_any();
+                kymas.retain(|_, them| {
+                    them.retain(|it| it.name != name);
+                    !them.is_empty()
+                });
                 if let Event::Apply(_) = event {
                     insert(kymas, kyma);
                 }
@@ -135,8 +147,13 @@ impl KymaDomains {
 fn insert(kymas: &mut Kymas, kyma: &PartialObjectMeta<DynamicObject>) {
     let runtime_id = kyma.labels().get(RUNTIME_ID_LABEL);
     if let Some(runtime_id) = runtime_id.and_then(|it| RuntimeId::parse(it)) {
-        let domain = kyma.annotations().get(DOMAIN_ANNOTATION).cloned();
-        kymas.insert(runtime_id, (kyma.name_any(), domain));
+        let created = kyma.creation_timestamp();
+        kymas.entry(runtime_id).or_default().push(KymaDomain {
+            // RFC 3339 in UTC, so that texts compare as times.
+            created: created.map(|it| it.0.to_string()),
+            name: kyma.name_any(),
+            domain: kyma.annotations().get(DOMAIN_ANNOTATION).cloned(),
+        });
     }
 }
 
@@ -147,7 +164,11 @@ impl SkrDomainLookup for KymaDomains {
     ) -> BoxFuture<'a, Result<Option<String>, Box<dyn StdError + Send + Sync>>> {
         let kymas = self.kymas.lock().unwrap_or_else(PoisonError::into_inner);
         let found = match &*kymas {
-            Some(kymas) => Ok(kymas.get(runtime).and_then(|(_, domain)| domain.clone())),
+            Some(kymas) => {
+                let them = kymas.get(runtime).into_iter().flatten();
+                let oldest = them.min_by_key(|it| (&it.created, &it.name));
+                Ok(oldest.and_then(|it| it.domain.clone()))
+            }
             None => Err("Kymas are not listed yet".into()),
         };
         future::ready(found).boxed()

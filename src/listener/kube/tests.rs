@@ -108,6 +108,19 @@ async fn domains_follow_kymas() {
     is(None).await;
     server.put(&kyma("b", RUNTIME, Some("three.example")));
     is(Some("three.example")).await;
+    // Another Kyma names the runtime by mistake.
+    server.put(&kyma("c", RUNTIME, Some("four.example")));
+    server.put(&kyma("d", "last-runtime", Some("five.example")));
+    let last = RuntimeId::parse("last-runtime").unwrap();
+    until("the last Kyma", LIMIT, async || {
+        let domain = domains.skr_domain(&last).await.ok().flatten();
+        domain.map(drop).ok_or("no domain")
+    })
+    .await
+    .unwrap();
+    is(Some("three.example")).await;
+    server.delete("kymas", "kcp-system", "c");
+    is(Some("three.example")).await;
     server.delete("kymas", "kcp-system", "b");
     is(None).await;
     following.abort();

@@ -96,6 +96,10 @@ impl Runtime {
     }
 
     pub(super) fn heartbeat(&mut self, heartbeat: Heartbeat, now: Instant) {
+        // Changes between the last watcher and this one had no review, also if the last one has delivered everything.
+        let mut boot_ids = self.watchers.iter().map(|it| &it.boot_id);
+        let is_new = boot_ids.all(|it| *it != heartbeat.boot_id);
+        self.resync_due |= is_new && self.heartbeat.is_some() && self.is_silent(now);
         self.heartbeat = Some(now);
         let ending = heartbeat.ending;
         let left = heartbeat.spool_depth > 0 || heartbeat.resync_needed;

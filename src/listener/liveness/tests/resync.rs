@@ -152,6 +152,21 @@ async fn watcher_that_is_replaced_while_it_is_not_heard_requires_a_resync(
     assert_eq!(listening.resyncs(), 0);
 }
 
+/// All Pods ended, as if scaled to 0, and what changed before the next ones started had no review.
+#[tokio::test(start_paused = true)]
+async fn watchers_that_start_after_a_silence_require_a_resync_although_the_last_ones_ended_well() {
+    let mut listening = Listening::new();
+    let make = |it: &str| current(it, 0, 0);
+    listening.beats(make, &["a", "b"]).await;
+    for ended in ["a", "b"] {
+        listening.send("r", last(ended, 0));
+    }
+    listening.pass(Duration::from_mins(10)).await;
+    assert_eq!(listening.resyncs(), 0);
+    listening.beats(make, &["c", "d"]).await;
+    assert_eq!(listening.resyncs(), 1);
+}
+
 /// What they answered after their last regular heartbeats is not known.
 #[rstest]
 #[case::one_of_two(&["b", "c"])]

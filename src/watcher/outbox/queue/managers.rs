@@ -254,8 +254,10 @@ impl Managers {
     /// What a heartbeat to `name` says, but for the age of its events.
     pub(in crate::outbox) fn report(&self, name: &PathSegment) -> ManagerReport {
         let Some(manager) = self.get(name) else {
+            // One that gets no events needs no resync.
+            let is_lost = self.all_lost && self.admits_others();
             return ManagerReport {
-                resync: self.all_lost.then_some(ResyncMark::ALL_MANAGERS),
+                resync: is_lost.then_some(ResyncMark::ALL_MANAGERS),
                 ..ManagerReport::default()
             };
         };

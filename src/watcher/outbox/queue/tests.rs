@@ -413,6 +413,15 @@ mod managers {
         ));
     }
 
+    /// A receiver of heartbeats that is not configured gets no events.
+    #[test]
+    fn a_loss_of_all_managers_is_none_of_another_receiver() {
+        let mut managers = Managers::new(&[segment("kyma")]);
+        managers.mark_all_lost(|_| false);
+        assert!(managers.report(&segment("kyma")).resync.is_some());
+        assert_eq!(managers.report(&segment("ops")).resync, None);
+    }
+
     #[test]
     fn without_configured_managers_their_number_is_bounded() {
         let mut managers = Managers::default();
