@@ -1,3 +1,7 @@
+//! Documents, Secrets and trust bundles as the watches bring them, one revision after the other.
+
+mod projection;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -14,7 +18,6 @@ use serde_json::json;
 use sha2::{Digest as _, Sha256};
 use testkit::apiserver::{ApiServer, Kind, Recorded};
 use testkit::until::until;
-use tokio::time::sleep;
 
 use super::configuration::ConfigurationLoader;
 use super::fixtures::watches_of;
@@ -413,121 +416,4 @@ async fn the_waiting_is_told_as_it_comes_and_goes() {
     set_pull_secret(snapshots, PULL_SECRET, Some(secret.clone()));
     assert!(futures::poll!(&mut tell).is_pending());
     assert_eq!(watches.metrics.revision_mismatch.get(), 0);
-}
-
-/// The check of the trust bundle, and what is known of it.
-fn bundle_state(watches: &Watches) -> (String, TrustBundlePresence) {
-    let (_, report) = watches.readiness.report();
-    let mut lines = report.lines();
-    let line = lines.find_map(|it| it.strip_prefix("trust-bundle-watch: "));
-    let presence = watches.snapshots.latest().trust_bundle.presence;
-    (line.unwrap_or_default().to_owned(), presence)
-}
-
-#[track_caller]
-fn assert_present(watches: &Watches) {
-    let expected = ("ready".to_owned(), TrustBundlePresence::Present);
-    assert_eq!(bundle_state(watches), expected);
-}
-
-/// A replica with this document, and an API server that has the bundles.
-async fn bundle_replica(document: Option<&ConfigMap>) -> (ApiServer, Watches) {
-    let server = ApiServer::new();
-    server.namespace("kyma-system");
-    for name in [BUNDLE, "other"] {
-        server.put(&json!({
-            "apiVersion": "certificates.k8s.io/v1beta1", "kind": "ClusterTrustBundle", "metadata": {"name": name},
-            "spec": {"trustBundle": "PEM"},
-        }));
-    }
-    let watches = watches_of(&server);
-    ConfigurationLoader::new(&watches).load(document).await;
-    let running = watches.clone();
-    tokio::spawn(async move { watch_trust_bundle(&running).await });
-    (server, watches)
-}
-
-#[rstest]
-#[case::no_dry_run("create pods")]
-#[case::no_discovery(" /apis")]
-#[tokio::test(start_paused = true)]
-async fn one_failure_at_the_start_delays_the_trust_bundle(#[case] request: &str) {
-    let (server, watches) = bundle_replica(Some(&versioned("1").0)).await;
-    let _fault = server.fault(request).times(1).status(500);
-    sleep(Duration::from_secs(3)).await;
-    let (check, presence) = bundle_state(&watches);
-    assert!(check.starts_with("not ready: cannot tell"), "{check}");
-    assert_eq!(presence, TrustBundlePresence::Unknown);
-    sleep(Duration::from_secs(3)).await;
-    assert_present(&watches);
-}
-
-#[rstest]
-#[case::no_dry_run("create pods")]
-#[case::no_discovery(" /apis")]
-#[tokio::test(start_paused = true)]
-async fn a_replica_that_cannot_ask_is_ready_after_a_minute_and_mounts_nothing(
-    #[case] request: &str,
-) {
-    let (server, watches) = bundle_replica(Some(&versioned("1").0)).await;
-    let fault = server.fault(request).status(500);
-    sleep(Duration::from_secs(55)).await;
-    assert!(bundle_state(&watches).0.starts_with("not ready: "));
-    sleep(Duration::from_secs(10)).await;
-    let (check, presence) = bundle_state(&watches);
-    assert!(check.starts_with("ready: cannot tell"), "{check}");
-    assert_eq!(presence, TrustBundlePresence::NotProjected);
-    let asked = server.count(request);
-    sleep(Duration::from_mins(10)).await;
-    let more = server.count(request) - asked;
-    assert!((9..=11).contains(&more), "{more} in ten minutes");
-    fault.stop();
-    sleep(Duration::from_mins(1)).await;
-    assert_present(&watches);
-}
-
-/// As where an earlier version's rights are installed.
-#[tokio::test(start_paused = true)]
-async fn a_replica_whose_dry_run_is_refused_mounts_the_trust_bundle_at_once() {
-    let (server, watches) = bundle_replica(Some(&versioned("1").0)).await;
-    let _fault = server.fault("create pods").status(403);
-    sleep(Duration::from_secs(3)).await;
-    assert_present(&watches);
-}
-
-/// All replicas get a document at once.
-#[tokio::test(start_paused = true)]
-async fn a_replica_that_runs_stays_ready_whatever_its_document_requires() {
-    let (server, watches) = bundle_replica(None).await;
-    sleep(Duration::from_mins(2)).await;
-    let _fault = server.fault("create pods").times(1).status(500);
-    let mut loader = ConfigurationLoader::new(&watches);
-    loader.load(Some(&versioned("1").0)).await;
-    sleep(Duration::from_secs(3)).await;
-    let (check, presence) = bundle_state(&watches);
-    assert!(check.starts_with("ready: cannot tell"), "{check}");
-    assert_eq!(presence, TrustBundlePresence::NotProjected);
-    sleep(Duration::from_secs(3)).await;
-    assert_present(&watches);
-}
-
-#[rstest]
-#[case::no_dry_run("create pods")]
-#[case::no_discovery(" /apis")]
-#[tokio::test(start_paused = true)]
-async fn what_is_known_of_projection_holds_for_another_bundle(#[case] request: &str) {
-    let (map, _, _) = versioned("1");
-    let (server, watches) = bundle_replica(Some(&map)).await;
-    sleep(Duration::from_secs(3)).await;
-    let _fault = server.fault(request).status(500);
-    let mut renamed = map.clone();
-    let text = renamed.data.as_ref().unwrap()[CONFIG_KEY].replace(BUNDLE, "other");
-    renamed.data = Some(BTreeMap::from([(CONFIG_KEY.to_owned(), text)]));
-    ConfigurationLoader::new(&watches)
-        .load(Some(&renamed))
-        .await;
-    sleep(Duration::from_secs(3)).await;
-    assert_present(&watches);
-    let lists = server.requests_of("list clustertrustbundles");
-    assert!(lists.iter().any(|it| it.uri.contains("other")), "{lists:?}");
 }
