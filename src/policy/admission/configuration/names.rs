@@ -34,9 +34,11 @@ fn is_bundle_name(name: &str) -> bool {
     name.len() <= 253 && name.split(':').all(is_subdomain)
 }
 
-/// A file inside a volume: relative, and never upwards.
+/// A file inside a volume: relative, never upwards, and not with the beginning that the kubelet reserves.
 fn is_relative_file(path: &str) -> bool {
-    !path.starts_with('/') && path.split('/').all(|part| !part.is_empty() && part != "..")
+    !path.starts_with('/')
+        && !path.starts_with("..")
+        && path.split('/').all(|part| !part.is_empty() && part != "..")
 }
 
 /// An absolute path in a container; a colon would separate mount options.

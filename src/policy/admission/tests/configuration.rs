@@ -225,6 +225,7 @@ fn rewrites(#[case] overrides: Value, #[case] image: &str, #[case] expected: Opt
 #[case("name", "Not A Name")]
 #[case("certWritePath", "/absolute.pem")]
 #[case("certWritePath", "../up.pem")]
+#[case("certWritePath", "..reserved.pem")]
 #[case("volumeMountPath", "relative")]
 #[case("volumeMountPath", "/a:b")]
 #[case("volumeMountPath", "/")]
