@@ -84,7 +84,10 @@ pub fn judge(decision: &Decision<'_>, pod: PodTimes, revision: &RevisionTimes) -
     if findings.all(|it| is_not_covered(&it.reason)) {
         return PodState::NotCovered;
     }
-    let applied = || decision.findings.iter().filter(|it| it.reason.applied());
+    // The name of a Secret that does not exist helps no Pod.
+    let is_missing =
+        |reason: &Reason<'_>| reason.applied() && reason.code() != Code::PullSecretNotObserved;
+    let applied = || decision.findings.iter().filter(|it| is_missing(&it.reason));
     if !decision.changed() || applied().next().is_none() {
         return outdated_content(decision, pod, revision).map_or(PodState::Current, |it| {
             PodState::Deviates(Deviation::Outdated(it))

@@ -52,11 +52,21 @@ fn configuration() -> Configuration {
 
 /// Lets `then` see the decision on the Pod.
 fn decided<T>(namespace: &str, pod: &Value, then: impl FnOnce(&Decision<'_>) -> T) -> T {
+    let secret = PullSecret::Known(Keyring::parse(SECRET.as_bytes()).unwrap());
+    decided_with(&secret, namespace, pod, then)
+}
+
+fn decided_with<T>(
+    secret: &PullSecret,
+    namespace: &str,
+    pod: &Value,
+    then: impl FnOnce(&Decision<'_>) -> T,
+) -> T {
     let configuration = configuration();
     let context = Context {
         configuration: &configuration,
         namespace: None,
-        pull_secret: &PullSecret::Known(Keyring::parse(SECRET.as_bytes()).unwrap()),
+        pull_secret: secret,
         trust_bundle: TrustBundlePresence::Present,
         fallback_policy: false,
     };
@@ -92,6 +102,33 @@ fn judged(namespace: &str, pod: &Value, created: i64, opted_in: Option<i64>) -> 
 
 fn outdated(cause: RestartCause) -> PodState {
     PodState::Deviates(Deviation::Outdated(cause))
+}
+
+/// Its image needed no Secret when it was created; the Secret was deleted since.
+#[test]
+fn a_pod_without_the_name_of_a_secret_that_does_not_exist_was_not_missed() {
+    let mut pod = json!({
+        "metadata": {"name": "web", "namespace": "shop"},
+        "spec": {"containers": [{"name": "c", "image": "public.example/web:1"}]},
+    });
+    let patch = decided("shop", &pod, |it| it.patch.json().unwrap().to_vec());
+    let patch: json_patch::Patch = serde_json::from_slice(&patch).unwrap();
+    json_patch::patch(&mut pod, &patch).unwrap();
+    let times = PodTimes {
+        created: at(500),
+        opted_in: None,
+        selected: None,
+    };
+    let revision = RevisionTimes {
+        registries: None,
+        credentials: None,
+        ..revision()
+    };
+    let state = decided_with(&PullSecret::Unknown, "shop", &pod, |it| {
+        assert!(it.changed());
+        judge(it, times, &revision)
+    });
+    assert_eq!(state, PodState::Current);
 }
 
 #[rstest]
