@@ -54,6 +54,8 @@ pub struct Settings {
     pub gateway_secret: String,
     /// Certificate of the gateway, and its Secret.
     pub gateway_certificate: String,
+    /// The host of the gateway for watchers, in addition to the hosts of the Istio Gateways.
+    pub gateway_host: Option<String>,
     /// Time after which runtimes count as trusting a new CA.
     pub grace_period: Duration,
     /// What all certificates have in common.

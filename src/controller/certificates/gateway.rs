@@ -120,6 +120,7 @@ impl Reconciler {
         let gateways = self.gateways().await?;
         let secret = &settings.gateway_secret;
         let hosts = gateways.iter().flat_map(|it| hosts(it, secret));
+        let hosts = hosts.chain(settings.gateway_host.clone());
         self.request_certificate(&hosts.collect::<Vec<_>>()).await?;
         let Some(ca) = self.secrets.get_opt(&settings.ca_secret).await? else {
             tracing::debug!(secret = settings.ca_secret, "CA not issued yet");

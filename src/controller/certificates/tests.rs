@@ -88,6 +88,7 @@ impl Env {
                 ca_secret: CA.to_owned(),
                 gateway_secret: GATEWAY.to_owned(),
                 gateway_certificate: LEAF.to_owned(),
+                gateway_host: None,
                 grace_period: Duration::from_hours(96),
                 certificates: CertificateSettings {
                     namespace: ISTIO_NAMESPACE.to_owned(),

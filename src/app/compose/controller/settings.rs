@@ -120,6 +120,7 @@ pub(super) fn certificates(arguments: &ControllerArgs) -> certificates::Settings
         ca_secret: "klm-watcher".to_owned(),
         gateway_secret: "klm-istio-gateway".to_owned(),
         gateway_certificate: "klm-watcher-gateway".to_owned(),
+        gateway_host: given.watcher_kcp_addr.as_deref().map(host),
         grace_period: given.gateway_certificate_grace_period,
         certificates: CertificateSettings {
             namespace: given.istio_namespace.clone(),
@@ -133,6 +134,12 @@ pub(super) fn certificates(arguments: &ControllerArgs) -> certificates::Settings
             skr_namespace: arguments.sources.skr_namespace.clone(),
         },
     }
+}
+
+/// The host of `HOST[:PORT]`.
+fn host(address: &str) -> String {
+    let host = address.rsplit_once(':').map(|(host, _)| host);
+    host.unwrap_or(address).to_owned()
 }
 
 /// The watcher that is installed on runtimes.

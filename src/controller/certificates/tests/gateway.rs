@@ -33,6 +33,21 @@ async fn the_gateway_gets_a_certificate_of_its_own_and_the_bundle() {
 }
 
 /// Both CAs are trusted at once, certificates of runtimes are renewed, and the gateway keeps its certificate.
+/// Wildcards are in no certificate, so watchers need the name by which they connect.
+#[tokio::test]
+async fn the_certificate_has_the_host_that_watchers_are_told() {
+    let mut env = Env::new();
+    env.settings.gateway_host = Some("kcp.example".to_owned());
+    env.kcp.put(json!({
+        "apiVersion": "networking.istio.io/v1beta1", "kind": "Gateway", "metadata": {"name": "klm-watcher"},
+        "spec": {"servers": [{"hosts": ["*"], "tls": {"mode": "MUTUAL", "credentialName": GATEWAY}}]},
+    }));
+    env.start();
+    until(|| env.certificate(LEAF).is_some()).await;
+    let names = &env.certificate(LEAF).unwrap()["spec"]["dnsNames"];
+    assert_eq!(*names, json!(["kcp.example"]));
+}
+
 #[tokio::test]
 async fn a_rotation_of_the_ca_overlaps() {
     let (old, new) = (authority(), authority());

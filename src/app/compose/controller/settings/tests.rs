@@ -32,6 +32,18 @@ fn every_part_works_in_the_namespace_of_the_flag() {
     assert_eq!(namespaces, ["elsewhere"; 4]);
 }
 
+#[rstest]
+#[case::with_a_port("--watcher-kcp-addr=kcp.test:8443", Some("kcp.test"))]
+#[case::without_a_port("--watcher-kcp-addr=kcp.test", Some("kcp.test"))]
+#[case::not_given("--namespace=kcp-system", None)]
+fn the_certificate_of_the_gateway_has_the_host_of_the_address(
+    #[case] flag: &str,
+    #[case] expected: Option<&str>,
+) {
+    let settings = certificates(&parsed(&[flag]));
+    assert_eq!(settings.gateway_host.as_deref(), expected);
+}
+
 #[test]
 fn drift_is_repaired_within_ten_minutes_by_default() {
     assert!(direct(&parsed(&[])).resync <= Duration::from_mins(10));
