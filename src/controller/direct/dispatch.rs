@@ -152,13 +152,6 @@ impl Dispatcher {
 
     /// Sets the sources.
     pub(super) fn set_sources(&mut self, sources: Arc<Sources>, known: SourceHistory) {
-        // If the configuration document is invalid, the previous one stays on runtimes.
-        if let Some(document) = sources.configuration.valid()
-            && let Err(error) = self.installations.permit(document.references.pull_secret())
-        {
-            let error = error_chain(&error);
-            tracing::error!(error, "failed to permit the pull Secret of the document");
-        }
         let desired = Desired::new(&sources, &known, &self.objects);
         self.sources = Some((sources, known));
         let has_changed = self.desired.as_deref() != Some(&desired);
@@ -195,6 +188,7 @@ impl Dispatcher {
         let Some(desired) = self.desired.clone().filter(|_| self.rollouts.is_known()) else {
             return;
         };
+        self.permit_secret();
         let rollback = self.rollouts.rollback(&self.installations);
         let targets = Lanes {
             configuration: desired.revision,
@@ -227,6 +221,25 @@ impl Dispatcher {
             });
         }
         self.publish();
+    }
+
+    /// Gives the webhook the right to the pull Secret that the document names. While the document is missing or invalid, the previous
+    /// one stays on runtimes, and the right with it: a new leader finds it in the revision that is rolled out.
+    fn permit_secret(&mut self) {
+        let sources = self.sources.as_ref();
+        let document = sources.and_then(|(it, _)| it.configuration.valid());
+        let permitted = match document {
+            Some(document) => self.installations.permit(document.references.pull_secret()),
+            None if self.scheduler.rollout(Lane::Webhook).target().is_some() => return,
+            None => match self.rollouts.reported_revision(Lane::Webhook) {
+                Some(revision) => self.installations.permit_as(revision),
+                None => return,
+            },
+        };
+        if let Err(error) = permitted {
+            let error = error_chain(&error);
+            tracing::error!(error, "failed to permit the pull Secret of the document");
+        }
     }
 
     fn initial(&self, name: &str, lane: Lane) -> Initial {

@@ -105,6 +105,16 @@ impl Installations {
         Ok(())
     }
 
+    /// Sets the pull Secret of a stored revision, for a leader that has no valid document to read its name from.
+    ///
+    /// # Errors
+    /// As [`Self::permit`].
+    pub(super) fn permit_as(&mut self, revision: Hash) -> Result<(), ManifestsError> {
+        let stored = self.get(revision);
+        let named = stored.map(|it| it.source.named_secret.clone());
+        named.map_or(Ok(()), |it| self.permit(it.as_deref()))
+    }
+
     /// The revision of the controller's flags.
     pub(super) fn current(&self) -> Hash {
         self.current.installation.hash()

@@ -118,6 +118,12 @@ impl RolloutReporter {
         )
     }
 
+    /// The revision that an earlier leader rolled out in a lane.
+    pub(super) fn reported_revision(&self, lane: Lane) -> Option<Hash> {
+        let status = self.reported.get(lane);
+        status.revision.as_ref().and_then(|it| it.parse().ok())
+    }
+
     /// The earlier revision that the rollback annotation selects, if its manifests are known.
     pub(super) fn rollback(&mut self, installations: &Installations) -> Option<Hash> {
         let wanted = self.stored(Lane::Webhook).rollback?;

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::env::*;
+use super::gates::{WEBHOOK_LANE, progress};
 use crate::runtime_cluster::RuntimeCluster;
 
 const ROLE: &str = "clusterroles rt-bootstrapper";
@@ -99,4 +100,19 @@ async fn secret_that_the_document_names_is_permitted_to_the_webhook() {
         .await;
     env.pass("a").await;
     assert!(named("theirs"));
+    env.until("the rollout is reported", |it| {
+        let revision = &progress(it, WEBHOOK_LANE)["revision"];
+        *revision == it.status("a")["webhook"]["updateRevision"]
+    })
+    .await;
+    // The next leader has not read a valid one.
+    for document in [Some("{".to_owned()), None] {
+        env.stop().await;
+        env.content.document = document;
+        env.publish();
+        env.start();
+        env.pass("a").await;
+        env.settle().await;
+        assert!(named("theirs"));
+    }
 }
