@@ -21,7 +21,7 @@ use listener::{
 use policy::watchers::{HEARTBEAT_MANAGER, REVIEW_PROBE_LABEL};
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::report::{
@@ -49,8 +49,8 @@ pub struct HeartbeatSettings {
 /// What is known by heartbeats.
 pub(super) struct Heartbeats {
     settings: HeartbeatSettings,
-    /// Set once the listener serves.
-    liveness: OnceLock<Liveness>,
+    /// Set once the listener serves, with the time at which it started.
+    served: OnceLock<(Liveness, Instant)>,
     /// Whether there is a Watcher for heartbeats.
     is_expected: AtomicBool,
 }
@@ -59,7 +59,7 @@ impl Heartbeats {
     pub(super) fn new(settings: HeartbeatSettings) -> Self {
         Self {
             settings,
-            liveness: OnceLock::new(),
+            served: OnceLock::new(),
             is_expected: AtomicBool::new(false),
         }
     }
@@ -71,7 +71,7 @@ impl Heartbeats {
 
     /// Forgets a runtime whose watcher is removed.
     pub(super) fn forget(&self, id: &str) {
-        if let Some((liveness, id)) = self.liveness.get().zip(listener::RuntimeId::parse(id)) {
+        if let Some(((liveness, _), id)) = self.served.get().zip(listener::RuntimeId::parse(id)) {
             liveness.forget(&id);
         }
     }
@@ -79,7 +79,15 @@ impl Heartbeats {
     /// The liveness of runtimes, if heartbeats are expected.
     fn liveness(&self) -> Option<&Liveness> {
         let is_expected = self.is_expected.load(Ordering::Relaxed);
-        self.liveness.get().filter(|_| is_expected)
+        let served = self.served.get().filter(|_| is_expected)?;
+        Some(&served.0)
+    }
+
+    /// The liveness of runtimes once every watcher that is alive has sent a heartbeat: three intervals after the start.
+    fn complete_liveness(&self) -> Option<&Liveness> {
+        let (_, since) = self.served.get()?;
+        let is_complete = since.elapsed() > self.settings.interval * 3;
+        self.liveness().filter(|_| is_complete)
     }
 
     /// The result of a reconcile after which the watcher is installed: another one if the runtime is unresponsive. With `remote`, a
@@ -154,7 +162,7 @@ impl Heartbeats {
                     match listener.bind().await {
                         Ok(bound) => {
                             // Set once: a leader serves once.
-                            let _ = self.liveness.set(liveness);
+                            let _ = self.served.set((liveness, Instant::now()));
                             return (bound, notifications);
                         }
                         Err(error) => error,
@@ -284,9 +292,10 @@ async fn compare(
 impl Context {
     /// Whether all watchers trust the CAs with this SHA-256: every one that sends heartbeats, and at least one of each runtime on
     /// which a watcher should run. A runtime that cannot be reached and whose watcher is silent does not count. None is acknowledged
-    /// before all runtimes are known; where KCP does not serve RuntimeBootstrappers, the grace period passes instead.
+    /// before all runtimes are known and every watcher had time for a heartbeat, so a new leader waits for three intervals; where
+    /// KCP does not serve RuntimeBootstrappers, the grace period passes instead.
     fn is_acknowledged(&self, bundle: &str) -> bool {
-        let Some(liveness) = self.heartbeats.liveness() else {
+        let Some(liveness) = self.heartbeats.complete_liveness() else {
             return false;
         };
         let runtimes = self.runtimes();

@@ -11,6 +11,10 @@ use super::*;
 
 /// Shorter than the interval.
 const PAUSE: Duration = Duration::from_millis(40);
+/// Interval of tests in which no watcher is silent while a busy machine delays its heartbeats.
+const LONG_INTERVAL: Duration = Duration::from_secs(2);
+/// Three intervals in which nothing is acknowledged, and more than the controller takes to compare afterwards.
+const WAIT: Duration = Duration::from_secs(11);
 
 /// The Watcher as it is shipped.
 fn own_watcher() -> Value {
@@ -70,7 +74,7 @@ async fn expecting() -> (Env, RuntimeCluster) {
     expecting_every(HEARTBEAT_INTERVAL).await
 }
 
-/// The same with this interval. No watcher is silent while a busy machine delays the heartbeats of a test that has a long one.
+/// The same with this interval.
 async fn expecting_every(interval: Duration) -> (Env, RuntimeCluster) {
     let mut env = Env::new();
     env.heartbeat_interval = interval;
@@ -152,7 +156,7 @@ async fn the_watcher_for_heartbeats_alone_installs_nothing() {
 /// The gateway may use a new CA when every watcher trusts it; one that cannot be reached is not waited for.
 #[tokio::test]
 async fn a_bundle_is_acknowledged_when_every_watcher_has_it() {
-    let (env, _one) = expecting_every(Duration::from_mins(1)).await;
+    let (env, _one) = expecting_every(LONG_INTERVAL).await;
     let two = env.runtime("two").await;
     let three = env.runtime("three").await;
     env.until("they are installed", |_| {
@@ -175,8 +179,7 @@ async fn a_bundle_is_acknowledged_when_every_watcher_has_it() {
         env.runtimes("APIServerError") == 1 && env.runtimes("Installed") == 2
     })
     .await;
-    // Longer than the interval of comparisons.
-    let early = tokio::time::timeout(Duration::from_secs(5), acknowledged.changed());
+    let early = tokio::time::timeout(WAIT, acknowledged.changed());
     assert!(early.await.is_err());
     outdated.abort();
     let late = beat(&env, "id-two", reviewed(&hash));
@@ -192,7 +195,7 @@ async fn a_bundle_is_acknowledged_when_every_watcher_has_it() {
 #[tokio::test]
 async fn a_bundle_is_not_acknowledged_before_all_runtimes_are_known() {
     let mut env = Env::new();
-    env.heartbeat_interval = Duration::from_mins(1);
+    env.heartbeat_interval = LONG_INTERVAL;
     let unlisted = env.kcp.fault("list runtimebootstrappers").status(500);
     let cluster = env.install().await;
     env.kcp.put(own_watcher());
@@ -205,7 +208,7 @@ async fn a_bundle_is_not_acknowledged_before_all_runtimes_are_known() {
     issued.waits_for = Some(hash.clone());
     let mut acknowledged = env.acknowledged.subscribe();
     env.gateway.send_replace(Some(issued));
-    let early = tokio::time::timeout(Duration::from_secs(5), acknowledged.changed());
+    let early = tokio::time::timeout(WAIT, acknowledged.changed());
     assert!(early.await.is_err());
     unlisted.stop();
     env.until("it is acknowledged", |env| {
@@ -215,10 +218,49 @@ async fn a_bundle_is_not_acknowledged_before_all_runtimes_are_known() {
     beating.abort();
 }
 
+/// A new leader has heard of none of them. The one that lacks the CA cannot be reached, and sends its heartbeat last.
+#[tokio::test]
+async fn a_bundle_is_not_acknowledged_before_every_watcher_had_time_for_a_heartbeat() {
+    let interval = Duration::from_secs(5);
+    let (mut env, _one) = expecting_every(interval).await;
+    let two = env.runtime("two").await;
+    env.until("it is installed", |_| entries(&two).len() == 2)
+        .await;
+    env.stop().await;
+    let _outage = two.outage(503);
+    let hash = bundle_sha256(env.authority.pem().as_bytes());
+    let reviewed =
+        |hash: &str| json!({"reviewsSeen": 1, "lastReviewAgeSeconds": 0, "bundleSha256": hash});
+    let beating = beat(&env, "id-one", reviewed(&hash));
+    let mut issued = IssuedGateway::of(env.authority.pem(), Some("kcp.example"));
+    issued.waits_for = Some(hash.clone());
+    let mut acknowledged = env.acknowledged.subscribe();
+    env.gateway.send_replace(Some(issued));
+    env.start();
+    // The watchers of the runtimes send one after the other.
+    let first = tokio::time::timeout(interval, acknowledged.changed());
+    assert!(first.await.is_err());
+    let outdated = beat(&env, "id-two", reviewed(&"0".repeat(64)));
+    env.until("one cannot be reached", |env| {
+        env.runtimes("APIServerError") == 1 && env.runtimes("Installed") == 1
+    })
+    .await;
+    let early = tokio::time::timeout(interval * 3, acknowledged.changed());
+    assert!(early.await.is_err());
+    outdated.abort();
+    let late = beat(&env, "id-two", reviewed(&hash));
+    env.until("it is acknowledged", |env| {
+        env.acknowledged.borrow().as_ref() == Some(&hash)
+    })
+    .await;
+    beating.abort();
+    late.abort();
+}
+
 /// Its watcher keeps what it has, and would reject the gateway.
 #[tokio::test]
 async fn a_bundle_is_not_acknowledged_while_a_watcher_without_a_new_certificate_lacks_it() {
-    let (env, _one) = expecting_every(Duration::from_mins(1)).await;
+    let (env, _one) = expecting_every(LONG_INTERVAL).await;
     let two = env.runtime("two").await;
     env.until("it is installed", |_| entries(&two).len() == 2)
         .await;
@@ -239,7 +281,7 @@ async fn a_bundle_is_not_acknowledged_while_a_watcher_without_a_new_certificate_
         env.runtimes("CertificatePending") == 1
     })
     .await;
-    let early = tokio::time::timeout(Duration::from_secs(5), acknowledged.changed());
+    let early = tokio::time::timeout(WAIT, acknowledged.changed());
     assert!(early.await.is_err());
     beating.abort();
     outdated.abort();
@@ -248,7 +290,7 @@ async fn a_bundle_is_not_acknowledged_while_a_watcher_without_a_new_certificate_
 /// Its watcher is removed, and was the last one that did not trust the new CA.
 #[tokio::test]
 async fn a_runtime_that_has_no_domain_any_more_is_not_waited_for() {
-    let (env, _one) = expecting_every(Duration::from_mins(1)).await;
+    let (env, _one) = expecting_every(LONG_INTERVAL).await;
     let two = env.runtime("two").await;
     let mut resource = crate::fixture::bootstrapper("two");
     resource["status"] = json!({"runtimeID": "id-two"});
