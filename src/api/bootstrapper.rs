@@ -48,5 +48,5 @@ pub const CONFIGURATION_SYNCHRONIZED: &str = "ConfigurationSynchronized";
 /// Condition: the watcher is installed on the runtime, with the webhooks of all Watchers. Absent while there is no Watcher.
 pub const WATCHER_INSTALLED: &str = "WatcherInstalled";
 
-/// Condition: all other conditions are true.
+/// Condition: `Reachable`, `IdentityVerified`, `Installed` and `ConfigurationSynchronized` are true. `WatcherInstalled` is not part of it.
 pub const READY: &str = "Ready";

@@ -81,11 +81,16 @@ impl Flow {
         let address = address.context("the watcher has no address")?;
         let has_port = address.contains(':');
         let address = format!("{address}{}", if has_port { "" } else { ":443" });
-        self.install_controller(false, false).await?;
         let path = format!(
             "/apis/operator.kyma-project.io/v1beta2/namespaces/{KCP_NAMESPACE}/watchers/{OWN_WATCHER}"
         );
         self.kcp.api.delete(&path).await?;
+        until("its finalizer is removed", LIMIT, || async {
+            let found = self.kcp.api.find(&path).await?;
+            check(found.is_null(), "it exists")
+        })
+        .await?;
+        self.install_controller(false, false).await?;
         let path = format!("{DEPLOYMENT}?propagationPolicy=Orphan");
         skr.delete(&path).await?;
         skr.delete(DISRUPTION_BUDGET).await?;
