@@ -224,8 +224,8 @@ pub fn may_be_outdated(not_before: Option<i64>, ca_added: i64) -> bool {
     not_before.is_some_and(|it| it <= ca_added.saturating_add(CLOCK_SKEW))
 }
 
-/// The conditions of a live Certificate with the one by which cert-manager renews it; `None` if it is being issued already, or failed
-/// to be within the last hour: the request would end cert-manager's backoff.
+/// The conditions of a live Certificate with the one by which cert-manager renews it; `None` if it is being issued already, or if an
+/// issuance failed within the last hour: the request would end cert-manager's backoff.
 #[must_use]
 pub fn renewal(live: &Value, now: Timestamp) -> Option<Value> {
     let conditions = live.pointer("/status/conditions").and_then(Value::as_array);

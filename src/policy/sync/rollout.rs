@@ -365,7 +365,7 @@ impl Rollout {
         self.settings.soak
     }
 
-    /// Number of times that a member was admitted to a step after others had been.
+    /// Number of places in steps that were given to members so far. When it grows, others may start.
     #[must_use]
     pub fn admissions(&self) -> u64 {
         self.admissions
@@ -484,7 +484,7 @@ impl Rollout {
     }
 
     /// Goes to the next step while the current one has settled, and completes the rollout after the last one. A step of which no
-    /// member was reached, and a rollout without members, is not completed: nothing shows that the revision works.
+    /// member was reached is not completed, nor is a rollout without members: nothing shows that the revision works.
     fn proceed(&mut self) {
         while !self.is_complete
             && self.target.is_some()
