@@ -27,7 +27,7 @@ use serde::Deserialize;
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::forward_to_deserialize_any;
 
-pub use text::{Scalar, Text};
+pub use text::{Scalar, Summarize, Summary, Text};
 
 /// The text is not JSON of the wanted shape within the limit, as far as this reader can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

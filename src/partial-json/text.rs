@@ -1,7 +1,8 @@
-//! Values that borrow from the document.
+//! Values that borrow from the document, and lists that are not kept.
 
 use std::borrow::Cow;
 use std::fmt;
+use std::marker::PhantomData;
 use std::ops::Deref;
 
 use serde::Deserialize;
@@ -98,5 +99,47 @@ impl<'de: 'a, 'a> Deserialize<'de> for Scalar<'a> {
             }
         }
         deserializer.deserialize_any(ScalarVisitor)
+    }
+}
+
+/// A list, or null, of which a summary is made item by item, so that its length takes no memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary<S>(pub S);
+
+/// What is kept of a list.
+pub trait Summarize<'de>: Default {
+    /// An item of the list.
+    type Item: Deserialize<'de>;
+
+    /// Adds the next item.
+    fn add(&mut self, item: Self::Item);
+}
+
+impl<'de, S: Summarize<'de>> Deserialize<'de> for Summary<S> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct SummaryVisitor<S>(PhantomData<S>);
+        impl<'de, S: Summarize<'de>> Visitor<'de> for SummaryVisitor<S> {
+            type Value = Summary<S>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list")
+            }
+            fn visit_none<E>(self) -> Result<Summary<S>, E> {
+                Ok(Summary(S::default()))
+            }
+            fn visit_unit<E: Error>(self) -> Result<Summary<S>, E> {
+                self.visit_none()
+            }
+            fn visit_some<D: Deserializer<'de>>(self, list: D) -> Result<Summary<S>, D::Error> {
+                list.deserialize_seq(self)
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Summary<S>, A::Error> {
+                let mut summary = S::default();
+                while let Some(item) = list.next_element()? {
+                    summary.add(item);
+                }
+                Ok(Summary(summary))
+            }
+        }
+        deserializer.deserialize_option(SummaryVisitor(PhantomData))
     }
 }

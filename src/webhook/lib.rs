@@ -16,6 +16,7 @@ pub mod pull_secret_sync;
 pub mod repairs;
 pub mod self_review;
 pub mod snapshot;
+mod stored;
 pub mod watches;
 
 /// Selects the Pods that are not finished: the others neither pull images any more nor are replaced.

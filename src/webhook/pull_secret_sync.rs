@@ -26,7 +26,6 @@
 //!   themselves get their copy, and no copy is deleted that is merely no longer required;
 //! - `events.events.k8s.io`: create, patch.
 
-mod pod;
 mod progress;
 mod reconcile;
 mod secret;

@@ -19,7 +19,6 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-pub(crate) use self::objects::annotated;
 use crate::snapshot::SnapshotStore;
 
 /// Metrics of the configuration. Clones share them.

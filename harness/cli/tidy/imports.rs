@@ -14,7 +14,7 @@ const MAY_IMPORT: &str = "
     rt-bootstrapper-policy: rt-bootstrapper-api rt-bootstrapper-partial-json runtime-watcher-types
     rt-bootstrapper-serve:
     rt-bootstrapper-component-base: rt-bootstrapper-serve
-    rt-bootstrapper-webhook: rt-bootstrapper-api rt-bootstrapper-policy rt-bootstrapper-serve rt-bootstrapper-component-base
+    rt-bootstrapper-webhook: rt-bootstrapper-api rt-bootstrapper-partial-json rt-bootstrapper-policy rt-bootstrapper-serve rt-bootstrapper-component-base
     rt-bootstrapper-controller: rt-bootstrapper-api rt-bootstrapper-policy rt-bootstrapper-serve rt-bootstrapper-component-base runtime-watcher-listener
     rt-bootstrapper-watcher: runtime-watcher-types rt-bootstrapper-policy rt-bootstrapper-serve rt-bootstrapper-component-base
     runtime-watcher-listener: runtime-watcher-types rt-bootstrapper-serve

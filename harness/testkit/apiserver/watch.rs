@@ -181,7 +181,9 @@ impl Watch {
 }
 
 fn line(event: &str, object: &Value) -> String {
-    format!("{}\n", json!({"type": event, "object": object}))
+    // In this order, as the real API server writes it.
+    let event = json!(event);
+    format!("{{\"type\":{event},\"object\":{object}}}\n")
 }
 
 /// A watch that falls behind by more has expired.

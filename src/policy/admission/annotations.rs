@@ -44,7 +44,8 @@ impl Annotations {
     }
 
     /// Whether the marker is there already.
-    pub(super) fn marked(self) -> bool {
+    #[must_use]
+    pub fn marked(self) -> bool {
         self.marked
     }
 

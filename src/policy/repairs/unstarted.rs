@@ -9,7 +9,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde_json::Value;
+use partial_json::{Summarize, Summary, Text};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use super::PodKey;
 
@@ -40,32 +42,120 @@ struct Wait {
 }
 
 impl UnstartedPod {
-    /// Reads a stored Pod, given as JSON; `None` if it is not scheduled, is being deleted, or has got a sandbox.
+    /// Reads a stored Pod, given as JSON; `None` if it is not scheduled, is being deleted, has got a sandbox, or is no Pod.
     #[must_use]
-    pub fn of(pod: &Value) -> Option<Self> {
-        let (metadata, status) = (&pod["metadata"], &pod["status"]);
-        let is_true = |condition: &str| {
-            let mut conditions = status["conditions"].as_array().into_iter().flatten();
-            conditions.any(|it| it["type"] == condition && it["status"] == "True")
-        };
-        let lists = ["initContainerStatuses", "containerStatuses"];
-        let mut containers = lists
-            .iter()
-            .filter_map(|it| status[it].as_array())
-            .flatten();
-        let waits = metadata["deletionTimestamp"].is_null()
-            && status["phase"] == "Pending"
-            && is_true("PodScheduled")
-            && !is_true("PodReadyToStartContainers")
-            && containers.all(|it| {
-                let reason = it["state"]["waiting"]["reason"].as_str();
-                reason.is_some_and(|it| BEFORE_START.contains(&it))
-            });
+    pub fn of(pod: &str) -> Option<Self> {
+        let pod: StoredPod<'_> = partial_json::from_str(pod, usize::MAX).ok()?;
+        let status = &pod.status;
+        let waits = pod.metadata.deletion_timestamp.is_none()
+            && status.phase.as_deref() == Some("Pending")
+            && status.conditions.0.is_scheduled
+            && !status.conditions.0.has_sandbox
+            && !status.init_container_statuses.0.has_started
+            && !status.container_statuses.0.has_started;
         waits.then_some(())?;
         Some(Self {
-            uid: metadata["uid"].as_str()?.into(),
-            node: pod["spec"]["nodeName"].as_str()?.into(),
+            uid: pod.metadata.uid.as_deref()?.into(),
+            node: pod.spec.node_name.as_deref()?.into(),
         })
+    }
+}
+
+/// What is read of a stored Pod.
+#[derive(Deserialize)]
+struct StoredPod<'a> {
+    #[serde(default, borrow)]
+    metadata: Metadata<'a>,
+    #[serde(default, borrow)]
+    spec: Spec<'a>,
+    #[serde(default, borrow)]
+    status: Status<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata<'a> {
+    #[serde(borrow)]
+    uid: Option<Text<'a>>,
+    deletion_timestamp: Option<IgnoredAny>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Spec<'a> {
+    #[serde(borrow)]
+    node_name: Option<Text<'a>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Status<'a> {
+    #[serde(borrow)]
+    phase: Option<Text<'a>>,
+    #[serde(default)]
+    conditions: Summary<Conditions>,
+    #[serde(default)]
+    init_container_statuses: Summary<Containers>,
+    #[serde(default)]
+    container_statuses: Summary<Containers>,
+}
+
+#[derive(Default)]
+struct Conditions {
+    is_scheduled: bool,
+    has_sandbox: bool,
+}
+
+#[derive(Deserialize)]
+struct Condition<'a> {
+    #[serde(default, borrow, rename = "type")]
+    kind: Text<'a>,
+    #[serde(default, borrow)]
+    status: Text<'a>,
+}
+
+impl<'de> Summarize<'de> for Conditions {
+    type Item = Condition<'de>;
+
+    fn add(&mut self, condition: Condition<'de>) {
+        let is_true = &*condition.status == "True";
+        match &*condition.kind {
+            "PodScheduled" => self.is_scheduled |= is_true,
+            "PodReadyToStartContainers" => self.has_sandbox |= is_true,
+            _ => {}
+        }
+    }
+}
+
+#[derive(Default)]
+struct Containers {
+    has_started: bool,
+}
+
+#[derive(Deserialize)]
+struct Container<'a> {
+    #[serde(default, borrow)]
+    state: State<'a>,
+}
+
+#[derive(Default, Deserialize)]
+struct State<'a> {
+    #[serde(borrow)]
+    waiting: Option<Waiting<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Waiting<'a> {
+    #[serde(default, borrow)]
+    reason: Text<'a>,
+}
+
+impl<'de> Summarize<'de> for Containers {
+    type Item = Container<'de>;
+
+    fn add(&mut self, container: Container<'de>) {
+        let waits = container.state.waiting.as_ref();
+        self.has_started |= waits.is_none_or(|it| !BEFORE_START.contains(&&*it.reason));
     }
 }
 

@@ -8,6 +8,7 @@ use component_base::telemetry::error_chain;
 use component_base::watch::watch_with_backoff;
 use futures::StreamExt as _;
 use futures::stream::{self, BoxStream, FuturesUnordered};
+use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::watcher::{Config, Event};
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
@@ -15,11 +16,11 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::PullSecretSync;
-use super::pod::PodMetadata;
 use super::progress::{Progress, note_failure};
 use super::secret::SecretView;
 use super::state::{CopyTask, State};
 use super::writer::{WriteError, WriteResult};
+use crate::stored::StoredMetadata;
 
 /// Writes in flight: enough for a thousand namespaces within seconds, few beside what an API server allows one client.
 const CONCURRENCY: usize = 8;
@@ -57,7 +58,7 @@ impl Reconciler {
             let config = Config::default().fields(&format!("metadata.name={name}"));
             self.watch::<SecretView>(config, "pull Secret copies")
         });
-        let mut pods = self.watch::<PodMetadata>(Config::default(), "pull Secret Pods");
+        let mut pods = self.watch::<StoredMetadata<Pod>>(Config::default(), "pull Secret Pods");
         let mut writes = FuturesUnordered::new();
         loop {
             let due = self.queue.first().map(|it| it.0);

@@ -2,17 +2,18 @@
 //! page of a list, nor a parse error, nor a `Debug` text can show one.
 
 use std::collections::BTreeMap;
-use std::fmt;
+use std::{fmt, mem};
 
-use api::names::{DOCKER_CONFIG_KEY, DOCKER_CONFIG_TYPE, PULL_SECRET_COPY_LABEL, SECRET_MANAGER};
+use api::names::{DOCKER_CONFIG_KEY, DOCKER_CONFIG_TYPE};
 use base64_simd::STANDARD;
 use k8s_openapi::api::core::v1::Secret;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::Preconditions;
+use kube::api::{ObjectMeta, Preconditions};
 use kube_derive::Resource;
 use policy::mirror::Observed;
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
+
+use crate::stored::Metadata;
 
 /// SHA-256 of a value.
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -44,9 +45,17 @@ impl fmt::Debug for Digest {
 /// A Secret as it is parsed: without its values.
 #[derive(Clone, Debug, Deserialize, Resource)]
 #[resource(inherit = Secret)]
+#[serde(from = "Fields")]
 pub(super) struct SecretView {
-    #[serde(default, deserialize_with = "without_annotations")]
+    /// Without annotations: `kubectl apply` leaves a whole Secret, values included, in one.
     metadata: ObjectMeta,
+    fields: Fields,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Fields {
+    #[serde(default)]
+    metadata: Metadata<Labels>,
     #[serde(default, rename = "type")]
     type_: Option<String>,
     #[serde(default)]
@@ -55,13 +64,21 @@ pub(super) struct SecretView {
     immutable: Option<bool>,
 }
 
-/// `kubectl apply` leaves a whole Secret, values included, in an annotation.
-fn without_annotations<'de, D: Deserializer<'de>>(from: D) -> Result<ObjectMeta, D::Error> {
-    let metadata = ObjectMeta::deserialize(from)?;
-    Ok(ObjectMeta {
-        annotations: None,
-        ..metadata
-    })
+/// The label of copies, [`PULL_SECRET_COPY_LABEL`](api::names::PULL_SECRET_COPY_LABEL).
+#[derive(Clone, Debug, Deserialize)]
+struct Labels {
+    #[serde(rename = "rt-bootstrapper.kyma-project.io/pull-secret-copy")]
+    copy: Option<String>,
+}
+
+impl From<Fields> for SecretView {
+    fn from(mut fields: Fields) -> Self {
+        let metadata = ObjectMeta {
+            annotations: None,
+            ..mem::take(&mut fields.metadata.object)
+        };
+        Self { metadata, fields }
+    }
 }
 
 /// The origin of a Secret.
@@ -91,25 +108,22 @@ pub(super) struct SecretState {
 impl SecretState {
     /// The namespace, and what is kept.
     pub(super) fn read(view: SecretView) -> (String, Self) {
-        let metadata = view.metadata;
-        let data = view.data.unwrap_or_default();
-        let shaped = view.type_.as_deref() == Some(DOCKER_CONFIG_TYPE) && data.len() == 1;
-        let label = metadata.labels.as_ref();
-        let label = label.and_then(|it| it.get(PULL_SECRET_COPY_LABEL));
-        let mut fields = metadata.managed_fields.iter().flatten();
-        let managed = fields.any(|entry| entry.manager.as_deref() == Some(SECRET_MANAGER));
+        let SecretView { metadata, fields } = view;
+        let data = fields.data.unwrap_or_default();
+        let shaped = fields.type_.as_deref() == Some(DOCKER_CONFIG_TYPE) && data.len() == 1;
+        let label = fields.metadata.labels.and_then(|it| it.copy);
         let state = Self {
             origin: match label {
                 Some(value) if value == "true" => Origin::Labelled,
-                _ if managed => Origin::Managed,
+                _ if fields.metadata.managed.has_copy_manager => Origin::Managed,
                 _ => Origin::Foreign,
             },
-            terminating: metadata.deletion_timestamp.is_some(),
+            terminating: fields.metadata.terminating,
             identity: Preconditions {
                 uid: metadata.uid,
                 resource_version: metadata.resource_version,
             },
-            immutable: view.immutable == Some(true),
+            immutable: fields.immutable == Some(true),
             value: data.get(DOCKER_CONFIG_KEY).copied().filter(|_| shaped),
         };
         (metadata.namespace.unwrap_or_default(), state)

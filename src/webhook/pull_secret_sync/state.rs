@@ -5,6 +5,7 @@ use std::mem;
 use std::sync::Arc;
 
 use api::{Feature, FeatureSet, names};
+use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::Preconditions;
 use kube::runtime::watcher::Event;
@@ -12,8 +13,8 @@ use policy::admission::Annotations;
 use policy::mirror::{Action, Observed, RemovalCause, SourcePresence, need, plan};
 
 use crate::snapshot::{ActiveRevision, KnownNamespace, SecretContent, SnapshotStore};
+use crate::stored::StoredMetadata;
 
-use super::pod::PodMetadata;
 use super::secret::{Digest, Origin, SecretState, SecretView};
 
 /// What to do in one namespace.
@@ -121,7 +122,7 @@ impl State {
     }
 
     /// Finished Pods count as long as they exist: their metadata does not tell.
-    pub(super) fn observe_pod(&mut self, event: Event<PodMetadata>) -> Vec<String> {
+    pub(super) fn observe_pod(&mut self, event: Event<StoredMetadata<Pod>>) -> Vec<String> {
         let pods = &mut self.pods;
         match event {
             Event::Init => pods.listed.clear(),
@@ -242,7 +243,7 @@ struct Pods {
 }
 
 /// The namespace, if this is its first Pod or it has none any more.
-fn note(names: &mut Names, pod: &PodMetadata, opts_in: bool) -> Option<String> {
+fn note(names: &mut Names, pod: &StoredMetadata<Pod>, opts_in: bool) -> Option<String> {
     let namespace = pod.namespace().unwrap_or_default();
     let before = names.contains_key(&namespace);
     if opts_in {
@@ -258,7 +259,7 @@ fn note(names: &mut Names, pod: &PodMetadata, opts_in: bool) -> Option<String> {
 }
 
 /// Whether the feature is available is part of the decision: a changed configuration needs no second look at the Pods.
-pub(super) fn opts_in(pod: &PodMetadata) -> bool {
+pub(super) fn opts_in(pod: &StoredMetadata<Pod>) -> bool {
     let annotations = pod.annotations();
     !annotations.contains_key(names::MIRROR_POD)
         && Annotations::collect(annotations.iter().map(|(k, v)| (k.as_str(), v.as_str())))

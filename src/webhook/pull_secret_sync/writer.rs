@@ -3,22 +3,23 @@
 //! Each is safe to repeat. Neither an error nor a `Debug` text holds anything that the API server quotes from a Secret:
 //! requests are sent as text and parsed here, because kube's typed calls log a response that they cannot parse.
 
-use std::collections::BTreeMap;
-
-use api::names::{
-    DOCKER_CONFIG_KEY, DOCKER_CONFIG_TYPE, MARKER, PULL_SECRET_COPY_LABEL, SECRET_MANAGER,
-};
+use api::names::{DOCKER_CONFIG_KEY, DOCKER_CONFIG_TYPE, PULL_SECRET_COPY_LABEL, SECRET_MANAGER};
 use base64_simd::STANDARD;
-use k8s_openapi::api::core::v1::{LocalObjectReference, ObjectReference, Pod, Secret};
+use k8s_openapi::api::core::v1::{ObjectReference, Pod, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use kube::Resource as _;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions};
 use kube::core::response::Status;
 use kube::core::{Request, request};
 use kube::runtime::events::{Event, EventType};
+use partial_json::Text;
+use policy::admission::pod::Named;
+use policy::admission::review::MAX_LIST_ITEMS;
 use policy::mirror::{Observed, RemovalCause};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::json;
+use serde_json::value::RawValue;
 
 use super::PullSecretSync;
 use super::secret::{Digest, SecretState, SecretView};
@@ -29,8 +30,8 @@ use crate::snapshot::SecretContent;
 /// The longest text of the API server in an error, in characters: a proxy may answer with a page.
 const LONGEST_TEXT: usize = 400;
 
-/// Pods of one page. A Pod has some kilobytes.
-const PAGE: u32 = 100;
+/// Pods of one page. A Pod has some kilobytes, and a hostile one megabytes.
+const PAGE: u32 = 10;
 
 /// The result of a task.
 #[derive(Debug)]
@@ -201,10 +202,10 @@ impl PullSecretSync {
         loop {
             let request = Request::new(Pod::url_path(&(), Some(&task.namespace)));
             let text = self.client.request_text(request.list(&parameters)?).await?;
-            let page: Page = serde_json::from_str(&text).map_err(|_| WriteError::Unreadable)?;
+            let page: Page<'_> = serde_json::from_str(&text).map_err(|_| WriteError::Unreadable)?;
             let mut pods = page.items.into_iter().flatten();
-            if let Some(pod) = pods.find(|pod| pod.uses(&task.secret)) {
-                return Ok(Some(pod.metadata.name.unwrap_or_default()));
+            if let Some(user) = pods.find_map(|pod| user(pod.get(), &task.secret)) {
+                return Ok(Some(user));
             }
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => parameters = parameters.continue_token(&token),
@@ -218,40 +219,53 @@ fn secrets(task: &CopyTask) -> Request {
     Request::new(Secret::url_path(&(), Some(&task.namespace)))
 }
 
-/// A page of Pods. Of a Pod nothing else is parsed, and nothing outlives the page.
+/// A page of Pods.
 #[derive(Deserialize)]
-struct Page {
+struct Page<'a> {
     #[serde(default)]
     metadata: ListMeta,
-    items: Option<Vec<PodView>>,
+    #[serde(borrow)]
+    items: Option<Vec<&'a RawValue>>,
 }
 
+/// What is read of a Pod.
 #[derive(Deserialize)]
-struct PodView {
-    #[serde(default)]
-    metadata: PodMetadata,
-    #[serde(default)]
-    spec: PodSpec,
+struct PodView<'a> {
+    #[serde(default, borrow)]
+    metadata: PodMetadata<'a>,
+    #[serde(default, borrow)]
+    spec: PodSpec<'a>,
 }
 
 #[derive(Default, Deserialize)]
-struct PodMetadata {
-    name: Option<String>,
-    annotations: Option<BTreeMap<String, String>>,
+struct PodMetadata<'a> {
+    #[serde(default, borrow)]
+    name: Text<'a>,
+    annotations: Option<PodAnnotations>,
+}
+
+#[derive(Deserialize)]
+struct PodAnnotations {
+    #[serde(rename = "rt-bootstrapper.kyma-project.io/defaulted")]
+    marker: Option<IgnoredAny>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct PodSpec {
-    image_pull_secrets: Option<Vec<LocalObjectReference>>,
+struct PodSpec<'a> {
+    #[serde(borrow)]
+    image_pull_secrets: Option<Vec<Named<'a>>>,
 }
 
-impl PodView {
-    /// A Pod that the webhook changed counts whatever it names: in doubt the copy stays.
-    fn uses(&self, secret: &str) -> bool {
-        let annotations = self.metadata.annotations.as_ref();
-        let mut entries = self.spec.image_pull_secrets.iter().flatten();
-        annotations.is_some_and(|it| it.contains_key(MARKER))
-            || entries.any(|entry| entry.name == secret)
-    }
+/// The name of the Pod if it uses the Secret. A Pod that the webhook changed counts whatever it names, and so does one that cannot
+/// be read: in doubt the copy stays.
+fn user(pod: &str, secret: &str) -> Option<String> {
+    let Ok(pod) = partial_json::from_str::<PodView<'_>>(pod, MAX_LIST_ITEMS) else {
+        return Some("(not readable)".to_owned());
+    };
+    let annotations = pod.metadata.annotations;
+    let mut entries = pod.spec.image_pull_secrets.iter().flatten();
+    let is_user = annotations.is_some_and(|it| it.marker.is_some())
+        || entries.any(|entry| &*entry.name == secret);
+    is_user.then(|| pod.metadata.name.to_string())
 }

@@ -1,21 +1,22 @@
 //! A Pod as it is stored, and what is kept of it.
 
-use api::names::{MARKER, OWN_LABEL};
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{ObjectReference, Pod, PodStatus};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::api::core::v1::{ObjectReference, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::{Resource as _, ResourceExt as _};
 use kube_derive::Resource;
+use partial_json::{Summarize, Summary, Text};
 use policy::admission::review::{self, Subject};
-use policy::admission::{Context, Decision, Reason, decide_unsent, has_trust_bundle};
+use policy::admission::{Annotations, Context, Decision, Reason, decide_unsent, has_trust_bundle};
 use policy::repairs::{
     Deviation, PodKey, PodState, PodTimes, RevisionTimes, TrackedPod, UnstartedPod, judge,
 };
 use serde::Deserialize;
-use serde_json::Value;
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
 
 use crate::snapshot::{ActiveRevision, KnownNamespace};
-use crate::watches::annotated;
+use crate::stored::ManagedFields;
 
 /// The owners that replace an evicted Pod. A Job would count the eviction as a failure.
 const REPLACING: &[(&str, &str)] = &[
@@ -30,63 +31,144 @@ const CREATION: SignedDuration = SignedDuration::from_secs(1);
 /// Longest text about a Pod in an Event, in characters.
 pub(super) const LONGEST_NOTE: usize = 600;
 
-/// A stored Pod: what a decision reads of it, and the few fields that are no part of the decision. A page of Pods is kept
-/// until it is judged, so a Pod is text: as a tree with managed fields and status it takes ten times the memory.
+/// A stored Pod. Clients make it large in any way they like, so it is kept as the text that the API server sent (a page of Pods is
+/// kept until each is judged), and read by a reader whose memory does not depend on what the Pod consists of.
 #[derive(Clone, Deserialize, Resource)]
 #[resource(inherit = Pod)]
-#[serde(try_from = "Value")]
+#[serde(from = "Box<RawValue>")]
 pub(super) struct StoredPod {
-    /// Without managed fields.
+    /// Name, namespace, uid, version and time of creation; no other field is set. Empty if the text is no Pod.
     metadata: ObjectMeta,
+    terminating: bool,
     /// When a field manager of our annotations wrote last.
     annotated: Option<Timestamp>,
+    /// Whether it has the marker of the webhook.
+    marked: bool,
+    /// The value of [`OWN_LABEL`](api::names::OWN_LABEL).
+    own_label: Option<Box<str>>,
+    /// The uid of the controller that replaces the Pod after its eviction.
+    owner: Option<Box<str>>,
     is_ready: bool,
     unstarted: Option<UnstartedPod>,
-    /// The JSON of what a decision reads, without the mark of its deletion: a terminating Pod is judged like any other,
-    /// because it shows that its owner is being disrupted.
-    json: Box<str>,
+    json: Box<RawValue>,
 }
 
 /// What is read of a stored Pod beside the decision.
-#[derive(Deserialize)]
-struct Fields {
+#[derive(Default, Deserialize)]
+struct Fields<'a> {
+    #[serde(default, borrow)]
+    metadata: Metadata<'a>,
     #[serde(default)]
-    metadata: ObjectMeta,
-    #[serde(default)]
-    status: PodStatus,
+    status: Status,
 }
 
-/// A text is not a Pod. The Pod is not quoted, because its environment may hold secrets.
-#[derive(Debug, thiserror::Error)]
-#[error("invalid Pod")]
-pub(super) struct InvalidPod;
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata<'a> {
+    name: Option<String>,
+    namespace: Option<String>,
+    uid: Option<String>,
+    resource_version: Option<String>,
+    #[serde(borrow)]
+    creation_timestamp: Option<Text<'a>>,
+    deletion_timestamp: Option<IgnoredAny>,
+    #[serde(borrow)]
+    labels: Option<Labels<'a>>,
+    #[serde(default)]
+    annotations: Annotations,
+    #[serde(default)]
+    owner_references: Summary<Owner>,
+    #[serde(default)]
+    managed_fields: Summary<ManagedFields>,
+}
 
-impl TryFrom<Value> for StoredPod {
-    type Error = InvalidPod;
+/// The label [`OWN_LABEL`](api::names::OWN_LABEL).
+#[derive(Deserialize)]
+struct Labels<'a> {
+    #[serde(borrow, rename = "app.kubernetes.io/name")]
+    name: Option<Text<'a>>,
+}
 
-    fn try_from(mut json: Value) -> Result<Self, InvalidPod> {
-        let Fields {
-            mut metadata,
-            status,
-        } = Fields::deserialize(&json).map_err(|_| InvalidPod)?;
-        let unstarted = UnstartedPod::of(&json);
-        let annotated = annotated(&metadata);
-        metadata.managed_fields = None;
-        if let Some(pod) = json.as_object_mut() {
-            pod.remove("status");
+/// The uid of the controller that replaces the Pod.
+#[derive(Default)]
+struct Owner(Option<Box<str>>);
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct OwnerReference<'a> {
+    #[serde(default, borrow)]
+    api_version: Text<'a>,
+    #[serde(default, borrow)]
+    kind: Text<'a>,
+    #[serde(default, borrow)]
+    uid: Text<'a>,
+    controller: Option<bool>,
+}
+
+impl<'de> Summarize<'de> for Owner {
+    type Item = OwnerReference<'de>;
+
+    fn add(&mut self, owner: OwnerReference<'de>) {
+        let replaces = REPLACING.contains(&(&*owner.api_version, &*owner.kind));
+        if owner.controller == Some(true) && replaces {
+            self.0 = Some((*owner.uid).into());
         }
-        if let Some(metadata) = json.get_mut("metadata").and_then(Value::as_object_mut) {
-            metadata.remove("managedFields");
-            metadata.remove("deletionTimestamp");
+    }
+}
+
+#[derive(Default, Deserialize)]
+struct Status {
+    #[serde(default)]
+    conditions: Summary<Readiness>,
+}
+
+#[derive(Default)]
+struct Readiness {
+    is_ready: bool,
+}
+
+#[derive(Deserialize)]
+struct Condition<'a> {
+    #[serde(default, borrow, rename = "type")]
+    kind: Text<'a>,
+    #[serde(default, borrow)]
+    status: Text<'a>,
+}
+
+impl<'de> Summarize<'de> for Readiness {
+    type Item = Condition<'de>;
+
+    fn add(&mut self, condition: Condition<'de>) {
+        self.is_ready |= &*condition.kind == "Ready" && &*condition.status == "True";
+    }
+}
+
+impl From<Box<RawValue>> for StoredPod {
+    fn from(json: Box<RawValue>) -> Self {
+        let fields = partial_json::from_str::<Fields<'_>>(json.get(), usize::MAX);
+        let Fields { metadata, status } = fields.unwrap_or_default();
+        let created = metadata.creation_timestamp.and_then(|it| it.parse().ok());
+        Self {
+            metadata: ObjectMeta {
+                name: metadata.name,
+                namespace: metadata.namespace,
+                uid: metadata.uid,
+                resource_version: metadata.resource_version,
+                creation_timestamp: created.map(Time),
+                ..ObjectMeta::default()
+            },
+            terminating: metadata.deletion_timestamp.is_some(),
+            annotated: metadata.managed_fields.0.annotated,
+            marked: metadata.annotations.marked(),
+            own_label: metadata
+                .labels
+                .and_then(|it| it.name)
+                .map(|it| (*it).into()),
+            owner: metadata.owner_references.0.0,
+            is_ready: status.conditions.0.is_ready,
+            unstarted: UnstartedPod::of(json.get()),
+            json,
         }
-        let mut conditions = status.conditions.iter().flatten();
-        Ok(Self {
-            metadata,
-            annotated,
-            is_ready: conditions.any(|it| it.type_ == "Ready" && it.status == "True"),
-            unstarted,
-            json: json.to_string().into(),
-        })
     }
 }
 
@@ -137,10 +219,13 @@ impl StoredPod {
     ) -> Option<JudgedPod> {
         let created = self.metadata.creation_timestamp.as_ref()?.0;
         let name = self.metadata.namespace.as_deref().unwrap_or_default();
-        let body = review::of_created_pod(name, &self.json);
-        let Ok(Subject::Pod(request)) = review::parse(body.as_bytes()).map(|it| it.subject) else {
+        let body = review::of_created_pod(name, self.json.get());
+        let Ok(Subject::Pod(mut request)) = review::parse(body.as_bytes()).map(|it| it.subject)
+        else {
             return None;
         };
+        // A terminating Pod is judged like any other, because it shows that its owner is being disrupted.
+        request.object.metadata.deletion_timestamp = None;
         let context = Context {
             configuration: basis.active.configuration.as_deref()?,
             namespace: namespace.map(|it| &it.view),
@@ -148,7 +233,7 @@ impl StoredPod {
             trust_bundle: basis.active.trust_bundle,
             fallback_policy: false,
         };
-        let label = self.labels().get(OWN_LABEL.0).map(String::as_str);
+        let label = self.own_label.as_deref();
         let decision = decide_unsent(&request, label, &context);
         let selects = context.configuration.pull_secret().namespaces.is_some();
         let times = PodTimes {
@@ -171,7 +256,7 @@ impl StoredPod {
             let mut findings = decision.findings.iter();
             findings.any(|it| it.reason == Reason::AppliedByPolicy)
         };
-        let is_adapted = self.is_marked() || (basis.fallback_policy && by_policy());
+        let is_adapted = self.marked || (basis.fallback_policy && by_policy());
         let adapted = is_adapted && !decision.changed();
         Some(JudgedPod {
             tracked: self.tracked(deviation, adapted),
@@ -184,28 +269,15 @@ impl StoredPod {
         })
     }
 
-    fn is_marked(&self) -> bool {
-        let marker = self.annotations().get(MARKER);
-        marker.is_some_and(|it| it == "true")
-    }
-
     fn tracked(&self, deviation: Option<Deviation>, adapted: bool) -> TrackedPod {
         TrackedPod {
             uid: self.uid().unwrap_or_default().into(),
-            owner: self.owner(),
+            owner: self.owner.clone(),
             ready: self.is_ready,
-            terminating: self.metadata.deletion_timestamp.is_some(),
+            terminating: self.terminating,
             deviation,
             adapted,
         }
-    }
-
-    fn owner(&self) -> Option<Box<str>> {
-        let mut owners = self.owner_references().iter();
-        let owner = owners.find(|it| it.controller == Some(true))?;
-        REPLACING
-            .contains(&(&owner.api_version, &owner.kind))
-            .then(|| owner.uid.as_str().into())
     }
 
     fn opted_in(

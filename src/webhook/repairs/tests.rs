@@ -90,7 +90,7 @@ fn a_pod_that_the_policy_adapted_is_adapted(
         "metadata": {"name": "web", "namespace": "shop", "uid": "1", "creationTimestamp": created},
         "spec": {"containers": [{"name": "c", "image": image}]},
     });
-    let pod: StoredPod = serde_json::from_value(pod).unwrap();
+    let pod: StoredPod = serde_json::from_str(&pod.to_string()).unwrap();
     let judged = pod.judge(None, &basis).unwrap();
     assert_eq!(judged.tracked.adapted, expected);
 }

@@ -1,7 +1,7 @@
 //! Namespaces, the pull Secret and the ClusterTrustBundle. The names of the latter two are those of the latest
 //! configuration, active or not: a revision becomes active only when its objects were observed.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,10 +9,8 @@ use std::time::Duration;
 use component_base::telemetry::error_chain;
 use component_base::watch::{watch_object, watch_with_backoff};
 use futures::StreamExt as _;
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Namespace as KubeNamespace, Secret};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::core::{ApiResource, DynamicObject, PartialObjectMeta};
+use kube::core::{ApiResource, DynamicObject};
 use kube::error::DiscoveryError;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, ResourceExt as _, discovery};
@@ -24,6 +22,7 @@ use crate::dry_run::projects;
 use crate::snapshot::{
     KnownNamespace, ObservedObject, PullSecretSource, SnapshotStore, bundle_name,
 };
+use crate::stored::StoredMetadata;
 
 /// How often an API server that does not serve ClusterTrustBundles is asked again: its flags change with an upgrade only.
 const DISCOVERY_INTERVAL: Duration = Duration::from_mins(1);
@@ -37,9 +36,11 @@ const DISCOVERY_RETRIES: u32 = 12;
 /// How long after its start a replica waits to become ready for an answer of the API server.
 const DISCOVERY_DEADLINE: Duration = Duration::from_mins(1);
 
+type NamespaceMetadata = StoredMetadata<KubeNamespace, BTreeMap<String, String>>;
+
 /// Watches the metadata of Namespaces.
 pub(super) async fn watch_namespaces(watches: &Watches) {
-    let api: Api<PartialObjectMeta<KubeNamespace>> = Api::all(watches.client.clone());
+    let api: Api<NamespaceMetadata> = Api::all(watches.client.clone());
     let synced = watches.readiness.check("namespace-watch");
     let mut events = pin!(watch_with_backoff(api, watcher::Config::default(), synced));
     let snapshots = &watches.snapshots;
@@ -55,34 +56,17 @@ pub(super) async fn watch_namespaces(watches: &Watches) {
     }
 }
 
-fn known(namespace: &PartialObjectMeta<KubeNamespace>) -> KnownNamespace {
+fn known(namespace: &NamespaceMetadata) -> KnownNamespace {
     let annotations = namespace.annotations().iter();
     KnownNamespace {
         view: Namespace {
             annotations: Annotations::collect(annotations.map(|(key, value)| (&**key, &**value))),
-            labels: namespace.labels().clone(),
+            labels: namespace.metadata.labels.clone().unwrap_or_default(),
         },
-        terminating: namespace.metadata.deletion_timestamp.is_some(),
-        annotated: annotated(&namespace.metadata),
-        labelled: written(&namespace.metadata, "f:labels", |_| true),
+        terminating: namespace.metadata.terminating,
+        annotated: namespace.metadata.managed.annotated,
+        labelled: namespace.metadata.managed.labelled,
     }
-}
-
-/// When a field manager of our annotations wrote last.
-pub(crate) fn annotated(metadata: &ObjectMeta) -> Option<Timestamp> {
-    let is_ours = |key: &str| key.starts_with("f:rt-cfg.kyma-project.io/");
-    written(metadata, "f:annotations", is_ours)
-}
-
-/// When a field manager wrote last that owns such a key of a map in the metadata.
-fn written(metadata: &ObjectMeta, map: &str, is_key: impl Fn(&str) -> bool) -> Option<Timestamp> {
-    let entries = metadata.managed_fields.iter().flatten();
-    let owners = entries.filter(|entry| {
-        let fields = entry.fields_v1.as_ref().map(|it| &it.0["f:metadata"][map]);
-        let keys = fields.and_then(|it| it.as_object()).into_iter().flatten();
-        keys.map(|it| it.0).any(|key| is_key(key))
-    });
-    owners.filter_map(|it| Some(it.time.as_ref()?.0)).max()
 }
 
 /// Watches the pull Secret of the product namespace.

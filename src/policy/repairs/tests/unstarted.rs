@@ -88,7 +88,7 @@ fn a_scheduled_pod_without_a_sandbox_has_not_started(
     let mut pod = waiting();
     json_patch::merge(&mut pod, &change);
     let expected = expected.then(|| unstarted("1", "node-1"));
-    assert_eq!(UnstartedPod::of(&pod), expected);
+    assert_eq!(UnstartedPod::of(&pod.to_string()), expected);
 }
 
 #[rstest]

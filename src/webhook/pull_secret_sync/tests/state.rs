@@ -1,14 +1,15 @@
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::watcher::Event;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::super::pod::PodMetadata;
 use super::super::secret::{SecretState, SecretView};
 use super::super::state::{State, opts_in};
 use super::*;
 use crate::snapshot::{ObservedObject, Requirements, SnapshotStore};
+use crate::stored::StoredMetadata;
 
 fn view(secret: Value) -> SecretView {
     serde_json::from_value(secret).unwrap()
@@ -23,17 +24,17 @@ fn list_secrets(state: &mut State, secrets: Vec<Value>) -> Vec<String> {
     state.observe_secret(Event::InitDone)
 }
 
-fn annotated(name: &str, annotations: &Value) -> PodMetadata {
+fn annotated(name: &str, annotations: &Value) -> StoredMetadata<Pod> {
     let metadata = json!({"name": name, "namespace": "a", "annotations": annotations});
     serde_json::from_value(json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata}))
         .unwrap()
 }
 
-fn pod(name: &str, opts_in: bool) -> PodMetadata {
+fn pod(name: &str, opts_in: bool) -> StoredMetadata<Pod> {
     annotated(name, &json!({FEATURE: opts_in.to_string()}))
 }
 
-fn list_pods(state: &mut State, pods: Vec<PodMetadata>) -> Vec<String> {
+fn list_pods(state: &mut State, pods: Vec<StoredMetadata<Pod>>) -> Vec<String> {
     state.observe_pod(Event::Init);
     for pod in pods {
         assert!(state.observe_pod(Event::InitApply(pod)).is_empty());
