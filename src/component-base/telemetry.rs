@@ -9,7 +9,7 @@ use std::io;
 use std::str::FromStr;
 
 use tracing_subscriber::Layer as _;
-use tracing_subscriber::filter::Targets;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::format::JsonFields;
@@ -44,8 +44,12 @@ impl FromStr for Format {
     }
 }
 
+/// The module of kube's client that logs a whole response, Secrets included, at level `warn` if it cannot parse it.
+const KUBE_CLIENT: &str = "kube_client::client";
+
 /// Which events are logged: a level, and levels of modules, as in `info,kube=warn`. Spans and patterns are not
-/// supported, since they would need a regular expression engine.
+/// supported, since they would need a regular expression engine. Whatever it says, of the module that logs responses of the API
+/// server only errors are logged.
 #[derive(Clone, Debug)]
 pub struct Filter(Targets);
 
@@ -57,7 +61,8 @@ impl FromStr for Filter {
             filter: text.to_owned(),
             source,
         };
-        text.parse().map(Self).map_err(invalid)
+        let targets: Targets = text.parse().map_err(invalid)?;
+        Ok(Self(targets.with_target(KUBE_CLIENT, LevelFilter::ERROR)))
     }
 }
 

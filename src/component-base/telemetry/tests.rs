@@ -22,7 +22,8 @@ impl io::Write for Captured {
 fn lines_of(filter: &str, code: impl FnOnce()) -> Vec<Value> {
     let captured = Captured::default();
     let writer = captured.clone();
-    let subscriber = json_lines(filter.parse().unwrap(), move || writer.clone());
+    let Filter(filter) = filter.parse().unwrap();
+    let subscriber = json_lines(filter, move || writer.clone());
     {
         let _guard = subscriber.set_default();
         code();
@@ -70,6 +71,21 @@ fn a_line_has_message_and_typed_fields() {
             },
         })]
     );
+}
+
+/// kube's client logs a response that it cannot parse.
+#[rstest]
+#[case::all("trace")]
+#[case::the_example_of_the_reference("info,kube=warn")]
+#[case::the_crate("kube_client=trace")]
+#[case::the_module("info,kube_client::client=trace")]
+fn no_filter_lets_a_response_of_the_api_server_into_the_log(#[case] filter: &str) {
+    let lines = lines_of(filter, || {
+        tracing::warn!(target: "kube_client::client", "{}, {:?}", "a Secret", "not JSON");
+        tracing::error!(target: "kube_client::client", "failed");
+    });
+    let messages: Vec<_> = lines.iter().map(|it| &it["message"]).collect();
+    assert_eq!(messages, ["failed"]);
 }
 
 #[test]
