@@ -53,6 +53,18 @@ impl Readiness {
         ReadinessCheck {
             name,
             readiness: self.clone(),
+            is_advisory: false,
+        }
+    }
+
+    /// A check that never fails: what would make the process not ready is a message for operators only. For what a process that
+    /// is ready starts to wait for later, often together with all other replicas.
+    #[must_use]
+    pub fn advisory_check(&self, name: impl Into<Cow<'static, str>>) -> ReadinessCheck {
+        ReadinessCheck {
+            name: name.into(),
+            readiness: self.clone(),
+            is_advisory: true,
         }
     }
 
@@ -100,6 +112,7 @@ impl Readiness {
 pub struct ReadinessCheck {
     name: Cow<'static, str>,
     readiness: Readiness,
+    is_advisory: bool,
 }
 
 impl ReadinessCheck {
@@ -129,9 +142,13 @@ impl ReadinessCheck {
         self.set(CheckState::Ready);
     }
 
-    /// The check fails, so that requests should go to another replica. The reason is for operators.
+    /// The check fails, so that requests should go to another replica; an advisory one passes. The reason is for operators.
     pub fn not_ready(&self, reason: impl Into<String>) {
-        self.set(CheckState::NotReady(reason.into()));
+        self.set(if self.is_advisory {
+            CheckState::Detail(reason.into())
+        } else {
+            CheckState::NotReady(reason.into())
+        });
     }
 
     /// The check passes, with a message for operators, for instance that a document was rejected, or that a watch fails
@@ -188,6 +205,17 @@ mod tests {
         let again = readiness.check("watch");
         assert!(readiness.is_ready());
         assert_eq!(again.name(), "watch");
+    }
+
+    #[test]
+    fn an_advisory_check_never_fails() {
+        let readiness = Readiness::default();
+        readiness.check("config").ready();
+        let advisory = readiness.advisory_check("watch");
+        assert_report(&readiness, true, "config: ready\n");
+        advisory.not_ready("first list not complete yet");
+        let expected = "config: ready\nwatch: ready: first list not complete yet\n";
+        assert_report(&readiness, true, expected);
     }
 
     #[test]

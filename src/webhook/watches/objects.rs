@@ -6,6 +6,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use component_base::readiness::ReadinessCheck;
 use component_base::telemetry::error_chain;
 use component_base::watch::{watch_object, watch_with_backoff};
 use futures::StreamExt as _;
@@ -69,17 +70,26 @@ fn known(namespace: &NamespaceMetadata) -> KnownNamespace {
     }
 }
 
-/// Watches the pull Secret of the product namespace.
+/// Watches the pull Secret of the product namespace. Another name in a later document makes no replica not ready: where the right
+/// to that Secret is missing, all of them would be, at once.
 pub(super) async fn watch_pull_secret(watches: &Watches) {
+    const CHECK: &str = "pull-secret-watch";
+    let mut was_observed = false;
     loop {
         let name = pull_secret_name(watches);
         let api = Api::namespaced(watches.client.clone(), &watches.namespace);
-        let synced = watches.readiness.check("pull-secret-watch");
+        let synced = if was_observed {
+            watches.readiness.advisory_check(CHECK)
+        } else {
+            watches.readiness.check(CHECK)
+        };
         let secrets = watch_object(api, &name, synced);
         let follow = secrets.for_each(async |it| set_pull_secret(&watches.snapshots, &name, it));
         tokio::select! {
             () = follow => {}
             () = watches.differs(&name, pull_secret_name) => {
+                let presence = watches.snapshots.latest().pull_secret.object.presence;
+                was_observed |= presence != TrustBundlePresence::Unknown;
                 watches.snapshots.set_pull_secret(PullSecretSource::default());
             }
         }
@@ -118,6 +128,8 @@ struct KnownSupport {
     projected: Option<ApiResource>,
     /// The number of errors in a row.
     failures: u32,
+    /// Whether it was known of another bundle whether it exists.
+    was_observed: bool,
 }
 
 /// Watches the configured ClusterTrustBundle, of which a digest of the certificates is kept, in the version that the API server serves.
@@ -126,12 +138,14 @@ pub(super) async fn watch_trust_bundle(watches: &Watches) {
         started: Instant::now(),
         projected: None,
         failures: 0,
+        was_observed: false,
     };
     loop {
         let name = trust_bundle_name(watches);
         tokio::select! {
             () = watch_bundle(watches, name.as_deref(), &mut known) => {}
             () = watches.differs(&name, trust_bundle_name) => {
+                known.was_observed |= !is_unknown(watches);
                 set_trust_bundle(watches, ObservedObject::default());
             }
         }
@@ -145,7 +159,7 @@ pub(super) fn trust_bundle_name(watches: &Watches) -> Option<String> {
 
 /// Returns when the API server is to be asked again what it does with ClusterTrustBundles.
 async fn watch_bundle(watches: &Watches, name: Option<&str>, known: &mut KnownSupport) {
-    let condition = watches.readiness.check("trust-bundle-watch");
+    let condition = known.condition(watches);
     let Some(name) = name else {
         condition.ready();
         return std::future::pending().await;
@@ -203,6 +217,16 @@ fn is_unknown(watches: &Watches) -> bool {
 }
 
 impl KnownSupport {
+    /// Another bundle in a later document makes no replica not ready.
+    fn condition(&self, watches: &Watches) -> ReadinessCheck {
+        const CHECK: &str = "trust-bundle-watch";
+        if self.was_observed || self.started.elapsed() >= DISCOVERY_DEADLINE {
+            watches.readiness.advisory_check(CHECK)
+        } else {
+            watches.readiness.check(CHECK)
+        }
+    }
+
     /// Whether the replica stays not ready until the API server answers.
     ///
     /// Only for [`DISCOVERY_DEADLINE`] after its start: where the dry run is never possible, no replica would become ready and

@@ -391,6 +391,35 @@ async fn the_watches_follow_the_names_of_the_newest_document() {
     );
 }
 
+/// As where the rights of the replicas contain the old name. All of them get a document at once.
+#[tokio::test(start_paused = true)]
+async fn another_pull_secret_that_no_replica_may_read_makes_none_not_ready() {
+    let server = ApiServer::new();
+    server.namespace("kyma-system");
+    let watches = watches_of(&server);
+    let running = watches.clone();
+    tokio::spawn(async move { objects::watch_pull_secret(&running).await });
+    let state = || {
+        let (_, report) = watches.readiness.report();
+        let mut lines = report.lines();
+        let line = lines.find_map(|it| it.strip_prefix("pull-secret-watch: "));
+        line.unwrap_or_default().to_owned()
+    };
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(state(), "ready");
+    let _fault = server.fault("list secrets").status(403);
+    let document = r#"{"overrides": {}, "imagePullSecret": {"name": "other"}}"#;
+    ConfigurationLoader::new(&watches)
+        .load(Some(&config_map(CONFIG_KEY, document)))
+        .await;
+    for _ in 0..20 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(state().starts_with("ready: "), "{}", state());
+    }
+    let lists = server.requests_of("list secrets");
+    assert!(lists.iter().any(|it| it.uri.contains("other")), "{lists:?}");
+}
+
 #[tokio::test]
 async fn the_waiting_is_told_as_it_comes_and_goes() {
     let watches = watches();

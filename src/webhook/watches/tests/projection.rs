@@ -100,6 +100,26 @@ async fn a_replica_that_runs_stays_ready_whatever_its_document_requires() {
     assert_present(&watches);
 }
 
+/// Its rights contain the old name.
+#[tokio::test(start_paused = true)]
+async fn another_bundle_that_no_replica_may_read_makes_none_not_ready() {
+    let (map, _, _) = versioned("1");
+    let (server, watches) = bundle_replica(Some(&map)).await;
+    sleep(Duration::from_secs(3)).await;
+    let _fault = server.fault("list clustertrustbundles").status(403);
+    let mut renamed = map.clone();
+    let text = renamed.data.as_ref().unwrap()[CONFIG_KEY].replace(BUNDLE, "other");
+    renamed.data = Some(BTreeMap::from([(CONFIG_KEY.to_owned(), text)]));
+    ConfigurationLoader::new(&watches)
+        .load(Some(&renamed))
+        .await;
+    for _ in 0..20 {
+        sleep(Duration::from_secs(1)).await;
+        let (check, _) = bundle_state(&watches);
+        assert!(check.starts_with("ready: "), "{check}");
+    }
+}
+
 #[rstest]
 #[case::no_dry_run("create pods")]
 #[case::no_discovery(" /apis")]
