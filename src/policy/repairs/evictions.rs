@@ -3,7 +3,8 @@
 //! A circuit breaker proves the way from the API server to the webhook. It starts half-open: one Pod is evicted, and
 //! evictions go on when the next new Pod came out adapted; at most five are ahead of that proof. A new Pod that was
 //! missed opens it for a growing time. The owner of a new Pod that deviates is left alone for an hour and longer, so that
-//! a Pod that another webhook changes back is not evicted again and again.
+//! a Pod that another webhook changes back is not evicted again and again; and so is an owner that makes no new Pod, as where
+//! a quota refuses it: each further eviction would leave it with one Pod less.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
@@ -23,6 +24,9 @@ const OPEN: Pause = Pause::of(Duration::from_mins(5), Duration::from_hours(1));
 
 /// Pauses of an owner whose new Pod deviates too.
 const NO_EFFECT: Pause = Pause::of(Duration::from_hours(1), Duration::from_hours(24));
+
+/// Pauses of an owner that has made no new Pod since the eviction.
+const NO_SUCCESSOR: Pause = Pause::of(Duration::from_hours(1), Duration::from_hours(24));
 
 /// Pauses of a namespace in which evictions are forbidden.
 const FORBIDDEN: Pause = Pause::of(Duration::from_mins(10), Duration::from_hours(1));
@@ -98,6 +102,8 @@ pub struct Evictions {
     pods: BTreeMap<PodKey, Entry>,
     namespaces: HashMap<Box<str>, Held>,
     owners: HashMap<Box<str>, Held>,
+    /// The owners whose new Pod is awaited after an eviction.
+    awaited: HashMap<Box<str>, Held>,
     circuit: Circuit,
 }
 
@@ -151,6 +157,7 @@ impl Default for Evictions {
             pods: BTreeMap::new(),
             namespaces: HashMap::new(),
             owners: HashMap::new(),
+            awaited: HashMap::new(),
             circuit: Circuit::HalfOpen {
                 tested: None,
                 failures: 0,
@@ -180,6 +187,9 @@ impl Evictions {
         if let Some(entry) = known {
             entry.pod = pod;
         } else {
+            if let Some(owner) = &pod.owner {
+                self.awaited.remove(owner);
+            }
             if !is_listed {
                 self.test(&pod, now);
             }
@@ -202,6 +212,7 @@ impl Evictions {
             .filter_map(|it| it.pod.owner.as_deref())
             .collect();
         self.owners.retain(|owner, _| owners.contains(&**owner));
+        self.awaited.retain(|owner, _| owners.contains(&**owner));
     }
 
     /// A new Pod, which the API server sent to the webhook or did not.
@@ -269,6 +280,7 @@ impl Evictions {
                 && !entry.held.is_active(now)
                 && !is_held(self.namespaces.get(&key.namespace))
                 && !is_held(self.owners.get(owner))
+                && !is_held(self.awaited.get(owner))
                 && !others.disrupted
                 && !(pod.ready && others.unready)
         });
@@ -334,7 +346,13 @@ impl Evictions {
         };
         let held = &mut entry.held;
         match outcome {
-            EvictionOutcome::Evicted => entry.is_evicted = true,
+            EvictionOutcome::Evicted => {
+                entry.is_evicted = true;
+                if let Some(owner) = &entry.pod.owner {
+                    let awaited = self.awaited.entry(owner.clone()).or_default();
+                    awaited.again(NO_SUCCESSOR, now);
+                }
+            }
             EvictionOutcome::BudgetExhausted { retry_after } => {
                 held.again(BUDGET, now);
                 held.until = held

@@ -177,6 +177,27 @@ fn pods_of_one_owner_go_one_after_the_other() {
     assert_eq!(world.next().as_deref(), Some("b"));
 }
 
+/// As where a quota, or another webhook, refuses the new Pod.
+#[test]
+fn an_owner_that_makes_no_new_pod_keeps_the_others() {
+    let mut world = World::missed(&[("a", "o"), ("b", "o"), ("c", "o")]);
+    assert_eq!(world.execute(EvictionOutcome::Evicted), "a");
+    world.evictions.observe(key("a"), None, false, world.now);
+    world.pass(Duration::from_secs(3599));
+    assert_eq!(world.next(), None);
+    world.pass(Duration::from_secs(1));
+    assert_eq!(world.execute(EvictionOutcome::Evicted), "b");
+    world.evictions.observe(key("b"), None, false, world.now);
+    world.pass(Duration::from_secs(7199));
+    assert_eq!(world.next(), None);
+    // A list, after the watch was interrupted, has the new Pod too.
+    let new = pod("a2", "o", None);
+    world
+        .evictions
+        .observe(key("a2"), Some(new), true, world.now);
+    assert_eq!(world.next().as_deref(), Some("c"));
+}
+
 #[test]
 fn a_pod_that_does_not_run_anyway_goes_first() {
     let mut world = World::missed(&[("a", "o"), ("b", "o")]);
