@@ -65,7 +65,7 @@ impl Progress {
     /// own, so a deleted source does not wait for the Pods that the copy was kept for.
     pub(super) fn due(&mut self, task: &CopyTask, now: Instant) -> Option<Instant> {
         let (cause, until) = match &task.action {
-            CopyAction::Apply(_) | CopyAction::Recreate(..) => {
+            CopyAction::Create(_) | CopyAction::Update(_) | CopyAction::Recreate(..) => {
                 self.held = None;
                 return Some(now);
             }

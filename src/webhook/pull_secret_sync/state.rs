@@ -29,7 +29,12 @@ pub(super) struct CopyTask {
 #[derive(Clone, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub(super) enum CopyAction {
-    Apply(Arc<SecretContent>),
+    /// Where nothing was observed. A Secret that another client has created since then is not overwritten.
+    #[strum(serialize = "apply")]
+    Create(Arc<SecretContent>),
+    /// Over the observed copy.
+    #[strum(serialize = "apply")]
+    Update(Arc<SecretContent>),
     Recreate(Preconditions, Arc<SecretContent>),
     Remove(Preconditions, RemovalCause),
     /// Write an Event about the Secret of another client, which has this uid.
@@ -164,7 +169,8 @@ impl State {
         let identity = || found.map(|it| it.identity.clone());
         let action = match plan(need(by_pod == Some(true)), presence, observed) {
             Action::Keep => return None,
-            Action::Apply => CopyAction::Apply(Arc::clone(source?)),
+            Action::Apply if found.is_none() => CopyAction::Create(Arc::clone(source?)),
+            Action::Apply => CopyAction::Update(Arc::clone(source?)),
             Action::Recreate => CopyAction::Recreate(identity()?, Arc::clone(source?)),
             Action::Remove(cause) => CopyAction::Remove(identity()?, cause),
             Action::ReportForeign => CopyAction::Report(identity()?.uid),

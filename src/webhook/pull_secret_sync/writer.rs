@@ -111,10 +111,11 @@ impl From<request::Error> for WriteError {
 impl PullSecretSync {
     pub(super) async fn execute(&self, task: &CopyTask) -> Result<WriteResult, WriteError> {
         match &task.action {
-            CopyAction::Apply(source) => self.apply(task, source).await,
+            CopyAction::Create(source) => self.apply(task, source, false).await,
+            CopyAction::Update(source) => self.apply(task, source, true).await,
             CopyAction::Recreate(identity, source) => {
                 self.remove(task, identity).await?;
-                self.apply(task, source).await
+                self.apply(task, source, false).await
             }
             CopyAction::Remove(identity, cause) => {
                 if *cause == RemovalCause::NotNeeded
@@ -129,11 +130,13 @@ impl PullSecretSync {
         }
     }
 
-    /// Annotations and other labels of the Secret belong to other clients.
+    /// Annotations and other labels of the Secret belong to other clients. With `force`, fields of the copy that others own are
+    /// taken over; without, a Secret of another client is a conflict, until the watch tells of it.
     async fn apply(
         &self,
         task: &CopyTask,
         source: &SecretContent,
+        force: bool,
     ) -> Result<WriteResult, WriteError> {
         let copy = json!({
             "apiVersion": "v1",
@@ -146,7 +149,10 @@ impl PullSecretSync {
             "type": DOCKER_CONFIG_TYPE,
             "data": {DOCKER_CONFIG_KEY: STANDARD.encode_to_string(&source.docker_config)},
         });
-        let parameters = PatchParams::apply(SECRET_MANAGER).force();
+        let parameters = PatchParams {
+            force,
+            ..PatchParams::apply(SECRET_MANAGER)
+        };
         let request = secrets(task).patch(&task.secret, &parameters, &Patch::Apply(copy))?;
         let text = self.client.request_text(request).await?;
         let view: SecretView = serde_json::from_str(&text).map_err(|_| WriteError::Unreadable)?;

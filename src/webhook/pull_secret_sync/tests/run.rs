@@ -39,6 +39,20 @@ async fn a_new_namespace_that_asks_gets_its_copy_at_once() {
     assert!(!pods.is_empty() && pods.iter().all(by_metadata), "{pods:?}");
 }
 
+/// The watch has not told of it when the copy is written.
+#[tokio::test(start_paused = true)]
+async fn a_secret_that_another_client_creates_meanwhile_is_not_overwritten() {
+    let env = running(|_| {});
+    let faults = env.server.fault("apply secrets").times(1);
+    let _fault = faults.before(|server| server.put(&foreign("a")));
+    env.namespace("a", true);
+    env.until("an Event tells of it", |it| it.events() == ["a"])
+        .await;
+    env.quiet().await;
+    assert_eq!(env.value("a").as_deref(), Some(TWO));
+    assert_eq!(env.writes(), ["apply a"]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn nothing_is_written_where_nothing_differs() {
     let mut env = running(|env| {

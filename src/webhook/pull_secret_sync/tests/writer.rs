@@ -97,7 +97,7 @@ async fn a_copy_is_applied_whole_by_our_manager_with_force() {
         .mount(&server)
         .await;
     let done = writer(&server)
-        .execute(&task(CopyAction::Apply(source())))
+        .execute(&task(CopyAction::Update(source())))
         .await;
     let Ok(WriteResult::Written(Some(state))) = done else {
         panic!("{done:?}");
@@ -185,7 +185,7 @@ async fn a_failure_says_what_it_is_and_nothing_of_the_value(
 ) {
     let server = answering("PATCH", answer).await;
     let result = writer(&server)
-        .execute(&task(CopyAction::Apply(source())))
+        .execute(&task(CopyAction::Update(source())))
         .await;
     let error = result.unwrap_err();
     assert_eq!(error.reason(), kind);
@@ -205,7 +205,7 @@ async fn a_server_that_is_away_is_an_error_of_its_own() {
         client: Client::try_from(config).unwrap(),
         ..writer
     };
-    let result = writer.execute(&task(CopyAction::Apply(source()))).await;
+    let result = writer.execute(&task(CopyAction::Update(source()))).await;
     assert_eq!(result.unwrap_err().reason(), "transport");
 }
 
