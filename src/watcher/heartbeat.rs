@@ -1,19 +1,22 @@
 //! Heartbeats to each manager, also where nothing changes, so that KCP can distinguish a runtime without changes from a watcher that
 //! does not run.
 //!
-//! Receivers are the managers that are configured, those that accepted an event, those that lost one, and further receivers;
+//! Receivers are the managers that are configured, those that accepted an event, those that lost one, and further receivers, also from a file;
 //! any client can invent another name. Each is sent a heartbeat at least every interval, and a last one when the watcher has ended its deliveries. A
 //! request for a resync is repeated until a heartbeat with it was accepted. A failed heartbeat is not retried: the next one
 //! says more.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, UNIX_EPOCH};
 
 use component_base::backoff::spread;
+use component_base::files;
 use component_base::telemetry::error_chain;
 use futures::future::join_all;
 use serve::{Counter, Statistics};
+use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use watcher_types::{BootId, Heartbeat, PathSegment};
@@ -25,6 +28,12 @@ use crate::outbox::{ManagerReport, Outbox, Receiver};
 
 /// The longest release that a listener takes, in bytes.
 const VERSION_BYTES: usize = 64;
+
+/// The largest file of receivers, in bytes.
+const RECEIVERS_BYTES: usize = 64 * 1024;
+
+/// The receivers that are taken from a file.
+const MAX_RECEIVERS: usize = 100;
 
 /// How long the last heartbeats may take together, so that an unreachable KCP does not delay the end of the process.
 const LAST_TIMEOUT: Duration = Duration::from_secs(3);
@@ -74,6 +83,8 @@ pub struct HeartbeatOptions {
     pub version: String,
     /// Managers that get heartbeats whether or not there are events for them.
     pub receivers: Vec<PathSegment>,
+    /// A file with further ones, one a line, which may change at any time.
+    pub receivers_file: Option<PathBuf>,
 }
 
 /// The heartbeats of one watcher.
@@ -83,6 +94,8 @@ pub struct Heartbeats {
     sources: HeartbeatSources,
     metrics: WatcherMetrics,
     support: HashMap<PathSegment, HeartbeatSupport>,
+    /// Those of [`HeartbeatOptions::receivers_file`].
+    listed: Vec<PathSegment>,
 }
 
 impl Heartbeats {
@@ -102,6 +115,7 @@ impl Heartbeats {
             sources,
             metrics,
             support: HashMap::new(),
+            listed: Vec::new(),
         }
     }
 
@@ -129,9 +143,10 @@ impl Heartbeats {
 
     /// Sends one heartbeat to each manager that may take it.
     async fn round(&mut self, ending: bool) {
+        self.read_receivers().await;
         let outbox = &self.sources.outbox;
         let mut receivers: Vec<_> = outbox.managers(|managers| managers.receivers().collect());
-        for name in &self.options.receivers {
+        for name in self.options.receivers.iter().chain(&self.listed) {
             if !receivers.iter().any(|it| it.name == *name) {
                 receivers.push(Receiver {
                     name: name.clone(),
@@ -153,6 +168,19 @@ impl Heartbeats {
             if support.answered(answer, receiver.reached) && receiver.known {
                 tracing::info!(manager = %receiver.name, "heartbeats not supported by the listener, or no route to it");
             }
+        }
+    }
+
+    /// Reads the file of receivers. One that cannot be read changes nothing: the kubelet may be replacing it.
+    async fn read_receivers(&mut self) {
+        let Some(path) = self.options.receivers_file.clone() else {
+            return;
+        };
+        let read = spawn_blocking(move || files::read(&path, RECEIVERS_BYTES)).await;
+        if let Ok(Ok(content)) = read {
+            let text = String::from_utf8_lossy(&content);
+            let names = text.lines().filter_map(|it| PathSegment::parse(it).ok());
+            self.listed = names.take(MAX_RECEIVERS).collect();
         }
     }
 

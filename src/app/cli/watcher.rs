@@ -78,6 +78,9 @@ pub(crate) struct KcpArgs {
     /// Names of further managers to which heartbeats are sent, without a limit to the managers of reviews
     #[arg(long, env = "WATCHER_HEARTBEAT_RECEIVERS", value_delimiter = ',')]
     pub(crate) heartbeat_receivers: Vec<String>,
+    /// File with the names of further such managers, one a line, at most 100; it is read before each heartbeat
+    #[arg(long, env = "WATCHER_HEARTBEAT_RECEIVERS_FILE")]
+    pub(crate) heartbeat_receivers_file: Option<PathBuf>,
     /// Interval of heartbeats, as in `1m`
     #[arg(long, default_value = "1m", value_parser = period)]
     pub(crate) heartbeat_interval: Duration,

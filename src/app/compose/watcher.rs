@@ -161,6 +161,7 @@ impl Parts<'_> {
             boot_id,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             receivers: self.settings.heartbeat_receivers.clone(),
+            receivers_file: self.arguments.kcp.heartbeat_receivers_file.clone(),
         };
         Heartbeats::new(
             options,

@@ -128,9 +128,15 @@ pub(crate) fn objects(
         gardener: false,
         flags: vec![format!("--heartbeat-interval={}ms", interval.as_millis())],
     };
-    let variables = json!([{ "name": "WATCHER_HEARTBEAT_RECEIVERS", "value": receiver }]);
+    let variables = json!([
+        { "name": "WATCHER_HEARTBEAT_RECEIVERS", "value": receiver },
+        { "name": "WATCHER_HEARTBEAT_RECEIVERS_FILE", "value": RECEIVERS_FILE },
+    ]);
     super::parsed(&deployed(&arguments, Some(variables))?)
 }
+
+/// The managers of the Watchers, a key of the mounted Secret.
+const RECEIVERS_FILE: &str = "/app/etc/ssl/managers";
 
 /// Flags that other parts of the manifests depend on: ports, mounts, variables, the webhook configuration's timeout.
 const RESERVED: [&str; 11] = [

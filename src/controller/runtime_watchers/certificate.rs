@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::core::v1::Secret;
 use policy::certificates::{CertificateInfo, NAME_SUFFIX};
 use policy::sync::plan::Action;
-use policy::sync::plan::watcher::certificate_secret;
+use policy::sync::plan::watcher::{DesiredWatcher, certificate_secret};
 use policy::sync::target::Target;
 use serde_json::Value;
 use zeroize::{Zeroize as _, Zeroizing};
@@ -22,21 +22,22 @@ pub(super) const CERTIFICATE_PENDING: &str = "CertificatePending";
 pub(super) type Certificate = Result<Arc<Value>, &'static str>;
 
 impl Context {
-    /// The Secret for the runtime of a Kyma with the CAs `bundle`, as PEM in base64; or the reason why there is none.
+    /// The Secret for the runtime of a Kyma with the CAs `bundle`, as PEM in base64, for this watcher; or the reason why there is
+    /// none.
     ///
     /// # Errors
     /// KCP does not return the Secret of cert-manager.
     pub(super) async fn certificate(
         &self,
         kyma: &str,
-        skr_namespace: &str,
+        desired: &DesiredWatcher,
         bundle: &str,
     ) -> kube::Result<Certificate> {
         let name = format!("{kyma}{NAME_SUFFIX}");
         let Some(mut secret) = self.certificates.get_opt(&name).await? else {
             return Ok(Err(CERTIFICATE_PENDING));
         };
-        let made = secret_for_runtime(&secret, skr_namespace, bundle);
+        let made = secret_for_runtime(&secret, desired, bundle);
         for value in secret.data.iter_mut().flat_map(BTreeMap::values_mut) {
             value.0.zeroize();
         }
@@ -45,7 +46,7 @@ impl Context {
 }
 
 /// The Secret for a runtime, from that of cert-manager.
-fn secret_for_runtime(secret: &Secret, namespace: &str, bundle: &str) -> Certificate {
+fn secret_for_runtime(secret: &Secret, desired: &DesiredWatcher, bundle: &str) -> Certificate {
     let value = |key: &str| {
         let value = secret.data.as_ref()?.get(key)?;
         (!value.0.is_empty()).then_some(&value.0)
@@ -62,7 +63,11 @@ fn secret_for_runtime(secret: &Secret, namespace: &str, bundle: &str) -> Certifi
     }
     let key = Zeroizing::new(STANDARD.encode(key));
     let certificate = STANDARD.encode(certificate);
-    Ok(certificate_secret(namespace, [bundle, &certificate, &key]))
+    Ok(certificate_secret(
+        desired.namespace(),
+        [bundle, &certificate, &key],
+        &STANDARD.encode(desired.managers()),
+    ))
 }
 
 /// Overwrites the Secrets among objects of a runtime.

@@ -57,6 +57,7 @@ impl Fixture {
             boot_id,
             version: "1.2.3".to_owned(),
             receivers: Vec::new(),
+            receivers_file: None,
         };
         let heartbeats = Heartbeats::new(
             options,
@@ -100,6 +101,36 @@ fn of(received: &[Received], name: &str) -> Vec<Heartbeat> {
     let of = received.iter().filter(|it| it.line() == line);
     of.map(|it| Heartbeat::parse(it.body.as_bytes()).unwrap())
         .collect()
+}
+
+/// As the kubelet writes a key of a mounted Secret. A name that is none, and a file that is missing for a moment, change nothing else.
+#[tokio::test]
+async fn managers_of_a_file_hear_before_there_is_an_event() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("managers");
+    let mut fixture = Fixture::new(&[]).await;
+    fixture.heartbeats.options.receivers_file = Some(file.clone());
+    std::fs::write(&file, "a\nno name\n").unwrap();
+    let delivered = CancellationToken::new();
+    let beating = tokio::spawn(fixture.heartbeats.run(delivered.clone()));
+    let received = fixture.kcp.requests(2).await;
+    assert_eq!(of(&received, "a").len(), received.len());
+    std::fs::remove_file(&file).unwrap();
+    let more = received.len() + 2;
+    let received = fixture.kcp.requests(more).await;
+    assert_eq!(of(&received, "a").len(), received.len());
+    std::fs::write(&file, "a\nb\n").unwrap();
+    let mut count = received.len();
+    while of(&fixture.kcp.requests(count).await, "b").is_empty() {
+        count += 1;
+        assert!(count < 1000, "b hears nothing");
+    }
+    delivered.cancel();
+    beating.await.unwrap();
+    let received = fixture.kcp.requests(count).await;
+    for name in ["a", "b"] {
+        assert!(of(&received, name).last().unwrap().ending, "{name}");
+    }
 }
 
 /// The sender and the receiver agree on the words (`watcher_types`), and each manager hears of itself.

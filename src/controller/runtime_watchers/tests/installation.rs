@@ -30,6 +30,25 @@ async fn fields_of_the_lifecycle_manager_are_taken_over_and_removed() {
     );
 }
 
+/// They get heartbeats before the first event, and the Pods of the watcher stay.
+#[tokio::test]
+async fn the_watcher_is_told_of_the_manager_of_another_watcher_without_a_rollout() {
+    let (env, cluster) = Env::installed().await;
+    cluster.take();
+    env.kcp.put(watcher("a"));
+    let managers = || cluster.find(SECRET).unwrap()["data"]["managers"].clone();
+    let expected = STANDARD.encode("a-manager\nklm-manager\n");
+    env.until("its manager is in the Secret", |_| managers() == expected)
+        .await;
+    assert_eq!(
+        cluster.take(),
+        [format!("apply {WEBHOOKS}"), format!("apply {SECRET}")]
+    );
+    env.kcp.delete("watchers", "a");
+    let expected = STANDARD.encode("klm-manager\n");
+    env.until("it is gone", |_| managers() == expected).await;
+}
+
 #[tokio::test]
 async fn the_runtime_of_a_kyma_gets_the_watcher_once() {
     let (mut env, cluster) = Env::installed().await;
@@ -57,6 +76,7 @@ async fn the_runtime_of_a_kyma_gets_the_watcher_once() {
     for key in ["tls.crt", "tls.key"] {
         assert_eq!(secret["data"][key], issued["data"][key]);
     }
+    assert_eq!(secret["data"]["managers"], STANDARD.encode("klm-manager\n"));
     let env_of = "/spec/template/spec/containers/0/env/0/value";
     assert_eq!(
         cluster.find(DEPLOYMENT).unwrap().pointer(env_of).unwrap(),

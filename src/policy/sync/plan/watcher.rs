@@ -41,6 +41,8 @@ pub struct DesiredWatcher {
     kept: Vec<String>,
     /// CAs of the webhook configuration, as PEM in base64.
     bundle: String,
+    /// The managers of the webhook configuration.
+    managers: BTreeSet<String>,
 }
 
 /// What determines whether a runtime may be written to.
@@ -105,6 +107,7 @@ impl DesiredWatcher {
         webhooks: Option<Value>,
         (kept, bundle): (Vec<String>, &str),
     ) -> Result<Self, InstallationError> {
+        let managers = webhooks.as_ref().map(managers).unwrap_or_default();
         let webhooks = webhooks.map(manifest).transpose();
         let webhooks = webhooks.map_err(|source| InstallationError::Target {
             index: installation.manifests().len() + 1,
@@ -117,6 +120,7 @@ impl DesiredWatcher {
             webhooks,
             kept,
             bundle: bundle.to_owned(),
+            managers,
         })
     }
 
@@ -130,6 +134,14 @@ impl DesiredWatcher {
     #[must_use]
     pub fn namespace(&self) -> &str {
         &self.namespace
+    }
+
+    /// The managers whose changes the watcher reports, one a line. It sends heartbeats to them before there is a change, so that a
+    /// manager is told of a watcher that never reports one.
+    #[must_use]
+    pub fn managers(&self) -> String {
+        let lines = self.managers.iter();
+        lines.flat_map(|it| [it.as_str(), "\n"]).collect()
     }
 
     /// All objects that a reconcile has to read, besides [`Self::obsolete`].
@@ -180,10 +192,23 @@ impl DesiredWatcher {
     }
 }
 
-/// The Secret with the certificate of the watcher, for [`plan_watcher`]. The arguments are PEM in base64.
+/// The managers of a webhook configuration: each entry leads to a path that ends with one.
+fn managers(webhooks: &Value) -> BTreeSet<String> {
+    let entries = webhooks["webhooks"].as_array().into_iter().flatten();
+    let paths = entries.filter_map(|it| it["clientConfig"]["service"]["path"].as_str());
+    let managers = paths.filter_map(|it| Some(it.rsplit_once('/')?.1));
+    managers.map(str::to_owned).collect()
+}
+
+/// The Secret of the watcher, for [`plan_watcher`]: its certificate, as PEM in base64, and [`DesiredWatcher::managers`], in base64.
+/// It is mounted, so that another manager reaches the watcher without a rollout.
 #[must_use]
-pub fn certificate_secret(namespace: &str, [ca, certificate, key]: [&str; 3]) -> Arc<Value> {
-    let hash = crate::sync::Hash::of_parts([ca, certificate]).to_string();
+pub fn certificate_secret(
+    namespace: &str,
+    [ca, certificate, key]: [&str; 3],
+    managers: &str,
+) -> Arc<Value> {
+    let hash = crate::sync::Hash::of_parts([ca, certificate, managers]).to_string();
     Arc::new(json!({
         "apiVersion": "v1",
         "kind": "Secret",
@@ -194,7 +219,7 @@ pub fn certificate_secret(namespace: &str, [ca, certificate, key]: [&str; 3]) ->
             "labels": { "app": "skr-webhook", api::watcher::MANAGED_BY_LABEL: "kyma" },
             "annotations": { MANIFEST_HASH: hash },
         },
-        "data": { "ca.crt": ca, "tls.crt": certificate, "tls.key": key },
+        "data": { "ca.crt": ca, "tls.crt": certificate, "tls.key": key, "managers": managers },
     }))
 }
 

@@ -104,7 +104,7 @@ impl Runtime {
                 runtime_id: "runtime-1".to_owned(),
                 control_plane: salt().control_plane(),
             },
-            certificate: Some(certificate_secret(NAMESPACE, ["ca", "leaf", "key"])),
+            certificate: Some(certificate_secret(NAMESPACE, ["ca", "leaf", "key"], "")),
             log: Vec::new(),
         }
     }
@@ -259,6 +259,7 @@ fn the_api_server_trusts_a_new_ca_before_the_watcher_has_its_certificate() {
     runtime.certificate = Some(certificate_secret(
         NAMESPACE,
         ["ca+new", "new leaf", "new key"],
+        "",
     ));
     let (written, _) = runtime.reconcile(&desired(vec![entry("one", "ca+new")]));
     assert_eq!(

@@ -22,7 +22,7 @@ fn watcher_of_lifecycle_manager() -> [Value; 3] {
         "metadata": { "name": "skr-webhook" },
         "webhooks": [entry("one", "ca"), entry("gone", "ca")],
     });
-    let mut secret = Value::clone(&certificate_secret(NAMESPACE, ["ca", "leaf", "key"]));
+    let mut secret = Value::clone(&certificate_secret(NAMESPACE, ["ca", "leaf", "key"], ""));
     secret["metadata"]
         .as_object_mut()
         .unwrap()
