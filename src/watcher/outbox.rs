@@ -234,7 +234,7 @@ impl Outbox {
     pub fn resync_reported(&self, manager: &PathSegment, mark: ResyncMark, now: Instant) {
         let now = self.monotonic(now);
         self.shared.change(now, |state| {
-            if state.queue.managers.resync_reported(manager, mark, now) {
+            if state.queue.managers.resync_reported(manager, mark) {
                 let name = manager.as_str().as_bytes();
                 state.handoff.record(Kind::ResyncReported, name);
             }

@@ -172,7 +172,7 @@ impl Runtime<'_> {
                 return Ok(Err(CERTIFICATE_PENDING));
             }
             self.context
-                .certificate(self.kyma, &self.desired, bundle)
+                .certificate(self.kyma, self.desired, bundle)
                 .await
         };
         let (resource, certificate, kubeconfig) = futures::try_join!(

@@ -5,6 +5,7 @@
 //! start. On shutdown all that waits is sent once more at once, follow-ups included, in a bounded time: the spool of a Pod
 //! goes with the Pod.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,7 @@ use futures::stream::FuturesUnordered;
 use tokio::sync::watch;
 use tokio::time::{sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
+use watcher_types::PathSegment;
 
 use self::log::{DeliveryLog, Subject};
 use super::Channel;
@@ -36,7 +38,10 @@ const BACKOFF: Backoff = Backoff {
 const EVERYTHING: Duration = Duration::from_hours(24);
 
 /// Posts of events under way at the same time.
-pub const IN_FLIGHT: usize = 8;
+pub const IN_FLIGHT: usize = 12;
+
+/// Those to one manager: a manager that responds slowly leaves the others some.
+const IN_FLIGHT_PER_MANAGER: usize = 8;
 
 /// How long a shutdown waits for what is still to be sent.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
@@ -63,6 +68,8 @@ struct Window {
     evictions: u64,
     log: DeliveryLog,
     posts: FuturesUnordered<BoxFuture<'static, Posted>>,
+    /// The number of posts by manager.
+    posts_by_manager: HashMap<PathSegment, usize>,
     /// Set on shutdown: what counts as due, and where those go that have had their last try.
     last_round: bool,
 }
@@ -121,6 +128,7 @@ impl Sender {
     async fn drain(&self, before: Window) {
         let mut window = Window::new(true);
         (window.posts, window.log) = (before.posts, before.log);
+        window.posts_by_manager = before.posts_by_manager;
         loop {
             // A KCP that was down gets one more chance, and no second.
             if !window.circuit.is_open() {
@@ -149,11 +157,24 @@ impl Sender {
             let now = now();
             // What is due by then may leave.
             let horizon = if last_round { now + EVERYTHING } else { now };
-            let circuit = &mut window.circuit;
-            // In the last round there is no time to space them.
-            let permit = |manager: &_, known| circuit.permit(manager, known || last_round, now);
+            let (circuit, posts) = (&mut window.circuit, &window.posts_by_manager);
+            let permit = |manager: &_, known| {
+                // The end of one of its posts is when to ask again.
+                if posts
+                    .get(manager)
+                    .is_some_and(|it| *it >= IN_FLIGHT_PER_MANAGER)
+                {
+                    return Err(None);
+                }
+                // In the last round there is no time to space them.
+                circuit.permit(manager, known || last_round, now)
+            };
             match self.outbox.take_permitted(horizon, permit) {
-                Ok((item, sent_at)) => window.posts.push(self.posted(item, sent_at)),
+                Ok((item, sent_at)) => {
+                    let posts = &mut window.posts_by_manager;
+                    *posts.entry(item.manager.clone()).or_default() += 1;
+                    window.posts.push(self.posted(item, sent_at));
+                }
                 Err(again_at) => return again_at,
             }
         }
@@ -167,6 +188,7 @@ impl Sender {
 
     fn settle(&self, window: &mut Window, (item, sent_at, result): Posted) {
         let now = now();
+        window.ended(&item.manager);
         let is_known = self.outbox.managers(|it| it.knows(&item.manager));
         let subject = if is_known {
             Subject::Manager(item.manager.clone())
@@ -211,12 +233,23 @@ impl Window {
             evictions: 0,
             log: DeliveryLog::default(),
             posts: FuturesUnordered::new(),
+            posts_by_manager: HashMap::new(),
             last_round,
         }
     }
 
     fn has_capacity(&self) -> bool {
         self.posts.len() < IN_FLIGHT
+    }
+
+    /// A post to the manager has ended.
+    fn ended(&mut self, manager: &PathSegment) {
+        if let Some(posts) = self.posts_by_manager.get_mut(manager) {
+            *posts -= 1;
+            if *posts == 0 {
+                self.posts_by_manager.remove(manager);
+            }
+        }
     }
 }
 

@@ -189,8 +189,9 @@ impl Queue {
         self.wait(id, now);
     }
 
-    /// Takes the event that is due longest at `now` of the managers that `permit` lets through: it is given their names, and
-    /// whether they are configured or have taken an event. Events of other managers stay as they are.
+    /// Takes the event that is due longest at `now` of one of the managers that `permit` lets through: it is given their names, and
+    /// whether they are configured or have taken an event. The managers take turns, so that one with many events delays no other.
+    /// Events of other managers stay as they are.
     ///
     /// # Errors
     /// There is none. When to ask again, by the earliest that is due later and by what `permit` says.
@@ -201,7 +202,10 @@ impl Queue {
     ) -> Result<(DequeuedEvent, P), Option<MonotonicTime>> {
         let firsts = self.managers.ids().filter_map(|of| self.first_due(of));
         let mut firsts: Vec<_> = firsts.collect();
-        firsts.sort_unstable_by_key(|(_, order)| *order);
+        firsts.sort_unstable_by_key(|(manager, order)| {
+            let turn = (order.0 <= now).then(|| self.managers.last_taken(*manager));
+            (turn.is_none(), turn, *order)
+        });
         let mut again = None;
         for first in firsts {
             let (manager, (due, _)) = first;
@@ -236,6 +240,7 @@ impl Queue {
         if slot.number == 0 {
             slot.number = self.managers.number(slot.manager);
         }
+        self.managers.set_taken(slot.manager, self.count);
         slot.place = Place::UnderWay {
             take: self.count,
             at: now,
@@ -289,17 +294,18 @@ impl Queue {
         }
     }
 
-    /// Registers `name` in the place of another manager, whose events are dropped: the place, how many they were, and whether
-    /// a loss is to be reported to that manager if it is registered again. `None`: no manager can be evicted.
+    /// Registers `name` in the place of another manager, whose events are dropped: the place, the name of that manager, how many
+    /// events they were, and whether a loss is to be reported to it if it is registered again. `None`: no manager can be evicted.
     pub(super) fn evict_for(
         &mut self,
         name: &PathSegment,
         now: MonotonicTime,
-    ) -> Option<(ManagerId, usize, bool)> {
+    ) -> Option<(ManagerId, PathSegment, usize, bool)> {
         let place = self.managers.evictable(now)?;
+        let evicted = self.managers.name(place).clone();
         let events = self.drop_events(place).len();
         let lost = self.managers.replace(place, name, now);
-        Some((place, events, lost || events > 0))
+        Some((place, evicted, events, lost || events > 0))
     }
 
     /// Drops all events of a manager, also those under way, whose tickets mean nothing from now on; their keys.

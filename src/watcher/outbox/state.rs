@@ -57,7 +57,7 @@ impl State {
                 self.drop_full(manager)
             }
         } else {
-            self.reject_unregistered()
+            self.reject_unregistered(manager)
         };
         self.key = key;
         stored
@@ -106,12 +106,12 @@ impl State {
         for (name, _) in losses.iter().filter(|(_, lost)| **lost) {
             match managers.register(name, now) {
                 Some(place) => _ = managers.mark_lost(place),
-                None => _ = managers.mark_unregistered_lost(),
+                None => _ = managers.mark_unregistered_lost(name),
             }
         }
         if all_lost {
             for (name, _) in losses.iter().filter(|(_, lost)| !**lost) {
-                let _unless_full = managers.register(name, now);
+                let _unless_full = managers.set_reported(name.clone());
             }
             managers.mark_all_lost(|name| losses.get(name) == Some(&false));
         }
@@ -139,7 +139,7 @@ impl State {
         if let Some(place) = self.queue.managers.register(name, now) {
             return Some(place);
         }
-        let (place, events, lost) = self.queue.evict_for(name, now)?;
+        let (place, evicted, events, lost) = self.queue.evict_for(name, now)?;
         self.dropped.too_many_managers += events as u64;
         if self.queue.managers.evictions() == 1 {
             tracing::warn!(
@@ -148,7 +148,7 @@ impl State {
             );
         }
         if lost {
-            self.mark_unregistered_lost();
+            self.mark_unregistered_lost(&evicted);
         }
         Some(place)
     }
@@ -174,26 +174,29 @@ impl State {
     }
 
     /// Keeps nothing of an event whose manager is not registered.
-    fn reject_unregistered(&mut self) -> Stored {
+    fn reject_unregistered(&mut self, manager: &PathSegment) -> Stored {
         if !self.queue.managers.admits_others() {
             return Stored::NotConfigured;
         }
         self.dropped.too_many_managers += 1;
-        if self.mark_unregistered_lost() {
+        if self.mark_unregistered_lost(manager) {
             tracing::error!("events dropped at the limit of managers, set WATCHER_MANAGERS");
         }
         Stored::TooManyManagers
     }
 
-    /// Notes that managers which are not registered have lost events; nothing else is kept of them. The record states it for
-    /// all managers, so after a restart each is asked for a resync, unless a snapshot has named the ones concerned by then.
-    /// Returns whether it is new.
-    fn mark_unregistered_lost(&mut self) -> bool {
-        let first = self.queue.managers.mark_unregistered_lost();
-        if first {
+    /// Notes that a manager which is not registered has lost events; nothing else is kept of it. The record states it for all
+    /// managers, so after a restart each is asked for a resync, unless one was reported to it, or a snapshot has named the ones
+    /// concerned by then. Returns whether it is new.
+    fn mark_unregistered_lost(&mut self, name: &PathSegment) -> bool {
+        let is_first = !self.queue.managers.is_all_lost();
+        let is_new = self.queue.managers.mark_unregistered_lost(name);
+        if is_first {
             self.handoff.record(Kind::Resync, b"");
+        } else if is_new {
+            self.handoff.record(Kind::Resync, name.as_str().as_bytes());
         }
-        first
+        is_first
     }
 
     /// Takes an object of an earlier process; whether there was capacity.
@@ -206,7 +209,7 @@ impl State {
         }
         let Some(manager) = self.queue.managers.register(&manager, now) else {
             self.dropped.too_many_managers += 1;
-            self.queue.managers.mark_unregistered_lost();
+            self.queue.managers.mark_unregistered_lost(&manager);
             return true;
         };
         let has_capacity = self.queue.has_capacity(key.len());

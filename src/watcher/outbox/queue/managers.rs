@@ -5,7 +5,7 @@
 //! cluster can invent names, KCP takes events for its own managers only: so managers that have taken an event are evicted
 //! last. Numbers run without gaps for each manager by itself, because its listener sees no other's and would miss them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
 use watcher_types::PathSegment;
@@ -21,6 +21,9 @@ pub(crate) const CAPACITY: usize = 32;
 /// may cost some posts to KCP.
 const TENURE: Duration = Duration::from_mins(1);
 
+/// Most managers that are not registered of which is kept that a resync was reported to them. Receivers of heartbeats are fewer.
+const MAX_REPORTED: usize = 256;
+
 /// A manager's place in [`Managers`].
 pub(crate) type ManagerId = u16;
 
@@ -31,6 +34,8 @@ pub(crate) struct Managers {
     known: Vec<Manager>,
     /// Managers that are not registered need a resync, too.
     all_lost: bool,
+    /// Those of them to which it was reported since their last loss.
+    reported: HashSet<PathSegment>,
     /// Numbers the losses.
     losses: u64,
     evictions: u64,
@@ -48,6 +53,8 @@ struct Manager {
     follow_ups: u64,
     /// Whether it has taken an event.
     reached: bool,
+    /// The count of all takes at the last one of an event for it.
+    taken: u64,
     lost: Option<ResyncMark>,
     registered: MonotonicTime,
     /// When an event for it was last put.
@@ -73,6 +80,7 @@ impl Manager {
             depth: 0,
             follow_ups: 0,
             reached: false,
+            taken: 0,
             lost,
             registered: now,
             used: now,
@@ -114,9 +122,15 @@ impl Managers {
 
     fn add(&mut self, name: &PathSegment, now: MonotonicTime) -> Option<ManagerId> {
         let place = ManagerId::try_from(self.known.len()).ok()?;
-        let lost = self.all_lost.then(|| self.next_loss());
+        let lost = self.loss_of_new(name);
         self.known.push(Manager::new(name.clone(), lost, now));
         Some(place)
+    }
+
+    /// The loss of a manager that is registered only now.
+    fn loss_of_new(&mut self, name: &PathSegment) -> Option<ResyncMark> {
+        let is_reported = self.reported.remove(name);
+        (self.all_lost && !is_reported).then(|| self.next_loss())
     }
 
     /// The manager that is to be evicted for another: of those that have taken no event, or of all if each has, the one
@@ -138,11 +152,15 @@ impl Managers {
         name: &PathSegment,
         now: MonotonicTime,
     ) -> bool {
-        let lost = self.all_lost.then(|| self.next_loss());
+        let lost = self.loss_of_new(name);
         let new = Manager::new(name.clone(), lost, now);
         let evicted = std::mem::replace(self.at(place), new);
         self.evictions += 1;
-        evicted.lost.is_some()
+        let is_lost = evicted.lost.is_some();
+        if self.all_lost && !is_lost {
+            self.set_reported(evicted.name);
+        }
+        is_lost
     }
 
     /// An event for the manager at `place` was put.
@@ -160,6 +178,15 @@ impl Managers {
         if let Some(manager) = self.register(name, now) {
             self.at(manager).reached = true;
         }
+    }
+
+    /// The count of takes at the last one of an event for the manager at `place`.
+    pub(super) fn last_taken(&self, place: ManagerId) -> u64 {
+        self.known[usize::from(place)].taken
+    }
+
+    pub(super) fn set_taken(&mut self, place: ManagerId, count: u64) {
+        self.at(place).taken = count;
     }
 
     /// Gives the next number to an event for the manager at `place`.
@@ -201,9 +228,15 @@ impl Managers {
         self.at(place).lost.replace(mark).is_none()
     }
 
+    /// A resync was reported to a manager that is not registered. Whether that is kept.
+    pub(in crate::outbox) fn set_reported(&mut self, name: PathSegment) -> bool {
+        self.reported.len() < MAX_REPORTED && self.reported.insert(name)
+    }
+
     /// Events of unknown managers were lost; to those that `reported` names a resync was reported since.
     pub(in crate::outbox) fn mark_all_lost(&mut self, reported: impl Fn(&PathSegment) -> bool) {
         self.all_lost = true;
+        self.reported.retain(&reported);
         let mark = self.next_loss();
         for manager in &mut self.known {
             if !reported(&manager.name) {
@@ -212,9 +245,15 @@ impl Managers {
         }
     }
 
-    /// Events of managers that are not here were lost. Whether that is new.
-    pub(in crate::outbox) fn mark_unregistered_lost(&mut self) -> bool {
-        !std::mem::replace(&mut self.all_lost, true)
+    /// Whether events of managers that are not registered were lost.
+    pub(in crate::outbox) fn is_all_lost(&self) -> bool {
+        self.all_lost
+    }
+
+    /// Events of this manager, which is not registered, were lost. Whether that is new.
+    pub(in crate::outbox) fn mark_unregistered_lost(&mut self, name: &PathSegment) -> bool {
+        let was_reported = self.reported.remove(name);
+        !std::mem::replace(&mut self.all_lost, true) || was_reported
     }
 
     /// The manager `name` has accepted a request for a resync because of `mark`. Whether no later loss is left to report.
@@ -222,16 +261,12 @@ impl Managers {
         &mut self,
         name: &PathSegment,
         mark: ResyncMark,
-        now: MonotonicTime,
     ) -> bool {
-        let is_new = self.place(name).is_none();
-        let Some(place) = self.register(name, now) else {
-            return false;
+        let Some(place) = self.place(name) else {
+            return mark == ResyncMark::ALL_MANAGERS && self.set_reported(name.clone());
         };
         let lost = &mut self.at(place).lost;
-        // A manager that is registered only now has just got a mark of its own for the loss that was reported to it.
-        let all = *lost == Some(mark) || is_new && mark == ResyncMark::ALL_MANAGERS;
-        all && lost.take().is_some()
+        *lost == Some(mark) && lost.take().is_some()
     }
 
     /// The losses, in the order in which they are to be spooled.
@@ -242,20 +277,22 @@ impl Managers {
             let kind = manager.lost.map_or(reported, |_| Some(Kind::Resync))?;
             Some((kind, manager.name.as_str()))
         });
-        all_lost.into_iter().chain(each)
+        let others = self.reported.iter();
+        let others = others.map(|it| (Kind::ResyncReported, it.as_str()));
+        all_lost.into_iter().chain(each).chain(others)
     }
 
     /// Whether a resync of a manager is not reported yet.
     pub(in crate::outbox) fn any_lost(&self) -> bool {
         self.known.iter().any(|manager| manager.lost.is_some())
-            || self.all_lost && self.known.is_empty()
+            || self.all_lost && self.known.is_empty() && self.reported.is_empty()
     }
 
     /// What a heartbeat to `name` says, but for the age of its events.
     pub(in crate::outbox) fn report(&self, name: &PathSegment) -> ManagerReport {
         let Some(manager) = self.get(name) else {
             // One that gets no events needs no resync.
-            let is_lost = self.all_lost && self.admits_others();
+            let is_lost = self.all_lost && self.admits_others() && !self.reported.contains(name);
             return ManagerReport {
                 resync: is_lost.then_some(ResyncMark::ALL_MANAGERS),
                 ..ManagerReport::default()

@@ -257,6 +257,26 @@ fn what_is_not_let_through_stays_as_it_is() {
     );
 }
 
+/// As after an outage of KCP for one manager, or a restart.
+#[test]
+fn a_manager_with_many_events_delays_no_other() {
+    let mut fixture = Fixture::new();
+    let managers = &mut fixture.queue.managers;
+    let other = managers.register(&segment("b"), seconds(0)).unwrap();
+    for number in 0..100 {
+        fixture.put(&format!("a{number}"), 0);
+    }
+    for number in 0..3 {
+        let key = format!("b{number}");
+        fixture
+            .queue
+            .insert(key.as_bytes(), other, seconds(1 + number));
+    }
+    let taken = fixture.queue.take_any(seconds(5), 8);
+    let expected = ["a0", "b0", "a1", "b1", "a2", "b2", "a3", "a4"];
+    assert_eq!(keys(&taken), expected);
+}
+
 #[test]
 fn a_confirmation_ahead_of_its_time_stays() {
     let mut fixture = Fixture::new();
@@ -309,6 +329,7 @@ fn the_estimate_of_memory_is_not_too_small() {
 mod managers {
     use super::*;
     use crate::outbox::ResyncMark;
+    use crate::outbox::queue::managers::CAPACITY;
 
     #[test]
     fn each_has_its_own_numbers() {
@@ -384,10 +405,10 @@ mod managers {
         assert!(managers.mark_lost(a));
         let told = managers.report(&segment("a")).resync.unwrap();
         assert!(!managers.mark_lost(a));
-        assert!(!managers.resync_reported(&segment("a"), told, MonotonicTime::default()));
+        assert!(!managers.resync_reported(&segment("a"), told));
         let told = managers.report(&segment("a")).resync.unwrap();
-        assert!(managers.resync_reported(&segment("a"), told, MonotonicTime::default()));
-        assert!(!managers.resync_reported(&segment("a"), told, MonotonicTime::default()));
+        assert!(managers.resync_reported(&segment("a"), told));
+        assert!(!managers.resync_reported(&segment("a"), told));
         assert_eq!(
             (managers.report(&segment("a")).resync, managers.any_lost()),
             (None, false)
@@ -400,17 +421,44 @@ mod managers {
         managers.mark_all_lost(|_| false);
         assert!(managers.any_lost());
         let mark = managers.report(&segment("other")).resync.unwrap();
-        assert!(managers.resync_reported(&segment("other"), mark, MonotonicTime::default()));
+        assert!(managers.resync_reported(&segment("other"), mark));
         assert_eq!(managers.report(&segment("other")).resync, None);
         managers
             .register(&segment("new"), MonotonicTime::default())
             .unwrap();
         assert_ne!(managers.report(&segment("new")).resync, None);
-        assert!(!managers.resync_reported(
-            &segment("new"),
-            ResyncMark::ALL_MANAGERS,
-            MonotonicTime::default()
-        ));
+        assert!(!managers.resync_reported(&segment("new"), ResyncMark::ALL_MANAGERS));
+    }
+
+    /// Any client can invent so many names. A receiver of heartbeats that has taken no event has no place among them.
+    #[test]
+    fn a_receiver_that_finds_no_capacity_is_asked_for_a_resync_once() {
+        let mut managers = Managers::default();
+        let mut name = (0..).map(|number| segment(&format!("m{number}")));
+        for name in name.by_ref().take(CAPACITY) {
+            managers.register(&name, seconds(0)).unwrap();
+        }
+        let late = name.next().unwrap();
+        assert!(managers.register(&late, seconds(0)).is_none());
+        assert!(managers.mark_unregistered_lost(&late));
+        let (ops, other) = (segment("ops"), segment("other"));
+        let mark = managers.report(&ops).resync.unwrap();
+        assert!(managers.resync_reported(&ops, mark));
+        assert_eq!(managers.report(&ops).resync, None);
+        // Further losses of others do not concern it, its own do.
+        assert!(!managers.mark_unregistered_lost(&late));
+        assert_eq!(managers.report(&ops).resync, None);
+        assert!(managers.report(&other).resync.is_some());
+        assert!(managers.mark_unregistered_lost(&ops));
+        assert!(managers.report(&ops).resync.is_some());
+        // Whether it comes in, or goes again, changes nothing.
+        assert!(managers.resync_reported(&ops, mark));
+        let place = managers.evictable(seconds(60)).unwrap();
+        managers.replace(place, &ops, seconds(60));
+        assert_eq!(managers.report(&ops).resync, None);
+        let place = managers.place(&ops).unwrap();
+        managers.replace(place, &other, seconds(120));
+        assert_eq!(managers.report(&ops).resync, None);
     }
 
     /// A receiver of heartbeats that is not configured gets no events.
@@ -427,7 +475,7 @@ mod managers {
         let mut managers = Managers::default();
         let registered =
             (0..2_000).filter_map(|n| managers.register(&segment(&format!("m{n}")), seconds(0)));
-        assert_eq!(registered.count(), crate::outbox::queue::managers::CAPACITY);
+        assert_eq!(registered.count(), CAPACITY);
         assert!(managers.register(&segment("m0"), seconds(0)).is_some());
     }
 
