@@ -69,6 +69,13 @@ impl Runtime {
         due.is_some_and(|due| now - due >= MISSED * self.interval)
     }
 
+    /// Whether all watchers have ended, and not just now. In a rollout the first heartbeat of a new watcher comes within a fifth of
+    /// the interval, so some watcher is always remembered.
+    fn is_interrupted(&self, now: Instant) -> bool {
+        let pause = self.since_heartbeat(now);
+        self.watchers.is_empty() && pause.is_some_and(|it| it > self.interval / 2)
+    }
+
     /// Numbered events that cannot arrive any more.
     pub(crate) fn lost_events(&self) -> u64 {
         let watchers = self.watchers.iter().map(|it| it.sequences.lost());
@@ -99,7 +106,8 @@ impl Runtime {
         // Changes between the last watcher and this one had no review, also if the last one has delivered everything.
         let mut boot_ids = self.watchers.iter().map(|it| &it.boot_id);
         let is_new = boot_ids.all(|it| *it != heartbeat.boot_id);
-        self.resync_due |= is_new && self.heartbeat.is_some() && self.is_silent(now);
+        let was_heard = self.heartbeat.is_some();
+        self.resync_due |= is_new && was_heard && (self.is_silent(now) || self.is_interrupted(now));
         self.heartbeat = Some(now);
         let ending = heartbeat.ending;
         let left = heartbeat.spool_depth > 0 || heartbeat.resync_needed;

@@ -102,6 +102,27 @@ async fn replaced_watcher_requires_one_resync_if_it_left_something(
     assert_eq!(listening.only().watchers, []);
 }
 
+/// As when both Pods are deleted, or the only node is restarted. Nobody reviews the changes until others run.
+#[rstest]
+#[case::at_once(0, 0)]
+#[case::in_half_an_interval(30, 0)]
+#[case::later(31, 1)]
+#[case::in_two_intervals(120, 1)]
+#[case::in_an_hour(3600, 1)]
+#[tokio::test(start_paused = true)]
+async fn watchers_that_all_ended_before_others_started_require_a_resync(
+    #[case] pause: u64,
+    #[case] expected: usize,
+) {
+    let mut listening = Listening::new();
+    listening.beats(|it| current(it, 0, 0), &["a", "b"]).await;
+    listening.send("r", last("a", 0));
+    listening.send("r", last("b", 0));
+    listening.pass(Duration::from_secs(pause)).await;
+    listening.beats(|it| current(it, 0, 0), &["c", "d"]).await;
+    assert_eq!(listening.resyncs(), expected);
+}
+
 /// Its spool may be gone with its Pod. If it comes back, it delivers what it has.
 #[tokio::test(start_paused = true)]
 async fn watcher_with_spooled_events_that_is_not_heard_requires_one_resync() {
