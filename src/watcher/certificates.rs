@@ -19,10 +19,12 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+pub use self::lapse::CertificateLapse;
 use self::material::Authorities;
 pub use self::material::CertificateError;
 use self::material::{CA_CERT, TLS_CERT, TLS_KEY};
 
+mod lapse;
 mod material;
 mod server_leaf;
 

@@ -38,8 +38,9 @@ const MAX_RECEIVERS: usize = 100;
 /// How long the last heartbeats may take together, so that an unreachable KCP does not delay the end of the process.
 const LAST_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Most rounds of which one asks a manager whose support is unclear: eight minutes with the default interval.
-const RAREST: u32 = 8;
+/// Most rounds of which one asks a manager whose support is unclear. Fewer than the three after which a listener reports a missing
+/// heartbeat: its route may have come just after the last request.
+const RAREST: u32 = 2;
 
 /// The admission reviews since the start, for the heartbeats: how many, and when the last was read. Clones share them.
 #[derive(Clone, Debug, Default)]
@@ -249,7 +250,7 @@ enum Answer {
 ///
 /// 404 or 405 is the answer of a public listener, which is sent no more until the next start. A gateway whose route to the
 /// manager is not there yet answers 404, too. An event that was accepted distinguishes them: the route leads to a
-/// listener. Before that the manager is asked again, less and less often; after it, once more. A manager that has taken a
+/// listener. Before that the manager is asked again, in every second round; after it, once more. A manager that has taken a
 /// heartbeat knows them; a 404 is then the gateway's.
 #[derive(Debug, Default)]
 struct HeartbeatSupport {

@@ -241,6 +241,12 @@ impl Outbox {
         });
     }
 
+    /// Changes were not seen: each manager, also one of which nothing is known yet, is to be asked for a resync.
+    pub fn mark_all_lost(&self, now: Instant) {
+        let now = self.monotonic(now);
+        self.shared.change(now, state::State::mark_all_lost);
+    }
+
     /// Has the spool do what is due until `cancel`, and once more then: fsync by the policy, and another try of a disk that
     /// has failed. To be spawned beside the sender, and cancelled after it.
     pub async fn run(self, cancel: CancellationToken) {

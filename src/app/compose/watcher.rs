@@ -21,7 +21,7 @@ use serve::{BoundServer, Statistics};
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use watcher::admission::{self, AdmissionService, RequestLog, Watchers};
-use watcher::certificates::Certificates;
+use watcher::certificates::{CertificateLapse, Certificates};
 use watcher::delivery::{Channel, ChannelOptions, IN_FLIGHT, Sender, Timeouts};
 use watcher::heartbeat::{HeartbeatOptions, HeartbeatSources, Heartbeats, ReviewActivity};
 use watcher::metrics::{State, WatcherMetrics};
@@ -214,13 +214,21 @@ impl Parts<'_> {
         let certificate = self.readiness.check("certificate");
         let spool = self.readiness.check("spool");
         let tls = self.certificates.tls();
+        let mut lapse = CertificateLapse::default();
         let mut looks = interval(LOOK);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            looks.tick().await;
+            let looked = looks.tick().await;
             let report = self.certificates.report();
             // API servers reject an expired certificate.
-            match (tls.is_empty() || report.expired, report.problem) {
+            let is_invalid = tls.is_empty() || report.expired;
+            if lapse.observe(!is_invalid, looked) {
+                tracing::warn!(
+                    "no reviews without a valid certificate, resync of all managers pending"
+                );
+                self.outbox.mark_all_lost(looked.into_std());
+            }
+            match (is_invalid, report.problem) {
                 (true, None) => certificate.not_ready("no valid certificate"),
                 (true, Some(problem)) => certificate.not_ready(problem),
                 (false, Some(problem)) => certificate.detail(problem),

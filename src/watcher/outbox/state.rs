@@ -120,6 +120,14 @@ impl State {
         }
     }
 
+    /// Marks all managers to need a resync.
+    pub(super) fn mark_all_lost(&mut self) {
+        self.queue.managers.mark_all_lost(|_| false);
+        for (kind, manager) in self.queue.managers.losses() {
+            self.handoff.record(kind, manager.as_bytes());
+        }
+    }
+
     /// Records of the losses.
     pub(super) fn losses(&self) -> Vec<u8> {
         let mut losses = Vec::new();

@@ -108,6 +108,24 @@ fn of_more_managers_than_fit_the_least_recently_used_is_evicted() {
     assert!(receivers(&fixture).contains(&"m1".to_owned()));
 }
 
+/// As after a time without a valid certificate, in which no review arrived.
+#[test]
+fn a_time_without_reviews_requires_a_resync_of_every_manager_in_the_next_process_too() {
+    let mut fixture = Fixture::new();
+    let _ = fixture.put("a", 1);
+    fixture.deliver_twice();
+    fixture.outbox.mark_all_lost(fixture.now);
+    assert!(fixture.lost("a") && fixture.lost("further"));
+    let a = super::manager("a");
+    let report = fixture.outbox.manager_report(&a, fixture.now);
+    let outbox = &fixture.outbox;
+    outbox.resync_reported(&a, report.resync.unwrap(), fixture.now);
+    // It waits for the disk.
+    let _ = fixture.put("a", 2);
+    fixture.kill();
+    assert_eq!((fixture.lost("a"), fixture.lost("further")), (false, true));
+}
+
 /// What the spool says of managers that are not registered it says of all, until a compaction names those that know.
 #[test]
 fn after_a_compaction_the_loss_of_evicted_managers_concerns_no_registered_one_in_the_next_life() {
