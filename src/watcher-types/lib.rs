@@ -124,6 +124,12 @@ pub struct Heartbeat {
     /// Time since the last of them, in whole seconds; absent if there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_review_age_seconds: Option<u64>,
+    /// Those of [`reviews_seen`](Self::reviews_seen) that were for the manager that gets this heartbeat.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub manager_reviews_seen: Option<u64>,
+    /// Time since the last of these, in whole seconds; absent if there was none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub manager_last_review_age_seconds: Option<u64>,
     /// TLS handshakes with the watcher that the client ended with an alert about the certificate, since this start. They grow
     /// where an API server does not trust the watcher's certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -196,6 +202,8 @@ impl Heartbeat {
             ending: false,
             reviews_seen: None,
             last_review_age_seconds: None,
+            manager_reviews_seen: None,
+            manager_last_review_age_seconds: None,
             handshake_failures: None,
             certificate_not_after: None,
             bundle_sha256: None,

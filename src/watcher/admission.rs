@@ -108,7 +108,7 @@ impl AdmissionService {
         };
         // Its memory is not held while the disk or KCP is waited for.
         drop(body);
-        self.reviews.record();
+        self.reviews.record(manager);
         let answer = match &verdict.outcome {
             Outcome::Skip(reason) => self.skip(reason, &verdict.uid),
             Outcome::Send(event) => {

@@ -42,21 +42,60 @@ const LAST_TIMEOUT: Duration = Duration::from_secs(3);
 /// heartbeat: its route may have come just after the last request.
 const RAREST: u32 = 2;
 
+/// The managers whose reviews are counted. Any client can invent a name; the one whose last review is longest ago makes room.
+const COUNTED_MANAGERS: usize = 128;
+
 /// The admission reviews since the start, for the heartbeats: how many, and when the last was read. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct ReviewActivity(Arc<Mutex<(u64, Option<Instant>)>>);
+pub struct ReviewActivity(Arc<Mutex<Reviews>>);
+
+#[derive(Debug, Default)]
+struct Reviews {
+    all: ReviewCount,
+    by_manager: HashMap<PathSegment, ReviewCount>,
+}
+
+/// The number of reviews, and the time of the last one.
+#[derive(Clone, Copy, Debug, Default)]
+struct ReviewCount {
+    seen: u64,
+    last: Option<Instant>,
+}
 
 impl ReviewActivity {
-    /// A valid review was read, of whatever change, dry runs included.
-    pub(crate) fn record(&self) {
+    /// A valid review for a manager was read, of whatever change, dry runs included.
+    pub(crate) fn record(&self, manager: &PathSegment) {
+        let now = Instant::now();
         let mut reviews = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *reviews = (reviews.0 + 1, Some(Instant::now()));
+        let Reviews { all, by_manager } = &mut *reviews;
+        all.record(now);
+        if let Some(count) = by_manager.get_mut(manager) {
+            return count.record(now);
+        }
+        if by_manager.len() >= COUNTED_MANAGERS {
+            let oldest = by_manager.iter().min_by_key(|(_, count)| count.last);
+            if let Some(oldest) = oldest.map(|(name, _)| name.clone()) {
+                by_manager.remove(&oldest);
+            }
+        }
+        by_manager.entry(manager.clone()).or_default().record(now);
     }
 
-    /// How many were read, and the seconds since the last; `None`: there was none.
-    pub(crate) fn counts(&self) -> (u64, Option<u64>) {
-        let (seen, last) = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        (seen, last.map(|at| at.elapsed().as_secs()))
+    /// How many were read, and the seconds since the last (`None`: there was none): of all managers, and of this one.
+    pub(crate) fn counts(&self, manager: &PathSegment) -> [(u64, Option<u64>); 2] {
+        let reviews = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = reviews.by_manager.get(manager);
+        [reviews.all, own.copied().unwrap_or_default()].map(|count| {
+            let age = count.last.map(|at| at.elapsed().as_secs());
+            (count.seen, age)
+        })
+    }
+}
+
+impl ReviewCount {
+    fn record(&mut self, now: Instant) {
+        self.seen += 1;
+        self.last = Some(now);
     }
 }
 
@@ -185,7 +224,7 @@ impl Heartbeats {
         }
     }
 
-    fn heartbeat(&self, report: &ManagerReport, ending: bool) -> Heartbeat {
+    fn heartbeat(&self, manager: &PathSegment, report: &ManagerReport, ending: bool) -> Heartbeat {
         let sources = &self.sources;
         let (boot_id, version) = (&self.options.boot_id, &self.options.version);
         let certificates = sources.certificates.report();
@@ -198,9 +237,11 @@ impl Heartbeats {
         heartbeat.oldest_age_seconds = report.oldest_age.unwrap_or_default().as_secs();
         heartbeat.resync_needed = report.resync.is_some();
         heartbeat.ending = ending;
-        let (seen, last_age) = sources.reviews.counts();
+        let [(seen, last_age), (own_seen, own_age)] = sources.reviews.counts(manager);
         heartbeat.reviews_seen = Some(seen);
         heartbeat.last_review_age_seconds = last_age;
+        heartbeat.manager_reviews_seen = Some(own_seen);
+        heartbeat.manager_last_review_age_seconds = own_age;
         // No others: those of a port scanner say nothing of the caBundle.
         let rejections = sources.connections.get(Counter::CertificateRejections);
         heartbeat.handshake_failures = Some(rejections);
@@ -212,7 +253,7 @@ impl Heartbeats {
     async fn post(&self, manager: &PathSegment, ending: bool) -> Answer {
         let outbox = &self.sources.outbox;
         let report = outbox.manager_report(manager, Instant::now().into_std());
-        let heartbeat = self.heartbeat(&report, ending);
+        let heartbeat = self.heartbeat(manager, &report, ending);
         match self.channel.post_heartbeat(manager, &heartbeat).await {
             Ok(()) => {
                 self.metrics.heartbeat("accepted");

@@ -28,8 +28,9 @@ pub(crate) struct Runtime {
     watchers: Vec<Watcher>,
     /// Missing events of watchers that are not remembered any more.
     lost_before: u64,
-    /// When the last review was, as heartbeats say.
+    /// When the last review was, as heartbeats say, of all managers and of this one.
     review: Option<Instant>,
+    own_review: Option<Instant>,
     /// When a review was expected that was not reported yet.
     review_expected: Option<Instant>,
     /// Since when handshakes fail.
@@ -115,11 +116,13 @@ impl Runtime {
         let settled = heartbeat.sequence.saturating_sub(heartbeat.spool_depth);
         let at = self.watcher(&heartbeat.boot_id, now);
         self.resync_due |= self.watchers[at].sequences.expect(settled);
-        let review = self.watchers[at].heartbeat(heartbeat, now);
+        let [review, own_review] = self.watchers[at].heartbeat(heartbeat, now);
         self.review = self.review.max(review);
-        let is_due = |it: &Instant| !self.is_reviewed(*it);
-        let expected = self.review_expected.filter(is_due);
-        (self.failed, self.review_expected) = (self.failed.filter(is_due), expected);
+        self.own_review = self.own_review.max(own_review);
+        let failed = self.failed.filter(|it| !self.is_after(self.review, *it));
+        let expected = self.review_expected;
+        let expected = expected.filter(|it| !self.is_after(self.own_review, *it));
+        (self.failed, self.review_expected) = (failed, expected);
         if ending {
             self.resync_due |= left;
             self.remove(at);
@@ -127,7 +130,7 @@ impl Runtime {
     }
 
     pub(super) fn expect_review(&mut self, now: Instant) {
-        if self.review_expected.is_none() && !self.is_reviewed(now) {
+        if self.review_expected.is_none() && !self.is_after(self.own_review, now) {
             self.review_expected = Some(now);
             for watcher in &mut self.watchers {
                 watcher.heartbeats = 0;
@@ -135,9 +138,9 @@ impl Runtime {
         }
     }
 
-    fn is_reviewed(&self, expected: Instant) -> bool {
-        self.review
-            .is_some_and(|review| review + self.interval >= expected)
+    /// Whether a review was after a time, or in the interval before it.
+    fn is_after(&self, review: Option<Instant>, time: Instant) -> bool {
+        review.is_some_and(|review| review + self.interval >= time)
     }
 
     /// Notifies the operator of a resync, unless there was one within the interval that it has taken already.

@@ -46,8 +46,9 @@ impl Watcher {
         }
     }
 
-    /// A heartbeat has arrived; gives the time of the last review, if it is reported.
-    pub(super) fn heartbeat(&mut self, heartbeat: Heartbeat, now: Instant) -> Option<Instant> {
+    /// A heartbeat has arrived; gives the time of the last review of all managers, and of the last one of this manager, if they
+    /// are reported. A watcher of an older release counts all alike.
+    pub(super) fn heartbeat(&mut self, heartbeat: Heartbeat, now: Instant) -> [Option<Instant>; 2] {
         let last = self.heartbeat.as_ref().map(|(_, last)| last);
         let grew = |count: fn(&Heartbeat) -> Option<u64>| {
             // Both count from the start of the watcher.
@@ -71,13 +72,19 @@ impl Watcher {
             (false, false) => 0,
         };
         self.heartbeats = self.heartbeats.saturating_add(1);
-        let review = match heartbeat.last_review_age_seconds {
+        let own_reviewed = grew(|it| it.manager_reviews_seen);
+        let time = |age: Option<u64>, grew: bool| match age {
             Some(age) => now.checked_sub(Duration::from_secs(age)),
-            None => reviewed.then_some(now),
+            None => grew.then_some(now),
         };
+        let review = time(heartbeat.last_review_age_seconds, reviewed);
         let review = review.filter(|_| heartbeat.reviews_seen.is_some());
+        let own = heartbeat.manager_reviews_seen.map(|_| {
+            let age = heartbeat.manager_last_review_age_seconds;
+            time(age, own_reviewed)
+        });
         self.heartbeat = Some((now, heartbeat));
-        review
+        [review, own.unwrap_or(review)]
     }
 
     /// Whether a heartbeat of it arrived within three intervals.

@@ -101,12 +101,14 @@ fn a_heartbeat_with_all_keys_is_camel_case() {
     heartbeat.ending = true;
     heartbeat.reviews_seen = Some(0);
     heartbeat.last_review_age_seconds = Some(7);
+    heartbeat.manager_reviews_seen = Some(0);
+    heartbeat.manager_last_review_age_seconds = Some(9);
     heartbeat.handshake_failures = Some(8);
     heartbeat.certificate_not_after = Some(-1);
     heartbeat.bundle_sha256 = Some("0a".repeat(32));
     let hash = "0a".repeat(32);
     let wire = format!(
-        r#"{{"bootId":"b","sequence":0,"spoolDepth":0,"oldestAgeSeconds":0,"version":"1","resyncNeeded":true,"followUpDepth":4,"ending":true,"reviewsSeen":0,"lastReviewAgeSeconds":7,"handshakeFailures":8,"certificateNotAfter":-1,"bundleSha256":"{hash}"}}"#
+        r#"{{"bootId":"b","sequence":0,"spoolDepth":0,"oldestAgeSeconds":0,"version":"1","resyncNeeded":true,"followUpDepth":4,"ending":true,"reviewsSeen":0,"lastReviewAgeSeconds":7,"managerReviewsSeen":0,"managerLastReviewAgeSeconds":9,"handshakeFailures":8,"certificateNotAfter":-1,"bundleSha256":"{hash}"}}"#
     );
     assert_eq!(serde_json::to_string(&heartbeat).unwrap(), wire);
     assert_eq!(Heartbeat::parse(wire.as_bytes()).unwrap(), heartbeat);

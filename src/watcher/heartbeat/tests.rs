@@ -146,6 +146,7 @@ async fn each_manager_hears_of_its_own_events() {
     let received = fixture.kcp.requests(2).await;
     let mut expected = Heartbeat::new(BootId::parse("life-1").unwrap(), "1.2.3".into());
     (expected.reviews_seen, expected.handshake_failures) = (Some(0), Some(0));
+    expected.manager_reviews_seen = Some(0);
     let certificates = fixture.certificates.report();
     let not_after = certificates.not_after.unwrap();
     let not_after = not_after.duration_since(UNIX_EPOCH).unwrap().as_secs();
@@ -315,22 +316,38 @@ async fn a_manager_that_lost_its_first_event_is_asked_for_one_resync() {
 #[tokio::test(start_paused = true)]
 async fn reviews_are_counted_with_the_age_of_the_last() {
     let reviews = ReviewActivity::default();
-    assert_eq!(reviews.counts(), (0, None));
-    reviews.record();
-    reviews.clone().record();
-    assert_eq!(reviews.counts(), (2, Some(0)));
+    let [a, b] = ["a", "b"].map(manager);
+    assert_eq!(reviews.counts(&a), [(0, None), (0, None)]);
+    reviews.record(&a);
+    reviews.clone().record(&a);
+    assert_eq!(reviews.counts(&a), [(2, Some(0)), (2, Some(0))]);
     tokio::time::advance(Duration::from_hours(1)).await;
-    assert_eq!(reviews.counts(), (2, Some(3_600)));
+    reviews.record(&b);
+    assert_eq!(reviews.counts(&a), [(3, Some(0)), (2, Some(3_600))]);
+    assert_eq!(reviews.counts(&b), [(3, Some(0)), (1, Some(0))]);
+}
+
+/// Any client can invent them.
+#[tokio::test(start_paused = true)]
+async fn invented_managers_take_a_bounded_number_of_counts() {
+    let reviews = ReviewActivity::default();
+    let real = manager("real");
+    for number in 0..10_000 {
+        reviews.record(&real);
+        reviews.record(&manager(&format!("m{number}")));
+        tokio::time::advance(Duration::from_millis(1)).await;
+    }
+    assert_eq!(reviews.0.lock().unwrap().by_manager.len(), COUNTED_MANAGERS);
+    assert_eq!(reviews.counts(&real)[1].0, 10_000);
 }
 
 /// The hash is that of the file, as `sha256sum` prints it, and follows the file.
 #[tokio::test]
 async fn certificates_are_described() {
     let fixture = Fixture::new(&["a"]).await;
-    fixture.reviews.record();
-    let heartbeat = fixture
-        .heartbeats
-        .heartbeat(&ManagerReport::default(), false);
+    fixture.reviews.record(&manager("b"));
+    let heartbeats = &fixture.heartbeats;
+    let heartbeat = heartbeats.heartbeat(&manager("a"), &ManagerReport::default(), false);
     let bundle = std::fs::read(fixture.secret.path("ca.crt")).unwrap();
     let expected = format!("{:x}", Sha256::digest(&bundle));
     assert_eq!(heartbeat.bundle_sha256, Some(expected));
@@ -340,6 +357,8 @@ async fn certificates_are_described() {
         (heartbeat.reviews_seen, heartbeat.last_review_age_seconds),
         (Some(1), Some(0))
     );
+    let own = heartbeat.manager_last_review_age_seconds;
+    assert_eq!((heartbeat.manager_reviews_seen, own), (Some(0), None));
     assert!(heartbeat.certificate_not_after > Some(0));
 }
 

@@ -14,6 +14,17 @@ impl Listening {
         self.pass(HEARTBEAT_INTERVAL).await;
     }
 
+    /// As `round`, with so many reviews of all managers and of this one, the last ones just now.
+    async fn round_of(&self, watcher: &str, all: u64, own: u64) {
+        let mut heartbeat = beat(watcher, 0, 0);
+        (heartbeat.reviews_seen, heartbeat.handshake_failures) = (Some(all), Some(0));
+        heartbeat.last_review_age_seconds = Some(0);
+        heartbeat.manager_reviews_seen = Some(own);
+        heartbeat.manager_last_review_age_seconds = (own > 0).then_some(0);
+        self.send("r", heartbeat);
+        self.pass(HEARTBEAT_INTERVAL).await;
+    }
+
     fn send_counts(&self, watcher: &str, reviews: u64, failures: u64) {
         let mut heartbeat = beat(watcher, 0, 0);
         heartbeat.reviews_seen = Some(reviews);
@@ -33,6 +44,20 @@ impl Listening {
         let taken = self.taken().into_iter();
         taken.filter(|it| !resync(it)).collect()
     }
+}
+
+/// As where a customer has deleted the entry of one manager from the webhook configuration.
+#[tokio::test(start_paused = true)]
+async fn reviews_for_other_managers_hide_no_missing_ones() {
+    let mut listening = Listening::new();
+    listening.round_of("a", 1, 0).await;
+    listening.liveness.expect_review(&id("r"));
+    for all in 2..6 {
+        listening.round_of("a", all, 0).await;
+    }
+    assert_eq!(listening.states(), [unresponsive(UNREVIEWED)]);
+    listening.round_of("a", 6, 1).await;
+    assert_eq!(listening.states(), [recovered()]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -147,9 +147,10 @@ async fn bad_requests_are_logged_at_a_bounded_rate() {
 #[tokio::test]
 async fn reviews_are_counted_for_heartbeats() {
     let fixture = fixture();
-    let reviews = || fixture.service.reviews.counts();
+    let kyma = PathSegment::parse("kyma").unwrap();
+    let reviews = || fixture.service.reviews.counts(&kyma)[1];
     assert_eq!(reviews(), (0, None));
-    let unchanged = kyma("a", &json!({}), &json!({}));
+    let unchanged = super::kyma("a", &json!({}), &json!({}));
     let mut dry_run = changed("a");
     dry_run["request"]["dryRun"] = json!(true);
     for review in [
