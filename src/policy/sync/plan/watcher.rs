@@ -169,23 +169,36 @@ impl DesiredWatcher {
         Target::config_map(&self.namespace, OWNER_CONFIG_MAP)
     }
 
-    /// The webhook configuration for one runtime, with the live entries of Watchers that cannot be read.
-    fn webhooks(&self, live: Option<&Value>) -> Option<Manifest> {
+    /// The webhook configuration for one runtime, with the live entries of Watchers that cannot be read. Without a certificate for
+    /// the runtime its Pods keep the one that they have, and the live CAs, by which the API server trusts it, stay too.
+    fn webhooks(&self, live: Option<&Value>, has_certificate: bool) -> Option<Manifest> {
         let desired = self.webhooks.as_ref()?;
         let entries = live.and_then(|it| it.get("webhooks")?.as_array());
+        let entries = entries.into_iter().flatten();
         let is_kept = |it: &&Value| self.kept.iter().any(|name| it["name"] == **name);
-        let kept = entries.into_iter().flatten().filter(is_kept).cloned();
-        let mut kept: Vec<Value> = kept.collect();
-        // All entries lead to the same Pods.
-        for entry in &mut kept {
-            entry["clientConfig"]["caBundle"] = self.bundle.as_str().into();
-        }
-        if kept.is_empty() {
+        let kept: Vec<Value> = entries.clone().filter(is_kept).cloned().collect();
+        let mut bundles = entries.filter_map(|it| it["clientConfig"]["caBundle"].as_str());
+        let bundle = match bundles.find(|it| !it.is_empty()) {
+            Some(live) if !has_certificate => live,
+            _ => &self.bundle,
+        };
+        if kept.is_empty() && bundle == self.bundle {
             return Some(desired.clone());
         }
         let mut object = Value::clone(&desired.object);
         if let Some(all) = object["webhooks"].as_array_mut() {
             all.extend(kept);
+            // All entries lead to the same Pods.
+            for entry in all {
+                entry["clientConfig"]["caBundle"] = bundle.into();
+            }
+        }
+        // The hash is that of the object without it.
+        if let Some(annotations) = object["metadata"]["annotations"].as_object_mut() {
+            annotations.remove(MANIFEST_HASH);
+            if annotations.is_empty() {
+                object["metadata"].as_object_mut()?.remove("annotations");
+            }
         }
         // The same kind and name as before.
         manifest(object).ok()
@@ -262,7 +275,7 @@ pub fn plan_watcher(
         desired,
         observed,
     };
-    let (mut steps, state) = match planner.webhooks() {
+    let (mut steps, state) = match planner.webhooks(certificate.is_some()) {
         Some(webhooks) => planner.install(&webhooks, certificate),
         None => planner.remove(),
     };

@@ -58,6 +58,10 @@ fn entry(watcher: &str, bundle: &str) -> Value {
 
 fn desired_of(manifests: Vec<Value>, entries: Option<Vec<Value>>, kept: &[&str]) -> DesiredWatcher {
     let installation = Arc::new(Installation::new(manifests).unwrap());
+    // All entries have the CAs of the gateway.
+    let first = entries.as_ref().and_then(|it| it.first());
+    let bundle = first.and_then(|it| it["clientConfig"]["caBundle"].as_str());
+    let bundle = bundle.unwrap_or("ca").to_owned();
     let webhooks = entries.map(|entries| {
         json!({ "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
             "metadata": { "name": "skr-webhook" }, "webhooks": entries })
@@ -65,7 +69,7 @@ fn desired_of(manifests: Vec<Value>, entries: Option<Vec<Value>>, kept: &[&str])
     let kept = kept
         .iter()
         .map(|it| entry(it, "")["name"].as_str().unwrap().to_owned());
-    DesiredWatcher::new(NAMESPACE, installation, webhooks, (kept.collect(), "ca")).unwrap()
+    DesiredWatcher::new(NAMESPACE, installation, webhooks, (kept.collect(), &bundle)).unwrap()
 }
 
 fn desired(entries: Vec<Value>) -> DesiredWatcher {
@@ -266,6 +270,31 @@ fn the_api_server_trusts_a_new_ca_before_the_watcher_has_its_certificate() {
         written,
         [format!("apply {WEBHOOKS}"), format!("apply {SECRET}")]
     );
+}
+
+/// The Pods keep a certificate of the CA before, which the API server would not trust any more.
+#[test]
+fn without_a_certificate_of_the_new_ca_the_live_ca_stays() {
+    let mut runtime = Runtime::installed(&one());
+    runtime.certificate = None;
+    let renewed = desired(vec![entry("one", "new")]);
+    assert_eq!(
+        runtime.reconcile(&renewed),
+        (vec![], WatcherState::Installed)
+    );
+    // Another entry leads to the same Pods.
+    let (written, _) = runtime.reconcile(&desired(vec![entry("one", "new"), entry("two", "new")]));
+    assert_eq!(written, [format!("apply {WEBHOOKS}")]);
+    let bundles = |runtime: &Runtime| {
+        let live = &runtime.observed.live[&target(WEBHOOKS)];
+        let entries = live["webhooks"].as_array().unwrap().iter();
+        let bundles = entries.map(|it| it["clientConfig"]["caBundle"].clone());
+        bundles.collect::<Vec<_>>()
+    };
+    assert_eq!(bundles(&runtime), ["ca", "ca"]);
+    runtime.certificate = Some(certificate_secret(NAMESPACE, ["new", "leaf", "key"], ""));
+    runtime.converge(&renewed);
+    assert_eq!(bundles(&runtime), ["new"]);
 }
 
 #[test]

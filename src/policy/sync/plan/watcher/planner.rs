@@ -31,9 +31,9 @@ impl Planner<'_> {
         self.observed.live.get(target)
     }
 
-    pub(super) fn webhooks(&self) -> Option<Manifest> {
-        self.desired
-            .webhooks(self.live(&self.desired.configuration))
+    pub(super) fn webhooks(&self, has_certificate: bool) -> Option<Manifest> {
+        let live = self.live(&self.desired.configuration);
+        self.desired.webhooks(live, has_certificate)
     }
 
     pub(super) fn install(
