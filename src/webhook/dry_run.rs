@@ -6,6 +6,7 @@ use api::names::{MARKER, OWN_LABEL, POLICY_PROBE_POD, POLICY_REVISION, PROBE_POD
 use component_base::telemetry::error_chain;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::PostParams;
+use kube::core::response::Status;
 use kube::{Api, Client, ResourceExt as _};
 use policy::admission::review::{self, Subject};
 use policy::admission::{Context, decide_unsent};
@@ -16,8 +17,9 @@ use crate::snapshot::SnapshotStore;
 /// Whether the API server keeps a projected ClusterTrustBundle of a Pod. One without the feature gate drops it: the Pod would
 /// get an empty folder in the place of the container's own certificates.
 ///
-/// Where the dry run is refused, because a right, a quota or another webhook is in its way, bundles are taken to be projected: it
-/// will be refused the next time too, and an API server that serves configured bundles projects them in all likelihood.
+/// Where the dry run is refused, because a right, a quota, another webhook or a policy of the cluster is in its way, bundles are
+/// taken to be projected: it will be refused the next time too, and an API server that serves configured bundles projects them in
+/// all likelihood.
 ///
 /// # Errors
 /// The API server did not answer as it should, which tells nothing about bundles and may pass.
@@ -40,8 +42,11 @@ pub(crate) async fn projects(
             Ok(sources.any(|it| it.cluster_trust_bundle.is_some()))
         }
         // A source without any content is invalid for some versions.
-        Err(kube::Error::Api(status)) if status.code == 422 => Ok(false),
-        Err(kube::Error::Api(status)) if matches!(status.code, 400 | 403) => {
+        Err(kube::Error::Api(status)) if status.code == 422 && is_about_volumes(&status) => {
+            Ok(false)
+        }
+        // 422 is also the answer of a ValidatingAdmissionPolicy.
+        Err(kube::Error::Api(status)) if matches!(status.code, 400 | 403 | 422) => {
             let error = status.message;
             tracing::warn!(
                 error,
@@ -51,6 +56,14 @@ pub(crate) async fn projects(
         }
         Err(error) => Err(error),
     }
+}
+
+/// Whether a field of the Pod's volumes is invalid.
+fn is_about_volumes(status: &Status) -> bool {
+    let causes = status.details.iter().flat_map(|it| &it.causes);
+    causes
+        .into_iter()
+        .any(|it| it.field.starts_with("spec.volumes"))
 }
 
 /// Whether the API server sends a Pod that requests every feature to this webhook. A Pod that the active configuration does not

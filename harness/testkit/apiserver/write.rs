@@ -149,6 +149,9 @@ impl Store {
         }
         let mut target = target.clone();
         target.key.name = metadata["name"].as_str().unwrap_or_default().into();
+        if inner.behaviour.drops_trust_bundles {
+            drop_trust_bundles(&mut object);
+        }
         validate::shape(&target, &object)?;
         inner.admit(&target, true)?;
         if inner.live(&target).is_some() {
@@ -305,4 +308,17 @@ fn without_absent(mut patch: json_patch::Patch, object: &Value) -> json_patch::P
         !(test.value.is_null() && has_parent && object.pointer(pointer).is_none())
     });
     patch
+}
+
+/// The sources stay, without content.
+fn drop_trust_bundles(pod: &mut Value) {
+    let volumes = pod["spec"]["volumes"].as_array_mut().into_iter().flatten();
+    for volume in volumes {
+        let sources = volume["projected"]["sources"].as_array_mut();
+        for source in sources.into_iter().flatten() {
+            source
+                .as_object_mut()
+                .map(|it| it.remove("clusterTrustBundle"));
+        }
+    }
 }

@@ -1,15 +1,18 @@
 use std::sync::Arc;
 
 use api::config::Document;
+use kube::Config;
 use policy::admission::{Configuration, Settings};
 use rstest::rstest;
 use testkit::apiserver::ApiServer;
+use wiremock::matchers::{method, path};
+use wiremock::{Mock, MockServer, ResponseTemplate};
 
 use super::*;
 
 #[rstest]
 #[case::kept(None, Ok(true))]
-#[case::refused_as_invalid(Some(422), Ok(false))]
+#[case::invalid_without_a_cause(Some(422), Ok(true))]
 #[case::forbidden(Some(403), Ok(true))]
 #[case::refused_by_another_webhook(Some(400), Ok(true))]
 #[case::timeout(Some(408), Err(408))]
@@ -35,6 +38,31 @@ async fn only_a_clear_answer_tells_whether_bundles_are_projected(
             .get("pods", "kyma-system", "rt-bootstrapper-projection")
             .is_none()
     );
+}
+
+/// A ValidatingAdmissionPolicy without a reason of its own answers 422 too, and its cause has no field.
+#[rstest]
+#[case::the_source_is_invalid("spec.volumes[0].projected.sources[0]", false)]
+#[case::a_policy_of_the_cluster("", true)]
+#[case::another_field("spec.containers[0].image", true)]
+#[tokio::test]
+async fn only_an_invalid_volume_tells_that_bundles_are_not_projected(
+    #[case] field: &str,
+    #[case] expected: bool,
+) {
+    let server = MockServer::start().await;
+    let answer = json!({
+        "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 422, "reason": "Invalid", "message": "no",
+        "details": {"name": "rt-bootstrapper-projection", "kind": "Pod", "causes": [
+            {"reason": "FieldValueInvalid", "message": "no", "field": field},
+        ]},
+    });
+    let mock = Mock::given(method("POST")).and(path("/api/v1/namespaces/kyma-system/pods"));
+    let answer = ResponseTemplate::new(422).set_body_json(answer);
+    mock.respond_with(answer).expect(1).mount(&server).await;
+    let client = Client::try_from(Config::new(server.uri().parse().unwrap())).unwrap();
+    let projected = projects(&client, "kyma-system", "roots").await;
+    assert_eq!(projected.unwrap(), expected);
 }
 
 /// A store with a configuration.

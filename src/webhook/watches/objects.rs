@@ -34,6 +34,14 @@ const DISCOVERY_RETRY: Duration = Duration::from_secs(5);
 /// The errors in a row after which the API server is asked every [`DISCOVERY_INTERVAL`] only.
 const DISCOVERY_RETRIES: u32 = 12;
 
+/// How often the API server is asked while bundles are mounted: its gate may be turned off, or another API server may answer that
+/// is not updated yet.
+const PROJECTION_INTERVAL: Duration = Duration::from_mins(5);
+
+/// After the answer that bundles are not projected, so many others in a row, a [`DISCOVERY_INTERVAL`] apart, have them mounted. A
+/// control plane that is being updated answers one way and the other.
+const CONFIRMATIONS: u32 = 3;
+
 /// How long after its start a replica waits to become ready for an answer of the API server.
 const DISCOVERY_DEADLINE: Duration = Duration::from_mins(1);
 
@@ -128,6 +136,8 @@ struct KnownSupport {
     projected: Option<ApiResource>,
     /// The number of errors in a row.
     failures: u32,
+    /// After the answer that bundles are not projected, the number of others since.
+    confirmations: Option<u32>,
     /// Whether it was known of another bundle whether it exists.
     was_observed: bool,
 }
@@ -138,6 +148,7 @@ pub(super) async fn watch_trust_bundle(watches: &Watches) {
         started: Instant::now(),
         projected: None,
         failures: 0,
+        confirmations: None,
         was_observed: false,
     };
     loop {
@@ -176,7 +187,16 @@ async fn watch_bundle(watches: &Watches, name: Option<&str>, known: &mut KnownSu
                 let observed = bundle.as_ref().map_or_else(absent, observed_bundle);
                 set_trust_bundle(watches, observed);
             });
-            follow.await;
+            tokio::select! {
+                () = follow => {}
+                presence = refusal(watches, name) => {
+                    // It counts at once; the API server is asked again before another bundle is mounted.
+                    known.projected = None;
+                    known.confirmations = Some(0);
+                    set_trust_bundle(watches, presence);
+                    sleep(DISCOVERY_INTERVAL).await;
+                }
+            }
         }
         Ok(BundleSupport::Missing(presence)) => {
             condition.detail(match presence {
@@ -210,6 +230,17 @@ async fn support(watches: &Watches, name: &str) -> Result<BundleSupport, kube::E
     } else {
         BundleSupport::Missing(TrustBundlePresence::NotProjected)
     })
+}
+
+/// Asks the API server from time to time, and returns when it tells clearly why no Pod gets a bundle. After an error the bundles
+/// that were projected are mounted as before.
+async fn refusal(watches: &Watches, name: &str) -> TrustBundlePresence {
+    loop {
+        sleep(PROJECTION_INTERVAL).await;
+        if let Ok(BundleSupport::Missing(presence)) = support(watches, name).await {
+            return presence;
+        }
+    }
 }
 
 fn is_unknown(watches: &Watches) -> bool {
@@ -247,13 +278,23 @@ impl KnownSupport {
         answer: Result<BundleSupport, kube::Error>,
     ) -> Result<BundleSupport, String> {
         let error = match answer {
-            Ok(support) => {
+            Ok(BundleSupport::Projected(kind)) => {
                 self.failures = 0;
-                self.projected = match &support {
-                    BundleSupport::Projected(kind) => Some(kind.clone()),
-                    BundleSupport::Missing(_) => None,
-                };
-                return Ok(support);
+                if let Some(count) = &mut self.confirmations {
+                    *count += 1;
+                    if *count < CONFIRMATIONS {
+                        return Ok(BundleSupport::Missing(TrustBundlePresence::NotProjected));
+                    }
+                }
+                self.confirmations = None;
+                self.projected = Some(kind.clone());
+                return Ok(BundleSupport::Projected(kind));
+            }
+            Ok(missing) => {
+                self.failures = 0;
+                self.confirmations = Some(0);
+                self.projected = None;
+                return Ok(missing);
             }
             Err(error) => error_chain(&error),
         };

@@ -140,3 +140,40 @@ async fn what_is_known_of_projection_holds_for_another_bundle(#[case] request: &
     let lists = server.requests_of("list clustertrustbundles");
     assert!(lists.iter().any(|it| it.uri.contains("other")), "{lists:?}");
 }
+
+/// As when a control plane is set back while its replicas and workers run. A Pod with the volume would be refused, or lose the
+/// certificates of its image.
+#[tokio::test(start_paused = true)]
+async fn a_gate_that_is_turned_off_takes_the_bundle_from_new_pods() {
+    let (server, watches) = bundle_replica(Some(&versioned("1").0)).await;
+    sleep(Duration::from_secs(3)).await;
+    assert_present(&watches);
+    server.behave(|it| it.drops_trust_bundles = true);
+    sleep(Duration::from_mins(6)).await;
+    let (check, presence) = bundle_state(&watches);
+    assert_eq!(presence, TrustBundlePresence::NotProjected);
+    assert!(check.starts_with("ready: "), "{check}");
+    // One API server is updated, the others are not.
+    server.behave(|it| it.drops_trust_bundles = false);
+    sleep(Duration::from_secs(90)).await;
+    assert_eq!(bundle_state(&watches).1, TrustBundlePresence::NotProjected);
+    server.behave(|it| it.drops_trust_bundles = true);
+    sleep(Duration::from_mins(1)).await;
+    server.behave(|it| it.drops_trust_bundles = false);
+    sleep(Duration::from_secs(110)).await;
+    assert_eq!(bundle_state(&watches).1, TrustBundlePresence::NotProjected);
+    sleep(Duration::from_secs(80)).await;
+    assert_present(&watches);
+}
+
+/// An API server that does not answer tells nothing.
+#[tokio::test(start_paused = true)]
+async fn a_bundle_that_is_mounted_stays_while_the_api_server_cannot_be_asked() {
+    let (server, watches) = bundle_replica(Some(&versioned("1").0)).await;
+    sleep(Duration::from_secs(3)).await;
+    let asked = server.count("create pods");
+    let _fault = server.fault("create pods").status(500);
+    sleep(Duration::from_mins(30)).await;
+    assert_present(&watches);
+    assert_eq!(server.count("create pods"), asked + 6);
+}
