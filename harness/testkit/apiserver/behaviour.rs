@@ -28,8 +28,8 @@ pub struct Behaviour {
     pub stripped: Option<&'static str>,
     /// An annotation that an admission plugin adds to every object that is created by a dry run, and its value.
     pub added: Option<(&'static str, String)>,
-    /// Whether projected ClusterTrustBundles are dropped from Pods that are created, as without the feature gate.
-    pub drops_trust_bundles: bool,
+    /// A source of projected volumes that is dropped from Pods that are created, as where its feature gate is off.
+    pub dropped_projection: Option<&'static str>,
     /// The largest number of objects in a page, whatever a client asks for.
     pub page: usize,
 }
@@ -45,7 +45,7 @@ impl Default for Behaviour {
             dependents: false,
             stripped: None,
             added: None,
-            drops_trust_bundles: false,
+            dropped_projection: None,
             page: usize::MAX,
         }
     }

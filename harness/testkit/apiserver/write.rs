@@ -149,8 +149,8 @@ impl Store {
         }
         let mut target = target.clone();
         target.key.name = metadata["name"].as_str().unwrap_or_default().into();
-        if inner.behaviour.drops_trust_bundles {
-            drop_trust_bundles(&mut object);
+        if let Some(field) = inner.behaviour.dropped_projection {
+            drop_projection(&mut object, field);
         }
         validate::shape(&target, &object)?;
         inner.admit(&target, true)?;
@@ -311,14 +311,12 @@ fn without_absent(mut patch: json_patch::Patch, object: &Value) -> json_patch::P
 }
 
 /// The sources stay, without content.
-fn drop_trust_bundles(pod: &mut Value) {
+fn drop_projection(pod: &mut Value, field: &str) {
     let volumes = pod["spec"]["volumes"].as_array_mut().into_iter().flatten();
     for volume in volumes {
         let sources = volume["projected"]["sources"].as_array_mut();
         for source in sources.into_iter().flatten() {
-            source
-                .as_object_mut()
-                .map(|it| it.remove("clusterTrustBundle"));
+            source.as_object_mut().map(|it| it.remove(field));
         }
     }
 }

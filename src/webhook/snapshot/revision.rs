@@ -3,7 +3,8 @@
 //! The three are observed by three watches. Annotations of the ConfigMap require hashes of the Secret and the bundle, so
 //! a revision becomes active only when all its objects are there; until then the one before stays active as a whole,
 //! however long that takes. An object without a hash (KIM writes none) and a document without requirements are
-//! used as they are. No IO and no clock; every state is an immutable value that follows from the one before.
+//! used as they are; but another bundle is awaited until it is known whether it exists, because Pods of the time between would
+//! get neither. No IO and no clock; every state is an immutable value that follows from the one before.
 
 use std::sync::Arc;
 
@@ -96,7 +97,10 @@ impl Revisions {
     /// A complete revision stays active until the next one is complete. Before the first complete one, the latest
     /// objects are active, and an object that is not observed yet is not reported: its watch does that.
     fn follow(&self, latest: LatestRevision) -> Self {
-        let mismatches = latest.mismatches();
+        let mut mismatches = latest.mismatches();
+        if self.is_complete && mismatches.is_empty() && latest.is_bundle_unknown() {
+            mismatches.push(("trust bundle", NOT_OBSERVED));
+        }
         let is_one = mismatches.is_empty();
         let keep = self.is_complete && !is_one;
         let is_starting = !keep && mismatches.iter().any(|(_, text)| *text == NOT_OBSERVED);
@@ -209,6 +213,11 @@ impl LatestRevision {
 
     fn bundle(&self) -> &ObservedObject {
         self.trust_bundle.named(self.bundle_name())
+    }
+
+    /// Whether the document has a bundle of which it is not known yet whether it exists.
+    fn is_bundle_unknown(&self) -> bool {
+        self.bundle_name().is_some() && self.bundle().presence == TrustBundlePresence::Unknown
     }
 
     fn bundle_name(&self) -> Option<&str> {

@@ -148,18 +148,18 @@ async fn a_gate_that_is_turned_off_takes_the_bundle_from_new_pods() {
     let (server, watches) = bundle_replica(Some(&versioned("1").0)).await;
     sleep(Duration::from_secs(3)).await;
     assert_present(&watches);
-    server.behave(|it| it.drops_trust_bundles = true);
+    server.behave(|it| it.dropped_projection = Some("clusterTrustBundle"));
     sleep(Duration::from_mins(6)).await;
     let (check, presence) = bundle_state(&watches);
     assert_eq!(presence, TrustBundlePresence::NotProjected);
     assert!(check.starts_with("ready: "), "{check}");
     // One API server is updated, the others are not.
-    server.behave(|it| it.drops_trust_bundles = false);
+    server.behave(|it| it.dropped_projection = None);
     sleep(Duration::from_secs(90)).await;
     assert_eq!(bundle_state(&watches).1, TrustBundlePresence::NotProjected);
-    server.behave(|it| it.drops_trust_bundles = true);
+    server.behave(|it| it.dropped_projection = Some("clusterTrustBundle"));
     sleep(Duration::from_mins(1)).await;
-    server.behave(|it| it.drops_trust_bundles = false);
+    server.behave(|it| it.dropped_projection = None);
     sleep(Duration::from_secs(110)).await;
     assert_eq!(bundle_state(&watches).1, TrustBundlePresence::NotProjected);
     sleep(Duration::from_secs(80)).await;
