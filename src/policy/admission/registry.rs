@@ -4,6 +4,7 @@
 //! image that this very request changed, and only new ephemeral containers: rewriting anything else would restart
 //! running containers or be refused with 422.
 
+use std::collections::HashMap;
 use std::fmt;
 
 use api::Feature;
@@ -12,7 +13,7 @@ use crate::image::Reference;
 
 use super::overrides::Rewrite;
 use super::patch::{PatchWriter, Path, Value};
-use super::pod::{Container, ContainerList, Placed, Spec};
+use super::pod::{Container, ContainerList, Spec};
 use super::{Configuration, Finding, Reason};
 
 /// What a Pod needs an image for.
@@ -77,8 +78,15 @@ pub(super) fn rewrite_changed<'a>(
     patch: &mut PatchWriter,
     findings: &mut Vec<Finding<'a>>,
 ) {
+    let init = images_by_name(old, ContainerList::Init);
+    let main = images_by_name(old, ContainerList::Main);
     for placed in spec.started() {
-        let reason = if same_image(placed, old) {
+        let old = match placed.list {
+            ContainerList::Init => &init,
+            ContainerList::Main | ContainerList::Ephemeral => &main,
+        };
+        let old = old.get(&*placed.container.name);
+        let reason = if old == Some(&placed.container.image.as_deref()) {
             Reason::ImageUnchanged {
                 container: &placed.container.name,
             }
@@ -97,11 +105,9 @@ pub(super) fn rewrite_new_ephemeral<'a>(
     patch: &mut PatchWriter,
     findings: &mut Vec<Finding<'a>>,
 ) {
+    let old = images_by_name(old, ContainerList::Ephemeral);
     for placed in spec.placed(ContainerList::Ephemeral) {
-        let known = old
-            .placed(ContainerList::Ephemeral)
-            .any(|other| *other.container.name == *placed.container.name);
-        let reason = if known {
+        let reason = if old.contains_key(&*placed.container.name) {
             Reason::ImageUnchanged {
                 container: &placed.container.name,
             }
@@ -124,10 +130,17 @@ fn apply<'a>(
     findings.push(Finding::new(Feature::RegistryRewrite, reason));
 }
 
-fn same_image(placed: Placed<'_, '_>, old: &Spec<'_>) -> bool {
-    old.placed(placed.list)
-        .find(|other| *other.container.name == *placed.container.name)
-        .is_some_and(|other| other.container.image == placed.container.image)
+/// The images of a list by the names of its containers; of equal names, the first. A client may send thousands of containers.
+fn images_by_name<'s>(
+    spec: &'s Spec<'_>,
+    list: ContainerList,
+) -> HashMap<&'s str, Option<&'s str>> {
+    let mut images = HashMap::new();
+    for placed in spec.placed(list) {
+        let image = placed.container.image.as_deref();
+        images.entry(&*placed.container.name).or_insert(image);
+    }
+    images
 }
 
 fn rewrite<'a>(configuration: &Configuration, container: &'a Container<'_>) -> Reason<'a> {

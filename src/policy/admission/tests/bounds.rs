@@ -1,6 +1,7 @@
 //! What one review can make the webhook hold is bounded, whatever its Pod consists of.
 
 use std::borrow::Cow;
+use std::time::Instant;
 
 use api::Feature;
 use api::config::Document;
@@ -71,6 +72,41 @@ fn pod_that_only_serde_json_reads_is_bounded_too(#[case] pod: &str, #[case] item
 #[case::nesting(format!(r#"{{"spec":{{"x":{}{}}}}}"#, "[".repeat(1_000_000), "]".repeat(1_000_000)))]
 fn content_that_no_decision_reads_is_not_limited(#[case] pod: String) {
     assert!(is_pod(&review::parse(review(&pod).as_bytes()).unwrap()));
+}
+
+/// Any client may send an UPDATE of thousands of containers whose long names begin alike. Its time grows with their number, not with
+/// the square of it: four times as many take four times as long, and sixteen times if each is compared with each.
+#[rstest]
+#[case::containers("UPDATE", r#"{"containers":LIST}"#)]
+#[case::ephemeral_containers(
+    "UPDATE\",\"subResource\":\"ephemeralcontainers",
+    r#"{"ephemeralContainers":LIST}"#
+)]
+fn time_for_an_update_grows_with_the_number_of_containers(
+    #[case] operation: &str,
+    #[case] spec: &str,
+) {
+    let body = |count: usize| {
+        let named = |end: char| {
+            let names =
+                (0..count).map(|it| format!(r#"{{"name":"{}{it:05}{end}"}}"#, "x".repeat(500)));
+            let list = format!("[{}]", names.collect::<Vec<_>>().join(","));
+            format!(r#"{{"spec":{}}}"#, spec.replace("LIST", &list))
+        };
+        let pods = format!(r#"{},"oldObject":{}"#, named('n'), named('o'));
+        review(&pods).replace("CREATE", operation)
+    };
+    let time = |count| {
+        let body = body(count);
+        let times = (0..5).map(|_| {
+            let start = Instant::now();
+            with_decision(&body, 1, |_| ());
+            start.elapsed()
+        });
+        times.min().unwrap()
+    };
+    let (some, more) = (time(1_200), time(4_800));
+    assert!(more < 9 * some, "{some:?}, {more:?}");
 }
 
 /// The error of `serde_json` repeats the text, six times as long if its characters are escaped.
