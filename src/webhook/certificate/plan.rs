@@ -111,7 +111,9 @@ pub(super) fn renew_at(
     let life = validity.not_after.duration_since(validity.not_before);
     let renew_at = validity.not_after - life.unwrap_or_default() / 3;
     let authorities = Bundle::read(&stored.material.authorities);
-    if !pair.covers(&settings.dns_names) {
+    // The name that API servers verify is enough: a certificate of another issuer, as of cert-manager before a migration, may
+    // have fewer than ours, and would be replaced again and again.
+    if !pair.covers(&[settings.server_name().to_owned()]) {
         Err("other_names")
     } else if !authorities.verifies(&pair, settings.server_name(), now) {
         Err("untrusted")
