@@ -101,6 +101,8 @@ pub(super) struct Snapshot {
     pub(super) frames: Vec<u8>,
     /// The number of the last of them.
     pub(super) number: u64,
+    /// Whether records of before were dropped, so that only this snapshot has what they said.
+    pub(super) is_only_copy: bool,
 }
 
 impl Handoff {
@@ -405,7 +407,7 @@ impl Shared {
     pub(super) fn snapshot(&self) -> Snapshot {
         let mut state = self.lock();
         let handoff = &mut state.handoff;
-        handoff.accepting = true;
+        let is_only_copy = !std::mem::replace(&mut handoff.accepting, true);
         handoff.compaction = Compaction::IfWorthwhile;
         let (frames, number) = (std::mem::take(&mut handoff.frames), handoff.handed);
         drop(state);
@@ -424,6 +426,7 @@ impl Shared {
             losses,
             frames,
             number,
+            is_only_copy,
         }
     }
 

@@ -278,6 +278,11 @@ impl Spool {
         let number = self.next;
         self.next += 2;
         let snapshot = self.shared.snapshot();
+        if snapshot.is_only_copy {
+            self.close();
+            self.mark_incomplete();
+            return self.replace_all();
+        }
         if !self.has_capacity(&snapshot.frames) {
             return Err(SpoolError::Full);
         }

@@ -197,6 +197,39 @@ fn a_spool_that_lacks_records_is_replaced_or_says_so(
     assert_eq!((recovered.items, recovered.resync), (items, resync));
 }
 
+/// So much of the segment is of events that are delivered meanwhile that a compaction follows at once. It must not hide that
+/// records were dropped.
+#[test]
+fn a_spool_that_lacks_records_says_so_also_if_a_compaction_is_due() {
+    let settings = Settings {
+        write_deadline: deadline(),
+        max_bytes: 16 << 20,
+        follow_up_delay: Duration::ZERO,
+        ..settings()
+    };
+    let mut fixture = Fixture::with(FakeDisk::default(), settings);
+    let long = "x".repeat(100);
+    for number in 0..4_000 {
+        let _ = fixture.put(&long, number);
+    }
+    until(|| fixture.outbox.report(fixture.now).on_disk && put(&fixture, 1) == Stored::Coalesced);
+    let frozen = freeze(&fixture.disk, Operation::Append);
+    assert_eq!(put(&fixture, 2), Stored::MemoryOnly);
+    frozen.holds();
+    for number in 5_000..15_000 {
+        for item in fixture.outbox.take(fixture.now, 9) {
+            fixture.outbox.delivered(&item, fixture.now);
+        }
+        let _ = fixture.put(&long, number);
+    }
+    fixture.disk.content().create_refusal = Some(std::io::ErrorKind::Other);
+    frozen.thaw();
+    fixture.keep_up();
+    fixture.disk.content().create_refusal = None;
+    let recovered = fixture.kill();
+    assert!(recovered.resync, "{recovered:?}");
+}
+
 /// A kill before that snapshot is written.
 #[test]
 fn a_spool_that_lacks_records_says_so_before_it_is_replaced() {
