@@ -10,7 +10,7 @@ pub struct RuntimeBootstrapperStatus {
     /// Generation of the spec that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Conditions: Reachable, IdentityVerified, Installed, ConfigurationSynchronized, Ready.
+    /// Conditions: Reachable, IdentityVerified, Installed, ConfigurationSynchronized, Ready, WatcherInstalled.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "crds", schemars(length(max = 8)))]
     #[cfg_attr(feature = "crds", schemars(extend(
