@@ -42,7 +42,7 @@ const LAST_TIMEOUT: Duration = Duration::from_secs(3);
 /// heartbeat: its route may have come just after the last request.
 const RAREST: u32 = 2;
 
-/// The managers whose reviews are counted. Any client can invent a name; the one whose last review is longest ago makes room.
+/// The managers whose reviews are counted. Any client can invent a name; the one whose last review is longest ago is replaced.
 const COUNTED_MANAGERS: usize = 128;
 
 /// The admission reviews since the start, for the heartbeats: how many, and when the last was read. Clones share them.

@@ -1,8 +1,8 @@
 //! Times without a valid certificate.
 //!
 //! API servers reject an expired certificate, and the Pod is not ready meanwhile: changes are admitted without a review, also
-//! on all other replicas, which have the same Secret. No number of an event is missing and the process is the same, so nobody
-//! else would notice: each manager is asked for a resync.
+//! on all other replicas, which have the same Secret. No number of an event is missing and the process is the same, so no
+//! listener notices: each manager is asked for a resync.
 
 use std::time::Duration;
 

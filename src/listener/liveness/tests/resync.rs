@@ -102,7 +102,7 @@ async fn replaced_watcher_requires_one_resync_if_it_left_something(
     assert_eq!(listening.only().watchers, []);
 }
 
-/// As when both Pods are deleted, or the only node is restarted. Nobody reviews the changes until others run.
+/// As when both Pods are deleted, or the only node is restarted. No watcher reviews the changes until others run.
 #[rstest]
 #[case::at_once(0, 0)]
 #[case::in_half_an_interval(30, 0)]
