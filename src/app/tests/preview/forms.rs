@@ -17,7 +17,7 @@ fn example() -> Folder {
 }
 
 #[test]
-fn deployment_of_the_requirements_gives_the_required_pod() {
+fn documented_deployment_gives_the_documented_pod() {
     let expected: Value = serde_saphyr::from_str(EXAMPLE_POD).unwrap();
     let pods = example().preview(&["--output", "json", "m.yaml"]).pods();
     let [pod] = pods.as_slice() else {

@@ -1,5 +1,4 @@
-//! The documented example: the Pod of `example/deployment.yaml` is stored as `example/pod.yaml`. The two files differ from the
-//! text that they come from by two trailing dots (docs/decisions/0007-deviations-from-the-requirements.md).
+//! The documented example: the Pod of `example/deployment.yaml` is stored as `example/pod.yaml`.
 
 use serde_json::{Value, json};
 
