@@ -3,8 +3,8 @@
 //! The three are observed by three watches. Annotations of the ConfigMap require hashes of the Secret and the bundle, so
 //! a revision becomes active only when all its objects are there; until then the one before stays active as a whole,
 //! however long that takes. An object without a hash (KIM writes none) and a document without requirements are
-//! used as they are; but another bundle is awaited until it is known whether it exists, because Pods of the time between would
-//! get neither. No IO and no clock; every state is an immutable value that follows from the one before.
+//! used as they are; but another Secret or bundle is awaited until it is known whether it exists, because Pods of the time between
+//! would get neither, and a Secret that the replica may not read would stop pulls that work. No IO and no clock; every state is an immutable value that follows from the one before.
 
 use std::sync::Arc;
 
@@ -98,8 +98,8 @@ impl Revisions {
     /// objects are active, and an object that is not observed yet is not reported: its watch does that.
     fn follow(&self, latest: LatestRevision) -> Self {
         let mut mismatches = latest.mismatches();
-        if self.is_complete && mismatches.is_empty() && latest.is_bundle_unknown() {
-            mismatches.push(("trust bundle", NOT_OBSERVED));
+        if self.is_complete && mismatches.is_empty() {
+            mismatches = latest.new_and_unknown(&self.active);
         }
         let is_one = mismatches.is_empty();
         let keep = self.is_complete && !is_one;
@@ -215,9 +215,23 @@ impl LatestRevision {
         self.trust_bundle.named(self.bundle_name())
     }
 
-    /// Whether the document has a bundle of which it is not known yet whether it exists.
-    fn is_bundle_unknown(&self) -> bool {
-        self.bundle_name().is_some() && self.bundle().presence == TrustBundlePresence::Unknown
+    /// The objects that the active document does not name, and of which it is not known yet whether they exist.
+    fn new_and_unknown(&self, active: &ActiveRevision) -> Vec<(&'static str, &'static str)> {
+        let configuration = active.configuration.as_deref();
+        let bundle = configuration.and_then(bundle_name);
+        let objects = [
+            (
+                "pull Secret",
+                secret_name(self.configuration.as_deref()),
+                secret_name(configuration),
+                self.secret(),
+            ),
+            ("trust bundle", self.bundle_name(), bundle, self.bundle()),
+        ];
+        let new = objects.into_iter().filter(|(_, name, active, observed)| {
+            name.is_some() && name != active && observed.presence == TrustBundlePresence::Unknown
+        });
+        new.map(|(object, ..)| (object, NOT_OBSERVED)).collect()
     }
 
     fn bundle_name(&self) -> Option<&str> {

@@ -172,7 +172,7 @@ fn begun() -> Revisions {
 #[case::not_served_and_none(&[("b!", "d1 s1 b!"), ("d2:1:0", "d2 s1 b!")])]
 #[case::a_document_without_a_bundle(&[("n/-/d2:1:9", "d2 s1 b+")])]
 #[case::another_secret(&[("x/n/d2:5:1", "d1 s1 b+"), ("s5", "d1 s1 b+"), ("x/s5", "d2 s5 b+")])]
-#[case::another_secret_without_requirements(&[("x/n/d2:-:1", "d2 s- b+"), ("x/s*5", "d2 s5 b+")])]
+#[case::another_secret_without_requirements(&[("x/n/d2:-:1", "d1 s1 b+"), ("x/s*5", "d2 s5 b+")])]
 #[case::another_bundle(&[("n/x/d2:1:5", "d1 s1 b+"), ("x/b0", "d1 s1 b+"), ("x/b5", "d2 s1 b+")])]
 #[case::another_bundle_without_requirements(&[("n/x/d2:1:-", "d1 s1 b+"), ("x/b0", "d2 s1 b-")])]
 #[case::another_bundle_that_is_not_projected(&[("n/x/d2:1:-", "d1 s1 b+"), ("x/b~", "d2 s1 b~")])]
