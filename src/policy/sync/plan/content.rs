@@ -231,8 +231,11 @@ fn write(
     live: Option<&Value>,
     changes: &mut Changes,
 ) {
-    let same = live.is_some_and(|live| is_applied(object, live));
-    let replaced = live.filter(|live| !same && immutable_differs(object, live));
+    let contains = live.is_some_and(|live| is_applied(object, live));
+    let replaced = live.filter(|live| {
+        has_immutable_keys(object, live) || !contains && immutable_differs(object, live)
+    });
+    let same = contains && replaced.is_none();
     let transfer =
         live.and_then(|live| migrate_fields(target, live, is_kim, CONTROLLER_FIELD_MANAGER, &[]));
     match (replaced, transfer) {
@@ -283,6 +286,12 @@ fn remove_keys_patch(object: &Value, live: &Value) -> Option<Value> {
         patch.push(json!({ "op": "replace", "path": format!("/{map}"), "value": kept }));
     }
     (patch.len() > 1).then_some(Value::Array(patch))
+}
+
+/// Whether an immutable ConfigMap has other keys than the desired one, which cannot be removed.
+fn has_immutable_keys(object: &Value, live: &Value) -> bool {
+    let is_immutable = live.get("immutable") == Some(&Value::Bool(true));
+    is_immutable && object["kind"] == "ConfigMap" && remove_keys_patch(object, live).is_some()
 }
 
 /// Whether an immutable field differs: the type of a Secret, the signer of a ClusterTrustBundle, or the data of an

@@ -106,6 +106,27 @@ fn what_cannot_be_changed_is_replaced(#[case] changes: serde_json::Value, #[case
     assert_eq!(runtime.log, writes);
 }
 
+/// Keys of an immutable ConfigMap cannot be removed, and the refused patch would stop all that follows.
+#[test]
+fn an_immutable_config_map_with_another_key_is_replaced() {
+    let desired = desired(&sources());
+    let mut runtime = Runtime::converged(&desired);
+    let live = runtime.observed.configuration.as_mut().unwrap();
+    live["immutable"] = json!(true);
+    live["data"]["other"] = json!("1");
+    runtime.carry_out(&runtime.plan(&desired));
+    assert_eq!(
+        runtime.log,
+        ["delete ConfigMap/rt-bootstrapper-config", DOCUMENT]
+    );
+    runtime.converge(&desired);
+    assert!(
+        runtime.live(SourceKind::Configuration).unwrap()["data"]
+            .get("other")
+            .is_none()
+    );
+}
+
 /// A key that is removed on KCP disappears on the runtime, also where today's installer wrote it.
 #[test]
 fn a_key_that_the_installer_wrote_and_that_is_gone_disappears() {
