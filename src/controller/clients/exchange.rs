@@ -21,6 +21,7 @@ pub(super) struct RequestBuilder {
     method: Method,
     /// The API path with its query.
     path: String,
+    accept: &'static str,
     body: Option<(&'static str, Bytes)>,
 }
 
@@ -31,7 +32,16 @@ impl RequestBuilder {
             verb,
             method,
             path: path.to_owned(),
+            accept: "application/json",
             body: None,
+        }
+    }
+
+    /// The same request for the metadata of the items of a list alone.
+    pub(super) fn metadata_only(self) -> Self {
+        Self {
+            accept: "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+            ..self
         }
     }
 
@@ -67,7 +77,7 @@ impl RequestBuilder {
             let host = server.to_string().try_into();
             headers.insert(HOST, host.map_err(|_| CallError::InvalidPath)?);
         }
-        headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+        headers.insert(ACCEPT, HeaderValue::from_static(self.accept));
         headers.insert(
             USER_AGENT,
             HeaderValue::from_static(api::kcp::CONTROLLER_FIELD_MANAGER),

@@ -97,6 +97,16 @@ impl Remote {
         read(&self.call(request).await?, self.managed_fields)
     }
 
+    /// As [`Self::list`], the metadata of the items alone: whole objects of a page may exceed the limit of a response, and may be
+    /// credentials.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub async fn list_metadata(&self, path_and_query: &str) -> Result<Value, CallError> {
+        let request = RequestBuilder::new("list", Method::GET, path_and_query).metadata_only();
+        read(&self.call(request).await?, self.managed_fields)
+    }
+
     /// Creates an object as the field manager.
     ///
     /// # Errors

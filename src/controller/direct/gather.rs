@@ -28,6 +28,12 @@ const TRUST_BUNDLE_VERSIONS: [&str; 3] = ["v1beta1", "v1", "v1alpha1"];
 /// Secrets in one page of a list; it bounds the memory.
 const PAGE: u32 = 100;
 
+/// Most copies of the pull Secret that are deleted in one reconcile.
+const MAX_COPIES: usize = 10_000;
+
+/// Most pages in which they are listed: a hostile API server may answer with ever another one.
+const MAX_PAGES: usize = 200;
+
 /// Reads the objects of one runtime.
 pub(super) struct RuntimeReader<'a> {
     pub(super) remote: &'a Remote,
@@ -164,30 +170,32 @@ impl RuntimeReader<'_> {
         Ok(())
     }
 
-    /// Lists the copies of the pull Secret in all namespaces; `None` if the list is forbidden.
+    /// Lists the copies of the pull Secret in all namespaces, at most [`MAX_COPIES`]: the next reconcile deletes the others. `None`
+    /// if the list is forbidden.
     async fn copies(&self) -> Result<Option<Vec<ObjectIdentity>>, CallError> {
         let (label, kind) = (escaped(PULL_SECRET_COPY_LABEL), escaped(DOCKER_CONFIG_TYPE));
         let selectors = format!("labelSelector={label}%3Dtrue&fieldSelector=type%3D{kind}");
         let mut copies = Vec::new();
         let mut next = String::new();
-        loop {
+        for _ in 0..MAX_PAGES {
             let query = format!("/api/v1/secrets?{selectors}&limit={PAGE}{next}");
-            let page = match self.remote.list(&query).await {
+            let page = match self.remote.list_metadata(&query).await {
                 Err(error) if error.is_forbidden() => return Ok(None),
                 page => page?,
             };
             let items = page.get("items").and_then(Value::as_array);
-            copies.extend(
-                items
-                    .into_iter()
-                    .flatten()
-                    .filter_map(ObjectIdentity::of_copy),
-            );
+            let items = items.into_iter().flatten();
+            copies.extend(items.filter_map(ObjectIdentity::of_copy));
+            copies.truncate(MAX_COPIES);
+            if copies.len() == MAX_COPIES {
+                break;
+            }
             match text(&page, "/metadata/continue").filter(|it| !it.is_empty()) {
                 Some(token) => next = format!("&continue={}", escaped(&token)),
-                None => return Ok(Some(copies)),
+                None => break,
             }
         }
+        Ok(Some(copies))
     }
 
     /// Whether Secrets may be deleted in all namespaces. If the review is rejected the deletions show it.
@@ -231,7 +239,7 @@ impl RuntimeReader<'_> {
         let target = Target::trust_bundle(version, name);
         let (collection, name) = (target.collection(), escaped(name));
         let query = format!("{collection}?fieldSelector=metadata.name%3D{name}");
-        match self.remote.list(&query).await {
+        match self.remote.list_metadata(&query).await {
             Ok(mut list) => {
                 let first = list.pointer_mut("/items/0").map(Value::take);
                 Ok(Some(Listed::Found((version.to_owned(), first))))

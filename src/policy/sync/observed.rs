@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use api::names::{DOCKER_CONFIG_TYPE, PULL_SECRET_COPY_LABEL};
+use api::names::PULL_SECRET_COPY_LABEL;
 use serde_json::Value;
 
 use super::lane::{Lane, Lanes};
@@ -82,12 +82,11 @@ pub struct ObjectIdentity {
 }
 
 impl ObjectIdentity {
-    /// A copy of the pull Secret, by the label and the type that the webhook sets; `None` if the Secret is not a copy.
+    /// A copy of the pull Secret, by the label that the webhook sets, from the metadata of a Secret of the type of copies; `None` if
+    /// it is not a copy.
     #[must_use]
     pub fn of_copy(secret: &Value) -> Option<Self> {
-        let is_labelled = label(secret, PULL_SECRET_COPY_LABEL) == Some("true");
-        let is_typed = text(secret, "/type") == Some(DOCKER_CONFIG_TYPE);
-        if !is_labelled || !is_typed {
+        if label(secret, PULL_SECRET_COPY_LABEL) != Some("true") {
             return None;
         }
         let namespace = text(secret, "/metadata/namespace")?;

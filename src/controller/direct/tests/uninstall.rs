@@ -86,6 +86,21 @@ async fn uninstallation_leaves_the_runtime_as_it_was_before_the_installation() {
     assert!(order.is_sorted(), "{writes:?}");
 }
 
+/// Whole copies of a page may exceed the limit of a response: a pull Secret may have the keys of many registries.
+#[tokio::test]
+async fn copies_of_a_large_pull_secret_are_deleted() {
+    let (env, cluster, before) = installed(120).await;
+    for namespace in namespaces(120) {
+        let place = (&*namespace, "registry-credentials");
+        cluster.edit("secrets", place, |secret| {
+            secret["data"] = json!({".dockerconfigjson": "e30K".repeat(7_000)});
+        });
+    }
+    env.kcp.delete("runtimebootstrappers", "a");
+    env.until("the resource is gone", is_gone).await;
+    assert_eq!(cluster.inventory(), before);
+}
+
 /// A webhook that runs writes a copy anew that is deleted under it.
 #[tokio::test]
 async fn copies_are_deleted_once_the_webhooks_pods_are_gone() {
