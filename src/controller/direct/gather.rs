@@ -3,7 +3,7 @@
 //! Invariant: only reads, and reviews of the controller's own permissions. An object that must not be read is a missing
 //! permission, not an absent object. Not in here: what follows from the observation.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use api::kcp::OWNER_CONFIG_MAP;
 use api::names::{
@@ -170,12 +170,34 @@ impl RuntimeReader<'_> {
         Ok(())
     }
 
-    /// Lists the copies of the pull Secret in all namespaces, at most [`MAX_COPIES`]: the next reconcile deletes the others. `None`
-    /// if the list is forbidden.
+    /// Lists the copies of the pull Secret in all namespaces, at most [`MAX_COPIES`]: the next reconcile deletes the others. Those of
+    /// the public webhook are among them. `None` if the list is forbidden.
     async fn copies(&self) -> Result<Option<Vec<ObjectIdentity>>, CallError> {
         let (label, kind) = (escaped(PULL_SECRET_COPY_LABEL), escaped(DOCKER_CONFIG_TYPE));
-        let selectors = format!("labelSelector={label}%3Dtrue&fieldSelector=type%3D{kind}");
-        let mut copies = Vec::new();
+        let labelled = format!("labelSelector={label}%3Dtrue&fieldSelector=type%3D{kind}");
+        let Some(mut copies) = self.secrets(&labelled, ObjectIdentity::of_copy).await? else {
+            return Ok(None);
+        };
+        if let Some(source) = self.names.target(SourceKind::PullSecret, None) {
+            let name = escaped(source.name());
+            let named = format!("fieldSelector=type%3D{kind}%2Cmetadata.name%3D{name}");
+            let namespace = &self.names.namespace;
+            let public = |it: &Value| ObjectIdentity::of_public_copy(it, namespace);
+            let mut others = self.secrets(&named, public).await?.unwrap_or_default();
+            let known: BTreeSet<&Target> = copies.iter().map(|it| &it.target).collect();
+            others.retain(|it| !known.contains(&it.target));
+            copies.append(&mut others);
+        }
+        Ok(Some(copies))
+    }
+
+    /// Lists the Secrets of these selectors that `select` wants.
+    async fn secrets(
+        &self,
+        selectors: &str,
+        select: impl Fn(&Value) -> Option<ObjectIdentity>,
+    ) -> Result<Option<Vec<ObjectIdentity>>, CallError> {
+        let mut secrets = Vec::new();
         let mut next = String::new();
         for _ in 0..MAX_PAGES {
             let query = format!("/api/v1/secrets?{selectors}&limit={PAGE}{next}");
@@ -184,10 +206,9 @@ impl RuntimeReader<'_> {
                 page => page?,
             };
             let items = page.get("items").and_then(Value::as_array);
-            let items = items.into_iter().flatten();
-            copies.extend(items.filter_map(ObjectIdentity::of_copy));
-            copies.truncate(MAX_COPIES);
-            if copies.len() == MAX_COPIES {
+            secrets.extend(items.into_iter().flatten().filter_map(&select));
+            secrets.truncate(MAX_COPIES);
+            if secrets.len() == MAX_COPIES {
                 break;
             }
             match text(&page, "/metadata/continue").filter(|it| !it.is_empty()) {
@@ -195,7 +216,7 @@ impl RuntimeReader<'_> {
                 None => break,
             }
         }
-        Ok(Some(copies))
+        Ok(Some(secrets))
     }
 
     /// Whether Secrets may be deleted in all namespaces. If the review is rejected the deletions show it.

@@ -4,10 +4,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use api::names::PULL_SECRET_COPY_LABEL;
+use api::names::{PULL_SECRET_COPY_LABEL, SECRET_MANAGER};
 use serde_json::Value;
 
 use super::lane::{Lane, Lanes};
+use super::managed_fields;
 use super::target::Target;
 
 /// The state of the namespace of the webhook.
@@ -89,6 +90,19 @@ impl ObjectIdentity {
         if label(secret, PULL_SECRET_COPY_LABEL) != Some("true") {
             return None;
         }
+        Self::of_secret(secret)
+    }
+
+    /// As [`Self::of_copy`], of a Secret of the name of the pull Secret, by the field manager that the public webhook and ours have:
+    /// the public one sets no label.
+    #[must_use]
+    pub fn of_public_copy(secret: &Value, product_namespace: &str) -> Option<Self> {
+        let is_source = text(secret, "/metadata/namespace") == Some(product_namespace);
+        let is_ours = managed_fields::managed_by(secret, SECRET_MANAGER);
+        (is_ours && !is_source).then(|| Self::of_secret(secret))?
+    }
+
+    fn of_secret(secret: &Value) -> Option<Self> {
         let namespace = text(secret, "/metadata/namespace")?;
         let target = Target::secret(namespace, text(secret, "/metadata/name")?);
         Some(Self::of(target, secret))

@@ -55,14 +55,27 @@ async fn uninstallation_leaves_the_runtime_as_it_was_before_the_installation() {
     env.kcp.delete("runtimebootstrappers", "a");
     env.until("the resource is gone", is_gone).await;
     assert_eq!(cluster.inventory(), before);
+    let selectors = [
+        "labelSelector=rt-bootstrapper.kyma-project.io%2Fpull-secret-copy%3Dtrue",
+        "metadata.name%3Dregistry-credentials",
+    ];
     for list in cluster.requests_of("list secrets") {
         for part in [
-            "labelSelector=rt-bootstrapper.kyma-project.io%2Fpull-secret-copy%3Dtrue",
             "fieldSelector=type%3Dkubernetes.io%2Fdockerconfigjson",
             "limit=",
         ] {
             assert!(list.uri.contains(part), "{}", list.uri);
         }
+        assert!(
+            selectors.iter().any(|it| list.uri.contains(it)),
+            "{}",
+            list.uri
+        );
+        assert!(
+            list.accept.contains("as=PartialObjectMetadata"),
+            "{}",
+            list.accept
+        );
     }
     let writes = cluster.take();
     let at = |start: &str| {
@@ -96,6 +109,23 @@ async fn copies_of_a_large_pull_secret_are_deleted() {
             secret["data"] = json!({".dockerconfigjson": "e30K".repeat(7_000)});
         });
     }
+    env.kcp.delete("runtimebootstrappers", "a");
+    env.until("the resource is gone", is_gone).await;
+    assert_eq!(cluster.inventory(), before);
+}
+
+/// As where KIM had installed the public webhook, and ours never ran. The public one sets no label.
+#[tokio::test]
+async fn copies_of_the_public_webhook_are_deleted() {
+    let (env, cluster, before) = installed(1).await;
+    cluster.put(&json!({
+        "apiVersion": "v1", "kind": "Secret", "type": FOREIGN,
+        "metadata": {"name": "registry-credentials", "namespace": "customer-000", "managedFields": [{
+            "manager": "rt-bootstrapper", "operation": "Apply", "apiVersion": "v1", "fieldsType": "FieldsV1",
+            "fieldsV1": {"f:data": {"f:.dockerconfigjson": {}}, "f:type": {}},
+        }]},
+        "data": {".dockerconfigjson": "e30="},
+    }));
     env.kcp.delete("runtimebootstrappers", "a");
     env.until("the resource is gone", is_gone).await;
     assert_eq!(cluster.inventory(), before);
