@@ -260,7 +260,7 @@ impl RuntimeReader<'_> {
         let target = Target::trust_bundle(version, name);
         let (collection, name) = (target.collection(), escaped(name));
         let query = format!("{collection}?fieldSelector=metadata.name%3D{name}");
-        match self.remote.list_metadata(&query).await {
+        match self.remote.list(&query).await {
             Ok(mut list) => {
                 let first = list.pointer_mut("/items/0").map(Value::take);
                 Ok(Some(Listed::Found((version.to_owned(), first))))
