@@ -11,7 +11,7 @@ use api::names::{
 };
 use futures::future::{join_all, try_join_all};
 use policy::sync::ObjectNames;
-use policy::sync::inventory::candidates;
+use policy::sync::inventory::{candidates, is_managed_or_public};
 use policy::sync::manifests::{Installation, Phase};
 use policy::sync::observed::{ObjectIdentity, Observed, WebhookObjects};
 use policy::sync::target::Target;
@@ -121,17 +121,25 @@ impl RuntimeReader<'_> {
             .iter()
             .filter(|it| it.phase != Phase::Deployment)
             .map(|it| &it.target);
-        let reads = targets
-            .chain(&others)
-            .map(|target| async move { Ok((target, read(self.remote, target).await?)) });
+        let reads =
+            targets.map(|target| async move { Ok((target, read(self.remote, target).await?)) });
         let mut installed = BTreeMap::new();
         for (target, read) in try_join_all(reads).await? {
             match read {
                 Read::Found(found) => installed.extend(found.map(|it| (target.clone(), it))),
-                Read::Forbidden(permission) if others.contains(target) => {
-                    observed.unread_inventory.insert(target.clone(), permission);
-                }
                 Read::Forbidden(permission) => observed.unread.webhook.push(permission),
+            }
+        }
+        // Clients of the runtime can list large objects there: one after the other, and without those of others.
+        for target in others {
+            match read(self.remote, &target).await? {
+                Read::Found(found) => {
+                    let ours = found.filter(|it| is_managed_or_public(&target, it));
+                    installed.extend(ours.map(|it| (target, it)));
+                }
+                Read::Forbidden(permission) => {
+                    observed.unread_inventory.insert(target, permission);
+                }
             }
         }
         observed.installed = Some(installed);

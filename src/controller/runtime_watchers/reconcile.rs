@@ -15,7 +15,8 @@ use policy::sync::identity::{IdentityRecord, Owner};
 use policy::sync::managed_fields::is_lifecycle_manager;
 use policy::sync::plan::Blocked;
 use policy::sync::plan::watcher::{
-    DesiredWatcher, ObservedWatcher, WatcherContext, WatcherPlan, WatcherState, plan_watcher,
+    DesiredWatcher, ObservedWatcher, WatcherContext, WatcherPlan, WatcherState, is_ours,
+    plan_watcher,
 };
 use policy::sync::status::{Reason, error_chain};
 use policy::sync::target::Target;
@@ -329,9 +330,15 @@ impl Runtime<'_> {
             Read::Forbidden(permission) => observed.unread.push(permission),
         }
         add(&mut observed, found);
-        let obsolete = desired.obsolete(observed.marker.as_ref());
-        if !obsolete.is_empty() {
-            add(&mut observed, read_all(remote, &obsolete).await?);
+        // Clients of the runtime can list large objects there: one after the other, and without those of others.
+        for target in desired.obsolete(observed.marker.as_ref()) {
+            match read(remote, &target).await? {
+                Read::Found(live) => {
+                    let ours = live.filter(is_ours);
+                    observed.live.extend(ours.map(|it| (target, it)));
+                }
+                Read::Forbidden(permission) => observed.unread.push(permission),
+            }
         }
         Ok(observed)
     }

@@ -83,7 +83,8 @@ pub(super) fn is_obsolete(target: &Target, live: &Value) -> bool {
 }
 
 /// Whether a candidate belongs to the controller or to the public webhook.
-pub(super) fn is_managed_or_public(target: &Target, live: &Value) -> bool {
+#[must_use]
+pub fn is_managed_or_public(target: &Target, live: &Value) -> bool {
     is_managed(live) || is_public_only(target, live)
 }
 

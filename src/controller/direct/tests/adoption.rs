@@ -171,3 +171,34 @@ async fn inventory_that_a_client_writes_deletes_nothing_of_others() {
     env.until("the resource is gone", is_gone).await;
     assert!(cluster.find(LEGACY).is_some());
 }
+
+/// A client of the runtime lists large objects of its own, which together would take all memory of the controller.
+#[tokio::test]
+async fn objects_that_only_the_inventory_lists_are_read_one_after_the_other() {
+    let (env, cluster) = upgraded().await;
+    for number in 0..20 {
+        let name = format!("large-{number}");
+        cluster.put(&json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "kube-system"},
+        }));
+    }
+    let lines = (0..20).map(|it| format!("v1 ConfigMap kube-system/large-{it}\n"));
+    let written: String = lines.collect();
+    cluster.change(MARKER, |it| it["data"]["inventory"] = json!(written));
+    let first = cluster.fault("get configmaps kube-system/large-0").hold();
+    let touch = json!({"metadata": {"annotations": {"touched": "now"}}});
+    env.kcp.merge("runtimebootstrappers", "a", &touch);
+    env.until("the first is read", |_| first.hits() > 0).await;
+    let reads = || {
+        let mut reads = cluster.requests_of("get configmaps");
+        reads.retain(|it| it.asked.name.starts_with("large-"));
+        reads.len()
+    };
+    assert_eq!(reads(), 1);
+    drop(first);
+    env.until("they are not listed any more", |_| {
+        !inventory(&cluster).contains("large")
+    })
+    .await;
+    assert_eq!(reads(), 20);
+}

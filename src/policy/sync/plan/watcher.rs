@@ -16,6 +16,7 @@ use api::kcp::{MANIFEST_HASH, OWNER_CONFIG_MAP, OWNER_WATCHER_INVENTORY};
 use serde_json::{Value, json};
 
 use self::planner::Planner;
+pub use self::planner::is_ours;
 use super::{Blocked, Step};
 use crate::sync::identity::{IdentityRecord, Owner, verify_identity};
 use crate::sync::inventory;

@@ -289,7 +289,8 @@ fn apply(target: &Target, object: Arc<Value>) -> Action {
 }
 
 /// Whether the controller applied an object as a part of the watcher.
-fn is_ours(live: &Value) -> bool {
+#[must_use]
+pub fn is_ours(live: &Value) -> bool {
     annotation(live, MANIFEST_HASH).is_some()
         && managed_fields::managed_by(live, WATCHER_FIELD_MANAGER)
 }
