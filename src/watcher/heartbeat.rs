@@ -14,7 +14,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use component_base::backoff::spread;
 use component_base::files;
 use component_base::telemetry::error_chain;
-use futures::future::join_all;
+use futures::future::{join, join_all};
 use serve::{Counter, Statistics};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -181,9 +181,10 @@ impl Heartbeats {
         }
     }
 
-    /// Sends one heartbeat to each manager that may take it.
+    /// Sends one heartbeat to each manager that may take it, and a last one to those that the file of receivers lists no more: their
+    /// listeners would report a missing watcher.
     async fn round(&mut self, ending: bool) {
-        self.read_receivers().await;
+        let mut removed = self.read_receivers().await;
         let outbox = &self.sources.outbox;
         let mut receivers: Vec<_> = outbox.managers(|managers| managers.receivers().collect());
         for name in self.options.receivers.iter().chain(&self.listed) {
@@ -201,8 +202,10 @@ impl Heartbeats {
             let support = self.support.entry(name.clone()).or_default();
             support.is_asked(*reached)
         });
+        removed.retain(|name| !receivers.iter().any(|it| it.name == *name));
+        let last = removed.iter().map(|name| self.post(name, true));
         let posts = receivers.iter().map(|it| self.post(&it.name, ending));
-        let answers = join_all(posts).await;
+        let (answers, _) = join(join_all(posts), join_all(last)).await;
         for (receiver, answer) in receivers.into_iter().zip(answers) {
             let support = self.support.entry(receiver.name.clone()).or_default();
             if support.answered(answer, receiver.reached) && receiver.known {
@@ -211,17 +214,22 @@ impl Heartbeats {
         }
     }
 
-    /// Reads the file of receivers. One that cannot be read changes nothing: the kubelet may be replacing it.
-    async fn read_receivers(&mut self) {
+    /// Reads the file of receivers, and returns those that it lists no more. One that cannot be read changes nothing: the kubelet may
+    /// be replacing it.
+    async fn read_receivers(&mut self) -> Vec<PathSegment> {
         let Some(path) = self.options.receivers_file.clone() else {
-            return;
+            return Vec::new();
         };
         let read = spawn_blocking(move || files::read(&path, RECEIVERS_BYTES)).await;
-        if let Ok(Ok(content)) = read {
-            let text = String::from_utf8_lossy(&content);
-            let names = text.lines().filter_map(|it| PathSegment::parse(it).ok());
-            self.listed = names.take(MAX_RECEIVERS).collect();
-        }
+        let Ok(Ok(content)) = read else {
+            return Vec::new();
+        };
+        let text = String::from_utf8_lossy(&content);
+        let names = text.lines().filter_map(|it| PathSegment::parse(it).ok());
+        let listed = names.take(MAX_RECEIVERS).collect();
+        let mut removed = std::mem::replace(&mut self.listed, listed);
+        removed.retain(|it| !self.listed.contains(it));
+        removed
     }
 
     fn heartbeat(&self, manager: &PathSegment, report: &ManagerReport, ending: bool) -> Heartbeat {

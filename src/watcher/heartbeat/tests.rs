@@ -125,11 +125,22 @@ async fn managers_of_a_file_hear_before_there_is_an_event() {
         count += 1;
         assert!(count < 1000, "b hears nothing");
     }
+    // The last Watcher of a manager is deleted.
+    std::fs::write(&file, "b\n").unwrap();
+    while !of(&fixture.kcp.requests(count).await, "a")
+        .iter()
+        .any(|it| it.ending)
+    {
+        count += 1;
+        assert!(count < 1000, "a gets no last heartbeat");
+    }
     delivered.cancel();
     beating.await.unwrap();
     let received = fixture.kcp.requests(count).await;
     for name in ["a", "b"] {
-        assert!(of(&received, name).last().unwrap().ending, "{name}");
+        let heartbeats = of(&received, name);
+        let endings = heartbeats.iter().filter(|it| it.ending).count();
+        assert!(endings == 1 && heartbeats.last().unwrap().ending, "{name}");
     }
 }
 
