@@ -11,7 +11,7 @@ mod unstarted;
 
 pub use evictions::{EvictionOutcome, EvictionSettings, Evictions, PodKey, TrackedPod};
 pub use state::{Deviation, PodState, PodTimes, RevisionTimes, judge};
-pub use unstarted::{UnstartedPod, UnstartedPods};
+pub use unstarted::{PodCondition, PodConditions, UnstartedPod, UnstartedPods};
 
 #[cfg(test)]
 mod tests;

@@ -93,33 +93,38 @@ struct Status<'a> {
     #[serde(borrow)]
     phase: Option<Text<'a>>,
     #[serde(default)]
-    conditions: Summary<Conditions>,
+    conditions: Summary<PodConditions>,
     #[serde(default)]
     init_container_statuses: Summary<Containers>,
     #[serde(default)]
     container_statuses: Summary<Containers>,
 }
 
-#[derive(Default)]
-struct Conditions {
+/// What is read of the conditions of a Pod.
+#[derive(Debug, Default)]
+pub struct PodConditions {
+    /// Whether the Pod is ready.
+    pub is_ready: bool,
     is_scheduled: bool,
     has_sandbox: bool,
 }
 
-#[derive(Deserialize)]
-struct Condition<'a> {
+/// One condition of a Pod.
+#[derive(Debug, Deserialize)]
+pub struct PodCondition<'a> {
     #[serde(default, borrow, rename = "type")]
     kind: Text<'a>,
     #[serde(default, borrow)]
     status: Text<'a>,
 }
 
-impl<'de> Summarize<'de> for Conditions {
-    type Item = Condition<'de>;
+impl<'de> Summarize<'de> for PodConditions {
+    type Item = PodCondition<'de>;
 
-    fn add(&mut self, condition: Condition<'de>) {
+    fn add(&mut self, condition: PodCondition<'de>) {
         let is_true = &*condition.status == "True";
         match &*condition.kind {
+            "Ready" => self.is_ready |= is_true,
             "PodScheduled" => self.is_scheduled |= is_true,
             "PodReadyToStartContainers" => self.has_sandbox |= is_true,
             _ => {}

@@ -9,7 +9,8 @@ use partial_json::{Summarize, Summary, Text};
 use policy::admission::review::{self, Subject};
 use policy::admission::{Annotations, Context, Decision, Reason, decide_unsent, has_trust_bundle};
 use policy::repairs::{
-    Deviation, PodKey, PodState, PodTimes, RevisionTimes, TrackedPod, UnstartedPod, judge,
+    Deviation, PodConditions, PodKey, PodState, PodTimes, RevisionTimes, TrackedPod, UnstartedPod,
+    judge,
 };
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -119,28 +120,7 @@ impl<'de> Summarize<'de> for Owner {
 #[derive(Default, Deserialize)]
 struct Status {
     #[serde(default)]
-    conditions: Summary<Readiness>,
-}
-
-#[derive(Default)]
-struct Readiness {
-    is_ready: bool,
-}
-
-#[derive(Deserialize)]
-struct Condition<'a> {
-    #[serde(default, borrow, rename = "type")]
-    kind: Text<'a>,
-    #[serde(default, borrow)]
-    status: Text<'a>,
-}
-
-impl<'de> Summarize<'de> for Readiness {
-    type Item = Condition<'de>;
-
-    fn add(&mut self, condition: Condition<'de>) {
-        self.is_ready |= &*condition.kind == "Ready" && &*condition.status == "True";
-    }
+    conditions: Summary<PodConditions>,
 }
 
 impl From<Box<RawValue>> for StoredPod {

@@ -36,6 +36,14 @@ async fn bundle_replica(document: Option<&ConfigMap>) -> (ApiServer, Watches) {
     (server, watches)
 }
 
+/// Loads the document with another bundle.
+async fn load_other_bundle(watches: &Watches, map: &ConfigMap) {
+    let mut renamed = map.clone();
+    let text = renamed.data.as_ref().unwrap()[CONFIG_KEY].replace(BUNDLE, "other");
+    renamed.data = Some(BTreeMap::from([(CONFIG_KEY.to_owned(), text)]));
+    ConfigurationLoader::new(watches).load(Some(&renamed)).await;
+}
+
 #[rstest]
 #[case::no_dry_run("create pods")]
 #[case::no_discovery(" /apis")]
@@ -107,12 +115,7 @@ async fn another_bundle_that_no_replica_may_read_makes_none_not_ready() {
     let (server, watches) = bundle_replica(Some(&map)).await;
     sleep(Duration::from_secs(3)).await;
     let _fault = server.fault("list clustertrustbundles").status(403);
-    let mut renamed = map.clone();
-    let text = renamed.data.as_ref().unwrap()[CONFIG_KEY].replace(BUNDLE, "other");
-    renamed.data = Some(BTreeMap::from([(CONFIG_KEY.to_owned(), text)]));
-    ConfigurationLoader::new(&watches)
-        .load(Some(&renamed))
-        .await;
+    load_other_bundle(&watches, &map).await;
     for _ in 0..20 {
         sleep(Duration::from_secs(1)).await;
         let (check, _) = bundle_state(&watches);
@@ -129,12 +132,7 @@ async fn what_is_known_of_projection_holds_for_another_bundle(#[case] request: &
     let (server, watches) = bundle_replica(Some(&map)).await;
     sleep(Duration::from_secs(3)).await;
     let _fault = server.fault(request).status(500);
-    let mut renamed = map.clone();
-    let text = renamed.data.as_ref().unwrap()[CONFIG_KEY].replace(BUNDLE, "other");
-    renamed.data = Some(BTreeMap::from([(CONFIG_KEY.to_owned(), text)]));
-    ConfigurationLoader::new(&watches)
-        .load(Some(&renamed))
-        .await;
+    load_other_bundle(&watches, &map).await;
     sleep(Duration::from_secs(3)).await;
     assert_present(&watches);
     let lists = server.requests_of("list clustertrustbundles");
