@@ -101,3 +101,23 @@ async fn two_events_that_break_their_listener_hold_up_no_others_for_ever() {
     sleep(Duration::from_mins(3)).await;
     assert_eq!(fixture.of("sound").len(), 1);
 }
+
+/// Its circuit never opens, because it takes each event.
+#[tokio::test(start_paused = true)]
+async fn a_manager_that_responds_slowly_delays_no_other() {
+    let fixture = Fixture::configured(&["slow", "well"], |seen| match seen.manager.as_str() {
+        "slow" => Kcp::TakesAfter(10 * SECOND),
+        _ => Kcp::Takes,
+    });
+    for number in 0..100 {
+        fixture.put("slow", &format!("s{number}"));
+    }
+    for number in 0..20 {
+        sleep(SECOND).await;
+        let name = format!("w{number}");
+        let put = fixture.begun.elapsed();
+        fixture.put("well", &name);
+        sleep(Duration::from_millis(1)).await;
+        assert_eq!(fixture.of(&name), [put]);
+    }
+}
