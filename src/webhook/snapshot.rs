@@ -212,6 +212,12 @@ impl PullSecretSource {
         }
     }
 
+    /// A Secret of that name, which does not exist.
+    #[must_use]
+    pub fn absent(name: &str) -> Self {
+        Self::none(ObservedObject::absent(name))
+    }
+
     /// A Secret that [`PullSecretSource::read`] could not use. It is invalid for decisions if a kubelet fails every pull
     /// of a Pod that names it; a kubelet ignores a Secret of another type or without the key.
     #[must_use]

@@ -189,7 +189,7 @@ impl LatestRevision {
             configuration: self.configuration.clone(),
             pull_secret: match name {
                 Some(name) if is_none(&self.requirements.pull_secret) => {
-                    Arc::new(PullSecretSource::none(ObservedObject::absent(name)))
+                    Arc::new(PullSecretSource::absent(name))
                 }
                 _ if self.secret().presence == TrustBundlePresence::Unknown => Arc::default(),
                 _ => Arc::clone(&self.pull_secret),

@@ -113,7 +113,7 @@ fn pull_secret_name(watches: &Watches) -> String {
 
 pub(super) fn set_pull_secret(snapshots: &SnapshotStore, name: &str, secret: Option<Secret>) {
     let Some(secret) = secret else {
-        return snapshots.set_pull_secret(PullSecretSource::none(ObservedObject::absent(name)));
+        return snapshots.set_pull_secret(PullSecretSource::absent(name));
     };
     let source = PullSecretSource::read(&secret).unwrap_or_else(|error| {
         tracing::error!(error = error_chain(&error), "invalid pull Secret");

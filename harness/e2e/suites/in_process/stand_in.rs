@@ -171,11 +171,11 @@ impl StandIn {
         let map = self.server.get("configmaps", NAMESPACE, map);
         let document = map.as_ref().and_then(|it| it["data"][key].as_str());
         if let Some(configuration) = document.and_then(configuration) {
+            let name = configuration.pull_secret().name.clone();
             self.snapshots.set_configuration(Arc::new(configuration));
+            let secret = self.server.get("secrets", NAMESPACE, &name);
+            self.snapshots.set_pull_secret(pull_secret(&name, secret));
         }
-        let name = api::names::PULL_SECRET;
-        let secret = self.server.get("secrets", NAMESPACE, name);
-        self.snapshots.set_pull_secret(pull_secret(secret));
         let bundle = self.server.get("clustertrustbundles", "", TRUST_BUNDLE);
         self.snapshots.set_trust_bundle(match bundle {
             Some(_) => TrustBundlePresence::Present,
@@ -210,10 +210,10 @@ fn configuration(document: &str) -> Option<Configuration> {
     Configuration::new(&document, &settings).ok()
 }
 
-fn pull_secret(object: Option<Value>) -> PullSecretSource {
+fn pull_secret(name: &str, object: Option<Value>) -> PullSecretSource {
     let secret: Option<Secret> = object.and_then(|it| serde_json::from_value(it).ok());
     let Some(secret) = secret else {
-        return PullSecretSource::default();
+        return PullSecretSource::absent(name);
     };
     PullSecretSource::read(&secret)
         .unwrap_or_else(|error| PullSecretSource::unusable(&secret.metadata, &error))

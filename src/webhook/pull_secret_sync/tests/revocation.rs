@@ -29,7 +29,7 @@ async fn copied() -> Environment {
 }
 
 fn delete_source(env: &Environment) {
-    let absent = PullSecretSource::none(ObservedObject::absent(NAME));
+    let absent = PullSecretSource::absent(NAME);
     env.snapshots.set_pull_secret(absent);
 }
 
