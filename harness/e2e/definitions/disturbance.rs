@@ -286,37 +286,36 @@ struct Asked {
     wrong: Vec<String>,
 }
 
-/// Asks every replica for a review again and again: from when it is ready until `STALE` after its deletion is seen.
+/// Asks every replica for a review again and again: from when it is ready until `STALE` after its deletion.
 async fn ask_replicas(webhook: Webhook, over: Arc<AtomicBool>) -> Result<Asked> {
     #[expect(clippy::disallowed_methods, reason = "a fixed rate, not a wait")]
     let mut ticks = interval(Duration::from_millis(100));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let pod = opted_in(api::Feature::FipsMode, "example.test/app:1");
-    let mut deletions: BTreeMap<String, Option<Instant>> = BTreeMap::new();
+    // When each replica was seen last without a deletion.
+    let mut alive: BTreeMap<String, Instant> = BTreeMap::new();
     let mut asked = Asked::default();
     while !over.load(Ordering::Relaxed) {
         ticks.tick().await;
+        let now = Instant::now();
         for replica in webhook.pods().await? {
             let name = replica["metadata"]["name"].as_str().unwrap_or_default();
             let is_ready = replica["status"]["containerStatuses"][0]["ready"] == true;
             let is_deleted = !replica["metadata"]["deletionTimestamp"].is_null();
-            if is_ready && !is_deleted {
-                deletions.entry(name.to_owned()).or_default();
-            } else if is_deleted && let Some(deletion) = deletions.get_mut(name) {
-                deletion.get_or_insert_with(Instant::now);
+            if !is_deleted && (is_ready || alive.contains_key(name)) {
+                alive.insert(name.to_owned(), now);
             }
         }
-        let known = deletions
-            .iter()
-            .filter(|(_, at)| at.is_none_or(|at| at.elapsed() < STALE));
-        let answers = join_all(known.map(async |(name, deletion)| {
-            let since = deletion.map(|at| at.elapsed());
+        alive.retain(|_, at| at.elapsed() < STALE);
+        let answers = join_all(alive.iter().map(async |(name, at)| {
             let error = match webhook.replica(name).review("default", &pod).await {
                 Ok(response) if !response["patch"].is_null() => return None,
                 Ok(response) => response.to_string(),
                 Err(error) => format!("{error:#}"),
             };
-            Some(format!("{name}, deleted since {since:?}: {error}"))
+            // The deletion was not before `at`, but the connection may have been opened at any time until now.
+            let since = at.elapsed();
+            (since < STALE).then(|| format!("{name}, not deleted {since:?} ago: {error}"))
         }))
         .await;
         asked.reviews += answers.len();
