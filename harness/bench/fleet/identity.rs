@@ -179,6 +179,7 @@ impl Conditions {
     pub(super) fn behaviour(&self) -> Behaviour {
         Behaviour {
             identity: self.identity.clone(),
+            webhook_runs: true,
             ..Behaviour::default()
         }
     }

@@ -20,6 +20,8 @@ pub struct Behaviour {
     pub identity: Option<String>,
     /// Whether Pods of Deployments never become ready.
     pub stuck: bool,
+    /// Whether a webhook runs that writes the `caBundle` of each webhook configuration with a Service.
+    pub webhook_runs: bool,
     /// Whether a quota is used up: objects cannot be created in namespaces.
     pub quota_exceeded: bool,
     /// Whether dependents hold up deletions in the foreground, until the finalizer `foregroundDeletion` is removed.
@@ -41,6 +43,7 @@ impl Default for Behaviour {
             rights: Rights::default(),
             identity: None,
             stuck: false,
+            webhook_runs: false,
             quota_exceeded: false,
             dependents: false,
             stripped: None,

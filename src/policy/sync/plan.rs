@@ -213,8 +213,8 @@ pub struct InstallationStatus {
     /// The status of the Deployment of the desired version; for another version it is
     /// [`DeploymentStatus::Progressing`].
     pub deployment: DeploymentStatus,
-    /// Whether all manifests are applied, the webhook configuration included; `None` if the reconcile did not read
-    /// them.
+    /// Whether all manifests are applied and the API server can call the webhook; `None` if the reconcile did not read
+    /// the manifests.
     pub complete: Option<bool>,
     /// The version in the label of the live Deployment.
     pub version: Option<String>,
@@ -224,6 +224,8 @@ pub struct InstallationStatus {
     pub replicas: u64,
     /// An object with a different immutable field, which cannot be deleted without an outage of the webhook.
     pub immutable_conflict: Option<Target>,
+    /// A webhook configuration without a `caBundle`, which the webhook writes; until then no Pod is sent.
+    pub without_ca_bundle: Option<Target>,
 }
 
 /// The input that is the same for every plan of one runtime.

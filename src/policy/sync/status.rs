@@ -214,11 +214,23 @@ fn installed(outcome: Outcome<'_>) -> Option<ConditionVerdict> {
         )),
         _ => Some(condition_false(
             Reason::Installing,
-            format!(
-                "{} of {} replicas are ready",
-                plan.installation.ready_replicas, plan.installation.replicas
-            ),
+            progress(&plan.installation),
         )),
+    }
+}
+
+fn progress(installation: &InstallationStatus) -> String {
+    let target = installation.without_ca_bundle.as_ref();
+    match target.filter(|_| installation.deployment == DeploymentStatus::Available) {
+        Some(target) => format!(
+            "{} {} has no caBundle, which the webhook writes: no Pod is sent to it",
+            target.kind(),
+            target.name()
+        ),
+        None => format!(
+            "{} of {} replicas are ready",
+            installation.ready_replicas, installation.replicas
+        ),
     }
 }
 

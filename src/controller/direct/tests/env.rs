@@ -124,7 +124,11 @@ fn manifests(settings: &WebhookSettings, named_secret: Option<&str>) -> Result<V
         }),
         json!({
             "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
-            "metadata": {"name": "rt-bootstrapper"}, "webhooks": [{"name": "pods.example"}],
+            "metadata": {"name": "rt-bootstrapper"},
+            "webhooks": [{
+                "name": "pods.example",
+                "clientConfig": {"service": {"name": "webhook", "namespace": "kyma-system"}},
+            }],
         }),
         json!({
             "apiVersion": "apps/v1", "kind": "Deployment",

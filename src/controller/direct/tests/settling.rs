@@ -103,6 +103,24 @@ async fn the_status_says_what_is_there() {
     );
 }
 
+/// Until the webhook has written its `caBundle`, no Pod is sent; nothing tells the controller when it has.
+#[tokio::test]
+async fn a_runtime_is_ready_once_its_webhook_can_be_called() {
+    let mut env = Env::new();
+    let cluster = env.add("a").await;
+    cluster.behave(|it| it.webhook_runs = false);
+    env.start();
+    env.until("the webhook configuration is applied", |it| {
+        it.status("a").to_string().contains("has no caBundle")
+    })
+    .await;
+    env.until_condition("a", "Ready", "False Installing").await;
+    cluster.change("mutatingwebhookconfigurations rt-bootstrapper", |it| {
+        it["webhooks"][0]["clientConfig"]["caBundle"] = json!("Q0E=");
+    });
+    env.until_ready("a").await;
+}
+
 #[tokio::test]
 async fn converged_runtimes_are_not_written_to_even_after_a_restart() {
     let (mut env, clusters) = Env::converged(&["a", "b", "c"]).await;

@@ -96,10 +96,12 @@ pub(super) fn decide(context: Context<'_>, observed: &Observed, plan: &mut Plan)
         observed,
         is_rolled_out && immutable_conflict.is_none(),
     );
-    complete &= install.removals.iter().all(Vec::is_empty);
+    let without_ca_bundle = without_ca_bundle(context, observed);
+    complete &= install.removals.iter().all(Vec::is_empty) && without_ca_bundle.is_none();
     plan.installation = InstallationStatus {
         complete: observed.installed.is_some().then_some(complete),
         immutable_conflict,
+        without_ca_bundle,
         ..installation_status(observed, install.pods.is_empty())
     };
     install
@@ -136,7 +138,23 @@ fn installation_status(observed: &Observed, is_current: bool) -> InstallationSta
         ready_replicas: live.map_or(0, |it| number(it, "/status/readyReplicas")),
         replicas: live.map_or(0, replicas),
         immutable_conflict: None,
+        without_ca_bundle: None,
     }
+}
+
+/// The first live webhook configuration with an entry whose Service is called without a `caBundle`.
+fn without_ca_bundle(context: Context<'_>, observed: &Observed) -> Option<Target> {
+    let manifests = context.installation.manifests().iter();
+    let mut configurations = manifests.filter(|it| it.phase == Phase::Webhook);
+    let lacks = |entry: &Value| {
+        let client = &entry["clientConfig"];
+        client["service"].is_object() && client["caBundle"].as_str().is_none_or(str::is_empty)
+    };
+    let found = configurations.find(|manifest| {
+        let entries = live(manifest, observed).and_then(|live| live["webhooks"].as_array());
+        entries.into_iter().flatten().any(lacks)
+    });
+    found.map(|it| it.target.clone())
 }
 
 /// Maximum length of a label value, in characters; it bounds the version in the status.

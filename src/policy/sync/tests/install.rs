@@ -45,6 +45,10 @@ fn a_first_installation() {
     );
     let plan = runtime.plan(&desired);
     assert!(plan.is_empty() && !plan.is_deployment_pending());
+    assert_eq!(plan.installation.complete, Some(false), "no caBundle yet");
+    runtime.roll_out();
+    let plan = runtime.plan(&desired);
+    assert_eq!(plan.installation.complete, Some(true));
     assert_eq!(plan.installation.version.as_deref(), Some("0.1.0"));
     assert_eq!(
         (plan.installation.ready_replicas, plan.installation.replicas),

@@ -4,7 +4,7 @@ use api::bootstrapper::{Condition, ConditionStatus};
 use rstest::rstest;
 
 use super::api_server::Runtime;
-use super::samples::{desired, document, sources};
+use super::samples::{desired, document, manifests, sources};
 use crate::sync::identity::IdentityRecord;
 use crate::sync::observed::NamespaceState;
 use crate::sync::plan::{Plan, SyncDeferred, plan, plan_deletion};
@@ -71,6 +71,24 @@ fn a_first_pass_installs() {
             "ConfigurationSynchronized=True/Synchronized",
             "Ready=False/Installing"
         ]
+    );
+}
+
+#[test]
+fn a_webhook_that_the_api_server_cannot_call_is_not_installed() {
+    let desired = desired(&sources());
+    let mut runtime = Runtime::converged(&desired);
+    let configuration = Target::of(&manifests("0.1.0")[4]).unwrap();
+    let installed = runtime.observed.installed.as_mut().unwrap();
+    let live = installed.get_mut(&configuration).unwrap();
+    live["webhooks"][0]["clientConfig"]["caBundle"].take();
+    let plan = runtime.plan(&desired);
+    assert!(plan.is_empty());
+    let conditions = conditions(&[], outcome(&plan), Some(1), "now");
+    assert_eq!(brief(&conditions)[2], "Installed=False/Installing");
+    assert_eq!(
+        conditions[2].message,
+        "MutatingWebhookConfiguration webhook-configuration has no caBundle, which the webhook writes: no Pod is sent to it"
     );
 }
 
