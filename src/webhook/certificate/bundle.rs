@@ -81,6 +81,16 @@ impl Bundle {
         self.filtered(|authority| !other.0.contains(authority))
     }
 
+    /// With those of another bundle after its own.
+    pub(crate) fn with(&self, other: &Self) -> Self {
+        Self::of(self.certificates().chain(other.certificates()).cloned())
+    }
+
+    /// Those that verify a certificate alone.
+    pub(crate) fn verifying(&self, pair: &CertificatePair, name: &str, now: SystemTime) -> Self {
+        self.filtered(|authority| Self(vec![authority.clone()]).verifies(pair, name, now))
+    }
+
     /// Whether an API server that trusts only these and asks for `name` accepts the certificate now.
     pub(crate) fn verifies(&self, pair: &CertificatePair, name: &str, now: SystemTime) -> bool {
         let verify = || {

@@ -6,7 +6,9 @@ use std::time::{Duration, SystemTime};
 use serve::pair::PairError;
 
 use super::issue::CARRIED;
-use super::{Bundle, CertificateSettings, LiveEntry, Observed, StoredCertificate, TLS_TYPE};
+use super::{
+    Bundle, CertificateSettings, LiveEntry, Material, Observed, StoredCertificate, TLS_TYPE,
+};
 
 /// How long the CAs before a change of certificate files stay in the `caBundle`. A kubelet takes minutes to update the
 /// files; a day also outlasts a node with problems.
@@ -41,48 +43,100 @@ pub(super) struct Plan {
 /// Plans with the Secret. Nothing is written before both objects are known: which CAs must be carried over is read from
 /// them. The `caBundle` is made from what is stored, never from what this process has just made, so two leaders in a
 /// row publish the same.
-pub(super) fn plan(
-    secret: &Observed<StoredCertificate>,
-    entry: &Observed<LiveEntry>,
-    settings: &CertificateSettings,
-    now: SystemTime,
-) -> Plan {
-    let stored = match (secret, entry) {
-        (Observed::Unknown, _) | (_, Observed::Unknown) => return Plan::default(),
-        (Observed::Absent, _) => None,
-        (Observed::Present(stored), _) => Some(stored),
-    };
-    let authorities = stored.map_or_else(Bundle::default, |stored| {
-        Bundle::read(&stored.material.authorities).unexpired(now)
-    });
-    match renew_at(stored.map(AsRef::as_ref), now, settings) {
-        Ok(renew_at) => Plan {
-            // A CA that expires makes the bundle shorter.
-            again: Some(
-                authorities
-                    .first_expiry()
-                    .map_or(renew_at, |it| it.min(renew_at)),
-            ),
-            write: match entry {
-                Observed::Present(live) => publish(&authorities, live),
-                Observed::Unknown | Observed::Absent => None,
-            },
-        },
-        Err(reason) => Plan {
-            again: None,
-            write: Some(Write::Issue {
-                reason,
-                replaces: stored.cloned(),
-                // Without CAs in the Secret (deleted or invalid) those that the API server trusts now: replicas still
-                // serve what the lost Secret held, and a webhook that is replaced serves its own certificate.
-                carried: match entry {
-                    Observed::Present(live) if authorities.is_empty() => {
-                        Bundle::read(&live.ca_bundle).unexpired(now)
-                    }
-                    _ => authorities,
+///
+/// Another client may replace the Secret, as a restore of a backup does, and its `ca.crt` then lacks the CA of the certificate
+/// that replicas serve until they have observed both objects. So that CA stays in the `caBundle` for a day.
+#[derive(Default)]
+pub(super) struct SecretPlanner {
+    /// The last certificate that could be served.
+    last: Option<Material>,
+    /// CAs of certificates before it that are not in the Secret.
+    earlier: Bundle,
+    /// When the earlier CAs are to be removed.
+    until: Option<SystemTime>,
+}
+
+impl SecretPlanner {
+    pub(super) fn plan(
+        &mut self,
+        secret: &Observed<StoredCertificate>,
+        entry: &Observed<LiveEntry>,
+        settings: &CertificateSettings,
+        now: SystemTime,
+    ) -> Plan {
+        let stored = match (secret, entry) {
+            (Observed::Unknown, _) | (_, Observed::Unknown) => return Plan::default(),
+            (Observed::Absent, _) => None,
+            (Observed::Present(stored), _) => Some(stored),
+        };
+        let authorities = stored.map_or_else(Bundle::default, |stored| {
+            Bundle::read(&stored.material.authorities).unexpired(now)
+        });
+        let trusted = match entry {
+            Observed::Present(live) => Bundle::read(&live.ca_bundle).unexpired(now),
+            Observed::Unknown | Observed::Absent => Bundle::default(),
+        };
+        let renew_at = renew_at(stored.map(AsRef::as_ref), now, settings);
+        if let Some(stored) = stored {
+            let served = renew_at.is_ok().then_some(&stored.material);
+            self.follow(&stored.material, served, &trusted, (settings, now));
+        }
+        let bundle = authorities.with(&self.earlier.unexpired(now));
+        match renew_at {
+            Ok(renew_at) => Plan {
+                // A CA that expires makes the bundle shorter.
+                again: [Some(renew_at), bundle.first_expiry(), self.until]
+                    .into_iter()
+                    .flatten()
+                    .min(),
+                write: match entry {
+                    Observed::Present(live) => publish(&bundle, live),
+                    Observed::Unknown | Observed::Absent => None,
                 },
-            }),
-        },
+            },
+            Err(reason) => Plan {
+                again: None,
+                write: Some(Write::Issue {
+                    reason,
+                    replaces: stored.cloned(),
+                    // Without CAs in the Secret (deleted or invalid) those that the API server trusts now: replicas still
+                    // serve what the lost Secret held, and a webhook that is replaced serves its own certificate.
+                    carried: if authorities.is_empty() {
+                        trusted
+                    } else {
+                        bundle
+                    },
+                }),
+            },
+        }
+    }
+
+    /// Notes the CAs of the last certificate when another one is stored. A `ca.crt` that changes beside the same certificate
+    /// says which CAs are trusted: the one of a leaked key is removed like that.
+    fn follow(
+        &mut self,
+        stored: &Material,
+        served: Option<&Material>,
+        trusted: &Bundle,
+        (settings, now): (&CertificateSettings, SystemTime),
+    ) {
+        let last = self.last.as_ref();
+        if let Some(last) = last.filter(|last| last.chain != stored.chain) {
+            let pair = last.pair();
+            let verifying = pair.map(|it| trusted.verifying(&it, settings.server_name(), now));
+            self.earlier = verifying
+                .unwrap_or_default()
+                .with(&self.earlier)
+                .first(CARRIED);
+            self.until = (!self.earlier.is_empty()).then_some(now + OVERLAP);
+        } else if last.is_some_and(|last| last.authorities != stored.authorities)
+            || self.until.is_some_and(|until| until <= now)
+        {
+            (self.earlier, self.until) = Default::default();
+        }
+        if let Some(served) = served.filter(|it| Some(*it) != last) {
+            self.last = Some(served.clone());
+        }
     }
 }
 
@@ -187,7 +241,7 @@ impl FilesPlanner {
             (self.carried, self.until) = Default::default();
         }
         let carried = self.carried.unexpired(now);
-        Bundle::of(files.certificates().chain(carried.certificates()).cloned())
+        files.with(&carried)
     }
 }
 

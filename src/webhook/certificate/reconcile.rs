@@ -24,7 +24,7 @@ use serde_json::json;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::plan::{FilesPlanner, Plan, Write, plan};
+use super::plan::{FilesPlanner, Plan, SecretPlanner, Write};
 use super::{
     Bundle, Certificates, ENTRY, LOOK_AGAIN, LiveEntry, SECRET, StoredCertificate, TLS_TYPE, issue,
 };
@@ -74,6 +74,7 @@ impl Certificates {
         let (mut certificates, mut entries) =
             (self.certificate.subscribe(), self.entry.subscribe());
         let mut files = FilesPlanner::default();
+        let mut secret = SecretPlanner::default();
         let mut retry = RetryPolicy::default();
         let work = async {
             loop {
@@ -83,7 +84,7 @@ impl Certificates {
                 let Plan { write, again } = if self.files.is_some() {
                     files.plan(&stored, &live, &self.settings, now)
                 } else {
-                    plan(&stored, &live, &self.settings, now)
+                    secret.plan(&stored, &live, &self.settings, now)
                 };
                 if let Some(write) = write {
                     let result = self.write(write, now).await;

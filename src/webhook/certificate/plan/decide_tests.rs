@@ -3,7 +3,6 @@ use std::time::Duration;
 use rstest::rstest;
 
 use super::*;
-use crate::certificate::Material;
 use crate::certificate::fixtures::{
     DAY, after, entry_with, epoch, material, present, secret_of, settings, successor,
 };
@@ -12,12 +11,21 @@ fn bundle(material: &Material) -> Bundle {
     Bundle::read(&material.authorities)
 }
 
+/// The plan of a leader that begins.
+fn planned(
+    secret: &Observed<StoredCertificate>,
+    entry: &Observed<LiveEntry>,
+    now: SystemTime,
+) -> Plan {
+    SecretPlanner::default().plan(secret, entry, &settings(), now)
+}
+
 fn decide(
     secret: &Observed<StoredCertificate>,
     entry: &Observed<LiveEntry>,
     now: SystemTime,
 ) -> Option<Write> {
-    plan(secret, entry, &settings(), now).write
+    planned(secret, entry, now).write
 }
 
 fn published(action: Option<Write>) -> String {
@@ -104,7 +112,7 @@ fn a_rotation_carries_the_old_authority_and_publishes_both_before_anything_else(
     // On day 91 the old one goes, by a write of the bundle alone, and the leader wakes up for it.
     let secret = present(secret_of(new.clone()));
     let live = present(entry_with(both.to_pem()));
-    let quiet = plan(&secret, &live, &settings(), after(start, 61));
+    let quiet = planned(&secret, &live, after(start, 61));
     assert!(quiet.write.is_none());
     assert_eq!(quiet.again, Some(after(start, 90)));
     let only_new = published(decide(&secret, &live, after(start, 91)));
@@ -137,12 +145,82 @@ fn another_ca_in_the_live_bundle_is_not_kept_while_the_secret_says_which_are_tru
     assert_eq!(carried, bundle(&material));
 }
 
+/// A backup is restored, or a certificate of another installation copied.
+#[test]
+fn the_authority_of_the_certificate_in_use_stays_for_a_day_after_another_client_replaced_the_secret()
+ {
+    let start = epoch();
+    let (old, foreign) = (material(start), material(start));
+    let mut planner = SecretPlanner::default();
+    let mut decide = |stored: &Material, live: &[u8], now| {
+        let entry = present(entry_with(live));
+        planner.plan(
+            &present(secret_of(stored.clone())),
+            &entry,
+            &settings(),
+            now,
+        )
+    };
+    assert!(decide(&old, &old.authorities, start).write.is_none());
+    let both = bundle(&foreign).with(&bundle(&old)).to_pem();
+    let replaced = decide(&foreign, &old.authorities, start);
+    assert_eq!(published(replaced.write), both);
+    assert_eq!(replaced.again, Some(start + DAY));
+    let later = start + DAY - Duration::from_secs(1);
+    assert!(decide(&foreign, both.as_bytes(), later).write.is_none());
+    let over = decide(&foreign, both.as_bytes(), start + DAY);
+    assert_eq!(published(over.write).into_bytes(), foreign.authorities);
+}
+
+#[test]
+fn a_certificate_in_place_of_an_unusable_one_carries_the_authority_of_the_one_in_use() {
+    let start = epoch();
+    let (old, foreign) = (material(start), material(start));
+    let mut planner = SecretPlanner::default();
+    let live = present(entry_with(old.authorities.clone()));
+    planner.plan(&present(secret_of(old.clone())), &live, &settings(), start);
+    let unusable = Material {
+        key: old.key.clone(),
+        ..foreign.clone()
+    };
+    let plan = planner.plan(&present(secret_of(unusable)), &live, &settings(), start);
+    let (reason, carried, _) = issued(plan.write);
+    assert_eq!(
+        (reason, carried),
+        ("key_mismatch", bundle(&foreign).with(&bundle(&old)))
+    );
+}
+
+/// As the documentation of a leaked key says.
+#[test]
+fn an_authority_that_is_removed_from_the_secret_is_removed_from_the_bundle() {
+    let start = epoch();
+    let leaked = material(start);
+    let mut planner = SecretPlanner::default();
+    let mut decide = |stored: &Material, live: &[u8]| {
+        let entry = present(entry_with(live));
+        planner
+            .plan(
+                &present(secret_of(stored.clone())),
+                &entry,
+                &settings(),
+                start,
+            )
+            .write
+    };
+    assert!(decide(&leaked, &leaked.authorities).is_none());
+    let mut new = successor(start, &bundle(&leaked));
+    let both = published(decide(&new, &leaked.authorities)).into_bytes();
+    new.authorities = bundle(&new).first(1).to_pem().into_bytes();
+    assert_eq!(published(decide(&new, &both)).into_bytes(), new.authorities);
+}
+
 #[test]
 fn the_leader_sleeps_until_two_thirds_of_the_life() {
     let start = epoch();
     let material = material(start);
     let live = present(entry_with(material.authorities.clone()));
-    let Plan { again, .. } = plan(&present(secret_of(material)), &live, &settings(), start);
+    let Plan { again, .. } = planned(&present(secret_of(material)), &live, start);
     let expected = start + DAY * 60;
     let again = again.unwrap();
     assert!(again <= expected && again > expected - Duration::from_hours(1));

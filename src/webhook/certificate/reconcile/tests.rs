@@ -133,7 +133,8 @@ impl Leader {
 
     fn settled(&self) -> bool {
         let (secret, entry) = (self.secret.borrow(), self.entry.borrow());
-        plan(&secret, &entry, &settings(), SystemTime::now())
+        SecretPlanner::default()
+            .plan(&secret, &entry, &settings(), SystemTime::now())
             .write
             .is_none()
     }
