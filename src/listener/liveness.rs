@@ -118,6 +118,8 @@ struct Runtimes {
     known: HashMap<RuntimeId, Runtime>,
     /// Each known runtime once, with a time at or before that at which it was last heard.
     by_time: BinaryHeap<Reverse<(Option<Instant>, RuntimeId)>>,
+    /// Those that the operator forgot, whose watchers may still be heard, and when it did.
+    forgotten: HashMap<RuntimeId, Instant>,
     /// What runtimes that are not known any more have added.
     removed: Totals,
 }
@@ -131,6 +133,7 @@ impl Liveness {
             interval: interval.clamp(Duration::from_millis(10), Duration::from_hours(24)),
             known: HashMap::new(),
             by_time: BinaryHeap::new(),
+            forgotten: HashMap::new(),
             removed: Totals::default(),
         };
         Self {
@@ -158,7 +161,9 @@ impl Liveness {
     /// called for each known runtime after a start of the operator; the first call counts.
     pub fn expect(&self, runtime: &RuntimeId) {
         let now = Instant::now();
-        self.runtimes().entry(runtime).expected.get_or_insert(now);
+        let mut runtimes = self.runtimes();
+        runtimes.forgotten.remove(runtime);
+        runtimes.entry(runtime).expected.get_or_insert(now);
     }
 
     /// Expects an admission review from `runtime`, to be called after a write to an object on it that a Watcher covers. If
@@ -166,14 +171,19 @@ impl Liveness {
     /// before the call counts, since a review precedes the end of its write.
     pub fn expect_review(&self, runtime: &RuntimeId) {
         let now = Instant::now();
-        self.runtimes().entry(runtime).expect_review(now);
+        let mut runtimes = self.runtimes();
+        runtimes.forgotten.remove(runtime);
+        runtimes.entry(runtime).expect_review(now);
     }
 
-    /// Forgets `runtime`, which is deleted, so that it does not become unresponsive.
+    /// Forgets `runtime`, which is deleted, so that it does not become unresponsive. Its watchers may send heartbeats and
+    /// events for some more time; once they have not for three intervals, the runtime is forgotten again. It is known again
+    /// for good by [`expect`](Self::expect) or [`expect_review`](Self::expect_review).
     pub fn forget(&self, runtime: &RuntimeId) {
+        let now = Instant::now();
         let mut runtimes = self.runtimes();
-        runtimes.remove(runtime);
-        runtimes.by_time.retain(|Reverse((_, id))| id != runtime);
+        runtimes.forgotten.insert(runtime.clone(), now);
+        runtimes.forget(runtime);
     }
 
     /// How often [`check`](Self::check) is due.
@@ -185,7 +195,12 @@ impl Liveness {
     /// next check.
     pub(crate) fn check(&self, queue: &Sender) {
         let now = Instant::now();
-        for (id, runtime) in &mut self.runtimes().known {
+        let mut runtimes = self.runtimes();
+        for id in runtimes.forgotten_and_silent(now) {
+            runtimes.forgotten.remove(&id);
+            runtimes.forget(&id);
+        }
+        for (id, runtime) in &mut runtimes.known {
             runtime.check(id, now, queue);
         }
     }
@@ -282,6 +297,20 @@ impl Runtimes {
         let interval = self.interval;
         let runtime = self.known.entry(id.clone());
         runtime.or_insert_with(|| Runtime::new(interval))
+    }
+
+    /// The forgotten ones that were not heard for three intervals.
+    fn forgotten_and_silent(&self, now: Instant) -> Vec<RuntimeId> {
+        let silent = self.forgotten.iter().filter(|(id, forgotten)| {
+            let heard = self.known.get(*id).and_then(Runtime::heard);
+            now - heard.unwrap_or(**forgotten) >= runtime::MISSED * self.interval
+        });
+        silent.map(|(id, _)| id.clone()).collect()
+    }
+
+    fn forget(&mut self, id: &RuntimeId) {
+        self.remove(id);
+        self.by_time.retain(|Reverse((_, known))| known != id);
     }
 
     fn remove(&mut self, id: &RuntimeId) {

@@ -182,6 +182,34 @@ async fn runtime_that_never_sent_anything_is_unresponsive_until_it_is_forgotten(
     );
 }
 
+/// Its watcher runs until its cluster is gone.
+#[tokio::test(start_paused = true)]
+async fn forgotten_runtime_whose_last_heartbeats_come_later_is_not_unresponsive() {
+    let mut listening = Listening::new();
+    listening.beat("b", 1, 0);
+    listening.liveness.forget(&id("r"));
+    for number in 2..6 {
+        listening.beat("b", number, 0);
+        listening.pass(HEARTBEAT_INTERVAL).await;
+    }
+    listening.pass(Duration::from_hours(1)).await;
+    assert_eq!(listening.taken(), []);
+    assert_eq!(listening.liveness.snapshot(), []);
+    // Another runtime of that ID.
+    listening.beat("c", 1, 0);
+    listening.pass(Duration::from_mins(3)).await;
+    assert_eq!(listening.taken(), [unresponsive(MISSING)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn forgotten_runtime_that_is_expected_again_becomes_unresponsive() {
+    let mut listening = Listening::new();
+    listening.liveness.forget(&id("r"));
+    listening.liveness.expect(&id("r"));
+    listening.pass(Duration::from_mins(3)).await;
+    assert_eq!(listening.taken(), [unresponsive(MISSING)]);
+}
+
 #[rstest]
 #[case::all_came(&[1, 2, 3], 3, 0, 0)]
 #[case::the_last_is_missing(&[1, 2], 3, 0, 1)]
