@@ -75,8 +75,7 @@ pub fn candidates(
     candidates
 }
 
-/// Whether to delete a candidate after the current manifests are installed. A source that was synchronized under
-/// another name is kept, since Pods may mount it.
+/// Whether to delete a candidate after the current manifests are installed.
 pub(super) fn is_obsolete(target: &Target, live: &Value) -> bool {
     let is_manifest = annotation(live, MANIFEST_HASH).is_some() && is_managed(live);
     !is_terminating(live) && (is_manifest || is_public_only(target, live))

@@ -255,7 +255,7 @@ pub fn plan(context: Context<'_>, desired: &Desired, observed: &Observed) -> Pla
     let mut plan = Plan::default();
     inventory::record_owner(context, observed, &mut plan);
     let changes = content::decide(context, desired, observed, &mut plan);
-    let install = install::decide(context, observed, &mut plan);
+    let install = install::decide(context, desired, observed, &mut plan);
     plan.writes_configuration = !changes.is_empty();
     plan.lanes = Lanes {
         configuration: LanePlan::new(

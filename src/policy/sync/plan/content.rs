@@ -126,7 +126,7 @@ impl Plan {
 }
 
 /// The synchronized object that a target is; the manifests contain no object of these kinds.
-fn kind_of(target: &Target) -> Option<SourceKind> {
+pub(super) fn kind_of(target: &Target) -> Option<SourceKind> {
     match (target.kind(), target.name()) {
         ("ConfigMap", OWNER_CONFIG_MAP) => None,
         ("ConfigMap", _) => Some(SourceKind::Configuration),

@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::{
     Action, Arc, Context, InstallationStatus, Plan, Step, delete, inventory, migrate_fields,
 };
+use crate::sync::desired::Desired;
 use crate::sync::managed_fields::{Manager, is_installer, is_kim_or_unknown};
 use crate::sync::manifests::{
     ManifestAction, Phase, is_rolled_out, live, manifest_action, version_label,
@@ -41,7 +42,12 @@ impl Install {
 }
 
 /// Plans the actions on all manifests that the reconcile read.
-pub(super) fn decide(context: Context<'_>, observed: &Observed, plan: &mut Plan) -> Install {
+pub(super) fn decide(
+    context: Context<'_>,
+    desired: &Desired,
+    observed: &Observed,
+    plan: &mut Plan,
+) -> Install {
     let installation = context.installation;
     let is_rolled_out = is_rolled_out(installation, observed);
     let mut install = Install::default();
@@ -93,6 +99,7 @@ pub(super) fn decide(context: Context<'_>, observed: &Observed, plan: &mut Plan)
     }
     install.removals = inventory::prune(
         context,
+        desired,
         observed,
         is_rolled_out && immutable_conflict.is_none(),
     );

@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 
 use super::{Action, Arc, Context, Plan, Step, content, delete};
 use crate::sync::SourceKind;
+use crate::sync::desired::{Desired, DesiredObject};
 use crate::sync::diff::is_applied;
-use crate::sync::inventory::{self, candidates, is_managed_or_public, is_obsolete};
+use crate::sync::inventory::{self, candidates, is_managed, is_managed_or_public, is_obsolete};
 use crate::sync::manifests::Phase;
 use crate::sync::observed::{Observed, data};
 use crate::sync::target::Target;
@@ -30,11 +31,22 @@ pub(super) fn record_owner(context: Context<'_>, observed: &Observed, plan: &mut
 
 /// Deletes obsolete objects and removes them from the inventory, webhook configurations first. There is nothing to
 /// delete unless the reconcile read them and the Pods of the desired version are available.
-pub(super) fn prune(context: Context<'_>, observed: &Observed, is_rolled_out: bool) -> Vec<Step> {
+///
+/// A source that was synchronized under another name is kept, since Pods may mount it, until the source is deleted.
+pub(super) fn prune(
+    context: Context<'_>,
+    desired: &Desired,
+    observed: &Observed,
+    is_rolled_out: bool,
+) -> Vec<Step> {
+    let is_revoked = |target: &Target, live: &Value| {
+        let kind = content::kind_of(target).filter(|_| is_managed(live));
+        kind.is_some_and(|kind| *desired.get(kind) == DesiredObject::Removed)
+    };
     let mut remaining = remaining(context, observed);
     let mut steps = vec![Step::new(), Step::new()];
     for (target, live) in present(context, observed) {
-        if is_rolled_out && is_obsolete(target, live) {
+        if is_rolled_out && (is_obsolete(target, live) || is_revoked(target, live)) {
             let webhook = Phase::of(target) == Phase::Webhook;
             steps[usize::from(!webhook)].push(delete(target.clone(), live));
             remaining.remove(target);

@@ -7,8 +7,9 @@ use api::kcp::{CONTROLLER_FIELD_MANAGER, MANIFEST_HASH, OWNER_INVENTORY};
 use serde_json::{Value, json};
 
 use super::api_server::Runtime;
-use super::samples::{desired, installation, manifests, sources};
+use super::samples::{AT_ONCE, absent, after, desired, installation, manifests, sources};
 use crate::sync::desired::Desired;
+use crate::sync::history::SourceHistory;
 use crate::sync::manifests::Installation;
 use crate::sync::plan::{plan_deletion, plan_orphan};
 use crate::sync::target::Target;
@@ -129,6 +130,38 @@ fn object_stays_in_the_inventory_until_it_is_deleted() {
     runtime.log.clear();
     runtime.carry_out(&runtime.plan(&wanted()));
     assert_eq!(runtime.log, [MARKER]);
+}
+
+/// Pods may mount it; but credentials that are revoked must not remain.
+#[test]
+fn source_under_an_earlier_name_is_kept_until_the_source_is_deleted() {
+    let mut runtime = Runtime::converged(&wanted());
+    let mut earlier = runtime.observed.pull_secret.clone().unwrap();
+    earlier["metadata"]["name"] = json!("earlier");
+    let mut foreign = earlier.clone();
+    foreign["metadata"]["name"] = json!("foreign");
+    foreign["metadata"]["managedFields"] = json!([]);
+    let lines = [
+        "v1 Secret kyma-system/earlier",
+        "v1 Secret kyma-system/foreign",
+    ];
+    let listed = [inventory(&runtime), lines.to_vec()].concat().join("\n");
+    runtime.observed.marker.as_mut().unwrap()["data"][OWNER_INVENTORY] = json!(listed);
+    let installed = runtime.observed.installed.as_mut().unwrap();
+    installed.extend([earlier, foreign].map(|it| (place(&it), it)));
+    let deletions = |runtime: &Runtime, desired: &Desired| {
+        let plan = runtime.plan(desired);
+        let actions = plan.steps().flatten().filter(|it| it.verb() == "delete");
+        let names = actions.map(|it| it.target().name().to_owned());
+        names.collect::<Vec<_>>()
+    };
+    assert_eq!(deletions(&runtime, &wanted()), [""; 0]);
+    let mut history = SourceHistory::default();
+    history.advance(&sources(), AT_ONCE);
+    history.advance(&absent(), AT_ONCE);
+    let revoked = deletions(&runtime, &after(&absent(), &history));
+    assert!(revoked.contains(&"earlier".to_owned()), "{revoked:?}");
+    assert!(!revoked.contains(&"foreign".to_owned()), "{revoked:?}");
 }
 
 #[test]
