@@ -156,6 +156,11 @@ impl Target {
             (Eligibility::Selected, _) if runtime.spoiled && self.has_revision(runtime) => {
                 Step::MarkStale
             }
+            (Eligibility::Selected, KeyState::Complete)
+                if is_ours && self.is_abandoned(runtime) =>
+            {
+                Step::MarkStale
+            }
             (Eligibility::Selected, KeyState::Complete) => Step::Wait,
             (Eligibility::Selected, _) if !self.has_revision(runtime) => Step::Signal,
             (Eligibility::Selected, KeyState::Partial) if !runtime.foreign => Step::RemoveLeftover,
@@ -181,6 +186,14 @@ impl Target {
             Signaled::Revision(revision) => revision == current,
             Signaled::Stale => false,
         }
+    }
+
+    /// Whether KIM may have given up on a Runtime before it acknowledged a signal of an earlier revision: it tries again after the
+    /// next change of an annotation only, so the signal is marked as stale, once.
+    fn is_abandoned(&self, runtime: &ObservedRuntime) -> bool {
+        let is_earlier =
+            matches!(runtime.signaled, Signaled::Revision(it) if it != self.revisions.current);
+        is_earlier && runtime.state == RuntimeState::NotReady
     }
 
     /// Whether KIM has not acknowledged a signal of the controller. A suspended Runtime does not count, because KIM skips it.

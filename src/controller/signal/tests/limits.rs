@@ -30,6 +30,35 @@ fn count(env: &Env, reason: &str) -> usize {
     events.iter().filter(|it| *it == reason).count()
 }
 
+/// KIM stops at some errors before it acknowledges. The first change reached the others before.
+#[tokio::test(start_paused = true)]
+async fn runtimes_on_which_kim_gave_up_do_not_keep_a_later_change_from_the_others() {
+    let names = names(51);
+    let (ready, broken) = names.split_first().unwrap();
+    let mut env = Env::new(&texts(&names));
+    for name in broken {
+        set_state(&env, name, "Failed");
+    }
+    env.start().await;
+    env.quiet().await;
+    env.change("two.example");
+    env.until("it is signaled", |it| it.keys(ready).1).await;
+    env.take(ready, "annotations");
+    env.until("all are signaled", |it| it.signals().len() == 51)
+        .await;
+    env.quiet().await;
+    env.forget();
+    env.change("three.example");
+    env.until("the one that is Ready is signaled", |it| it.keys(ready).1)
+        .await;
+    env.quiet().await;
+    assert_eq!(env.signaled_revision(ready), Some(env.revision()));
+    let is_marked = |name: &String| env.signaled_revision(name).as_deref() == Some("stale");
+    assert!(broken.iter().all(is_marked), "each is woken");
+    assert_eq!(env.signals().len(), 51, "once");
+    assert_eq!(env.condition("Completed").0, "False");
+}
+
 #[rstest]
 #[case::at_full_rate(100)]
 #[case::slowly(2)]

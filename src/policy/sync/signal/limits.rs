@@ -19,7 +19,8 @@ pub struct Counts {
     pub done: u32,
     /// Runtimes for which KIM acknowledged the current revision, and that are not Ready since.
     pub failed: u32,
-    /// Unacknowledged signals of any revision, without those of suspended Runtimes.
+    /// Unacknowledged signals of any revision, without those of suspended Runtimes, and without those of an earlier revision on
+    /// Runtimes that are not Ready: KIM may have given up on them, and they must not keep a later change from the others.
     pub unacknowledged: u32,
 }
 
@@ -30,11 +31,13 @@ impl Counts {
             return false;
         }
         self.total += 1;
-        self.unacknowledged += u32::from(target.is_unacknowledged(runtime));
         let is_signaled = runtime.signaled != Signaled::Never;
         let is_complete = target.keys.state(runtime.keys) == KeyState::Complete;
         let is_failed = runtime.state == RuntimeState::NotReady;
-        let (state, failed) = match (target.has_revision(runtime), is_signaled) {
+        let has_revision = target.has_revision(runtime);
+        let is_unacknowledged = target.is_unacknowledged(runtime) && (has_revision || !is_failed);
+        self.unacknowledged += u32::from(is_unacknowledged);
+        let (state, failed) = match (has_revision, is_signaled) {
             (false, _) => (&mut self.waiting, false),
             (true, true) if is_complete => (&mut self.progressing, false),
             (true, true) if is_failed => (&mut self.failed, true),

@@ -105,6 +105,25 @@ fn step_of_selected_runtime(
     assert_eq!(target.step(&suspended), step);
 }
 
+/// KIM stops at some errors before it acknowledges, until an annotation changes.
+#[rstest]
+#[case::old_revision_unacknowledged(Some(OLD), "la", Step::MarkStale)]
+#[case::marked(Some("stale"), "la", Step::Wait)]
+#[case::of_another_client(None, "la", Step::Wait)]
+#[case::unacknowledged(Some(NOW), "la", Step::Wait)]
+#[case::acknowledged(Some(OLD), "", Step::Signal)]
+fn step_of_a_runtime_that_is_not_ready(
+    #[case] signaled: Option<&str>,
+    #[case] keys: &str,
+    #[case] step: Step,
+) {
+    let runtime = ObservedRuntime {
+        state: RuntimeState::NotReady,
+        ..runtime(signaled, keys)
+    };
+    assert_eq!(target(NOW, BOTH).step(&runtime), step);
+}
+
 #[rstest]
 #[case::not_selected(Eligibility::NotSelected, Some(OLD), "l", Step::Nothing)]
 #[case::direct(Eligibility::Direct, None, "", Step::Nothing)]
@@ -259,6 +278,8 @@ fn each_selected_runtime_has_one_state() {
         not_ready(runtime(None, "")),
         runtime(Some(OLD), ""),
         runtime(Some(OLD), "la"),
+        not_ready(runtime(Some(OLD), "la")),
+        not_ready(runtime(Some("stale"), "la")),
         not_ready(runtime(Some(NOW), "la")),
         suspended(runtime(Some(NOW), "la")),
         foreign(runtime(Some(NOW), "la")),
@@ -270,8 +291,8 @@ fn each_selected_runtime_has_one_state() {
         },
     ]);
     let expected = Counts {
-        total: 9,
-        waiting: 2,
+        total: 11,
+        waiting: 4,
         progressing: 3,
         done: 3,
         failed: 1,
