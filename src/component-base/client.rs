@@ -44,6 +44,11 @@ const IDLE: Duration = Duration::from_secs(30);
 /// as a component sends at once: with fewer, most requests of a burst would need a TLS handshake.
 const IDLE_CONNECTIONS: usize = 16;
 
+/// Time without a packet after which the kernel probes a connection; it is closed after three probes in as much time again. A watch
+/// only receives: without probes it would not notice an API server that went away without a word for five minutes, and meanwhile the
+/// objects that it shows would be old.
+const KEEPALIVE: Duration = Duration::from_secs(15);
+
 /// Options of a client.
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
@@ -188,6 +193,9 @@ fn transport(config: &Config, limit: Duration) -> kube::Result<Transport> {
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
+    tcp.set_keepalive(Some(KEEPALIVE));
+    tcp.set_keepalive_interval(Some(KEEPALIVE / 3));
+    tcp.set_keepalive_retries(Some(3));
     let tls = config.rustls_https_connector_with_connector(tcp)?;
     let pool = hyper_util::client::legacy::Client::builder(TokioExecutor::new())
         // Without a timer, idle connections are closed only when a connection is requested.

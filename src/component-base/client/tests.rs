@@ -77,6 +77,29 @@ async fn connected(server: &MockServer, timeout: Duration) -> (Registry, Client)
     (registry, client)
 }
 
+/// Until the next keepalive probe of each established connection to a port; `None` without one. The kernel shows the kind of the timer,
+/// which is 2, and hundredths of seconds.
+fn probes(port: u16) -> Vec<Option<Duration>> {
+    let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
+    let rows = table.lines().map(|row| row.split_whitespace().collect());
+    let rows = rows.filter(|row: &Vec<&str>| row[2].ends_with(&format!(":{port:04X}")));
+    let established = rows.filter(|row| row[3] == "01");
+    let timers = established.map(|row| row[5].strip_prefix("02:"));
+    let time = |it: &str| Duration::from_millis(u64::from_str_radix(it, 16).unwrap() * 10);
+    timers.map(|it| it.map(time)).collect()
+}
+
+#[tokio::test]
+async fn a_connection_that_only_receives_is_probed() {
+    let server = MockServer::start().await;
+    let (_, client) = connected(&server, TIMEOUT).await;
+    client.apiserver_version().await.unwrap_err();
+    let [Some(next)] = probes(server.address().port())[..] else {
+        panic!("not probed");
+    };
+    assert!(next <= KEEPALIVE, "{next:?}");
+}
+
 #[tokio::test]
 async fn a_kubeconfig_leads_to_a_server_with_credentials_and_our_name() {
     let server = MockServer::start().await;
