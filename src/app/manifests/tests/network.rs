@@ -12,7 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use rstest::rstest;
 
-use super::object;
+use super::{object, only};
 
 type Labels = BTreeMap<String, String>;
 
@@ -85,9 +85,18 @@ fn ingress(port: i32, from: Option<&Peer>) -> bool {
 }
 
 fn egress(protocol: &str, port: i32, to: Option<&Peer>) -> bool {
-    policies()
+    egress_of(&policies(), &our_pod(), (protocol, port), to)
+}
+
+fn egress_of(
+    policies: &[NetworkPolicySpec],
+    pod: &Labels,
+    (protocol, port): (&str, i32),
+    to: Option<&Peer>,
+) -> bool {
+    policies
         .iter()
-        .filter(|it| selects(it.pod_selector.as_ref().unwrap(), &our_pod()))
+        .filter(|it| selects(it.pod_selector.as_ref().unwrap(), pod))
         .flat_map(|it| it.egress.iter().flatten())
         .any(|rule| opens(rule.ports.as_ref(), protocol, port) && admits(rule.to.as_ref(), to))
 }
@@ -149,8 +158,21 @@ fn names_are_asked_of_the_resolvers_of_the_cluster(
         namespace: labels(&[("kubernetes.io/metadata.name", namespace)]),
         pod: labels(&[("k8s-app", app)]),
     };
+    let objects = super::controller::printed(&[]).unwrap();
+    let name = "rt-bootstrapper-controller";
+    let controller: Deployment = only(&objects, "Deployment", name);
+    let controller = controller.spec.template.metadata.unwrap().labels;
+    let policy: NetworkPolicy = only(&objects, "NetworkPolicy", name);
+    let policies = [policy.spec.unwrap()];
     for protocol in ["UDP", "TCP"] {
         assert_eq!(egress(protocol, port, Some(&peer)), open);
+        let of_controller = egress_of(
+            &policies,
+            controller.as_ref().unwrap(),
+            (protocol, port),
+            Some(&peer),
+        );
+        assert_eq!(of_controller, open);
     }
 }
 
