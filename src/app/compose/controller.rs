@@ -49,13 +49,7 @@ pub(crate) fn run(arguments: &ControllerArgs) -> anyhow::Result<ExitCode> {
 
 async fn compose(arguments: &ControllerArgs) -> anyhow::Result<()> {
     // What cannot be installed is found before anything is said to a cluster.
-    let installations = settings::installations(&arguments.sources, &arguments.direct.webhook)?;
-    let runtime_watchers = settings::runtime_watchers(arguments)?;
-    let certificates = &arguments.watchers;
-    anyhow::ensure!(
-        certificates.certificate_renew_before < certificates.certificate_duration,
-        "--self-signed-cert-renew-before: less than --self-signed-cert-duration expected"
-    );
+    let (installations, runtime_watchers) = settings::installed(arguments)?;
     let shutdown = Shutdown::on_signals()?;
     let (meters, metrics) = Meters::new();
     let readiness = Readiness::new(meters.watches.clone());

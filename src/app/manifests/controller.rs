@@ -10,6 +10,7 @@ use super::template::{Settings, filled};
 use super::{host, image, image_pull_secrets, namespace, secret_name};
 use crate::cli::controller as role;
 use crate::cli::controller::Part;
+use crate::compose::controller::settings;
 
 /// The image that the files name.
 const IMAGE: &str = concat!(
@@ -90,6 +91,7 @@ pub(super) fn text(arguments: &ControllerArgs) -> Result<String, clap::Error> {
         given.push(format!("--kcp-pull-secret-name={name}"));
     }
     let flags = Flags::<role::ControllerArgs>::read("controller", &given, &RESERVED)?;
+    settings::installed(&flags.arguments).map_err(|error| flags.conflict(&format!("{error:#}")))?;
     let is_chosen = flags.gives("controllers");
     let optional = [
         (Part::Watchers, arguments.watchers, "watchers", WATCHERS),

@@ -105,6 +105,24 @@ pub(super) fn direct(arguments: &ControllerArgs) -> DirectSettings {
     }
 }
 
+/// What is installed on runtimes. `manifests controller` calls it too, so that no Deployment is printed that cannot start.
+///
+/// # Errors
+/// Flags that are each valid, and together are not.
+pub(crate) fn installed(
+    arguments: &ControllerArgs,
+) -> anyhow::Result<(Installations, RuntimeWatcherSettings)> {
+    let certificates = &arguments.watchers;
+    anyhow::ensure!(
+        certificates.certificate_renew_before < certificates.certificate_duration,
+        "--self-signed-cert-renew-before: less than --self-signed-cert-duration expected"
+    );
+    Ok((
+        installations(&arguments.sources, &arguments.direct.webhook)?,
+        runtime_watchers(arguments)?,
+    ))
+}
+
 pub(super) fn watchers(arguments: &ControllerArgs) -> WatcherSettings {
     WatcherSettings {
         namespace: arguments.namespace.clone(),
@@ -146,9 +164,7 @@ fn host(address: &str) -> String {
 ///
 /// # Errors
 /// It cannot be installed on any.
-pub(super) fn runtime_watchers(
-    arguments: &ControllerArgs,
-) -> anyhow::Result<RuntimeWatcherSettings> {
+fn runtime_watchers(arguments: &ControllerArgs) -> anyhow::Result<RuntimeWatcherSettings> {
     let given = &arguments.watchers;
     let namespace = arguments.sources.skr_namespace.clone();
     let (image, pull_secret) = (

@@ -21,7 +21,7 @@ struct DefaultArguments {
     arguments: crate::cli::controller::ControllerArgs,
 }
 
-fn printed(flags: &[&str]) -> Result<Vec<Value>, clap::Error> {
+pub(super) fn printed(flags: &[&str]) -> Result<Vec<Value>, clap::Error> {
     let line = Line::try_parse_from([&["manifests", "controller"], flags].concat())?;
     let Role::Controller(arguments) = line.arguments.role else {
         panic!("another role");
@@ -65,7 +65,11 @@ fn arguments(objects: &[Value]) -> Vec<String> {
 
 #[test]
 fn the_pod_is_restricted_and_its_health_is_asked() {
-    let pod = pod(&printed(&["--direct"]).unwrap());
+    let objects = printed(&["--direct"]).unwrap();
+    let deployment: Deployment = only(&objects, "Deployment", "rt-bootstrapper-controller");
+    let labels = deployment.spec.template.metadata.unwrap().labels;
+    assert_eq!(labels.unwrap()["sidecar.istio.io/inject"], "false");
+    let pod = pod(&objects);
     pods::assert_restricted(pod.clone());
     assert_eq!(pod.volumes, None);
     let container = pods::container(pod);
@@ -416,16 +420,31 @@ fn a_gateway_host_that_cannot_be_printed_is_an_error(#[case] flags: &[&str], #[c
     assert!(error.contains(text), "{error}");
 }
 
-/// Those of Kymas are read by name; only those of CA and gateway are listed.
+#[rstest]
+#[case::webhook_resources(&["--", "--webhook-requests=memory=256Mi"], "memory")]
+#[case::certificates(&["--", "--self-signed-cert-duration=240h"], "--self-signed-cert-renew-before")]
+fn flags_with_which_the_controller_would_not_start_are_an_error(
+    #[case] flags: &[&str],
+    #[case] text: &str,
+) {
+    let error = printed(flags).unwrap_err().to_string();
+    assert!(error.contains(text), "{error}");
+}
+
+/// Those of Kymas are read by name; only those of CA and gateway are listed. Who creates and reads any Secret has the rights of every
+/// ServiceAccount of the namespace.
 #[test]
-fn watchers_list_no_secret_of_a_runtime() {
+fn watchers_list_and_write_no_secret_but_those_of_the_gateway() {
     let rules = rules(&printed(&["--watchers"]).unwrap());
     for rule in rules.iter().filter(|it| concerns(it, "secrets")) {
-        let verbs = &rule.verbs;
-        let lists = verbs
+        let verbs: BTreeSet<&str> = rule.verbs.iter().map(String::as_str).collect();
+        let names = rule.resource_names.clone().unwrap_or_default();
+        let writes = ["create", "patch", "update"]
             .iter()
-            .any(|it| ["list", "watch"].contains(&it.as_str()));
-        assert!(!lists || rule.resource_names.is_some(), "{rule:?}");
+            .any(|it| verbs.contains(it));
+        assert!(!writes || names == ["klm-istio-gateway"], "{rule:?}");
+        let lists = verbs.contains("list") || verbs.contains("watch");
+        assert!(!lists || !names.is_empty(), "{rule:?}");
     }
 }
 
