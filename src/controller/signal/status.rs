@@ -111,11 +111,15 @@ fn status(
     let Counts {
         waiting,
         progressing,
+        failed,
         ..
     } = counts;
-    let text = format!("{waiting} Runtimes wait for a signal, {progressing} for KIM");
-    // KIM skips suspended Runtimes: they are progressing, and complete nothing.
-    let completed = if *waiting == 0 && counts.unacknowledged == 0 {
+    let text = format!(
+        "{waiting} Runtimes wait for a signal, {progressing} for KIM; {failed} were acknowledged and are not Ready"
+    );
+    // KIM skips suspended Runtimes, so they do not keep it from being complete. It acknowledges before it copies, and a Runtime is
+    // not Ready until it has.
+    let completed = if *waiting == 0 && counts.unacknowledged == 0 && *failed == 0 {
         (true, "Completed", text)
     } else {
         (false, "Progressing", text)

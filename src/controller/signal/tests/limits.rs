@@ -179,6 +179,29 @@ async fn signals_stop_while_more_signalled_runtimes_than_the_limit_are_not_ready
     assert_eq!(count(&env, "SignalsResumed"), 1);
 }
 
+/// KIM acknowledges a signal, and then copies the sources.
+#[tokio::test(start_paused = true)]
+async fn signals_are_completed_once_the_runtimes_are_ready_again() {
+    let env = Env::initialized(&["a", "b"]).await;
+    env.change("two.example");
+    env.until_signalled(&["a", "b"]).await;
+    for name in ["a", "b"] {
+        set_state(&env, name, "Pending");
+        env.take(name, "annotations");
+    }
+    set_state(&env, "b", "Ready");
+    env.quiet().await;
+    let (completed, _, message) = env.condition("Completed");
+    assert_eq!(completed, "False");
+    assert!(
+        message.ends_with("1 were acknowledged and are not Ready"),
+        "{message}"
+    );
+    set_state(&env, "a", "Ready");
+    env.quiet().await;
+    assert_eq!(env.condition("Completed").0, "True");
+}
+
 /// The next leader stops as well, and the next change is signaled: it may be the repair.
 #[tokio::test(start_paused = true)]
 async fn failures_count_under_the_next_leader_until_the_next_change() {
