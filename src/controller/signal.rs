@@ -58,6 +58,8 @@ pub struct SignalSettings {
     pub per_second: NonZeroU32,
     /// When no further Runtime is signaled.
     pub limits: Limits,
+    /// Whether the controller `direct` runs, too: it synchronizes the Runtimes in mode `direct`.
+    pub has_direct: bool,
     /// Namespace of Runtimes, `RuntimeBootstrapper`s, rollouts and the state.
     pub namespace: String,
     /// Name of the state ConfigMap.
@@ -74,6 +76,7 @@ impl Default for SignalSettings {
             selector: Selector::default(),
             per_second: NonZeroU32::MIN.saturating_add(9),
             limits: Limits::default(),
+            has_direct: true,
             namespace: KCP_NAMESPACE.to_owned(),
             state: SIGNAL_STATE.to_owned(),
             deletion_grace: DELETION_GRACE,

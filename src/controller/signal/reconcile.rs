@@ -89,7 +89,7 @@ impl Reconciler {
             state: StateFile::new(client.clone(), namespace, &settings.state),
             rollouts: rollouts::watch(&client, namespace, &readiness),
             rollout: None,
-            status: StatusPublisher::new(status),
+            status: StatusPublisher::new(status, settings.has_direct),
             evaluation: Evaluation::default(),
             schedule: Schedule::default(),
             pace: Pace::new(settings.per_second, Instant::now()),

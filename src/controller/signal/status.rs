@@ -23,13 +23,15 @@ pub(super) struct StatusPublisher {
     sender: watch::Sender<Option<RolloutStatus>>,
     /// Since when a limit stops all signals.
     limited_since: Option<Instant>,
+    has_direct: bool,
 }
 
 impl StatusPublisher {
-    pub(super) fn new(sender: watch::Sender<Option<RolloutStatus>>) -> Self {
+    pub(super) fn new(sender: watch::Sender<Option<RolloutStatus>>, has_direct: bool) -> Self {
         Self {
             sender,
             limited_since: None,
+            has_direct,
         }
     }
 
@@ -59,7 +61,8 @@ impl StatusPublisher {
     ) {
         self.sender.send_if_modified(|published| {
             let previous = published.as_ref().unwrap_or(&stored.status);
-            let status = status(stored, previous, revisions, evaluation, now);
+            let completed = completed(&evaluation.counts, self.has_direct);
+            let status = status((stored, previous, now), revisions, evaluation, completed);
             let differs = *previous != status;
             if differs {
                 *published = Some(status);
@@ -99,31 +102,42 @@ pub(super) fn message(
     }
 }
 
-/// The status of the object `signal`. `previous` is the status that was published last.
-fn status(
-    stored: &Stored,
-    previous: &RolloutStatus,
-    revisions: Revisions,
-    evaluation: &Evaluation,
-    now: &str,
-) -> RolloutStatus {
-    let counts = &evaluation.counts;
+/// Status, reason and message of the condition `Completed`.
+///
+/// KIM skips suspended Runtimes, so they do not keep it from being True. It acknowledges before it copies, and a Runtime is not
+/// Ready until it has.
+fn completed(counts: &Counts, has_direct: bool) -> (bool, &'static str, String) {
     let Counts {
         waiting,
         progressing,
         failed,
+        direct,
         ..
     } = counts;
+    if *direct > 0 && !has_direct {
+        let text = format!(
+            "{direct} Runtimes are in mode direct, and the controller direct does not run: nothing synchronizes them"
+        );
+        return (false, "DirectDisabled", text);
+    }
     let text = format!(
         "{waiting} Runtimes wait for a signal, {progressing} for KIM; {failed} were acknowledged and are not Ready"
     );
-    // KIM skips suspended Runtimes, so they do not keep it from being complete. It acknowledges before it copies, and a Runtime is
-    // not Ready until it has.
-    let completed = if *waiting == 0 && counts.unacknowledged == 0 && *failed == 0 {
+    if *waiting == 0 && counts.unacknowledged == 0 && *failed == 0 {
         (true, "Completed", text)
     } else {
         (false, "Progressing", text)
-    };
+    }
+}
+
+/// The status of the object `signal`. `previous` is the status that was published last.
+fn status(
+    (stored, previous, now): (&Stored, &RolloutStatus, &str),
+    revisions: Revisions,
+    evaluation: &Evaluation,
+    completed: (bool, &'static str, String),
+) -> RolloutStatus {
+    let counts = &evaluation.counts;
     let stopped = match &evaluation.stop {
         Some((reason, message)) => (true, reason.name(), message.clone()),
         None => (false, "NotStopped", "neither paused nor limited".to_owned()),

@@ -15,8 +15,8 @@ use policy::sync::{Lanes, rollout};
 use policy::watchers::HEARTBEAT_MANAGER;
 
 use crate::cli::controller::{
-    AckKey, CertificateKey, ControllerArgs, DirectArgs, SignalArgs, SignalKeysArg, SourceArgs,
-    WebhookDefaults,
+    AckKey, CertificateKey, ControllerArgs, DirectArgs, Part, SignalArgs, SignalKeysArg,
+    SourceArgs, WebhookDefaults,
 };
 use crate::manifests;
 
@@ -51,6 +51,7 @@ pub(super) fn signal(arguments: &ControllerArgs) -> SignalSettings {
         selector: arguments.signal.selector.clone(),
         per_second: arguments.signal.qps,
         namespace: arguments.namespace.clone(),
+        has_direct: arguments.controllers.contains(Part::Direct),
         deletion_grace: arguments.sources.deletion_grace_period,
         limits: Limits {
             max_failures: arguments.direct.max_failures,

@@ -179,6 +179,29 @@ async fn signals_stop_while_more_signalled_runtimes_than_the_limit_are_not_ready
     assert_eq!(count(&env, "SignalsResumed"), 1);
 }
 
+/// As after a change of flags back to signals alone.
+#[rstest]
+#[case::enabled(true, "True")]
+#[case::disabled(false, "False")]
+#[tokio::test(start_paused = true)]
+async fn runtimes_in_mode_direct_that_nothing_synchronizes_are_shown(
+    #[case] has_direct: bool,
+    #[case] completed: &str,
+) {
+    let mut env = Env::new(&["a"]);
+    let mode = "rt-bootstrapper.kyma-project.io/mode";
+    env.kcp.put(labelled("b", mode, "direct"));
+    env.settings.has_direct = has_direct;
+    env.start().await;
+    env.quiet().await;
+    let (status, _, message) = env.condition("Completed");
+    assert_eq!(status, completed);
+    assert_eq!(
+        message.starts_with("1 Runtimes are in mode direct"),
+        !has_direct
+    );
+}
+
 /// KIM acknowledges a signal, and then copies the sources.
 #[tokio::test(start_paused = true)]
 async fn signals_are_completed_once_the_runtimes_are_ready_again() {

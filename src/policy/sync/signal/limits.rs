@@ -22,11 +22,14 @@ pub struct Counts {
     /// Unacknowledged signals of any revision, without those of suspended Runtimes, and without those of an earlier revision on
     /// Runtimes that are not Ready: KIM may have given up on them, and they must not keep a later change from the others.
     pub unacknowledged: u32,
+    /// Runtimes in mode `direct`, which are in no other number.
+    pub direct: u32,
 }
 
 impl Counts {
     /// Counts a Runtime; returns whether it counts as failed.
     pub fn add(&mut self, target: &Target, runtime: &ObservedRuntime) -> bool {
+        self.direct += u32::from(runtime.eligibility == Eligibility::Direct);
         if runtime.eligibility != Eligibility::Selected {
             return false;
         }

@@ -297,6 +297,7 @@ fn each_selected_runtime_has_one_state() {
         done: 3,
         failed: 1,
         unacknowledged: 2,
+        direct: 1,
     };
     assert_eq!(counts, expected);
 }
