@@ -6,7 +6,7 @@
 //! deletion, so that a changed or mistyped flag deletes nothing.
 //!
 //! An absent source counts as deleted after a grace period. The start of the period is persisted, so that a restart or
-//! another leader does not start it again.
+//! another leader does not start it again. Their clocks may differ, so each of them observes the absence for some time itself.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -57,6 +57,8 @@ struct HistoryEntry {
 struct Missing {
     /// The first observation of the absence.
     since: Timestamp,
+    /// The first observation of the absence by this process; `None` in a history that was read.
+    observed: Option<Timestamp>,
     /// The end of the grace period.
     until: Timestamp,
 }
@@ -171,6 +173,7 @@ impl SourceHistory {
                 // The grace period is not persisted, so the end is computed by `advance`.
                 missing: since.and_then(|it| it.parse().ok()).map(|since| Missing {
                     since,
+                    observed: None,
                     until: since,
                 }),
             });
@@ -186,8 +189,12 @@ impl HistoryEntry {
 
     /// The entry of a source that does not exist now.
     fn absent(self, Grace { now, period }: Grace) -> Self {
-        let since = self.missing.map_or(now, |it| it.since.min(now));
-        let until = since.checked_add(period).unwrap_or(Timestamp::MAX);
+        let end = |from: Timestamp, after| from.checked_add(after).unwrap_or(Timestamp::MAX);
+        let earliest = |time: Option<Timestamp>| time.map_or(now, |it| it.min(now));
+        let since = earliest(self.missing.map(|it| it.since));
+        // The clock of the process that noted the absence may be behind this one.
+        let observed = earliest(self.missing.and_then(|it| it.observed));
+        let until = end(since, period).max(end(observed, period.min(OBSERVED)));
         if self.content.is_none() || until <= now {
             return Self {
                 content: None,
@@ -196,11 +203,18 @@ impl HistoryEntry {
             };
         }
         Self {
-            missing: Some(Missing { since, until }),
+            missing: Some(Missing {
+                since,
+                observed: Some(observed),
+                until,
+            }),
             ..self
         }
     }
 }
+
+/// How long a process observes an absence that an earlier one noted, before that counts as a deletion; at most the grace period.
+const OBSERVED: Duration = Duration::from_mins(1);
 
 /// An entry of the history is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
