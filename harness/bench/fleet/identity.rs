@@ -179,7 +179,7 @@ impl Conditions {
     pub(super) fn behaviour(&self) -> Behaviour {
         Behaviour {
             identity: self.identity.clone(),
-            webhook_runs: true,
+            ca_bundle: Some("Q0E="),
             ..Behaviour::default()
         }
     }

@@ -20,8 +20,8 @@ pub struct Behaviour {
     pub identity: Option<String>,
     /// Whether Pods of Deployments never become ready.
     pub stuck: bool,
-    /// Whether a webhook runs that writes the `caBundle` of each webhook configuration with a Service.
-    pub webhook_runs: bool,
+    /// What a webhook that runs writes as `caBundle` into each webhook configuration with a Service.
+    pub ca_bundle: Option<&'static str>,
     /// Whether a quota is used up: objects cannot be created in namespaces.
     pub quota_exceeded: bool,
     /// Whether dependents hold up deletions in the foreground, until the finalizer `foregroundDeletion` is removed.
@@ -43,7 +43,7 @@ impl Default for Behaviour {
             rights: Rights::default(),
             identity: None,
             stuck: false,
-            webhook_runs: false,
+            ca_bundle: None,
             quota_exceeded: false,
             dependents: false,
             stripped: None,

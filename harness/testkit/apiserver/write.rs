@@ -58,8 +58,8 @@ impl Store {
     /// A webhook that runs writes its `caBundle` once its configuration is there.
     fn add_ca_bundles(&self, inner: &mut Inner, target: &Target) -> Result<(), Refusal> {
         let is_configuration = target.kind.resource == "mutatingwebhookconfigurations";
-        let does = is_configuration && inner.behaviour.webhook_runs;
-        let Some(live) = inner.live(target).filter(|_| does) else {
+        let live = inner.live(target).filter(|_| is_configuration);
+        let (Some(live), Some(bundle)) = (live, inner.behaviour.ca_bundle) else {
             return Ok(());
         };
         let mut object = live.object.clone();
@@ -67,7 +67,7 @@ impl Store {
         for entry in entries.into_iter().flatten() {
             let client = &mut entry["clientConfig"];
             if client["service"].is_object() && client["caBundle"].is_null() {
-                client["caBundle"] = json!("Q0E=");
+                client["caBundle"] = json!(bundle);
             }
         }
         if object != live.object {

@@ -108,7 +108,7 @@ async fn the_status_says_what_is_there() {
 async fn a_runtime_is_ready_once_its_webhook_can_be_called() {
     let mut env = Env::new();
     let cluster = env.add("a").await;
-    cluster.behave(|it| it.webhook_runs = false);
+    cluster.behave(|it| it.ca_bundle = None);
     env.start();
     env.until("the webhook configuration is applied", |it| {
         it.status("a").to_string().contains("has no caBundle")

@@ -97,12 +97,8 @@ pub(super) fn decide(
             object,
         });
     }
-    install.removals = inventory::prune(
-        context,
-        desired,
-        observed,
-        is_rolled_out && immutable_conflict.is_none(),
-    );
+    let prunes = is_rolled_out && immutable_conflict.is_none();
+    install.removals = inventory::prune(context, desired, observed, prunes);
     let without_ca_bundle = without_ca_bundle(context, observed);
     complete &= install.removals.iter().all(Vec::is_empty) && without_ca_bundle.is_none();
     plan.installation = InstallationStatus {
