@@ -88,4 +88,5 @@ Feature: Pods from before a change of the trust bundle are restarted
           -----END CERTIFICATE-----
       """
     Then Pod "shop/web-0" has Event "EvictedForRepair" with message containing "successor"
+    And Pod "shop/web-0" is replaced
     And Pod "shop/web-0" is Running

@@ -15,10 +15,24 @@ async fn runs(scenario: &mut Scenario, container: String, pod: ObjectRef) -> Res
         let status = &seen["status"];
         let mut ephemeral = items(&status["ephemeralContainerStatuses"]);
         let runs = match container.as_str() {
-            "" => status["phase"] == "Running" && are_ready(seen),
+            "" => {
+                let is_deleted = !seen["metadata"]["deletionTimestamp"].is_null();
+                status["phase"] == "Running" && are_ready(seen) && !is_deleted
+            }
             name => ephemeral.any(|it| it["name"] == name && !it["state"]["running"].is_null()),
         };
         check(runs, status)
+    })
+    .await
+}
+
+/// By another of the same name since the last step that saw it.
+#[then(expr = "{object} is replaced")]
+async fn replaced(scenario: &mut Scenario, pod: ObjectRef) -> Result {
+    let before = scenario.earlier(&pod)?["metadata"]["uid"].clone();
+    expect_within(scenario, &pod, PULL, |seen| {
+        let metadata = &seen["metadata"];
+        check(metadata["uid"] != before, metadata)
     })
     .await
 }

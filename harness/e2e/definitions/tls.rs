@@ -13,6 +13,7 @@ use tokio_rustls::TlsConnector;
 use super::PATIENCE;
 use super::object::ensure_written;
 use super::prelude::*;
+use super::webhook::webhook;
 use crate::admission::webhook::NAMESPACE;
 use testkit::pki::client_config_of;
 use testkit::tls::RawClient;
@@ -29,7 +30,8 @@ async fn connects(scenario: &mut Scenario, tls: String, alpn: String, plain: Str
         _ => return send(scenario, b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await,
     };
     let offered: Vec<&str> = alpn.split(", ").collect();
-    let outcome = match handshake(scenario, tls, &offered).await {
+    let replica = replicas(scenario).await?.remove(0);
+    let outcome = match handshake(scenario, &replica, tls, &offered).await {
         Ok((agreed, _)) => agreed,
         Err(error) => json!({ "error": format!("{error:#}").to_lowercase() }),
     };
@@ -39,7 +41,8 @@ async fn connects(scenario: &mut Scenario, tls: String, alpn: String, plain: Str
 
 /// Sends bytes and keeps what comes back until the other side closes.
 async fn send(scenario: &mut Scenario, bytes: &[u8]) -> Result {
-    let mut client = RawClient::new(connect(scenario).await?);
+    let replica = replicas(scenario).await?.remove(0);
+    let mut client = RawClient::new(connect(scenario, &replica).await?);
     client.patience = PATIENCE;
     client.send(bytes).await?;
     // A reset closes as well as an end.
@@ -92,7 +95,7 @@ async fn overwritten(scenario: &mut Scenario) -> Result {
 #[then("the caBundle of the webhook verifies the serving certificate of every replica")]
 async fn verified(scenario: &mut Scenario) -> Result {
     consistently("every handshake is verified", A_WHILE, async || {
-        handshake(scenario, &version::TLS13, &["http/1.1"]).await
+        certificates(scenario).await
     })
     .await
 }
@@ -112,19 +115,37 @@ pub(super) async fn serves_new(scenario: &Scenario, object: &ObjectRef, before: 
         let pem = BASE64.decode(text(&secret, "/data/tls.crt")?)?;
         let leaf = CertificateDer::from_pem_slice(&pem).ok();
         let leaf = leaf.context("no certificate")?;
-        for _ in 0..HANDSHAKES {
-            let (_, served) = handshake(scenario, &version::TLS13, &["http/1.1"]).await?;
-            ensure!(served == *leaf, "another certificate is served");
+        for (replica, served) in certificates(scenario).await? {
+            ensure!(served == *leaf, "{replica} serves another certificate");
         }
         Ok(())
     })
     .await
 }
 
+/// The certificate of each replica, by its name.
+async fn certificates(scenario: &Scenario) -> Result<Vec<(String, Vec<u8>)>> {
+    let mut certificates = Vec::new();
+    for replica in replicas(scenario).await? {
+        let (_, served) = handshake(scenario, &replica, &version::TLS13, &["http/1.1"]).await?;
+        certificates.push((replica["metadata"]["name"].to_string(), served));
+    }
+    Ok(certificates)
+}
+
+/// The Pods of the webhook that are not being deleted.
+async fn replicas(scenario: &Scenario) -> Result<Vec<Value>> {
+    let mut pods = webhook(scenario)?.pods().await?;
+    pods.retain(|it| it["metadata"]["deletionTimestamp"].is_null());
+    ensure!(!pods.is_empty(), "the webhook has no replica");
+    Ok(pods)
+}
+
 /// Connects to a replica, verified by the authorities that the API server uses: those of the live `caBundle`. Gives what
 /// was agreed on, and the certificate of the replica.
 async fn handshake(
     scenario: &Scenario,
+    replica: &Value,
     version: &'static SupportedProtocolVersion,
     protocols: &[&str],
 ) -> Result<(Value, Vec<u8>)> {
@@ -138,7 +159,9 @@ async fn handshake(
     let config = client_config_of(&[version], roots, None, protocols)?;
     let connector = TlsConnector::from(Arc::new(config));
     let name = ServerName::try_from(format!("{SERVICE}.{NAMESPACE}.svc"))?;
-    let stream = connector.connect(name, connect(scenario).await?).await?;
+    let stream = connector
+        .connect(name, connect(scenario, replica).await?)
+        .await?;
     let connection = stream.get_ref().1;
     let certificate = connection.peer_certificates().and_then(<[_]>::first);
     let version = connection.protocol_version().context("no version")?;
@@ -147,15 +170,30 @@ async fn handshake(
     Ok((agreed, certificate.context("no certificate")?.to_vec()))
 }
 
-/// A TCP connection to a replica, by a Service of its own: the product's Service has no port outside of the cluster.
-async fn connect(scenario: &Scenario) -> Result<TcpStream> {
+/// A TCP connection to a replica, by a Service of its own that ends with it: the product's Service has no port outside of the
+/// cluster, and chooses the replica.
+async fn connect(scenario: &Scenario, replica: &Value) -> Result<TcpStream> {
     let environment = scenario.environment_of::<Admission>()?;
+    let (pod, uid) = (
+        text(replica, "/metadata/name")?,
+        &replica["metadata"]["uid"],
+    );
+    let name = format!("harness-{pod}");
+    let owner = json!([{ "apiVersion": "v1", "kind": "Pod", "name": pod, "uid": uid }]);
     let service = json!({
-        "kind": "Service", "metadata": { "name": "harness-node-port", "namespace": NAMESPACE },
-        "spec": { "type": "NodePort", "selector": { "control-plane": "controller-manager" },
-                  "ports": [{ "port": 443, "targetPort": 9443 }] },
+        "kind": "Service",
+        "metadata": { "name": name, "namespace": NAMESPACE, "ownerReferences": owner },
+        "spec": { "type": "NodePort", "ports": [{ "port": 443, "targetPort": 9443 }] },
+    });
+    let slice = json!({
+        "kind": "EndpointSlice", "addressType": "IPv4",
+        "metadata": { "name": name, "namespace": NAMESPACE, "ownerReferences": owner,
+            "labels": { "kubernetes.io/service-name": name } },
+        "endpoints": [{ "addresses": [text(replica, "/status/podIP")?] }],
+        "ports": [{ "port": 9443, "protocol": "TCP" }],
     });
     let client = scenario.client_of(&webhook_configuration())?;
+    client.write(Write::Apply, &slice).await?.good()?;
     let stored = client.write(Write::Apply, &service).await?;
     let port = stored.good()?.at("/spec/ports/0/nodePort").clone();
     let port = port.as_u64().context("no node port")?;
@@ -180,5 +218,3 @@ const PART_OF_CLIENT_HELLO: &[u8] = &[0x16, 0x03, 0x01, 0x02, 0x00, 0x01, 0x00];
 /// The Service that the API server calls.
 pub(super) const SERVICE: &str = "rt-bootstrapper-webhook-service";
 const CONNECT: Duration = Duration::from_secs(10);
-/// As many handshakes reach every replica, whichever the Service chooses.
-const HANDSHAKES: usize = 8;

@@ -1,9 +1,11 @@
 //! The webhook: its configuration document, its admission endpoint, and what its replicas report.
 
+use super::PATIENCE;
 use super::pod::{env, restarts};
 use super::prelude::*;
 use crate::admission::webhook::{NAMESPACE, Replica, Webhook, response, review};
 use crate::scenario::Cluster;
+use testkit::until::until;
 
 /// Changes one field, or removes it, and waits until the document is active.
 #[given(regex = r"^(\w+) (?:in the configuration is (.+)|is absent from the configuration)$")]
@@ -205,8 +207,17 @@ async fn counts(scenario: &Scenario) -> Result<[f64; 2]> {
 }
 
 /// The metric without its prefix, and its reason or another label if it has one; of each replica, or of one where a single review counts.
-#[then(regex = r#"^metric "(.+)" of component webhook is at least (\d+)( in one replica)?$"#)]
-async fn has_metric(scenario: &mut Scenario, metric: String, least: u32, in_one: String) -> Result {
+#[then(
+    regex = r#"^metric "(.+)" of component webhook is at least (\d+)( in one replica)?(?: within (\d+) seconds)?$"#
+)]
+async fn has_metric(
+    scenario: &mut Scenario,
+    metric: String,
+    least: u32,
+    in_one: String,
+    seconds: String,
+) -> Result {
+    let limit = seconds.parse().map_or(PATIENCE, Duration::from_secs);
     let series = match metric.split_once(' ') {
         Some((name, label)) => {
             let (key, value) = label.split_once('=').unwrap_or(("reason", label));
@@ -217,10 +228,8 @@ async fn has_metric(scenario: &mut Scenario, metric: String, least: u32, in_one:
     let is_enough = |sum| check(sum >= f64::from(least), format!("{series} is {sum}"));
     let webhook = webhook(scenario)?;
     if !in_one.is_empty() {
-        return eventually("its metric", async || {
-            is_enough(webhook.sum(&series).await?)
-        })
-        .await;
+        let probe = || async { is_enough(webhook.sum(&series).await?) };
+        return Ok(until("its metric", limit, probe).await?);
     }
     let probe = async |replica: &Replica| is_enough(replica.metrics().await?.sum(&series));
     webhook.each("its metric", probe).await

@@ -400,7 +400,10 @@ fn samples_of_gateway_and_authorization_have_the_names_of_the_landscape() {
     assert_eq!(gateway["metadata"]["namespace"], "gateways");
     let server = &gateway["spec"]["servers"][0];
     assert_eq!(server["hosts"], json!(["kcp.eu.example"]));
-    assert_eq!(server["tls"]["credentialName"], "klm-istio-gateway");
+    assert_eq!(
+        server["tls"],
+        json!({ "mode": "MUTUAL", "credentialName": "klm-istio-gateway", "minProtocolVersion": "TLSV1_3" })
+    );
     let watchers = objects.iter().filter(|it| it["kind"] == "Watcher");
     for watcher in watchers {
         let selected = &watcher["spec"]["gateway"]["selector"]["matchLabels"];
