@@ -5,6 +5,7 @@ use std::sync::Arc;
 use api::kcp::{FORCE_RECONCILE_KEY, MODE_DIRECT, MODE_LABEL, MODE_SIGNAL, OWNER_CONFIG_MAP};
 
 use super::prelude::*;
+use crate::rollout::filter;
 use crate::synchronization::control_plane::{Runtime, named_config_map, runtime_path};
 use crate::synchronization::kim::{Destination, apply_configuration};
 use crate::synchronization::{Clusters, RUNTIMES, number};
@@ -145,19 +146,35 @@ async fn incomplete(
     }
     env.kcp.put_runtime(&runtime, mode, None).await?;
     let is_elsewhere = special == "an address that does not respond";
+    if is_elsewhere {
+        // Some networks refuse connections to it.
+        filter(&env.kcp.cluster, "filter", DROP_ELSEWHERE, true).await?;
+        later(
+            scenario,
+            &env,
+            "packets are no longer dropped",
+            async |it| filter(&it.kcp.cluster, "filter", DROP_ELSEWHERE, false).await,
+        );
+    }
     let cluster = runtime.cluster.or(is_elsewhere.then_some(1));
     if let Some(number) = cluster {
         let version = env.runtimes[number].api.version().await?;
         scenario.observed.note("version before", json!(version));
         let mut kubeconfig = env.runtimes[number].kubeconfig.clone();
         if is_elsewhere {
-            kubeconfig["clusters"][0]["cluster"]["server"] = json!("https://192.0.2.1:6443");
+            kubeconfig["clusters"][0]["cluster"]["server"] =
+                json!(format!("https://{ELSEWHERE}:6443"));
         }
         let text = kubeconfig.to_string();
         env.kcp.put_kubeconfig(&runtime, &text).await?;
     }
     add(scenario, name, runtime).await
 }
+
+/// An address in a network for documentation.
+const ELSEWHERE: &str = "192.0.2.1";
+/// Packets of Pods to it are dropped.
+const DROP_ELSEWHERE: &str = "FORWARD -d 192.0.2.1 -j DROP";
 
 async fn many(scenario: &mut Scenario, count: usize) -> Result {
     let env = synchronization(scenario)?;

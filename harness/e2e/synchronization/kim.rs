@@ -2,9 +2,9 @@
 //! where there is none.
 //!
 //! Like the public manager (<https://github.com/kyma-project/infrastructure-manager>) it removes the key before it reads the
-//! sources, and skips a Runtime that is suspended or being deleted. Unlike the public manager it deletes the copy of a source
-//! that was deleted on KCP. Nothing of Gardener is part of it. It creates objects of the manifests under the default manager,
-//! and applies those that exist.
+//! sources, copies none while one does not exist, never deletes a copy, and skips a Runtime that is suspended or being deleted. Unlike
+//! the public manager it does not write the status of Runtimes. Nothing of Gardener is part of it. It creates objects of the manifests
+//! under the default manager, and applies those that exist.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -98,14 +98,14 @@ impl Kim {
         if !until("KIM acknowledges the signal", PATIENCE, acknowledge).await? {
             return Ok(());
         }
+        *testkit::locked(&self.counts)
+            .entry(name.to_owned())
+            .or_default() += 1;
         let destination = testkit::locked(&self.destinations).get(name).cloned();
         if let Some(destination) = destination {
             let synchronize = || destination.synchronize(&self.kcp);
             until("KIM copies the sources", PATIENCE, synchronize).await?;
         }
-        *testkit::locked(&self.counts)
-            .entry(name.to_owned())
-            .or_default() += 1;
         Ok(())
     }
 
@@ -118,7 +118,10 @@ impl Kim {
             && metadata["annotations"][SUSPEND_RECONCILIATION] != "true"
             && metadata["deletionTimestamp"].is_null();
         if is_due {
-            let without = json!({ "metadata": { (field): { (FORCE_RECONCILE_KEY): null } } });
+            let version = &metadata["resourceVersion"];
+            let without = json!({
+                "metadata": { "resourceVersion": version, (field): { (FORCE_RECONCILE_KEY): null } },
+            });
             self.kcp.patch(&path, &without).await?;
         }
         Ok(is_due)
@@ -127,13 +130,15 @@ impl Kim {
 
 impl Destination {
     async fn synchronize(&self, kcp: &Client) -> Result<()> {
+        let mut originals = Vec::new();
         for source in Source::ALL {
-            let path = source.on_skr();
-            let copy = self.api.find(&path).await?;
             let original = kcp.find(&source.on_kcp()).await?;
-            if original.is_null() {
-                self.api.delete(&path).await?;
-            } else if copy.is_null() || content(&copy) != content(&original) {
+            ensure!(!original.is_null(), "{source:?} does not exist on KCP");
+            originals.push((source.on_skr(), original));
+        }
+        for (path, original) in originals {
+            let copy = self.api.find(&path).await?;
+            if copy.is_null() || content(&copy) != content(&original) {
                 let copy = bare(&original);
                 self.api.apply(KIM_FIELD_MANAGER, &path, &copy).await?;
             }

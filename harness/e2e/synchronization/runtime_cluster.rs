@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use anyhow::{Result, ensure};
 use api::kcp::{
-    CONTENT_HASH, OWNER_CONFIG_MAP, REQUIRES_PULL_SECRET, REQUIRES_TRUST_BUNDLE, WEBHOOK_DEPLOYMENT,
+    CONTENT_HASH, CONTROLLER_FIELD_MANAGER, OWNER_CONFIG_MAP, REQUIRES_PULL_SECRET,
+    REQUIRES_TRUST_BUNDLE, WEBHOOK_DEPLOYMENT,
 };
 use api::names::{
     REPAIR_RECORD, SKR_NAMESPACE, WEBHOOK_CERTIFICATE, WEBHOOK_CONFIGURATION, WEBHOOK_LEASE,
@@ -82,22 +83,35 @@ impl RuntimeCluster {
         .await
     }
 
-    /// UID and version of each object of the controller: any write changes the value.
+    /// What a write of the controller changes: UID and version of the sources and of its ConfigMap, and of each other object the UID
+    /// and what the controller has applied when. Status, caBundle and other fields are written by others.
     pub(crate) async fn writes(&self) -> Result<Value> {
         let marker = named_config_map(SKR_NAMESPACE, OWNER_CONFIG_MAP);
-        let own = Source::ALL.map(Source::on_skr).into_iter().chain([marker]);
-        // Status and caBundle are written by others.
-        let shared = [deployment_path(), webhook_path()].map(|path| (path, "generation"));
         let mut writes = json!({});
-        for (path, version) in own.map(|path| (path, "resourceVersion")).chain(shared) {
+        for path in Source::ALL.map(Source::on_skr).into_iter().chain([marker]) {
             let metadata = self.api.find(&path).await?["metadata"].take();
-            writes[path] = json!([metadata["uid"], metadata[version]]);
+            writes[path] = json!([metadata["uid"], metadata["resourceVersion"]]);
+        }
+        for kind in KINDS {
+            let collection = self.api.collection(kind, Some(SKR_NAMESPACE)).await?;
+            for object in self.api.items(&collection).await? {
+                let metadata = &object["metadata"];
+                let applied = items(&metadata["managedFields"]);
+                let applied: Vec<_> = applied
+                    .filter(|it| it["manager"] == CONTROLLER_FIELD_MANAGER)
+                    .collect();
+                if !applied.is_empty() {
+                    let name = metadata["name"].as_str().unwrap_or_default();
+                    writes[format!("{collection}/{name}")] = json!([metadata["uid"], applied]);
+                }
+            }
         }
         Ok(writes)
     }
 
-    /// Waits until every replica of the webhook uses a content.
+    /// Waits until the runtime has a content and every replica of the webhook uses it.
     pub(crate) async fn uses(&self, source: Source, original: &Value) -> Result<()> {
+        self.has(source, original).await?;
         let (feature, image, expected) = source.probe(original)?;
         let draft = opted_in(feature, &image);
         let client = self.api.clone();
@@ -185,6 +199,21 @@ pub(crate) fn webhook_path() -> String {
         "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{WEBHOOK_CONFIGURATION}"
     )
 }
+
+/// The kinds of the manifests of the webhook.
+const KINDS: [&str; 11] = [
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "Deployment",
+    "MutatingWebhookConfiguration",
+    "NetworkPolicy",
+    "PodDisruptionBudget",
+    "PriorityClass",
+    "Role",
+    "RoleBinding",
+    "Service",
+    "ServiceAccount",
+];
 
 const READER: &str = "
 apiVersion: rbac.authorization.k8s.io/v1
