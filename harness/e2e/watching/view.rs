@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::SystemTime;
 
 use anyhow::{Context as _, Result, ensure};
 use clusters::evidence::Evidence;
@@ -50,8 +50,6 @@ pub(crate) struct Kymas {
     pub(crate) namespace: String,
     /// Their names, with the start of the write.
     pub(crate) names: Vec<(String, SystemTime)>,
-    /// Duration of the slowest write.
-    pub(crate) slowest: Duration,
 }
 
 /// Starts the environment, or uses one that an earlier run kept.
@@ -132,9 +130,8 @@ impl Kymas {
     }
 
     pub(crate) async fn add(&mut self, watching: &Watching) -> Result<()> {
-        let (begin, time) = (Instant::now(), SystemTime::now());
+        let time = SystemTime::now();
         let name = watching.create_kyma(&self.namespace).await?;
-        self.slowest = self.slowest.max(begin.elapsed());
         self.names.push((name, time));
         Ok(())
     }

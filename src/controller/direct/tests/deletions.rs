@@ -51,7 +51,7 @@ fn is_counted(env: &Env, pending: u32) -> bool {
 
 #[tokio::test]
 async fn deleted_source_is_kept_on_runtimes_until_the_grace_period_ends() {
-    let (mut env, cluster) = waiting_for(Duration::from_secs(1)).await;
+    let (mut env, cluster) = waiting_for(Duration::from_secs(5)).await;
     delete_pull_secret(&mut env).await;
     assert!(is_there(&cluster));
     assert_eq!(cluster.take(), [""; 0]);
