@@ -84,6 +84,15 @@ async fn ready_within(scenario: &mut Scenario, name: String, seconds: u64) -> Re
     testkit::until::until(&what, left, || is_ready(&env, &provisioned)).await?;
     let taken = provisioned.begin.elapsed();
     tracing::info!(?taken, mode = provisioned.instance.mode, "Kyma is Ready");
+    if scenario.observed.noted(KILLED).is_err() {
+        // A Pod that the webhook missed would be replaced by another one in time.
+        let events = "/apis/events.k8s.io/v1/events?fieldSelector=reason=EvictedForRepair";
+        let evicted = env.shoot(Some(&name))?.api.items(events).await?;
+        check(
+            evicted.is_empty(),
+            format!("missed Pods were evicted: {evicted:?}"),
+        )?;
+    }
     check(taken <= limit, format!("it took {taken:?}"))
 }
 
@@ -358,9 +367,13 @@ async fn killed(scenario: &mut Scenario, name: String, seed: u64) -> Result {
     })
     .await?;
     tracing::info!(seed, component, after, killed, "processes killed");
+    scenario.observed.note(KILLED, json!(component));
     let too_late = format!("the Kyma was Ready before {component} was killed");
     check(killed > 0, too_late)
 }
+
+/// What a scenario has done: the component that was killed.
+const KILLED: &str = "component that was killed";
 
 /// The path of the webhook's Deployment on a runtime.
 fn webhook() -> String {

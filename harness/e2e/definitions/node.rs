@@ -26,17 +26,6 @@ async fn runs(scenario: &mut Scenario, container: String, pod: ObjectRef) -> Res
     .await
 }
 
-/// By another of the same name since the last step that saw it.
-#[then(expr = "{object} is replaced")]
-async fn replaced(scenario: &mut Scenario, pod: ObjectRef) -> Result {
-    let before = scenario.earlier(&pod)?["metadata"]["uid"].clone();
-    expect_within(scenario, &pod, PULL, |seen| {
-        let metadata = &seen["metadata"];
-        check(metadata["uid"] != before, metadata)
-    })
-    .await
-}
-
 #[then(expr = "no container of {object} was restarted")]
 async fn not_restarted(scenario: &mut Scenario, pod: ObjectRef) -> Result {
     let seen = existing(scenario, &pod).await?;

@@ -8,9 +8,10 @@ use super::object::{ensure_written, named, read, strip_server_fields};
 use super::prelude::*;
 use testkit::matching::differences;
 
-/// "is deleted" waits and needs an earlier step that saw the object; "does not exist" looks for a while.
+/// "is deleted" and "is replaced", by another object of its name, wait and need an earlier step that saw the object; "does not exist"
+/// looks for a while.
 #[given(regex = "^(.+) (exists)$")]
-#[then(regex = "^(.+) (exists|does not exist|is deleted)$")]
+#[then(regex = "^(.+) (exists|does not exist|is deleted|is replaced)$")]
 async fn exists(scenario: &mut Scenario, object: ObjectRef, state: String) -> Result {
     let what = format!("{object} {state}");
     if state == "exists" {
@@ -21,7 +22,13 @@ async fn exists(scenario: &mut Scenario, object: ObjectRef, state: String) -> Re
         return consistently(&what, A_WHILE, is_absent).await;
     }
     // Without it the absence shows nothing.
-    scenario.earlier(&object)?;
+    let before = scenario.earlier(&object)?["metadata"]["uid"].clone();
+    if state == "is replaced" {
+        return expect(scenario, &object, |seen| {
+            check(seen["metadata"]["uid"] != before, &seen["metadata"])
+        })
+        .await;
+    }
     eventually(&what, is_absent).await
 }
 
