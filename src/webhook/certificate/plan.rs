@@ -14,6 +14,30 @@ use super::{
 /// files; a day also outlasts a node with problems.
 const OVERLAP: Duration = Duration::from_hours(24);
 
+/// The CAs before a change, as long as they stay in the `caBundle`.
+#[derive(Debug, Default)]
+struct Overlap {
+    authorities: Bundle,
+    /// `None` without CAs.
+    until: Option<SystemTime>,
+}
+
+impl Overlap {
+    /// At most [`CARRIED`] of these, from now on.
+    fn begin(authorities: &Bundle, now: SystemTime) -> Self {
+        let authorities = authorities.first(CARRIED);
+        let until = (!authorities.is_empty()).then_some(now + OVERLAP);
+        Self { authorities, until }
+    }
+
+    /// Removes them if their time is over.
+    fn end(&mut self, now: SystemTime) {
+        if self.until.is_some_and(|until| until <= now) {
+            *self = Self::default();
+        }
+    }
+}
+
 /// A write.
 #[derive(Clone)]
 pub(super) enum Write {
@@ -50,10 +74,8 @@ pub(super) struct Plan {
 pub(super) struct SecretPlanner {
     /// The last certificate that could be served.
     last: Option<Material>,
-    /// CAs of certificates before it that are not in the Secret.
-    earlier: Bundle,
-    /// When the earlier CAs are to be removed.
-    until: Option<SystemTime>,
+    /// CAs of certificates before it, also those that are not in the Secret.
+    earlier: Overlap,
 }
 
 impl SecretPlanner {
@@ -81,11 +103,11 @@ impl SecretPlanner {
             let served = renew_at.is_ok().then_some(&stored.material);
             self.follow(&stored.material, served, &trusted, (settings, now));
         }
-        let bundle = authorities.with(&self.earlier.unexpired(now));
+        let bundle = authorities.with(&self.earlier.authorities.unexpired(now));
         match renew_at {
             Ok(renew_at) => Plan {
                 // A CA that expires makes the bundle shorter.
-                again: [Some(renew_at), bundle.first_expiry(), self.until]
+                again: [Some(renew_at), bundle.first_expiry(), self.earlier.until]
                     .into_iter()
                     .flatten()
                     .min(),
@@ -124,16 +146,12 @@ impl SecretPlanner {
         if let Some(last) = last.filter(|last| last.chain != stored.chain) {
             let pair = last.pair();
             let verifying = pair.map(|it| trusted.verifying(&it, settings.server_name(), now));
-            self.earlier = verifying
-                .unwrap_or_default()
-                .with(&self.earlier)
-                .first(CARRIED);
-            self.until = (!self.earlier.is_empty()).then_some(now + OVERLAP);
-        } else if last.is_some_and(|last| last.authorities != stored.authorities)
-            || self.until.is_some_and(|until| until <= now)
-        {
-            (self.earlier, self.until) = Default::default();
+            let earlier = verifying.unwrap_or_default();
+            self.earlier = Overlap::begin(&earlier.with(&self.earlier.authorities), now);
+        } else if last.is_some_and(|last| last.authorities != stored.authorities) {
+            self.earlier = Overlap::default();
         }
+        self.earlier.end(now);
         if let Some(served) = served.filter(|it| Some(*it) != last) {
             self.last = Some(served.clone());
         }
@@ -187,9 +205,7 @@ pub(super) fn renew_at(
 #[derive(Debug, Default)]
 pub(super) struct FilesPlanner {
     files: Option<Bundle>,
-    carried: Bundle,
-    /// When the earlier CAs are to be removed.
-    until: Option<SystemTime>,
+    earlier: Overlap,
 }
 
 impl FilesPlanner {
@@ -219,7 +235,7 @@ impl FilesPlanner {
         let bundle = self.with_earlier(&authorities, live, now);
         Plan {
             write: publish(&bundle, live),
-            again: self.until,
+            again: self.earlier.until,
         }
     }
 
@@ -233,14 +249,11 @@ impl FilesPlanner {
     ) -> Bundle {
         if self.files.as_ref() != Some(files) {
             let trusted = Bundle::read(&live.ca_bundle).unexpired(now);
-            self.carried = trusted.without(files).first(CARRIED);
-            self.until = (!self.carried.is_empty()).then_some(now + OVERLAP);
+            self.earlier = Overlap::begin(&trusted.without(files), now);
             self.files = Some(files.clone());
         }
-        if self.until.is_some_and(|until| until <= now) {
-            (self.carried, self.until) = Default::default();
-        }
-        let carried = self.carried.unexpired(now);
+        self.earlier.end(now);
+        let carried = self.earlier.authorities.unexpired(now);
         files.with(&carried)
     }
 }

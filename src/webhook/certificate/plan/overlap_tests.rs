@@ -19,17 +19,17 @@ fn the_earlier_authority_is_trusted_for_a_day_after_the_change() {
     let (old, new) = (authority(start), authority(start));
     let mut planner = FilesPlanner::default();
     assert_eq!(planner.with_earlier(&old, &live(&old), start), old);
-    assert_eq!(planner.until, None);
+    assert_eq!(planner.earlier.until, None);
 
     let changed = after(start, 3);
     let both = joined(&[&new, &old]);
     assert_eq!(planner.with_earlier(&new, &live(&old), changed), both);
-    assert_eq!(planner.until, Some(changed + DAY));
+    assert_eq!(planner.earlier.until, Some(changed + DAY));
     let later = changed + DAY - Duration::from_secs(1);
     assert_eq!(planner.with_earlier(&new, &live(&both), later), both);
     let over = changed + DAY;
     assert_eq!(planner.with_earlier(&new, &live(&both), over), new);
-    assert_eq!(planner.until, None);
+    assert_eq!(planner.earlier.until, None);
 }
 
 #[test]
