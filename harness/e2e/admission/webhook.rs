@@ -36,9 +36,15 @@ impl Webhook {
     }
 
     /// Its Pods that are not being deleted.
-    pub(crate) async fn replicas(&self) -> Result<Vec<Replica>> {
+    pub(crate) async fn live_pods(&self) -> Result<Vec<Value>> {
         let mut pods = self.pods().await?;
         pods.retain(|pod| pod["metadata"]["deletionTimestamp"].is_null());
+        Ok(pods)
+    }
+
+    /// The same, to be asked.
+    pub(crate) async fn replicas(&self) -> Result<Vec<Replica>> {
+        let pods = self.live_pods().await?;
         let names = pods.iter().map(|pod| pod["metadata"]["name"].as_str());
         Ok(names.flatten().map(|pod| self.replica(pod)).collect())
     }

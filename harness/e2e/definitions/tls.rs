@@ -133,10 +133,9 @@ async fn certificates(scenario: &Scenario) -> Result<Vec<(String, Vec<u8>)>> {
     Ok(certificates)
 }
 
-/// The Pods of the webhook that are not being deleted.
+/// The Pods of the webhook that are not being deleted; at least one.
 async fn replicas(scenario: &Scenario) -> Result<Vec<Value>> {
-    let mut pods = webhook(scenario)?.pods().await?;
-    pods.retain(|it| it["metadata"]["deletionTimestamp"].is_null());
+    let pods = webhook(scenario)?.live_pods().await?;
     ensure!(!pods.is_empty(), "the webhook has no replica");
     Ok(pods)
 }

@@ -147,11 +147,9 @@ impl RuntimeCluster {
     /// Names and UIDs of the Pods of the webhook.
     pub(crate) async fn webhook_pods(&self) -> Result<Value> {
         let (client, mut uids) = (self.api.clone(), json!({}));
-        for pod in (Webhook { client }).pods().await? {
+        for pod in (Webhook { client }).live_pods().await? {
             let metadata = &pod["metadata"];
-            if metadata["deletionTimestamp"].is_null() {
-                uids[metadata["name"].to_string()] = metadata["uid"].clone();
-            }
+            uids[metadata["name"].to_string()] = metadata["uid"].clone();
         }
         Ok(uids)
     }
