@@ -95,6 +95,8 @@ struct Metadata {
     #[serde(default)]
     resource_version: Option<String>,
     #[serde(default)]
+    creation_timestamp: Option<Time>,
+    #[serde(default)]
     deletion_timestamp: Option<Time>,
     #[serde(default)]
     labels: Option<BTreeMap<String, String>>,
@@ -132,6 +134,7 @@ fn trimmed<'de, D: Deserializer<'de>>(from: D) -> Result<ObjectMeta, D::Error> {
         name,
         namespace,
         resource_version,
+        creation_timestamp,
         deletion_timestamp,
         labels,
         annotations,
@@ -140,6 +143,7 @@ fn trimmed<'de, D: Deserializer<'de>>(from: D) -> Result<ObjectMeta, D::Error> {
         name,
         namespace,
         resource_version,
+        creation_timestamp,
         deletion_timestamp,
         labels,
         annotations: annotations.map(Into::into),

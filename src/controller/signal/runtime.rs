@@ -50,6 +50,7 @@ impl CachedRuntime {
                     None | Some("" | STATE_READY) => RuntimeState::Ready,
                     Some(_) => RuntimeState::NotReady,
                 },
+                created: metadata.creation_timestamp.as_ref().map(|it| it.0),
             },
         }
     }

@@ -3,7 +3,8 @@
 //! The state is on the Runtime. One merge patch sets the force-reconcile key and, in [`SIGNALED_REVISION_ANNOTATION`], the
 //! revision of the sources. KIM acknowledges by removing the key that it reads; what remains of the signal is removed, so that
 //! the next signal is a change again. A Runtime without the annotation has the baseline of [`PersistedState`]: KIM provisions a
-//! new Runtime with the current sources. A change during an unacknowledged signal is signaled after the acknowledgement.
+//! new Runtime with the current sources. One that is older than the current revision was not selected at the change, and is signaled
+//! when it is. A change during an unacknowledged signal is signaled after the acknowledgement.
 //!
 //! KIM copies all three sources without validation, so no Runtime is signaled while a source is invalid, or missing before the
 //! end of its grace period. KIM may acknowledge an earlier signal then: such a signal is marked as stale and followed by another.
@@ -12,6 +13,7 @@
 //! is signaled with the revision once, whichever process does it. Not in here: pacing, and the writes.
 
 use api::kcp::{FORCE_RECONCILE_KEY, SIGNALED_REVISION_ANNOTATION};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::content::Hash;
@@ -85,6 +87,8 @@ pub struct ObservedRuntime {
     pub spoiled: bool,
     /// Its state.
     pub state: RuntimeState,
+    /// When it was created, in whole seconds.
+    pub created: Option<Timestamp>,
 }
 
 /// Revisions of the sources.
@@ -94,6 +98,9 @@ pub struct Revisions {
     pub current: Hash,
     /// The revision of Runtimes that were never signaled.
     pub baseline: Hash,
+    /// When the current revision replaced another one, in whole seconds. A Runtime that is older and was never signaled may have
+    /// been outside of the selector then.
+    pub since: Option<Timestamp>,
 }
 
 /// What Runtimes are compared with.
@@ -180,9 +187,16 @@ impl Target {
     /// Whether a Runtime was signaled with the current revision, or needs no signal for it.
     #[must_use]
     pub fn has_revision(&self, runtime: &ObservedRuntime) -> bool {
-        let Revisions { current, baseline } = self.revisions;
+        let Revisions {
+            current,
+            baseline,
+            since,
+        } = self.revisions;
         match runtime.signaled {
-            Signaled::Never => baseline == current,
+            Signaled::Never => {
+                let times = runtime.created.zip(since);
+                baseline == current && times.is_none_or(|(created, since)| created >= since)
+            }
             Signaled::Revision(revision) => revision == current,
             Signaled::Stale => false,
         }

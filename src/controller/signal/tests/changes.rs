@@ -58,6 +58,31 @@ async fn runtime_that_joins_later_is_not_signalled_before_the_next_change() {
     env.until_signalled(&["a", "b"]).await;
 }
 
+/// KIM may not have reconciled it since the change.
+#[tokio::test(start_paused = true)]
+async fn older_runtime_that_is_selected_after_a_change_is_signalled() {
+    let mut env = Env::new(&["a"]);
+    env.settings.selector = Selector::from_iter([("plan", "aws")]);
+    env.kcp.put(labelled("b", "plan", "gcp"));
+    env.start().await;
+    env.quiet().await;
+    env.change("two.example");
+    env.until_signalled(&["a"]).await;
+    env.take("a", "annotations");
+    env.quiet().await;
+    env.stop().await;
+    assert!(env.state()["revision.since"].is_string());
+    // Far later than the creation of the Runtime: both were in the same second.
+    let since = json!({"data": {"revision.since": "2100-01-01T00:00:00Z"}});
+    env.kcp.merge("configmaps", STATE, &since);
+    env.start().await;
+    env.quiet().await;
+    assert_eq!(env.signalled(), ["a"]);
+    let label = json!({"metadata": {"labels": {"plan": "aws"}}});
+    env.kcp.merge("runtimes", "b", &label);
+    env.until_signalled(&["a", "b"]).await;
+}
+
 /// The baseline of a Runtime that joins is the earlier revision then, so it is signaled as well.
 #[tokio::test(start_paused = true)]
 async fn runtime_that_joins_while_others_wait_for_a_signal_is_signalled() {

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
+
 use super::Revisions;
 use crate::sync::SourceKind;
 use crate::sync::content::{Hash, HashError};
@@ -10,6 +12,8 @@ use crate::sync::sources::Sources;
 
 const BASELINE: &str = "baseline";
 const REVISION: &str = "revision";
+/// RFC 3339 time, absent for the first revision.
+const SINCE: &str = "revision.since";
 
 /// The last observed sources, the current revision and the baseline. The default is the state before the first start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -56,6 +60,7 @@ impl PersistedState {
             self.revisions = Some(Revisions {
                 current: content,
                 baseline: content,
+                since: None,
             });
             return Advance::First;
         };
@@ -66,7 +71,10 @@ impl PersistedState {
                 Advance::Noted
             };
         }
-        let Revisions { current, baseline } = *revisions;
+        let Revisions {
+            current, baseline, ..
+        } = *revisions;
+        revisions.since = Some(whole_seconds(grace.now));
         revisions.current = if current == baseline {
             content
         } else {
@@ -104,9 +112,15 @@ impl PersistedState {
     #[must_use]
     pub fn write(&self) -> BTreeMap<String, String> {
         let mut data = BTreeMap::new();
-        if let Some(Revisions { current, baseline }) = self.revisions {
+        if let Some(Revisions {
+            current,
+            baseline,
+            since,
+        }) = self.revisions
+        {
             data.insert(BASELINE.to_owned(), baseline.to_string());
             data.insert(REVISION.to_owned(), current.to_string());
+            data.extend(since.map(|it| (SINCE.to_owned(), it.to_string())));
         }
         self.history.write(&mut data);
         data
@@ -126,6 +140,8 @@ impl PersistedState {
             Some(Revisions {
                 current: revision(REVISION)?,
                 baseline: revision(BASELINE)?,
+                // A state of an earlier version has no time; an invalid one is ignored.
+                since: data.get(SINCE).and_then(|it| it.parse().ok()),
             })
         } else {
             None
@@ -135,4 +151,9 @@ impl PersistedState {
             revisions,
         })
     }
+}
+
+/// The time that an API server would write as `creationTimestamp`.
+fn whole_seconds(time: Timestamp) -> Timestamp {
+    Timestamp::from_second(time.as_second()).unwrap_or(time)
 }

@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use rstest::rstest;
 use serde_json::{Value, json};
 
@@ -30,6 +31,7 @@ fn target(baseline: &str, keys: SignalKeys) -> Target {
         revisions: Revisions {
             current: hash(NOW),
             baseline: hash(baseline),
+            since: None,
         },
         keys,
         usable: true,
@@ -48,6 +50,7 @@ fn runtime(signaled: Option<&str>, keys: &str) -> ObservedRuntime {
         foreign: false,
         spoiled: false,
         state: RuntimeState::Ready,
+        created: None,
     }
 }
 
@@ -103,6 +106,29 @@ fn step_of_selected_runtime(
         ..runtime
     };
     assert_eq!(target.step(&suspended), step);
+}
+
+/// The selector may have been extended since; KIM provisions a newer Runtime with the current sources.
+#[rstest]
+#[case::older(None, 99, NOW, Step::Signal)]
+#[case::of_the_same_second(None, 100, NOW, Step::Nothing)]
+#[case::newer(None, 101, NOW, Step::Nothing)]
+#[case::newer_while_others_wait(None, 101, OLD, Step::Signal)]
+#[case::older_and_signaled(Some(NOW), 99, NOW, Step::Nothing)]
+fn step_of_a_runtime_by_its_age(
+    #[case] signaled: Option<&str>,
+    #[case] created: i64,
+    #[case] baseline: &str,
+    #[case] step: Step,
+) {
+    let at = |second| Some(Timestamp::from_second(second).unwrap());
+    let mut target = target(baseline, BOTH);
+    target.revisions.since = at(100);
+    let runtime = ObservedRuntime {
+        created: at(created),
+        ..runtime(signaled, "")
+    };
+    assert_eq!(target.step(&runtime), step);
 }
 
 /// KIM stops at some errors before it acknowledges, until an annotation changes.
@@ -353,6 +379,8 @@ fn content_is_a_new_revision(#[case] now: Sources, #[case] changed: Option<Sourc
     assert_eq!(state.advance(&now, AT_ONCE), expected);
     assert_eq!(current(&state) != before, changed.is_some());
     assert_eq!(state.revisions().unwrap().baseline, before);
+    let since = changed.map(|_| AT_ONCE.now);
+    assert_eq!(state.revisions().unwrap().since, since);
     assert_eq!(state.advance(&now, AT_ONCE), Advance::Unchanged);
 }
 

@@ -91,6 +91,7 @@ impl Runtime {
             foreign: false,
             spoiled: false,
             state: RuntimeState::Ready,
+            created: None,
         };
         observed.follow(self.before.as_ref(), keys);
         self.before = Some(observed);
