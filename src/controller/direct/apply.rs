@@ -16,6 +16,8 @@ use crate::runtime_objects::{WriteFailure, Writer};
 pub(super) struct Applied {
     /// The actions that succeeded.
     pub(super) done: Vec<Action>,
+    /// Whether a write was attempted in each lane.
+    pub(super) tried: Lanes<bool>,
     /// The first failure in each lane.
     pub(super) failures: Lanes<Option<WriteFailure>>,
 }
@@ -39,6 +41,7 @@ pub(super) async fn apply(
     }
     for lane in Lane::ALL.into_iter().filter(|it| is_permitted(*it)) {
         let steps = &plan.lanes.get(lane).steps;
+        *applied.tried.get_mut(lane) = !steps.is_empty();
         if let Err(failure) = writer.apply(steps, &mut applied.done).await {
             let concerns_all = failure.concerns_all_calls;
             *applied.failures.get_mut(lane) = Some(failure);

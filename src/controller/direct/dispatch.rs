@@ -10,7 +10,7 @@ use std::time::Duration;
 use api::bootstrapper::{
     CONFIGURATION_SYNCHRONIZED, Condition, ConditionStatus, RuntimeBootstrapper, WebhookSettings,
 };
-use component_base::telemetry::LogLimit;
+use component_base::telemetry::{LogLimit, error_chain};
 use jiff::Timestamp;
 use kube::Resource as _;
 use policy::sync::ObjectNames;
@@ -20,7 +20,7 @@ use policy::sync::rollout::{Begin, Initial, Name, WritePermit};
 use policy::sync::scheduler::{Access, Participation, Report, Scheduler, Settings, Work};
 use policy::sync::signal::Eligibility;
 use policy::sync::sources::Sources;
-use policy::sync::status::{Goal, error_chain};
+use policy::sync::status::Goal;
 use policy::sync::{Hash, Lane, Lanes};
 use tokio::task::{Id, JoinSet};
 use tokio::time::Instant;
@@ -29,7 +29,7 @@ use super::completion::{JobResult, KCP_LOG_INTERVAL};
 use super::lifecycle::has_finalizer;
 use super::metrics::ConditionLabels;
 use super::reconcile::{Common, ReconcileRequest, goal, reconcile};
-use super::revisions::{Installations, object_names};
+use super::revisions::Installations;
 use super::rollout_status::RolloutReporter;
 use super::store::{AdoptionAction, RuntimeStore, initial};
 use super::writer::StatusQueue;
@@ -371,15 +371,20 @@ impl Dispatcher {
     ) -> ReconcileRequest {
         let name = &work.name;
         let overrides = resource.spec.webhook.as_ref();
-        let (objects, desired) = self.objects(overrides, desired);
         let rollout = self.scheduler.rollout(Lane::Webhook);
         let permitted = match work.lanes.webhook {
             Some(Access::Write(permit)) => Some(permit),
             Some(Access::Observe(_)) | None => rollout.access(name),
         };
-        let revision = permitted.map(WritePermit::revision).or(rollout.target());
-        let revision = revision.unwrap_or_else(|| self.installations.current());
-        let installation = self.installations.of(revision, overrides);
+        let permitted = permitted.map(WritePermit::revision);
+        // The webhook on the runtime reads the objects by the names of its own revision.
+        let named_by = permitted.or(rollout.revision(name)).or(rollout.target());
+        let revision = permitted.or(rollout.target());
+        let current = self.installations.current();
+        let (objects, desired) = self.objects(named_by.unwrap_or(current), overrides, desired);
+        let installation = self
+            .installations
+            .of(revision.unwrap_or(current), overrides);
         let (entry, info) = (self.store.get(name), self.store.info(name));
         let runtime = self.store.identify(name);
         let id = runtime.as_ref().ok();
@@ -397,13 +402,14 @@ impl Dispatcher {
         }
     }
 
-    /// Names and contents of the three objects on a runtime.
+    /// Names and contents of the three objects on a runtime whose webhook has this revision.
     fn objects(
         &self,
+        revision: Hash,
         overrides: Option<&WebhookSettings>,
         desired: &Arc<Desired>,
     ) -> (Arc<ObjectNames>, Arc<Desired>) {
-        let names = object_names(&self.objects, overrides);
+        let names = self.installations.names(revision, &self.objects, overrides);
         match &self.sources {
             Some((sources, known)) if names != *self.objects => {
                 let desired = Desired::new(sources, known, &names);

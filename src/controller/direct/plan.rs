@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use api::bootstrapper::WebhookSettings;
 use kube::Client;
-use policy::sync::Lanes;
 use policy::sync::ObjectNames;
 use policy::sync::desired::Desired;
 use policy::sync::manifests::Installation;
@@ -19,10 +18,11 @@ use policy::sync::signal::Eligibility;
 use policy::sync::status::{
     ConnectionError, Deferral, Failure, Goal, LaneOutcome, Outcome, conditions,
 };
+use policy::sync::{Hash, Lane, Lanes};
 
 use super::DirectSettings;
 use super::reconcile::{ReconcileRequest, runtime};
-use super::revisions::{Installations, ManifestsError, object_names};
+use super::revisions::{Installations, ManifestsError};
 use crate::access::{ClientFactory, unreached};
 use crate::claims::Claims;
 use crate::clients::RuntimeClients;
@@ -97,7 +97,9 @@ pub async fn plan_runtime(options: PlanOptions, name: &str) -> Result<RuntimePla
     };
     let client_factory =
         ClientFactory::new(client.clone(), &settings.namespace, options.fleet.clone());
-    let wanted = wanted(&kcp, options, resource.spec.webhook.as_ref()).await?;
+    let rollouts = kcp.rollouts().await?;
+    let rolled_out = rollouts.revision(Lane::Webhook);
+    let wanted = wanted(&kcp, options, resource.spec.webhook.as_ref(), rolled_out).await?;
     let request = ReconcileRequest {
         name: name.into(),
         previous: resource.status.clone().unwrap_or_default(),
@@ -116,7 +118,7 @@ pub async fn plan_runtime(options: PlanOptions, name: &str) -> Result<RuntimePla
     let observation = observe(&client_factory, identity, &request, goal).await?;
     let id = request.runtime.as_ref().ok();
     view.runtime_id = id.map(|it| it.as_str().to_owned());
-    view.rollouts = kcp.stopped_rollouts().await?;
+    view.rollouts = rollouts.stopped();
     report(&mut view, &request, goal, observation);
     Ok(view)
 }
@@ -126,6 +128,7 @@ async fn wanted(
     kcp: &Kcp<'_>,
     options: PlanOptions,
     overrides: Option<&WebhookSettings>,
+    rolled_out: Option<Hash>,
 ) -> Result<Wanted, PlanError> {
     let salt = crate::sources::read_salt(kcp.client)
         .await
@@ -135,12 +138,18 @@ async fn wanted(
         .map_err(|error| PlanError::Kcp("sources", error))?;
     let history = kcp.history(&sources).await?;
     let mut installations = options.installations;
-    if let Some(document) = sources.configuration.valid() {
-        let secret = document.references.pull_secret();
-        installations.permit(secret).map_err(PlanError::Manifests)?;
-    }
+    let permitted = match (sources.configuration.valid(), rolled_out) {
+        (Some(document), _) => installations.permit(document.references.pull_secret()),
+        // The right to the pull Secret of the previous document stays.
+        (None, Some(revision)) => {
+            installations.load(kcp.revisions().await?);
+            installations.permit_as(revision)
+        }
+        (None, None) => Ok(()),
+    };
+    permitted.map_err(PlanError::Manifests)?;
     let revision = installations.current();
-    let names = object_names(&kcp.settings.names, overrides);
+    let names = installations.names(revision, &kcp.settings.names, overrides);
     Ok(Wanted {
         desired: Arc::new(Desired::new(&sources, &history, &names)),
         control_plane: salt.control_plane(),

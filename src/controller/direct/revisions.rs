@@ -11,6 +11,7 @@ use std::sync::Arc;
 use api::bootstrapper::WebhookSettings;
 use api::kcp::CONTROLLER_FIELD_MANAGER;
 use component_base::backoff::Backoff;
+use component_base::telemetry::error_chain;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
@@ -19,7 +20,6 @@ use kube::{Api, Client};
 use policy::sync::Hash;
 use policy::sync::ObjectNames;
 use policy::sync::manifests::{Installation, InstallationError};
-use policy::sync::status::error_chain;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::time::sleep;
@@ -166,6 +166,28 @@ impl Installations {
         made.map_err(|reason| (installation, reason))
     }
 
+    /// Names of the three objects on a runtime whose webhook has a revision, by which that webhook reads them. A revision that is
+    /// unknown has the names of the current one.
+    pub(super) fn names(
+        &self,
+        revision: Hash,
+        default: &ObjectNames,
+        overrides: Option<&WebhookSettings>,
+    ) -> ObjectNames {
+        let base = self.get(revision).unwrap_or(&self.current);
+        let settings = overrides.cloned().unwrap_or_default();
+        let settings = settings.or(&base.source.settings);
+        let mut names = default.clone();
+        if let Some(name) = settings.config_map_name {
+            names.configuration = name;
+        }
+        // A pull Secret that is not synchronized has no name.
+        if let (Some(name), Some(set)) = (&mut names.pull_secret, settings.pull_secret_name) {
+            *name = set;
+        }
+        names
+    }
+
     /// Marks the current revision as stored, and returns its object; `None` if it is stored already.
     pub(super) fn take_unstored(&mut self) -> Option<ControllerRevision> {
         let number = self.last_number + 1;
@@ -230,25 +252,6 @@ impl Installations {
     }
 }
 
-/// Names of the three objects on a runtime with its own settings, by which the webhook reads them.
-pub(super) fn object_names(
-    default: &ObjectNames,
-    overrides: Option<&WebhookSettings>,
-) -> ObjectNames {
-    let mut names = default.clone();
-    let Some(overrides) = overrides else {
-        return names;
-    };
-    if let Some(name) = &overrides.config_map_name {
-        names.configuration.clone_from(name);
-    }
-    // A pull Secret that is not synchronized has no name.
-    if let (Some(name), Some(overridden)) = (&mut names.pull_secret, &overrides.pull_secret_name) {
-        name.clone_from(overridden);
-    }
-    names
-}
-
 fn object_name(revision: Hash) -> String {
     format!("rt-bootstrapper-webhook-{}", &revision.to_string()[..16])
 }
@@ -291,7 +294,7 @@ impl RevisionStore {
     pub(super) async fn save(self, created: Option<ControllerRevision>, deleted: Vec<String>) {
         let mut failures = 0;
         while let Err(error) = self.try_save(created.as_ref(), &deleted).await {
-            let error = component_base::telemetry::error_chain(&error);
+            let error = error_chain(&error);
             tracing::warn!(error, "failed to store revision, backing off");
             sleep(Backoff::WATCH.delay(failures, fastrand::u64(..))).await;
             failures += 1;

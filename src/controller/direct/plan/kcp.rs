@@ -6,15 +6,18 @@ use api::bootstrapper::{DeletionPolicy, RuntimeBootstrapper, RuntimeBootstrapper
 use api::kcp::RUNTIME_ID;
 use api::rollout::{RuntimeBootstrapperRollout, STOPPED};
 use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::api::ListParams;
 use kube::core::{Selector, SelectorExt as _};
 use kube::{Api, Client, ResourceExt as _};
 use policy::sync::history::{Grace, SourceHistory};
 use policy::sync::sources::Sources;
 use policy::sync::status::{ConnectionError, Goal};
+use policy::sync::{Hash, Lane};
 
 use super::super::lifecycle::{has_finalizer, is_managed};
 use super::super::reconcile::goal as goal_of;
+use super::super::revisions::RevisionStore;
 use super::super::{DIRECT_STATE, DirectSettings};
 use super::PlanError;
 use crate::claims::Claims;
@@ -184,16 +187,41 @@ impl Kcp<'_> {
         Ok(history)
     }
 
-    /// The rollouts in which no other runtime starts, with the reason. Empty if KCP does not serve the kind.
+    /// All rollouts. Empty if KCP does not serve the kind.
     ///
     /// # Errors
     /// A request failed.
-    pub(super) async fn stopped_rollouts(&self) -> Result<Vec<String>, PlanError> {
+    pub(super) async fn rollouts(&self) -> Result<Rollouts, PlanError> {
         let api = self.api::<RuntimeBootstrapperRollout>();
         let list = api.list(&ListParams::default()).await.unless_gone();
         let list = list.map_err(|error| PlanError::Kcp("RuntimeBootstrapperRollouts", error))?;
-        let rollouts = list.iter().flat_map(|it| &it.items);
-        Ok(rollouts.filter_map(stopped).collect())
+        Ok(Rollouts(list.into_iter().flat_map(|it| it.items).collect()))
+    }
+
+    /// The stored revisions of the webhook.
+    ///
+    /// # Errors
+    /// A request failed.
+    pub(super) async fn revisions(&self) -> Result<Vec<ControllerRevision>, PlanError> {
+        let store = RevisionStore::new(self.client.clone(), &self.settings.namespace);
+        let list = store.list().await;
+        list.map_err(|error| PlanError::Kcp("ControllerRevisions", error))
+    }
+}
+
+/// The rollouts on KCP.
+pub(super) struct Rollouts(Vec<RuntimeBootstrapperRollout>);
+
+impl Rollouts {
+    /// Those in which no other runtime starts, with the reason.
+    pub(super) fn stopped(&self) -> Vec<String> {
+        self.0.iter().filter_map(stopped).collect()
+    }
+
+    /// The revision that the leader rolls out in a lane.
+    pub(super) fn revision(&self, lane: Lane) -> Option<Hash> {
+        let rollout = self.0.iter().find(|it| it.name_any() == lane.name())?;
+        rollout.status.as_ref()?.revision.as_ref()?.parse().ok()
     }
 }
 

@@ -204,11 +204,10 @@ async fn write(
     if let (Some(cluster), Ok(id)) = (&findings.cluster, &request.runtime) {
         common.claims.release_others(cluster, id.as_str());
     }
-    for lane in Lane::ALL {
-        let writes = permits(lane) && !plan.lanes.get(lane).steps.is_empty();
-        *findings.wrote.get_mut(lane) = writes || (goal != Goal::Sync && !plan.is_empty());
-    }
     let applied = apply(plan, permits, remote, &common.metrics).await;
+    // All steps of a deletion are common ones.
+    let deletes = goal != Goal::Sync && !plan.is_empty();
+    findings.wrote = applied.tried.map(|it| it || deletes);
     log_writes(&request.name, &applied.done);
     if applied.failures.iter().any(Option::is_some) {
         plan.record_applied(&applied.done);

@@ -201,6 +201,28 @@ async fn plan_of_a_synchronized_runtime_is_empty_and_that_of_a_changed_one_names
     until_written(&env, cluster, &after).await;
 }
 
+/// The webhook keeps the right to the pull Secret of the previous document.
+#[tokio::test]
+async fn plan_for_an_invalid_document_takes_no_permission_away() {
+    let mut env = Env::new();
+    let document = json!({"overrides": {}, "imagePullSecret": {"name": "theirs"}});
+    env.content.document = Some(document.to_string());
+    env.publish();
+    put_sources(&env);
+    let clusters = env.converge(&["a"]).await;
+    for lane in [CONFIGURATION_LANE, WEBHOOK_LANE] {
+        env.until("the rollout is completed", |it| is_completed(it, lane))
+            .await;
+    }
+    env.stop().await;
+    env.content.document = Some("{".to_owned());
+    put_sources(&env);
+    let plan = plan(&env, &clusters[0], "a").await;
+    let configuration = condition(&plan, "ConfigurationSynchronized");
+    assert_eq!(configuration, "False InvalidSource");
+    assert_eq!(writes(&plan), [""; 0]);
+}
+
 #[tokio::test]
 async fn paused_runtime_has_a_plan_whose_writes_wait() {
     let env = Env::new();

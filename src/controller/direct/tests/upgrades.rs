@@ -121,6 +121,61 @@ async fn permissions_that_are_lost_before_a_write_stop_no_rollout() {
     assert_eq!(clusters[0].take(), [""; 0]);
 }
 
+/// Nothing of the upgrade was written there.
+#[tokio::test]
+async fn runtime_that_is_lost_while_its_credentials_are_written_stops_no_rollout() {
+    let (mut env, clusters) = with_webhook_steps().await;
+    until_completed(&env).await;
+    env.stop().await;
+    NEXT_IMAGE.clone_into(&mut env.image);
+    env.content.password = Some("two");
+    env.publish();
+    let secret = clusters[0].fault(INSTALL[2]).reset();
+    env.start();
+    env.until("the Secret is written", |_| secret.hits() > 0)
+        .await;
+    let _outage = clusters[0].outage(503);
+    env.until("the second step", |_| clusters[1].answered(INSTALL[5]))
+        .await;
+    assert_eq!(count(&env, WEBHOOK_LANE, "unreachable"), 1);
+    assert_eq!(stopped(&env, WEBHOOK_LANE), "");
+}
+
+/// Until then the webhook reads the ConfigMap by its earlier name.
+#[tokio::test]
+async fn names_that_change_with_a_flag_reach_a_runtime_together_with_its_webhook() {
+    const EARLIER: &str = "configmaps/rt-bootstrapper-config";
+    const LATER: &str = "configmaps/our-config";
+    let mut env = Env::new();
+    env.webhook.config_map_name = Some("rt-bootstrapper-config".to_owned());
+    env.settings.rollouts.webhook = one_by_one(&env.settings.rollouts.webhook, 0);
+    let clusters = env.converge(&["a", "b"]).await;
+    until_completed(&env).await;
+    env.stop().await;
+    NEXT_IMAGE.clone_into(&mut env.image);
+    env.webhook.config_map_name = Some("our-config".to_owned());
+    "our-config".clone_into(&mut env.settings.names.configuration);
+    clusters[0].stop_rollouts();
+    env.start();
+    env.until("the first step", |_| clusters[0].answered(INSTALL[5]))
+        .await;
+    env.content.registry("two.example");
+    env.publish();
+    let names_it = |cluster: &RuntimeCluster, name| {
+        let document = cluster.kyma(name).unwrap_or_default();
+        document.to_string().contains("two.example")
+    };
+    env.until("both webhooks can read the change", |_| {
+        names_it(&clusters[0], LATER) && names_it(&clusters[1], EARLIER)
+    })
+    .await;
+    assert_eq!(clusters[1].kyma(LATER), None);
+    clusters[0].roll_out();
+    env.until("the second step", |_| clusters[1].answered(INSTALL[5]))
+        .await;
+    assert!(names_it(&clusters[1], LATER));
+}
+
 /// Sets the wave of a Runtime, and waits until the controller has the new order.
 async fn set_wave(env: &Env, name: &str, wave: &str) {
     env.settle().await;
