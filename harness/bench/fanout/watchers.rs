@@ -101,10 +101,12 @@ impl Watchers {
 
     /// Issues the certificates of all runtimes.
     async fn issue(&self, control_plane: &ControlPlane, runtimes: usize) -> anyhow::Result<()> {
-        // The content is of no interest but for its issuer.
-        let leaf = self.leaf("runtime")?;
-        let secrets = names(runtimes).map(|name| secret(&name, &leaf));
-        control_plane.apply_all(secrets).await
+        let secrets = (0..runtimes).zip(names(runtimes)).map(|(number, name)| {
+            let leaf = self.leaf(&runtime_id(number))?;
+            Ok(secret(&name, &leaf))
+        });
+        let secrets: anyhow::Result<Vec<Value>> = secrets.collect();
+        control_plane.apply_all(secrets?).await
     }
 
     /// Issues them again, as cert-manager does: first the Secret, then the status.

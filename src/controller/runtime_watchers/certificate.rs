@@ -14,6 +14,7 @@ use serde_json::Value;
 use zeroize::{Zeroize as _, Zeroizing};
 
 use super::Context;
+use crate::clients::RuntimeId;
 
 /// The reason while cert-manager has not issued the certificate of a runtime.
 pub(super) const CERTIFICATE_PENDING: &str = "CertificatePending";
@@ -22,14 +23,15 @@ pub(super) const CERTIFICATE_PENDING: &str = "CertificatePending";
 pub(super) type Certificate = Result<Arc<Value>, &'static str>;
 
 impl Context {
-    /// The Secret for the runtime of a Kyma with the CAs `bundle`, as PEM in base64, for this watcher; or the reason why there is
-    /// none.
+    /// The Secret for the runtime `id` of a Kyma with the CAs `bundle`, as PEM in base64, for this watcher; or the reason why there
+    /// is none.
     ///
     /// # Errors
     /// KCP does not return the Secret of cert-manager.
     pub(super) async fn certificate(
         &self,
         kyma: &str,
+        id: &RuntimeId,
         desired: &DesiredWatcher,
         bundle: &str,
     ) -> kube::Result<Certificate> {
@@ -37,7 +39,7 @@ impl Context {
         let Some(mut secret) = self.certificates.get_opt(&name).await? else {
             return Ok(Err(CERTIFICATE_PENDING));
         };
-        let made = secret_for_runtime(&secret, desired, bundle);
+        let made = secret_for_runtime(&secret, id, desired, bundle);
         for value in secret.data.iter_mut().flat_map(BTreeMap::values_mut) {
             value.0.zeroize();
         }
@@ -46,7 +48,12 @@ impl Context {
 }
 
 /// The Secret for a runtime, from that of cert-manager.
-fn secret_for_runtime(secret: &Secret, desired: &DesiredWatcher, bundle: &str) -> Certificate {
+fn secret_for_runtime(
+    secret: &Secret,
+    id: &RuntimeId,
+    desired: &DesiredWatcher,
+    bundle: &str,
+) -> Certificate {
     let value = |key: &str| {
         let value = secret.data.as_ref()?.get(key)?;
         (!value.0.is_empty()).then_some(&value.0)
@@ -55,6 +62,10 @@ fn secret_for_runtime(secret: &Secret, desired: &DesiredWatcher, bundle: &str) -
         return Err(CERTIFICATE_PENDING);
     };
     let leaf = CertificateInfo::first(certificate).map_err(|_| "InvalidCertificate")?;
+    // After a change of the runtime ID, cert-manager keeps the certificate of the other runtime until it has issued this one.
+    if leaf.common_name.as_deref() != Some(id.as_str()) {
+        return Err(CERTIFICATE_PENDING);
+    }
     let authorities = STANDARD.decode(bundle).unwrap_or_default();
     let authorities = CertificateInfo::read_all(&authorities).map_err(|_| "InvalidBundle")?;
     // The API server and the gateway would reject it.

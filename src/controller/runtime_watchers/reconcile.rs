@@ -7,6 +7,7 @@ use api::bootstrapper::RuntimeBootstrapper;
 use api::kcp::{
     ACCEPT_CLUSTER_UID_ANNOTATION, OWNER_CONFIG_MAP, RUNTIME_ID, WATCHER_FIELD_MANAGER,
 };
+use component_base::telemetry::error_chain;
 use futures::future::try_join_all;
 use kube::runtime::controller::Action;
 use kube::{Resource as _, ResourceExt as _};
@@ -18,7 +19,7 @@ use policy::sync::plan::watcher::{
     DesiredWatcher, ObservedWatcher, WatcherContext, WatcherPlan, WatcherState, is_ours,
     plan_watcher,
 };
-use policy::sync::status::{Reason, error_chain};
+use policy::sync::status::Reason;
 use policy::sync::target::Target;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
@@ -173,7 +174,7 @@ impl Runtime<'_> {
                 return Ok(Err(CERTIFICATE_PENDING));
             }
             self.context
-                .certificate(self.kyma, self.desired, bundle)
+                .certificate(self.kyma, &self.id, self.desired, bundle)
                 .await
         };
         let (resource, certificate, kubeconfig) = futures::try_join!(
@@ -181,7 +182,12 @@ impl Runtime<'_> {
             certificate,
             factory.read_kubeconfig(&self.id, ANY_VERSION),
         )?;
-        let outcome = if self.awaits_certificate(&certificate) {
+        let is_paused = resource.as_ref().is_some_and(|it| it.spec.paused);
+        let outcome = if is_paused && !self.desired.is_removed() {
+            drop(certificate.map(zeroize_unshared));
+            let message = "spec.paused is true".to_owned();
+            Outcome::new(Reason::Paused.name(), message, Retry::AtResync)
+        } else if self.awaits_certificate(&certificate) {
             self.pending(CERTIFICATE_PENDING, Retry::Progressing)
         } else {
             let outcome = self.synchronize_with(certificate, kubeconfig, resource.as_deref());

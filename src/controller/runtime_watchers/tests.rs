@@ -147,9 +147,14 @@ impl Env {
         }));
     }
 
-    /// cert-manager issues the certificate of a Kyma: first the Secret, then the status.
+    /// cert-manager issues the certificate of a Kyma.
     fn issue(&self, kyma: &str, authority: &Authority) {
-        let leaf = authority.leaf_with(kyma, |it| it.use_authority_key_identifier_extension = true);
+        self.issue_for(kyma, &format!("id-{kyma}"), authority);
+    }
+
+    /// cert-manager issues the certificate of a Kyma for a runtime ID: first the Secret, then the status.
+    fn issue_for(&self, kyma: &str, id: &str, authority: &Authority) {
+        let leaf = authority.leaf_with(id, |it| it.use_authority_key_identifier_extension = true);
         let leaf = leaf.unwrap();
         let name = format!("{kyma}-webhook-tls");
         let revision = self.kcp.get("certificates", ISTIO_NAMESPACE, &name);

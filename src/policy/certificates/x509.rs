@@ -13,6 +13,8 @@ pub struct CertificateInfo {
     pub not_before: i64,
     /// End of the validity, in Unix seconds.
     pub not_after: i64,
+    /// The common name of the subject.
+    pub common_name: Option<String>,
     subject: Vec<u8>,
     issuer: Vec<u8>,
     subject_key: Option<Vec<u8>>,
@@ -74,10 +76,12 @@ impl CertificateInfo {
                 _ => {}
             }
         }
+        let common_name = parsed.subject().iter_common_name().next();
         let validity = parsed.validity();
         Ok(Self {
             not_before: validity.not_before.timestamp(),
             not_after: validity.not_after.timestamp(),
+            common_name: common_name.and_then(|it| it.as_str().ok().map(str::to_owned)),
             subject: parsed.subject().as_raw().to_vec(),
             issuer: parsed.issuer().as_raw().to_vec(),
             subject_key,

@@ -7,7 +7,7 @@ use super::*;
 #[tokio::test]
 async fn of_two_kymas_with_one_runtime_the_first_one_has_it() {
     let (env, cluster) = Env::installed().await;
-    env.issue("two", &env.authority);
+    env.issue_for("two", "id-one", &env.authority);
     env.kcp.put(kyma("two", "id-one"));
     env.until("it is reported", |env| {
         env.kcp.events_of("RuntimeIDConflict") == 1
@@ -49,7 +49,7 @@ async fn a_kyma_that_is_created_again_has_its_watcher() {
 #[tokio::test]
 async fn the_runtime_of_a_relabelled_kyma_is_that_of_another() {
     let (env, cluster) = Env::installed().await;
-    env.issue("two", &env.authority);
+    env.issue_for("two", "id-one", &env.authority);
     env.kcp.put(kyma("two", "id-one"));
     env.until("it is reported", |env| {
         env.runtimes("RuntimeIDConflict") == 1
@@ -62,6 +62,25 @@ async fn the_runtime_of_a_relabelled_kyma_is_that_of_another() {
     })
     .await;
     assert_eq!(entries(&cluster), [entry("klm")]);
+}
+
+/// Until cert-manager has issued another one, the Secret has the key of the earlier runtime.
+#[tokio::test]
+async fn the_key_of_another_runtime_is_not_installed_after_a_change_of_the_runtime_id() {
+    let (env, _cluster) = Env::installed().await;
+    let other = RuntimeCluster::new("uid-two").await;
+    env.connect("id-two", &other);
+    let label = json!({"metadata": {"labels": {"kyma-project.io/runtime-id": "id-two"}}});
+    env.kcp.merge("kymas", "one", &label);
+    env.until("it waits for its certificate", |env| {
+        env.runtimes("CertificatePending") == 1
+    })
+    .await;
+    assert_eq!(other.find(SECRET), None);
+    env.issue_for("one", "id-two", &env.authority);
+    env.until("it is installed", |env| env.runtimes("Installed") == 1)
+        .await;
+    assert!(other.find(SECRET).is_some());
 }
 
 /// The kubeconfig leads to another cluster than before, or to one that was rebuilt.
@@ -90,6 +109,28 @@ async fn a_cluster_with_another_uid_is_to_be_accepted(
     env.until("it is decided", |env| env.runtimes(reason) == 1)
         .await;
     assert_eq!(cluster.take().is_empty(), accepted.is_none());
+}
+
+/// The removal is carried out.
+#[tokio::test]
+async fn nothing_is_written_to_a_paused_runtime_but_a_removal() {
+    let (mut env, cluster) = Env::installed().await;
+    let mut resource = crate::fixture::bootstrapper("one");
+    resource["spec"]["paused"] = json!(true);
+    resource["status"] = json!({"runtimeID": "id-one"});
+    env.kcp.put(resource);
+    env.stop().await;
+    cluster.take();
+    env.kcp.put(watcher("telemetry"));
+    env.start();
+    env.until("it is paused", |env| env.runtimes("Paused") == 1)
+        .await;
+    assert_eq!(cluster.take(), [""; 0]);
+    assert_eq!(entries(&cluster), [entry("klm")]);
+    env.kcp.remove("kymas", NAMESPACE, "one");
+    env.kcp.remove("runtimebootstrappers", NAMESPACE, "one");
+    env.until("it is removed", |_| cluster.find(WEBHOOKS).is_none())
+        .await;
 }
 
 #[tokio::test]
