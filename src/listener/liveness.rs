@@ -10,11 +10,12 @@
 //! | `ending`, events spooled or a resync requested | removed at once, one resync |
 //! | not `ending`, events or follow-ups spooled | one resync: the spool may be gone with its Pod. Also if it requested one |
 //! | not `ending`, nothing spooled, another watcher started meanwhile | it was replaced: removed, one resync, since it may have answered reviews after that heartbeat; none for an old release |
-//! | not `ending`, nothing spooled, no other one started | it is kept; if a new watcher starts before it is heard again, one resync: it may have seen changes that it could not send |
+//! | not `ending`, nothing spooled, no other one started | it is kept, and the runtime is unresponsive until it is heard or replaced; if a new watcher starts before it is heard again, one resync: it may have seen changes that it could not send |
 //!
 //! Old releases never send `ending`, and count follow-ups as spooled; of those, a watcher that started up to three intervals
 //! *before* the last heartbeat also counts as the replacement (rolling updates start the new Pod first). A resync is also
-//! required when event numbers leap absurdly, and when reviews arrive again.
+//! required when event numbers leap absurdly, when numbered events cannot arrive any more, when reviews arrive again, and when
+//! the webhook entries of the manager were written again.
 //!
 //! Invariant: memory is bounded by [`Options::runtimes`](crate::Options::runtimes) and four watchers each, of at most 16 KiB;
 //! a runtime causes at most one resync per interval. Nothing is persisted, so operators reconcile everything at start.
@@ -249,7 +250,7 @@ impl Liveness {
         for runtime in runtimes.known.values() {
             let reason = runtime.unresponsive;
             let is_known = reason.is_some_and(|it| it != UnresponsiveReason::HeartbeatMissing);
-            let unresponsive = runtime.is_silent(now) || is_known;
+            let unresponsive = runtime.lacks_heartbeats(now) || is_known;
             totals.known += 1;
             totals.unresponsive += usize::from(unresponsive);
             totals.add(runtime);

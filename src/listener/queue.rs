@@ -61,7 +61,8 @@ pub enum Notification {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum UnresponsiveReason {
-    /// No watcher of the runtime has sent a heartbeat for three intervals.
+    /// No watcher of the runtime has sent a heartbeat for three intervals, or one of its replicas has sent none and was not replaced:
+    /// it may still answer reviews.
     HeartbeatMissing,
     /// TLS handshakes with every watcher fail and no admission review arrives: the `caBundle` of the webhook configuration
     /// is probably wrong, or another client, such as a probe, does not trust the watcher's certificate.

@@ -129,7 +129,7 @@ impl Heartbeats {
         let (reason, message) = match reason {
             UnresponsiveReason::HeartbeatMissing => (
                 HEARTBEAT_MISSING,
-                "no heartbeat of the watcher for three intervals",
+                "no heartbeat of the watcher, or of one of its replicas, for three intervals",
             ),
             UnresponsiveReason::HandshakeFailed => (
                 HANDSHAKE_FAILED,

@@ -39,6 +39,8 @@ pub(crate) struct Runtime {
     unreviewed: bool,
     /// Of which the operator was notified.
     pub(super) unresponsive: Option<UnresponsiveReason>,
+    /// The last hash of the webhook entries that a watcher reported.
+    entry: Option<String>,
     /// A resync is required of which the operator is not notified yet.
     resync_due: bool,
     last_resync: Option<Instant>,
@@ -116,6 +118,7 @@ impl Runtime {
         let settled = heartbeat.sequence.saturating_sub(heartbeat.spool_depth);
         let at = self.watcher(&heartbeat.boot_id, now);
         self.resync_due |= self.watchers[at].sequences.expect(settled);
+        self.resync_due |= self.has_new_entry(&heartbeat, at);
         let [review, own_review] = self.watchers[at].heartbeat(heartbeat, now);
         self.review = self.review.max(review);
         self.own_review = self.own_review.max(own_review);
@@ -124,9 +127,24 @@ impl Runtime {
         let expected = expected.filter(|it| !self.is_after(self.own_review, *it));
         (self.failed, self.review_expected) = (failed, expected);
         if ending {
-            self.resync_due |= left;
+            // Its deliveries have ended, so what is missing cannot arrive any more.
+            self.resync_due |= left || self.watchers[at].sequences.missing() > 0;
             self.remove(at);
         }
+    }
+
+    /// Whether the webhook entries were written again, so that changes before may have had no review. Another replica may report the
+    /// earlier ones for some time.
+    fn has_new_entry(&mut self, heartbeat: &Heartbeat, at: usize) -> bool {
+        let Some(entry) = &heartbeat.webhook_entry_hash else {
+            return false;
+        };
+        let last = self.watchers[at].heartbeat.as_ref();
+        let own = last.and_then(|(_, it)| it.webhook_entry_hash.as_ref());
+        if own == Some(entry) || self.entry.as_ref() == Some(entry) {
+            return false;
+        }
+        self.entry.replace(entry.clone()).is_some()
     }
 
     pub(super) fn expect_review(&mut self, now: Instant) {
@@ -198,10 +216,20 @@ impl Runtime {
         }
     }
 
+    /// Whether no watcher is heard, or one of several is not: it may answer reviews, and be unable to send the events.
+    pub(super) fn lacks_heartbeats(&self, now: Instant) -> bool {
+        let mut watchers = self.watchers.iter();
+        self.is_silent(now) || watchers.any(|it| it.unheard && it.reports_reviews())
+    }
+
     fn judge(&self, now: Instant) -> Option<UnresponsiveReason> {
-        if self.is_silent(now) {
-            return Some(UnresponsiveReason::HeartbeatMissing);
-        }
+        let missing = UnresponsiveReason::HeartbeatMissing;
+        let reviews = (!self.is_silent(now)).then(|| self.judge_reviews(now));
+        let lacks_heartbeats = || self.lacks_heartbeats(now).then_some(missing);
+        reviews.flatten().or_else(lacks_heartbeats)
+    }
+
+    fn judge_reviews(&self, now: Instant) -> Option<UnresponsiveReason> {
         let lasting = self.unresponsive.filter(|reason| match reason {
             UnresponsiveReason::HeartbeatMissing => false,
             UnresponsiveReason::HandshakeFailed => self.failed.is_some(),

@@ -28,19 +28,21 @@ pub(super) struct Sequences {
 }
 
 impl Sequences {
-    /// `number` has come. Gives whether numbers were passed over.
+    /// Records that `number` has arrived. Returns whether numbers were passed over, or cannot arrive any more.
     pub(super) fn arrived(&mut self, number: u64) -> bool {
+        let lost = self.lost;
         let leapt = self.advance(number);
         if let Some(word) = self.word(number) {
             *word |= 1 << (number % BITS);
         }
         self.trim();
-        leapt
+        leapt || self.lost > lost
     }
 
-    /// All numbers up to `number` should have come. Those that the last heartbeat vouched for and have not are lost. Gives
-    /// whether numbers were passed over.
+    /// Records that all numbers up to `number` should have arrived. Those that the last heartbeat vouched for and that have not
+    /// arrived are lost. Returns whether numbers were passed over, or cannot arrive any more.
     pub(super) fn expect(&mut self, number: u64) -> bool {
+        let lost = self.lost;
         let leapt = self.advance(number);
         let vouched = self.vouched;
         self.drop_words(vouched / BITS);
@@ -51,7 +53,7 @@ impl Sequences {
         }
         self.vouched = vouched.max(number);
         self.trim();
-        leapt
+        leapt || self.lost > lost
     }
 
     /// The highest number heard of.

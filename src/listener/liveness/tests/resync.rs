@@ -53,15 +53,25 @@ async fn rollout_of_a_fleet_requires_no_resync() {
             assert_eq!(result, EnqueueResult::Accepted);
         }
     };
-    // All have events under way in their last regular heartbeat.
+    // All have events under way in their last regular heartbeat, which arrive before the last one.
     let busy = |watcher: &str| current(watcher, 3, 2);
+    let deliver = |listening: &Listening, watcher: &str| {
+        for number in 0..RUNTIMES {
+            for event in 7..=9 {
+                let event = Some((boot(watcher), event));
+                listening.liveness.event(&id(&format!("r{number}")), event);
+            }
+        }
+    };
     each(busy, "a");
     each(busy, "b");
     listening.pass(Duration::from_secs(20)).await;
     each(busy, "c");
+    deliver(&listening, "a");
     each(|it| last(it, 0), "a");
     listening.pass(Duration::from_secs(20)).await;
     each(busy, "d");
+    deliver(&listening, "b");
     each(|it| last(it, 0), "b");
     // The watchers that ended would be judged within three.
     for _ in 0..5 {
@@ -143,6 +153,73 @@ async fn watcher_with_spooled_events_that_is_not_heard_requires_one_resync() {
     assert_eq!(listening.only().resyncs_required, 2);
     listening.liveness.forget(&id("r"));
     assert_eq!(listening.liveness.totals().resyncs_required, 2);
+}
+
+/// It may answer reviews and be unable to send the events, while the other replica reaches KCP.
+#[tokio::test(start_paused = true)]
+async fn replica_that_is_not_heard_makes_the_runtime_unresponsive_until_it_is_heard_or_replaced() {
+    let mut listening = Listening::new();
+    let make = |it: &str| current(it, 0, 0);
+    listening.beats(make, &["a", "b"]).await;
+    for back in ["a", "c"] {
+        listening.beats(make, &["b"]).await;
+        assert_eq!(listening.taken(), [unresponsive(MISSING)]);
+        assert_eq!(listening.liveness.totals().unresponsive, 1);
+        listening.beats(make, &[back, "b"]).await;
+        let taken = listening.taken();
+        assert!(taken.contains(&recovered()), "{taken:?}");
+        assert_eq!(listening.liveness.totals().unresponsive, 0);
+    }
+}
+
+/// A client deleted the webhook configuration, and the controller created it again. The replicas have its hash one after the other.
+#[tokio::test(start_paused = true)]
+async fn webhook_entries_that_are_written_again_require_one_resync() {
+    let mut listening = Listening::new();
+    let rounds = [
+        ("one", "one", 0),
+        ("two", "one", 1),
+        ("two", "one", 0),
+        ("two", "two", 0),
+        ("one", "two", 1),
+        ("one", "one", 0),
+    ];
+    for (round, (a, b, expected)) in rounds.into_iter().enumerate() {
+        for (watcher, hash) in [("a", a), ("b", b)] {
+            let mut heartbeat = current(watcher, 0, 0);
+            heartbeat.webhook_entry_hash = Some(hash.to_owned());
+            listening.send("r", heartbeat);
+        }
+        listening.pass(Duration::from_mins(1)).await;
+        assert_eq!(listening.resyncs(), expected, "round {round}");
+    }
+}
+
+/// Another listener has accepted them, and did not pass them on before its process ended.
+#[rstest]
+#[case::by_two_heartbeats(false)]
+#[case::by_the_last_heartbeat(true)]
+#[tokio::test(start_paused = true)]
+async fn events_that_cannot_arrive_any_more_require_one_resync(#[case] ending: bool) {
+    let mut listening = Listening::new();
+    let beat = |sequence, ending| {
+        let mut heartbeat = current("b", 0, 0);
+        (heartbeat.sequence, heartbeat.ending) = (sequence, ending);
+        heartbeat
+    };
+    listening.send("r", beat(5, false));
+    listening.event("b", 6);
+    listening.event("b", 8);
+    listening.send("r", beat(8, ending));
+    listening.pass(Duration::from_mins(1)).await;
+    assert_eq!(listening.resyncs(), usize::from(ending));
+    if !ending {
+        // Until the next heartbeat, the event may be under way.
+        listening.send("r", beat(8, false));
+        listening.pass(Duration::from_mins(1)).await;
+        assert_eq!(listening.resyncs(), 1);
+    }
+    assert_eq!(listening.only().missing_events, 1);
 }
 
 /// KCP was unreachable from before the first change on, so no heartbeat could say that anything was spooled.

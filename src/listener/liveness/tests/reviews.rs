@@ -84,6 +84,7 @@ async fn wrong_ca_bundle_is_noticed_within_three_heartbeats_until_a_review_arriv
         listening.round(&["d"], 0, 0).await;
     }
     assert_eq!(listening.states(), []);
+    listening.send_counts("c", 0, 5);
     listening.round(&["d"], 1, 0).await;
     assert_eq!(listening.states(), [recovered()]);
 }
@@ -280,7 +281,7 @@ async fn missing_review_of_an_announced_change_is_noticed_within_three_heartbeat
 async fn review_of_one_watcher_is_enough(#[case] heartbeat: u32) {
     let mut listening = Listening::new();
     listening.round(&["a", "b"], 5, 0).await;
-    listening.pass(HEARTBEAT_INTERVAL).await;
+    listening.pass(HEARTBEAT_INTERVAL / 2).await;
     listening.liveness.expect_review(&id("r"));
     for _ in 1..heartbeat {
         listening.round(&["a", "b"], 5, 0).await;
