@@ -51,7 +51,7 @@ pub const KIM_MANAGED_BY: &str = "infrastructure-manager";
 /// Key of the signal, as label and as annotation of a Runtime; its value is `"true"`.
 pub const FORCE_RECONCILE_KEY: &str = "operator.kyma-project.io/force-patch-reconciliation";
 
-/// Annotation with which an operator suspends the manager; its value is `"true"`, and it wins over the signal.
+/// Annotation with which an operator suspends KIM for one Runtime; its value is `"true"`, and it wins over the signal.
 pub const SUSPEND_RECONCILIATION: &str = "operator.kyma-project.io/suspend-patch-reconciliation";
 
 /// Annotation on a Runtime: the revision of the sources with which the controller signaled it last.
@@ -60,7 +60,7 @@ pub const SIGNALED_REVISION_ANNOTATION: &str = "rt-bootstrapper.kyma-project.io/
 /// Key of the kubeconfig in its Secret.
 pub const KUBECONFIG_KEY: &str = "config";
 
-/// Label on a Runtime that chooses how it is kept in step: [`MODE_SIGNAL`] or [`MODE_DIRECT`].
+/// Label on a Runtime that selects the controller that synchronizes it: [`MODE_SIGNAL`] or [`MODE_DIRECT`].
 pub const MODE_LABEL: &str = "rt-bootstrapper.kyma-project.io/mode";
 
 /// Value of [`MODE_LABEL`]: KIM is signalled (what also holds without the label).
@@ -101,6 +101,10 @@ pub const OWNER_INVENTORY: &str = "inventory";
 
 /// Key of [`OWNER_CONFIG_MAP`]: the inventory of the watcher.
 pub const OWNER_WATCHER_INVENTORY: &str = "watcherInventory";
+
+/// Key of [`OWNER_CONFIG_MAP`]: one line per manager, its name and a hash that changes whenever its entries of the webhook
+/// configuration are written other than by a new CA. The watcher has it as a file.
+pub const OWNER_WATCHER_ENTRIES: &str = "watcherEntries";
 
 /// Annotation on a `RuntimeBootstrapper` that accepts a rebuilt cluster: the UID of the new `kube-system`.
 pub const ACCEPT_CLUSTER_UID_ANNOTATION: &str =

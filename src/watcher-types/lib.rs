@@ -140,6 +140,10 @@ pub struct Heartbeat {
     /// SHA-256 of the CA bundle file that the watcher trusts, in lower-case hexadecimal digits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bundle_sha256: Option<String>,
+    /// Changes whenever the webhook entries of the manager that gets this heartbeat were written, other than by a new CA: objects may
+    /// have changed before without a review. At most 64 letters, digits, `-`, `_` or `.`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub webhook_entry_hash: Option<String>,
 }
 
 /// One life of a watcher: a new one with each start. 1 to 64 letters, digits, `-`, `_` or `.`, so that it fits a header.
@@ -167,6 +171,9 @@ pub enum EventError {
     /// A heartbeat's `bundleSha256` is none.
     #[error("bundleSha256: expected {SHA256_DIGITS} hexadecimal digits")]
     BundleHash,
+    /// A heartbeat's `webhookEntryHash` is none.
+    #[error("webhookEntryHash: expected 1 to {SHA256_DIGITS} letters, digits, '-', '_' or '.'")]
+    EntryHash,
     /// See [`BootId`].
     #[error("not a valid boot ID: expected 1 to {BOOT_ID_BYTES} letters, digits, '-', '_' or '.'")]
     BootId,
@@ -207,6 +214,7 @@ impl Heartbeat {
             handshake_failures: None,
             certificate_not_after: None,
             bundle_sha256: None,
+            webhook_entry_hash: None,
         }
     }
 
@@ -224,6 +232,10 @@ impl Heartbeat {
             && !(hash.len() == SHA256_DIGITS && hash.bytes().all(|it| it.is_ascii_hexdigit()))
         {
             return Err(EventError::BundleHash);
+        }
+        let entry = heartbeat.webhook_entry_hash.as_deref();
+        if entry.is_some_and(|it| !is_plain(it, SHA256_DIGITS)) {
+            return Err(EventError::EntryHash);
         }
         Ok(heartbeat)
     }

@@ -70,7 +70,8 @@ async fn admit(State(service): State<Arc<AdmissionService>>, request: Request) -
     };
     // Read only now: a request for another path is answered before its body.
     let Ok(body) = Bytes::from_request(request, &()).await else {
-        // Cut off or too large: the server below answers the latter, and the former has no peer any more.
+        service.outbox.mark_unread(&manager, Instant::now());
+        // The server replaces the response if the body is too large, too slow, or one of too many.
         return refusal(StatusCode::BAD_REQUEST, "body not received".to_owned());
     };
     let started = Instant::now();

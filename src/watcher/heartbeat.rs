@@ -29,7 +29,7 @@ use crate::outbox::{ManagerReport, Outbox, Receiver};
 /// The longest release that a listener takes, in bytes.
 const VERSION_BYTES: usize = 64;
 
-/// The largest file of receivers, in bytes.
+/// The largest file of receivers or of webhook entries, in bytes.
 const RECEIVERS_BYTES: usize = 64 * 1024;
 
 /// The receivers that are taken from a file.
@@ -125,6 +125,8 @@ pub struct HeartbeatOptions {
     pub receivers: Vec<PathSegment>,
     /// A file with further ones, one a line, which may change at any time.
     pub receivers_file: Option<PathBuf>,
+    /// A file with a line for each manager, its name and a hash of its webhook entries, which may change at any time.
+    pub entries_file: Option<PathBuf>,
 }
 
 /// The heartbeats of one watcher.
@@ -136,6 +138,8 @@ pub struct Heartbeats {
     support: HashMap<PathSegment, HeartbeatSupport>,
     /// Those of [`HeartbeatOptions::receivers_file`].
     listed: Vec<PathSegment>,
+    /// The content of [`HeartbeatOptions::entries_file`].
+    entries: HashMap<PathSegment, String>,
 }
 
 impl Heartbeats {
@@ -156,6 +160,7 @@ impl Heartbeats {
             metrics,
             support: HashMap::new(),
             listed: Vec::new(),
+            entries: HashMap::new(),
         }
     }
 
@@ -185,6 +190,7 @@ impl Heartbeats {
     /// listeners would report a missing watcher.
     async fn round(&mut self, ending: bool) {
         let mut removed = self.read_receivers().await;
+        self.read_entries().await;
         let outbox = &self.sources.outbox;
         let mut receivers: Vec<_> = outbox.managers(|managers| managers.receivers().collect());
         for name in self.options.receivers.iter().chain(&self.listed) {
@@ -217,19 +223,28 @@ impl Heartbeats {
     /// Reads the file of receivers, and returns those that it lists no more. One that cannot be read changes nothing: the kubelet may
     /// be replacing it.
     async fn read_receivers(&mut self) -> Vec<PathSegment> {
-        let Some(path) = self.options.receivers_file.clone() else {
+        let Some(text) = read(self.options.receivers_file.clone()).await else {
             return Vec::new();
         };
-        let read = spawn_blocking(move || files::read(&path, RECEIVERS_BYTES)).await;
-        let Ok(Ok(content)) = read else {
-            return Vec::new();
-        };
-        let text = String::from_utf8_lossy(&content);
         let names = text.lines().filter_map(|it| PathSegment::parse(it).ok());
-        let listed = names.take(MAX_RECEIVERS).collect();
+        let listed: Vec<_> = names.take(MAX_RECEIVERS).collect();
+        self.sources.outbox.set_watching(&listed);
         let mut removed = std::mem::replace(&mut self.listed, listed);
         removed.retain(|it| !self.listed.contains(it));
         removed
+    }
+
+    /// Reads the file of webhook entries. One that cannot be read changes nothing.
+    async fn read_entries(&mut self) {
+        if let Some(text) = read(self.options.entries_file.clone()).await {
+            let lines = text.lines().take(MAX_RECEIVERS);
+            let entry = |line: &str| {
+                let (manager, hash) = line.split_once(' ')?;
+                let hash = PathSegment::parse(hash).ok()?.as_str().to_owned();
+                Some((PathSegment::parse(manager).ok()?, hash))
+            };
+            self.entries = lines.filter_map(entry).collect();
+        }
     }
 
     fn heartbeat(&self, manager: &PathSegment, report: &ManagerReport, ending: bool) -> Heartbeat {
@@ -255,6 +270,7 @@ impl Heartbeats {
         heartbeat.handshake_failures = Some(rejections);
         heartbeat.certificate_not_after = not_after.and_then(|it| i64::try_from(it.as_secs()).ok());
         heartbeat.bundle_sha256 = certificates.bundle_sha256;
+        heartbeat.webhook_entry_hash = self.entries.get(manager).cloned();
         heartbeat
     }
 
@@ -284,6 +300,14 @@ impl Heartbeats {
             }
         }
     }
+}
+
+/// The content of a small file; `None` if there is none, or it cannot be read.
+async fn read(path: Option<PathBuf>) -> Option<String> {
+    let path = path?;
+    let read = spawn_blocking(move || files::read(&path, RECEIVERS_BYTES)).await;
+    let content = read.ok()?.ok()?;
+    Some(String::from_utf8_lossy(&content).into_owned())
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -230,6 +230,12 @@ impl Outbox {
         ask(&self.shared.lock().queue.managers)
     }
 
+    /// Only the managers `names` have a Watcher. A request for a resync of another one, which cannot be acknowledged, is not reported
+    /// as pending any more.
+    pub(crate) fn set_watching(&self, names: &[PathSegment]) {
+        self.shared.lock().queue.managers.set_watching(names);
+    }
+
     /// `manager` has acknowledged a heartbeat that carried `mark`. A later loss keeps its mark.
     pub fn resync_reported(&self, manager: &PathSegment, mark: ResyncMark, now: Instant) {
         let now = self.monotonic(now);
@@ -239,6 +245,13 @@ impl Outbox {
                 state.handoff.record(Kind::ResyncReported, name);
             }
         });
+    }
+
+    /// A review for `manager` was not read, so a change may have been missed: a manager that is configured, or has accepted an event,
+    /// is asked for a resync.
+    pub fn mark_unread(&self, manager: &PathSegment, now: Instant) {
+        let now = self.monotonic(now);
+        self.shared.change(now, |state| state.unread(manager));
     }
 
     /// Changes were not seen: each manager, also one of which nothing is known yet, is to be asked for a resync.

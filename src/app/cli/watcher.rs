@@ -81,6 +81,9 @@ pub(crate) struct KcpArgs {
     /// File with the names of further such managers, one a line, at most 100; it is read before each heartbeat
     #[arg(long, env = "WATCHER_HEARTBEAT_RECEIVERS_FILE")]
     pub(crate) heartbeat_receivers_file: Option<PathBuf>,
+    /// File with a line for each manager: its name and a hash of its entries of the webhook configuration, which heartbeats report; it is read before each heartbeat
+    #[arg(long, env = "WATCHER_WEBHOOK_ENTRIES_FILE")]
+    pub(crate) webhook_entries_file: Option<PathBuf>,
     /// Interval of heartbeats, as in `1m`
     #[arg(long, default_value = "1m", value_parser = period)]
     pub(crate) heartbeat_interval: Duration,

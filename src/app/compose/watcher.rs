@@ -162,6 +162,7 @@ impl Parts<'_> {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             receivers: self.settings.heartbeat_receivers.clone(),
             receivers_file: self.arguments.kcp.heartbeat_receivers_file.clone(),
+            entries_file: self.arguments.kcp.webhook_entries_file.clone(),
         };
         Heartbeats::new(
             options,

@@ -131,12 +131,16 @@ pub(crate) fn objects(
     let variables = json!([
         { "name": "WATCHER_HEARTBEAT_RECEIVERS", "value": receiver },
         { "name": "WATCHER_HEARTBEAT_RECEIVERS_FILE", "value": RECEIVERS_FILE },
+        { "name": "WATCHER_WEBHOOK_ENTRIES_FILE", "value": ENTRIES_FILE },
     ]);
     super::parsed(&deployed(&arguments, Some(variables))?)
 }
 
 /// The managers of the Watchers, a key of the mounted Secret.
 const RECEIVERS_FILE: &str = "/app/etc/ssl/managers";
+
+/// The hashes of their webhook entries, a key of the mounted ConfigMap.
+const ENTRIES_FILE: &str = "/app/etc/webhook-entries/entries";
 
 /// Flags that other parts of the manifests depend on: ports, mounts, variables, the webhook configuration's timeout.
 const RESERVED: [&str; 11] = [

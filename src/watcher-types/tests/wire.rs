@@ -106,9 +106,10 @@ fn a_heartbeat_with_all_keys_is_camel_case() {
     heartbeat.handshake_failures = Some(8);
     heartbeat.certificate_not_after = Some(-1);
     heartbeat.bundle_sha256 = Some("0a".repeat(32));
+    heartbeat.webhook_entry_hash = Some("c".to_owned());
     let hash = "0a".repeat(32);
     let wire = format!(
-        r#"{{"bootId":"b","sequence":0,"spoolDepth":0,"oldestAgeSeconds":0,"version":"1","resyncNeeded":true,"followUpDepth":4,"ending":true,"reviewsSeen":0,"lastReviewAgeSeconds":7,"managerReviewsSeen":0,"managerLastReviewAgeSeconds":9,"handshakeFailures":8,"certificateNotAfter":-1,"bundleSha256":"{hash}"}}"#
+        r#"{{"bootId":"b","sequence":0,"spoolDepth":0,"oldestAgeSeconds":0,"version":"1","resyncNeeded":true,"followUpDepth":4,"ending":true,"reviewsSeen":0,"lastReviewAgeSeconds":7,"managerReviewsSeen":0,"managerLastReviewAgeSeconds":9,"handshakeFailures":8,"certificateNotAfter":-1,"bundleSha256":"{hash}","webhookEntryHash":"c"}}"#
     );
     assert_eq!(serde_json::to_string(&heartbeat).unwrap(), wire);
     assert_eq!(Heartbeat::parse(wire.as_bytes()).unwrap(), heartbeat);
@@ -156,6 +157,18 @@ fn a_bundle_hash_that_is_none_is_refused(#[case] hash: &str) {
     );
     let error = Heartbeat::parse(wire.as_bytes()).unwrap_err();
     assert!(matches!(error, EventError::BundleHash), "{error:?}");
+}
+
+#[rstest]
+#[case::empty("")]
+#[case::too_long(&"a".repeat(65))]
+#[case::a_path("a/b")]
+fn a_hash_of_webhook_entries_that_is_none_is_refused(#[case] hash: &str) {
+    let wire = format!(
+        r#"{{"bootId":"b","sequence":1,"spoolDepth":0,"oldestAgeSeconds":0,"version":"","webhookEntryHash":"{hash}"}}"#
+    );
+    let error = Heartbeat::parse(wire.as_bytes()).unwrap_err();
+    assert!(matches!(error, EventError::EntryHash), "{error:?}");
 }
 
 #[rstest]

@@ -33,6 +33,18 @@ impl KcpAddress {
         ServerName::try_from(bare.unwrap_or(host)).map_err(|_| KcpAddressError)?;
         Ok(Self(authority))
     }
+
+    /// The host; IPv6 in brackets.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        self.0.host()
+    }
+
+    /// The port, if there is one.
+    #[must_use]
+    pub fn port(&self) -> Option<u16> {
+        self.0.port_u16()
+    }
 }
 
 impl fmt::Display for KcpAddress {

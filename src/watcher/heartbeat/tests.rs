@@ -58,6 +58,7 @@ impl Fixture {
             version: "1.2.3".to_owned(),
             receivers: Vec::new(),
             receivers_file: None,
+            entries_file: None,
         };
         let heartbeats = Heartbeats::new(
             options,
@@ -142,6 +143,48 @@ async fn managers_of_a_file_hear_before_there_is_an_event() {
         let endings = heartbeats.iter().filter(|it| it.ending).count();
         assert!(endings == 1 && heartbeats.last().unwrap().ending, "{name}");
     }
+}
+
+/// Its Watcher was deleted, so no heartbeat to it is accepted. The request stays, in case that the Watcher comes back.
+#[tokio::test]
+async fn a_loss_of_a_manager_that_the_file_does_not_list_is_not_reported_as_pending() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("managers");
+    let mut fixture = Fixture::new(&[]).await;
+    fixture.delivers("a");
+    let now = std::time::Instant::now();
+    fixture.outbox.mark_all_lost(now);
+    fixture.heartbeats.options.receivers_file = Some(file.clone());
+    for (listed, expected) in [("a\n", true), ("b\n", false)] {
+        std::fs::write(&file, listed).unwrap();
+        fixture.heartbeats.read_receivers().await;
+        assert_eq!(fixture.outbox.report(now).resync_needed, expected);
+        let report = fixture.outbox.manager_report(&manager("a"), now);
+        assert!(report.resync.is_some());
+    }
+}
+
+/// As the kubelet mounts the key that the controller writes.
+#[tokio::test]
+async fn the_hash_of_the_webhook_entries_goes_to_each_manager() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("entries");
+    let mut fixture = Fixture::new(&[]).await;
+    fixture.heartbeats.options.entries_file = Some(file.clone());
+    let mut sent = Vec::new();
+    for content in [Some("a 1\nb 2\nno line\nc a/b\n"), None, Some("a 3\n")] {
+        match content {
+            Some(content) => std::fs::write(&file, content).unwrap(),
+            None => std::fs::remove_file(&file).unwrap(),
+        }
+        fixture.heartbeats.read_entries().await;
+        let report = ManagerReport::default();
+        sent.push(["a", "b", "c"].map(|name| {
+            let heartbeat = fixture.heartbeats.heartbeat(&manager(name), &report, false);
+            heartbeat.webhook_entry_hash.unwrap_or_default()
+        }));
+    }
+    assert_eq!(sent, [["1", "2", ""], ["1", "2", ""], ["3", "", ""]]);
 }
 
 /// The sender and the receiver agree on the words (`watcher_types`), and each manager hears of itself.

@@ -128,6 +128,17 @@ impl State {
         }
     }
 
+    /// Marks a manager that is not a client's invention as one that has missed a change.
+    pub(super) fn unread(&mut self, manager: &PathSegment) {
+        let managers = &self.queue.managers;
+        let known = managers.place(manager);
+        if let Some(place) = known.filter(|it| managers.is_known(*it))
+            && self.mark_lost(place).is_some()
+        {
+            tracing::warn!(%manager, "admission review not read, resync pending");
+        }
+    }
+
     /// Records of the losses.
     pub(super) fn losses(&self) -> Vec<u8> {
         let mut losses = Vec::new();

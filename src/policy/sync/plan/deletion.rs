@@ -6,7 +6,7 @@ use api::kcp::{
 };
 use serde_json::Value;
 
-use super::inventory::release_key;
+use super::inventory::release_keys;
 use super::{
     Action, Blocked, Context, Plan, check_permissions, content, delete, delete_by_uid, inventory,
     is_owned,
@@ -103,7 +103,7 @@ fn delete_marker(context: Context<'_>, observed: &Observed) -> Vec<Action> {
         return vec![delete(marker, live)];
     }
     // The watcher is installed.
-    release_key(marker, live, OWNER_INVENTORY, true)
+    release_keys(marker, live, &[OWNER_INVENTORY], true)
         .into_iter()
         .collect()
 }

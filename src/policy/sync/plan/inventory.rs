@@ -99,23 +99,24 @@ fn marker(context: Context<'_>, observed: &Observed, others: &BTreeSet<Target>) 
     })
 }
 
-/// Removes a key of the ownership ConfigMap, if it has it; deletes the ConfigMap unless another inventory is in it.
-pub(super) fn release_key(
+/// Removes keys of the ownership ConfigMap, if it has the first one; deletes the ConfigMap unless another inventory is in it.
+pub(super) fn release_keys(
     target: Target,
     live: &Value,
-    key: &str,
+    keys: &[&str],
     has_other: bool,
 ) -> Option<Action> {
-    data(live, key)?;
+    data(live, keys.first()?)?;
     if !has_other {
         return Some(delete(target, live));
     }
     let version = live.pointer("/metadata/resourceVersion");
     // Not by an apply: that removes only what was applied, and the ConfigMap may have been created.
-    let patch = json!([
-        { "op": "test", "path": "/metadata/resourceVersion", "value": version },
-        { "op": "remove", "path": format!("/data/{key}") },
-    ]);
+    let mut patch =
+        vec![json!({ "op": "test", "path": "/metadata/resourceVersion", "value": version })];
+    let present = keys.iter().filter(|key| data(live, key).is_some());
+    patch.extend(present.map(|key| json!({ "op": "remove", "path": format!("/data/{key}") })));
+    let patch = Value::Array(patch);
     Some(Action::RemoveKeys { target, patch })
 }
 

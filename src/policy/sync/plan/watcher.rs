@@ -206,12 +206,16 @@ impl DesiredWatcher {
     }
 }
 
-/// The managers of a webhook configuration: each entry leads to a path that ends with one.
+/// The managers of a webhook configuration.
 fn managers(webhooks: &Value) -> BTreeSet<String> {
     let entries = webhooks["webhooks"].as_array().into_iter().flatten();
-    let paths = entries.filter_map(|it| it["clientConfig"]["service"]["path"].as_str());
-    let managers = paths.filter_map(|it| Some(it.rsplit_once('/')?.1));
-    managers.map(str::to_owned).collect()
+    entries.filter_map(manager_of).map(str::to_owned).collect()
+}
+
+/// The manager of an entry: its path ends with it.
+fn manager_of(entry: &Value) -> Option<&str> {
+    let path = entry["clientConfig"]["service"]["path"].as_str()?;
+    Some(path.rsplit_once('/')?.1)
 }
 
 /// The Secret of the watcher, for [`plan_watcher`]: its certificate, as PEM in base64, and [`DesiredWatcher::managers`], in base64.

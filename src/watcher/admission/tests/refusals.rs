@@ -197,3 +197,22 @@ async fn a_configured_manager_keeps_its_place_whatever_names_came_before() {
     let told = kept.iter().map(|item| item.manager.as_str());
     assert_eq!(told.collect::<Vec<_>>(), ["lifecycle-manager"]);
 }
+
+/// The API server may have stored the change.
+#[rstest]
+#[case::of_a_configured_manager(&["kyma"], true)]
+#[case::of_a_manager_that_no_event_has_reached(&[], false)]
+#[tokio::test]
+async fn review_that_is_not_read_requires_a_resync(
+    #[case] managers: &[&str],
+    #[case] expected: bool,
+) {
+    let fixture = configured(managers);
+    let parts = [Ok("{"), Err(std::io::Error::other("cut off"))];
+    let body = Body::from_stream(futures::stream::iter(parts));
+    let answered = fixture.send("/validate/kyma", body).await;
+    assert_eq!(answered.status, StatusCode::BAD_REQUEST);
+    let outbox = &fixture.service.outbox;
+    let report = outbox.manager_report(&named("kyma"), Instant::now());
+    assert_eq!(report.resync.is_some(), expected);
+}

@@ -36,6 +36,8 @@ pub(crate) struct Managers {
     all_lost: bool,
     /// Those of them to which it was reported since their last loss.
     reported: HashSet<PathSegment>,
+    /// The managers that have a Watcher, if that is known.
+    watching: Option<HashSet<PathSegment>>,
     /// Numbers the losses.
     losses: u64,
     evictions: u64,
@@ -282,9 +284,22 @@ impl Managers {
         all_lost.into_iter().chain(each).chain(others)
     }
 
-    /// Whether a resync of a manager is not reported yet.
+    /// Sets the managers that have a Watcher.
+    pub(in crate::outbox) fn set_watching(&mut self, names: &[PathSegment]) {
+        self.watching = Some(names.iter().cloned().collect());
+    }
+
+    /// Whether a resync of a manager is not reported yet. A manager without a Watcher cannot acknowledge one.
     pub(in crate::outbox) fn any_lost(&self) -> bool {
-        self.known.iter().any(|manager| manager.lost.is_some())
+        let (configured, others) = self.known.split_at(self.configured);
+        let is_watching = |it: &Manager| {
+            let watching = self.watching.as_ref();
+            watching.is_none_or(|names| names.contains(&it.name))
+        };
+        let mut expected = configured
+            .iter()
+            .chain(others.iter().filter(|it| is_watching(it)));
+        expected.any(|it| it.lost.is_some())
             || self.all_lost && self.known.is_empty() && self.reported.is_empty()
     }
 

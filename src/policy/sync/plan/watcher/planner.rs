@@ -5,17 +5,22 @@ use std::sync::Arc;
 
 use api::kcp::{
     MANIFEST_HASH, OWNER_CONFIG_MAP, OWNER_CONTROL_PLANE, OWNER_INVENTORY, OWNER_RUNTIME_ID,
-    OWNER_WATCHER_INVENTORY, WATCHER_FIELD_MANAGER,
+    OWNER_WATCHER_ENTRIES, OWNER_WATCHER_INVENTORY, WATCHER_FIELD_MANAGER,
 };
 use serde_json::{Value, json};
 
-use super::{CERTIFICATE_SECRET, DesiredWatcher, ObservedWatcher, WatcherContext, WatcherState};
+use super::{
+    CERTIFICATE_SECRET, DesiredWatcher, ObservedWatcher, WatcherContext, WatcherState, manager_of,
+};
+use crate::sync::Hash;
 use crate::sync::diff::is_applied;
 use crate::sync::inventory;
 use crate::sync::managed_fields;
 use crate::sync::manifests::{Manifest, ManifestAction, Phase, manifest_action};
-use crate::sync::observed::{DeploymentStatus, ObjectIdentity, annotation, data, is_terminating};
-use crate::sync::plan::inventory::release_key;
+use crate::sync::observed::{
+    DeploymentStatus, ObjectIdentity, annotation, data, is_terminating, number,
+};
+use crate::sync::plan::inventory::release_keys;
 use crate::sync::plan::{Action, Step, delete, delete_by_uid, migrate_fields};
 use crate::sync::target::Target;
 
@@ -63,7 +68,7 @@ impl Planner<'_> {
                 let written = apply(&webhooks.target, Arc::clone(&webhooks.object));
                 if live.is_some() {
                     steps.trust.push(written);
-                } else if is_rolled_out {
+                } else if is_rolled_out || self.is_served() {
                     steps.webhooks.push(written);
                 }
             }
@@ -79,7 +84,11 @@ impl Planner<'_> {
         steps.transfers = transfers
             .filter_map(|it| self.transfer(it.target()))
             .collect();
-        steps.marker.extend(self.record(obsolete.keys().copied()));
+        let writes = !(steps.trust.is_empty() && steps.webhooks.is_empty());
+        let entries = self.entries(webhooks, writes);
+        steps
+            .marker
+            .extend(self.record(obsolete.keys().copied(), &entries));
         // What is written without an effect on Pods is in force when it is written.
         let is_settled = is_rolled_out
             && !is_waiting
@@ -170,6 +179,40 @@ impl Planner<'_> {
         })
     }
 
+    /// Whether a Pod of any version can answer reviews, and will.
+    fn is_served(&self) -> bool {
+        let live = self.deployment();
+        live.is_some_and(|it| !is_terminating(it) && number(it, "/status/availableReplicas") > 0)
+    }
+
+    /// The lines of [`OWNER_WATCHER_ENTRIES`]. A manager whose entries are not in force, and that are written now, gets another
+    /// hash: it is recorded before they are written, so a reconcile that ends in between repeats both.
+    fn entries(&self, webhooks: &Manifest, writes: bool) -> String {
+        let marker = self.observed.marker.as_ref();
+        let recorded = marker.and_then(|it| data(it, OWNER_WATCHER_ENTRIES));
+        let recorded = recorded.unwrap_or_default().lines();
+        let recorded: BTreeMap<&str, &str> = recorded.filter_map(|it| it.split_once(' ')).collect();
+        let live = self.live(&webhooks.target);
+        let version = marker.and_then(|it| it["metadata"]["resourceVersion"].as_str());
+        let line = |manager: &String| {
+            let entries = webhooks.object["webhooks"].as_array().into_iter().flatten();
+            let mut own = entries.filter(|it| manager_of(it) == Some(manager));
+            let is_written = writes && !own.all(|it| is_in_force(it, live));
+            let before = recorded.get(manager.as_str()).copied();
+            let hash = match before {
+                Some(hash) if !is_written => hash.to_owned(),
+                None if !is_written && live.is_none() => return None,
+                // Unique, also where the manager had no entry for a time.
+                _ => {
+                    let parts = [Some(manager.as_str()), before, version];
+                    Hash::of_parts(parts.map(Option::unwrap_or_default)).to_string()
+                }
+            };
+            Some(format!("{manager} {hash}\n"))
+        };
+        self.desired.managers.iter().filter_map(line).collect()
+    }
+
     /// Objects of earlier versions that the controller wrote.
     fn obsolete(&self) -> BTreeMap<&Target, &Value> {
         let targets = self.desired.targets();
@@ -178,8 +221,12 @@ impl Planner<'_> {
         others.filter(|(_, live)| is_ours(live)).collect()
     }
 
-    /// Records owner and inventory, if they differ.
-    fn record<'t>(&self, others: impl Iterator<Item = &'t Target>) -> Option<Action> {
+    /// Records owner, inventory and entries, if they differ.
+    fn record<'t>(
+        &self,
+        others: impl Iterator<Item = &'t Target>,
+        entries: &str,
+    ) -> Option<Action> {
         let mut targets = self.desired.targets();
         targets.extend(others.cloned());
         let owner = self.context.owner;
@@ -187,6 +234,7 @@ impl Planner<'_> {
             OWNER_RUNTIME_ID: owner.runtime_id,
             OWNER_CONTROL_PLANE: owner.control_plane,
             OWNER_WATCHER_INVENTORY: inventory::format(&targets),
+            OWNER_WATCHER_ENTRIES: entries,
         }));
         let target = self.desired.marker();
         match &self.observed.marker {
@@ -243,11 +291,12 @@ impl Planner<'_> {
         (steps, state)
     }
 
-    /// Deletes the ownership ConfigMap, or only the key of the watcher if the webhook's inventory is in it.
+    /// Deletes the ownership ConfigMap, or only the keys of the watcher if the webhook's inventory is in it.
     fn release_marker(&self) -> Option<Action> {
         let live = self.observed.marker.as_ref()?;
         let other = data(live, OWNER_INVENTORY).is_some();
-        release_key(self.desired.marker(), live, OWNER_WATCHER_INVENTORY, other)
+        let keys = [OWNER_WATCHER_INVENTORY, OWNER_WATCHER_ENTRIES];
+        release_keys(self.desired.marker(), live, &keys, other)
     }
 }
 
@@ -286,6 +335,17 @@ fn apply(target: &Target, object: Arc<Value>) -> Action {
         target: target.clone(),
         object,
     }
+}
+
+/// Whether an entry is in a live webhook configuration, whatever CA it has there.
+fn is_in_force(entry: &Value, live: Option<&Value>) -> bool {
+    let mut wanted = entry.clone();
+    if let Some(config) = wanted["clientConfig"].as_object_mut() {
+        config.remove("caBundle");
+    }
+    let entries = live.and_then(|it| it["webhooks"].as_array());
+    let mut entries = entries.into_iter().flatten();
+    entries.any(|it| it["name"] == entry["name"] && is_applied(&wanted, it))
 }
 
 /// Whether the controller applied an object as a part of the watcher.
