@@ -2,7 +2,7 @@
 //!
 //! Rights: Pods in the product namespace: create.
 
-use api::names::{MARKER, OWN_LABEL, POLICY_PROBE_POD, POLICY_REVISION, PROBE_POD};
+use api::names::{MARKER, OWN_LABEL, POLICY_PROBE_POD, POLICY_REVISION, PROBE_POD, SKR_NAMESPACE};
 use component_base::telemetry::error_chain;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::PostParams;
@@ -126,7 +126,7 @@ fn changes(pod: &Value, namespace: &str, snapshots: &SnapshotStore) -> bool {
         fallback_policy: false,
     };
     match review.subject {
-        Subject::Pod(request) => decide_unsent(&request, None, &context).changed(),
+        Subject::Pod(request) => decide_unsent(&request, SKR_NAMESPACE, None, &context).changed(),
         Subject::Foreign | Subject::Unreadable(_) => false,
     }
 }

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use api::names::DOCKER_CONFIG_KEY;
 use arc_swap::ArcSwap;
@@ -15,6 +16,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use policy::admission::{Configuration, Namespace, PullSecret};
 use policy::image::{Keyring, KeyringError};
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 mod revision;
 #[cfg(test)]
@@ -105,6 +107,15 @@ impl SnapshotStore {
         self.active().configuration.clone()
     }
 
+    /// Waits until a configuration was observed, at most for `limit`.
+    pub async fn configured(&self, limit: Duration) {
+        let mut changes = self.changes();
+        let configured =
+            async { while self.configuration().is_none() && changes.changed().await.is_ok() {} };
+        // An error: there is none within the limit.
+        let _ = timeout(limit, configured).await;
+    }
+
     /// The Namespace, if the snapshot has it.
     pub(crate) fn namespace(&self, name: &str) -> Option<Arc<KnownNamespace>> {
         self.shared.namespaces.load().get(name).cloned()
@@ -154,7 +165,16 @@ impl SnapshotStore {
     }
 
     /// Sets the complete list of Namespaces.
-    pub fn set_namespaces(&self, namespaces: HashMap<String, Arc<KnownNamespace>>) {
+    pub fn set_namespaces(&self, mut namespaces: HashMap<String, Arc<KnownNamespace>>) {
+        let before = self.namespaces();
+        for (name, namespace) in &mut namespaces {
+            if let Some(before) = before.get(name) {
+                let kept = KnownNamespace::clone(namespace).with_times_of(before);
+                if kept != **namespace {
+                    *namespace = Arc::new(kept);
+                }
+            }
+        }
         self.shared.namespaces.store(Arc::new(namespaces));
         self.changed();
     }
@@ -162,7 +182,12 @@ impl SnapshotStore {
     /// Sets or removes one Namespace. The map is copied; its entries are shared, so 10,000 Namespaces cost well under a
     /// millisecond, and readers never wait.
     pub fn set_namespace(&self, name: &str, namespace: Option<KnownNamespace>) {
-        if self.namespace(name).as_deref() == namespace.as_ref() {
+        let before = self.namespace(name);
+        let namespace = match (namespace, &before) {
+            (Some(namespace), Some(before)) => Some(namespace.with_times_of(before)),
+            (namespace, _) => namespace,
+        };
+        if before.as_deref() == namespace.as_ref() {
             return;
         }
         let mut namespaces = HashMap::clone(&self.shared.namespaces.load());
@@ -170,7 +195,8 @@ impl SnapshotStore {
             Some(namespace) => namespaces.insert(name.to_owned(), Arc::new(namespace)),
             None => namespaces.remove(name),
         };
-        self.set_namespaces(namespaces);
+        self.shared.namespaces.store(Arc::new(namespaces));
+        self.changed();
     }
 
     /// Sets the pull Secret.
@@ -200,6 +226,20 @@ impl SnapshotStore {
 
     fn changed(&self) {
         self.shared.changes.send_modify(|changes| *changes += 1);
+    }
+}
+
+impl KnownNamespace {
+    /// With the earlier times of annotations and labels that are unchanged: a field manager that owns some of them moves the time
+    /// with each write of another field.
+    fn with_times_of(mut self, before: &Self) -> Self {
+        if self.view.annotations == before.view.annotations {
+            self.annotated = self.annotated.min(before.annotated);
+        }
+        if self.view.labels == before.view.labels {
+            self.labelled = self.labelled.min(before.labelled);
+        }
+        self
     }
 }
 

@@ -35,6 +35,9 @@ use crate::cli::webhook::WebhookArgs;
 /// How long one API call may take. None of them is on the path of a review.
 const CALL: Duration = Duration::from_secs(15);
 
+/// Time for which a replica without a configuration does not campaign. Longer than a Lease, so that a replica that has one leads.
+const CONFIGURATION_WAIT: Duration = Duration::from_mins(1);
+
 /// The lease of everything that only one replica may do.
 const LEASE: &str = api::names::WEBHOOK_LEASE;
 
@@ -226,6 +229,9 @@ impl Parts<'_> {
                 tokio::join!(pull_secrets, repairs, policy, certificates);
             }
         };
+        // A leader without a configuration copies and repairs nothing. Where no replica has one, certificates are issued all the same.
+        let configured = self.snapshots.configured(CONFIGURATION_WAIT);
+        shutdown.run_until_cancelled(configured).await;
         run_while_leading(
             self.client.clone(),
             lease,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use api::Feature;
-use api::names::OWN_LABEL;
+use api::names::{OWN_LABEL, SKR_NAMESPACE};
 use json_patch::Patch;
 use policy::admission::review::{self, Request, Subject};
 use policy::admission::{
@@ -146,7 +146,7 @@ fn answer(
 ) -> Result<Verdict, PreviewError> {
     let defect = || PreviewError::Defect(workload.place.clone());
     let label = &workload.pod["metadata"]["labels"][OWN_LABEL.0];
-    let decision = decide_unsent(request, label.as_str(), context);
+    let decision = decide_unsent(request, SKR_NAMESPACE, label.as_str(), context);
     let operations = decision.patch.json().unwrap_or(b"[]");
     let patch: Patch = serde_json::from_slice(operations).map_err(|_| defect())?;
     let mut after = workload.pod.clone();

@@ -28,6 +28,7 @@ pub struct Settings {
 /// Everything that a decision reads from the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Configuration {
+    settings: Settings,
     pub(super) overrides: Overrides,
     trust_bundle: Option<Result<TrustBundle, UnusableTrustBundle>>,
     namespaces: HashMap<String, FeatureSet>,
@@ -140,6 +141,7 @@ impl Configuration {
             },
         };
         Ok(Self {
+            settings: settings.clone(),
             overrides,
             trust_bundle,
             namespaces,
@@ -152,6 +154,12 @@ impl Configuration {
             pull_secret: pull_secret(document, settings)?,
             notices: notices::of(document, unusable),
         })
+    }
+
+    /// What the process added to the document.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
     }
 
     /// What is odd about the document.
@@ -200,7 +208,9 @@ impl Configuration {
         all.into_iter().map(|(namespace, set)| (&**namespace, *set))
     }
 
-    pub(super) fn opt_out(&self) -> FeatureSet {
+    /// The features that a Pod may opt out of.
+    #[must_use]
+    pub fn opt_out(&self) -> FeatureSet {
         self.opt_out
     }
 

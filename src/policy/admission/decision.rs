@@ -95,14 +95,15 @@ impl<'a> Decision<'a> {
 }
 
 /// Decides what becomes of a Pod that the API server may not send at all: `label` is the value that the Pod has for the
-/// key of [`api::names::OWN_LABEL`].
+/// key of [`api::names::OWN_LABEL`], and the Pods of the webhook are in `product_namespace`.
 #[must_use]
 pub fn decide_unsent<'a>(
     request: &'a Request<'a>,
+    product_namespace: &str,
     label: Option<&str>,
     context: &Context<'a>,
 ) -> Decision<'a> {
-    match exclusion(&request.namespace, label) {
+    match exclusion(&request.namespace, product_namespace, label) {
         Some(reason) => Decision::unchanged(&reason),
         None => decide(request, context),
     }
@@ -146,7 +147,7 @@ pub fn decide<'a>(request: &'a Request<'a>, context: &Context<'a>) -> Decision<'
     let patch = patch.finish().unwrap_or_else(|| {
         findings.truncate(refusals);
         let too_large = |feature| Finding::new(feature, Reason::PatchTooLarge);
-        findings.extend(opt_in.enabled().into_iter().map(too_large));
+        findings.extend(opt_in.enabled().iter().map(too_large));
         Patch::default()
     });
     if context.fallback_policy && request.operation == Operation::Create {
@@ -216,7 +217,7 @@ fn update<'a>(
     if enabled.contains(Feature::RegistryRewrite) {
         update_images(request, context.configuration, patch, findings);
     }
-    for feature in enabled {
+    for feature in enabled.iter() {
         if feature != Feature::RegistryRewrite {
             let missing = (feature == Feature::PullSecret)
                 .then(|| pull_secret::not_named(context, &request.object.spec, findings));

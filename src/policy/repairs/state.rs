@@ -1,7 +1,7 @@
 //! What a stored Pod is, beside the Pod that the webhook would make of it now.
 
-use api::Feature;
 use api::bootstrapper::RestartCause;
+use api::{Feature, FeatureSet};
 use jiff::Timestamp;
 
 use crate::admission::{Code, Decision, Reason};
@@ -31,6 +31,8 @@ pub struct PodTimes {
     /// When the labels of its Namespace were changed last, if a selector of Namespaces keeps the pull Secret out. They decide
     /// no other change.
     pub selected: Option<Timestamp>,
+    /// Features that the document requests for its Namespace and that it cannot opt out of: it has them whenever it opted in.
+    pub required: FeatureSet,
 }
 
 /// What a stored Pod is.
@@ -104,11 +106,13 @@ pub fn judge(decision: &Decision<'_>, pod: PodTimes, revision: &RevisionTimes) -
     };
     match cause {
         Some(cause) => PodState::Deviates(Deviation::Outdated(cause)),
-        None if is_before(pod.opted_in) => PodState::OptedInLater,
         None => {
+            let opted_in_later = is_before(pod.opted_in);
             let selected_later = is_before(pod.selected);
-            let mut missed =
-                applied().filter(|it| it.feature != Feature::PullSecret || !selected_later);
+            let mut missed = applied().filter(|it| {
+                let is_new = opted_in_later && !pod.required.contains(it.feature);
+                !is_new && (it.feature != Feature::PullSecret || !selected_later)
+            });
             missed.next().map_or(PodState::OptedInLater, |it| {
                 PodState::Deviates(Deviation::Missed(it.reason.code()))
             })

@@ -161,6 +161,8 @@ impl std::fmt::Debug for StoredPod {
 /// What Pods are judged by.
 pub(super) struct Basis<'a> {
     pub(super) active: &'a ActiveRevision,
+    /// The namespace of the webhook, whose own Pods are not judged.
+    pub(super) product_namespace: &'a str,
     pub(super) revision: RevisionTimes,
     /// Whether the API server evaluates the fallback policy.
     pub(super) fallback_policy: bool,
@@ -213,13 +215,17 @@ impl StoredPod {
             trust_bundle: basis.active.trust_bundle,
             fallback_policy: false,
         };
-        let label = self.own_label.as_deref();
-        let decision = decide_unsent(&request, label, &context);
+        let (product, label) = (basis.product_namespace, self.own_label.as_deref());
+        let decision = decide_unsent(&request, product, label, &context);
         let selects = context.configuration.pull_secret().namespaces.is_some();
         let times = PodTimes {
             created,
             opted_in: self.opted_in(created, namespace),
             selected: namespace.and_then(|it| it.labelled).filter(|_| selects),
+            required: context
+                .configuration
+                .namespace_features(name)
+                .difference(context.configuration.opt_out()),
         };
         let deviation = match judge(&decision, times, &basis.revision) {
             PodState::NotCovered => return None,
@@ -232,12 +238,12 @@ impl StoredPod {
                 fallback_policy: true,
                 ..context
             };
-            let decision = decide_unsent(&request, label, &context);
+            let decision = decide_unsent(&request, product, label, &context);
             let mut findings = decision.findings.iter();
             findings.any(|it| it.reason == Reason::AppliedByPolicy)
         };
         let is_adapted = self.marked || (basis.fallback_policy && by_policy());
-        let adapted = is_adapted && !decision.changed();
+        let adapted = is_adapted && deviation.is_none() && !decision.changed();
         Some(JudgedPod {
             tracked: self.tracked(deviation, adapted),
             note: deviation

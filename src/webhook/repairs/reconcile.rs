@@ -144,8 +144,11 @@ impl<'a> Reconciler<'a> {
         loop {
             changes.borrow_and_update();
             let active = repairs.snapshots.active();
-            if let Some(revision) = self.record.times(&active) {
+            if self.record.times(&active).is_some() {
                 self.record.write(client, namespace).await;
+            }
+            // The write may have told a time of the API server.
+            if let Some(revision) = self.record.times(&active) {
                 self.next_list = Instant::now() + LIST_INTERVAL;
                 return Some(Round {
                     active,
@@ -204,12 +207,16 @@ impl<'a> Reconciler<'a> {
     fn judge(&mut self, round: &Round, pod: &StoredPod, is_listed: bool) {
         let basis = Basis {
             active: &round.active,
+            product_namespace: &self.repairs.product_namespace,
             revision: round.revision,
             fallback_policy: self.repairs.snapshots.fallback_policy(),
         };
         let key = pod.key();
-        let namespace = round.namespaces.get(&*key.namespace).map(Arc::as_ref);
-        let judged = pod.judge(namespace, &basis);
+        // Its Pods are listed again when the Namespace is observed.
+        let Some(namespace) = round.namespaces.get(&*key.namespace) else {
+            return;
+        };
+        let judged = pod.judge(Some(namespace), &basis);
         let (tracked, note, unstarted) = match judged {
             Some(it) => (Some(it.tracked), it.note, it.unstarted),
             None => (None, None, None),

@@ -13,7 +13,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{ObjectMeta, Patch, PatchParams};
 use kube::{Api, Client};
-use policy::admission::{PullSecret, TrustBundlePresence};
+use policy::admission::{PullSecret, Settings, TrustBundlePresence};
 use policy::repairs::RevisionTimes;
 use sha2::{Digest as _, Sha256};
 
@@ -21,9 +21,14 @@ use crate::snapshot::{ActiveRevision, ObservedObject};
 
 /// The parts whose times are kept.
 const DOCUMENT: &str = "document";
+const SETTINGS: &str = "settings";
 const REGISTRIES: &str = "registries";
 const CREDENTIALS: &str = "credentials";
 const TRUST_BUNDLE: &str = "trust-bundle";
+
+/// Version of the decisions. It grows with a release in which a decision adds a change that none of the parts below tells of: Pods from
+/// before the release were not missed.
+const DECISIONS: u32 = 1;
 
 /// The record. A line of the Secret is a digest and a time.
 #[derive(Debug, Default)]
@@ -32,6 +37,8 @@ pub(super) struct Record {
     is_read: bool,
     is_changed: bool,
     has_failed: bool,
+    /// Whether the settings changed at a time that only the next write of the record tells.
+    has_new_settings: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +57,7 @@ impl Record {
         }
         let document = active.document.content?;
         let document = self.since(DOCUMENT, document, active.document.times?.written);
+        let document = document.max(self.settings_since(configuration.settings(), document));
         let written = secret.times.map(|it| it.written);
         let registries = match &active.pull_secret.known {
             PullSecret::Known(keyring) => {
@@ -71,6 +79,19 @@ impl Record {
             bundle_exists: bundle.times.map(|it| it.created),
             bundle_content: self.content_since(TRUST_BUNDLE, bundle),
         })
+    }
+
+    /// Since when this process, or one with the same flags, leads. At the first record it is not known when the flags changed last.
+    fn settings_since(&mut self, settings: &Settings, document: Timestamp) -> Timestamp {
+        let digest = Sha256::digest(format!("{DECISIONS} {settings:?}")).into();
+        let known = self.parts.get(SETTINGS);
+        self.has_new_settings |= known.is_some_and(|it| it.digest != digest);
+        let first = if known.is_none() {
+            document
+        } else {
+            Timestamp::now()
+        };
+        self.since(SETTINGS, digest, first)
     }
 
     fn content_since(&mut self, part: &'static str, object: &ObservedObject) -> Option<Timestamp> {
@@ -109,7 +130,7 @@ impl Record {
             Err(error) => return Err(error),
         };
         let data = secret.and_then(|it| it.data).unwrap_or_default();
-        let parts = [DOCUMENT, REGISTRIES, CREDENTIALS, TRUST_BUNDLE].into_iter();
+        let parts = [DOCUMENT, SETTINGS, REGISTRIES, CREDENTIALS, TRUST_BUNDLE].into_iter();
         self.parts = parts
             .filter_map(|it| Some((it, Part::parse(data.get(it)?)?)))
             .collect();
@@ -119,9 +140,16 @@ impl Record {
 
     /// Writes the record if it changed. A failure is logged once; the next change writes it again.
     pub(super) async fn write(&mut self, client: &Client, namespace: &str) {
-        if !self.is_changed {
-            return;
+        // The second time with the API server's time of the first one.
+        for _ in 0..2 {
+            if !self.is_changed || !self.apply(client, namespace).await {
+                return;
+            }
         }
+    }
+
+    /// Returns whether the record was written.
+    async fn apply(&mut self, client: &Client, namespace: &str) -> bool {
         let data = self.parts.iter();
         let data = data.map(|(name, part)| ((*name).to_owned(), ByteString(part.text().into())));
         let secret = Secret {
@@ -136,16 +164,25 @@ impl Record {
         let parameters = PatchParams::apply(CA_BUNDLE_MANAGER).force();
         let patch = Patch::Apply(&secret);
         match api.patch(REPAIR_RECORD, &parameters, &patch).await {
-            Ok(_) => {
-                self.is_changed = false;
+            Ok(written) => {
+                let times = ObservedObject::of(&written.metadata).times;
+                let settings = self.parts.get_mut(SETTINGS);
+                self.is_changed = std::mem::take(&mut self.has_new_settings);
+                if self.is_changed
+                    && let Some((part, times)) = settings.zip(times)
+                {
+                    part.since = times.written;
+                }
                 self.has_failed = false;
+                true
             }
-            Err(error) if !self.has_failed => {
-                self.has_failed = true;
-                let error = error_chain(&error);
-                tracing::warn!(error, "record of revisions cannot be written");
+            Err(error) => {
+                if !std::mem::replace(&mut self.has_failed, true) {
+                    let error = error_chain(&error);
+                    tracing::warn!(error, "record of revisions cannot be written");
+                }
+                false
             }
-            Err(_) => {}
         }
     }
 }

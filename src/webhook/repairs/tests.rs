@@ -9,17 +9,20 @@ use api::bootstrapper::RestartCause;
 use api::config::Document;
 use api::names::REPAIR_RECORD;
 use jiff::{SignedDuration, Timestamp};
-use policy::admission::{Configuration, Settings};
-use policy::repairs::RevisionTimes;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use policy::admission::{Configuration, Settings, TrustBundlePresence};
+use policy::repairs::{Deviation, RevisionTimes};
 use rstest::rstest;
 use serde_json::{Value, json};
 use testkit::apiserver::{ApiServer, Rights};
 use tokio::time::sleep;
 
 use self::env::*;
-use super::pod::{Basis, StoredPod};
+use super::pod::{Basis, JudgedPod, StoredPod};
+use super::record::Record;
 use super::*;
-use crate::snapshot::ActiveRevision;
+use crate::snapshot::{ActiveRevision, ObservedObject, PullSecretSource};
+use crate::watches::fixtures::watches_of;
 
 const MISSED: &str = r#"missed_pods{namespace="shop",reason="ImageRewritten"}"#;
 const NOT_STARTED: &str = r#"trust_bundle_pods_not_started{node="node-1"}"#;
@@ -47,6 +50,102 @@ async fn a_label_that_decides_nothing_hides_no_missed_pod(#[values(false, true)]
     assert_eq!(env.value(MISSED), Some(1.0));
 }
 
+const CREATED: &str = "2026-01-01T00:00:00Z";
+
+/// The active revision of a document from `CREATED`, for a process with this landscape.
+fn revision_of(landscape: Option<&str>) -> ActiveRevision {
+    let settings = Settings {
+        landscape: landscape.map(str::to_owned),
+        pull_secret: api::names::PULL_SECRET.to_owned(),
+    };
+    let document = Document::parse(r#"{"overrides":{}}"#).unwrap();
+    let configuration = Configuration::new(&document, &settings).unwrap();
+    let metadata = ObjectMeta {
+        creation_timestamp: Some(Time(CREATED.parse().unwrap())),
+        ..ObjectMeta::default()
+    };
+    ActiveRevision {
+        configuration: Some(Arc::new(configuration)),
+        pull_secret: Arc::new(PullSecretSource::absent(api::names::PULL_SECRET)),
+        document: ObservedObject::of(&metadata).with_content(b"{}"),
+        ..ActiveRevision::default()
+    }
+}
+
+/// Pods from before lack what the new flags add, and were not missed. Clocks of nodes may be wrong, so the API server's time counts.
+#[tokio::test]
+async fn pods_from_before_a_change_of_flags_are_those_from_before_a_change_of_the_document() {
+    let server = ApiServer::new();
+    let client = watches_of(&server).client;
+    let mut leaders = Vec::new();
+    for landscape in [None, None, Some("eu"), Some("eu")] {
+        let active = revision_of(landscape);
+        let mut record = Record::default();
+        record.read(&client, "kyma-system").await.unwrap();
+        record.times(&active).unwrap();
+        record.write(&client, "kyma-system").await;
+        leaders.push(record.times(&active).unwrap().document);
+    }
+    let first: Timestamp = CREATED.parse().unwrap();
+    let changed = leaders[2];
+    assert_eq!(leaders, [first, first, changed, changed]);
+    let record = server.get("secrets", "kyma-system", REPAIR_RECORD).unwrap();
+    // This API server has no times in managed fields.
+    let written = record["metadata"]["creationTimestamp"].as_str().unwrap();
+    assert_eq!(changed, written.parse().unwrap());
+}
+
+/// Judges a stored Pod by a configuration that rewrites images of `old.example` and mounts a trust bundle, both since the time
+/// `CREATED`. The webhook is in Namespace `kyma-system`.
+fn judged(pod: &Value, product_namespace: &str, fallback_policy: bool) -> Option<JudgedPod> {
+    let document = json!({
+        "overrides": {"old.example": "mirror.example"},
+        "availableFeatures": [
+            "rt-cfg.kyma-project.io/alter-img-registry",
+            "rt-cfg.kyma-project.io/add-cluster-trust-bundle",
+        ],
+        "namespaceFeatures": {"shop": ["rt-cfg.kyma-project.io/all"]},
+        "clusterTrustBundle": {
+            "name": "roots", "certWritePath": "ca.crt",
+            "volumeName": "rt-bundle", "volumeMountPath": "/etc/ssl/certs",
+        },
+    });
+    let settings = Settings {
+        landscape: None,
+        pull_secret: api::names::PULL_SECRET.to_owned(),
+    };
+    let document = Document::parse(&document.to_string()).unwrap();
+    let configuration = Configuration::new(&document, &settings).unwrap();
+    let active = ActiveRevision {
+        configuration: Some(Arc::new(configuration)),
+        trust_bundle: TrustBundlePresence::Present,
+        ..ActiveRevision::default()
+    };
+    let created = CREATED.parse().unwrap();
+    let basis = Basis {
+        active: &active,
+        product_namespace,
+        revision: RevisionTimes {
+            document: created,
+            registries: None,
+            credentials: None,
+            bundle_exists: Some(created),
+            bundle_content: Some(created),
+        },
+        fallback_policy,
+    };
+    let pod: StoredPod = serde_json::from_str(&pod.to_string()).unwrap();
+    pod.judge(None, &basis)
+}
+
+fn stored(image: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "web", "namespace": "shop", "uid": "1", "creationTimestamp": CREATED},
+        "spec": {"containers": [{"name": "c", "image": image}]},
+    })
+}
+
 /// It has no marker, and proves all the same that new Pods come out adapted.
 #[rstest]
 #[case::by_the_policy("mirror.example/web:1", true, true)]
@@ -58,41 +157,41 @@ fn a_pod_that_the_policy_adapted_is_adapted(
     #[case] fallback_policy: bool,
     #[case] expected: bool,
 ) {
-    let document = json!({
-        "overrides": {"old.example": "mirror.example"},
-        "availableFeatures": ["rt-cfg.kyma-project.io/alter-img-registry"],
-        "namespaceFeatures": {"shop": ["rt-cfg.kyma-project.io/all"]},
-    });
-    let settings = Settings {
-        landscape: None,
-        pull_secret: api::names::PULL_SECRET.to_owned(),
-    };
-    let document = Document::parse(&document.to_string()).unwrap();
-    let configuration = Configuration::new(&document, &settings).unwrap();
-    let active = ActiveRevision {
-        configuration: Some(Arc::new(configuration)),
-        ..ActiveRevision::default()
-    };
-    let created = "2026-01-01T00:00:00Z";
-    let basis = Basis {
-        active: &active,
-        revision: RevisionTimes {
-            document: created.parse().unwrap(),
-            registries: None,
-            credentials: None,
-            bundle_exists: None,
-            bundle_content: None,
-        },
-        fallback_policy,
-    };
-    let pod = json!({
-        "apiVersion": "v1", "kind": "Pod",
-        "metadata": {"name": "web", "namespace": "shop", "uid": "1", "creationTimestamp": created},
-        "spec": {"containers": [{"name": "c", "image": image}]},
-    });
-    let pod: StoredPod = serde_json::from_str(&pod.to_string()).unwrap();
-    let judged = pod.judge(None, &basis).unwrap();
+    let judged = judged(&stored(image), "kyma-system", fallback_policy).unwrap();
     assert_eq!(judged.tracked.adapted, expected);
+}
+
+/// Clocks of API servers may differ. Without this, an eviction that changes nothing would be repeated.
+#[test]
+fn a_pod_with_all_changes_that_is_outdated_does_not_prove_that_evictions_help() {
+    let mut pod = stored("mirror.example/web:1");
+    pod["metadata"]["annotations"] = json!({api::names::MARKER: "true"});
+    pod["spec"] = json!({
+        "containers": [{
+            "name": "c", "image": "mirror.example/web:1",
+            "volumeMounts": [{"name": "rt-bundle", "mountPath": "/etc/ssl/certs", "readOnly": true}],
+        }],
+        "volumes": [{"name": "rt-bundle", "projected": {"sources": [
+            {"clusterTrustBundle": {"name": "roots", "path": "ca.crt"}},
+        ]}}],
+    });
+    let tracked = judged(&pod, "kyma-system", false).unwrap().tracked;
+    let outdated = Deviation::Outdated(RestartCause::TrustBundle);
+    assert_eq!(
+        (tracked.deviation, tracked.adapted),
+        (Some(outdated), false)
+    );
+}
+
+/// The API server does not send them, wherever the webhook is installed.
+#[rstest]
+#[case::in_another_namespace("kyma-system", true)]
+#[case::in_the_namespace_of_the_webhook("shop", false)]
+fn the_pods_of_the_webhook_are_not_missed(#[case] product_namespace: &str, #[case] expected: bool) {
+    let mut pod = stored("old.example/web:1");
+    let (key, value) = api::names::OWN_LABEL;
+    pod["metadata"]["labels"] = json!({key: value});
+    assert_eq!(judged(&pod, product_namespace, false).is_some(), expected);
 }
 
 #[rstest]
@@ -273,16 +372,19 @@ async fn without_the_right_to_its_record_pods_are_found_all_the_same() {
     env.until(MISSED, Some(1.0)).await;
 }
 
+#[rstest]
+#[case::the_pull_secret("list secrets kyma-system/")]
+#[case::the_namespaces("list namespaces")]
 #[tokio::test(start_paused = true)]
-async fn nothing_is_judged_before_everything_was_observed() {
+async fn nothing_is_judged_before_everything_was_observed(#[case] request: &str) {
     let mut env = Environment::start(EvictionSettings::default()).await;
     env.stop().await;
     env.put_pod("web", false);
-    let secrets = env.server.fault("list secrets kyma-system/").status(500);
+    let fault = env.server.fault(request).status(500);
     env.lead(EvictionSettings::default()).await;
     sleep(Duration::from_mins(1)).await;
     assert_eq!(env.value(MISSED), None);
-    secrets.stop();
+    fault.stop();
     env.until(MISSED, Some(1.0)).await;
 }
 

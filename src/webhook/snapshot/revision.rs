@@ -192,6 +192,12 @@ impl LatestRevision {
                     Arc::new(PullSecretSource::absent(name))
                 }
                 _ if self.secret().presence == TrustBundlePresence::Unknown => Arc::default(),
+                // It is expected to come back: its absence does not revoke the copies.
+                _ if self.requirements.pull_secret.is_some()
+                    && self.secret().presence == TrustBundlePresence::Absent =>
+                {
+                    Arc::default()
+                }
                 _ => Arc::clone(&self.pull_secret),
             },
             document: self.document.clone(),

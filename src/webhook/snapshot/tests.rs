@@ -83,6 +83,57 @@ fn a_namespace_that_did_not_change_is_no_news() {
     assert_eq!(snapshots.namespace("a"), None);
 }
 
+/// Another write of the field manager that owns them moves the time in the managed fields.
+#[rstest]
+#[case::of_one(false)]
+#[case::of_a_list(true)]
+fn times_of_unchanged_annotations_and_labels_are_kept(#[case] is_listed: bool) {
+    let at = |second| Some(Timestamp::from_second(second).unwrap());
+    let namespace = |label: &str, time| KnownNamespace {
+        view: Namespace {
+            labels: BTreeMap::from([("team".to_owned(), label.to_owned())]),
+            ..Namespace::default()
+        },
+        terminating: false,
+        annotated: at(time),
+        labelled: at(time),
+    };
+    let snapshots = SnapshotStore::default();
+    snapshots.set_namespace("a", Some(namespace("one", 1)));
+    for (label, time, labelled) in [("one", 2, 1), ("two", 3, 3), ("two", 4, 3)] {
+        let now = namespace(label, time);
+        if is_listed {
+            snapshots.set_namespaces(HashMap::from([("a".to_owned(), Arc::new(now))]));
+        } else {
+            snapshots.set_namespace("a", Some(now));
+        }
+        let known = snapshots.namespace("a").unwrap();
+        assert_eq!((known.annotated, known.labelled), (at(1), at(labelled)));
+    }
+}
+
+#[rstest]
+#[case::observed_later(Some(10), 10)]
+#[case::not_observed(None, 60)]
+#[tokio::test(start_paused = true)]
+async fn a_configuration_is_waited_for_up_to_a_limit(
+    #[case] observed: Option<u64>,
+    #[case] expected: u64,
+) {
+    let snapshots = SnapshotStore::default();
+    let start = tokio::time::Instant::now();
+    let observe = async {
+        if let Some(seconds) = observed {
+            tokio::time::sleep(Duration::from_secs(seconds)).await;
+            snapshots.set_configuration(version(1).0);
+        }
+    };
+    tokio::join!(snapshots.configured(Duration::from_mins(1)), observe);
+    assert_eq!(start.elapsed().as_secs(), expected);
+    snapshots.configured(Duration::from_mins(1)).await;
+    assert_eq!(start.elapsed().as_secs() == expected, observed.is_some());
+}
+
 fn version(number: u32) -> (Arc<Configuration>, Requirements, PullSecretSource) {
     let text = format!(r#"{{"overrides":{{"a.io":"v{number}.io"}}}}"#);
     let settings = policy::admission::Settings {

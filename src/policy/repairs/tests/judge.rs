@@ -2,6 +2,7 @@
 
 use api::bootstrapper::RestartCause;
 use api::config::Document;
+use api::{Feature, FeatureSet};
 use jiff::Timestamp;
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -74,7 +75,12 @@ fn decided_with<T>(
     let Subject::Pod(request) = review::parse(body.as_bytes()).unwrap().subject else {
         panic!("not a Pod")
     };
-    then(&decide_unsent(&request, None, &context))
+    then(&decide_unsent(
+        &request,
+        api::names::SKR_NAMESPACE,
+        None,
+        &context,
+    ))
 }
 
 /// A Pod without anything of ours; `adapted` as the webhook would have made it.
@@ -96,6 +102,7 @@ fn judged(namespace: &str, pod: &Value, created: i64, opted_in: Option<i64>) -> 
         created: at(created),
         opted_in: opted_in.map(at),
         selected: None,
+        required: FeatureSet::EMPTY,
     };
     decided(namespace, pod, |it| judge(it, times, &revision()))
 }
@@ -118,6 +125,7 @@ fn a_pod_without_the_name_of_a_secret_that_does_not_exist_was_not_missed() {
         created: at(500),
         opted_in: None,
         selected: None,
+        required: FeatureSet::EMPTY,
     };
     let revision = RevisionTimes {
         registries: None,
@@ -179,6 +187,27 @@ fn an_annotation_of_others_does_not_make_a_pod_adapted() {
     assert_eq!(state, missed);
 }
 
+/// Its opt-in, and the labels of its Namespace, were changed later; the document requested the feature before.
+#[rstest]
+#[case::with_this_feature(
+    Feature::RegistryRewrite,
+    PodState::Deviates(Deviation::Missed(Code::ImageRewritten))
+)]
+#[case::with_another_feature(Feature::Landscape, PodState::OptedInLater)]
+fn a_pod_that_the_document_covers_is_missed_although_it_opted_in_later(
+    #[case] required: Feature,
+    #[case] state: PodState,
+) {
+    let times = PodTimes {
+        created: at(500),
+        opted_in: Some(at(600)),
+        selected: Some(at(600)),
+        required: FeatureSet::from_iter([required]),
+    };
+    let judged = decided("shop", &pod(false), |it| judge(it, times, &revision()));
+    assert_eq!(judged, state);
+}
+
 #[rstest]
 #[case::namespace_opted_in_before(
     Some(499),
@@ -220,6 +249,7 @@ fn a_pod_from_before_the_selection_of_its_namespace_misses_no_pull_secret(
         created: at(500),
         opted_in: None,
         selected: Some(at(selected)),
+        required: FeatureSet::EMPTY,
     };
     assert_eq!(
         decided("shop", &pod, |it| judge(it, times, &revision())),

@@ -197,6 +197,22 @@ fn after_a_restart_what_is_there_is_taken_until_it_is_whole(#[case] steps: &[(&s
     }
 }
 
+/// A leader that starts while it is missing must not revoke the credentials of all namespaces.
+#[rstest]
+#[case::required("d1:1:-", false)]
+#[case::none_is_required("d1:0:-", true)]
+#[case::without_requirements("d1:-:-", true)]
+fn after_a_restart_a_missing_secret_is_deleted_only_if_the_document_requires_none(
+    #[case] document: &str,
+    #[case] expected: bool,
+) {
+    let mut versions = Revisions::default();
+    for arrival in ["s0", document] {
+        arrive(&mut versions, arrival);
+    }
+    assert_eq!(versions.active.lacks_pull_secret(), expected);
+}
+
 #[rstest]
 #[case::whole(true, "s1", None)]
 #[case::kept(
