@@ -149,9 +149,10 @@ impl FeatureSet {
     }
 
     /// The features, in order.
-    #[must_use]
-    pub fn iter(self) -> FeatureSetIter {
-        FeatureSetIter { set: self, next: 0 }
+    pub fn iter(self) -> impl Iterator<Item = Feature> {
+        Feature::ALL
+            .into_iter()
+            .filter(move |it| self.contains(*it))
     }
 }
 
@@ -162,36 +163,6 @@ impl FromIterator<Feature> for FeatureSet {
             set.insert(feature);
         }
         set
-    }
-}
-
-impl IntoIterator for FeatureSet {
-    type Item = Feature;
-    type IntoIter = FeatureSetIter;
-
-    fn into_iter(self) -> FeatureSetIter {
-        self.iter()
-    }
-}
-
-/// Iterates over a [`FeatureSet`].
-#[derive(Clone, Debug)]
-pub struct FeatureSetIter {
-    set: FeatureSet,
-    next: usize,
-}
-
-impl Iterator for FeatureSetIter {
-    type Item = Feature;
-
-    fn next(&mut self) -> Option<Feature> {
-        while let Some(feature) = Feature::ALL.get(self.next).copied() {
-            self.next += 1;
-            if self.set.contains(feature) {
-                return Some(feature);
-            }
-        }
-        None
     }
 }
 

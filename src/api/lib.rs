@@ -14,4 +14,4 @@ pub mod suggest;
 #[cfg(feature = "crds")]
 pub mod watcher;
 
-pub use feature::{ALL_KEY, Feature, FeatureSet, FeatureSetIter, UnknownFeature};
+pub use feature::{ALL_KEY, Feature, FeatureSet, UnknownFeature};

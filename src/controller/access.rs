@@ -6,10 +6,11 @@
 use std::collections::BTreeMap;
 
 use api::kcp::{KUBECONFIG_KEY, kubeconfig_secret};
+use component_base::telemetry::error_chain;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::GetParams;
 use kube::{Api, Client};
-use policy::sync::status::{ConnectionError, error_chain};
+use policy::sync::status::ConnectionError;
 use tokio::sync::Semaphore;
 use zeroize::Zeroize as _;
 

@@ -5,10 +5,11 @@
 
 use std::time::Duration;
 
+use component_base::telemetry::error_chain;
 use futures::future::join_all;
 use policy::sync::observed::NamespaceState;
 use policy::sync::plan::{Action, Step};
-use policy::sync::status::{Failure, error_chain};
+use policy::sync::status::Failure;
 use policy::sync::target::Target;
 use serde_json::{Value, json};
 

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use api::watcher::{KIND, Watcher};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use watcher_types::{PathSegment, event_path};
 
 mod registration;
@@ -237,12 +237,6 @@ fn is_watcher(reference: &Value, owner: &Value) -> bool {
     let group = |it: &Value| {
         let version = it["apiVersion"].as_str().unwrap_or_default();
         version.split('/').next().map(str::to_owned)
-    };
-    let empty = Value::Object(Map::new());
-    let reference = if reference.is_object() {
-        reference
-    } else {
-        &empty
     };
     group(reference) == group(owner)
         && reference["kind"] == owner["kind"]

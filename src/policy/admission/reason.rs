@@ -36,7 +36,12 @@ impl Serialize for Finding<'_> {
 }
 
 /// Every reason there is. The variant's name is its code; its text is for people.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, strum::EnumDiscriminants)]
+#[strum_discriminants(
+    name(Code),
+    doc = "A [`Reason`] without its fields.",
+    derive(PartialOrd, Ord, Hash, strum::EnumCount, strum::IntoStaticStr)
+)]
 #[expect(
     missing_docs,
     reason = "the fields are the user of the image, the container, … that the variant speaks of"
@@ -139,70 +144,15 @@ pub enum Reason<'a> {
     LandscapeNotConfigured,
 }
 
-macro_rules! codes {
-    ($($name:ident)+) => {
-        /// A [`Reason`] without what it speaks of.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        #[expect(missing_docs, reason = "each is explained at the reason of its name")]
-        pub enum Code {
-            $($name),+
-        }
+impl Code {
+    /// How many there are; `code as usize` is below it.
+    pub const COUNT: usize = <Self as strum::EnumCount>::COUNT;
 
-        impl Code {
-            /// How many there are; `code as usize` is below it.
-            pub const COUNT: usize = [$(Self::$name),+].len();
-
-            /// The name in metrics, logs and reports.
-            #[must_use]
-            pub fn name(self) -> &'static str {
-                match self {
-                    $(Self::$name => stringify!($name)),+
-                }
-            }
-        }
-    };
-}
-
-codes! {
-    NotRequested
-    NotAvailable
-    OptedOutByPod
-    MirrorPod
-    PodTerminating
-    ImmutableField
-    OperationNotHandled
-    NamespaceExcluded
-    OwnPod
-    PatchTooLarge
-    AppliedByPolicy
-    ImageRewritten
-    ImageAlreadyRewritten
-    ImageUnchanged
-    NoMatchingOverride
-    InvalidOverride
-    InvalidImageReference
-    PullSecretRequired
-    PullSecretNotObserved
-    PullSecretAlwaysInjected
-    PullSecretAlreadyPresent
-    PullSecretNotNamed
-    InvalidPullSecret
-    PullSecretNotRequired
-    NamespaceNotSelected
-    VolumeAdded
-    TrustBundleMounted
-    MountAlreadyPresent
-    MountPathConflict
-    VolumeNameConflict
-    TrustBundleNotConfigured
-    InvalidTrustBundleConfig
-    TrustBundleNotFound
-    TrustBundleAPINotServed
-    TrustBundleNotProjected
-    EnvVarAdded
-    EnvVarReplaced
-    EnvVarAlreadySet
-    LandscapeNotConfigured
+    /// The name in metrics, logs and reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        self.into()
+    }
 }
 
 impl Reason<'_> {
@@ -257,47 +207,7 @@ impl Reason<'_> {
     /// The code in metrics, logs and reports.
     #[must_use]
     pub fn code(&self) -> Code {
-        match self {
-            Self::NotRequested => Code::NotRequested,
-            Self::NotAvailable => Code::NotAvailable,
-            Self::OptedOutByPod => Code::OptedOutByPod,
-            Self::MirrorPod => Code::MirrorPod,
-            Self::PodTerminating => Code::PodTerminating,
-            Self::ImmutableField => Code::ImmutableField,
-            Self::OperationNotHandled => Code::OperationNotHandled,
-            Self::NamespaceExcluded { .. } => Code::NamespaceExcluded,
-            Self::OwnPod => Code::OwnPod,
-            Self::PatchTooLarge => Code::PatchTooLarge,
-            Self::AppliedByPolicy => Code::AppliedByPolicy,
-            Self::ImageRewritten { .. } => Code::ImageRewritten,
-            Self::ImageAlreadyRewritten { .. } => Code::ImageAlreadyRewritten,
-            Self::ImageUnchanged { .. } => Code::ImageUnchanged,
-            Self::NoMatchingOverride { .. } => Code::NoMatchingOverride,
-            Self::InvalidOverride { .. } => Code::InvalidOverride,
-            Self::InvalidImageReference { .. } => Code::InvalidImageReference,
-            Self::PullSecretRequired { .. } => Code::PullSecretRequired,
-            Self::PullSecretNotObserved { .. } => Code::PullSecretNotObserved,
-            Self::PullSecretAlwaysInjected { .. } => Code::PullSecretAlwaysInjected,
-            Self::PullSecretAlreadyPresent { .. } => Code::PullSecretAlreadyPresent,
-            Self::PullSecretNotNamed { .. } => Code::PullSecretNotNamed,
-            Self::InvalidPullSecret { .. } => Code::InvalidPullSecret,
-            Self::PullSecretNotRequired => Code::PullSecretNotRequired,
-            Self::NamespaceNotSelected => Code::NamespaceNotSelected,
-            Self::VolumeAdded { .. } => Code::VolumeAdded,
-            Self::TrustBundleMounted { .. } => Code::TrustBundleMounted,
-            Self::MountAlreadyPresent { .. } => Code::MountAlreadyPresent,
-            Self::MountPathConflict { .. } => Code::MountPathConflict,
-            Self::VolumeNameConflict { .. } => Code::VolumeNameConflict,
-            Self::TrustBundleNotConfigured => Code::TrustBundleNotConfigured,
-            Self::InvalidTrustBundleConfig { .. } => Code::InvalidTrustBundleConfig,
-            Self::TrustBundleNotFound { .. } => Code::TrustBundleNotFound,
-            Self::TrustBundleAPINotServed => Code::TrustBundleAPINotServed,
-            Self::TrustBundleNotProjected => Code::TrustBundleNotProjected,
-            Self::EnvVarAdded { .. } => Code::EnvVarAdded,
-            Self::EnvVarReplaced { .. } => Code::EnvVarReplaced,
-            Self::EnvVarAlreadySet { .. } => Code::EnvVarAlreadySet,
-            Self::LandscapeNotConfigured => Code::LandscapeNotConfigured,
-        }
+        self.into()
     }
 }
 

@@ -106,7 +106,8 @@ impl Registration {
         entry_name(&self.namespace, &self.name)
     }
 
-    fn check(&self) -> Result<(), RegistrationError> {
+    /// Whether the API server would accept its entry.
+    pub(crate) fn check(&self) -> Result<(), RegistrationError> {
         if !is_label(&self.namespace)
             || !is_subdomain(&self.name)
             || !is_subdomain(&self.entry_name())

@@ -6,7 +6,7 @@ use watcher_types::{Gvk, NamespacedName};
 
 /// Why a review is skipped. The text is the message of the response; the texts of `NoChange` and `InvalidSubresource` are
 /// those of the public watcher, to the letter.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, strum::IntoStaticStr)]
 pub enum SkipReason {
     /// The compared fields are unchanged.
     NoChange {
@@ -74,19 +74,7 @@ impl SkipReason {
     /// The code in metrics, logs and reports: the variant's name.
     #[must_use]
     pub fn code(&self) -> &'static str {
-        match self {
-            Self::NoChange { .. } => "NoChange",
-            Self::InvalidSubresource { .. } => "InvalidSubresource",
-            Self::NotWatched { .. } => "NotWatched",
-            Self::ConnectNotSupported { .. } => "ConnectNotSupported",
-            Self::DryRun => "DryRun",
-            Self::UnknownOperation => "UnknownOperation",
-            Self::ObjectMissing { .. } => "ObjectMissing",
-            Self::InvalidObject { .. } => "InvalidObject",
-            Self::NameMissing { .. } => "NameMissing",
-            Self::KindMissing { .. } => "KindMissing",
-            Self::NameTooLong { .. } => "NameTooLong",
-        }
+        self.into()
     }
 
     /// Whether a change may be missed: no API server sends such a review.

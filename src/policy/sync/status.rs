@@ -36,7 +36,7 @@ pub struct Outcome<'a> {
 }
 
 /// The goal of a reconcile.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
 pub enum Goal {
     /// The runtime is synchronized.
     Sync,
@@ -126,8 +126,7 @@ pub fn conditions(
 }
 
 /// An error and its causes in one line.
-#[must_use]
-pub fn error_chain(error: &(dyn std::error::Error + 'static)) -> String {
+pub(crate) fn error_chain(error: &(dyn std::error::Error + 'static)) -> String {
     let chain = std::iter::successors(Some(error), |it| it.source());
     let texts: Vec<String> = chain.map(ToString::to_string).collect();
     texts.join(": ")

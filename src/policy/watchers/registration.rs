@@ -3,9 +3,7 @@
 use api::watcher::{WatchedField, Watcher};
 
 use super::{RouteError, manager};
-use crate::change::{
-    self, Endpoint, Field, Registration, RegistrationError, ResourceRule, configuration,
-};
+use crate::change::{self, Field, Registration, RegistrationError, ResourceRule};
 
 /// The entries of all Watchers.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -42,10 +40,6 @@ pub fn webhook_entries<'w>(watchers: impl IntoIterator<Item = &'w Watcher>) -> W
             Err(error) => entries.rejected.push((key.into(), error)),
         }
     }
-    entries.registrations.sort_by(|one, other| {
-        let key = |it: &Registration| (it.namespace.clone(), it.name.clone());
-        key(one).cmp(&key(other))
-    });
     entries
 }
 
@@ -72,13 +66,6 @@ fn registration(
         },
         labels: spec.labels_to_watch.clone().unwrap_or_default(),
     };
-    // Checked alone, so that the error is that of this Watcher.
-    let endpoint = Endpoint {
-        namespace: "default",
-        authorities: None,
-        timeout_seconds: 1,
-    };
-    configuration(std::slice::from_ref(&registration), &endpoint)
-        .map_err(RejectedWatcher::Entry)?;
+    registration.check().map_err(RejectedWatcher::Entry)?;
     Ok(registration)
 }

@@ -139,7 +139,10 @@ pub(super) fn certificates(arguments: &ControllerArgs) -> certificates::Settings
         ca_secret: "klm-watcher".to_owned(),
         gateway_secret: "klm-istio-gateway".to_owned(),
         gateway_certificate: "klm-watcher-gateway".to_owned(),
-        gateway_host: given.watcher_kcp_addr.as_deref().map(host),
+        gateway_host: given
+            .watcher_kcp_addr
+            .as_ref()
+            .map(|it| it.host().to_owned()),
         grace_period: given.gateway_certificate_grace_period,
         certificates: CertificateSettings {
             namespace: given.istio_namespace.clone(),
@@ -153,12 +156,6 @@ pub(super) fn certificates(arguments: &ControllerArgs) -> certificates::Settings
             skr_namespace: arguments.sources.skr_namespace.clone(),
         },
     }
-}
-
-/// The host of `HOST[:PORT]`.
-fn host(address: &str) -> String {
-    let host = address.rsplit_once(':').map(|(host, _)| host);
-    host.unwrap_or(address).to_owned()
 }
 
 /// The watcher that is installed on runtimes.
@@ -184,7 +181,7 @@ fn runtime_watchers(arguments: &ControllerArgs) -> anyhow::Result<RuntimeWatcher
         manifests::watcher_objects(address, image, &namespace, heartbeats)
             .map_err(|error| format!("{error:#}"))
     };
-    let address = given.watcher_kcp_addr.clone();
+    let address = given.watcher_kcp_addr.as_ref().map(ToString::to_string);
     let example = address.as_deref().unwrap_or("kcp.invalid");
     render(example).map_err(anyhow::Error::msg)?;
     Ok(RuntimeWatcherSettings {

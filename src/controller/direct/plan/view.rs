@@ -6,10 +6,11 @@ use std::collections::BTreeMap;
 
 use api::bootstrapper::{Condition, ConditionStatus};
 use api::kcp::{CONTENT_HASH, MANIFEST_HASH, OWNER_CONFIG_MAP};
+use component_base::telemetry::error_chain;
 use policy::sync::manifests::Installation;
 use policy::sync::observed::Observed;
 use policy::sync::plan::{Action, Step};
-use policy::sync::status::{Deferral, Goal, LaneOutcome, Outcome, error_chain};
+use policy::sync::status::{Deferral, LaneOutcome, Outcome};
 use policy::sync::target::Target;
 use policy::sync::{Lane, ObjectNames, SourceKind, differing_fields};
 use serde::Serialize;
@@ -136,7 +137,7 @@ impl RuntimePlan {
         outcome: Outcome<'_>,
         conditions: Vec<Condition>,
     ) {
-        self.goal = Some(goal(outcome.goal));
+        self.goal = Some(outcome.goal.into());
         self.cluster_uid.clone_from(&observed.cluster);
         self.withheld = match outcome.lanes.configuration {
             LaneOutcome::Deferred(Deferral::Paused) => Some("spec.paused is true"),
@@ -192,14 +193,6 @@ impl RuntimePlan {
     #[must_use]
     pub fn is_blocked(&self) -> bool {
         self.blocked.is_some() || self.lanes.iter().any(|it| it.blocked.is_some())
-    }
-}
-
-fn goal(goal: Goal) -> &'static str {
-    match goal {
-        Goal::Sync => "Sync",
-        Goal::Delete => "Delete",
-        Goal::Orphan => "Orphan",
     }
 }
 

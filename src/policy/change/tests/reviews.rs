@@ -344,7 +344,6 @@ fn every_skip_reason_has_a_code_and_a_text_of_its_own() {
         SkipReason::NameTooLong { bytes: 1 },
     ];
     for (index, silence) in all.iter().enumerate() {
-        assert!(format!("{silence:?}").starts_with(silence.code()));
         for other in &all[..index] {
             assert_ne!(other.code(), silence.code());
             assert_ne!(other.to_string(), silence.to_string());

@@ -35,6 +35,7 @@ fn every_part_works_in_the_namespace_of_the_flag() {
 #[rstest]
 #[case::with_a_port("--watcher-kcp-addr=kcp.test:8443", Some("kcp.test"))]
 #[case::without_a_port("--watcher-kcp-addr=kcp.test", Some("kcp.test"))]
+#[case::ipv6("--watcher-kcp-addr=[2001:db8::1]", Some("[2001:db8::1]"))]
 #[case::not_given("--namespace=kcp-system", None)]
 fn the_certificate_of_the_gateway_has_the_host_of_the_address(
     #[case] flag: &str,
