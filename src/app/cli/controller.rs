@@ -18,7 +18,7 @@ use component_base::lease::Identity;
 use component_base::telemetry::{Filter, Format};
 use kube::core::Selector;
 use policy::sync::rollout::{MaxFailures, Step};
-use watcher::delivery::{KcpAddress, KcpAddressError};
+use watcher::delivery::KcpAddress;
 
 pub(crate) use self::parts::{Part, Parts};
 use super::selector::selector;
@@ -162,7 +162,8 @@ pub(crate) struct DirectArgs {
     /// Time for which a runtime is observed after it has a new webhook, before the next step, as in `2m`; `0s` means not at all
     #[arg(long, default_value = "2m", value_parser = duration)]
     pub(crate) rollout_soak_duration: Duration,
-    /// Maximum number of failed runtimes before a rollout stops, or a percentage of the runtimes of its step (5, 10%). In mode
+    /// Maximum number of failed runtimes before a rollout stops, or a percentage of the runtimes of its step (5, 10%); it applies
+    /// to the configuration only if `--configuration-rollout-steps` has several steps. In mode
     /// `signal`, of signaled Runtimes that are not Ready, or a percentage of the selected Runtimes
     #[arg(long, default_value = "2%", value_parser = max_failures)]
     pub(crate) max_failures: MaxFailures,
@@ -199,8 +200,8 @@ pub(crate) struct WatcherArgs {
     #[arg(long, value_name = "NAME", value_parser = object_name)]
     pub(crate) watcher_image_pull_secret: Option<String>,
     /// Address at which watchers reach the gateway of KCP. If unset, the first host of an Istio Gateway that uses the Secret of the gateway
-    #[arg(long, value_name = "HOST[:PORT]", value_parser = kcp_addr)]
-    pub(crate) watcher_kcp_addr: Option<String>,
+    #[arg(long, value_name = "HOST[:PORT]", value_parser = KcpAddress::parse)]
+    pub(crate) watcher_kcp_addr: Option<KcpAddress>,
     /// Interval of the heartbeats of the watcher on runtimes, as in `1m`. After three without any, a runtime is unresponsive
     #[arg(long, default_value = "1m", value_parser = period)]
     pub(crate) watcher_heartbeat_interval: Duration,
@@ -254,10 +255,6 @@ pub(crate) struct WebhookDefaults {
     /// Namespaces on runtimes, beside that of the webhook, in which it may evict Pods; they must exist
     #[arg(long = "webhook-pod-restart-namespaces", value_name = "NAMES", value_delimiter = ',', value_parser = namespace)]
     pub(crate) pod_restart_namespaces: Option<Vec<String>>,
-}
-
-fn kcp_addr(text: &str) -> Result<String, KcpAddressError> {
-    KcpAddress::parse(text).map(|_| text.to_owned())
 }
 
 fn max_failures(text: &str) -> Result<MaxFailures, String> {

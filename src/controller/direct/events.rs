@@ -233,6 +233,8 @@ impl Loop {
             self.dispatcher.installations.load(revisions);
         }
         self.has_state = update.updater.is_loaded();
+        let metrics = &self.dispatcher.common.metrics;
+        metrics.state_invalid(update.result.is_err());
         match update.result {
             Ok(history) => {
                 // The next grace period ends then, unless a source changes before.

@@ -26,6 +26,7 @@ pub struct DirectMetrics {
     statuses: Family<Labels<1>, Counter>,
     abandoned: Counter,
     unreadable: Gauge,
+    state_invalid: Gauge,
     limit_waiting: Family<Labels<1>, Gauge>,
     runtimes: Family<ConditionLabels, Gauge>,
     unsynchronized: Gauge,
@@ -48,6 +49,7 @@ impl DirectMetrics {
         let statuses = "Number of status updates on KCP, by result";
         let abandoned = "Number of deletions that ended at their timeout and left objects behind on the runtime";
         let unreadable = "Number of RuntimeBootstrappers that cannot be read, so that their runtimes are not reconciled";
+        let state_invalid = "Whether no runtime is reconciled because the state ConfigMap cannot be loaded or saved (1)";
         let waiting = "Number of reconciles that wait because others hold all permits, by limit";
         let runtimes = "Number of RuntimeBootstrappers, by condition, status and reason";
         let unsynchronized = "Time since which a runtime has not been synchronized, of the one that waits for the longest time; 0 if there is none";
@@ -64,6 +66,7 @@ impl DirectMetrics {
             statuses: register(registry, "status_updates", statuses),
             abandoned: register(registry, "deletion_timeouts", abandoned),
             unreadable: register(registry, "unreadable_resources", unreadable),
+            state_invalid: register(registry, "direct_state_invalid", state_invalid),
             limit_waiting: register(registry, "limit_waiting", waiting),
             runtimes: register(registry, "runtimes", runtimes),
             unsynchronized: register(registry, OLDEST_AGE, unsynchronized),
@@ -98,6 +101,11 @@ impl DirectMetrics {
     pub(super) fn unreadable(&self, count: usize) {
         let count = i64::try_from(count).unwrap_or(i64::MAX);
         self.unreadable.set(count);
+    }
+
+    /// Sets whether the state ConfigMap cannot be loaded or saved.
+    pub(super) fn state_invalid(&self, is_invalid: bool) {
+        self.state_invalid.set(i64::from(is_invalid));
     }
 
     /// The gauge of reconciles that wait for a permit of a limit.
@@ -143,6 +151,7 @@ impl DirectMetrics {
     pub(super) fn clear(&self) {
         self.runtimes.clear();
         self.unreadable(0);
+        self.state_invalid(false);
         self.unsynchronized.set(0);
         self.rollout_runtimes.clear();
         self.rollout_stopped.clear();

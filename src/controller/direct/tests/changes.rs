@@ -312,6 +312,10 @@ async fn the_record_comes_before_the_runtimes() {
     env.settle().await;
     assert_eq!(cluster.take(), [""; 0]);
     assert_eq!(env.passes(), 0);
+    let invalid = "direct_state_invalid";
+    assert!(env.metric(invalid, 1));
+    refusal.stop();
+    env.until("it is saved", |it| it.metric(invalid, 0)).await;
 }
 
 /// What was rolled out is known as long as this leader lives, and is written down again.
