@@ -184,7 +184,9 @@ impl Runtime<'_> {
         )?;
         let is_paused = resource.as_ref().is_some_and(|it| it.spec.paused);
         let outcome = if is_paused && !self.desired.is_removed() {
-            drop(certificate.map(zeroize_unshared));
+            if let Ok(secret) = certificate {
+                zeroize_unshared(secret);
+            }
             let message = "spec.paused is true".to_owned();
             Outcome::new(Reason::Paused.name(), message, Retry::AtResync)
         } else if self.awaits_certificate(&certificate) {

@@ -42,7 +42,11 @@ async fn the_watcher_is_told_of_the_manager_of_another_watcher_without_a_rollout
         .await;
     assert_eq!(
         cluster.take(),
-        [format!("apply {WEBHOOKS}"), format!("apply {SECRET}")]
+        [
+            "apply configmaps kyma-system/rt-bootstrapper-owner".to_owned(),
+            format!("apply {WEBHOOKS}"),
+            format!("apply {SECRET}"),
+        ]
     );
     env.kcp.delete("watchers", "a");
     let expected = STANDARD.encode("klm-manager\n");
@@ -60,6 +64,7 @@ async fn the_runtime_of_a_kyma_gets_the_watcher_once() {
             "apply serviceaccounts kyma-system/skr-webhook",
             "apply secrets kyma-system/skr-webhook-tls",
             "apply deployments kyma-system/skr-webhook",
+            "apply configmaps kyma-system/rt-bootstrapper-owner",
             "apply validatingwebhookconfigurations skr-webhook",
         ]
     );

@@ -29,14 +29,20 @@ fn the_pod_is_restricted_and_has_no_token() {
 }
 
 #[test]
-fn the_only_volumes_are_certificates_and_spool() {
-    let [ssl, spool] = pod().volumes.unwrap().try_into().unwrap();
+fn the_only_volumes_are_certificates_hashes_and_spool() {
+    let [ssl, entries, spool] = pod().volumes.unwrap().try_into().unwrap();
     let secret = ssl.secret.unwrap();
     assert_eq!(secret.secret_name.as_deref(), Some("skr-webhook-tls"));
     assert_eq!(
         secret.items, None,
         "a key that is missing would prevent the start"
     );
+    let entries = entries.config_map.unwrap();
+    assert_eq!(entries.name, api::kcp::OWNER_CONFIG_MAP);
+    assert_eq!(entries.optional, Some(true), "a controller writes it");
+    let [item] = entries.items.unwrap().try_into().unwrap();
+    assert_eq!(item.key, api::kcp::OWNER_WATCHER_ENTRIES);
+    assert_eq!(item.path, "entries");
     let spool = spool.empty_dir.unwrap();
     assert_eq!(spool.medium, None, "on a disk: memory would be the Pod's");
     assert_eq!(spool.size_limit.unwrap().0, "256Mi");
@@ -59,6 +65,7 @@ fn folders_are_mounted_whole() {
         mounts,
         [
             mount("ssl", "/app/etc/ssl", Some(true)),
+            mount("webhook-entries", "/app/etc/webhook-entries", Some(true)),
             mount("spool", "/var/spool/watcher", None),
         ]
     );
