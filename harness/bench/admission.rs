@@ -1,8 +1,8 @@
 //! `harness bench admission`: the cost of a review in the webhook, compared with a baseline server on the same stack.
 //!
-//! CPU time is that of the server's process between the first and the last request of a measurement, by the scheduler's
-//! account: without start, handshakes and warm-up. Rounds are interleaved (baseline, webhook, webhook, baseline), so a
-//! drift of the machine cancels out within a round; the ratio is taken round by round.
+//! CPU time is the time that the server's process used between the first and the last request of a measurement, as recorded by
+//! the scheduler. It does not include start, handshakes and warm-up. Rounds are interleaved (baseline, webhook, webhook,
+//! baseline), so that a drift of the machine cancels out within a round. The ratio is computed for each round.
 
 mod cluster;
 mod landscape;
@@ -54,7 +54,7 @@ pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Table> {
     Ok(Table::new(COLUMNS, rows))
 }
 
-/// Both servers under the same load: two values for each round.
+/// Results of both servers under the same load: two values for each round.
 #[derive(Default)]
 struct Comparison {
     baseline: Vec<[f64; 2]>,
@@ -62,8 +62,7 @@ struct Comparison {
 }
 
 impl Comparison {
-    /// In a closed loop the costs; at a fixed rate the median and the 99th percentile of the latency in
-    /// milliseconds.
+    /// Measures the costs in a closed loop; at a fixed rate, the median and the 99th percentile of the latency in milliseconds.
     async fn measure(
         bench: &Bench,
         systems: &Systems<'_>,
@@ -99,7 +98,7 @@ impl Comparison {
         Estimate::of(&ratios.collect::<Vec<_>>())
     }
 
-    /// The ratio and both estimates of one of the two values.
+    /// Returns the ratio and both estimates of one of the two values.
     fn row(&self, name: &str, index: usize, digits: usize) -> anyhow::Result<Row> {
         let ratio = format!("{:.2}", self.ratio(index)?);
         let both = [&self.baseline, &self.webhook].map(|it| Estimate::of_rounds(it, index));
@@ -124,7 +123,7 @@ impl Comparison {
         let limit = if case.size == Size::Large { 0.5 } else { 0.15 };
         let median = Estimate::of_rounds(&self.webhook, 0)?;
         let bound = Bound::at_most(median, limit, " ms").target();
-        // Both servers have the same p99 within the noise: it is the scheduling of the machine.
+        // Both servers have the same p99 within the noise, because the scheduling of the machine determines it.
         let p99 = self.row(&name("p99 (mostly of the machine)"), 1, 3)?;
         Ok([self.row(&name("p50"), 0, 3)?.bound(bound), p99])
     }

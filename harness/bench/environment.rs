@@ -1,7 +1,7 @@
-//! Where and what is measured: cores, programs, commit and machine.
+//! Environment of a measurement: cores, programs, commit and machine.
 //!
-//! The system under test has one core, everything else another one. A full run measures what is released; a quick run
-//! measures the binaries that tests use (profile `e2e`), which CI has built anyway.
+//! The system under test has one core, and all other processes have another one. A full run measures release binaries. A quick
+//! run measures the binaries that tests use (profile `e2e`), which CI has already built.
 
 use std::fs;
 use std::path::PathBuf;
@@ -25,15 +25,15 @@ use testkit::until::until;
 
 pub(crate) struct Bench {
     pub(crate) effort: Effort,
-    /// The core of the system under test. The load generator and everything else have the other one.
+    /// Core of the system under test. The load generator and all other processes have the other one.
     pub(crate) core: usize,
     pub(crate) product: PathBuf,
-    /// The binary of `src/serve/examples/baseline.rs`.
+    /// Path of the binary of `src/serve/examples/baseline.rs`.
     baseline: PathBuf,
 }
 
 impl Bench {
-    /// The bench in the second process, which [`run_pinned`] starts.
+    /// Creates the bench in the second process, which [`run_pinned`] starts.
     pub(crate) fn new(options: &Options) -> anyhow::Result<Self> {
         let profile = profile(options.effort);
         Ok(Self {
@@ -56,8 +56,8 @@ impl Bench {
     }
 }
 
-/// Builds what is measured, then runs this command again on the core of the load generator; for a full run as a release
-/// build, since a generator of a development build would be measured itself.
+/// Builds the measured programs, then runs this command again on the core of the load generator. For a full run it is a release
+/// build, because a development build of the load generator would influence the results.
 pub(crate) async fn run_pinned(options: &Options) -> anyhow::Result<Outcome> {
     let allowed = rustix::thread::sched_getaffinity(None)?;
     let mut cores = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core));
@@ -78,8 +78,8 @@ pub(crate) async fn run_pinned(options: &Options) -> anyhow::Result<Outcome> {
         build.args("build --release --locked -p harness --bin harness".split(' '));
         progress::run("build the harness", &mut build).await?;
     }
-    // Other processes, the threads of an API server above all, get what is left. A user who may not raise a priority gets
-    // a warning of `nice`. Programs inherit the priority.
+    // Other processes, mainly the threads of an API server, have a lower priority. Programs inherit the priority. For a user
+    // who may not raise a priority, `nice` prints a warning.
     let mut command = Command::new("nice");
     command
         .args(["-n", "-10", "taskset", "-c", &load.to_string()])
@@ -87,7 +87,7 @@ pub(crate) async fn run_pinned(options: &Options) -> anyhow::Result<Outcome> {
         .args(std::env::args_os().skip(1))
         .arg(format!("--core={system}"))
         .stdin(Stdio::null())
-        // `output` would capture the standard error as well, which shows the progress.
+        // `output` would also capture the standard error, which shows the progress.
         .stdout(Stdio::piped())
         .kill_on_drop(true);
     let running = command.spawn().context("nice and taskset are needed")?;
@@ -101,10 +101,10 @@ fn profile(effort: Effort) -> Profile {
     effort.choose(Profile::Release, Profile::E2e)
 }
 
-/// When, where and on which commit a part is measured, and the load average before that.
+/// Returns time, machine and commit of the measurement of a part, and the load average before it.
 pub(crate) async fn describe(effort: Effort, section: &str) -> anyhow::Result<String> {
     let commit = git(&["rev-parse", "--short=12", "HEAD"]).await?;
-    // Results are written into docs/.
+    // Results are written into docs/, so changes there are ignored.
     let changed = git(&["status", "--porcelain", "--", ".", ":!docs"]).await?;
     let suffix = ["", " with changes"][usize::from(!changed.is_empty())];
     let read = |file| fs::read_to_string(file).unwrap_or_default();

@@ -1,7 +1,7 @@
-//! `harness bench events`: the watcher and the listener: latency, cost, capacity, and loss after failures.
+//! `harness bench events`: latency, cost and capacity of the watcher and the listener, and losses after failures.
 //!
-//! The system under test (the product's watcher, or a listener) is a process alone on one core. API servers, gateway and
-//! operator are this program on the other core, over loopback with TLS 1.3. A wrong response is an error, not a result.
+//! The system under test (the product's watcher, or a listener) is the only process on one core. API servers, gateway and
+//! operator are in this program on the other core, over loopback with TLS 1.3. A wrong response is an error, not a result.
 
 mod delivery;
 mod failures;
@@ -17,14 +17,14 @@ pub(crate) use self::listener::{OperatorArgs, operate};
 use crate::environment::Bench;
 use crate::report::Table;
 
-/// A part that is measured on its own.
+/// A part that can be measured separately.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Part {
-    /// The latency of a review while KCP is up, refuses and hangs.
+    /// Latency of a review while KCP is up, refuses connections and hangs.
     Admission,
-    /// From the review to the operator.
+    /// Time from the review to the operator.
     Delivery,
-    /// The capacity of a listener.
+    /// Capacity of a listener.
     Listener,
     /// Loss after SIGKILL.
     Kills,

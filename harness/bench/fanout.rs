@@ -1,7 +1,7 @@
-//! `harness bench fanout`: how long a change on the control plane takes to reach thousands of runtimes.
+//! `harness bench fanout`: the time until a change on the control plane has reached thousands of runtimes.
 //!
-//! The controller is the product's binary on one core. The simulated runtimes ([`crate::fleet`]) are part of this process
-//! on the other core, with a round trip between them; the control plane is a real API server and gets what both leave. A
+//! The controller is the product's binary on one core. The simulated runtimes ([`crate::fleet`]) are part of this process on
+//! the other core, with a simulated round trip. The control plane is a real API server, which uses the rest of both cores. A
 //! runtime has a change when it stores the content that was sent.
 
 mod scenarios;
@@ -15,14 +15,14 @@ use crate::environment::Bench;
 use crate::report::{Bound, Row, Table};
 use crate::statistics::{Estimate, chart, quantile};
 
-/// Scenarios that follow one another; each part starts with an empty control plane.
+/// Scenarios that run in sequence; each part starts with an empty control plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Part {
     /// Cold start and changes.
     Changes,
-    /// The same with the settings of a landscape, as far as one machine can have them.
+    /// Cold start and changes with the settings of a landscape, as far as one machine supports them.
     Production,
-    /// Runtimes that do not answer, and kubeconfigs that are no longer valid.
+    /// Runtimes that do not respond, and kubeconfigs that are no longer valid.
     Faults,
     /// Twice as many runtimes.
     Large,
@@ -38,7 +38,8 @@ pub(crate) async fn measure(bench: &Bench, part: Part) -> anyhow::Result<Table> 
             (true, Part::Large) => 400,
             (true, _) => 200,
             (false, Part::Large) => 10_000,
-            // Many more than are connected to at once, or every kill would hit the same moment.
+            // Many more than the concurrent connections, because otherwise every kill would happen at the same point of a
+            // change.
             (false, Part::Kills) => 1_000,
             (false, _) => 5_000,
         },
@@ -50,14 +51,14 @@ pub(crate) async fn measure(bench: &Bench, part: Part) -> anyhow::Result<Table> 
 
 struct Sample {
     scenario: String,
-    /// Seconds until each runtime had the change. Without it, nothing was to change on the runtimes.
+    /// Seconds until each runtime had the change; `None` for a scenario that does not change the runtimes.
     curve: Option<Vec<f64>>,
-    /// What the columns after the times have.
+    /// Values of the columns after the times.
     values: [f64; VALUES.len()],
     bounds: Vec<Bound>,
 }
 
-/// A row for each scenario: medians of its rounds, and bounds that every round meets.
+/// Returns a row for each scenario: medians of its rounds, and bounds that every round must meet.
 fn table(samples: &[Sample], runtimes: usize) -> anyhow::Result<Table> {
     let (mut rows, mut curves) = (Vec::new(), Vec::new());
     for (index, first) in samples.iter().enumerate() {

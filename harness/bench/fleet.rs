@@ -1,9 +1,9 @@
 //! Simulated API servers of thousands of runtimes in one process, for measurements and tests of a controller.
 //!
-//! Each runtime has an address of loopback (127.1.0.0 and following; all share a port), a server name, a certificate, and
-//! credentials that open no other one. What it stores is a [`testkit::apiserver`], whose responses to the calls of the
-//! controller `harness/testkit/tests/fidelity.rs` compares with those of a real API server. [`Conditions`] may change at
-//! any time. Linux only: other systems have one address of loopback.
+//! Each runtime has a loopback address (127.1.0.0 and following, with one port), a server name, a certificate, and credentials
+//! that no other runtime accepts. Its store is a [`testkit::apiserver`]. `harness/testkit/tests/fidelity.rs` compares its
+//! responses to the controller's requests with those of a real API server. [`Conditions`] may change at any time. The fleet
+//! needs Linux, because other systems have only one loopback address.
 
 mod identity;
 mod server;
@@ -27,7 +27,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use identity::{Accepted, Identity};
 
-/// A running fleet; it ends with this handle, and so do its connections.
+/// A running fleet. It ends with its connections when the handle is dropped.
 pub(crate) struct Fleet {
     shared: Arc<Shared>,
     _ends: DropGuard,
@@ -44,7 +44,7 @@ struct Shared {
 struct Runtime {
     identity: Identity,
     store: Arc<Store>,
-    /// Requests so far, which decide about faults.
+    /// Number of requests so far, which determines the faults.
     requests: AtomicU64,
     state: Mutex<State>,
 }
@@ -54,7 +54,7 @@ struct State {
     accepted: Accepted,
 }
 
-/// What all runtimes counted since the counters were reset.
+/// Counters of all runtimes since the last reset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Counts {
     pub(crate) handshakes: u64,
@@ -62,30 +62,30 @@ pub(crate) struct Counts {
     pub(crate) reads: u64,
     /// Writes that changed an object.
     pub(crate) writes: u64,
-    /// Writes to another cluster than the client expects, and owner markers that name another runtime.
+    /// Writes to another cluster than the client expects, and owner markers with the ID of another runtime.
     pub(crate) foreign_writes: u64,
     pub(crate) faults: u64,
     /// Requests without valid credentials of the runtime.
     pub(crate) unauthorized: u64,
-    /// Requests without a response yet, and the largest number of them.
+    /// Requests without a response yet, and their largest number.
     pub(crate) in_flight: u64,
     pub(crate) most_in_flight: u64,
 }
 
 pub(crate) struct Expected {
     pub(crate) place: Place,
-    /// The digest of its content, as in `testkit::apiserver::store::Seen`.
+    /// Digest of the content, as in `testkit::apiserver::store::Seen`.
     content: Option<[u8; 16]>,
 }
 
 impl Expected {
-    /// The pull Secret, the trust bundle and the configuration of these sources.
+    /// Returns the pull Secret, the trust bundle and the configuration of these sources.
     pub(crate) fn of(sources: &Sources) -> [Self; 3] {
         let mut objects = sources.objects(names::SKR_NAMESPACE).into_iter();
         Sources::places().map(|place| Self::new(place, objects.next().unwrap_or_default()))
     }
 
-    /// The content of this object in another place.
+    /// Returns the content of an object at another location.
     fn new(place: Place, mut object: Value) -> Self {
         object["metadata"] = json!({"name": place.name, "namespace": place.namespace});
         let store = Store::new(Arc::default(), 0, Arc::default());
@@ -128,8 +128,8 @@ impl Shared {
 }
 
 impl Fleet {
-    /// Starts the runtimes, which have Namespaces and no other objects. With `certificates` each has an authority of its
-    /// own, by whose certificates clients authenticate; otherwise one authority signs for all, and clients have tokens.
+    /// Starts the runtimes, which have Namespaces and no other objects. With `certificates` each has its own CA, and clients
+    /// authenticate with its certificates. Otherwise one CA signs for all, and clients have tokens.
     pub(crate) async fn start(
         runtimes: usize,
         certificates: bool,
@@ -165,7 +165,7 @@ impl Fleet {
         })
     }
 
-    /// The kubeconfigs of all runtimes. With certificates each call creates new ones, which replace those before.
+    /// Returns the kubeconfigs of all runtimes. With certificates each call creates new ones, which replace the previous ones.
     pub(crate) fn kubeconfigs(&self) -> anyhow::Result<Vec<String>> {
         let shared = &self.shared;
         let kubeconfig = |runtime: &Runtime| {
@@ -199,7 +199,7 @@ impl Fleet {
         *self.shared.counts()
     }
 
-    /// The largest number of applies of one object that changed nothing, since the last reset.
+    /// Returns the largest number of applies of one object that changed nothing, since the last reset.
     pub(crate) fn most_redundant_applies(&self) -> u32 {
         let runtimes = self.shared.runtimes.iter();
         let applies = runtimes.map(|it| it.store.most_idle_applies());
@@ -217,7 +217,7 @@ impl Fleet {
         }
     }
 
-    /// When the object at a place last changed on each runtime after a time.
+    /// Returns the time of the last change of the object at `place` on each runtime, if it was after `since`.
     pub(crate) fn changes(&self, place: &Place, since: Duration) -> Vec<Option<Duration>> {
         let change = |runtime: &Runtime| {
             let seen = runtime.store.seen(place);
@@ -226,7 +226,8 @@ impl Fleet {
         self.shared.runtimes.iter().map(change).collect()
     }
 
-    /// When each runtime got the expected content after a time; `None` for a runtime that does not have it.
+    /// Returns the time at which each runtime got the expected content after `since`; `None` for a runtime that does not have
+    /// it.
     pub(crate) fn arrivals(&self, expected: &Expected, since: Duration) -> Vec<Option<Duration>> {
         let arrival = |runtime: &Runtime| {
             let seen = runtime.store.seen(&expected.place);

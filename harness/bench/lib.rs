@@ -2,7 +2,7 @@
 //!
 //! Four benches (`admission`, `policy`, `fanout`, `events`) share the load generator, the statistics, the report and the CPU
 //! accounting. They run on one machine over loopback with fixed counts. Absolute numbers vary with load from other VMs, so
-//! required bounds are on ratios, counts or generous limits.
+//! required bounds are for ratios, counts or generous limits.
 
 mod admission;
 mod environment;
@@ -21,22 +21,22 @@ use clap::{Subcommand, ValueEnum};
 use self::environment::{Bench, run_pinned};
 use self::report::{Options, PartsArgs, Report};
 
-/// What to measure.
+/// Selection of a bench.
 #[derive(Debug, Clone, Subcommand)]
 pub enum BenchCommand {
-    /// The webhook compared with a baseline server: CPU per review, latency, memory, API requests.
+    /// Compare the webhook with a baseline server: CPU per review, latency, memory, API requests.
     Admission(Options),
-    /// The fallback policy in a real API server: time per creation of a Pod.
+    /// Measure the fallback policy in a real API server: time per creation of a Pod.
     Policy(Options),
-    /// The controller with thousands of simulated runtimes: convergence, requests, CPU, memory. A quick run measures
+    /// Measure the controller with thousands of simulated runtimes: convergence, requests, CPU, memory. A quick run measures
     /// `changes` unless parts are named.
     Fanout(PartsArgs<fanout::Part>),
-    /// The watcher and the listener: latency, cost, capacity, loss after kills and an outage.
+    /// Measure the watcher and the listener: latency, cost, capacity, loss after kills and an outage.
     Events(PartsArgs<events::Part>),
-    /// An operator with the listener, as a process of `bench events`.
+    /// Run an operator with the listener, as a process of `bench events`.
     #[command(hide = true)]
     Operator(events::OperatorArgs),
-    /// Hostile clients of a watcher, as a process of `bench events`.
+    /// Run hostile clients of a watcher, as a process of `bench events`.
     #[command(hide = true)]
     Flood(events::FloodArgs),
 }
@@ -47,7 +47,8 @@ pub type Outcome = (String, ExitCode);
 /// Runs a bench.
 ///
 /// # Errors
-/// When a program cannot be built or started, responds incorrectly, or ends too early.
+///
+/// A program cannot be built or started, responds incorrectly, or ends too early.
 pub async fn run(command: &BenchCommand) -> anyhow::Result<Outcome> {
     let options = match command {
         BenchCommand::Admission(options) | BenchCommand::Policy(options) => options,
@@ -89,7 +90,7 @@ pub async fn run(command: &BenchCommand) -> anyhow::Result<Outcome> {
     Ok(report.finish(options.check))
 }
 
-/// The parts that were named, or else the one of a quick run, or else all.
+/// Returns the named parts; without names, the part of a quick run, or all parts.
 fn chosen<P: ValueEnum>(named: &[P], quick: Option<P>) -> Vec<P> {
     match (named, quick) {
         ([], Some(part)) => vec![part],
@@ -98,7 +99,7 @@ fn chosen<P: ValueEnum>(named: &[P], quick: Option<P>) -> Vec<P> {
     }
 }
 
-/// The section of docs/benchmarks.md that has the table of a part.
+/// Returns the name of the section of docs/benchmarks.md with the table of a part.
 fn section(bench: &str, part: &impl ValueEnum) -> String {
     format!("{bench} {}", clusters::name_of(part))
 }

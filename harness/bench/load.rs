@@ -1,7 +1,7 @@
 //! The load generator: requests on kept-alive connections, in a closed loop or at a fixed rate.
 //!
-//! A wrong response is an error, not a result. At a fixed rate (open loop) a request has a time at which it is due and its
-//! latency counts from there, also if no connection was free then (no coordinated omission).
+//! A wrong response is an error, not a result. At a fixed rate (open loop), each request has a scheduled time. Its latency
+//! starts at that time, even if no connection was free (no coordinated omission).
 
 use std::io;
 use std::net::SocketAddr;
@@ -33,7 +33,7 @@ pub(crate) struct Target {
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
-/// An open connection, on which one request follows another.
+/// An open connection, on which requests are sequential.
 pub(crate) type Connection = RawClient<Box<dyn Stream>>;
 
 pub(crate) struct Server {
@@ -42,8 +42,8 @@ pub(crate) struct Server {
 }
 
 impl Target {
-    /// A server with a certificate that these authorities verify; clients present `leaf`, if any, and do not resume TLS sessions, so a
-    /// counted handshake is a whole one.
+    /// Returns a server whose certificate these CAs verify. Clients present `leaf`, if any. They do not resume TLS sessions, so
+    /// that every counted handshake is a full one.
     pub(crate) fn tls(
         address: SocketAddr,
         authorities: RootCertStore,
@@ -75,7 +75,7 @@ impl Target {
     }
 }
 
-/// A POST request as a Go client writes it; each header line ends in CRLF.
+/// Returns a POST request in the format of a Go client; each header line ends in CRLF.
 pub(crate) fn post(path: &str, headers: &str, body: &str) -> String {
     let length = body.len();
     format!(
@@ -87,9 +87,9 @@ pub(crate) fn post(path: &str, headers: &str, body: &str) -> String {
 #[derive(Clone)]
 pub(crate) struct Requests {
     pub(crate) make: Arc<dyn Fn(u32) -> String + Send + Sync>,
-    /// Text that the body of every response has.
+    /// Text that the body of every response must contain.
     expect: &'static str,
-    /// Whether the server may end at any time: a connection that breaks is no error.
+    /// Whether the server may end at any time, so that a broken connection is not an error.
     pub(crate) may_break: bool,
 }
 
@@ -105,14 +105,13 @@ impl Requests {
         }
     }
 
-    /// The same request each time, but for its number, which replaces [`PLACEHOLDER`].
+    /// Returns requests that are equal except for their number, which replaces [`PLACEHOLDER`].
     pub(crate) fn numbered(template: String, expect: &'static str) -> Self {
         let make = move |number| template.replacen(PLACEHOLDER, &format!("{number:012}"), 1);
         Self::new(make, expect)
     }
 
-    /// Sends a request. The error is an [`io::Error`] of the connection, or another one for a response that is not the expected
-    /// one.
+    /// Sends a request. The error is an [`io::Error`] of the connection, or another error for an unexpected response.
     pub(crate) async fn send(
         &self,
         connection: &mut Connection,
@@ -129,11 +128,11 @@ pub(crate) struct Exchange {
     pub(crate) number: u32,
     pub(crate) begin: Instant,
     pub(crate) end: Instant,
-    /// Whether a response came before the client gave up.
+    /// Whether a response arrived before the client's timeout.
     pub(crate) answered: bool,
 }
 
-/// The median and the 99th percentile of the latencies, in milliseconds.
+/// Returns the median and the 99th percentile of the latencies, in milliseconds.
 pub(crate) fn latencies(exchanges: &[Exchange]) -> [f64; 2] {
     let latencies = exchanges
         .iter()
@@ -145,7 +144,7 @@ pub(crate) fn latencies(exchanges: &[Exchange]) -> [f64; 2] {
 pub(crate) struct Client {
     target: Target,
     requests: Requests,
-    /// Those that are not open are connected with the next request.
+    /// Connections; absent ones are opened with the next request.
     connections: Vec<Option<Connection>>,
 }
 
@@ -153,7 +152,7 @@ pub(crate) struct Client {
 pub(crate) type Cost = [f64; 2];
 
 impl Client {
-    /// A client that connects at once, unless the server may end at any time.
+    /// Returns a client. It connects immediately, unless the server may end at any time.
     pub(crate) async fn connect(target: &Target, requests: Requests) -> anyhow::Result<Self> {
         let mut connections = Vec::new();
         for _ in 0..CONNECTIONS {
@@ -171,7 +170,7 @@ impl Client {
         })
     }
 
-    /// Sends the requests with these numbers at a rate per second, or at [`CLOSED_LOOP`]; returns when every one has its
+    /// Sends the requests with these numbers at a rate per second, or at [`CLOSED_LOOP`]. Returns when every request has its
     /// response.
     pub(crate) async fn run(
         &mut self,
@@ -193,7 +192,7 @@ impl Client {
         Ok(all)
     }
 
-    /// What the requests of a closed loop cost the server.
+    /// Returns the cost of requests in a closed loop for the server.
     pub(crate) async fn cost(
         &mut self,
         server: &Process,
@@ -207,7 +206,7 @@ impl Client {
     }
 }
 
-/// The numbers of the requests, and when each is due.
+/// Returns the numbers of the requests, and their scheduled times.
 fn schedule(numbers: Range<u32>, rate: u32) -> impl Iterator<Item = (u32, Instant)> {
     let begin = Instant::now();
     numbers.zip(0_u32..).map(move |(number, index)| match rate {
@@ -225,7 +224,7 @@ async fn work(
     let mut exchanges = Vec::new();
     let next = || schedule.lock().ok()?.next();
     while let Some((number, begin)) = next() {
-        // A timer has the precision of a millisecond, which is longer than most responses take.
+        // The precision of a timer is a millisecond, which is longer than most responses take.
         let early = begin.checked_sub(TIMER).unwrap_or(begin);
         if early > Instant::now() {
             tokio::time::sleep_until(early.into()).await;
@@ -259,17 +258,17 @@ async fn work(
     Ok((connection, exchanges))
 }
 
-/// The number of a request, as text in its template.
+/// Placeholder for the number of a request in its template.
 pub(crate) const PLACEHOLDER: &str = "%%number%%%%";
-/// About as many as an API server keeps open to a busy webhook.
+/// Number of connections: about as many as an API server keeps open to a busy webhook.
 pub(crate) const CONNECTIONS: u32 = 16;
-/// The rate at which each connection sends as soon as it has its response.
+/// Rate at which each connection sends a request as soon as it has received its response.
 pub(crate) const CLOSED_LOOP: u32 = 0;
-/// After this time a client closes the connection without a response: `timeoutSeconds` of the webhook configuration that
+/// Time after which a client closes a connection without a response: `timeoutSeconds` of the webhook configuration that
 /// lifecycle-manager installs.
 pub(crate) const GIVE_UP: Duration = Duration::from_secs(15);
 const TIMER: Duration = Duration::from_millis(2);
-/// Longer than any client waits for a response.
+/// Longer than the timeout of any client.
 const PATIENCE: Duration = Duration::from_mins(10);
 
 #[cfg(test)]

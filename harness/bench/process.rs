@@ -1,7 +1,7 @@
-//! A process on a core of its own, and the kernel's account of it.
+//! A process on a separate core, and its CPU time as recorded by the kernel.
 //!
-//! It is pinned by `taskset`, which replaces itself by the program, so the process ID is the program's. The process ends
-//! with its handle.
+//! `taskset` pins the process and then replaces itself with the program, so the process ID is that of the program. The process
+//! ends when the handle is dropped.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -33,7 +33,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts a program; its output goes to `target/harness/logs/bench-NAME.log`.
+    /// Starts a program, whose output is written to `target/harness/logs/bench-NAME.log`.
     pub(crate) fn start(
         name: &str,
         core: usize,
@@ -61,7 +61,7 @@ impl Process {
         })
     }
 
-    /// Closes its standard input and waits until it has ended; gives its output.
+    /// Closes the standard input of the process, waits until it has ended, and returns its output.
     pub(crate) async fn finish(mut self) -> anyhow::Result<String> {
         let ended = tokio::time::timeout(PATIENCE, self.child.wait()).await;
         let status = ended.with_context(|| format!("{} does not end", self.name))??;
@@ -78,12 +78,12 @@ impl Process {
         Ok(())
     }
 
-    /// CPU time so far, in seconds.
+    /// Returns the CPU time so far, in seconds.
     pub(crate) fn cpu(&self) -> anyhow::Result<f64> {
         self.account.cpu().with_context(|| self.name.clone())
     }
 
-    /// A field of `/proc/PID/status` such as `VmRSS`, in MiB.
+    /// Returns a field of `/proc/PID/status` such as `VmRSS`, in MiB.
     pub(crate) fn memory(&self, field: &str) -> anyhow::Result<f64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.account.process));
         let status = status.with_context(|| format!("{} has ended", self.name))?;
@@ -100,7 +100,7 @@ impl Process {
 
 pub(crate) struct Account {
     process: u32,
-    /// Nanoseconds on a CPU by thread, as last seen: what an ended thread has used is kept.
+    /// Last observed CPU time in nanoseconds by thread, which includes threads that have ended.
     threads: Mutex<BTreeMap<OsString, u64>>,
 }
 
@@ -110,8 +110,8 @@ impl Account {
         Self { process, threads }
     }
 
-    /// CPU time of all threads so far, user and system, in seconds: by the scheduler's account
-    /// (`/proc/PID/task/*/schedstat`) of nanoseconds, which is exact for a thread whenever it is not running.
+    /// Returns the CPU time of all threads so far, user and system, in seconds. The scheduler's account
+    /// (`/proc/PID/task/*/schedstat`) has a precision of nanoseconds, and is exact for a thread that is not running.
     pub(crate) fn cpu(&self) -> anyhow::Result<f64> {
         let mut threads = testkit::locked(&self.threads);
         for task in fs::read_dir(format!("/proc/{}/task", self.process)).context("has ended")? {
@@ -126,7 +126,7 @@ impl Account {
     }
 }
 
-/// A program with files and ports of its own, which stay the same when it is started again, as in a Pod.
+/// A program with its own files and ports, which stay the same after a restart, as in a Pod.
 pub(crate) struct Program<'a> {
     bench: &'a Bench,
     name: &'static str,
@@ -150,7 +150,7 @@ impl<'a> Program<'a> {
         })
     }
 
-    /// With environment variables of its manifest.
+    /// Adds environment variables of the program's manifest.
     pub(crate) fn with_environment(
         mut self,
         environment: &'static [(&'static str, &'static str)],
@@ -163,7 +163,8 @@ impl<'a> Program<'a> {
         self.files.path().join(name).display().to_string()
     }
 
-    /// With `ca.crt` of an authority, and `tls.crt` and `tls.key` of a certificate whose common name is the program's.
+    /// Prepares a program with `ca.crt` of a CA, and `tls.crt` and `tls.key` of a certificate whose common name is the
+    /// program's name.
     pub(crate) fn with_certificate(
         bench: &'a Bench,
         name: &'static str,
@@ -183,7 +184,7 @@ impl<'a> Program<'a> {
         Process::start(self.name, core, binary, arguments, self.environment)
     }
 
-    /// Starts it as the product, which is not ready yet.
+    /// Starts the product, which is not ready yet.
     pub(crate) fn start(&self, mut arguments: Vec<String>) -> anyhow::Result<Process> {
         arguments.push(format!("--health-probe-bind-address={}", self.health));
         self.start_as(&self.bench.product, &arguments)
@@ -196,7 +197,7 @@ impl<'a> Program<'a> {
         Ok(())
     }
 
-    /// The time from `begin` to the first answer of `/readyz` that says so.
+    /// Returns the time from `begin` to the first success of `/readyz`.
     pub(crate) async fn ready_after(
         &self,
         begin: Instant,
@@ -213,7 +214,7 @@ impl<'a> Program<'a> {
         Ok(waited?)
     }
 
-    /// The RSS of the product in MiB, once its first requests and writes are done.
+    /// Returns the memory (RSS) of the product in MiB, after its first requests and writes.
     pub(crate) async fn idle_memory(&self, process: &Process) -> anyhow::Result<f64> {
         let is_ready = async || get(self.health, "readyz").await.map(drop);
         holds("the program stays ready", SETTLING, is_ready).await?;
@@ -232,8 +233,8 @@ async fn get(address: SocketAddr, path: &str) -> anyhow::Result<String> {
     Ok(body)
 }
 
-/// A free port of loopback, below the ports that the kernel gives to clients, one of which might take it while a process
-/// is started again.
+/// Returns a free port of loopback below the ephemeral ports. The kernel could assign an ephemeral port to a client during a
+/// restart of the process.
 pub(crate) fn free_address() -> anyhow::Result<SocketAddr> {
     let first = 20_000 + u16::try_from(std::process::id() % 8_000)?;
     let used = USED.fetch_add(1, Ordering::Relaxed);
@@ -247,7 +248,8 @@ fn log(name: &str, suffix: &str) -> PathBuf {
 }
 
 const READYZ: &str = "GET /readyz HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n";
-/// Between two looks at a program that starts: short beside its start, and long beside the cost of a look.
+/// Interval between two checks of a program that starts: short compared with its start, and long compared with the cost of a
+/// check.
 const LOOK: Duration = Duration::from_millis(2);
 static USED: AtomicU16 = AtomicU16::new(0);
 const SETTLING: Duration = Duration::from_secs(3);

@@ -1,6 +1,6 @@
-//! The one form of all results: rows with bounds in a table, on the terminal and in `docs/benchmarks.md`.
+//! The format of all results: rows with bounds in a table, on the terminal and in `docs/benchmarks.md`.
 //!
-//! Every part of a bench has its own section in the page, between two markers, which a full run of the part replaces.
+//! Every part of a bench has its own section in the page, between two markers. A full run of the part replaces the section.
 
 use std::process::ExitCode;
 
@@ -13,7 +13,7 @@ use crate::environment::{Bench, describe};
 use crate::statistics::Estimate;
 use clusters::{progress, workspace};
 
-/// The arguments that all benches share.
+/// Arguments that all benches share.
 #[derive(Debug, Clone, Args)]
 pub struct Options {
     /// Exit with 1 if a required bound is missed.
@@ -21,23 +21,23 @@ pub struct Options {
     pub(crate) check: bool,
     #[command(flatten)]
     pub(crate) effort: Effort,
-    /// Core of the system under test; set by the harness for its own second process.
+    /// Core of the system under test; the harness sets it for its second process.
     #[arg(long, hide = true)]
     pub(crate) core: Option<usize>,
 }
 
-/// The arguments of a bench whose parts are measured on their own.
+/// Arguments of a bench with parts that can be measured separately.
 #[derive(Debug, Clone, Args)]
 pub struct PartsArgs<P: ValueEnum + Send + Sync + 'static> {
     #[command(flatten)]
     pub(crate) options: Options,
-    /// Parts to measure; all by default.
+    /// Parts to measure; the default is all parts.
     #[arg(long, value_delimiter = ',', value_enum)]
     pub(crate) parts: Vec<P>,
 }
 
-/// How much is measured and which bounds apply: those of a quick run, for CI, allow for a slow, busy machine and are missed
-/// by a regression to ten times the cost.
+/// Amount of measurements, and selection of bounds. The bounds of a quick run, for CI, allow for a slow, busy machine; a
+/// regression to ten times the cost exceeds them.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct Effort {
     /// A tenth of the load with loose bounds, on binaries of profile e2e; docs/benchmarks.md is not written.
@@ -46,12 +46,12 @@ pub(crate) struct Effort {
 }
 
 impl Effort {
-    /// A tenth of a count in a quick run.
+    /// Returns a count, divided by ten in a quick run.
     pub(crate) fn count(self, full: u32) -> u32 {
         self.choose(full, full.div_ceil(10))
     }
 
-    /// The one of two values that applies: a limit, a number of rounds.
+    /// Returns the value for this run, such as a limit or a number of rounds.
     pub(crate) fn choose<T>(self, full: T, quick: T) -> T {
         if self.quick { quick } else { full }
     }
@@ -65,7 +65,7 @@ pub(crate) struct Bound {
 }
 
 impl Bound {
-    /// A condition that decides the exit code of `--check`.
+    /// Returns a condition that determines the exit code of `--check`.
     pub(crate) fn required(text: impl Into<String>, met: bool) -> Self {
         Self {
             text: text.into(),
@@ -86,13 +86,13 @@ impl Bound {
         Self::required("= 0", count.try_into().is_ok_and(|count| count == 0))
     }
 
-    /// The bound as a target, which is shown and does not decide the exit code.
+    /// Makes the bound a target, which is shown and does not determine the exit code.
     pub(crate) fn target(mut self) -> Self {
         self.required = false;
         self
     }
 
-    /// Whether this bound and the same one of another round are both met.
+    /// Returns this bound, which is met only if the same bound of another round is also met.
     pub(crate) fn and(mut self, other: &Self) -> Self {
         self.met &= other.met;
         self
@@ -107,7 +107,7 @@ impl Bound {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Row {
-    /// What was measured and its unit, then one cell for each further column but the last, which has the bounds.
+    /// Name of the measure with its unit, and one cell for each further column except the last, which contains the bounds.
     pub(crate) cells: Vec<String>,
     bounds: Vec<Bound>,
 }
@@ -120,7 +120,7 @@ impl Row {
         }
     }
 
-    /// Estimates with this number of digits.
+    /// Returns a row of estimates with this number of digits.
     pub(crate) fn of(
         measure: &str,
         results: impl IntoIterator<Item = Estimate>,
@@ -138,10 +138,10 @@ impl Row {
 
 #[derive(Debug)]
 pub(crate) struct Table {
-    /// The columns before `bound`.
+    /// Names of the columns before `bound`.
     columns: Vec<&'static str>,
     pub(crate) rows: Vec<Row>,
-    /// Markdown below the table, such as a chart; not shown on the terminal.
+    /// Markdown below the table, such as a chart; it is not shown on the terminal.
     pub(crate) appendix: String,
 }
 

@@ -1,7 +1,7 @@
 //! Estimates from repeated rounds: a median with a bootstrap confidence interval, quantiles, and curves of convergence.
 //!
-//! A bound is compared with the end of the interval, not with the median, so a result inside the noise of the machine does
-//! not pass. No round is left out. Means are not used: one disturbed round moves them.
+//! A bound is compared with the end of the interval, not with the median, so that a result within the noise of the machine does
+//! not pass. No round is excluded. Means are not used, because one disturbed round would change them.
 
 use std::fmt;
 
@@ -24,11 +24,11 @@ impl From<f64> for Estimate {
 }
 
 impl Estimate {
-    /// The median of the samples with a percentile bootstrap interval.
+    /// Returns the median of the samples with a percentile bootstrap interval.
     pub(crate) fn of(samples: &[f64]) -> anyhow::Result<Self> {
         let mut sample = samples.to_vec();
         let middle = median(&mut sample).context("no samples")?;
-        // The same samples always give the same interval.
+        // With a fixed seed the same samples always have the same interval.
         let mut random = fastrand::Rng::with_seed(1);
         let mut medians = Vec::with_capacity(RESAMPLES);
         for _ in 0..RESAMPLES {
@@ -42,7 +42,7 @@ impl Estimate {
         Ok(Self { median, low, high })
     }
 
-    /// The median of a few rounds with the smallest and the largest.
+    /// Returns the median of a few rounds, with the smallest and the largest value as the interval.
     pub(crate) fn range(rounds: impl IntoIterator<Item = f64>) -> anyhow::Result<Self> {
         let mut rounds: Vec<f64> = rounds.into_iter().collect();
         let median = median(&mut rounds).context("no rounds")?;
@@ -50,14 +50,14 @@ impl Estimate {
         Ok(Self { median, low, high })
     }
 
-    /// The estimate of one of two values that every round has, such as CPU time and rate.
+    /// Returns the estimate of one of two values that every round has, such as CPU time and rate.
     pub(crate) fn of_rounds(rounds: &[[f64; 2]], index: usize) -> anyhow::Result<Self> {
         let samples: Vec<f64> = rounds.iter().map(|round| round[index]).collect();
         Self::of(&samples)
     }
 }
 
-/// `1.86 [1.80–1.92]`, or `12` for a counted value; the precision is that of the format.
+/// The format is `1.86 [1.80–1.92]`, or `12` for a counted value; the precision is that of the format specification.
 impl fmt::Display for Estimate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let digits = f.precision().unwrap_or(2);
@@ -70,14 +70,14 @@ impl fmt::Display for Estimate {
     }
 }
 
-/// The middle of the samples, which are put in order; `None` without samples.
+/// Sorts the samples and returns their median; `None` without samples.
 fn median(samples: &mut [f64]) -> Option<f64> {
     samples.sort_unstable_by(f64::total_cmp);
     let [lower, upper] = [samples.len().checked_sub(1)?, samples.len()].map(|it| samples[it / 2]);
     Some(f64::midpoint(lower, upper))
 }
 
-/// The sample of the nearest rank, such as the median for a share of 0.5; infinite without samples.
+/// Returns the sample with the nearest rank, such as the median for a share of 0.5; infinity without samples.
 pub(crate) fn quantile(samples: &[f64], share: f64) -> f64 {
     let mut samples = samples.to_vec();
     samples.sort_unstable_by(f64::total_cmp);
@@ -87,8 +87,8 @@ pub(crate) fn quantile(samples: &[f64], share: f64) -> f64 {
     found.map_or(f64::INFINITY, |(sample, _)| sample)
 }
 
-/// A Mermaid chart, which GitHub draws, of the seconds after which runtimes had a change: percent of the runtimes by
-/// seconds.
+/// Returns a Mermaid chart, which GitHub renders, of the seconds after which runtimes had a change: percentage of the runtimes
+/// by seconds.
 pub(crate) fn chart(curves: &[(&str, Vec<f64>)]) -> String {
     let slowest = curves.iter().flat_map(|(_, curve)| curve);
     let slowest = slowest.copied().fold(0.0, f64::max);
@@ -114,13 +114,13 @@ pub(crate) fn chart(curves: &[(&str, Vec<f64>)]) -> String {
     chart + "```"
 }
 
-/// A count as a number; exact up to 2³², which no count of these benches reaches.
+/// Returns a count as a floating-point number; exact up to 2³², which no count of these benches exceeds.
 pub(crate) fn number(count: impl TryInto<u32>) -> f64 {
     f64::from(count.try_into().unwrap_or(u32::MAX))
 }
 
 const RESAMPLES: usize = 4_000;
-/// Points of a chart after the first.
+/// Number of points of a chart after the first.
 const POINTS: u32 = 24;
 
 #[cfg(test)]
@@ -129,8 +129,9 @@ mod tests {
 
     use super::*;
 
-    /// The median of a resample of 1, 2, … 9 is at most k if at least five of nine draws are: binomial with k/9. That is
-    /// 0.1 % for 1, 3.0 % for 2, 97.0 % for 7 and 99.9 % for 8, so the 2.5 % and 97.5 % points are 2 and 8.
+    /// The median of a resample of 1, 2, … 9 is at most k if at least five of nine values are at most k, which is binomial with
+    /// k/9. The probability is 0.1 % for 1, 3.0 % for 2, 97.0 % for 7 and 99.9 % for 8, so the 2.5 % and 97.5 % points are 2
+    /// and 8.
     #[test]
     fn interval_of_nine_numbers_is_that_of_the_binomial_distribution() {
         let samples = [5.0, 1.0, 9.0, 2.0, 8.0, 3.0, 7.0, 4.0, 6.0];

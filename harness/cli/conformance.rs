@@ -1,5 +1,5 @@
-//! `cargo harness conformance`: clusters are checked against a scenario file. Without kubeconfigs, local clusters are started for it;
-//! what checks them then knows nothing of them but their kubeconfigs.
+//! `cargo harness conformance`: checks clusters against a scenario file. Without kubeconfigs it starts local clusters, of which
+//! the checks also get only the kubeconfigs.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -21,13 +21,13 @@ use e2e::install;
 use e2e::landscape::shown;
 use e2e::local::Local;
 
-/// Exit codes: 0 every check passed, 1 the run could not be made or not be cleaned up, 2 wrong usage, 3 a check failed or was not run,
-/// 130 interrupted.
+/// Exit codes: 0 every check passed, 1 the run or its cleanup failed, 2 wrong usage, 3 a check failed or was not run, 130
+/// interrupted.
 #[derive(Debug, Args)]
 pub(crate) struct ConformanceArgs {
     /// Scenario file, such as scenarios/eu-sovereign.yaml.
     scenario: PathBuf,
-    /// Kubeconfig of a runtime, in the order of the scenario; may be repeated. Without it local clusters are started.
+    /// Kubeconfig of a runtime, in the order of the scenario; may be repeated. Without this option local clusters are started.
     #[arg(long, value_name = "KUBECONFIG")]
     skr: Vec<PathBuf>,
     /// Kubeconfig of the control plane.
@@ -39,7 +39,7 @@ pub(crate) struct ConformanceArgs {
     /// Leave out checks that read metrics of this project's components, to check another implementation.
     #[arg(long, value_enum)]
     only: Option<Only>,
-    /// Install the webhook and the landscape's configuration for the time of the run. Refused where any object of it exists.
+    /// Install the webhook and the landscape's configuration for the duration of the run. Fails if any of their objects exists.
     #[arg(long, requires = "skr", requires = "image", conflicts_with = "kcp")]
     install: bool,
     /// Image of the webhook for --install.
@@ -48,32 +48,32 @@ pub(crate) struct ConformanceArgs {
     /// File with the docker configuration of the pull Secret for --install.
     #[arg(long, value_name = "FILE", requires = "install")]
     docker_config: Option<PathBuf>,
-    /// File with the certificates of the ClusterTrustBundle for --install, PEM.
+    /// File with the certificates of the ClusterTrustBundle for --install, in PEM.
     #[arg(long, value_name = "FILE", requires = "install")]
     trust_bundle: Option<PathBuf>,
-    /// Longest time that something may take to come about on a cluster, in seconds.
+    /// Time limit for an expected state on a cluster, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
     timeout: u64,
-    /// Folder of report.html, report.json and junit.xml; below target/harness/conformance if it is not given.
+    /// Folder of report.html, report.json and junit.xml; the default is below target/harness/conformance.
     #[arg(long, value_name = "FOLDER")]
     report: Option<PathBuf>,
     /// Leave local clusters running; the next run uses them.
     #[arg(long, conflicts_with = "skr")]
     keep: bool,
-    /// Image that runs local clusters; without it, what the set-up chose.
+    /// Image that runs local clusters; the default is the choice of the set-up.
     #[arg(long, value_enum, conflicts_with = "skr")]
     cluster: Option<ProviderChoice>,
 }
 
-/// The checks that are run.
+/// Selection of checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Only {
-    /// Those that look at objects alone.
+    /// Checks that read only objects.
     Contract,
 }
 
 impl ConformanceArgs {
-    /// Whether the clusters are not those of this machine: then the run cleans up after itself when it is interrupted.
+    /// Whether the clusters are not local. Then an interrupted run removes its own objects.
     pub(crate) fn is_foreign(&self) -> bool {
         !self.skr.is_empty()
     }
@@ -159,7 +159,7 @@ fn finish(arguments: &ConformanceArgs, report: &Report) -> Result<ExitCode> {
     })
 }
 
-/// The manifests that the product prints, after the configuration of the landscape.
+/// Returns the configuration of the landscape, and the manifests that the product prints.
 async fn installation(arguments: &ConformanceArgs, scenario: &Scenario) -> Result<Installation> {
     let read = |file: &Option<PathBuf>, option: &str, is_needed: bool| match file {
         Some(file) => std::fs::read_to_string(file).with_context(|| file.display().to_string()),
@@ -185,5 +185,5 @@ async fn installation(arguments: &ConformanceArgs, scenario: &Scenario) -> Resul
     Ok(Installation::new(objects))
 }
 
-/// A check failed or was not run.
+/// Exit code if a check failed or was not run.
 const DIFFERS: u8 = 3;

@@ -1,8 +1,9 @@
-//! `cargo demo`: the documented flow on real clusters. A Runtime is created on KCP; a cluster appears and gets the webhook; a module's
-//! Pod runs there because of it; a change of the Kyma on the runtime comes back to KCP.
+//! `cargo demo`: shows the documented flow on clusters. A Runtime is created on KCP, and KIM provisions a cluster, which gets
+//! the webhook. The Pod of a module runs there only because the webhook changed it. A change of the Kyma on the runtime is
+//! reported to KCP.
 //!
-//! The product runs with its default settings. KEB, KIM and KLM are the doubles of the flow suite. Everything shown was read from
-//! an API server, and the demo fails when a step does not come about.
+//! The product runs with its default settings. KEB, KIM and KLM are the doubles of the flow suite. All displayed data is read
+//! from an API server. The demo fails if a step does not happen.
 
 mod report;
 
@@ -24,26 +25,26 @@ use clusters::workspace;
 use e2e::flow::{Flow, STEPS, instance};
 use e2e::landscape;
 
-/// What the demo has seen.
+/// Data that the demo has read.
 #[derive(Debug)]
 pub(crate) struct Seen {
-    /// What each step is, and seconds since the first one.
+    /// Name of each step, and seconds since the first step.
     steps: Vec<(&'static str, i64)>,
     /// Template of the module's Deployment, and its Pod.
     template: Value,
     pod: Value,
-    /// What the Pod lacks of what the scenario expects.
+    /// Differences between the Pod and the expectation of the scenario.
     differences: Vec<String>,
-    /// From the change on the runtime to the reconcile on KCP.
+    /// Time from the change on the runtime to the reconcile on KCP.
     reported: Duration,
 }
 
-/// Sets the machine up, shows the flow, and removes everything that was started, unless `keep`. Diagnostics of a failure are in
+/// Sets the machine up, shows the flow, and removes all started clusters, unless `keep`. Diagnostics of a failure are in
 /// `target/harness/evidence/demo`.
 pub(crate) async fn run(choice: Option<ProviderChoice>, keep: bool) -> Result<()> {
     let begin = Instant::now();
     let setup = setup::run_with_product(choice).await?;
-    // Before anything is measured.
+    // The images are built before any measurement.
     for role in Role::ALL {
         images::product(role).await?;
     }
@@ -100,7 +101,7 @@ async fn show(flow: &Flow, own: &Instance) -> Result<Seen> {
         .context("the scenario has no workload")?;
     let expected = Value::Object(workload.expect.pod.clone());
     let change = async {
-        // Events of the installation are confirmed five seconds later, and are not this change.
+        // Events of the installation are repeated five seconds later and must not be counted as this change.
         let is_idle = || async {
             let before = flow.reconciles(own).await?;
             let is_same = || async {
@@ -131,6 +132,6 @@ async fn show(flow: &Flow, own: &Instance) -> Result<Seen> {
     })
 }
 
-/// Longer than the delay of a follow-up event.
+/// Period without reconciles; longer than the delay of a follow-up event.
 const IDLE: Duration = Duration::from_secs(8);
 const LIMIT: Duration = Duration::from_mins(3);

@@ -1,6 +1,6 @@
-//! `cargo harness`: sets a machine up, runs clusters, tests, demo and benchmarks; prints the chain of errors.
+//! `cargo harness`: sets a machine up, and runs clusters, tests, the demo and benchmarks. It prints errors with their causes.
 //!
-//! The exit code is 0, 1 when something failed, 2 for wrong usage, or cargo's own where cargo ran.
+//! The exit code is 0, 1 after a failure, 2 for wrong usage, or that of cargo if the command runs cargo.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -35,35 +35,35 @@ use clusters::setup::{self, Setup};
 #[derive(Debug, Parser)]
 #[command(name = "harness")]
 enum Command {
-    /// Install, start and build what clusters need.
+    /// Install, start and build the dependencies of clusters.
     Setup(Choice),
-    /// Clusters that stay until they are taken down.
+    /// Manage clusters that stay until they are removed.
     #[command(subcommand)]
     Cluster(ClusterCommand),
-    /// Build the product's images, as tests use them, and the probe; print their names and IDs.
+    /// Build the product's images for tests, and the probe; print their names and IDs.
     Images,
-    /// Build the release binary and check that it is not larger than allowed.
+    /// Build the release binary and check its size limit.
     ReleaseSize,
     /// Set up, then run all tests of the workspace, with clusters.
     Verify(Choice),
     /// Set up, then run one suite of features on clusters.
     E2e(E2eArgs),
-    /// Set up, then show the documented flow on real clusters: a Runtime is created, and a module's Pod runs there.
+    /// Set up, then show the documented flow on clusters: a Runtime is created, and the Pod of a module runs there.
     Demo {
         #[command(flatten)]
         choice: Choice,
-        /// Leave cluster and registry running, to look further; the next demo takes them.
+        /// Leave cluster and registry running for inspection; the next demo uses them.
         #[arg(long)]
         keep: bool,
     },
     /// Measure the product: admission, fan-out, events.
     #[command(subcommand)]
     Bench(BenchCommand),
-    /// Check clusters against a scenario file: local ones that are started for it, or those of kubeconfigs.
+    /// Check clusters against a scenario file: local clusters, which are started, or those of kubeconfigs.
     Conformance(ConformanceArgs),
     /// Seed defects into the product, one after the other, and check that a test finds each.
     SelfCheck(SelfCheckArgs),
-    /// Landscapes as data (`scenarios/`).
+    /// Print data about landscapes (`scenarios/`).
     #[command(subcommand)]
     Landscape(LandscapeCommand),
 }
@@ -80,33 +80,33 @@ enum ClusterCommand {
     Up {
         #[command(flatten)]
         choice: Choice,
-        /// The cluster's name.
+        /// Name of the cluster.
         #[arg(default_value = "skr")]
         name: String,
     },
-    /// Remove everything that was kept.
+    /// Remove all kept clusters and the registry.
     Down,
-    /// Show what is kept.
+    /// Show kept clusters.
     Status,
-    /// Prove that clusters, registry and images work here; leaves nothing behind.
+    /// Check that clusters, registry and images work on this machine; removes all its objects.
     Check(Choice),
 }
 
 #[derive(Debug, Args)]
 struct Choice {
-    /// Image that runs the clusters of this command; without it, what the set-up found to work here.
+    /// Image that runs the clusters of this command; the default is the choice of the set-up.
     #[arg(long, value_enum)]
     cluster: Option<ProviderChoice>,
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    // Not those of the product's crates: benchmarks run the listener in this process, under faults.
+    // Logs of the product's crates are off, because benchmarks run the listener in this process, with faults.
     let own = ["bench", "clusters", "e2e", "testkit"].map(|it| (it, LevelFilter::WARN));
     let log = tracing_subscriber::fmt().with_writer(std::io::stderr);
     log.finish().with(Targets::new().with_targets(own)).init();
     let done = match Command::parse() {
-        // It removes what it made on clusters that are not of this machine, and needs to be asked to.
+        // This command handles the interrupt itself, because it must remove its objects on clusters that are not local.
         Command::Conformance(arguments) if arguments.is_foreign() => {
             Box::pin(conformance::run(arguments)).await
         }

@@ -1,9 +1,9 @@
-//! `cargo harness self-check`: defects are seeded into the product one after the other, and each must turn a test red.
+//! `cargo harness self-check`: seeds defects into the product one after the other, and checks that a test fails for each.
 //!
 //! A defect is an edit of one file (`harness/self_check/defects.yaml`) and the cheapest check that finds it: a filter of one
-//! crate's tests, or scenarios of a suite on clusters. The edit is made in this checkout, which must have no other changes of
-//! that file, and taken back afterwards; an edit that an interrupted run left is taken back by the next one. Results are kept
-//! in `target/self-check`, so that an interrupted run goes on where it ended, as long as the commit is the same.
+//! crate's tests, or scenarios of a suite on clusters. The edit is made in this checkout, which must have no other changes, and
+//! is reverted afterwards. The next run reverts an edit that an interrupted run left. Results are stored in
+//! `target/self-check`, so that an interrupted run continues where it ended, if the commit is the same.
 #![expect(clippy::print_stdout, reason = "output of a command line")]
 
 use std::collections::BTreeMap;
@@ -20,22 +20,22 @@ use tokio::time::timeout;
 
 use clusters::workspace::{git, root};
 
-/// The longest check: a suite is compiled, and its clusters started.
+/// Time limit of a check. The longest check compiles a suite and starts its clusters.
 const TIME_LIMIT: Duration = Duration::from_mins(20);
 
-/// Tests that are named in the table for each defect.
+/// Largest number of tests that the table names for each defect.
 const NAMED_TESTS: usize = 2;
 
-/// Which defects are seeded.
+/// Selection of defects.
 #[derive(Debug, clap::Args)]
 pub(crate) struct SelfCheckArgs {
-    /// Regular expression of names of defects.
+    /// Regular expression for names of defects.
     #[arg(short = 'n', long)]
     name: Option<regex::Regex>,
-    /// Leave out the defects that need clusters.
+    /// Skip the defects that need clusters.
     #[arg(long)]
     without_clusters: bool,
-    /// Forget the results of earlier runs.
+    /// Ignore the results of earlier runs.
     #[arg(long)]
     again: bool,
 }
@@ -51,7 +51,7 @@ struct Defect {
     check: Vec<String>,
 }
 
-/// What became of a defect.
+/// Result for a defect.
 #[derive(Serialize, Deserialize)]
 struct Outcome {
     caught: bool,
@@ -59,21 +59,21 @@ struct Outcome {
     seconds: u64,
 }
 
-/// What became of defects, by their names, on one commit.
+/// Results for defects on one commit, by name.
 #[derive(Default, Serialize, Deserialize)]
 struct Results {
     commit: String,
     defects: BTreeMap<String, Outcome>,
 }
 
-/// The defects of the file.
+/// Returns the defects of the file.
 fn defects() -> anyhow::Result<Vec<Defect>> {
     let text = include_str!("../self_check/defects.yaml");
     Ok(serde_saphyr::from_str(text)?)
 }
 
 impl Defect {
-    /// The file with the defect, and without.
+    /// Returns the content of the file with the defect, and without.
     fn edited(&self) -> anyhow::Result<(String, String)> {
         let before = fs::read_to_string(root().join(&self.file))?;
         let times = before.matches(&self.replace).count();
@@ -105,7 +105,7 @@ impl Defect {
         let had_regressions = regressions.exists();
         let output = timeout(TIME_LIMIT, cargo.output()).await;
         restore()?;
-        // Property tests note what they found.
+        // Property tests store the failures that they find.
         if !had_regressions && regressions.exists() {
             fs::remove_dir_all(regressions)?;
         }
@@ -125,7 +125,7 @@ impl Defect {
     }
 }
 
-/// The names of tests and scenarios that failed.
+/// Returns the names of tests and scenarios that failed.
 fn failed_tests(output: &str) -> Vec<String> {
     let mut failed = Vec::new();
     let mut scenario = "";
@@ -148,15 +148,15 @@ fn failed_tests(output: &str) -> Vec<String> {
     failed
 }
 
-/// What a suite says when a cluster that it stopped shows a secret: of no scenario, but of all.
+/// Error of a suite if a stopped cluster shows data of a Secret. It does not belong to one scenario.
 const SECRETS: &str = "content of a Secret is shown in";
 
-/// Where files are kept while they have a defect.
+/// Returns the folder with the originals of files that have a defect.
 fn backup() -> PathBuf {
     root().join("target/self-check/original")
 }
 
-/// Takes back the edits of this run, or of one that was interrupted.
+/// Reverts the edits of this run, or of an interrupted run.
 fn restore() -> anyhow::Result<()> {
     let mut folders = vec![backup()];
     while let Some(folder) = folders.pop() {
@@ -171,7 +171,7 @@ fn restore() -> anyhow::Result<()> {
                 continue;
             }
             let file = root().join(path.strip_prefix(backup())?);
-            // Cargo compares times of modification, so the file is written and not moved.
+            // Cargo compares modification times, so the file is written and not moved.
             fs::write(file, fs::read(&path)?)?;
             fs::remove_file(path)?;
         }
@@ -179,7 +179,7 @@ fn restore() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The results of a commit.
+/// Returns the stored results, if they are of this commit.
 fn load(path: &Path, commit: &str) -> Results {
     let text = fs::read_to_string(path).unwrap_or_default();
     let results = serde_json::from_str(&text).ok();
@@ -187,7 +187,7 @@ fn load(path: &Path, commit: &str) -> Results {
     of_commit.unwrap_or_default()
 }
 
-/// Seeds the defects, and prints which test caught which. The exit code is 1 if one was not caught.
+/// Seeds the defects, and prints which test found which defect. The exit code is 1 if a defect was not found.
 pub(crate) async fn run(arguments: SelfCheckArgs) -> anyhow::Result<ExitCode> {
     restore()?;
     let changes = git(&["status", "--porcelain", "--untracked-files=no"]).await?;

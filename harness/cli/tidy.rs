@@ -1,6 +1,6 @@
 //! Repository checks that no compiler and no released tool does. See docs/architecture.md, "Invariants".
 //!
-//! They need neither cluster nor network: they read the checkout and ask `cargo` about it.
+//! They need neither a cluster nor the network: they read the checkout and the output of `cargo`.
 #![expect(
     clippy::unwrap_used,
     reason = "a test target of its own: what cannot be read fails the test"
@@ -18,7 +18,7 @@ pub(crate) use e2e::landscape::shown;
 use regex::Regex;
 use serde_json::Value;
 
-/// Files of the checkout (tracked, and new ones that are not ignored) with this ending.
+/// Returns the files of the checkout (tracked files, and new ones that are not ignored) with this suffix.
 pub(crate) fn files(ending: &str) -> Vec<PathBuf> {
     let listed = output(
         "git",
@@ -31,7 +31,7 @@ pub(crate) fn files(ending: &str) -> Vec<PathBuf> {
     files
 }
 
-/// The packages of a workspace.
+/// Returns the packages of a workspace.
 pub(crate) fn metadata(manifest: &str) -> Vec<Value> {
     let arguments = "metadata --format-version=1 --no-deps --offline --manifest-path";
     let arguments: Vec<&str> = arguments.split(' ').chain([manifest]).collect();
@@ -90,7 +90,7 @@ fn starts(line: &str, words: &[&str]) -> bool {
 
 #[test]
 fn every_rust_file_is_compiled() {
-    // Files that are reached from the targets, and whether their modules lie beside them, as those of a crate's root do.
+    // Files that are reachable from the targets, and whether their modules are in the same folder, as for the root of a crate.
     let mut reached: Vec<(PathBuf, bool)> = Vec::new();
     for workspace in ["Cargo.toml", "fuzz/Cargo.toml"] {
         for package in metadata(workspace) {
@@ -101,7 +101,7 @@ fn every_rust_file_is_compiled() {
     }
     let mut visited = BTreeSet::new();
     while let Some((file, is_root)) = reached.pop() {
-        // A file may be a target and a module at once.
+        // A file may be both a target and a module.
         if !file.exists() || !visited.insert((file.clone(), is_root)) {
             continue;
         }
@@ -126,7 +126,7 @@ fn every_rust_file_is_compiled() {
     }
 }
 
-/// The module of a line such as `pub(crate) mod name;`.
+/// Returns the module of a line such as `pub(crate) mod name;`.
 fn declared_module(line: &str) -> Option<&str> {
     let (before, rest) = line.split_once("mod ")?;
     let visibility = before.trim();
@@ -134,13 +134,12 @@ fn declared_module(line: &str) -> Option<&str> {
     (visibility.is_empty() || visibility.starts_with("pub")).then_some(name)
 }
 
-/// Metaphors that a Kubernetes engineer has to learn first, and pronouns in place of the program or person that does something,
-/// without the endings of plural and verb forms.
+/// Metaphors, and pronouns instead of the name of a program or person, without the suffixes of plurals and verb forms.
 const RETIRED: &str = "act|anybody|crowd|dialogue|door|everybody|guest|house|knock|manieth|nobody|play|room|somebody|stage|stories|story|stranger|trouble|twin|whoever";
 
-/// Files and folders without these words.
+/// Files and folders that must not contain these words.
 const CHECKED: &str = "CONTRIBUTING.md README.md docs features fuzz harness scenarios src";
-/// Files that list the words.
+/// Files that list these words and are not checked.
 const LISTS: [&str; 2] = ["docs/vocabulary.md", "harness/cli/tidy.rs"];
 
 #[test]
@@ -164,7 +163,7 @@ fn retired_words_are_not_used() {
     assert!(found.is_empty(), "retired words:\n{}", found.join("\n"));
 }
 
-/// The line and the word of every retired word, also of those that are a part of an identifier such as `StageError`.
+/// Returns the line and the word of every retired word, including parts of identifiers such as `StageError`.
 fn retired_words(text: &str) -> Vec<String> {
     let humps = Regex::new("([a-z])([A-Z])").unwrap();
     let text = humps.replace_all(text, "$1 $2").to_lowercase();

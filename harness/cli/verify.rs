@@ -1,10 +1,10 @@
-//! `cargo verify`: the set-up, then every test of the workspace; `cargo harness e2e SUITE`: the set-up, then one suite.
+//! `cargo verify` runs the set-up, then every test of the workspace. `cargo harness e2e SUITE` runs the set-up, then one suite.
 //!
-//! The suites on clusters wait more than they compute, so `cargo verify` runs three streams beside each other, which take about
-//! as long: the two longest suites, one after the other; the three shorter ones; all other tests. More at a time would starve
-//! each other, and tests that measure time fail then.
-//! The output of the other tests passes through; that of each suite goes to a log file, and is printed whole when all have
-//! ended. Both commands select all packages of the workspace, so that nothing is compiled twice.
+//! The suites on clusters wait more than they compute. So `cargo verify` runs three groups in parallel, which take about the
+//! same time: the two longest suites in sequence, the three shorter suites in sequence, and all other tests. More parallel
+//! groups would slow each other down, and tests that measure time would fail. The output of the other tests is printed
+//! directly. The output of each suite is written to a log file, and printed when all have ended. Both commands select all
+//! packages of the workspace, so that nothing is compiled twice.
 #![expect(clippy::print_stdout, reason = "the output of the suites")]
 
 use std::fs::File;
@@ -20,7 +20,7 @@ use clusters::progress;
 use clusters::setup;
 use clusters::workspace;
 
-/// Which scenarios run.
+/// Selection of scenarios.
 #[derive(Debug, clap::Args)]
 pub(crate) struct E2eArgs {
     /// Suite: a folder of features/ and a cargo test target of the crate e2e.
@@ -38,7 +38,7 @@ pub(crate) struct E2eArgs {
     /// Leave clusters and registry running; the next run uses them (`cargo harness cluster down` removes them).
     #[arg(long)]
     keep: bool,
-    /// Image that runs the clusters; without it, what the set-up chose.
+    /// Image that runs the clusters; the default is the choice of the set-up.
     #[arg(long, value_enum)]
     cluster: Option<ProviderChoice>,
 }
@@ -67,7 +67,7 @@ pub(crate) async fn run(choice: Option<ProviderChoice>) -> anyhow::Result<ExitCo
     compile_suites.args(SUITES.iter().flat_map(|suite| ["--test", suite]));
     let set_up = async { anyhow::Ok(setup::run_with_product(choice).await?) };
     let compiled = async {
-        // The runs below report what does not compile; a machine that cannot be set up is reported at once.
+        // The runs below report compile errors; a failure of the set-up is reported at once.
         let _ = progress::run("compile the tests", &mut compile).await;
         let title = "compile the suites";
         let _ = progress::run(title, &mut compile_suites).await;
@@ -75,7 +75,8 @@ pub(crate) async fn run(choice: Option<ProviderChoice>) -> anyhow::Result<ExitCo
     };
     let (setup, _compiled) = tokio::try_join!(set_up, compiled)?;
     progress::say(&format!("clusters run on {}", setup.provider));
-    // Compilers would delay the tests that measure time. What fails is reported by the suites that need it.
+    // The images are built before the tests, because compilers would delay tests that measure time. The suites that need an
+    // image report a failed build.
     let _ = images::cert_manager().await;
     let _ = images::istiod().await;
     let mut others = tests(choice);
@@ -119,7 +120,8 @@ fn log(suite: &str) -> PathBuf {
     workspace::logs().join(format!("suite-{suite}.log"))
 }
 
-/// Tests of the whole workspace, with their clusters on `choice`; the suites on clusters run where they are named.
+/// Returns the command for tests of the whole workspace, with clusters on `choice`. Suites on clusters are tests that the
+/// caller names.
 fn tests(choice: Option<ProviderChoice>) -> Command {
     let mut cargo = workspace::cargo();
     let arguments = "test --workspace --features e2e/clusters --no-fail-fast";
@@ -128,7 +130,7 @@ fn tests(choice: Option<ProviderChoice>) -> Command {
     cargo
 }
 
-/// Suites on clusters: targets of the crate e2e, which cargo leaves out without its feature `clusters`.
+/// Suites on clusters: targets of the crate e2e that cargo skips without its feature `clusters`.
 const SUITES: [&str; 5] = [LONGER[0], LONGER[1], SHORTER[0], SHORTER[1], SHORTER[2]];
 const LONGER: &[&str] = &["synchronization", "flow"];
 const SHORTER: &[&str] = &["admission", "watching", "conformance"];

@@ -1,14 +1,13 @@
 //! A Kubernetes cluster in a k3s-compatible container that the harness starts, its images, and programs on its node.
 //!
-//! A cluster that was there before is never used: no option, file or variable leads to one.
+//! The harness never uses another cluster: no option, file or variable can select one.
 //!
-//! A [`Cluster`] that `start` returned is ready (the API server says so, the node is Ready, the default ServiceAccount
-//! exists), and its API is reachable on loopback only. It has no `Drop` that tears down: [`Cluster::stop`] can be awaited
-//! and can fail.
+//! A [`Cluster`] that `start` returned is ready: `/readyz` succeeds, the node is Ready, and the default ServiceAccount exists.
+//! Its API is reachable on loopback only. It has no `Drop` that removes the container, because [`Cluster::stop`] is async and
+//! can fail.
 //!
-//! An image is imported once a node, recognized by its ID and its name. Questions to Pods go through
-//! the container's own `kubectl`, so that the harness needs no WebSocket client, whose features would reach the
-//! product's build.
+//! The harness imports an image only once into a node, identified by the image's ID and name. Commands in Pods are run with the
+//! container's own `kubectl`. So the harness needs no WebSocket client, whose features cargo would also choose for the product.
 
 mod container;
 mod objects;
@@ -42,33 +41,33 @@ use crate::workspace;
 
 /// A running cluster.
 pub struct Cluster {
-    /// The name given in the options.
+    /// Name of the cluster, as in the options.
     pub name: String,
-    /// What runs it, for reports.
+    /// Image that runs the cluster, for reports.
     pub provider: String,
-    /// The kubeconfig, usable on this machine.
+    /// Kubeconfig for clients on this machine.
     pub kubeconfig: String,
-    /// The same as a file: `target/harness/clusters/<name>.yaml`.
+    /// File with the kubeconfig: `target/harness/clusters/<name>.yaml`.
     pub kubeconfig_path: PathBuf,
     client: kube::Client,
-    /// The kinds that the API server serves, as far as they were asked for.
+    /// Kinds that the harness has discovered on the API server.
     kinds: Mutex<objects::Kinds>,
     node: Container,
 }
 
 impl Cluster {
-    /// Starts a cluster, or takes a kept one of the same shape.
+    /// Starts a cluster, or uses a kept one of the same shape.
     pub async fn start(
         run: &Run,
         provider: &Provider,
         options: &ClusterOptions,
     ) -> anyhow::Result<Self> {
-        // Equal shapes, interchangeable clusters.
+        // Clusters of equal shape are interchangeable.
         let (provider_image, shape) = (provider.to_string(), json!(options).to_string());
         let slot = run.slot(&options.name, (&provider_image, &shape), false);
         let slot = slot.await?;
         let request = of_cluster(provider, options, &slot).with_network(run.network());
-        // testcontainers' futures are large; callers shall not carry them.
+        // The futures of testcontainers are large; the box keeps them out of the caller's future.
         let node = Box::pin(Container::start(slot, request)).await?;
         let kubeconfig = kubeconfig(&node).await?;
         let kubeconfig_path = write_kubeconfig(&options.name, &kubeconfig)?;
@@ -87,19 +86,19 @@ impl Cluster {
         })
     }
 
-    /// Removes the container, unless it is kept. Fails, after that, if something there shows content of a Secret.
+    /// Removes the container, unless it is kept. Then fails if a log, an Event or a page of metrics shows content of a Secret.
     pub async fn stop(self) -> anyhow::Result<()> {
         let checked = self.shows_no_secret().await;
         self.node.stop().await?;
         checked
     }
 
-    /// A client with all rights. It takes no part in the choice of retries and timeouts that the product makes.
+    /// Returns a client with all permissions. Its retries and timeouts are independent of those of the product.
     pub fn client(&self) -> kube::Client {
         self.client.clone()
     }
 
-    /// Puts an image into the node, unless it is there.
+    /// Imports an image into the node, unless the node has it.
     pub async fn load_image(&self, image: &Image) -> anyhow::Result<()> {
         let (node, name) = (self.node.id(), image.reference.as_str());
         let own = digest(format!("{} {name}", image.id).as_bytes());
@@ -124,21 +123,25 @@ impl Cluster {
         docker::run(&[&["exec", self.node.id()], argv].concat()).await
     }
 
-    /// What the node's own `kubectl` writes; another exit code than 0 is an error.
+    /// Runs the node's own `kubectl` and returns its standard output.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the exit code is not 0.
     pub async fn kubectl(&self, args: &[&str]) -> anyhow::Result<String> {
         let kubectl = ["kubectl", "--kubeconfig", KUBECONFIG];
         let command = [&["exec", self.node.id()], &kubectl[..], args].concat();
         Ok(docker::must(&command).await?.stdout)
     }
 
-    /// The address of the node in the run's network, for other containers.
+    /// Returns the address of the node in the run's network, for other containers.
     pub async fn node_address(&self) -> anyhow::Result<String> {
         let address = self.node.inner.get_bridge_ip_address().await;
         let address = address.with_context(|| format!("address of {}", self.node.slot.name))?;
         Ok(address.to_string())
     }
 
-    /// The kubeconfig by the node's address: for other containers, and for clients that shall not pass through Docker's proxy.
+    /// Returns a kubeconfig with the node's address, for other containers and for clients that must not use Docker's proxy.
     pub async fn direct_kubeconfig(&self) -> anyhow::Result<Value> {
         let mut kubeconfig: Value = serde_saphyr::from_str(&self.kubeconfig)?;
         let entry = kubeconfig.pointer_mut("/clusters/0/cluster");
@@ -149,7 +152,7 @@ impl Cluster {
     }
 }
 
-/// The kubeconfig with the port that Docker mapped.
+/// Returns the kubeconfig with the port that Docker mapped.
 async fn kubeconfig(node: &Container) -> anyhow::Result<String> {
     let port = node.port(API_PORT).await?;
     let read = async || {
@@ -161,7 +164,7 @@ async fn kubeconfig(node: &Container) -> anyhow::Result<String> {
     Ok(inside.replace(INSIDE, &format!("https://127.0.0.1:{port}")))
 }
 
-/// Keeps a kubeconfig where users and other processes find it.
+/// Writes a kubeconfig to a file for users and other processes. Returns the path.
 pub fn write_kubeconfig(name: &str, text: &str) -> anyhow::Result<PathBuf> {
     let folder = workspace::state().join("clusters");
     let path = folder.join(format!("{name}.yaml"));
@@ -170,7 +173,7 @@ pub fn write_kubeconfig(name: &str, text: &str) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// Waits until the API server is ready, Pods could be created and, where there is one, the node is Ready.
+/// Waits until the API server is ready, the default ServiceAccount exists and, if `has_node`, a node is Ready.
 async fn ready(client: &kube::Client, has_node: bool) -> anyhow::Result<()> {
     let healthy = async || {
         let request = http::Request::get("/readyz").body(Vec::new())?;

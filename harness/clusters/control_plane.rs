@@ -1,7 +1,7 @@
-//! Fills a control plane with the runtimes of a fleet: a `Runtime` and a kubeconfig Secret each, and their sources.
+//! Fills a control plane with the runtimes of a fleet, a `Runtime` and a kubeconfig Secret each, and with their sources.
 //!
-//! Names, labels and their values are those of the public infrastructure manager; the CRD is a minimal one, whose `status`
-//! is a subresource, as there. All is applied server-side, so filling twice is filling once.
+//! Names, labels and their values are those of the public KIM. The CRD is a minimal one; as in the public one, `status` is a
+//! subresource. All writes are server-side applies and therefore idempotent.
 
 use anyhow::{Context as _, ensure};
 use api::kcp::{
@@ -23,7 +23,7 @@ use testkit::json::{config_map, namespace, pull_secret, trust_bundle};
 use testkit::pki::Authority;
 use testkit::until::until;
 
-/// The control plane that is to be filled.
+/// The control plane that the harness fills.
 #[derive(Clone)]
 pub struct ControlPlane {
     client: Client,
@@ -32,7 +32,7 @@ pub struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// Makes namespace and CRD ready, unless the cluster has the CRD of a real control plane: it would be overwritten.
+    /// Creates the namespace and the CRD. Fails if the cluster has the CRD of a real control plane, which would be overwritten.
     pub async fn prepare(client: Client) -> anyhow::Result<Self> {
         let shoot = Map::new();
         let control_plane = Self { client, shoot };
@@ -52,13 +52,13 @@ impl ControlPlane {
         Ok(control_plane)
     }
 
-    /// Puts runtimes in, with their kubeconfigs; or new kubeconfigs, where they are there.
+    /// Creates runtimes with their kubeconfigs. For existing runtimes it replaces the kubeconfigs.
     pub async fn fill(&self, kubeconfigs: &[String]) -> anyhow::Result<()> {
         let put = stream::iter(kubeconfigs.iter().enumerate()).map(|member| self.put(member));
         put.buffer_unordered(AT_ONCE).try_collect().await
     }
 
-    /// Puts new kubeconfigs in; nothing else is touched.
+    /// Replaces the kubeconfigs and changes no other objects.
     pub async fn renew(&self, kubeconfigs: &[String]) -> anyhow::Result<()> {
         let put = stream::iter(kubeconfigs.iter().enumerate());
         let put = put.map(async |member| self.apply(&kubeconfig(member)).await);
@@ -78,7 +78,7 @@ impl ControlPlane {
         self.apply(&kubeconfig(member)).await
     }
 
-    /// Puts the three sources in: a pull Secret, a trust bundle, a configuration.
+    /// Applies the three sources: pull Secret, trust bundle and configuration.
     pub async fn put_sources(&self, sources: &Sources) -> anyhow::Result<()> {
         for object in sources.objects(KCP_NAMESPACE) {
             self.apply(&object).await?;
@@ -86,7 +86,7 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// Where an object is written, and its name.
+    /// Returns the API of an object, and its name.
     fn api(&self, object: &Value) -> anyhow::Result<(Api<DynamicObject>, String)> {
         let DynamicObject {
             types, metadata, ..
@@ -120,7 +120,7 @@ impl ControlPlane {
         applied.buffer_unordered(AT_ONCE).try_collect().await
     }
 
-    /// The live object of this kind and name.
+    /// Returns the live object with the kind and name of `object`.
     pub async fn get(&self, object: &Value) -> anyhow::Result<Option<Value>> {
         let (api, name) = self.api(object)?;
         Ok(api.get_opt(&name).await?.map(|it| json!(it)))
@@ -138,19 +138,19 @@ fn params() -> PatchParams {
     PatchParams::apply("fleet").force()
 }
 
-/// What is rolled out, as far as it differs from run to run.
+/// Values of the sources that differ from version to version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sources {
-    /// The password in the pull Secret.
+    /// Password in the pull Secret.
     pub password: String,
-    /// The trust bundle: one certificate, PEM.
+    /// Trust bundle: one certificate in PEM.
     pub bundle: String,
-    /// The registry that images are taken from.
+    /// Registry from which nodes pull the images.
     pub mirror: String,
 }
 
 impl Sources {
-    /// Some that differ from those of every other version in all three.
+    /// Returns sources in which all three values are different from those of every other version.
     pub fn of_version(version: u32) -> anyhow::Result<Self> {
         Ok(Self {
             password: format!("password-{version}"),
@@ -159,7 +159,7 @@ impl Sources {
         })
     }
 
-    /// Where runtimes have them: pull Secret, trust bundle, configuration.
+    /// Returns the locations of the three objects on runtimes: pull Secret, trust bundle, configuration.
     pub fn places() -> [Place; 3] {
         [
             place("secrets", names::SKR_NAMESPACE, names::PULL_SECRET),
@@ -168,7 +168,7 @@ impl Sources {
         ]
     }
 
-    /// The objects in a namespace, of the control plane or of a runtime: pull Secret, trust bundle, configuration.
+    /// Returns the three objects in a namespace of the control plane or of a runtime: pull Secret, trust bundle, configuration.
     pub fn objects(&self, namespace: &str) -> [Value; 3] {
         let mirror = &self.mirror;
         let auth = BASE64.encode(format!("landscape:{}", self.password));
@@ -194,7 +194,7 @@ impl Sources {
     }
 }
 
-/// Labels that both objects of a runtime carry.
+/// Returns the labels of the Runtime and the kubeconfig Secret of a runtime.
 fn labels(number: usize) -> Value {
     let id = runtime_id(number);
     json!({
@@ -210,7 +210,7 @@ fn labels(number: usize) -> Value {
     })
 }
 
-/// A Runtime in mode direct.
+/// Returns a Runtime in mode direct.
 fn runtime(number: usize) -> Value {
     let mut labels = labels(number);
     labels["kyma-project.io/provider"] = json!("AWS");
@@ -251,16 +251,16 @@ fn runtime_crd() -> anyhow::Result<Value> {
     Ok(serde_saphyr::from_str(include_str!("runtime.yaml"))?)
 }
 
-/// The id of a runtime by its number; ids are UUIDs, as those of the broker.
+/// Returns the ID of a runtime by its number. IDs are UUIDs, as those of the broker.
 pub fn runtime_id(number: usize) -> String {
     format!("f1ee7000-0000-4000-8000-{number:012x}")
 }
 
-/// Label of what the harness created: nothing else is overwritten.
+/// Label of the objects that the harness created. The harness does not overwrite a CRD without this label.
 const OWN: &str = "harness.kyma-project.io/created";
-/// The trust bundle on KCP and on every runtime.
+/// Name of the trust bundle on KCP and on every runtime.
 pub const TRUST_BUNDLE: &str = "landscape-trust";
-/// More would only queue in the API server.
+/// Largest number of concurrent requests. More would only wait in the API server.
 const AT_ONCE: usize = 48;
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
 

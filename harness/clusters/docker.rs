@@ -1,6 +1,7 @@
-//! What the harness asks of Docker beside starting containers, which testcontainers does.
+//! Docker commands of the harness, except the start of containers, for which it uses testcontainers.
 //!
-//! All goes through the `docker` program. Removing what is gone already is no error, so that teardown and sweep may overlap.
+//! All commands run the `docker` program. Removing an object that does not exist is not an error, so that the end of a run and
+//! a sweep may overlap.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -12,27 +13,27 @@ use serde_json::Value;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-/// A container or network that a run made.
+/// A container or network with a label of the harness.
 #[derive(Debug, Clone)]
 pub struct Labelled {
-    /// Docker's ID.
+    /// ID in Docker.
     pub id: String,
-    /// Docker's name.
+    /// Name in Docker.
     pub name: String,
-    /// Its labels. Values with a comma are not those of the harness, and may be cut off.
+    /// Labels of the object. The harness uses no values with a comma; such values of others may be truncated.
     pub labels: HashMap<String, String>,
-    /// Whether it is a container that runs; absent for a network.
+    /// Whether the container runs; absent for a network.
     pub running: Option<bool>,
 }
 
-/// What a program in a container wrote, and how it ended.
+/// Output and exit code of a program.
 #[derive(Debug, Clone)]
 pub struct Output {
-    /// Its exit code.
+    /// Exit code of the program.
     pub code: i32,
-    /// Its standard output.
+    /// Standard output of the program.
     pub stdout: String,
-    /// Its standard error.
+    /// Standard error of the program.
     pub stderr: String,
 }
 
@@ -41,19 +42,19 @@ pub(crate) async fn image_id(reference: &str) -> anyhow::Result<Option<String>> 
     Ok(id.map(|id| id.trim().to_owned()))
 }
 
-/// Pushes an image of the daemon under a name of a registry; `config` is the configuration with the credentials.
+/// Pushes an image of the daemon to a registry under `name`; `config` is a Docker configuration with the credentials.
 pub(crate) async fn push(image: &str, name: &str, config: &str) -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     std::fs::write(folder.path().join("config.json"), config)?;
     let folder = format!("--config={}", folder.path().display());
     must(&["tag", image, name]).await?;
     let pushed = must(&[&folder, "push", "--quiet", name]).await;
-    // Only the name: the image has another one.
+    // This removes only the name, because the image has another one.
     unless_gone(&["image", "rm", name]).await?;
     pushed.map(drop)
 }
 
-/// Containers that carry the label `key`, stopped ones too, and then networks.
+/// Returns containers with the label `key`, including stopped ones, and then networks.
 pub(crate) async fn labelled(key: &str) -> anyhow::Result<Vec<Labelled>> {
     let options = ["--no-trunc", "--format={{json .}}", "--filter"];
     let filter = format!("label={key}");
@@ -75,8 +76,8 @@ pub(crate) async fn labelled(key: &str) -> anyhow::Result<Vec<Labelled>> {
     found.collect()
 }
 
-/// Creates a bridge network. Where `bridge` names its bridge, the daemon accepts that name once, whichever clients ask
-/// at the same time; the name of a network it accepts several times.
+/// Creates a bridge network. The daemon accepts a `bridge` name only once, even from concurrent clients, but the name of a
+/// network several times.
 pub(crate) async fn create_network(
     name: &str,
     bridge: Option<&str>,
@@ -94,7 +95,7 @@ pub(crate) async fn create_network(
         .map(drop)
 }
 
-/// Removes a container at once, with its anonymous volumes, or a network.
+/// Removes a network, or a container with its anonymous volumes without waiting for its end.
 pub(crate) async fn remove(it: &Labelled) -> anyhow::Result<()> {
     match it.running {
         Some(_) => remove_container(&it.id).await,
@@ -107,7 +108,7 @@ pub(crate) async fn remove_container(id: &str) -> anyhow::Result<()> {
     unless_gone(&remove).await.map(drop)
 }
 
-/// What the `docker` program writes about something; `None` if that is gone, or is being removed at this moment.
+/// Runs the `docker` program and returns its standard output, or `None` if the object does not exist or is being removed.
 async fn unless_gone(args: &[&str]) -> anyhow::Result<Option<String>> {
     let ended = run(args).await?;
     let (code, stderr) = (ended.code, ended.stderr);
@@ -120,7 +121,7 @@ async fn unless_gone(args: &[&str]) -> anyhow::Result<Option<String>> {
     Ok((!is_gone).then_some(ended.stdout))
 }
 
-/// Runs the `docker` program to its end; what the program in a container returns is the exit code.
+/// Runs the `docker` program to its end. The exit code is that of the program in the container.
 pub(crate) async fn run(args: &[&str]) -> anyhow::Result<Output> {
     let mut command = Command::new(program());
     command.args(args).stdin(Stdio::null()).kill_on_drop(true);
@@ -135,7 +136,7 @@ pub(crate) async fn run(args: &[&str]) -> anyhow::Result<Output> {
     })
 }
 
-/// The same, where another exit code than 0 is an error.
+/// Runs the `docker` program to its end. An exit code other than 0 is an error.
 pub(crate) async fn must(args: &[&str]) -> anyhow::Result<Output> {
     let output = run(args).await?;
     let Output { code, stderr, .. } = &output;
@@ -143,10 +144,11 @@ pub(crate) async fn must(args: &[&str]) -> anyhow::Result<Output> {
     Ok(output)
 }
 
-/// The longest program in a container imports an image into a busy node.
+/// Time limit of a command. The longest command imports an image into a busy node.
 const TIME_LIMIT: Duration = Duration::from_mins(5);
 
-/// The `docker` program that can use BuildKit: Debian's, where a newer one on the PATH may lack its buildx plugin.
+/// Returns the `docker` program that supports BuildKit. Debian's is preferred, because a newer one on the PATH may lack the
+/// buildx plugin.
 pub(crate) fn program() -> &'static str {
     let debian = "/usr/bin/docker";
     if Path::new(debian).exists() {

@@ -1,6 +1,6 @@
-//! Evidence: one folder for everything that explains the last failure of a scenario.
+//! Evidence: one folder with all diagnostics of the last failure of a scenario.
 //!
-//! Collecting never fails a run: what cannot be read is written down as a line in `missing.txt`.
+//! Collecting evidence never fails a run: `missing.txt` has a line for each item that could not be read.
 
 use std::fmt::Display;
 use std::io::Write as _;
@@ -11,18 +11,18 @@ use crate::workspace;
 /// The folder of one failed scenario.
 #[derive(Debug, Clone)]
 pub struct Evidence {
-    /// Where it lies.
+    /// Path of the folder.
     pub folder: PathBuf,
 }
 
 impl Evidence {
-    /// An empty folder `target/harness/evidence/<feature>/<scenario>`.
+    /// Creates an empty folder `target/harness/evidence/<feature>/<scenario>`.
     pub fn of(feature: &str, scenario: &str) -> std::io::Result<Self> {
         let root = workspace::state().join("evidence");
         Self::in_folder(root.join(slug(feature)).join(slug(scenario)))
     }
 
-    /// The same in a folder of the caller's choice.
+    /// Creates an empty folder at a path of the caller's choice.
     pub fn in_folder(folder: PathBuf) -> std::io::Result<Self> {
         if folder.exists() {
             std::fs::remove_dir_all(&folder)?;
@@ -31,7 +31,7 @@ impl Evidence {
         Ok(Self { folder })
     }
 
-    /// Keeps `content` under `name`, which may have folders of its own.
+    /// Writes `content` to the file `name`, which may contain folders.
     pub fn keep(&self, name: &str, content: impl AsRef<[u8]>) {
         let file = self.folder.join(name);
         let written = file
@@ -43,7 +43,7 @@ impl Evidence {
         }
     }
 
-    /// Keeps what a fallible source gave, or the reason why there is nothing.
+    /// Writes the content to the file `name`; for an error, the reason is recorded in `missing.txt`.
     pub fn keep_result<C: AsRef<[u8]>, E: Display>(&self, name: &str, content: Result<C, E>) {
         match content {
             Ok(content) => self.keep(name, content),
@@ -64,7 +64,7 @@ impl Evidence {
     }
 }
 
-/// A name that is safe as one path segment: lower-case letters, digits and single hyphens.
+/// Returns a name that is safe as one path segment: lower-case letters, digits and single hyphens.
 pub fn slug(text: &str) -> String {
     let parts = text.split(|c: char| !c.is_ascii_alphanumeric());
     let parts: Vec<&str> = parts.filter(|part| !part.is_empty()).collect();

@@ -1,13 +1,13 @@
-//! The images that run in the clusters: the product's, one for each component, the harness's own probe, and Envoy.
+//! The images that run in the clusters: one for each component of the product, the probe of the harness, and other programs.
 //!
-//! All are built by `docker build` and taken from the daemon. The reference of an image changes when its content changes, so
-//! a node that has the reference has the image; the probe alone has a fixed name, because features name it, and nodes
-//! compare its ID.
+//! The Docker daemon has all images, most of which the harness builds. The reference of an image changes with its content, so a
+//! node with the reference has the current image. Only the probe has a fixed name, which the features contain, and its ID is
+//! compared.
 //!
-//! The product's images are the final targets of the root `Dockerfile` with a prebuilt static binary. Images under test hold
-//! a binary of profile `e2e`, which links within seconds after an edit. Benchmarks and the check of the size use profile
-//! `release`, built with the command of the Dockerfile's target `builder`. An explicit `--target` gives both a folder of their
-//! own, apart from the development build.
+//! The product's images are the final targets of the root `Dockerfile` with a prebuilt static binary. Images under test contain
+//! a binary of profile `e2e`, which links within seconds after a change. Benchmarks and the check of the size use profile
+//! `release`, built with the command of the Dockerfile's target `builder`. With an explicit `--target`, both have their own
+//! folder beside the development build.
 
 mod tools;
 
@@ -29,9 +29,9 @@ use crate::workspace;
 /// An image that the Docker daemon has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Image {
-    /// Its name and tag.
+    /// Name and tag of the image.
     pub reference: String,
-    /// The digest of its configuration, `sha256:…`.
+    /// Digest of the image's configuration, `sha256:…`.
     pub id: String,
 }
 
@@ -44,19 +44,19 @@ impl Image {
         }))
     }
 
-    /// The same image under another tag: to nodes and installers, another version.
+    /// Tags the image with a suffix: to nodes and installers this is another version.
     pub async fn retagged(&self, suffix: &str) -> anyhow::Result<Self> {
         self.tagged(&format!("{}-{suffix}", self.reference)).await
     }
 
-    /// The same image under another name.
+    /// Tags the image with another name.
     pub async fn tagged(&self, reference: &str) -> anyhow::Result<Self> {
         docker::must(&["tag", &self.reference, reference]).await?;
         let (reference, id) = (reference.to_owned(), self.id.clone());
         Ok(Self { reference, id })
     }
 
-    /// Builds an image of a Dockerfile from a folder, of which nothing else is sent to the daemon.
+    /// Builds an image from a Dockerfile and a folder, which is the complete build context.
     async fn build(
         reference: &str,
         (dockerfile, folder): (&Path, &Path),
@@ -73,7 +73,7 @@ impl Image {
     }
 }
 
-/// The digest that registries and runtimes use: `sha256:` and 64 hexadecimal digits.
+/// Returns the digest in the format of registries and container runtimes: `sha256:` and 64 hexadecimal digits.
 pub fn digest(bytes: &[u8]) -> String {
     format!("sha256:{:x}", Sha256::digest(bytes))
 }
@@ -86,17 +86,17 @@ fn content_tag<'a>(files: impl IntoIterator<Item = &'a Path>) -> anyhow::Result<
     Ok(format!("{:x}", hash.finalize())[..12].to_owned())
 }
 
-/// An empty folder for what becomes part of an image.
+/// Creates an empty folder for the build context of an image.
 fn context() -> anyhow::Result<TempDir> {
     let folder = workspace::state().join("images");
     std::fs::create_dir_all(&folder)?;
     Ok(tempfile::tempdir_in(folder)?)
 }
 
-/// The target of everything that runs `FROM scratch`.
+/// Compilation target of all programs in images that are `FROM scratch`.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// A role of the product that has an image. Its name is its subcommand, and its target in the Dockerfile.
+/// A component of the product that has an image. Its name is its subcommand, and its target in the Dockerfile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Role {
     /// The admission webhook.
@@ -108,25 +108,25 @@ pub enum Role {
 }
 
 impl Role {
-    /// All of them.
+    /// All components.
     pub const ALL: [Self; 3] = [Self::Webhook, Self::Controller, Self::Watcher];
 }
 
-/// The cargo profile of the product's binary, by its name in `Cargo.toml` and of its folder below `target`.
+/// Cargo profile of the product's binary. Its name is that in `Cargo.toml` and of its folder below `target`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Profile {
-    /// Without link-time optimization, incremental: what images under test hold.
+    /// Incremental and without link-time optimization, for images under test.
     E2e,
-    /// What is released: for benchmarks and the check of the size.
+    /// Profile of releases, for benchmarks and the check of the size.
     Release,
 }
 
-/// Builds the product's static binary; cargo knows whether there is anything to do.
+/// Builds the product's static binary and returns its path. Cargo skips the build if nothing changed.
 pub async fn binary(profile: Profile) -> anyhow::Result<PathBuf> {
     Ok(build(profile, &["-p", BINARY]).await?.join(BINARY))
 }
 
-/// Builds a static binary as the product's is built, and returns the folder of the profile.
+/// Builds a static binary with the options of the product's binary, and returns the folder of the profile.
 pub async fn build(profile: Profile, arguments: &[&str]) -> anyhow::Result<PathBuf> {
     let (name, what) = (name_of(&profile), arguments.join(" "));
     let flags = "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS";
@@ -135,7 +135,7 @@ pub async fn build(profile: Profile, arguments: &[&str]) -> anyhow::Result<PathB
         .args(["build", "--locked", "--profile", &name, "--target", TARGET])
         .args(arguments)
         .env(flags, "-C target-feature=+crt-static")
-        // Either would win over the line above.
+        // Each of these variables would override the flags above.
         .env_remove("RUSTFLAGS")
         .env_remove("CARGO_ENCODED_RUSTFLAGS");
     let title = format!("build {what} statically, profile {name}");
@@ -143,27 +143,29 @@ pub async fn build(profile: Profile, arguments: &[&str]) -> anyhow::Result<PathB
     Ok(built(profile))
 }
 
-/// Where [`build`] leaves what it builds.
+/// Returns the output folder of [`build`].
 pub fn built(profile: Profile) -> PathBuf {
     workspace::target().join(TARGET).join(name_of(&profile))
 }
 
-/// Where [`binary`] leaves the binary. [`product`] leaves one of [`Profile::E2e`].
+/// Returns the path of the binary that [`binary`] builds. [`product`] builds one of [`Profile::E2e`].
 pub fn built_binary(profile: Profile) -> PathBuf {
     built(profile).join(BINARY)
 }
 
-/// Largest size in bytes of the release binary, which is all that an image of the product holds: an image is pulled on every node that a replica moves to.
+/// Largest size of the release binary in bytes. An image of the product contains only the binary, and every node that runs a
+/// replica pulls the image.
 pub const LARGEST_RELEASE: u64 = 20_000_000;
 
-/// The image of a component, built if the daemon lacks it.
+/// Returns the image of a component, and builds it if the daemon does not have it.
 pub async fn product(role: Role) -> anyhow::Result<Image> {
     let role = name_of(&role);
     let options = ["--build-arg", "BINARY=prebuilt", "--target", &role];
     of_binary("Dockerfile", &role, &options).await
 }
 
-/// The image that stands for the public webhook: the product's binary as `/manager`. Built if the daemon lacks it.
+/// Returns the image that replaces that of the public webhook: the product's binary as `/manager`. Builds it if the daemon does
+/// not have it.
 pub async fn public_webhook() -> anyhow::Result<Image> {
     of_binary("harness/images/public-webhook/Dockerfile", "public", &[]).await
 }

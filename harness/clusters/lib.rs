@@ -1,6 +1,6 @@
 //! Kubernetes clusters and a private registry in containers, and the images that run in them.
 //!
-//! It sets a machine up ([`setup`]), builds images ([`images`]), starts clusters and a registry ([`cluster`],
+//! The crate sets a machine up ([`setup`]), builds images ([`images`]), starts clusters and a registry ([`cluster`],
 //! [`registry`]) inside a [`run`], and keeps diagnostics of them ([`evidence`]).
 #![expect(
     clippy::must_use_candidate,
@@ -25,7 +25,7 @@ pub mod workspace;
 
 pub use docker::{Labelled, Output};
 
-/// The name of a value, as a command line spells it.
+/// Returns the name of a value, as a command line spells it.
 pub fn name_of(value: &impl clap::ValueEnum) -> String {
     let value = value.to_possible_value();
     value.map_or_else(String::new, |value| value.get_name().to_owned())

@@ -1,6 +1,7 @@
-//! Steps that run a program and take a while: their log, their progress, their failure.
+//! Steps that run a program for some time: their log, their progress, their failure.
 //!
-//! A step that takes over two seconds is shown, its whole output is in one log file, and a failure shows the end of it.
+//! A step of more than two seconds is shown on the terminal. Its whole output is in one log file, and an error contains the end
+//! of the log.
 #![expect(
     clippy::print_stderr,
     reason = "this file talks to the person at the terminal"
@@ -18,12 +19,12 @@ use tokio::time::Instant;
 use crate::evidence::slug;
 use crate::workspace;
 
-/// One line for the reader.
+/// Prints one line to standard error.
 pub fn say(line: &str) {
     eprintln!("{line}");
 }
 
-/// Runs `command` to its end with its output in `target/harness/logs/<title>.log`.
+/// Runs `command` to its end and writes its output to `target/harness/logs/<title>.log`.
 pub async fn run(title: &str, command: &mut Command) -> anyhow::Result<()> {
     let log = workspace::logs().join(format!("{}.log", slug(title)));
     std::fs::create_dir_all(workspace::logs())?;
@@ -43,9 +44,9 @@ pub async fn run(title: &str, command: &mut Command) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Shows `title` for as long as `work` takes, if that is longer than a moment.
+/// Shows `title` while `work` runs, if it runs longer than `MOMENT`.
 pub fn show<T>(title: &str, work: impl Future<Output = T>) -> impl Future<Output = T> {
-    // Boxed, because what takes long is large, and callers would carry it in each of their own futures.
+    // Boxed, because long-running futures are large, and would enlarge the futures of all callers.
     Box::pin(watch(title, Path::new(""), work))
 }
 
@@ -71,7 +72,7 @@ async fn watch<T>(title: &str, log: &Path, work: impl Future<Output = T>) -> T {
     done
 }
 
-/// The last `lines` lines of a file; nothing when it cannot be read.
+/// Returns the last `lines` lines of a file that are not blank; an empty text if the file cannot be read.
 pub fn tail(file: &Path, lines: usize) -> String {
     let text = std::fs::read(file).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
@@ -82,7 +83,7 @@ pub fn tail(file: &Path, lines: usize) -> String {
 
 /// Steps shorter than this are not shown.
 const MOMENT: Duration = Duration::from_secs(2);
-/// The time between two lines of a step.
+/// Interval between two lines of a step.
 const BEAT: Duration = Duration::from_secs(20);
 const TAIL_LINES: usize = 25;
 

@@ -1,8 +1,8 @@
-//! A private registry: TLS from an authority of its own, and basic authentication.
+//! A private registry with TLS, its own CA and basic authentication.
 //!
-//! It is a real registry from which nodes really pull; without credentials it gives nothing. Authority, password and
-//! certificate are made once and kept under `target/`, so clusters that trust it can be kept too. The Docker daemon pushes
-//! to its port on loopback, where it accepts any certificate.
+//! Nodes pull from it as from any registry; without credentials it rejects all requests. CA, password and certificate are
+//! created once and stored under `target/`, so that clusters that trust the registry can be kept. The Docker daemon pushes to
+//! the registry's port on loopback, for which it accepts any certificate.
 
 use std::fmt::Write as _;
 use std::fs::Permissions;
@@ -27,27 +27,27 @@ use crate::images::{Image, digest};
 use crate::run::Run;
 use crate::workspace;
 
-/// The names by which nodes and the host know the registry: to clients, two registries with the same content.
+/// Host names of the registry for nodes and the host. For clients these are two registries with the same content.
 const NAMES: [&str; 2] = ["registry.landscape.test", "mirror.landscape.test"];
-/// Host and port of the registry, as image references have them.
+/// Host and port of the registry in image references.
 pub const HOST: &str = "registry.landscape.test:5000";
-/// Hosts and ports of the registry by all its names.
+/// Hosts and ports of the registry for all of its host names.
 pub const HOSTS: [&str; 2] = [HOST, "mirror.landscape.test:5000"];
 
 /// A running registry.
 #[derive(Debug)]
 pub struct Registry {
     container: Container,
-    /// Its authority, user and password.
+    /// CA, users and password of the registry.
     pub identity: Identity,
-    /// On loopback.
+    /// Port on loopback.
     port: u16,
 }
 
 impl Registry {
-    /// Starts it in the run's network, or takes a kept one.
+    /// Starts the registry in the run's network, or uses a kept one.
     pub async fn start(run: &Run, image: &str) -> anyhow::Result<Self> {
-        // Clusters that start simultaneously share a kept registry: the first one creates it, the others find it.
+        // Clusters that start concurrently share a kept registry: the first creates it, the others find it.
         static LOCK: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
         let _guard = LOCK.lock().await;
         let identity = Identity::at(&workspace::state().join("registry-of-two-names.json"))?;
@@ -75,7 +75,7 @@ impl Registry {
             container,
         };
         if exists {
-            // A run that was killed may have left it without a user.
+            // A run that was killed may have left the registry without a user.
             registry.accept(&[0, 1]).await?;
         }
         let answers = || registry.requires_credentials();
@@ -83,12 +83,12 @@ impl Registry {
         Ok(registry)
     }
 
-    /// Removes the container, unless it is kept or was there before the run.
+    /// Removes the container, unless it is kept or existed before the run.
     pub async fn stop(self) -> anyhow::Result<()> {
         self.container.stop().await
     }
 
-    /// Pushes an image under `name` (`repository:tag`) and returns the reference by which a node pulls it.
+    /// Pushes an image under `name` (`repository:tag`) and returns the reference with which a node pulls it.
     pub async fn push(&self, image: &Image, name: &str) -> anyhow::Result<String> {
         let host = format!("127.0.0.1:{}", self.port);
         let config = self.identity.docker_config(&host);
@@ -96,11 +96,11 @@ impl Registry {
         Ok(format!("{HOST}/{name}"))
     }
 
-    /// Changes which of its two users it accepts.
+    /// Changes the set of users that the registry accepts, by number.
     pub async fn accept(&self, users: &[usize]) -> anyhow::Result<()> {
         let file = tempfile::NamedTempFile::new()?;
         std::fs::write(file.path(), self.identity.htpasswd(users)?)?;
-        // Its process may be another user's.
+        // The process of the registry may have another user ID.
         let readable = Permissions::from_mode(0o644);
         std::fs::set_permissions(file.path(), readable)?;
         let source = file.path().display().to_string();
@@ -108,7 +108,7 @@ impl Registry {
         docker::must(&["cp", &source, &target]).await.map(drop)
     }
 
-    /// Whether it rejects a user, by number.
+    /// Fails unless the registry rejects a user, by number.
     pub async fn rejects(&self, user: usize) -> anyhow::Result<()> {
         let (name, password) = (&self.identity.users[user], &self.identity.password);
         let status = self.status(|it| it.basic_auth(name, Some(password)));
@@ -117,7 +117,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Whether it answers by its name with a certificate of its authority, and rejects requests without credentials.
+    /// Fails unless the registry has a certificate of its CA and rejects requests without credentials.
     async fn requires_credentials(&self) -> anyhow::Result<()> {
         let status = self.status(|request| request).await?;
         ensure!(status == http::StatusCode::UNAUTHORIZED, "{status}");
@@ -138,10 +138,10 @@ impl Registry {
     }
 }
 
-/// What the registry presents, and what its clients present to it.
+/// Certificate of the registry, and credentials of its clients.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
-    /// The authority's certificate.
+    /// Certificate of the CA in PEM.
     pub ca_pem: String,
     certificate_pem: String,
     key_pem: String,
@@ -150,7 +150,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// The one that was made first, so that kept clusters go on trusting it.
+    /// Returns the stored identity, so that kept clusters still trust it. Creates and stores one if there is none.
     fn at(file: &Path) -> anyhow::Result<Self> {
         let text =
             workspace::get_or_create(file, || Ok(serde_json::to_string_pretty(&Self::make()?)?))?;
@@ -169,14 +169,14 @@ impl Identity {
             certificate_pem: leaf.pem.clone(),
             key_pem: leaf.key_pem(),
             users: ["landscape", "rotated"].map(str::to_owned),
-            // The digest of a fresh key is as random as a key, and needs no further source of chance.
+            // The digest of a new key is as random as the key, so the password needs no other random source.
             password: digest(leaf.key.serialized_der())["sha256:".len()..][..24].to_owned(),
         })
     }
 
-    /// The file by which the registry knows its users, who have one password: the format of `htpasswd -B`.
+    /// Returns the registry's file of users, in the format of `htpasswd -B`. All users have the same password.
     fn htpasswd(&self, users: &[usize]) -> anyhow::Result<String> {
-        // The least cost: every request is checked.
+        // The lowest cost, because the registry checks every request.
         let hash = bcrypt::hash(&self.password, 4)?;
         let mut lines = String::new();
         for user in users {
@@ -186,12 +186,12 @@ impl Identity {
         Ok(lines)
     }
 
-    /// The content of a Secret of type `kubernetes.io/dockerconfigjson` with the first user and the password.
+    /// Returns the data of a Secret of type `kubernetes.io/dockerconfigjson` with the first user.
     pub fn docker_config(&self, host: &str) -> String {
         self.docker_config_of(0, &[host])
     }
 
-    /// The same with another user, by number, and for each of these hosts.
+    /// Returns the same data for a user, by number, and for each of `hosts`.
     pub fn docker_config_of(&self, user: usize, hosts: &[&str]) -> String {
         let user = &self.users[user % self.users.len()];
         let auth = BASE64.encode(format!("{user}:{}", self.password));
@@ -209,7 +209,7 @@ impl Identity {
 const CERTIFICATE: &str = "/etc/registry/tls.crt";
 const KEY: &str = "/etc/registry/tls.key";
 const USERS: &str = "/etc/registry/htpasswd";
-/// Settings of `registry:3` that name these files; the image that the set-up builds knows no others.
+/// Settings of `registry:3` that name these files. The image that the set-up builds ignores them, because its paths are fixed.
 const SETTINGS: [(&str, &str); 6] = [
     ("REGISTRY_HTTP_TLS_CERTIFICATE", CERTIFICATE),
     ("REGISTRY_HTTP_TLS_KEY", KEY),

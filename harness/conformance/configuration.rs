@@ -1,4 +1,4 @@
-//! Checks of the configuration on a cluster: its document, pull Secret and ClusterTrustBundle are those of the scenario.
+//! Checks that the configuration document, pull Secret and ClusterTrustBundle on a cluster are those of the scenario.
 
 use anyhow::Result;
 use api::names::{CONFIG_KEY, CONFIG_MAP};
@@ -13,7 +13,7 @@ use crate::report::Outcome;
 use crate::run::Context;
 use crate::runtime::BUNDLES;
 
-/// Compares the three objects with the scenario. Gives the reason why workloads cannot be judged.
+/// Compares the three objects with the scenario. Returns the reason if the workloads cannot be checked.
 pub(crate) async fn check(
     context: &Context<'_>,
     cluster: &Cluster,
@@ -62,7 +62,7 @@ fn document(cluster: &Cluster, namespace: &str, expected: &Value, found: &Value)
     }
     let found: Value = serde_json::from_str(text).unwrap_or_default();
     let mut all = differences(expected, &found);
-    // What the scenario does not have: differences the other way round, of which these are the absent ones.
+    // Fields that the scenario does not have: in a comparison with swapped arguments, these are the absent ones.
     let more = differences(&found, expected).into_iter();
     all.extend(more.filter_map(|it| {
         let (path, value) = it.split_once(": is absent, expected ")?;

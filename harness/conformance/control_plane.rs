@@ -1,5 +1,5 @@
-//! Checks of KCP: its sources are those of the scenario, every runtime has copies of them, and what the controller says of them.
-//! Nothing is written to KCP.
+//! Checks of KCP: its sources are those of the scenario, every runtime has copies of them, and the conditions of the controller
+//! are met. The checks do not write to KCP.
 
 use anyhow::Result;
 use api::kcp::{KCP_NAMESPACE, MANAGED_BY};
@@ -15,13 +15,13 @@ use crate::report::{Moment, Outcome};
 use crate::run::Context;
 use crate::runtime::BUNDLES;
 
-/// Checks KCP with the runtimes and the UIDs of their clusters.
+/// Checks KCP, with the runtimes and the UIDs of their clusters.
 pub(crate) async fn check(
     context: &Context<'_>,
     kcp: &Cluster,
     runtimes: &[(Cluster, String)],
 ) -> Result<()> {
-    // Differences are in the report; workloads are judged by the configuration of their runtime.
+    // The report already contains the differences. Workloads are checked with the configuration of their runtime.
     let _ = configuration::check(context, kcp, KCP_NAMESPACE).await?;
     watchers(context, kcp).await?;
     for (runtime, _) in runtimes {
@@ -50,7 +50,8 @@ pub(crate) async fn check(
         }
         names
     } else {
-        // Nothing on KCP tells the cluster of a Runtime, so that they are those of this run only if there are no others.
+        // No field on KCP identifies the cluster of a Runtime. So the Runtimes are those of this run only if there are no
+        // others.
         let some = format!("{RUNTIMES}?limit={}", runtimes.len() + 1);
         let all = kcp.list(&some).await?;
         let names = all.iter().map(|it| name(it).to_owned());
@@ -65,7 +66,7 @@ pub(crate) async fn check(
     Ok(())
 }
 
-/// Whether KCP has the Watchers of the scenario; it may have others.
+/// Checks that KCP has the Watchers of the scenario. KCP may have others.
 async fn watchers(context: &Context<'_>, kcp: &Cluster) -> Result<()> {
     for watcher in &context.scenario.landscape.watchers {
         let (namespace, name) = (&watcher.namespace, &watcher.name);
@@ -92,7 +93,7 @@ async fn watchers(context: &Context<'_>, kcp: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// What a Watcher reports, and to which operator, which is in the specification or in a label.
+/// Returns the watched objects of a Watcher and its operator, which is in the specification or in a label.
 fn watched(watcher: &Value) -> Value {
     let spec = &watcher["spec"];
     let own = spec["manager"].as_str().filter(|it| !it.is_empty());
@@ -110,7 +111,7 @@ fn watcher_path(namespace: &str, name: &str) -> String {
     format!("/apis/operator.kyma-project.io/v1beta2/namespaces/{namespace}/watchers/{name}")
 }
 
-/// What is copied: a word, the path on KCP, the path on a runtime.
+/// Returns the copied objects: a description, the path on KCP, and the path on a runtime.
 fn copies(context: &Context<'_>) -> Vec<(&'static str, String, String)> {
     let landscape = &context.scenario.landscape;
     let at = |namespace: &str, rest: &str| format!("/api/v1/namespaces/{namespace}/{rest}");
@@ -128,7 +129,7 @@ fn copies(context: &Context<'_>) -> Vec<(&'static str, String, String)> {
     copies
 }
 
-/// Compares contents by their hashes, which is all that a report gets of a Secret.
+/// Compares contents by their hashes, because a report must not contain more of a Secret.
 fn equal(
     mode: Option<Mode>,
     (kcp, on_kcp, source): (&Cluster, &str, Option<&Value>),
@@ -188,7 +189,7 @@ fn ready(kcp: &Cluster, uid: &str, own: Option<&Value>) -> Outcome {
     Outcome::failed(location, ("condition Ready is True", found), (cause, next))
 }
 
-/// When an object of the flow was created, and when its conditions became true.
+/// Returns the times at which an object was created and its conditions became true.
 fn moments(kind: &str, object: &Value) -> Vec<Moment> {
     let moment = |time: &Value, what: &str| Moment {
         time: text(time).to_owned(),

@@ -1,7 +1,7 @@
-//! Checks of one change on one runtime: whether the watcher reports it to KCP.
+//! Checks whether the watcher of a runtime reports a change to KCP.
 //!
-//! What arrived is read from the watcher's own metrics, so these checks are not part of `--only contract`. Changes of other objects
-//! at the same time are counted too: a watcher that reports more than expected may have had reason to.
+//! The number of delivered events is read from the watcher's metrics, so these checks are not part of `--only contract`.
+//! Changes of other objects at the same time are also counted. So a watcher that reports more than expected may be correct.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::requests::collection;
 use crate::run::Context;
 use crate::runtime::{Component, counted};
 
-/// Creates an object, changes it, and looks whether an event is delivered.
+/// Creates an object, changes it, and checks whether the watcher delivers an event.
 pub(crate) async fn check(
     context: &Context<'_>,
     cluster: &Cluster,
@@ -41,7 +41,7 @@ pub(crate) async fn check(
     let object = &context.scenario.manifest(&event.manifest)?.object;
     let path = collection(object, &namespace);
     cluster.create(&path, object).await?;
-    // The creation is an event as well, with one more that confirms it.
+    // The creation also causes an event, and a second event that confirms it.
     if let Err(error) = quiet(context, cluster).await {
         let outcome = failed(cluster, event, "an empty outbox", &format!("{error:#}"));
         context.metrics(cluster, &title, outcome);
@@ -63,7 +63,7 @@ pub(crate) async fn check(
     Ok(())
 }
 
-/// Waits until the watcher has nothing to deliver, for a while.
+/// Waits until the watcher has no undelivered events during [`QUIET`].
 async fn quiet(context: &Context<'_>, cluster: &Cluster) -> Result<()> {
     let is_quiet = || async {
         let waiting = waiting(cluster).await?;
@@ -98,7 +98,7 @@ async fn outcome(
             ensure!(after > asked_before, "not yet");
             anyhow::Ok(())
         });
-        // Asked or not: the event of the change would be in the outbox or delivered by now.
+        // The result is not needed: by now an event of the change would be delivered or in the outbox.
         drop(asked.await);
     }
     let counts = async { anyhow::Ok((delivered(cluster).await?, waiting(cluster).await?)) };
@@ -128,12 +128,12 @@ fn failed(cluster: &Cluster, event: &EventCheck, expected: &str, found: &str) ->
     Outcome::failed(location, (expected, found), (cause, next))
 }
 
-/// Counters begin at zero in a new process, so a comparison over two processes shows nothing.
+/// Returns the outcome if a process was replaced. Counters of a new process start at zero, so they cannot be compared.
 fn replaced() -> Outcome {
     Outcome::not_run("a replica of the watcher was replaced meanwhile, and its counts are lost")
 }
 
-/// The processes of the watcher: Pods with the restarts of their containers.
+/// Returns the processes of the watcher: the UIDs of its Pods and the restarts of their containers.
 async fn processes(cluster: &Cluster) -> Result<BTreeSet<String>> {
     let pods = format!("/api/v1/namespaces/{NAMESPACE}/pods?labelSelector={PODS}");
     let pods = cluster.list(&pods).await?;
@@ -156,10 +156,11 @@ async fn asked(cluster: &Cluster) -> Result<u64> {
     counted(cluster, WATCHER, "watcher_admission_request_total").await
 }
 
-/// Time in which a watcher that has nothing to deliver gets nothing new.
+/// Period without undelivered events after which the outbox is treated as empty.
 const QUIET: Duration = Duration::from_secs(1);
-/// Time after which the API server has not asked the watcher, because no rule selects the change. It asks before it answers the
-/// change, and the watcher counts a request before it answers it: the time is for a metrics page that cannot be read at once.
+/// Time limit for the API server's call of the watcher. If no rule selects the change, the API server does not call the
+/// watcher. Otherwise it calls the watcher before it responds, and the watcher counts the request before it responds. So the
+/// time is only for a metrics page that cannot be read at once.
 const NOT_ASKED: Duration = Duration::from_secs(3);
 const NAMESPACE: &str = "kyma-system";
 const PODS: &str = "app=skr-webhook";

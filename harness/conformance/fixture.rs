@@ -1,4 +1,4 @@
-//! What the tests of runs share: scenarios, clusters in memory, and what their reports say.
+//! Fixtures of the tests of runs: scenarios, clusters in memory, and accessors for reports.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ const KYMA: &str = "apiVersion: operator.kyma-project.io/v1beta2\nkind: Kyma\nme
 pub(crate) const DOCKER_CONFIG: &str =
     "eyJhdXRocyI6eyJiLnRlc3QiOnsicGFzc3dvcmQiOiJodW50ZXIyIn19fQ==";
 
-/// A scenario file beside the manifests `pod.yaml` and `kyma.yaml`.
+/// Loads a scenario file next to the manifests `pod.yaml` and `kyma.yaml`.
 pub(crate) fn scenario(text: &str) -> Scenario {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("x.yaml");
@@ -39,7 +39,7 @@ pub(crate) fn scenario(text: &str) -> Scenario {
     Scenario::load(&file).unwrap()
 }
 
-/// A runtime with the webhook registered, a configuration document and a pull Secret.
+/// Returns a runtime with a registered webhook, a configuration document and a pull Secret.
 pub(crate) fn cluster(document: &str) -> ApiServer {
     let server = ApiServer::with_kinds([&KYMAS]);
     put_sources(&server, SKR_NAMESPACE, document);
@@ -48,7 +48,7 @@ pub(crate) fn cluster(document: &str) -> ApiServer {
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
         "metadata": {"name": WEBHOOK_CONFIGURATION}, "webhooks": [{"name": "a.b.c", "rules": [rule]}],
     }));
-    // What the controllers of a cluster do.
+    // The fault creates the ServiceAccounts that controllers of a cluster create.
     server.fault("get serviceaccounts *").before(|server| {
         for place in server.store().places() {
             if place.resource == "namespaces" {
@@ -62,7 +62,7 @@ pub(crate) fn cluster(document: &str) -> ApiServer {
     server
 }
 
-/// A control plane with the same document and pull Secret as sources.
+/// Returns a control plane with the same document and pull Secret as sources.
 pub(crate) fn kcp(document: &str) -> ApiServer {
     let server = ApiServer::with_kinds([&BOOTSTRAPPERS, &KYMAS, &RUNTIMES, &WATCHERS]);
     put_sources(&server, KCP_NAMESPACE, document);
@@ -88,7 +88,7 @@ pub(crate) fn endpoint(name: &str, server: &ApiServer) -> Endpoint {
     }
 }
 
-/// The same, but every Pod has this metrics page; without one, the API server answers 404.
+/// Returns the endpoint with this metrics page for every Pod. Without a page the API server responds with 404.
 pub(crate) fn with_metrics(
     endpoint: Endpoint,
     page: impl Fn() -> Option<String> + Send + Sync + 'static,
@@ -132,29 +132,29 @@ pub(crate) async fn run_with(
     ended(Run::new(scenario, kcp, endpoints, options())?).await
 }
 
-/// A run over one runtime, which has not begun.
+/// Returns a run for one runtime.
 pub(crate) fn on_one<'a>(scenario: &'a Scenario, server: &ApiServer) -> Run<'a> {
     Run::new(scenario, None, vec![endpoint("skr", server)], options()).unwrap()
 }
 
-/// The result of a run that is not interrupted.
+/// Executes a run without interrupting it, and returns the result.
 pub(crate) async fn ended(run: Run<'_>) -> Result<Report> {
     run.run(std::future::pending(), &|_| ()).await
 }
 
-/// The namespaces of runs that exist, and what is in them.
+/// Returns the existing namespaces of runs and their objects.
 pub(crate) fn own_places(server: &ApiServer) -> Vec<String> {
     let places = server.store().places().into_iter();
     let shown = places.map(|it| format!("{} {}/{}", it.resource, it.namespace, it.name));
     shown.filter(|it| it.contains("conformance-")).collect()
 }
 
-/// What came out of the first check with this in its title, on any cluster.
+/// Returns the outcome of the first check with this text in its title, on any cluster.
 pub(crate) fn outcome<'a>(report: &'a Report, title: &str) -> &'a Outcome {
     outcome_on(report, "", title)
 }
 
-/// What came out of the first check with this in its title, on this cluster.
+/// Returns the outcome of the first check with this text in its title, on this cluster.
 pub(crate) fn outcome_on<'a>(report: &'a Report, cluster: &str, title: &str) -> &'a Outcome {
     let own = report.checks.iter();
     let own = own.filter(|it| cluster.is_empty() || it.cluster == cluster);

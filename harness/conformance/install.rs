@@ -1,5 +1,5 @@
-//! The webhook on clusters of a landscape owner for the time of a run: installed where nothing of it exists, and removed at the
-//! end, with everything that it made.
+//! Installation of the webhook on clusters of a landscape owner for the duration of a run. The clusters must not have the
+//! webhook before. At the end all its objects are removed, including those that the webhook created.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -22,15 +22,16 @@ use crate::runtime::webhook_deployment;
 pub struct Installation(Vec<Value>);
 
 impl Installation {
-    /// The configuration of a landscape and the manifests of the webhook, in the order in which they are created.
+    /// Returns an installation with the configuration of a landscape and the manifests of the webhook, in the order of their
+    /// creation.
     pub fn new(objects: Vec<Value>) -> Self {
-        // A Namespace may come twice: of the landscape, and of the manifests.
+        // The landscape and the manifests can contain the same Namespace.
         let mut seen = BTreeSet::new();
         let objects = objects.into_iter().filter(|it| seen.insert(words(it)));
         Self(objects.collect())
     }
 
-    /// The requests that it needs, as lines of [`Allowed`](crate::requests::Allowed).
+    /// Returns the requests of the installation, as lines of [`Allowed`](crate::requests::Allowed).
     pub(crate) fn requests(&self) -> Vec<String> {
         let mut lines = Vec::new();
         for object in self.0.iter().map(words) {
@@ -48,7 +49,7 @@ impl Installation {
         lines
     }
 
-    /// Fails if an object of the installation, one that the webhook makes, or the watcher exists; the product's namespace may.
+    /// Fails if an object of the installation, an object that the webhook creates, or the watcher exists. Namespaces may exist.
     pub(crate) async fn is_absent(&self, cluster: &Cluster) -> Result<()> {
         let own = self.0.iter().filter(|it| !is_namespace(it)).map(words);
         let mut found = copies(cluster).await?;
@@ -93,10 +94,12 @@ impl Installation {
         Ok(until("the webhook is available", patience, is_available).await?)
     }
 
-    /// Deletes what was created, last first, then what the webhook made. What cannot be deleted does not keep the rest.
+    /// Deletes the created objects in reverse order, then the objects that the webhook created. An object that cannot be
+    /// deleted does not prevent the deletion of the others.
     ///
     /// # Errors
-    /// The commands that delete what is left.
+    ///
+    /// The error contains the commands that delete the remaining objects.
     pub(crate) async fn uninstall(
         context: &Context<'_>,
         cluster: &Cluster,
@@ -144,7 +147,7 @@ impl Installation {
     }
 }
 
-/// The paths of the copies of the pull Secret.
+/// Returns the paths of the copies of the pull Secret.
 async fn copies(cluster: &Cluster) -> Result<Vec<String>> {
     let all = format!("/api/v1/secrets?labelSelector={PULL_SECRET_COPY_LABEL}%3Dtrue");
     let copies = cluster.list(&all).await?;
@@ -159,7 +162,7 @@ fn is_namespace(object: &Value) -> bool {
     object["kind"] == "Namespace"
 }
 
-/// What the webhook makes itself in its namespace.
+/// Returns the objects that the webhook creates in its namespace.
 fn made() -> [String; 3] {
     [
         format!("secrets {SKR_NAMESPACE}/{WEBHOOK_CERTIFICATE}"),
@@ -168,7 +171,7 @@ fn made() -> [String; 3] {
     ]
 }
 
-/// The objects of the watcher on a runtime.
+/// Returns the objects of the watcher on a runtime.
 fn watcher() -> [String; 2] {
     [
         format!("deployments.v1.apps {SKR_NAMESPACE}/skr-webhook"),

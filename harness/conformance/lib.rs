@@ -1,8 +1,9 @@
-//! Whether clusters are as a landscape's scenario file says: reads the file, checks the clusters of kubeconfigs, writes reports.
+//! Checks whether clusters are as the scenario file of a landscape specifies: it reads the file, checks the clusters of
+//! kubeconfigs, and writes reports.
 //!
-//! A run creates namespaces of its own and removes them; it changes nothing else. It needs nothing of the harness but
-//! kubeconfigs, so that it checks the clusters of a landscape owner as it checks local ones.
-//! [`Scenario::load`] reads a file, [`Run`] checks clusters, [`Report`] says what was found.
+//! A run creates its own namespaces and removes them; it changes no other objects. It needs only kubeconfigs from the harness,
+//! so that it checks the clusters of a landscape owner in the same way as local ones. [`Scenario::load`] reads a file, [`Run`]
+//! checks clusters, and [`Report`] contains the results.
 
 #![expect(
     clippy::must_use_candidate,

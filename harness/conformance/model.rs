@@ -1,7 +1,7 @@
-//! The shape of a scenario file.
+//! The format of a scenario file.
 //!
-//! Invariant: an unknown key is an error, so that a misspelt key is not an expectation that is never checked.
-//! `scenarios/schema.json` is made from these types; their documentation is the schema's.
+//! Invariant: an unknown key is an error, because a misspelled key would be an expectation that is never checked.
+//! `scenarios/schema.json` is generated from these types and contains their documentation.
 
 use std::collections::BTreeMap;
 
@@ -261,7 +261,7 @@ pub enum Subresource {
 }
 
 impl Landscape {
-    /// Who writes the configuration to the runtimes, if there is a control plane.
+    /// Returns the mode of the control plane, if there is one.
     pub(crate) fn mode(&self) -> Option<Mode> {
         self.control_plane.as_ref().map(|it| it.mode)
     }
@@ -276,7 +276,7 @@ fn yes() -> bool {
     true
 }
 
-/// The JSON Schema of scenario files, which `scenarios/schema.json` publishes.
+/// Returns the JSON Schema of scenario files, which is published as `scenarios/schema.json`.
 pub fn schema() -> String {
     let generator = SchemaSettings::draft2020_12().into_generator();
     format!(

@@ -1,4 +1,4 @@
-//! The objects of a landscape: what a landscape owner writes on KCP, and what runtimes have.
+//! The objects of a landscape, on KCP and on runtimes.
 
 use anyhow::{Context as _, Result};
 use api::names::{CONFIG_KEY, CONFIG_MAP, DOCKER_CONFIG_KEY, DOCKER_CONFIG_TYPE};
@@ -9,10 +9,11 @@ use testkit::json;
 
 use crate::model::Landscape;
 
-/// Namespace, ConfigMap, pull Secret and ClusterTrustBundle of a landscape in a namespace of a runtime or of KCP, with the
-/// docker configuration that has the credentials and the certificates of the bundle, PEM.
+/// Returns Namespace, ConfigMap, pull Secret and ClusterTrustBundle of a landscape, in a namespace of a runtime or of KCP.
+/// `docker_config` contains the credentials, and `pem` the certificates of the bundle.
 ///
 /// # Errors
+///
 /// The docker configuration is not JSON.
 pub fn objects(
     landscape: &Landscape,
@@ -36,10 +37,11 @@ pub fn objects(
     Ok(objects)
 }
 
-/// The hosts that a pull Secret has credentials for; nothing else of it is kept.
+/// Returns the hosts for which a pull Secret has credentials, and no other data of it.
 ///
 /// # Errors
-/// The Secret is not of the type, or its content is not a docker configuration. The error has nothing of the content.
+///
+/// The Secret has another type, or its data is not a docker configuration. The error contains no data of the Secret.
 pub(crate) fn hosts(secret: &Value) -> Result<Vec<String>> {
     let content = || {
         let encoded = secret["data"][DOCKER_CONFIG_KEY].as_str()?;

@@ -1,9 +1,10 @@
-//! A Pod or template as reports show it.
+//! The display format of a Pod or template in reports.
 
 use serde_json::{Map, Value, json};
 use testkit::json::{items, text};
 
-/// The fields of a Pod or template that a workload's owner writes and the webhook changes, without what every Pod gets.
+/// Returns the fields of a Pod or template that a workload's owner writes and the webhook changes, without fields that every
+/// Pod gets.
 pub fn readable(pod: &Value) -> Value {
     let spec = &pod["spec"];
     let mut shown = fields(spec, &["imagePullSecrets", "volumes"]);
@@ -17,7 +18,7 @@ pub fn readable(pod: &Value) -> Value {
     json!({ "metadata": fields(&pod["metadata"], &["annotations"]), "spec": shown })
 }
 
-/// The fields of `keys` that are set, without the token of the ServiceAccount, which the API server adds to every Pod.
+/// Returns the fields of `keys` that are set, without the token of the ServiceAccount, which the API server adds to every Pod.
 fn fields(object: &Value, keys: &[&str]) -> Map<String, Value> {
     let is_token = |item: &Value| text(&item["name"]).starts_with("kube-api-access-");
     let mut fields = Map::new();

@@ -1,7 +1,7 @@
-//! What a run found, and its reports: on the console, as JUnit, as JSON, as one HTML page.
+//! The results of a run, and its reports: on the console, as JUnit, as JSON, and as one HTML page.
 //!
-//! Invariant: nothing of a Secret gets here; checks put in what they compared, and Secrets are compared by the hosts that they
-//! have credentials for.
+//! Invariant: a report contains no data of a Secret. Checks add the compared values, and Secrets are compared by the hosts for
+//! which they have credentials.
 
 mod console;
 mod html;
@@ -16,27 +16,27 @@ use serde_json::Value;
 
 pub use console::line;
 
-/// A whole run.
+/// Results of a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
-    /// The scenario's name.
+    /// Name of the scenario.
     pub scenario: String,
-    /// What is special about the landscape.
+    /// Description of the landscape.
     pub description: String,
-    /// When the run began, RFC 3339.
+    /// Start of the run in RFC 3339.
     pub started: String,
-    /// How long it took, seconds.
+    /// Duration of the run in seconds.
     pub seconds: f64,
     /// Version of this program.
     pub version: String,
     /// The clusters, the control plane first.
     pub clusters: Vec<ClusterReport>,
-    /// The checks in the order in which they ended.
+    /// The checks in the order of their ends.
     pub checks: Vec<Check>,
-    /// Pods as their template has them and as they were stored.
+    /// Pods as in their template and as stored.
     pub pods: Vec<PodReport>,
-    /// What happened when on KCP, as its objects say.
+    /// Times of creations and conditions of objects on KCP.
     pub timeline: Vec<Moment>,
 }
 
@@ -44,11 +44,11 @@ pub struct Report {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterReport {
-    /// The runtime's name in the scenario, or `kcp`.
+    /// Name of the runtime in the scenario, or `kcp`.
     pub name: String,
-    /// Version of its API server.
+    /// Version of the API server.
     pub kubernetes: String,
-    /// Image and version of what admits Pods there, if it is known.
+    /// Image and version of the webhook, if they are known.
     pub webhook: Option<String>,
 }
 
@@ -56,68 +56,68 @@ pub struct ClusterReport {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Check {
-    /// The cluster.
+    /// Name of the cluster.
     pub cluster: String,
-    /// What is checked, as a statement.
+    /// Checked property, as a statement.
     pub title: String,
-    /// Whether any implementation can be checked so.
+    /// Whether the check is possible for any implementation.
     pub family: Family,
-    /// What came out.
+    /// Result of the check.
     #[serde(flatten)]
     pub outcome: Outcome,
-    /// Seconds from the run's begin to the end of the check.
+    /// Seconds from the start of the run to the end of the check.
     pub at: f64,
 }
 
-/// What a check looks at.
+/// Kind of data that a check reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Family {
-    /// Objects of the cluster: any implementation can be checked.
+    /// Objects of the cluster. Such a check is possible for any implementation.
     Contract,
     /// Metrics and version of this project's components.
     Metrics,
 }
 
-/// What came out of a check.
+/// Result of a check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "outcome")]
 pub enum Outcome {
-    /// It is as expected.
+    /// The state is as expected.
     Passed,
-    /// It is not as expected.
+    /// The state is not as expected.
     Failed(Box<Failure>),
-    /// It was not checked.
+    /// The check was not possible.
     #[serde(rename_all = "camelCase")]
     NotRun {
-        /// Why.
+        /// Reason why the check was not possible.
         reason: String,
     },
 }
 
-/// Why a check failed.
+/// Description of a failed check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Failure {
-    /// What was expected.
+    /// Expected state.
     pub expected: String,
-    /// What was found.
+    /// Found state.
     pub found: String,
-    /// The object.
+    /// Location of the object.
     pub location: String,
-    /// The likely cause.
+    /// Likely cause.
     pub cause: String,
-    /// The next command to type.
+    /// Next command to run.
     pub next: String,
 }
 
-/// A Pod as its template has it and as it was stored, without what every Pod gets.
+/// A Pod as in its template and as stored, without fields that every Pod gets.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodReport {
-    /// The cluster.
+    /// Name of the cluster.
     pub cluster: String,
-    /// The workload.
+    /// Name of the workload.
     pub workload: String,
     /// Kind of the workload.
     pub kind: String,
@@ -127,29 +127,29 @@ pub struct PodReport {
     pub pod: Value,
 }
 
-/// Something that happened.
+/// An entry of the timeline.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Moment {
-    /// When, RFC 3339 in UTC.
+    /// Time in RFC 3339, UTC.
     pub time: String,
-    /// The cluster.
+    /// Name of the cluster.
     pub cluster: String,
-    /// What.
+    /// Description of the entry.
     pub what: String,
 }
 
-/// How a run ended.
+/// Result of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// Every check passed.
     Conforms,
-    /// A check failed, or could not be run.
+    /// A check failed or was not run.
     Differs,
 }
 
 impl Outcome {
-    /// A failure at an object: what was expected and what was found, the likely cause and the next command to type.
+    /// Returns a failure at an object: expected and found state, the likely cause, and the next command to run.
     pub(crate) fn failed(
         location: impl Into<String>,
         (expected, found): (impl Into<String>, impl Into<String>),
@@ -171,7 +171,7 @@ impl Outcome {
 }
 
 impl Report {
-    /// How the run ended. A check that was not run has shown nothing, so it does not conform.
+    /// Returns the result of the run. A run with a check that was not run does not conform.
     pub fn verdict(&self) -> Verdict {
         let is_passed = |it: &Check| it.outcome == Outcome::Passed;
         if !self.checks.is_empty() && self.checks.iter().all(is_passed) {
@@ -181,7 +181,7 @@ impl Report {
         }
     }
 
-    /// The checks that passed, failed, and were not run.
+    /// Returns the numbers of checks that passed, failed, and were not run.
     pub fn counts(&self) -> [usize; 3] {
         let count =
             |of: fn(&Outcome) -> bool| self.checks.iter().filter(|it| of(&it.outcome)).count();
@@ -192,14 +192,15 @@ impl Report {
         ]
     }
 
-    /// What the console shows at the end.
+    /// Returns the text for the end of the console output.
     pub fn summary(&self) -> String {
         console::summary(self)
     }
 
-    /// Writes `report.json`, `junit.xml` and `report.html` into a folder, which is created.
+    /// Creates a folder and writes `report.json`, `junit.xml` and `report.html` into it.
     ///
     /// # Errors
+    ///
     /// A file cannot be written.
     pub fn write(&self, folder: &Path) -> Result<()> {
         let files = [
@@ -219,7 +220,7 @@ impl Report {
     }
 }
 
-/// Seconds with milliseconds.
+/// Returns seconds with three decimal places.
 pub(crate) fn seconds(time: Duration) -> f64 {
     (time.as_secs_f64() * 1000.0).round() / 1000.0
 }

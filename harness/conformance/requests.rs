@@ -1,8 +1,8 @@
-//! The requests that a run may send to a cluster: one list, from which the rights are asked, `--dry-run` is printed, and
-//! by which the client refuses everything else.
+//! The requests that a run may send to a cluster. One list defines the permissions that are checked, the output of `--dry-run`,
+//! and the requests that the client permits.
 //!
-//! Invariant: a request that is not in the list is not sent, and every write is one to a namespace that the run creates (or,
-//! with `--install`, of an object of the installation, whose absence was checked before).
+//! Invariant: a request that is not in the list is not sent. Except for access reviews, every write concerns a namespace that
+//! the run creates. With `--install` it can also be an object of the installation, which did not exist before.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -15,7 +15,7 @@ use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
 use testkit::json::{name, text};
 
-/// What is done to an object, in the words of the API.
+/// Verb of a request, in the terms of the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Verb {
     Get,
@@ -35,12 +35,12 @@ pub struct Allowed {
     subresource: String,
     namespace: String,
     name: String,
-    /// What it is for.
+    /// Purpose of the request.
     why: String,
 }
 
 impl Verb {
-    /// A word that is not known is `get`, which changes nothing.
+    /// Parses a verb. An unknown word is `get`, which changes nothing.
     fn of(word: &str) -> Self {
         match word {
             "list" => Self::List,
@@ -72,10 +72,10 @@ impl Verb {
 }
 
 impl Allowed {
-    /// A request as a line of text: `VERB KIND[/SUBRESOURCE] [NAMESPACE/][NAME] # WHY`.
+    /// Parses a request in the format `VERB KIND[/SUBRESOURCE] [NAMESPACE/][NAME] # WHY`.
     ///
-    /// KIND is `plural` or `plural.version.group`, or the path of a page of the API server. In the place of a namespace or a name,
-    /// `{…}` stands for any.
+    /// KIND is `plural` or `plural.version.group`, or the path of a page of the API server. A namespace or a name `{…}` matches
+    /// any value.
     pub fn new(text: &str) -> Self {
         let (request, why) = text.split_once(" # ").unwrap_or((text, ""));
         let mut words = request.split(' ');
@@ -100,7 +100,7 @@ impl Allowed {
         }
     }
 
-    /// The path, without a query.
+    /// Returns the path without a query.
     pub fn path(&self) -> String {
         if self.is_object_free() {
             return self.resource.clone();
@@ -126,12 +126,12 @@ impl Allowed {
         format!("/{}", parts.join("/"))
     }
 
-    /// Whether it reads no object, but a page of the API server.
+    /// Whether the request reads a page of the API server and not an object.
     fn is_object_free(&self) -> bool {
         self.resource.starts_with('/')
     }
 
-    /// Whether it is this request.
+    /// Whether a request matches this entry.
     pub(crate) fn allows(&self, method: &Method, path: &str) -> bool {
         let own = self.path();
         let mut asked = path.split('/');
@@ -143,7 +143,7 @@ impl Allowed {
             && asked.next().is_none()
     }
 
-    /// The right, as the specification of a SelfSubjectAccessReview asks for it.
+    /// Returns the permission in the format of the specification of a SelfSubjectAccessReview.
     pub fn right(&self) -> Value {
         let verb = self.verb.word();
         if self.is_object_free() {
@@ -155,13 +155,13 @@ impl Allowed {
         } })
     }
 
-    /// The name that a right is restricted to; empty for all.
+    /// Returns the name to which the permission is restricted; empty for all.
     fn granted_name(&self) -> &str {
         let is_any = self.name.starts_with('{') || self.verb == Verb::Create;
         if is_any { "" } else { &self.name }
     }
 
-    /// The right in the words of an RBAC rule, as a user can be given it.
+    /// Returns the permission in the terms of an RBAC rule, so that an administrator can grant it.
     pub fn shown_right(&self) -> String {
         if self.is_object_free() {
             return format!("{} nonResourceURLs {}", self.verb.word(), self.resource);
@@ -173,7 +173,7 @@ impl Allowed {
         let (sub, group) = (after('/', &self.subresource), after('.', &self.group));
         let place = match self.namespace.as_str() {
             "" => "cluster-wide".to_owned(),
-            // It does not exist yet, and the next run has another name for it.
+            // The namespace does not exist yet, and the next run uses another name.
             own if own.starts_with(OWN_NAMESPACES) => "in the namespaces of a run".to_owned(),
             namespace => format!("in namespace {namespace}"),
         };
@@ -203,7 +203,7 @@ impl fmt::Display for Allowed {
     }
 }
 
-/// The kind of an object, as a line of the list has it. The plural is made by rule: nothing is asked of the cluster.
+/// Returns the kind of an object in the format of the list. The plural follows from a rule, without a request to the cluster.
 pub(crate) fn kind(object: &Value) -> String {
     let version = text(&object["apiVersion"]);
     let (group, version) = version.rsplit_once('/').unwrap_or(("", version));
@@ -211,23 +211,23 @@ pub(crate) fn kind(object: &Value) -> String {
     format!("{}.{version}.{group}", ApiResource::from_gvk(&gvk).plural)
 }
 
-/// An object, as a line of the list has it.
+/// Returns an object in the format of the list.
 pub(crate) fn words(object: &Value) -> String {
     let namespace = text(&object["metadata"]["namespace"]);
     format!("{} {namespace}/{}", kind(object), name(object))
 }
 
-/// The path of objects: `KIND [NAMESPACE/][NAME]`, as in a line of the list.
+/// Returns the path of objects: `KIND [NAMESPACE/][NAME]`, as in the list.
 pub(crate) fn path(objects: &str) -> String {
     Allowed::new(&format!("get {objects}")).path()
 }
 
-/// The path of the objects of an object's kind in a namespace; of cluster scope, if it is empty.
+/// Returns the path of the collection of an object's kind in a namespace, or of cluster scope if it is empty.
 pub(crate) fn collection(object: &Value, namespace: &str) -> String {
     path(&format!("{} {namespace}/", kind(object)))
 }
 
-/// A request that is not in the list. It is a defect of this program, and the request was not sent.
+/// Error for a request that is not in the list. It is a defect of this program; the request was not sent.
 #[derive(Debug)]
 pub(crate) struct NotAllowed(String);
 
@@ -243,7 +243,7 @@ impl fmt::Display for NotAllowed {
 
 impl std::error::Error for NotAllowed {}
 
-/// The client, which sends what the list has and nothing else.
+/// Returns a client that sends only the requests of the list.
 pub(crate) fn guarded(client: kube::Client, allowed: BTreeSet<Allowed>) -> kube::Client {
     let allowed = Arc::new(allowed);
     let service = tower::service_fn(move |request: Request<Body>| {
@@ -261,7 +261,7 @@ pub(crate) fn guarded(client: kube::Client, allowed: BTreeSet<Allowed>) -> kube:
     kube::Client::new(service, "default")
 }
 
-/// What the names of the namespaces of a run begin with.
+/// Prefix of the names of a run's namespaces.
 pub(crate) const OWN_NAMESPACES: &str = "conformance-";
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! One run: what it may send is decided first, then identities and rights are checked, then the clusters; at the end everything
-//! that was made is removed, also after an error or an interruption.
+//! One run: it first determines its requests, then checks identities and permissions, then the clusters. At the end it removes
+//! all its objects, also after an error or an interrupt.
 
 mod allowed;
 mod context;
@@ -26,12 +26,12 @@ use identities::{have_rights, identities};
 
 pub(crate) use context::{Context, LABEL};
 
-/// What a run does beside what the scenario says.
+/// Options of a run that are not part of the scenario.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// Leave out what reads metrics or the version of this project's components, so that any implementation can be checked.
+    /// Skips checks that read metrics or the version of this project's components, so that any implementation can be checked.
     pub only_contract: bool,
-    /// Longest time that something may take to come about on a cluster.
+    /// Time limit for an expected state on a cluster.
     pub patience: Duration,
 }
 
@@ -44,7 +44,7 @@ impl Default for Options {
     }
 }
 
-/// A run that has not begun.
+/// A run that has not started.
 pub struct Run<'a> {
     scenario: &'a Scenario,
     options: Options,
@@ -55,9 +55,10 @@ pub struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// A run over clusters: `kcp`, and the runtimes in the order of the scenario.
+    /// Returns a run for clusters: `kcp`, and the runtimes in the order of the scenario.
     ///
     /// # Errors
+    ///
     /// The scenario has another number of runtimes.
     pub fn new(
         scenario: &'a Scenario,
@@ -83,7 +84,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// The same, but the runtimes get this installation for the time of the run.
+    /// Adds an installation, which the runtimes have for the duration of the run.
     #[must_use]
     pub fn with_installation(self, installation: Installation) -> Self {
         Self {
@@ -92,18 +93,19 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Everything that the run may send, by cluster. `{…}` stands for a name that is not known before.
+    /// Returns all requests that the run may send, by cluster. `{…}` is a name that is not known before.
     pub fn requests(&self) -> Vec<(String, Vec<Allowed>)> {
         let allowed = self.allowed().into_iter();
         let by_name = allowed.map(|(it, allowed)| (it.name.clone(), allowed.into_iter().collect()));
         by_name.collect()
     }
 
-    /// Checks the clusters. `interrupt` ends the run early; what it made is removed then, too.
+    /// Checks the clusters. `interrupt` ends the run early, which also removes its objects.
     ///
     /// # Errors
-    /// A cluster cannot be reached, is there twice, does not give the rights that are needed, or answered with an error; the run
-    /// was interrupted; or something that it made could not be removed.
+    ///
+    /// A cluster cannot be reached, is given twice, does not grant the required permissions, or responded with an error; the
+    /// run was interrupted; or an object of the run could not be removed.
     pub async fn run(
         self,
         interrupt: impl Future<Output = ()>,
@@ -189,7 +191,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// The results of all, also where one failed; of several errors the first.
+/// Waits for all futures, even if one fails. Returns their results, or the first error.
 async fn every<T>(all: impl IntoIterator<Item: Future<Output = Result<T>>>) -> Result<Vec<T>> {
     join_all(all).await.into_iter().collect()
 }
@@ -210,7 +212,7 @@ async fn about(cluster: &Cluster) -> Result<ClusterReport> {
 
 /// Name of the control plane in reports.
 pub const KCP: &str = "kcp";
-/// Where an API server says its version.
+/// Path of the version of an API server.
 const VERSION: &str = "/version";
 
 #[cfg(test)]

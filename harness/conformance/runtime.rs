@@ -1,7 +1,7 @@
-//! Checks of one runtime: what is installed, the configuration in place, then workloads and events.
+//! Checks of one runtime: the installed webhook, the configuration, then workloads and events.
 //!
-//! Workloads are checked where the configuration document is that of the scenario. Where it differs, the scenario is not one of
-//! this landscape: its workloads are "not run", and the report has the differences.
+//! Workloads are checked only if the configuration document is that of the scenario. Otherwise the scenario does not describe
+//! this landscape: its workloads are "not run", and the report contains the differences.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ use crate::report::Outcome;
 use crate::run::Context;
 use crate::{configuration, events, workloads};
 
-/// Checks everything on one runtime.
+/// Runs all checks on one runtime.
 pub(crate) async fn check(context: &Context<'_>, cluster: &Cluster) -> Result<()> {
     let webhooks = Webhooks::of(&cluster.list(WEBHOOKS).await?);
     let title = "A mutating webhook is registered for Pods";
@@ -74,7 +74,8 @@ fn registered(cluster: &Cluster, webhooks: &Webhooks) -> Outcome {
     Outcome::failed(WEBHOOKS, (expected, found), (cause, next))
 }
 
-/// Compares the version of the webhook with that of the checks. Another version is no failure: the checks are made for their own.
+/// Compares the version of the webhook with that of the checks. A different version is not a failure, because the checks are
+/// for their own version.
 fn same_version(deployment: Option<&Value>, own: &str) -> Outcome {
     let found = match deployment.map(|it| it["metadata"]["labels"][VERSION_LABEL].as_str()) {
         None => "does not exist".to_owned(),
@@ -87,7 +88,7 @@ fn same_version(deployment: Option<&Value>, own: &str) -> Outcome {
     Outcome::not_run(reason)
 }
 
-/// How many reviews of new Pods all replicas of the webhook have answered; none where they cannot be asked.
+/// Returns how many reviews of new Pods all replicas of the webhook have answered; `None` if their metrics cannot be read.
 async fn reviews(context: &Context<'_>, cluster: &Cluster) -> Option<u64> {
     if context.options.only_contract {
         return None;
@@ -95,7 +96,7 @@ async fn reviews(context: &Context<'_>, cluster: &Cluster) -> Option<u64> {
     counted(cluster, WEBHOOK, REVIEWS).await.ok()
 }
 
-/// The Pods of a component, and where they have metrics.
+/// The Pods of a component, and the port of their metrics.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Component {
     pub(crate) namespace: &'static str,
@@ -103,7 +104,7 @@ pub(crate) struct Component {
     pub(crate) port: u16,
 }
 
-/// The sum of a counter over the Pods of a component.
+/// Returns the sum of a counter over the Pods of a component.
 pub(crate) async fn counted(cluster: &Cluster, component: Component, series: &str) -> Result<u64> {
     let (namespace, labels) = (component.namespace, component.labels);
     let pods = format!("/api/v1/namespaces/{namespace}/pods");
@@ -121,7 +122,7 @@ pub(crate) async fn counted(cluster: &Cluster, component: Component, series: &st
     Ok(sum)
 }
 
-/// Whether the webhook was asked for every Pod: without it, "unchanged" would say nothing.
+/// Checks that the API server called the webhook for every Pod. Without a call, an unchanged Pod proves nothing.
 async fn was_asked(context: &Context<'_>, cluster: &Cluster, before: Option<u64>, created: usize) {
     let (namespace, kubectl) = (names::SKR_NAMESPACE, &cluster.kubectl);
     let outcome = match (before, counted(cluster, WEBHOOK, REVIEWS).await) {
@@ -145,7 +146,7 @@ async fn was_asked(context: &Context<'_>, cluster: &Cluster, before: Option<u64>
     context.metrics(cluster, "The webhook was asked for every Pod", outcome);
 }
 
-/// Image and version of the webhook, if the Deployment of our name exists.
+/// Returns image and version of the webhook, if its Deployment exists.
 pub(crate) fn version(deployment: Option<&Value>) -> Option<String> {
     let deployment = deployment?;
     let containers = deployment["spec"]["template"]["spec"]["containers"].as_array()?;
@@ -156,7 +157,7 @@ pub(crate) fn version(deployment: Option<&Value>) -> Option<String> {
     Some(format!("{images} (version {version})"))
 }
 
-/// The path of the webhook's Deployment.
+/// Returns the path of the webhook's Deployment.
 pub(crate) fn webhook_deployment() -> String {
     let namespace = names::SKR_NAMESPACE;
     format!("/apis/apps/v1/namespaces/{namespace}/deployments/{WEBHOOK_DEPLOYMENT}")
@@ -171,5 +172,5 @@ const WEBHOOK: Component = Component {
     port: 8080,
 };
 const REVIEWS: &str = "rt_bootstrapper_admission_reviews_total{operation=\"create\"}";
-/// Workloads that are checked at a time on one runtime.
+/// Largest number of workloads that are checked at the same time on one runtime.
 const AT_ONCE: usize = 4;

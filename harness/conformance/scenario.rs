@@ -1,6 +1,6 @@
-//! Scenario files: read and checked, with the file, the line and what was expected in each error.
+//! Reads and validates scenario files. Errors contain the file, the line and the expected value.
 //!
-//! Everything that a run needs from files is read here, before any request is sent.
+//! All files that a run needs are read here, before any request is sent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -10,33 +10,34 @@ use serde_json::{Map, Value};
 
 use crate::model::{EventCheck, Expectation, Landscape, Workload};
 
-/// A landscape, the file that it came from, and the manifests that it names.
+/// A landscape, its file, and the manifests that it names.
 #[derive(Debug, Clone)]
 pub struct Scenario {
-    /// The file.
+    /// Path of the scenario file.
     pub file: PathBuf,
-    /// What it says, with the hosts of registries in the place of their names.
+    /// Content of the file, in which hosts replace the names of registries.
     pub landscape: Landscape,
     text: String,
     manifests: BTreeMap<String, Manifest>,
 }
 
-/// A manifest: what makes Pods (or the object of an event), and what has to exist before.
+/// A manifest: the object that creates Pods (or the object of an event), and the objects that must exist before.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Manifest {
-    /// Its text as it is in the file, with the hosts of registries in the place of their names.
+    /// Text of the file, in which hosts replace the names of registries.
     pub text: String,
-    /// The object.
+    /// The object that creates Pods, or the object of an event.
     pub object: Value,
     /// Other objects of the stream.
     pub others: Vec<Value>,
 }
 
 impl Scenario {
-    /// Reads and checks a file.
+    /// Reads and validates a file.
     ///
     /// # Errors
-    /// The file or one that it names is not readable, not YAML, or not what the schema or another part of the file expects.
+    ///
+    /// The file or a file that it names is not readable, is not YAML, or does not match the schema or another part of the file.
     pub fn load(file: &Path) -> Result<Self> {
         let text = read(file)?;
         let landscape = parse(file, &text)?;
@@ -52,21 +53,22 @@ impl Scenario {
         Ok(scenario)
     }
 
-    /// The manifest of this name, as the scenario names it.
+    /// Returns the manifest with this name in the scenario.
     ///
     /// # Errors
-    /// The scenario does not name it.
+    ///
+    /// The scenario does not name the manifest.
     pub fn manifest(&self, name: &str) -> Result<&Manifest> {
         let found = self.manifests.get(name);
         found.with_context(|| format!("{}: no manifest {name}", self.file.display()))
     }
 
-    /// The file of a manifest.
+    /// Returns the path of a manifest.
     pub fn manifest_file(&self, name: &str) -> PathBuf {
         self.file.with_file_name(name)
     }
 
-    /// The manifest as an argument of a command in bash: its file, with the hosts of registries in the place of their names.
+    /// Returns the manifest as an argument of a bash command: its file, in which hosts replace the names of registries.
     pub fn manifest_argument(&self, name: &str) -> String {
         let file = self.manifest_file(name).display().to_string();
         let text = self.manifests.get(name).map_or("", |it| it.text.as_str());
@@ -83,12 +85,12 @@ impl Scenario {
         }
     }
 
-    /// Names of the runtimes, in order.
+    /// Returns the names of the runtimes, in order.
     pub fn runtimes(&self) -> impl Iterator<Item = &str> {
         self.landscape.runtimes.iter().map(|it| it.name.as_str())
     }
 
-    /// The first line that has a text, not as a part of a word, as an error names it: `file:line`.
+    /// Returns `file:line` for the first line that contains a text, but not as a part of a word.
     fn place(&self, text: &str) -> String {
         let is_word = |c: char| c.is_alphanumeric() || c == '-';
         let has = |line: &str| {
@@ -107,7 +109,7 @@ impl Scenario {
         Err(anyhow!("{}: {what}", self.place(at)))
     }
 
-    /// What the schema cannot say.
+    /// Checks rules that the schema cannot express.
     fn check_references(&self) -> Result<()> {
         let Landscape { name, config, .. } = &self.landscape;
         let stem = self.file.file_stem().unwrap_or_default().to_string_lossy();
@@ -144,7 +146,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// Puts the hosts of registries into everything that may name one.
+    /// Replaces the names of registries with hosts in all fields that may contain them.
     fn place_registries(&mut self) -> Result<()> {
         let mut landscape = self.landscape.clone();
         landscape.config = self.placed_fields(&landscape.config, "config")?;
@@ -215,7 +217,7 @@ impl Scenario {
                 let is_text = object.pointer(key).is_some_and(Value::is_string);
                 ensure!(is_text, "{}: {key}: expected a string", file.display());
             }
-            // The namespace of a run takes its place.
+            // Objects are created in the namespace of the run instead.
             if let Some(metadata) = object["metadata"].as_object_mut() {
                 metadata.remove("namespace");
             }
@@ -238,27 +240,27 @@ impl Scenario {
 }
 
 impl Workload {
-    /// Its name in reports.
+    /// Returns the name of the workload in reports.
     pub fn shown(&self) -> &str {
         let stem = Path::new(&self.manifest).file_stem();
         let stem = stem.and_then(|it| it.to_str());
         self.name.as_deref().or(stem).unwrap_or(&self.manifest)
     }
 
-    /// Whether it runs on a runtime.
+    /// Whether the workload is created on a runtime.
     pub fn is_on(&self, runtime: &str) -> bool {
         self.runtimes.is_empty() || self.runtimes.iter().any(|it| it == runtime)
     }
 }
 
 impl EventCheck {
-    /// Whether it is made on a runtime.
+    /// Whether the change is made on a runtime.
     pub fn is_on(&self, runtime: &str) -> bool {
         self.runtimes.is_empty() || self.runtimes.iter().any(|it| it == runtime)
     }
 }
 
-/// Where a workload has the template of its Pods, as a JSON pointer; empty for a Pod; none for an object that makes no Pods.
+/// Returns the JSON pointer to a workload's template of Pods; empty for a Pod, `None` for an object that creates no Pods.
 pub(crate) fn template_path(object: &Value) -> Option<&'static str> {
     match object["kind"].as_str()? {
         "Pod" => Some(""),
@@ -268,7 +270,7 @@ pub(crate) fn template_path(object: &Value) -> Option<&'static str> {
     }
 }
 
-/// The template of the Pods of a workload.
+/// Returns the template of a workload's Pods.
 pub(crate) fn template(object: &Value) -> &Value {
     let path = template_path(object).unwrap_or_default();
     object.pointer(path).unwrap_or(&Value::Null)
@@ -286,7 +288,7 @@ fn yaml_error(file: &Path, expected: &str, error: serde_saphyr::Error) -> anyhow
     anyhow::Error::new(error).context(context)
 }
 
-/// Reads a file of a bounded size.
+/// Reads a file with a limited size.
 fn read(file: &Path) -> Result<String> {
     let shown = || file.display().to_string();
     let length = std::fs::metadata(file).with_context(shown)?.len();
@@ -296,15 +298,15 @@ fn read(file: &Path) -> Result<String> {
     std::fs::read_to_string(file).with_context(shown)
 }
 
-/// Host and port, which need no escaping in JSON.
+/// Whether a text consists only of characters of a host and a port, which need no escaping in JSON.
 fn is_host(text: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || ".-:".contains(c);
     !text.is_empty() && text.chars().all(plain)
 }
 
-/// Largest scenario file and manifest, bytes.
+/// Largest size of a scenario file and a manifest in bytes.
 const LARGEST: u64 = 1 << 20;
-/// Kinds that make Pods.
+/// Kinds that create Pods.
 pub(crate) const KINDS: [&str; 8] = [
     "Pod",
     "Deployment",

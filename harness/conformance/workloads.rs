@@ -1,4 +1,4 @@
-//! Checks of one workload on one runtime: it is created in a namespace of its own, and its Pods are compared with the scenario.
+//! Checks of one workload on one runtime: it is created in its own namespace, and its Pods are compared with the scenario.
 
 mod inside;
 mod pods;
@@ -19,18 +19,18 @@ use crate::requests::collection;
 use crate::run::Context;
 use crate::scenario::{template, template_path};
 
-/// A workload that was created.
+/// A created workload.
 struct Created<'a> {
     cluster: &'a Cluster,
     namespace: String,
     workload: &'a Workload,
-    /// The manifest as an argument of a command.
+    /// Manifest as an argument of a command.
     manifest: String,
     object: &'a Value,
     webhooks: &'a Webhooks,
 }
 
-/// Creates a workload and checks its Pods. Gives the number of Pods that were created.
+/// Creates a workload and checks its Pods. Returns the number of created Pods.
 pub(crate) async fn check(
     context: &Context<'_>,
     cluster: &Cluster,
@@ -78,7 +78,7 @@ pub(crate) async fn check(
 }
 
 impl Created<'_> {
-    /// Creates what the workload needs, then the workload, and of a CronJob one Job.
+    /// Creates the objects that the workload needs, then the workload, and for a CronJob also one Job.
     async fn create(&self, context: &Context<'_>, others: &[Value]) -> Result<()> {
         let (cluster, object) = (self.cluster, self.object);
         for other in others {
@@ -101,7 +101,7 @@ impl Created<'_> {
         Ok(())
     }
 
-    /// Whether the Pods run, and what is seen inside of the first one.
+    /// Checks that the Pods run, and the expected variables and files inside the first one.
     async fn check_running(&self, context: &Context<'_>, count: usize) -> Result<()> {
         let (cluster, name) = (self.cluster, self.workload.shown());
         let ran = self.run(context, count).await;
@@ -131,8 +131,8 @@ impl Created<'_> {
         }
     }
 
-    /// Waits until a Pod that is not stored comes out as expected: the nodes learn of a new Service some time after its Pods are
-    /// ready. What does not come about is reported of the stored Pod.
+    /// Waits until a Pod of a dry run is as expected, because nodes receive a new Service some time after its Pods are ready. A
+    /// failure is ignored here, because the check of the stored Pod reports it.
     async fn is_reached(&self, context: &Context<'_>) {
         let mut pod = template(self.object).clone();
         pod["apiVersion"] = json!("v1");
@@ -149,7 +149,7 @@ impl Created<'_> {
         drop(until(what, context.options.patience, is_reached).await);
     }
 
-    /// The webhook changes Pods, and never the objects that make them.
+    /// Checks that the stored template is unchanged, because the webhook changes only Pods.
     fn template_kept(&self, stored: &Value) -> Outcome {
         let (written, stored) = (template(self.object), template(stored));
         let mut found = differences(&written["spec"], &stored["spec"]);
@@ -179,7 +179,7 @@ impl Created<'_> {
     }
 }
 
-/// The Job that a CronJob would make next.
+/// Returns the Job that a CronJob would create next.
 fn job_of(cron_job: &Value) -> Value {
     let mut job = cron_job["spec"]["jobTemplate"].clone();
     job["apiVersion"] = json!("batch/v1");

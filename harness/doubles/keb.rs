@@ -1,4 +1,4 @@
-//! Double of the Kyma Environment Broker; `keb/README.md` says what it implements.
+//! Double of the Kyma Environment Broker; `keb/README.md` describes the scope of the double.
 #![expect(
     clippy::disallowed_methods,
     reason = "the broker looks at intervals, which are part of its behavior"
@@ -26,11 +26,12 @@ use crate::{KYMA_GROUP, KYMA_NAME, KYMA_VERSION, Objects, SKR_DOMAIN};
 /// Intervals and limits of waiting; the defaults are those of the public broker.
 #[derive(Debug, Clone, Copy)]
 pub struct Waiting {
-    /// Between two looks at a Runtime that is being provisioned.
+    /// Interval between two reads of a Runtime that is being provisioned.
     pub provisioning: Duration,
-    /// Between two looks at a Runtime that is being deleted.
+    /// Interval between two reads of a Runtime that is being deleted.
     pub deletion: Duration,
-    /// After which a Runtime that is not Ready is deleted, and one that still exists is an error.
+    /// Time limit of both. A Runtime that is not Ready then is deleted; a Runtime that still exists after a deletion is an
+    /// error.
     pub limit: Duration,
 }
 
@@ -44,19 +45,19 @@ impl Default for Waiting {
     }
 }
 
-/// What has to be Ready before the broker creates the Kyma.
+/// Condition for the creation of the Kyma.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gate {
-    /// The state of the Runtime: the public rule.
+    /// The state of the Runtime is Ready: the public rule.
     Runtime,
-    /// Condition `Ready` of the RuntimeBootstrapper beside it: for landscapes whose KIM installs no webhook.
+    /// Condition `Ready` of the RuntimeBootstrapper is also true, for landscapes whose KIM does not install the webhook.
     Bootstrapper,
 }
 
 /// One service instance.
 #[derive(Debug, Clone)]
 pub struct Instance {
-    /// Runtime ID, and name of Runtime and Kyma.
+    /// ID of the runtime, which is also the name of the Runtime and of the Kyma.
     pub runtime_id: String,
     /// Name of the Gardener cluster.
     pub shoot: String,
@@ -66,17 +67,17 @@ pub struct Instance {
     pub modules: Vec<String>,
 }
 
-/// The broker.
+/// KEB of one control plane.
 #[derive(Clone)]
 pub struct Keb {
     kcp: Objects,
     waiting: Waiting,
-    /// When it found a Runtime Ready, by runtime ID.
+    /// Time at which the broker found a Runtime Ready, by runtime ID.
     found_ready: Arc<Mutex<BTreeMap<String, Timestamp>>>,
 }
 
 impl Keb {
-    /// A broker of a control plane.
+    /// Returns a broker of a control plane.
     pub fn new(kcp: Objects, waiting: Waiting) -> Self {
         Self {
             kcp,
@@ -85,13 +86,13 @@ impl Keb {
         }
     }
 
-    /// When it found the Runtime of an instance Ready.
+    /// Returns the time at which the broker found the Runtime of an instance Ready.
     pub fn found_ready(&self, instance: &Instance) -> Option<Timestamp> {
         locked(&self.found_ready).get(&instance.runtime_id).copied()
     }
 
-    /// Creates the Runtime, waits until it is Ready, and creates the Kyma, for which it does not wait. A Runtime that is not
-    /// Ready in time is deleted.
+    /// Creates the Runtime, waits until it is Ready, and creates the Kyma. It does not wait for the Kyma. If the Runtime is not
+    /// Ready within the limit, the broker deletes the Runtime.
     pub async fn provision(&self, instance: &Instance) -> Result<()> {
         if self.kcp.find(&instance.runtime()).await?.is_null() {
             self.kcp.create(&instance.runtime()).await?;
@@ -110,7 +111,7 @@ impl Keb {
         self.apply_kyma(&instance.kyma()).await
     }
 
-    /// Creates the Kyma; of one that exists only labels and annotations are refreshed.
+    /// Creates the Kyma. If the Kyma exists, only its labels and annotations are updated.
     async fn apply_kyma(&self, kyma: &Value) -> Result<()> {
         if self.kcp.find(kyma).await?.is_null() {
             return self.kcp.create(kyma).await;
@@ -123,7 +124,7 @@ impl Keb {
         self.kcp.merge(kyma, &change).await
     }
 
-    /// Deletes the Kyma and, without waiting for its end, the Runtime; waits until that is gone.
+    /// Deletes the Kyma and immediately the Runtime, and waits until the Runtime does not exist.
     pub async fn deprovision(&self, instance: &Instance) -> Result<()> {
         self.kcp.delete(&instance.kyma()).await?;
         self.kcp.delete(&instance.runtime()).await?;
@@ -139,7 +140,8 @@ impl Keb {
         }
     }
 
-    /// Whether the Kyma may be created. A state `Failed` is "not yet", as in the public broker.
+    /// Whether the broker may create the Kyma. A Runtime in state `Failed` is treated as not Ready yet, as in the public
+    /// broker.
     pub async fn is_ready(&self, instance: &Instance) -> Result<bool> {
         let runtime = self.kcp.find(&instance.runtime()).await?;
         if runtime["status"]["state"] != "Ready" {
@@ -154,7 +156,7 @@ impl Keb {
 }
 
 impl Instance {
-    /// What has to be Ready before the Kyma is created.
+    /// Returns the condition for the creation of the Kyma.
     pub fn gate(&self) -> Gate {
         if self.mode == MODE_DIRECT {
             Gate::Bootstrapper
@@ -163,7 +165,7 @@ impl Instance {
         }
     }
 
-    /// Annotation `skr-domain` of the Kyma.
+    /// Returns the annotation `skr-domain` of the Kyma.
     pub fn domain(&self) -> String {
         format!("{}.skr.landscape.test", self.shoot)
     }
@@ -191,7 +193,7 @@ impl Instance {
         })
     }
 
-    /// The Runtime as the broker creates it.
+    /// Returns the Runtime as the broker creates it.
     pub fn runtime(&self) -> Value {
         let mut labels = self.labels();
         labels[MODE_LABEL] = json!(self.mode);
@@ -220,7 +222,7 @@ impl Instance {
         })
     }
 
-    /// The Kyma as the broker creates it.
+    /// Returns the Kyma as the broker creates it.
     pub fn kyma(&self) -> Value {
         let mut labels = self.labels();
         labels[MANAGED_BY] = json!("lifecycle-manager");

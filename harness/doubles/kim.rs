@@ -1,4 +1,4 @@
-//! Double of the Kyma Infrastructure Manager; `kim/README.md` says what it implements.
+//! Double of the Kyma Infrastructure Manager; `kim/README.md` describes the scope of the double.
 
 mod bootstrapper;
 mod runtime;
@@ -27,16 +27,16 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::{Objects, ReconcileError};
 use runtime::RuntimeReconcile;
 
-/// What makes clusters.
+/// Creates and deletes clusters.
 pub trait Provider: Send + Sync {
-    /// Starts the cluster of that name, or finds it; gives the text of its kubeconfig once its API server is ready.
+    /// Starts the cluster with this name, or finds an existing one. Returns its kubeconfig once its API server is ready.
     fn provision<'a>(&'a self, shoot: &'a str) -> BoxFuture<'a, Result<String>>;
 
-    /// Deletes it; one that does not exist is no error.
+    /// Deletes the cluster with this name. A cluster that does not exist is not an error.
     fn deprovision<'a>(&'a self, shoot: &'a str) -> BoxFuture<'a, Result<()>>;
 }
 
-/// The garden: the provider, and the generation of the Runtime that was applied to each of its clusters.
+/// Double of Gardener: the provider, and the generation of the Runtime that was applied to each of its clusters.
 #[derive(Clone)]
 pub struct Garden {
     provider: Arc<dyn Provider>,
@@ -44,23 +44,23 @@ pub struct Garden {
 }
 
 impl Garden {
-    /// A garden without clusters.
+    /// Returns a garden without clusters.
     pub fn new(provider: Arc<dyn Provider>) -> Self {
         let applied = Arc::default();
         Self { provider, applied }
     }
 }
 
-/// Delays and the settings that a landscape chooses; the defaults are those of the public manager.
+/// Delays and the settings of a landscape; the defaults are those of the public KIM.
 #[derive(Clone)]
 pub struct Settings {
-    /// Label selector of the Runtimes that it manages.
+    /// Label selector of the Runtimes that KIM manages.
     pub selector: String,
-    /// What it installs on runtimes; `None` where the feature is switched off.
+    /// Objects that KIM installs on runtimes; `None` if the feature is off.
     pub bootstrapper: Option<Bootstrapper>,
-    /// The part of the metadata in which it looks for the key of the signal: `annotations` or `labels`.
+    /// Field of the metadata in which KIM reads the key of the signal: `annotations` or `labels`.
     pub signal: &'static str,
-    /// Between two looks at an installation, and after an error of it.
+    /// Delay until KIM checks an installation again, also after an error of the installation.
     pub bootstrapper_requeue: Duration,
 }
 
@@ -75,7 +75,7 @@ impl Default for Settings {
     }
 }
 
-/// The manager of one control plane.
+/// KIM of one control plane.
 pub struct Kim {
     kcp: Objects,
     garden: Garden,
@@ -83,7 +83,7 @@ pub struct Kim {
 }
 
 impl Kim {
-    /// Starts it; it ends when the handle is dropped.
+    /// Starts the controller, which runs until the handle is dropped.
     pub fn start(client: Client, garden: Garden, settings: Settings) -> AbortOnDropHandle<()> {
         let kind = GroupVersionKind::gvk(RUNTIME_GROUP, RUNTIME_VERSION, RUNTIME_KIND);
         let resource = ApiResource::from_gvk_with_plural(&kind, RUNTIME_PLURAL);
@@ -102,7 +102,7 @@ impl Kim {
         AbortOnDropHandle::new(tokio::spawn(running))
     }
 
-    /// Decides like the public state machine which of its paths a Runtime takes.
+    /// Selects the path of a Runtime as the public state machine does.
     async fn reconcile(&self, runtime: &DynamicObject) -> Result<Action> {
         let mut run = RuntimeReconcile::new(self, runtime)?;
         if runtime.metadata.deletion_timestamp.is_some() {
@@ -134,7 +134,7 @@ fn after_error(runtime: Arc<DynamicObject>, error: &ReconcileError, _: Arc<Kim>)
     Action::requeue(Duration::from_secs(1))
 }
 
-/// The default of the public manager.
+/// Largest number of Runtimes that KIM reconciles at the same time: the default of the public KIM.
 const WORKERS: u16 = 25;
 
 #[cfg(test)]

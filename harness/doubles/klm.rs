@@ -1,4 +1,4 @@
-//! Double of the Kyma Lifecycle Manager; `klm/README.md` says what it implements.
+//! Double of the Kyma Lifecycle Manager; `klm/README.md` describes the scope of the double.
 
 mod kyma;
 mod module;
@@ -30,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{KYMA_GROUP, KYMA_VERSION, Objects, ReconcileError};
 
-/// Command line of the manager; the defaults of the intervals are those of the public one.
+/// Command line of KLM; the defaults of the intervals are those of the public KLM.
 #[derive(Debug, Clone, clap::Parser)]
 #[command(name = "klm-double")]
 pub struct Settings {
@@ -61,17 +61,17 @@ pub const RECONCILES: &str = "klm_reconcile";
 /// Counter of events of the listener, by object.
 pub const EVENTS: &str = "klm_event";
 
-/// The manager of one control plane.
+/// KLM of one control plane.
 struct Klm {
     kcp: Objects,
     settings: Settings,
     reconciles: Counts,
 }
 
-/// A counter for each Kyma, or for each object.
+/// Counters by Kyma or by object.
 type Counts = Family<[(&'static str, String); 1], Counter>;
 
-/// Runs controller, listener and metrics until `shutdown`.
+/// Runs the controller, the listener and the metrics server until `shutdown` is canceled.
 pub async fn run(settings: Settings, shutdown: CancellationToken) -> Result<()> {
     let client = Client::try_default().await?;
     let (anchors, following_ca) =
@@ -81,7 +81,7 @@ pub async fn run(settings: Settings, shutdown: CancellationToken) -> Result<()> 
     let (listener, notifications) = Listener::builder(settings.listen, MANAGER)
         .authentication(CertificateCheck::new(anchors, SanPinning::new(domains)))
         .build()?;
-    // Runtime ID and name of a Kyma are one.
+    // The name of a Kyma is its runtime ID.
     let (reconciles, events) = (Counts::default(), Counts::default());
     let registry = Arc::new(registry(&reconciles, &events));
     let changed = notifications.object_refs(move |runtime, event| {
@@ -172,5 +172,5 @@ fn kymas() -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk(KYMA_GROUP, KYMA_VERSION, "Kyma"))
 }
 
-/// A Kyma is reconciled by one worker at a time, different ones side by side.
+/// Largest number of Kymas that are reconciled at the same time. One Kyma is reconciled by one worker at a time.
 const WORKERS: u16 = 50;

@@ -1,7 +1,7 @@
-//! Programs that replace the neighbours of the product in tests: KEB and KIM in the process of a suite, KLM in a Pod on KCP.
+//! Programs that replace other systems in tests: KEB and KIM in the process of a suite, KLM in a Pod on KCP.
 //!
-//! Names, states, labels, order and waiting rules are those of the public programs; the README of each double says what it
-//! implements and what it leaves out.
+//! Names, states, labels, order and waiting rules are those of the public programs. The README of each double lists what it
+//! implements and what it omits.
 #![expect(
     clippy::missing_errors_doc,
     clippy::must_use_candidate,
@@ -25,7 +25,7 @@ pub const KYMA_NAME: &str = "operator.kyma-project.io/kyma-name";
 /// Annotation of Kymas and GardenerClusters: the domain of the runtime.
 pub const SKR_DOMAIN: &str = "skr-domain";
 
-/// An error of a reconcile, which is repeated.
+/// An error of a reconcile, after which the controller retries.
 #[derive(Debug)]
 pub(crate) struct ReconcileError(pub(crate) anyhow::Error);
 

@@ -1,4 +1,4 @@
-//! Objects of any kind on one cluster: found through discovery, read, created, applied, deleted.
+//! Client for objects of any kind on one cluster; the kinds are discovered.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use testkit::json::{items, text};
 use tokio::sync::Mutex;
 
-/// A client for objects of any kind; clones share what is known of the kinds.
+/// A client for objects of any kind; clones share the discovered kinds.
 #[derive(Clone)]
 pub struct Objects {
     pub(crate) client: Client,
@@ -24,7 +24,7 @@ pub struct Objects {
 }
 
 impl Objects {
-    /// The same over an existing client.
+    /// Creates a client for objects from an existing client.
     pub fn new(client: Client) -> Self {
         Self {
             client,
@@ -32,17 +32,18 @@ impl Objects {
         }
     }
 
-    /// A client of the cluster to which the text of a kubeconfig leads.
+    /// Creates a client for the cluster of a kubeconfig, of which `text` is the YAML.
     pub async fn of_kubeconfig(text: &str) -> Result<Self> {
         let kubeconfig = Kubeconfig::from_yaml(text)?;
         let options = KubeConfigOptions::default();
         let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
-        // A cluster that is gone must not hold a worker.
+        // A request to a deleted cluster must not block a worker.
         (config.connect_timeout, config.read_timeout) = (Some(TIMEOUT), Some(TIMEOUT));
         Ok(Self::new(Client::try_from(config)?))
     }
 
-    /// Where objects of this kind and namespace are; an object of a namespaced kind without a namespace is in `default`.
+    /// Returns the API of the object's kind and namespace, and the object's name. An object of a namespaced kind without a
+    /// namespace is in `default`.
     async fn api(&self, object: &Value) -> Result<(Api<DynamicObject>, String)> {
         let text = |pointer| object.pointer(pointer).and_then(Value::as_str);
         let version = text("/apiVersion").context("an object without apiVersion")?;
@@ -68,7 +69,7 @@ impl Objects {
         Ok((api, name.to_owned()))
     }
 
-    /// The object of this kind, namespace and name; null when it does not exist.
+    /// Returns the object with the kind, namespace and name of `object`; null if it does not exist.
     pub async fn find(&self, object: &Value) -> Result<Value> {
         let (api, name) = self.api(object).await?;
         let found = api.get_opt(&name).await;
@@ -76,7 +77,7 @@ impl Objects {
         Ok(serde_json::to_value(found)?)
     }
 
-    /// A plain create, by the client's default field manager.
+    /// Creates an object, with the client's default field manager.
     pub async fn create(&self, object: &Value) -> Result<()> {
         let (api, _) = self.api(object).await?;
         let typed = serde_json::from_value(object.clone())?;
@@ -85,7 +86,7 @@ impl Objects {
         Ok(())
     }
 
-    /// A server-side apply with force.
+    /// Applies an object with server-side apply and force.
     pub async fn apply(&self, manager: &str, object: &Value) -> Result<Value> {
         let (api, name) = self.api(object).await?;
         let params = PatchParams::apply(manager).force();
@@ -94,7 +95,7 @@ impl Objects {
         Ok(serde_json::to_value(applied)?)
     }
 
-    /// A JSON merge patch; of the subresource `status`, where it is one of the status.
+    /// Sends a JSON merge patch. A patch of the status is sent to the subresource `status`.
     pub async fn merge(&self, object: &Value, change: &Value) -> Result<()> {
         let (api, name) = self.api(object).await?;
         let (params, patch) = (PatchParams::default(), Patch::Merge(change));
@@ -107,7 +108,7 @@ impl Objects {
         Ok(())
     }
 
-    /// Deletes an object; one that does not exist is no error.
+    /// Deletes an object. An object that does not exist is not an error.
     pub async fn delete(&self, object: &Value) -> Result<()> {
         let (api, name) = self.api(object).await?;
         match api.delete(&name, &DeleteParams::background()).await {
@@ -119,7 +120,7 @@ impl Objects {
     }
 }
 
-/// A reference to an object, for the functions above.
+/// Returns a reference to an object, which the methods of [`Objects`] accept.
 pub(crate) fn reference(version: &str, kind: &str, namespace: &str, name: &str) -> Value {
     json!({
         "apiVersion": version, "kind": kind,
@@ -127,14 +128,14 @@ pub(crate) fn reference(version: &str, kind: &str, namespace: &str, name: &str) 
     })
 }
 
-/// The Secret of a kubeconfig, and in general one with a text under a key.
+/// Returns the decoded text under a key of a Secret, for example a kubeconfig.
 pub(crate) fn secret_text(secret: &Value, key: &str) -> Result<String> {
     let value = secret["data"][key].as_str();
     let value = value.with_context(|| format!("the Secret has no key {key}"))?;
     Ok(String::from_utf8(BASE64.decode(value)?)?)
 }
 
-/// A condition; the time of its last transition is that of the earlier one of the same status.
+/// Returns a condition. It keeps the time of the last transition of an earlier condition with the same status.
 pub(crate) fn condition(
     earlier: &Value,
     (kind, status): (&str, &str),
@@ -152,7 +153,7 @@ pub(crate) fn condition(
     })
 }
 
-/// The conditions with one of them replaced or added.
+/// Returns the conditions after `condition` replaced the one of its type or was added.
 pub(crate) fn with_condition(conditions: &Value, condition: Value) -> Value {
     let mut all = conditions.as_array().cloned().unwrap_or_default();
     match all.iter_mut().find(|it| it["type"] == condition["type"]) {

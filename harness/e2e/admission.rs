@@ -1,4 +1,4 @@
-//! The webhook in a cluster, as scenarios see it: its replicas, its configuration, and the environment of the suite.
+//! The webhook in a cluster: its replicas, its configuration, and the environment of the admission suite.
 
 #[cfg(feature = "clusters")]
 pub(crate) mod cluster;

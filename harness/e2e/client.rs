@@ -1,6 +1,6 @@
-//! Client of one API server. An answer keeps its status and its `Warning` headers, which typed clients drop.
+//! Client of one API server. A response keeps its status and its `Warning` headers, which typed clients drop.
 //!
-//! Nothing is retried, and every request has a time limit. Kinds are resolved through discovery.
+//! The client does not retry, and every request has a time limit. Kinds are resolved through discovery.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -16,35 +16,36 @@ use serde_json::{Value, json};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-/// Answer of an API server.
+/// Response of an API server.
 #[derive(Debug, Clone)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
-    /// The object in the body, or the body as a JSON string.
+    /// Object in the body, or the body as a JSON string.
     pub(crate) object: Value,
     /// Texts of the `Warning` headers.
     pub(crate) warnings: Vec<String>,
 }
 
 impl Answer {
-    /// The same answer if its status is a success.
+    /// Returns the response if its status is a success, and an error otherwise.
     pub(crate) fn good(self) -> Result<Self> {
         let status = self.status;
         ensure!(status.is_success(), "{status}: {}", self.message());
         Ok(self)
     }
 
-    /// The same, and the error names what was requested. It is one text: cucumber shows no cause of an error.
+    /// Returns the response if its status is a success, and an error that names the request otherwise. The error is one text,
+    /// because cucumber does not print causes of an error.
     pub(crate) fn good_for(self, what: impl Display) -> Result<Self> {
         self.good().map_err(|error| anyhow!("{what}: {error}"))
     }
 
-    /// The value at a JSON pointer; null when it is absent.
+    /// Returns the value at a JSON pointer; null if it is absent.
     pub(crate) fn at(&self, pointer: &str) -> &Value {
         self.object.pointer(pointer).unwrap_or(&Value::Null)
     }
 
-    /// The message of the API server, or the whole body.
+    /// Returns the message of the API server, or the whole body.
     pub(crate) fn message(&self) -> String {
         let message = self.at("/message").as_str().map(str::to_owned);
         message.unwrap_or_else(|| self.object.to_string())
@@ -53,19 +54,19 @@ impl Answer {
 
 type Kind = (ApiResource, ApiCapabilities);
 
-/// Client of one API server; clones share what is known of its kinds.
+/// Client of one API server; clones share the discovered kinds.
 #[derive(Clone)]
 pub struct Client {
     inner: kube::Client,
     kinds: Arc<Mutex<Vec<Kind>>>,
 }
 
-/// How an object is written.
+/// Method of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Write {
-    /// POST; fails when the object exists.
+    /// POST; fails if the object exists.
     Create,
-    /// POST that is not persisted.
+    /// POST with dry run, which persists nothing.
     DryRun,
     /// Server-side apply with force, by the field manager `harness`.
     Apply,
@@ -75,12 +76,12 @@ pub(crate) enum Write {
 
 impl Client {
     pub(crate) async fn with(kubeconfig: &str) -> Result<Self> {
-        // A replica that is not ready answers 503, which is an answer.
+        // A replica that is not ready responds with 503, which is a valid response here.
         let config = testkit::client_config(kubeconfig).await?;
         Ok(Self::new(kube::Client::try_from(config)?))
     }
 
-    /// The same over an existing client.
+    /// Creates a client from an existing client.
     pub fn new(inner: kube::Client) -> Self {
         Self {
             inner,
@@ -88,7 +89,7 @@ impl Client {
         }
     }
 
-    /// Sends a JSON body; a merge patch where the method is PATCH. A refusal is an answer.
+    /// Sends a JSON body; for PATCH it is a merge patch. Returns also responses that are errors.
     pub(crate) async fn ask(
         &self,
         method: Method,
@@ -127,13 +128,13 @@ impl Client {
         })
     }
 
-    /// Reads an object or a page that exists.
+    /// Reads an existing object or page.
     pub(crate) async fn get(&self, path: &str) -> Result<Answer> {
         let answer = self.ask(Method::GET, path, None).await?;
         answer.good_for(path)
     }
 
-    /// The object at a path; null when it does not exist.
+    /// Returns the object at a path; null if it does not exist.
     pub(crate) async fn find(&self, path: &str) -> Result<Value> {
         let answer = self.ask(Method::GET, path, None).await?;
         if answer.status == StatusCode::NOT_FOUND {
@@ -142,18 +143,18 @@ impl Client {
         Ok(answer.good_for(path)?.object)
     }
 
-    /// The resource version of everything that is stored.
+    /// Returns the current resource version of the API server.
     pub(crate) async fn version(&self) -> Result<String> {
         let list = self.get("/api/v1/namespaces?limit=1").await?;
         let version = list.at("/metadata/resourceVersion").as_str();
         Ok(version.context("the list has no version")?.to_owned())
     }
 
-    /// The resource version at which the object of a name was deleted, or its deletion was begun, after another version.
+    /// Returns the resource version at which an object was deleted, or its deletion started, after another version.
     pub(crate) async fn deletion(&self, collection: &str, name: &str, after: &str) -> Result<u64> {
         let selector = format!("fieldSelector=metadata.name%3D{name}&resourceVersion={after}");
         let path = format!("{collection}?watch=true&timeoutSeconds=1&{selector}");
-        // One line an event.
+        // Each line is one event.
         for event in self.text(&path).await?.lines() {
             let event: Value = serde_json::from_str(event)?;
             let metadata = &event["object"]["metadata"];
@@ -170,7 +171,7 @@ impl Client {
         Ok(list.at("/items").as_array().cloned().unwrap_or_default())
     }
 
-    /// A page that may not be JSON.
+    /// Returns a page that may not be JSON.
     pub(crate) async fn text(&self, path: &str) -> Result<String> {
         Ok(match self.get(path).await?.object {
             Value::String(text) => text,
@@ -191,7 +192,7 @@ impl Client {
         Ok(())
     }
 
-    /// A token of a ServiceAccount.
+    /// Creates a token for a ServiceAccount.
     pub(crate) async fn token(&self, namespace: &str, account: &str) -> Result<Value> {
         let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token");
         let request = json!({
@@ -201,7 +202,7 @@ impl Client {
         Ok(asked.good()?.at("/status/token").clone())
     }
 
-    /// Whether a user may do something, as the `resourceAttributes` of a SubjectAccessReview say it.
+    /// Whether a user has a permission, given as the `resourceAttributes` of a SubjectAccessReview.
     pub(crate) async fn may(&self, user: &str, what: Value) -> Result<bool> {
         let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
         let review = json!({
@@ -212,7 +213,7 @@ impl Client {
         Ok(*asked.good()?.at("/status/allowed") == true)
     }
 
-    /// Writes an object by a forced server-side apply of a field manager.
+    /// Writes an object with a forced server-side apply by a field manager.
     pub(crate) async fn apply(&self, manager: &str, path: &str, object: &Value) -> Result<()> {
         let path = format!("{path}?fieldManager={manager}&force=true");
         let body = object.to_string().into_bytes();
@@ -220,7 +221,7 @@ impl Client {
         applied.await?.good_for(path).map(drop)
     }
 
-    /// Writes `object`, whose kind, name and namespace are in it; gives the answer whatever its status.
+    /// Writes `object`, which contains kind, name and namespace. Returns the response with any status.
     pub(crate) async fn write(&self, how: Write, object: &Value) -> Result<Answer> {
         let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
         let kind = text("/kind").context("the object has no kind")?;
@@ -241,7 +242,7 @@ impl Client {
         self.send(method, &path, content, body).await
     }
 
-    /// Path of the objects of a kind, in a namespace unless the kind is cluster-scoped.
+    /// Returns the path of a kind's collection, in a namespace unless the kind is cluster-scoped.
     pub(crate) async fn collection(&self, kind: &str, namespace: Option<&str>) -> Result<String> {
         let (resource, it) = self.kind(kind).await?;
         let is_namespaced = it.scope == Scope::Namespaced;
@@ -253,19 +254,19 @@ impl Client {
         Ok(self.kind(kind).await?.0.api_version)
     }
 
-    /// Kinds whose objects can be listed.
+    /// Returns the kinds whose objects can be listed.
     pub(crate) async fn listed(&self) -> Result<impl Iterator<Item = ApiResource>> {
         let kinds = self.discover().await?.into_iter();
         let listed = kinds.filter(|(_, it)| it.supports_operation(verbs::LIST));
         Ok(listed.map(|(resource, _)| resource))
     }
 
-    /// All kinds, those of the core group first, each in its most stable version.
+    /// Returns all kinds, those of the core group first, each in its most stable version.
     async fn discover(&self) -> Result<Vec<Kind>> {
         let discovery = || Discovery::new(self.inner.clone());
         let mut found = timeout(TIME_LIMIT, discovery().run_aggregated()).await??;
         if found.groups().next().is_none() {
-            // The API server in memory has no aggregated discovery.
+            // The API server in memory does not support aggregated discovery.
             found = timeout(TIME_LIMIT, discovery().run()).await??;
         }
         let mut groups: Vec<_> = found.groups().collect();
@@ -274,7 +275,7 @@ impl Client {
         Ok(resources.flatten().collect())
     }
 
-    /// Resolves a kind; discovery runs again for one that is not known yet.
+    /// Resolves a kind. For an unknown kind, discovery runs again.
     async fn kind(&self, name: &str) -> Result<Kind> {
         let mut kinds = self.kinds.lock().await;
         let known = |kinds: &[Kind]| kinds.iter().find(|it| it.0.kind == name).cloned();
@@ -286,7 +287,7 @@ impl Client {
     }
 }
 
-/// Text of a `Warning` header: `299 - "text"` (RFC 7234).
+/// Returns the text of a `Warning` header: `299 - "text"` (RFC 7234).
 fn warning(header: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(header);
     let (_, quoted) = text.split_once('"')?;

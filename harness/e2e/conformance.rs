@@ -1,7 +1,8 @@
-//! The conformance suite: `cargo harness conformance` as a landscape owner runs it, against a runtime with the product and one without.
+//! The conformance suite: `cargo harness conformance`, as a landscape owner runs it, for a runtime with the product and one
+//! without.
 //!
-//! The program runs as a process of its own, in an empty folder and with an empty environment. It gets a scenario file and copies of
-//! kubeconfigs, and knows nothing of how the clusters were started.
+//! The program runs as a separate process, in an empty folder and with an empty environment. It receives only a scenario file
+//! and copies of kubeconfigs.
 
 mod program;
 
@@ -22,7 +23,7 @@ use clusters::evidence::Evidence;
 use clusters::progress;
 use clusters::setup::Setup;
 
-/// What the scenarios share.
+/// State that the scenarios share.
 pub struct Conformance {
     pub(crate) fixtures: Arc<Fixtures>,
     pub(crate) program: Program,
@@ -49,7 +50,7 @@ pub async fn start(setup: &Setup, _: &Selection, keep: bool) -> Result<Arc<Confo
 }
 
 impl Conformance {
-    /// A runtime by its name in the steps.
+    /// Returns a runtime by its name in the steps.
     pub(crate) fn runtime(&self, name: &str) -> Result<&Cluster> {
         match name {
             WITH_PRODUCT => Ok(&self.skr),
@@ -92,7 +93,7 @@ impl Environment for Conformance {
     }
 }
 
-/// The runtime that has the product with a landscape of `scenarios/`.
+/// Name of the runtime with the product and a landscape of `scenarios/`.
 const WITH_PRODUCT: &str = "skr";
-/// The runtime on which nothing is installed.
+/// Name of the runtime without an installation.
 const WITHOUT_PRODUCT: &str = "plain";

@@ -1,7 +1,7 @@
 //! Step definitions of all suites. `features/README.md` lists them; the test `vocabulary` compares the two.
 //!
-//! `Given` is a state, `When` the one event, `Then` what can be seen from outside. `Then` waits where a state takes time;
-//! "is not", "does not" and "remains" look at a state for a while.
+//! `Given` is a state, `When` is an event, and `Then` is an observable result. `Then` waits if a state takes time; "is not",
+//! "does not" and "remains" check a state for a period.
 #![expect(
     clippy::needless_pass_by_value,
     reason = "cucumber hands captures over by value"
@@ -37,7 +37,7 @@ mod tls;
 #[cfg(feature = "clusters")]
 mod watcher;
 
-/// What most step definitions need.
+/// Imports of most step definitions.
 mod prelude {
     pub(super) use super::object::{create, document, existing, file_of_project, pair};
     pub(super) use super::object::{remove_fields, restore_later};
@@ -67,7 +67,7 @@ mod prelude {
         watching::View,
     };
 
-    /// Steps give nothing.
+    /// Result of a step, which has no value by default.
     pub(super) type Result<T = ()> = anyhow::Result<T>;
 }
 
@@ -80,18 +80,18 @@ use anyhow::{Result, ensure};
 use testkit::until::{holds, until};
 use tokio::task::JoinHandle;
 
-/// Longest wait for anything that a scenario expects: for a machine with two processors on which three suites run.
+/// Time limit for an expected state, for a machine with two processors that runs three suites.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
-/// How long "nothing happens" is looked at.
+/// Period during which a check that nothing happens observes a state.
 pub(crate) const A_WHILE: Duration = Duration::from_secs(2);
 
-/// Waits until a probe succeeds, and gives its value. The error has what the probe saw last.
+/// Waits until a probe succeeds, and returns its value. The error contains the last result of the probe.
 pub(crate) async fn eventually<T>(what: &str, probe: impl AsyncFn() -> Result<T>) -> Result<T> {
     let probe = &probe;
     Ok(until(what, PATIENCE, move || probe()).await?)
 }
 
-/// Fails unless a probe succeeds during a whole span.
+/// Fails unless a probe succeeds during the whole period.
 pub(crate) async fn consistently<T>(
     what: &str,
     span: Duration,
@@ -101,14 +101,14 @@ pub(crate) async fn consistently<T>(
     Ok(holds(what, span, move || probe()).await?)
 }
 
-/// Work in a task until its end.
+/// A task that runs until [`Stream::end`].
 pub(crate) struct Stream<T> {
     over: Arc<AtomicBool>,
     task: JoinHandle<T>,
 }
 
 impl<T: Send + 'static> Stream<T> {
-    /// The work looks at the flag whether it is over.
+    /// Starts the task. The task must end when the flag is set.
     pub(crate) fn spawn<F>(work: impl FnOnce(Arc<AtomicBool>) -> F) -> Self
     where
         F: Future<Output = T> + Send + 'static,
@@ -128,19 +128,19 @@ impl<T: Send + 'static> Stream<T> {
     }
 }
 
-/// An error with what was seen, unless it is as expected.
+/// Returns an error with the observed value, unless it is as expected.
 pub(crate) fn check(is_expected: bool, seen: impl Display) -> Result<()> {
     ensure!(is_expected, "{seen}");
     Ok(())
 }
 
-/// An error with both, unless they are equal.
+/// Returns an error with both values, unless they are equal.
 pub(crate) fn equal<T: PartialEq + Display>(expected: &T, seen: &T) -> Result<()> {
     let both = format!("expected {expected}\nseen     {seen}");
     check(expected == seen, both)
 }
 
-/// Sixteen hexadecimal digits, for names and values that no other scenario has.
+/// Returns sixteen hexadecimal digits, for names and values that are unique among scenarios.
 pub(crate) fn random() -> String {
     format!("{:016x}", fastrand::u64(..))
 }

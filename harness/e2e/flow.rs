@@ -1,8 +1,8 @@
 //! The flow suite: a control plane with KEB, KIM and KLM as doubles, and a cluster for each Runtime that a scenario provisions.
 //!
-//! KCP has Istio, cert-manager, the controller with both modes, and KLM in a Pod. KEB and two KIMs run in this process: one installs the
-//! webhook and manages the Runtimes in mode signal, the other one knows nothing of it and manages all others. The sources on KCP are those of
-//! a scenario file. Scenarios share all of that and run side by side.
+//! KCP has Istio, cert-manager, the controller with both modes, and KLM in a Pod. KEB and two KIMs run in this process. One KIM
+//! installs the webhook and manages the Runtimes in mode signal; the other KIM does not install the webhook and manages all
+//! others. The sources on KCP are those of a scenario file. Scenarios share all of this and run in parallel.
 
 mod environment;
 mod istio;
@@ -24,7 +24,7 @@ pub use view::{instance, start};
 
 use std::time::Duration;
 
-/// Scenario file whose landscape the suite is.
+/// Scenario file of the suite's landscape.
 const LANDSCAPE: &str = "eu-sovereign";
 /// Intervals of the doubles, instead of ten to thirty seconds.
 const DOUBLES_POLL: Duration = Duration::from_millis(500);

@@ -1,9 +1,9 @@
 //! The gateway of KCP: Envoy in a Pod, configured as an Istio ingress gateway, to which watchers of other clusters connect.
 //!
-//! It terminates TLS (1.3, client certificate required and verified), writes the client certificate into
-//! `X-Forwarded-Client-Cert` (`SANITIZE_SET`: a header that the client sent is removed), and forwards
-//! `/v2/<manager>/event…` to the Service of the manager's listener. Its configuration is static, in one ConfigMap;
-//! certificates come from one Secret and are reloaded while it runs.
+//! It terminates TLS 1.3, and requires and verifies a client certificate. It writes the client certificate into
+//! `X-Forwarded-Client-Cert` (`SANITIZE_SET`: a header that the client sent is removed). It forwards `/v2/<manager>/event…` to
+//! the Service of the manager's listener. Its configuration is static, in one ConfigMap. Certificates are in one Secret and are
+//! reloaded while it runs.
 
 use std::net::SocketAddr;
 
@@ -22,9 +22,9 @@ use testkit::json::config_map;
 use testkit::pki::rcgen::{CertificateParams, Error, SanType};
 use testkit::pki::{Authority, Leaf};
 
-/// Host name of the gateway on a runtime, which is in the gateway's certificate. Port 443.
+/// Host name of the gateway on a runtime, which is in the gateway's certificate. The port is 443.
 pub(crate) const HOST: &str = "gateway.kcp.svc.cluster.local";
-/// Port of every KCP node that leads to the gateway.
+/// Port of the gateway on every KCP node.
 pub(crate) const NODE_PORT: u16 = 30443;
 
 pub(crate) struct Gateway {
@@ -37,7 +37,7 @@ impl Gateway {
         Self { workload }
     }
 
-    /// Installs it with a route for each manager.
+    /// Installs the gateway with a route for each manager.
     pub(crate) async fn install(
         &self,
         cluster: &Cluster,
@@ -52,21 +52,21 @@ impl Gateway {
         self.workload.update_mounts().await
     }
 
-    /// Routes the events of a manager to its listener, which is outside of the cluster.
+    /// Creates the Service that routes a manager's events to its listener outside of the cluster.
     pub(crate) async fn route(cluster: &Cluster, manager: &str, address: SocketAddr) -> Result<()> {
         let name = format!("{manager}-events");
         let service = external_service(KCP_NAMESPACE, &name, 8082, address);
         cluster.apply(&service).await.map(drop)
     }
 
-    /// Replaces its certificates and waits until it has loaded them.
+    /// Replaces the certificates of the gateway and waits until it has loaded them.
     pub(crate) async fn renew(&self, cluster: &Cluster, certificates: &Certificates) -> Result<()> {
         let secret = format!("/api/v1/namespaces/{NAMESPACE}/secrets/{SECRET}");
         let before = self.workload.client.get(&secret).await?;
         let reloads = self.statistic(RELOADS).await?;
         apply(cluster, &[certificates.secret(NAMESPACE, SECRET)]).await?;
         let now = self.workload.client.get(&secret).await?;
-        // The certificate with its key is one reload, the authorities are another.
+        // The certificate with its key is one reload, the CAs are another.
         let changes = ["/data/tls.crt", "/data/ca.crt"].map(|it| before.at(it) != now.at(it));
         let wanted = reloads + changes.map(u64::from).iter().sum::<u64>();
         self.workload.update_mounts().await?;
@@ -77,17 +77,17 @@ impl Gateway {
         .await
     }
 
-    /// Number of TLS handshakes that it rejected, for any reason.
+    /// Returns the number of TLS handshakes that the gateway rejected, for any reason.
     pub(crate) async fn handshake_errors(&self) -> Result<u64> {
         handshake_errors(&self.page("stats").await?)
     }
 
-    /// Sum of the counters of its TLS listener whose names end like this.
+    /// Returns the sum of the counters of the gateway's TLS listener with this suffix.
     async fn statistic(&self, ending: &str) -> Result<u64> {
         statistic(&self.page("stats").await?, ending)
     }
 
-    /// A page of its admin port.
+    /// Returns a page of the gateway's admin port.
     pub(crate) async fn page(&self, page: &str) -> Result<String> {
         let pod = self.pod().await?;
         self.workload.page(&pod, ADMIN_PORT, page).await
@@ -109,7 +109,7 @@ impl Gateway {
     }
 }
 
-/// Number of TLS handshakes that an Envoy with these counters rejected, for any reason.
+/// Returns the number of TLS handshakes that an Envoy with these counters rejected, for any reason.
 pub(crate) fn handshake_errors(counters: &str) -> Result<u64> {
     let kinds = [
         "connection_error",
@@ -133,7 +133,7 @@ fn statistic(counters: &str, ending: &str) -> Result<u64> {
         .sum()
 }
 
-/// A certificate, its key and the trusted authorities, all PEM.
+/// A certificate, its key and the trusted CAs, all in PEM.
 #[derive(Debug, Clone)]
 pub(crate) struct Certificates {
     pub(crate) trusted: String,
@@ -142,7 +142,7 @@ pub(crate) struct Certificates {
 }
 
 impl Certificates {
-    /// A new certificate of `signer`, whose holder trusts these authorities.
+    /// Issues a certificate of `signer`, for a client or server that trusts these CAs.
     pub(crate) fn issue(
         signer: &Authority,
         common_name: &str,
@@ -162,7 +162,7 @@ impl Certificates {
         }
     }
 
-    /// Content of the Secret.
+    /// Returns the data of the Secret.
     pub(crate) fn files(&self) -> Value {
         json!({ "ca.crt": self.trusted, "tls.crt": self.certificate, "tls.key": self.key })
     }
@@ -172,7 +172,7 @@ impl Certificates {
     }
 }
 
-/// A certificate for DNS names, with changed parameters.
+/// Issues a certificate for DNS names, with changed parameters.
 pub(crate) fn leaf(
     signer: &Authority,
     common_name: &str,
@@ -187,7 +187,7 @@ pub(crate) fn leaf(
     })
 }
 
-/// A Secret with these files.
+/// Returns a Secret with these files.
 pub(crate) fn secret(namespace: &str, name: &str, files: &Value) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
@@ -195,7 +195,7 @@ pub(crate) fn secret(namespace: &str, name: &str, files: &Value) -> Value {
     })
 }
 
-/// All other objects of the gateway, with a route for each manager.
+/// Returns all other objects of the gateway, with a route for each manager.
 fn objects(image: &str, managers: &[&str]) -> Result<Vec<Value>> {
     let documents: Vec<Value> = serde_saphyr::from_multiple(include_str!("gateway/envoy.yaml"))?;
     let documents = documents.try_into().ok();
@@ -247,14 +247,14 @@ fn external_service(namespace: &str, name: &str, port: u16, address: SocketAddr)
 
 /// Port of Envoy's admin pages.
 const ADMIN_PORT: u16 = 9901;
-/// Runtime key of Envoy: the percentage of requests that are delayed.
+/// Runtime key of Envoy: percentage of requests that are delayed.
 const DELAYED: &str = "fault.http.delay.fixed_delay_percent";
 /// Namespace of Istio's ingress gateway.
 const NAMESPACE: &str = "istio-system";
-/// Deployment, Service, ConfigMap and the value of the label `app`.
+/// Name of the Deployment, the Service and the ConfigMap, and value of the label `app`.
 const NAME: &str = "kcp-gateway";
 const SECRET: &str = "kcp-gateway-tls";
-/// Envoy's counter of reloaded Secrets.
+/// Name of Envoy's counter of reloaded Secrets.
 const RELOADS: &str = "ssl_context_update_by_sds";
 const ROUTES: &str = "/static_resources/listeners/0/filter_chains/0/filters/0/typed_config/route_config\
                       /virtual_hosts/0/routes";

@@ -1,7 +1,7 @@
-//! What every cluster of a run gets (the images, the trust in the private registry), and the product in it, installed as a
-//! user would: what `manifests webhook` prints is applied.
+//! The fixtures of every cluster of a run (the images and the trust in the private registry), and the product, installed as a
+//! user does: from the output of `manifests webhook`.
 //!
-//! `Fixtures` are prepared once a run; a cluster of a scenario's own differs from the shared one in its options only.
+//! `Fixtures` are prepared once per run. A cluster for one scenario differs from the shared one only in its options.
 //! [`install`] returns when all replicas are available.
 
 use std::net::{IpAddr, UdpSocket};
@@ -20,7 +20,7 @@ use clusters::registry::{HOSTS, Registry};
 use clusters::run::Run;
 use clusters::setup::Setup;
 
-/// What `manifests webhook` prints for an image, with further flags.
+/// Returns the output of `manifests webhook` for an image, with further flags.
 pub async fn webhook(image: &str, flags: &[&str]) -> Result<Vec<Value>> {
     printed(&[&["manifests", "webhook", "--image", image], flags].concat()).await
 }
@@ -45,16 +45,16 @@ pub(crate) async fn apply(cluster: &Cluster, objects: &[Value]) -> Result<()> {
     Ok(())
 }
 
-/// The objects that the product's binary prints.
+/// Returns the objects that the product's binary prints.
 pub(crate) async fn printed(arguments: &[&str]) -> Result<Vec<Value>> {
     let text = printed_text(arguments).await?;
     let mut objects: Vec<Value> = serde_saphyr::from_multiple(&text)?;
-    // A document of comments only.
+    // A document that contains only comments is null.
     objects.retain(|object| !object.is_null());
     Ok(objects)
 }
 
-/// What the product's binary prints.
+/// Returns the output of the product's binary.
 pub(crate) async fn printed_text(arguments: &[&str]) -> Result<String> {
     let binary = images::built_binary(images::Profile::E2e);
     let output = Command::new(&binary).args(arguments).output().await;
@@ -63,14 +63,14 @@ pub(crate) async fn printed_text(arguments: &[&str]) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// Registry, images and manifests, and the run that they belong to.
+/// Registry, images and manifests, and their run.
 pub(crate) struct Fixtures {
     run: Run,
     pub(crate) provider: Provider,
     pub(crate) registry: Registry,
-    /// The manifests of the webhook, by an image that is loaded into nodes.
+    /// Manifests of the webhook with an image that is loaded into nodes.
     pub(crate) product: Vec<Value>,
-    /// The same, by an image that only the private registry has.
+    /// Manifests of the webhook with an image that only the private registry has.
     pub(crate) private_product: Vec<Value>,
     probe: Image,
     pub(crate) webhook: Image,
@@ -102,21 +102,21 @@ impl Fixtures {
         })
     }
 
-    /// A cluster whose node trusts the registry and has the images.
+    /// Starts a cluster whose node trusts the registry and has the images.
     pub(crate) async fn cluster(&self, options: ClusterOptions) -> Result<Cluster> {
         let cluster = self.cluster_without_product(options).await?;
         cluster.load_image(&self.webhook).await?;
         Ok(cluster)
     }
 
-    /// The same, but it does not outlast this run where others are kept.
+    /// Starts such a cluster, which is removed after this run even if others are kept.
     pub(crate) async fn transient_cluster(&self, options: ClusterOptions) -> Result<Cluster> {
         let cluster = self.start(&self.run.without_keep(), options).await?;
         cluster.load_image(&self.webhook).await?;
         Ok(cluster)
     }
 
-    /// The same as [`Self::cluster`], but the product's image has to be pulled.
+    /// Starts a cluster as [`Self::cluster`] does, whose node must pull the product's image.
     pub(crate) async fn cluster_without_product(&self, options: ClusterOptions) -> Result<Cluster> {
         self.start(&self.run, options).await
     }
@@ -128,7 +128,7 @@ impl Fixtures {
         Ok(cluster)
     }
 
-    /// Removes what is not kept, after the last cluster; what other clusters still use stays.
+    /// Removes all objects that are not kept, after the last cluster. Objects that other clusters still use stay.
     pub(crate) async fn release(self: Arc<Self>) -> Result<()> {
         let Some(last) = Arc::into_inner(self) else {
             return Ok(());
@@ -138,9 +138,9 @@ impl Fixtures {
     }
 }
 
-/// This machine's address on the way to a node, by which the node and its Pods reach it.
+/// Returns this machine's address in the network of a node, at which the node and its Pods reach it.
 pub(crate) fn this_machine(node: &str) -> Result<IpAddr> {
-    // Connecting a datagram socket sends nothing: it asks the routing table.
+    // Connecting a datagram socket sends no packet; it only selects a route.
     let socket = UdpSocket::bind("0.0.0.0:0")?;
     socket.connect((node, 6443))?;
     Ok(socket.local_addr()?.ip())

@@ -1,4 +1,4 @@
-//! All objects of a cluster, to show what something left there or took away.
+//! All objects of a cluster, with which a test detects objects that were left or removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::client::Client;
 
-/// The objects of every kind that the API server lists, but those that are [`VOLATILE`], by `group/plural namespace/name`.
+/// Returns the objects of every kind that the API server lists, except [`VOLATILE`] ones, by `group/plural namespace/name`.
 pub(crate) async fn objects(client: &Client) -> Result<BTreeMap<String, Value>> {
     let is_volatile = |name: &str| VOLATILE.iter().any(|it| name.starts_with(it));
     let mut objects = BTreeMap::new();
@@ -29,7 +29,7 @@ pub(crate) async fn objects(client: &Client) -> Result<BTreeMap<String, Value>> 
     Ok(objects)
 }
 
-/// The names of these objects.
+/// Returns the names of these objects.
 pub(crate) async fn names(client: &Client) -> Result<BTreeSet<String>> {
     Ok(objects(client).await?.into_keys().collect())
 }
@@ -39,7 +39,7 @@ const VOLATILE: [&str; 7] = [
     "/events ",
     "events.k8s.io/events ",
     "/componentstatuses ",
-    // Of kubelets, deleted by age.
+    // Objects of kubelets, which are deleted by age.
     "certificates.k8s.io/certificatesigningrequests ",
     "metrics.k8s.io/",
     "coordination.k8s.io/leases kube-node-lease/",

@@ -1,7 +1,7 @@
-//! The landscape of a scenario file on local clusters: authorities and credentials that this machine made.
+//! The landscape of a scenario file on local clusters, with CAs and credentials that this machine creates.
 //!
-//! Certificate authorities are generated on first use and kept below `target`, so that the bundle of a kept cluster does not
-//! change from run to run. Their keys are not kept: nothing is signed with them.
+//! Certificate authorities are created on first use and stored below `target`, so that the bundle of a kept cluster does not
+//! change between runs. Their keys are not stored, because no certificate is signed with them.
 
 use std::path::{Path, PathBuf};
 
@@ -20,7 +20,7 @@ pub fn scenario(name: &str) -> Result<Scenario> {
     Scenario::load(&file(name))
 }
 
-/// The file of a scenario.
+/// Returns the path of a scenario file.
 pub fn file(name: &str) -> PathBuf {
     workspace::root()
         .join("scenarios")
@@ -28,14 +28,14 @@ pub fn file(name: &str) -> PathBuf {
         .with_extension("yaml")
 }
 
-/// A path below the workspace's root, as seen from there.
+/// Returns a path relative to the workspace's root.
 pub fn shown(path: &Path) -> String {
     let path = path.strip_prefix(workspace::root()).unwrap_or(path);
     path.display().to_string()
 }
 
-/// The objects of a landscape in a namespace: of a runtime, as KIM would write them, or of KCP, where they are the sources. A
-/// stream that can be applied.
+/// Returns the objects of a landscape in a namespace as a YAML stream: on a runtime as KIM writes them, or on KCP as the
+/// sources.
 pub fn objects(landscape: &Landscape, namespace: &str, registry: &Registry) -> Result<String> {
     let docker_config = docker_config(landscape, registry);
     let pem = landscape.trust.as_ref().map(pem).transpose()?;
@@ -49,14 +49,14 @@ pub fn objects(landscape: &Landscape, namespace: &str, registry: &Registry) -> R
     Ok(texts.join("\n---\n"))
 }
 
-/// The docker configuration of its pull Secret.
+/// Returns the docker configuration of the landscape's pull Secret.
 pub fn docker_config(landscape: &Landscape, registry: &Registry) -> String {
     let hosts = landscape.pull_secret.iter().flat_map(|it| &it.registries);
     let hosts: Vec<&str> = hosts.map(String::as_str).collect();
     registry.identity.docker_config_of(0, &hosts)
 }
 
-/// The certificates of all authorities, PEM.
+/// Returns the certificates of all CAs in PEM.
 pub fn pem(trust: &Trust) -> Result<String> {
     certificates(trust, &workspace::state().join("authorities"))
 }
@@ -69,8 +69,8 @@ fn certificates(trust: &Trust, folder: &Path) -> Result<String> {
     trust.authorities.iter().map(certificate).collect()
 }
 
-/// Puts the images of a landscape where local clusters find them: into the registry where this machine serves the host, and
-/// else under their whole name. Gives the latter, which have to be loaded into nodes.
+/// Provides the images of a landscape for local clusters. If this machine serves the host, the images are pushed to the
+/// registry. Otherwise they are tagged with their full names. Returns the latter, which must be loaded into nodes.
 pub async fn provide_images(
     landscape: &Landscape,
     registry: &Registry,

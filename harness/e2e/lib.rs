@@ -1,6 +1,6 @@
-//! Features as tests: scenarios, step definitions, and the environments that scenarios run in.
+//! Features as tests: scenarios, step definitions, and the environments of scenarios.
 //!
-//! It judges the built image and the public contract; only the target `in_process` imports crates of the product.
+//! The suites test the built image and the public contract; only the target `in_process` imports crates of the product.
 
 #![cfg_attr(
     not(feature = "clusters"),

@@ -1,7 +1,7 @@
-//! Local clusters that are the landscape of a scenario file, for `cargo harness conformance` and the demo.
+//! Local clusters with the landscape of a scenario file, for `cargo harness conformance` and the demo.
 //!
-//! Without a control plane in the scenario: clusters with the webhook and the landscape's configuration. With one: the whole
-//! flow ([`crate::flow`]), in which KEB provisions each runtime of the scenario.
+//! Without a control plane in the scenario they are clusters with the webhook and the landscape's configuration. With one they
+//! are the whole flow ([`crate::flow`]), in which KEB provisions each runtime of the scenario.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ enum Environment {
 }
 
 impl Local {
-    /// Starts clusters, or uses those that an earlier run kept, and gives them the landscape.
+    /// Starts clusters, or uses those that an earlier run kept, and installs the landscape.
     pub async fn start(setup: &Setup, keep: bool, scenario: &Scenario) -> Result<Self> {
         match &scenario.landscape.control_plane {
             None => Self::runtimes(setup, keep, scenario).await,
@@ -112,7 +112,7 @@ impl Local {
         Ok(local)
     }
 
-    /// Removes everything that is not kept.
+    /// Removes all objects that are not kept.
     pub async fn stop(self) -> Result<()> {
         match self.environment {
             Environment::Runtimes(fixtures, clusters) => {
@@ -151,7 +151,7 @@ pub(crate) async fn prepare(
     cluster.apply(&objects).await?;
     let mut manifests = install::webhook(&fixtures.webhook.reference, &[]).await?;
     let deployment = manifests.iter_mut().find(|it| it["kind"] == "Deployment");
-    // Another landscape is another rollout: a replica is ready only when it has read its configuration.
+    // Another landscape causes another rollout, because a replica is ready only after it has read its configuration.
     let template = &mut deployment.context("no Deployment")?["spec"]["template"];
     let hash = digest(objects.as_bytes());
     template["metadata"]["annotations"]["harness/landscape"] = json!(hash);
@@ -160,7 +160,7 @@ pub(crate) async fn prepare(
     Webhook { client }.is_reached().await
 }
 
-/// Waits until no Pod of an earlier rollout serves any more.
+/// Waits until no Pod of an earlier rollout serves.
 async fn is_current(client: &Client) -> Result<()> {
     let path = format!("/apis/apps/v1/namespaces/{SKR_NAMESPACE}/deployments/{WEBHOOK_DEPLOYMENT}");
     let is_current = || async {
@@ -177,5 +177,5 @@ async fn is_current(client: &Client) -> Result<()> {
     .await?)
 }
 
-/// Longest time from a Runtime to a Kyma that is Ready.
+/// Time limit from the creation of a Runtime until its Kyma is Ready.
 const PROVISIONING: Duration = Duration::from_mins(3);

@@ -1,5 +1,5 @@
-//! A mutating webhook that is not the product's, on a free port of this machine: a service mesh that changes the same Pods, or another
-//! implementation of the registry rewrite.
+//! A mutating webhook other than the product's, on a free port of this machine: for example a service mesh that changes the
+//! same Pods, or another implementation of the registry rewrite.
 
 use std::collections::BTreeMap;
 
@@ -18,8 +18,8 @@ use tokio_util::sync::CancellationToken;
 use crate::client::Client;
 use crate::install::this_machine;
 
-/// Serves a webhook whose answer is the JSON patch that `decide` gives for the request of a review, with a certificate of its own
-/// authority. Gives what a registration has as `clientConfig`, and the task that serves.
+/// Serves a webhook with a certificate of its own CA. Its response is the JSON patch that `decide` returns for the request of a
+/// review. Returns the `clientConfig` for the registration, and the task of the server.
 pub(crate) async fn serve<D: Future<Output = Value> + Send>(
     node: &str,
     decide: impl Fn(Value) -> D + Clone + Send + Sync + 'static,
@@ -50,7 +50,8 @@ pub(crate) async fn serve<D: Future<Output = Value> + Send>(
     Ok((config, task))
 }
 
-/// The registration for Pods that are created in the Namespaces of a selector. Names after the product's make it the later one.
+/// Returns the registration for Pods that are created in the Namespaces of a selector. Its name sorts after the product's, so
+/// that it is called later.
 pub(crate) fn registration(client_config: &Value, namespaces: &Value) -> Value {
     let rule = json!({
         "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"],
@@ -64,7 +65,7 @@ pub(crate) fn registration(client_config: &Value, namespaces: &Value) -> Value {
     })
 }
 
-/// Another implementation of the registry rewrite and of nothing else: the patch for a Pod that opts in, itself or by its Namespace.
+/// Returns the patch of another implementation of the registry rewrite, for a Pod that opts in itself or by its Namespace.
 pub(crate) async fn rewrite(
     client: Client,
     overrides: BTreeMap<String, String>,
@@ -96,7 +97,7 @@ pub(crate) async fn rewrite(
     json!(operations)
 }
 
-/// The annotations of the contract, as `docs/webhook.md` has them.
+/// The annotations of the contract, as in `docs/webhook.md`.
 const OPT_IN: [&str; 2] = [
     "rt-cfg.kyma-project.io/alter-img-registry",
     "rt-cfg.kyma-project.io/all",

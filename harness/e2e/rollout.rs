@@ -1,7 +1,7 @@
-//! Deployments: whether one is rolled out, and what scenarios do with one.
+//! Deployments: whether a Deployment is rolled out, and actions of scenarios on it.
 //!
-//! A Deployment is rolled out when all its replicas are of the newest template and available, and it has no other Pods: one
-//! that is being deleted may still answer.
+//! A Deployment is rolled out when all its replicas are of the newest template and available, and it has no other Pods. A Pod
+//! that is being deleted may still respond.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -34,7 +34,7 @@ impl Workload {
         }
     }
 
-    /// Its Pods, also those that are being deleted.
+    /// Returns the Pods of the Deployment, including those that are being deleted.
     pub(crate) async fn pods(&self) -> Result<Vec<Value>> {
         let deployment = self.client.get(&self.path()).await?;
         let labels = deployment.at("/spec/selector/matchLabels").as_object();
@@ -52,7 +52,7 @@ impl Workload {
         Ok(names.flatten().map(str::to_owned).collect())
     }
 
-    /// Metrics of each replica, by Pod.
+    /// Returns the metrics of each replica, by Pod.
     pub(crate) async fn metrics(&self, port: u16) -> Result<BTreeMap<String, Samples>> {
         let mut metrics = BTreeMap::new();
         for pod in self.pod_names().await? {
@@ -63,7 +63,7 @@ impl Workload {
         Ok(metrics)
     }
 
-    /// Keeps metrics of each replica in a folder of diagnostics.
+    /// Writes the metrics of each replica to a folder of diagnostics.
     pub(crate) async fn keep_metrics(&self, port: u16, evidence: &Evidence, folder: &str) {
         for pod in self.pod_names().await.unwrap_or_default() {
             let page = self.page(&pod, port, "metrics").await;
@@ -75,13 +75,13 @@ impl Workload {
         format!("/api/v1/namespaces/{}/pods/{pod}", self.namespace)
     }
 
-    /// Text of a page of a Pod, over plain HTTP through the API server.
+    /// Returns a page of a Pod, over plain HTTP through the API server.
     pub(crate) async fn page(&self, pod: &str, port: u16, page: &str) -> Result<String> {
         let path = format!("{}:{port}/proxy/{page}", self.pod_path(pod));
         self.client.text(&path).await
     }
 
-    /// Logs of all replicas.
+    /// Returns the logs of all replicas.
     pub(crate) async fn log(&self) -> Result<String> {
         let mut log = String::new();
         for pod in self.pod_names().await? {
@@ -91,23 +91,23 @@ impl Workload {
         Ok(log)
     }
 
-    /// Number of its replicas, if it is rolled out.
+    /// Returns the number of replicas, if the Deployment is rolled out.
     pub(crate) async fn replicas(&self) -> Result<usize> {
         let deployment = self.client.get(&self.path()).await?.object;
         let wanted = usize::try_from(replicas(&serde_json::from_value(deployment)?)?)?;
-        // Pods that are being deleted have left the counts.
+        // The counts do not include Pods that are being deleted.
         let pods = self.pods().await?.len();
         ensure!(pods == wanted, "{pods} Pods for {wanted} replicas");
         Ok(wanted)
     }
 
-    /// Waits until it is rolled out.
+    /// Waits until the Deployment is rolled out.
     pub(crate) async fn is_rolled_out(&self) -> Result<()> {
         let what = format!("Deployment {} is rolled out", self.name);
         Ok(until(&what, PATIENCE, || self.replicas()).await.map(drop)?)
     }
 
-    /// Scales it to zero and waits until it has no Pod.
+    /// Scales the Deployment to zero and waits until it has no Pods.
     pub(crate) async fn stop(&self) -> Result<()> {
         self.scale(0).await?;
         let what = format!("Deployment {} has no Pod", self.name);
@@ -118,19 +118,19 @@ impl Workload {
         Ok(until(&what, PATIENCE, has_none).await?)
     }
 
-    /// Scales it up and waits until it is rolled out.
+    /// Scales the Deployment up and waits until it is rolled out.
     pub(crate) async fn start(&self, replicas: usize) -> Result<()> {
         self.scale(replicas).await?;
         self.is_rolled_out().await
     }
 
-    /// Replaces all Pods, as `kubectl rollout restart`, and waits until it is rolled out.
+    /// Replaces all Pods, as `kubectl rollout restart` does, and waits until the Deployment is rolled out.
     pub(crate) async fn restart(&self) -> Result<()> {
         self.client.patch(&self.path(), &restarted()).await?;
         self.is_rolled_out().await
     }
 
-    /// Changes an annotation of each Pod: the kubelet then updates mounted Secrets at once, not within a minute.
+    /// Changes an annotation of each Pod, after which the kubelet updates mounted Secrets at once instead of within a minute.
     pub(crate) async fn update_mounts(&self) -> Result<()> {
         for pod in self.pod_names().await? {
             let annotations = json!({ "harness.test/updated": random() });
@@ -151,8 +151,8 @@ impl Workload {
     }
 }
 
-/// Kills the processes whose line of `/proc/PID/FILE` matches a pattern: on a node, those of Pods are visible. Gives their
-/// number.
+/// Kills the processes whose line of `/proc/PID/FILE` matches a pattern. On a node, the processes of Pods are visible. Returns
+/// their number.
 pub(crate) async fn kill(node: &Cluster, file: &str, pattern: &str) -> Result<usize> {
     let script = KILL.replace("FILE", file).replace("PATTERN", pattern);
     let killed = node.exec_on_node(&["sh", "-c", &script]).await?;
@@ -160,7 +160,7 @@ pub(crate) async fn kill(node: &Cluster, file: &str, pattern: &str) -> Result<us
     Ok(killed.stdout.lines().count())
 }
 
-/// Inserts a rule into a table of iptables on a node, or deletes it, also when it is not there.
+/// Inserts a rule into a table of iptables on a node, or deletes it. Deleting a rule that does not exist is not an error.
 pub(crate) async fn filter(node: &Cluster, table: &str, rule: &str, inserts: bool) -> Result<()> {
     let command = if inserts {
         format!("iptables -t {table} -I {rule}")
@@ -172,13 +172,13 @@ pub(crate) async fn filter(node: &Cluster, table: &str, rule: &str, inserts: boo
     Ok(())
 }
 
-/// The change by which `kubectl rollout restart` replaces all Pods of a workload.
+/// Returns the change with which `kubectl rollout restart` replaces all Pods of a workload.
 pub(crate) fn restarted() -> Value {
     let annotations = json!({ "harness.test/restarted": random() });
     json!({ "spec": { "template": { "metadata": { "annotations": annotations } } } })
 }
 
-/// Number of replicas of a Deployment that is rolled out.
+/// Returns the number of replicas of a Deployment that is rolled out.
 fn replicas(deployment: &Deployment) -> Result<i32> {
     let wanted = deployment.spec.replicas.unwrap_or(1);
     let status = deployment.status.as_ref().context("no status yet")?;
@@ -186,7 +186,7 @@ fn replicas(deployment: &Deployment) -> Result<i32> {
         status.observed_generation == deployment.metadata.generation,
         "the newest generation is not observed yet"
     );
-    // A count of zero is left out.
+    // A count of zero is absent.
     let counts = [
         status.replicas,
         status.updated_replicas,
@@ -200,7 +200,7 @@ fn replicas(deployment: &Deployment) -> Result<i32> {
 const KILL: &str = "for file in /proc/[0-9]*/FILE; do \
      if tr '\\0' ' ' <$file 2>/dev/null | grep -qE 'PATTERN'; then \
      pid=${file#/proc/}; pid=${pid%/FILE}; kill -9 $pid && echo $pid; fi; done";
-/// Longest time that a rollout may take, on a machine that runs several suites.
+/// Time limit of a rollout, for a machine that runs several suites.
 const PATIENCE: Duration = Duration::from_mins(2);
 
 #[cfg(test)]

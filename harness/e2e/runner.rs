@@ -1,7 +1,7 @@
 //! Runs the scenarios of a suite with cucumber and its own command line (`-n`, `-t`, `-i`, `-c`), plus `--keep`.
 //!
-//! The features are read and filtered before anything is started, so that a filter that matches nothing is an error and
-//! an environment can start only what the selected scenarios need. Steps that are skipped or undefined fail; nothing is
+//! The features are read and filtered before an environment is started. So a filter without a match is an error, and an
+//! environment can start only the parts that the selected scenarios need. Steps that are skipped or undefined fail. Nothing is
 //! retried.
 
 use std::collections::BTreeSet;
@@ -27,18 +27,18 @@ use clusters::setup::Setup;
 /// Scenarios that run in environments of one kind.
 #[derive(Debug, Clone, Copy)]
 pub struct Suite {
-    /// Name of the suite: of its JUnit file and its folder of diagnostics.
+    /// Name of the suite, of its JUnit file and of its folder of diagnostics.
     pub name: &'static str,
     /// Folder below `features`.
     pub folder: &'static str,
-    /// Number of scenarios that run at once.
+    /// Number of scenarios that run in parallel.
     pub at_once: usize,
     /// Whether scenarios with these tags belong to the suite.
     pub selects: fn(&BTreeSet<String>) -> bool,
 }
 
 impl Suite {
-    /// All scenarios of a folder.
+    /// Returns a suite of all scenarios of a folder.
     pub const fn new(folder: &'static str, at_once: usize) -> Self {
         Self {
             name: folder,
@@ -49,7 +49,7 @@ impl Suite {
     }
 }
 
-/// Options beside cucumber's own.
+/// Options in addition to those of cucumber.
 #[derive(Debug, Default, Clone, clap::Args)]
 pub struct Own {
     /// Leave clusters and registry running; the next run uses them.
@@ -65,7 +65,7 @@ pub type Options = Opts<
     Own,
 >;
 
-/// What the filters of the command line leave of a suite.
+/// The scenarios of a suite after the filters of the command line.
 #[derive(Debug, Default)]
 pub struct Selection {
     features: Vec<Feature>,
@@ -73,16 +73,16 @@ pub struct Selection {
     pub scenarios: usize,
 }
 
-/// Gives every scenario its environment.
+/// Provider of an environment for every scenario.
 pub trait Environments: 'static {
-    /// The environment of the next scenario, whose `Given` steps tell what it has to be like.
+    /// Returns the environment for the next scenario, whose `Given` steps describe the required state.
     fn next(&self, given: Vec<String>) -> impl Future<Output = Result<Arc<dyn Environment>>>;
 
-    /// Removes what was started and is not kept, after the last scenario.
+    /// Removes all started objects that are not kept, after the last scenario.
     fn stop(self) -> impl Future<Output = Result<()>>;
 }
 
-/// The scenarios of a suite that the command line selects.
+/// Returns the scenarios of a suite that the command line selects.
 pub async fn select(suite: &Suite, options: &Options) -> Result<Selection> {
     let folder = root().join("features").join(suite.folder);
     let parsed = parser::Basic::new().parse(folder, options.parser.clone());
@@ -93,7 +93,7 @@ pub async fn select(suite: &Suite, options: &Options) -> Result<Selection> {
         feature.scenarios.retain(|example| {
             let tags: BTreeSet<String> = of_feature.iter().chain(&example.tags).cloned().collect();
             let (by_name, by_tags) = (&options.re_filter, &options.tags_filter);
-            // It takes minutes, and runs where it is asked for by this tag.
+            // These scenarios take minutes, and run only if the command line contains this tag.
             let names_long = |it: &_| format!("{it:?}").contains("\"long\"");
             (!tags.contains("long") || by_tags.as_ref().is_some_and(names_long))
                 && (suite.selects)(&tags)
@@ -110,7 +110,7 @@ pub async fn select(suite: &Suite, options: &Options) -> Result<Selection> {
     Ok(selection)
 }
 
-/// Runs what was selected and gives whether all of it passed. Results go to `out` and to a JUnit file.
+/// Runs the selection and returns whether all scenarios passed. Results are written to `out` and to a JUnit file.
 pub async fn run(
     suite: &Suite,
     options: Options,
@@ -126,7 +126,7 @@ pub async fn run(
         .with_parser(Parsed(selection.features))
         .max_concurrent_scenarios(suite.at_once)
         .before(move |feature, _, example, scenario| {
-            // Cucumber puts an empty hook in place when it begins.
+            // Cucumber sets an empty panic hook at its start.
             std::panic::set_hook(Box::new(report));
             let environments = Rc::clone(&environments);
             let background = feature.background.iter().flat_map(|it| &it.steps);
@@ -168,9 +168,9 @@ pub async fn run(
     Ok(!writer.execution_has_failed())
 }
 
-/// Runs a suite on clusters from the command line of the process: what `fn main` of its cargo target returns.
+/// Runs a suite on clusters with the command line of the process: the implementation of `fn main` in its cargo target.
 ///
-/// `start` brings up what the selected scenarios need. SIGINT and SIGTERM end the run and remove what it made.
+/// `start` starts the environment that the selected scenarios need. SIGINT and SIGTERM end the run and remove its objects.
 #[cfg(feature = "clusters")]
 pub async fn main<E: Environments>(
     suite: Suite,
@@ -179,7 +179,7 @@ pub async fn main<E: Environments>(
     use std::process::ExitCode;
     let log = tracing_subscriber::fmt().with_writer(std::io::stderr);
     log.with_max_level(tracing::Level::INFO).init();
-    // Cargo starts tests in the folder of their package; `-i` means a path that one sees.
+    // Cargo starts tests in the folder of their package, but a path after `-i` is relative to the workspace.
     let moved = std::env::set_current_dir(root());
     let options = Options::parsed();
     let whole = async {
@@ -218,14 +218,14 @@ fn fail(text: String) {
     std::panic::resume_unwind(Box::new(text));
 }
 
-/// Cucumber shows the panics of steps; those of tasks have no other reader.
+/// Prints panics of tasks. Cucumber prints only panics of steps.
 fn report(panic: &PanicHookInfo<'_>) {
     if tokio::task::try_id().is_some() {
         tracing::error!(%panic, "a task panicked");
     }
 }
 
-/// Writes what explains a failure into an emptied folder.
+/// Writes diagnostics of a failure into an emptied folder.
 #[cfg(feature = "clusters")]
 async fn diagnose(environment: &dyn Environment, folder: PathBuf) {
     let shown = folder.display().to_string();
@@ -238,11 +238,11 @@ async fn diagnose(environment: &dyn Environment, folder: PathBuf) {
     }
 }
 
-/// In this process there is nothing to collect.
+/// In-process suites have no diagnostics.
 #[cfg(not(feature = "clusters"))]
 async fn diagnose(_: &dyn Environment, _: PathBuf) {}
 
-/// Folder of one example: the line makes examples of one title differ.
+/// Returns the folder of one example. It contains the line, because examples can have the same title.
 fn diagnostics(suite: &str, feature: &Feature, example: &Example) -> PathBuf {
     let file = feature.path.as_deref().and_then(Path::file_stem);
     let file = file.map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
@@ -253,13 +253,13 @@ fn diagnostics(suite: &str, feature: &Feature, example: &Example) -> PathBuf {
     folder.join(file).join(example)
 }
 
-/// Folder of the root `Cargo.toml`.
+/// Returns the folder of the root `Cargo.toml`.
 pub fn root() -> &'static Path {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     package.ancestors().nth(2).unwrap_or(package)
 }
 
-/// Folder of results.
+/// Returns the folder of results.
 pub fn state() -> PathBuf {
     root().join("target/harness")
 }

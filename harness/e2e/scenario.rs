@@ -1,7 +1,7 @@
-//! One scenario: its environment, the names of its objects, what it has observed, and what it has to undo.
+//! One scenario: its environment, the names of its objects, its observations, and its clean-up actions.
 //!
-//! A step that changes anything registers how to undo it, before or right after the change. At the end of a scenario all
-//! of that runs, the newest first, whatever fails; the errors are collected and fail the scenario.
+//! A step that makes a change registers a clean-up action, before or right after the change. At the end of a scenario all
+//! actions run in reverse order, even if some fail. Their errors are collected and fail the scenario.
 
 mod object;
 
@@ -27,39 +27,40 @@ use testkit::matching::walk;
 pub enum Cluster {
     /// The control plane.
     Kcp,
-    /// A runtime; without a name, the one that the suite's scenarios are about.
+    /// A runtime; without a name, the default runtime of the suite.
     Runtime(Option<String>),
 }
 
-/// What a scenario runs in: one or more API servers, in containers or in this process.
+/// Environment of a scenario: one or more API servers, in containers or in this process.
 pub trait Environment: Any + Send + Sync {
-    /// Client of a cluster.
+    /// Returns the client of a cluster.
     fn client(&self, cluster: &Cluster) -> Result<Client>;
 
-    /// Waits until the product uses an object that a step changed or the end of a scenario restored.
+    /// Waits until the product uses an object that a step changed or the clean-up restored.
     fn settle<'a>(&'a self, _object: &'a ObjectRef) -> LocalBoxFuture<'a, Result<()>> {
         futures::future::ready(Ok(())).boxed_local()
     }
 
-    /// Keeps the environment from being used by another scenario, because a clean-up action failed in it.
+    /// Excludes the environment from use by other scenarios, because a clean-up action failed in it.
     fn retire(&self) {}
 
-    /// Collects what explains a failure: objects, Events, product logs, node logs of every cluster. What cannot be read is noted.
+    /// Collects diagnostics of a failure: objects, Events, product logs and node logs of every cluster. Unreadable data is
+    /// recorded.
     #[cfg(feature = "clusters")]
     fn diagnose<'a>(&'a self, _: &'a clusters::evidence::Evidence) -> LocalBoxFuture<'a, ()> {
         futures::future::ready(()).boxed_local()
     }
 }
 
-/// One scenario; cucumber's World of all suites.
+/// One scenario: cucumber's World of all suites.
 #[derive(Default, cucumber::World)]
 pub struct Scenario {
-    /// The environment that the runner gives before the first step.
+    /// The environment that the runner sets before the first step.
     pub(crate) shared: Option<Arc<dyn Environment>>,
-    /// The environment that a step started for this scenario alone, which the clean-up stops; steps use it instead of the
-    /// other one.
+    /// The environment that a step started for this scenario only. Steps use it instead of the shared one, and the clean-up
+    /// stops it.
     pub(crate) own: Option<Arc<dyn Environment>>,
-    /// Name in the feature → name on the cluster.
+    /// Map from the name in the feature to the name on the cluster.
     names: BTreeMap<String, String>,
     undo: Vec<(String, LocalBoxFuture<'static, Result<()>>)>,
     pub(crate) observed: Observed,
@@ -71,7 +72,7 @@ impl Scenario {
         environment.context("the scenario has no environment")
     }
 
-    /// The environment of a suite. It fails when the step belongs to another suite or driver.
+    /// Returns the environment of a suite. Fails if the step belongs to another suite or driver.
     pub(crate) fn environment_of<E: Environment>(&self) -> Result<Arc<E>> {
         let environment: Arc<dyn Any + Send + Sync> = self.environment()?;
         let name = std::any::type_name::<E>();
@@ -83,7 +84,7 @@ impl Scenario {
         self.environment()?.client(&object.cluster())
     }
 
-    /// Registers what the end of the scenario has to do. The future is not polled before that.
+    /// Registers a clean-up action for the end of the scenario. The future is not polled before.
     pub(crate) fn undo(
         &mut self,
         what: impl Into<String>,
@@ -92,26 +93,26 @@ impl Scenario {
         self.undo.push((what.into(), Box::pin(action)));
     }
 
-    /// Makes `name` stand for a name of its own on the cluster, so that scenarios can run side by side.
+    /// Maps `name` to a unique name on the cluster, so that scenarios can run in parallel.
     pub(crate) fn name(&mut self, name: &str) -> String {
         let unique = format!("{name}-{}", random());
         self.alias(name, &unique);
         unique
     }
 
-    /// Makes `name` stand for a name on the cluster that something else chose.
+    /// Maps `name` to an existing name on the cluster.
     pub(crate) fn alias(&mut self, name: &str, name_on_cluster: &str) {
         let names = (name.to_owned(), name_on_cluster.to_owned());
         self.names.extend([names]);
     }
 
-    /// The name on the cluster; names that the scenario did not make are taken literally.
+    /// Returns the name on the cluster. A name that the scenario did not create is returned unchanged.
     pub(crate) fn resolve(&self, name: &str) -> String {
         let on_cluster = self.names.get(name).map(String::as_str);
         on_cluster.unwrap_or(name).to_owned()
     }
 
-    /// Whether the scenario made this name on the cluster, and with it everything in that namespace.
+    /// Whether the scenario created this name on the cluster, and therefore owns all objects in the namespace.
     pub(crate) fn owns(&self, name_on_cluster: &str) -> bool {
         self.names.values().any(|own| own == name_on_cluster)
     }
@@ -123,19 +124,20 @@ impl Scenario {
         object
     }
 
-    /// The text that the scenario sent last to create an object.
+    /// Returns the last document that the scenario sent to create an object.
     pub(crate) fn sent(&self, object: &ObjectRef) -> Result<&Value> {
         let sent = self.observed.described.get(&self.resolved(object));
         sent.with_context(|| format!("no step describes or sends {object}"))
     }
 
-    /// The object before the last step that changed or compared it.
+    /// Returns the object before the last step that changed or compared it.
     pub(crate) fn earlier(&self, object: &ObjectRef) -> Result<&Value> {
         let before = self.observed.before.get(&self.resolved(object));
         before.with_context(|| format!("no earlier step saw {object}"))
     }
 
-    /// Reads a YAML document of a step; keys and texts that are a name of the scenario become the name on the cluster.
+    /// Parses a YAML document of a step. Keys and texts that are a name of the scenario are replaced with the name on the
+    /// cluster.
     pub(crate) fn yaml(&self, text: &str) -> Result<Value> {
         let mut value: Value = serde_saphyr::from_str(text).context("not a YAML document")?;
         walk(&mut value, &|value| match value {
@@ -149,9 +151,9 @@ impl Scenario {
         Ok(value)
     }
 
-    /// Runs everything that was registered, the newest first, and gives each failure in the order in which it happened.
+    /// Runs all clean-up actions in reverse order, and returns the failures in the order of their occurrence.
     pub(crate) async fn end(&mut self) -> Vec<String> {
-        // An action stops the scenario's own environment, which has to have no other user then.
+        // An action stops the scenario's own environment, which must have no other user then.
         self.own = None;
         let mut errors = Vec::new();
         while let Some((what, action)) = self.undo.pop() {
@@ -163,24 +165,25 @@ impl Scenario {
         if let Some(environment) = self.shared.as_ref().filter(|_| !errors.is_empty()) {
             environment.retire();
         }
-        // Only now: another scenario may wait for the environment. Cucumber keeps a failed scenario for its report.
+        // The reference is dropped only now, because another scenario may wait for the environment. Cucumber keeps a failed
+        // scenario for its report.
         self.shared = None;
         errors
     }
 }
 
-/// What a scenario has sent and seen. Objects have their names on the cluster.
+/// Data that a scenario has sent and received. Objects have their names on the cluster.
 #[derive(Debug, Default)]
 pub(crate) struct Observed {
-    /// Objects that steps describe and no step has sent yet, or the last text that was sent.
+    /// Objects that steps describe and no step has sent yet, or the last document that was sent.
     pub(crate) described: BTreeMap<ObjectRef, Value>,
     /// Last request that wrote an object.
     pub(crate) written: BTreeMap<ObjectRef, (Answer, Write)>,
-    /// Objects as they were before the step that changed or compared them.
+    /// Objects before the step that changed or compared them.
     pub(crate) before: BTreeMap<ObjectRef, Value>,
-    /// Last answer to any request of a step.
+    /// Last response to any request of a step.
     pub(crate) last: Option<Answer>,
-    /// Numbers and texts of one step for a later one, by a name.
+    /// Numbers and texts of one step for a later one, by name.
     noted: BTreeMap<&'static str, Value>,
 }
 
@@ -213,7 +216,7 @@ impl fmt::Debug for Scenario {
     }
 }
 
-/// Longest time that one clean-up action may take.
+/// Time limit of one clean-up action.
 const UNDO_LIMIT: Duration = Duration::from_mins(3);
 
 #[cfg(test)]

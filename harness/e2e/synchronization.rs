@@ -1,8 +1,8 @@
 //! The synchronization suite: sets of a control plane with the controller and two runtime clusters.
 //!
-//! A scenario has its set alone and finds the controller running and the sources valid; its clean-up restores this state.
-//! Content of sources is never restored: every change writes content that did not exist before, so an old copy cannot be
-//! mistaken for a new one.
+//! A scenario has exclusive use of its set. At its start the controller runs and the sources are valid; its clean-up restores
+//! this state. The content of sources is never restored: every change writes new content, so that an old copy is never treated
+//! as a new one.
 
 mod clusters;
 pub(crate) mod control_plane;

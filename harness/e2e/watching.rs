@@ -1,8 +1,9 @@
-//! The watching suite: KCP with the gateway, four managers and the example operator, and a runtime with two replicas of the watcher.
+//! The watching suite: KCP with the gateway, four managers and the example operator, and a runtime with two replicas of the
+//! watcher.
 //!
-//! Scenarios share one [`Watching`] and run side by side, each with a Namespace of its own on the runtime, so that events for
-//! one are not mistaken for another's. A scenario that stops, kills or rotates something is `@serial`, and its clean-up
-//! restores the state that [`Watching::start`] leaves.
+//! Scenarios share one [`Watching`] and run in parallel. Each has its own Namespace on the runtime, which identifies its
+//! events. A scenario that stops, kills or rotates something is `@serial`, and its clean-up restores the state after
+//! [`Watching::start`].
 
 mod certificates;
 mod delivery;
@@ -43,7 +44,7 @@ pub(crate) const WATCHED_BY: &str = "operator.kyma-project.io/watched-by";
 pub(crate) const GROUP: &str = "operator.kyma-project.io";
 pub(crate) const VERSION: &str = "v1beta2";
 
-/// A Kyma that the Watchers select.
+/// Returns a Kyma that the Watchers select.
 pub(crate) fn kyma() -> Value {
     json!({
         "kind": "Kyma", "metadata": { "labels": { (WATCHED_BY): "kyma" } },

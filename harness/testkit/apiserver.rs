@@ -1,11 +1,11 @@
 //! A Kubernetes API server in memory.
 //!
-//! It stores objects, answers reads, lists in pages, watches, creates, updates, patches, server-side applies with field
-//! owners, deletes with finalizers and preconditions, and checks rights; see [`store`] and [`respond`]. `tests/fidelity.rs`
-//! compares its answers with those of a real API server. Not served: admission, schemas (lists and
-//! maps are merged by the names of fields), conversion between versions, subresources other than `status`, OpenAPI.
+//! It stores objects with field owners, and serves get, list with pages, watch, create, update, patch, server-side apply, and
+//! delete with finalizers and preconditions. It also checks RBAC permissions; see [`store`] and [`respond`].
+//! `tests/fidelity.rs` compares its responses with those of a real API server. It does not support admission, schemas (lists
+//! and maps are merged by the names of fields), conversion between versions, subresources other than `status`, and OpenAPI.
 //!
-//! [`ApiServer`] adds what tests need: a client without sockets (so that tokio's clock may be paused), a record of all
+//! [`ApiServer`] adds features for tests: a client without sockets (so that a test may pause tokio's clock), a record of all
 //! requests, and faults.
 
 mod behaviour;
@@ -42,7 +42,7 @@ use crate::{Place, locked};
 use behaviour::Fault;
 use store::{Common, Store};
 
-/// See the module. Clones are the same server.
+/// An API server in memory; see the module. Clones share one server.
 #[derive(Debug, Clone)]
 pub struct ApiServer {
     store: Arc<Store>,
@@ -51,7 +51,7 @@ pub struct ApiServer {
 
 #[derive(Debug, Default)]
 struct State {
-    /// By their number.
+    /// Recorded requests by their number.
     requests: BTreeMap<usize, Recorded>,
     count: usize,
     faults: Vec<Fault>,
@@ -66,17 +66,17 @@ impl Default for ApiServer {
 }
 
 impl ApiServer {
-    /// A server that serves the built-in kinds to a client that may do everything.
+    /// Returns a server that serves the built-in kinds to a client with all permissions.
     pub fn new() -> Self {
         Self::with_kinds([])
     }
 
-    /// A server that serves these kinds of CustomResourceDefinitions as well.
+    /// Returns a server that also serves the kinds of CustomResourceDefinitions.
     pub fn with_kinds(custom: impl IntoIterator<Item = &'static Kind>) -> Self {
         Self::of(Common::default(), custom)
     }
 
-    /// A server whose clock is ahead of that of this process, or behind it.
+    /// Returns a server whose clock is ahead of that of this process by `ahead`, which may be negative.
     pub fn with_clock(ahead: SignedDuration) -> Self {
         Self::of(Common::ahead_by(ahead), [])
     }
@@ -94,25 +94,25 @@ impl ApiServer {
         }
     }
 
-    /// The objects.
+    /// Returns the objects.
     pub fn store(&self) -> &Store {
         &self.store
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // A closure of a test that panics leaves the state whole.
+        // A panic in a closure of a test leaves the state consistent.
         locked(&self.state)
     }
 
-    /// Changes how the server behaves, from the next request on.
+    /// Changes the behavior of the server from the next request on.
     pub fn behave(&self, change: impl FnOnce(&mut Behaviour)) {
         let mut behaviour = Behaviour::clone(&self.store().behaviour());
         change(&mut behaviour);
         self.store().behave(Arc::new(behaviour));
     }
 
-    /// Creates or replaces an object as it is given, status included. Its namespace is created where there is none; an
-    /// object whose kind is not served is ignored.
+    /// Creates or replaces an object as given, including its status. Creates its namespace if necessary. Ignores an object
+    /// whose kind is not served.
     pub fn put(&self, object: &Value) {
         if let Some(namespace) = object["metadata"]["namespace"].as_str() {
             self.namespace(namespace);
@@ -120,7 +120,7 @@ impl ApiServer {
         self.store().put(object);
     }
 
-    /// Creates a namespace unless it exists.
+    /// Creates a namespace, unless it exists.
     pub fn namespace(&self, name: &str) {
         if self.get("namespaces", "", name).is_none() {
             let namespace = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
@@ -128,12 +128,12 @@ impl ApiServer {
         }
     }
 
-    /// One object.
+    /// Returns an object.
     pub fn get(&self, resource: &str, namespace: &str, name: &str) -> Option<Value> {
         self.store().object(&place(resource, namespace, name))
     }
 
-    /// Changes an object by a function, as an administrator does; nothing happens where it does not exist.
+    /// Changes an object by a function, as an administrator does. Ignores an object that does not exist.
     pub fn edit(
         &self,
         resource: &str,
@@ -146,49 +146,49 @@ impl ApiServer {
         }
     }
 
-    /// Removes an object, whatever its finalizers say.
+    /// Removes an object, even if it has finalizers.
     pub fn remove(&self, resource: &str, namespace: &str, name: &str) {
         self.store().remove(&place(resource, namespace, name));
     }
 
-    /// Deletes an object as a client does: finalizers keep it. Nothing happens where it does not exist.
+    /// Deletes an object as a client does: an object with finalizers stays. Ignores an object that does not exist.
     pub fn delete(&self, resource: &str, namespace: &str, name: &str) {
         let place = place(resource, namespace, name);
         self.store().delete_object(&place);
     }
 
-    /// Requests so far.
+    /// Returns all requests so far.
     pub fn requests(&self) -> Vec<Recorded> {
         self.state().requests.values().cloned().collect()
     }
 
-    /// The requests of a pattern (see [`Asked::is_of`]).
+    /// Returns the requests that match a pattern (see [`Asked::is_of`]).
     pub fn requests_of(&self, pattern: &str) -> Vec<Recorded> {
         let state = self.state();
         let of = state.requests.values().filter(|it| it.asked.is_of(pattern));
         of.cloned().collect()
     }
 
-    /// The number of requests of a pattern.
+    /// Returns the number of requests that match a pattern.
     pub fn count(&self, pattern: &str) -> usize {
         self.requests_of(pattern).len()
     }
 
-    /// Writes so far, rejected ones included, as text: `apply secrets a/b`.
+    /// Returns all writes so far, including rejected ones, as text: `apply secrets a/b`.
     pub fn writes(&self) -> Vec<String> {
         let state = self.state();
         let writes = state.requests.values().filter(|it| it.is_write());
         writes.map(|it| it.asked.to_string()).collect()
     }
 
-    /// Forgets the requests so far, and returns them.
+    /// Clears the recorded requests and returns them.
     pub fn take_requests(&self) -> Vec<Recorded> {
         std::mem::take(&mut self.state().requests)
             .into_values()
             .collect()
     }
 
-    /// The most requests of a pattern that were being answered at the same time.
+    /// Returns the largest number of concurrent requests that match a pattern.
     pub fn most_at_once(&self, pattern: &str) -> usize {
         let spans = self.requests_of(pattern);
         let is_open = |it: &&Recorded, at| it.begin <= at && it.end.is_none_or(|end| end > at);
@@ -197,17 +197,17 @@ impl ApiServer {
         most.unwrap_or_default()
     }
 
-    /// How long every write takes from now on.
+    /// Sets the duration of every write from now on.
     pub fn delay_writes(&self, latency: Duration) {
         self.state().latency = latency;
     }
 
-    /// The bearer token that opens the server from now on; every other one gets 401.
+    /// Sets the bearer token that the server accepts from now on; requests with another token get 401.
     pub fn expect_token(&self, token: &str) {
         self.state().token = Some(token.to_owned());
     }
 
-    /// Something that is wrong with the next requests of a pattern.
+    /// Adds a fault for the next requests that match a pattern.
     pub fn fault(&self, pattern: &str) -> FaultBuilder {
         FaultBuilder {
             server: self.clone(),
@@ -217,7 +217,7 @@ impl ApiServer {
     }
 }
 
-/// Where an object is; the namespace of cluster-scoped objects is empty.
+/// Returns the location of an object; the namespace of cluster-scoped objects is empty.
 pub fn place(resource: &str, namespace: &str, name: &str) -> Place {
     Place {
         resource: resource.to_owned(),

@@ -1,36 +1,36 @@
-//! Objects of the Kubernetes API as JSON: what is read of them, and those that many tests make.
+//! Objects of the Kubernetes API as JSON: accessors, and objects that many tests create.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Value, json};
 
-/// A text; empty where there is none.
+/// Returns a text; empty if the value is not a string.
 pub fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// The items of a list; none where there is no list.
+/// Returns the items of a list; none if the value is not a list.
 pub fn items(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
-/// The name of an object.
+/// Returns the name of an object.
 pub fn name(object: &Value) -> &str {
     text(&object["metadata"]["name"])
 }
 
-/// The condition of an object's status that has this type; null where there is none.
+/// Returns the condition of this type in an object's status; null if it is absent.
 pub fn condition<'a>(object: &'a Value, kind: &str) -> &'a Value {
     let found = items(&object["status"]["conditions"]).find(|it| it["type"] == kind);
     found.unwrap_or(&Value::Null)
 }
 
-/// A Namespace.
+/// Returns a Namespace.
 pub fn namespace(name: &str) -> Value {
     json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } })
 }
 
-/// A ConfigMap.
+/// Returns a ConfigMap.
 pub fn config_map(namespace: &str, name: &str, data: &Value) -> Value {
     json!({
         "apiVersion": "v1", "kind": "ConfigMap",
@@ -38,7 +38,8 @@ pub fn config_map(namespace: &str, name: &str, data: &Value) -> Value {
     })
 }
 
-/// A pull Secret with a docker configuration. In `data`, not `stringData`: what is stored can then be compared with it.
+/// Returns a pull Secret with a docker configuration. It uses `data` instead of `stringData`, so that the stored object can be
+/// compared.
 pub fn pull_secret(namespace: &str, name: &str, docker_config: &Value) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/dockerconfigjson",
@@ -47,7 +48,7 @@ pub fn pull_secret(namespace: &str, name: &str, docker_config: &Value) -> Value 
     })
 }
 
-/// A ClusterTrustBundle of certificates, PEM, which may belong to a signer.
+/// Returns a ClusterTrustBundle with certificates in PEM and an optional signer.
 pub fn trust_bundle(name: &str, signer: Option<&str>, pem: &str) -> Value {
     let mut bundle = json!({
         "apiVersion": "certificates.k8s.io/v1beta1", "kind": "ClusterTrustBundle",
@@ -59,7 +60,7 @@ pub fn trust_bundle(name: &str, signer: Option<&str>, pem: &str) -> Value {
     bundle
 }
 
-/// A kubeconfig with one cluster and one user of this name; JSON is YAML.
+/// Returns a kubeconfig with one cluster and one user of this name. It is JSON, which is valid YAML.
 pub fn kubeconfig(name: &str, cluster: &Value, user: &Value) -> String {
     let config = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": name,

@@ -1,7 +1,8 @@
-//! What tests of all crates share.
+//! Test utilities of all crates.
 //!
-//! An API server in memory ([`apiserver`]), its objects ([`json`]), certificates ([`pki`]), servers over TLS ([`tls`]), readers of logs ([`logs`]) and
-//! metrics ([`metrics`]), and waiting for a condition ([`until`]). It imports no crate of `src`, so that these may use it.
+//! The crate contains an API server in memory ([`apiserver`]), its objects ([`json`]), certificates ([`pki`]), servers over TLS
+//! ([`tls`]), readers of logs ([`logs`]) and metrics ([`metrics`]), and waiting for a condition ([`until`]). It does not import
+//! crates of `src`, so that all of them may use it.
 #![expect(
     clippy::must_use_candidate,
     clippy::return_self_not_must_use,
@@ -25,7 +26,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use kube::config::{Config, KubeConfigOptions, Kubeconfig, KubeconfigError};
 
-/// The configuration of a client of the cluster that a kubeconfig names. It retries nothing: every answer is an answer.
+/// Returns the configuration of a client for the cluster of a kubeconfig. The client does not retry, so that tests see every
+/// error.
 pub async fn client_config(kubeconfig: &str) -> Result<Config, KubeconfigError> {
     let kubeconfig = Kubeconfig::from_yaml(kubeconfig)?;
     let options = KubeConfigOptions::default();
@@ -34,18 +36,19 @@ pub async fn client_config(kubeconfig: &str) -> Result<Config, KubeconfigError> 
     Ok(config)
 }
 
-/// The value, also when a thread panicked that had it. The guard must not be held across an await.
+/// Locks a mutex and returns its guard, even if another thread panicked with the lock. The guard must not be held across an
+/// await.
 pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Where an object is.
+/// Location of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
-    /// The plural of its kind.
+    /// Plural name of the resource.
     pub resource: String,
-    /// Empty for cluster scope.
+    /// Namespace; empty for cluster scope.
     pub namespace: String,
-    /// Its name.
+    /// Name of the object.
     pub name: String,
 }

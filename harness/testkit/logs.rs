@@ -1,4 +1,4 @@
-//! What is logged while a test runs on this thread.
+//! Captures the log of this thread while a test runs.
 
 use std::io;
 use std::sync::{Arc, LazyLock, Mutex};
@@ -8,7 +8,7 @@ use tracing::{Dispatch, Level};
 
 use crate::locked;
 
-/// The log of this thread, from its creation until it is dropped.
+/// The log of this thread from the creation of the value until it is dropped.
 #[derive(Debug)]
 pub struct Logs {
     written: Written,
@@ -28,13 +28,13 @@ impl io::Write for Written {
     }
 }
 
-/// With a single dispatcher, `tracing` asks the thread that first reaches a log statement whether the statement is enabled, and keeps
-/// the answer of a thread without one for all threads. With this one, of no thread, it asks all dispatchers.
+/// A second dispatcher, which no thread uses. With a single dispatcher, `tracing` caches whether a log statement is enabled for
+/// the thread that first reaches it, for all threads. With two it evaluates all dispatchers.
 static ANOTHER: LazyLock<Dispatch> =
     LazyLock::new(|| Dispatch::new(tracing_subscriber::registry()));
 
 impl Logs {
-    /// Takes everything from this level up.
+    /// Captures all log lines of this level and above.
     pub fn of(level: Level) -> Self {
         LazyLock::force(&ANOTHER);
         let written = Written::default();
@@ -50,14 +50,14 @@ impl Logs {
         }
     }
 
-    /// What was logged until now.
+    /// Returns the lines so far.
     pub fn lines(&self) -> Vec<String> {
         let bytes = locked(&self.written.0);
         let text = String::from_utf8_lossy(&bytes);
         text.lines().map(str::to_owned).collect()
     }
 
-    /// How many of the lines are warnings and errors.
+    /// Returns the number of warnings and errors.
     pub fn alarms(&self) -> usize {
         let is_alarm = |line: &&String| line.contains(" WARN ") || line.contains("ERROR ");
         self.lines().iter().filter(is_alarm).count()

@@ -1,12 +1,12 @@
-//! Whether a Pod came out as a scenario expects, and changes of whole documents.
+//! Compares a Pod with the expectation of a scenario, and changes whole documents.
 //!
-//! Invariant: what is not written down is not judged. Every difference names its path and both values.
+//! Invariant: only expected fields are compared. Every difference contains its path and both values.
 
 use serde_json::Value;
 
-/// What the actual value lacks of the expected one; empty if it has everything.
+/// Returns the expected fields that the actual value does not have; empty if it has all of them.
 ///
-/// Fields of a mapping may be more than expected; items of a list come in the expected order, others between them.
+/// The actual value may have additional fields. Items of a list must be in the expected order, with other items between them.
 pub fn differences(expected: &Value, actual: &Value) -> Vec<String> {
     let mut found = Vec::new();
     compare("", expected, actual, &mut found);
@@ -48,7 +48,7 @@ fn in_order(path: &str, items: &[Value], actual: &[Value], found: &mut Vec<Strin
     }
 }
 
-/// Changes a value and then everything in it.
+/// Applies a function to a value and recursively to everything in it.
 pub fn walk(value: &mut Value, change: &impl Fn(&mut Value)) {
     change(value);
     match value {

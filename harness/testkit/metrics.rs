@@ -1,26 +1,26 @@
-//! Reads the text form of Prometheus and OpenMetrics.
+//! Parser of the text formats of Prometheus and OpenMetrics.
 
 use std::collections::BTreeMap;
 
 use prometheus_client::registry::Registry;
 
-/// The samples of one exposition. A line is parsed when a question concerns it, because an API server exposes megabytes.
+/// The samples of one exposition. Lines are parsed on demand, because the metrics of an API server have several megabytes.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Samples(String);
 
-/// One line of it.
+/// One sample.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
-    /// The metric's name, suffixes such as `_total` included.
+    /// Name of the metric, including suffixes such as `_total`.
     pub name: String,
-    /// Its labels.
+    /// Labels of the sample.
     pub labels: BTreeMap<String, String>,
-    /// Its value.
+    /// Value of the sample.
     pub value: f64,
 }
 
 impl std::fmt::Display for Sample {
-    /// The labels in the order of their names, and the value: `{code="200"} 3`.
+    /// Writes the labels, sorted by name, and the value: `{code="200"} 3`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let labels = self.labels.iter();
         let labels: Vec<String> = labels
@@ -31,7 +31,7 @@ impl std::fmt::Display for Sample {
 }
 
 impl Samples {
-    /// What a registry exposes now.
+    /// Returns the current metrics of a registry.
     pub fn of(registry: &Registry) -> Self {
         let mut text = String::new();
         // Writing to a string cannot fail.
@@ -39,22 +39,22 @@ impl Samples {
         Self(text)
     }
 
-    /// What a text exposes; lines that are no samples are passed over.
+    /// Parses a text; ignores lines that are not samples.
     pub fn parse(text: &str) -> Self {
         Self(text.to_owned())
     }
 
-    /// The exposition itself.
+    /// Returns the text.
     pub fn text(&self) -> &str {
         &self.0
     }
 
-    /// All of them, in their order.
+    /// Returns all samples in their order.
     pub fn iter(&self) -> impl Iterator<Item = Sample> {
         self.named(String::new())
     }
 
-    /// Those of metrics whose names begin so.
+    /// Returns the samples of metrics with this prefix of the name.
     fn named(&self, prefix: String) -> impl Iterator<Item = Sample> {
         let lines = self.0.lines().filter(|line| !line.starts_with('#'));
         lines
@@ -62,7 +62,8 @@ impl Samples {
             .filter_map(sample)
     }
 
-    /// Those of a series: a name and, in braces, labels that they have among others: `x_total{code="200"}`.
+    /// Returns the samples of a series: a name and, in braces, labels that each sample has among others, such as
+    /// `x_total{code="200"}`.
     pub fn matching(&self, series: &str) -> impl Iterator<Item = Sample> {
         let wanted = sample(&format!("{series} 0")).into_iter();
         wanted.flat_map(|wanted| {
@@ -75,12 +76,12 @@ impl Samples {
         })
     }
 
-    /// The value of the one sample of a series; `None` if there is none or there are several.
+    /// Returns the value of the only sample of a series; `None` if there is none or more than one.
     pub fn value(&self, series: &str) -> Option<f64> {
         one(self.matching(series))
     }
 
-    /// The value of the one sample with these labels and no others: `x_total{code="200"}`.
+    /// Returns the value of the sample that has exactly these labels: `x_total{code="200"}`.
     pub fn exact(&self, series: &str) -> Option<f64> {
         let wanted = sample(&format!("{series} 0"))?;
         one(self
@@ -88,15 +89,15 @@ impl Samples {
             .filter(|it| it.labels == wanted.labels))
     }
 
-    /// The sum of a series; 0 if there is no sample.
+    /// Returns the sum of a series; 0 without samples.
     pub fn sum(&self, series: &str) -> f64 {
-        // The sum of no floats is a negative zero.
+        // The sum of an empty iterator of floats would be a negative zero.
         self.matching(series).fold(0.0, |sum, it| sum + it.value)
     }
 
-    /// The same as a whole number, for what counts.
+    /// Returns the sum of a series as a whole number, for counters.
     pub fn count(&self, series: &str) -> u64 {
-        // The text of a number that is neither whole nor positive is no `u64`.
+        // The text of a negative or fractional number cannot be parsed as a `u64`.
         self.sum(series).to_string().parse().unwrap_or(u64::MAX)
     }
 }
@@ -121,7 +122,7 @@ fn sample(line: &str) -> Option<Sample> {
     })
 }
 
-/// The labels up to the closing brace, and what follows it.
+/// Returns the labels up to the closing brace, and the rest of the text.
 fn labels(mut text: &str) -> Option<(BTreeMap<String, String>, &str)> {
     let mut labels = BTreeMap::new();
     loop {

@@ -1,7 +1,7 @@
-//! Certificate authorities and certificates for tests, and TLS configurations of both sides.
+//! Certificate authorities and certificates for tests, and TLS configurations of servers and clients.
 //!
-//! Certificates are valid from 2020 to 2100 unless changed, for the names `127.0.0.1` and `localhost`, for servers and
-//! clients. Functions return [`rcgen::Error`] or a rustls error only for parameters that a test has changed wrongly.
+//! By default certificates are valid from 2020 to 2100, for the names `127.0.0.1` and `localhost`, and for servers and clients.
+//! Functions return [`rcgen::Error`] or a rustls error only if a test sets invalid parameters.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -20,29 +20,29 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 /// A certificate with its key.
 #[derive(Debug)]
 pub struct Leaf {
-    /// The certificate.
+    /// Certificate in DER.
     pub der: CertificateDer<'static>,
-    /// The certificate, PEM.
+    /// Certificate in PEM.
     pub pem: String,
-    /// The key.
+    /// Private key.
     pub key: KeyPair,
 }
 
 /// A certificate authority.
 #[derive(Debug)]
 pub struct Authority {
-    /// Its own certificate.
+    /// Certificate of the authority.
     pub certificate: Leaf,
     issuer: Issuer<'static, KeyPair>,
 }
 
 impl Authority {
-    /// A self-signed one of that common name.
+    /// Creates a self-signed CA with this common name.
     pub fn new(common_name: &str) -> Result<Self, rcgen::Error> {
         Self::with(common_name, |_| ())
     }
 
-    /// The same with changed parameters.
+    /// Creates a self-signed CA with changed parameters.
     pub fn with(
         common_name: &str,
         change: impl FnOnce(&mut CertificateParams),
@@ -67,23 +67,23 @@ impl Authority {
         })
     }
 
-    /// The one of that common name whose key, PEM, is known. Its certificate is another one, but what it signs is verified by
-    /// every certificate of this name and key.
+    /// Creates a CA with this common name and a known key in PEM. Its certificate is new, but all certificates with this name
+    /// and key verify the certificates that it signs.
     pub fn of_key(common_name: &str, key: &str) -> Result<Self, rcgen::Error> {
         Self::signed_with(KeyPair::from_pem(key)?, common_name, |_| ())
     }
 
-    /// Its certificate, PEM.
+    /// Returns the certificate of the CA in PEM.
     pub fn pem(&self) -> &str {
         &self.certificate.pem
     }
 
-    /// A certificate of that common name.
+    /// Creates a certificate with this common name.
     pub fn leaf(&self, common_name: &str) -> Result<Leaf, rcgen::Error> {
         self.leaf_with(common_name, |_| ())
     }
 
-    /// The same with changed parameters.
+    /// Creates a certificate with changed parameters.
     pub fn leaf_with(
         &self,
         common_name: &str,
@@ -92,7 +92,7 @@ impl Authority {
         self.leaf_of(KeyPair::generate()?, common_name, change)
     }
 
-    /// The same for a given key.
+    /// Creates a certificate for an existing key.
     pub fn leaf_of(
         &self,
         key: KeyPair,
@@ -113,15 +113,15 @@ impl Authority {
         Ok(Leaf::new(&certificate, key))
     }
 
-    /// Trust in this authority alone.
+    /// Returns a root store with this CA only.
     pub fn roots(&self) -> RootCertStore {
         let mut roots = RootCertStore::empty();
-        // What was signed here can be read.
+        // A certificate from this module can be parsed.
         let _ = roots.add(self.certificate.der.clone());
         roots
     }
 
-    /// What checks client certificates of this authority.
+    /// Returns a verifier for client certificates of this CA.
     pub fn client_verifier(
         &self,
     ) -> Result<Arc<dyn ClientCertVerifier>, rustls::server::VerifierBuilderError> {
@@ -137,18 +137,18 @@ impl Leaf {
         Self { der, pem, key }
     }
 
-    /// The key in rustls' form.
+    /// Returns the key in the type of rustls.
     pub fn key_der(&self) -> PrivateKeyDer<'static> {
         PrivatePkcs8KeyDer::from(self.key.serialize_der()).into()
     }
 
-    /// The key, PEM.
+    /// Returns the key in PEM.
     pub fn key_pem(&self) -> String {
         self.key.serialize_pem()
     }
 
-    /// A server that shows this certificate and speaks these protocols; with an authority it requires a client
-    /// certificate of it.
+    /// Returns the configuration of a server with this certificate and these ALPN protocols. With a CA the server requires a
+    /// client certificate of this CA.
     pub fn server_config(
         &self,
         alpn: &[&str],
@@ -168,7 +168,7 @@ impl Leaf {
     }
 }
 
-/// A client that trusts these roots, and shows the certificate if there is one.
+/// Returns the configuration of a client that trusts these roots and has an optional client certificate.
 pub fn client_config(
     roots: RootCertStore,
     certificate: Option<&Leaf>,
@@ -177,7 +177,7 @@ pub fn client_config(
     client_config_of(rustls::DEFAULT_VERSIONS, roots, certificate, alpn)
 }
 
-/// The same with these versions of TLS.
+/// Returns the configuration of a client with these versions of TLS.
 pub fn client_config_of(
     versions: &[&'static SupportedProtocolVersion],
     roots: RootCertStore,
@@ -199,22 +199,22 @@ fn protocols(alpn: &[&str]) -> Vec<Vec<u8>> {
     alpn.iter().map(|it| it.as_bytes().to_vec()).collect()
 }
 
-/// The cryptography of all tests: aws-lc, as in the product.
+/// Returns the crypto provider of all tests: aws-lc, as in the product.
 pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(aws_lc_rs::default_provider())
 }
 
-/// Makes a certificate one of the past.
+/// Sets a validity period in the past.
 pub fn expired(params: &mut CertificateParams) {
     params.not_after = date_time_ymd(2021, 1, 1);
 }
 
-/// Makes a certificate one of the future.
+/// Sets a validity period in the future.
 pub fn not_yet_valid(params: &mut CertificateParams) {
     params.not_before = date_time_ymd(2099, 1, 1);
 }
 
-/// A moment at which certificates are valid that are neither [`expired`] nor [`not_yet_valid`]: in January 2027.
+/// Returns a time in January 2027, at which certificates are valid unless they are [`expired`] or [`not_yet_valid`].
 pub fn today() -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_hours(500_000)
 }

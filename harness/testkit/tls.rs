@@ -1,4 +1,5 @@
-//! Servers over TCP and TLS on a free port of loopback, which count what comes, and a client that sends any bytes.
+//! Servers over TCP and TLS on a free port of loopback, which count connections and requests, and a client that sends arbitrary
+//! bytes.
 
 use std::io;
 use std::net::SocketAddr;
@@ -26,10 +27,10 @@ use crate::apiserver::ApiServer;
 
 mod raw;
 
-/// The body of an answer; an error breaks the connection.
+/// Body of a response; an error breaks the connection.
 pub type Body = UnsyncBoxBody<Bytes, io::Error>;
 
-/// What happened at a server.
+/// Counters of a server.
 #[derive(Debug, Default)]
 pub struct Seen {
     opened: AtomicUsize,
@@ -40,7 +41,7 @@ pub struct Seen {
     retire: Notify,
 }
 
-/// A running server; dropping it ends its listening.
+/// A running server, which stops listening when it is dropped.
 #[derive(Debug)]
 pub struct TlsServer {
     address: SocketAddr,
@@ -55,7 +56,7 @@ impl Drop for TlsServer {
 }
 
 impl TlsServer {
-    /// Answers every request by the function.
+    /// Starts a server that calls the function for every request.
     pub async fn answering<F, A>(config: ServerConfig, answer: F) -> io::Result<Self>
     where
         F: Fn(Request<Incoming>) -> A + Clone + Send + Sync + 'static,
@@ -67,7 +68,7 @@ impl TlsServer {
         .await
     }
 
-    /// Serves an API server in memory. A fault that breaks a connection breaks it.
+    /// Starts a server for an API server in memory. A reset fault breaks the connection.
     pub async fn of(config: ServerConfig, server: ApiServer) -> io::Result<Self> {
         Self::answering(config, move |request| {
             let server = server.clone();
@@ -80,7 +81,7 @@ impl TlsServer {
         .await
     }
 
-    /// Hands every TLS session to the function.
+    /// Starts a server that calls the function for every TLS session.
     pub async fn over_tls<F, S>(config: ServerConfig, serve: F) -> io::Result<Self>
     where
         F: Fn(TlsStream<TcpStream>, Arc<Seen>) -> S + Clone + Send + Sync + 'static,
@@ -98,7 +99,7 @@ impl TlsServer {
         .await
     }
 
-    /// Hands every TCP connection to the function.
+    /// Starts a server that calls the function for every TCP connection.
     pub async fn over_tcp<F, S>(serve: F) -> io::Result<Self>
     where
         F: Fn(TcpStream, Arc<Seen>) -> S + Send + Sync + 'static,
@@ -110,7 +111,7 @@ impl TlsServer {
         let noted = Arc::clone(&seen);
         let accepting = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                // Without it answers are slower, nothing else.
+                // If this fails, responses are only slower.
                 let _ = stream.set_nodelay(true);
                 noted.opened.fetch_add(1, Ordering::SeqCst);
                 noted.open.fetch_add(1, Ordering::SeqCst);
@@ -129,44 +130,44 @@ impl TlsServer {
         })
     }
 
-    /// Its address.
+    /// Returns the address of the server.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Stops listening: connections are refused once this returns.
+    /// Stops listening. After the call, connections are refused.
     pub async fn stop(mut self) {
         self.accepting.abort();
         let _ = (&mut self.accepting).await;
     }
 
-    /// Connections so far.
+    /// Returns the number of connections so far.
     pub fn opened(&self) -> usize {
         self.seen.opened.load(Ordering::SeqCst)
     }
 
-    /// Connections that are open.
+    /// Returns the number of open connections.
     pub fn open(&self) -> usize {
         self.seen.open.load(Ordering::SeqCst)
     }
 
-    /// Requests so far.
+    /// Returns the number of requests so far.
     pub fn requests(&self) -> usize {
         self.seen.requests.load(Ordering::SeqCst)
     }
 
-    /// The most requests that were being answered at the same time.
+    /// Returns the largest number of concurrent requests.
     pub fn busiest(&self) -> usize {
         self.seen.busiest.load(Ordering::SeqCst)
     }
 
-    /// Asks all connections to close gracefully (HTTP/2: GOAWAY).
+    /// Starts a graceful shutdown of all connections (HTTP/2: GOAWAY).
     pub fn retire_connections(&self) {
         self.seen.retire.notify_waiters();
     }
 }
 
-/// Serves a TLS session with the protocol that the client speaks.
+/// Serves a TLS session with the protocol of the client.
 async fn serve<F, A>(stream: TlsStream<TcpStream>, seen: Arc<Seen>, answer: F)
 where
     F: Fn(Request<Incoming>) -> A + Clone + Send + Sync + 'static,
@@ -190,11 +191,11 @@ where
         _ = &mut connection => return,
         () = seen.retire.notified() => connection.as_mut().graceful_shutdown(),
     }
-    // How a connection ends is the client's affair; what matters was counted.
+    // The result of the connection is not relevant, because requests are already counted.
     let _ = connection.await;
 }
 
-/// A complete answer.
+/// Returns a complete response.
 pub fn answer(status: u16, body: impl Into<Bytes>) -> Response<Body> {
     let body = Full::new(body.into()).map_err(|never| match never {});
     let mut response = Response::new(body.boxed_unsync());
@@ -202,7 +203,7 @@ pub fn answer(status: u16, body: impl Into<Bytes>) -> Response<Body> {
     response
 }
 
-/// An answer whose body is what the stream yields; an error breaks the connection.
+/// Returns a response with the stream as its body; an error breaks the connection.
 pub fn streamed(frames: impl Stream<Item = io::Result<Bytes>> + Send + 'static) -> Response<Body> {
     let body = StreamBody::new(frames.map(|it| it.map(Frame::data)));
     Response::new(body.boxed_unsync())

@@ -1,7 +1,7 @@
 //! Waiting: the only file of the harness that may sleep.
 //!
-//! Every wait asks for the state again and has a deadline; when it passes, the error names what was awaited and what was
-//! seen last. [`holds`] looks at a state for a time, which is how "nothing happens" is shown.
+//! Every wait polls a state and has a deadline. After the deadline, the error names the expected state and the last observed
+//! one. [`holds`] polls a state for a period, to check that nothing happens.
 #![expect(
     clippy::disallowed_methods,
     reason = "polling sleeps between two looks at the state"
@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout_at};
 
-/// Polls `probe` until it yields a value or `deadline` has passed.
+/// Polls `probe` until it returns a value or `deadline` has passed.
 ///
-/// The probe returns an `Option`, a `Result` or a `bool`; `None`, `Err` and `false` mean "not yet". A probe that
-/// hangs is cut off at the deadline.
+/// The probe returns an `Option`, a `Result` or a `bool`; `None`, `Err` and `false` mean "not yet". A probe that does not
+/// return is canceled at the deadline.
 pub async fn until<F, A: Answer>(
     what: &str,
     deadline: Duration,
@@ -27,7 +27,7 @@ where
     paced(what, deadline, [FIRST_PAUSE, LONGEST_PAUSE], probe).await
 }
 
-/// The same with pauses of this length, for a wait whose end is measured.
+/// Polls as [`until`] does, with a constant interval. It is for waits whose end is measured.
 pub async fn until_every<F, A: Answer>(
     pause: Duration,
     what: &str,
@@ -55,7 +55,7 @@ where
         match timeout_at(end, probe()).await.map(Answer::seen) {
             Ok(Ok(value)) => return Ok(value),
             Ok(Err(reason)) => last_seen = Some(reason),
-            // An answer that was cut off says less than the one before it.
+            // The result before a canceled probe is more useful.
             Err(_) => {
                 last_seen.get_or_insert_with(|| "no answer at all".to_owned());
             }
@@ -69,7 +69,7 @@ where
     }
 }
 
-/// Polls `probe` for the whole of `span` and fails at the first answer that is not a value.
+/// Polls `probe` during the whole `span`, and fails at the first result that is not a value.
 pub async fn holds<F, A: Answer>(
     what: &str,
     span: Duration,
@@ -89,12 +89,12 @@ where
     }
 }
 
-/// What a probe may return.
+/// Result of a probe.
 pub trait Answer {
-    /// What the wait yields in the end.
+    /// Result of the wait.
     type Value;
 
-    /// The value, or the reason why there is none yet.
+    /// Returns the value, or the reason why there is none yet.
     fn seen(self) -> Result<Self::Value, String>;
 }
 
@@ -123,12 +123,12 @@ impl Answer for bool {
     }
 }
 
-/// The awaited state did not come in this time; what was seen last.
+/// Error of a wait: the expected state, the deadline, and the last observed state.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}: not within {1:?}; last seen: {2}")]
 pub struct TooLate(String, Duration, String);
 
-/// A state that should have held did not after this time; what was seen.
+/// Error of [`holds`]: the expected state, the time after which it was no longer true, and the observed state.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}: no longer true after {1:?}: {2}")]
 pub struct Broken(String, Duration, String);

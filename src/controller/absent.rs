@@ -14,18 +14,18 @@ use policy::sync::sources::{SourceState, Sources};
 use super::sources::SourceMetrics;
 use crate::kube_events::EventWriter;
 
-/// Writes one Event.
+/// Future that writes one Event.
 pub(super) type PendingEvent = BoxFuture<'static, ()>;
 
-/// What is reported of a source.
+/// Presence of a source, as it is reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Presence {
-    /// Nothing: it exists, is not configured, or was deleted.
+    /// The source exists, is not configured, or was deleted. Nothing is reported.
     #[default]
     Normal,
-    /// It is missing, and counts as deleted at this time.
+    /// The source is missing, and counts as deleted at this time.
     DeletionPending(Timestamp),
-    /// It is configured, and has never existed.
+    /// The source is configured, and has never existed.
     NotFound,
 }
 
@@ -49,11 +49,11 @@ pub(super) struct EventSettings {
     pub(super) metrics: SourceMetrics,
     /// Name of the controller: `signal` or `direct`.
     pub(super) controller: &'static str,
-    /// What follows from the deletion, as a part of the Event's note.
+    /// Consequence of the deletion, for the note of the Event.
     pub(super) outcome: &'static str,
 }
 
-/// See the module.
+/// Reporter of absent sources. See the module.
 pub(super) struct AbsentSources {
     settings: EventSettings,
     reported: [Presence; 3],
@@ -67,7 +67,7 @@ impl AbsentSources {
         }
     }
 
-    /// Reports what changed. Returns the Events, which regard the given object.
+    /// Reports changes since the last call. Returns the Events about the object `regarding`.
     pub(super) fn report(
         &mut self,
         sources: &Sources,
@@ -143,7 +143,7 @@ impl AbsentSources {
 }
 
 impl Drop for AbsentSources {
-    /// Resets the gauges: the next leader reports the sources again.
+    /// Resets the gauges, because the next leader reports the sources again.
     fn drop(&mut self) {
         for kind in SourceKind::ALL {
             self.gauge(kind, Presence::Normal);

@@ -41,8 +41,8 @@ impl ClientFactory {
         }
     }
 
-    /// Reads the kubeconfig Secret, at least at the resource version `seen`: the API server answers from its cache, and need not
-    /// read each of thousands of Secrets from etcd.
+    /// Reads the kubeconfig Secret, at least at the resource version `seen`. The API server then responds from its
+    /// cache, and does not read each of thousands of Secrets from etcd.
     ///
     /// # Errors
     /// KCP does not return the Secret.
@@ -58,8 +58,8 @@ impl ClientFactory {
         let name = kubeconfig_secret(id.as_str());
         let found = match self.secrets.get_with(&name, &parameters).await {
             Err(kube::Error::Api(status)) if status.is_not_found() => None,
-            // The API server has not reached that version, and never will if etcd was restored from a backup. Its latest version
-            // is valid then.
+            // The API server has not reached the version of `seen`. After a restore of etcd from a backup it never
+            // reaches that version. The latest version is valid in both cases.
             Err(kube::Error::Api(status)) if status.code == TIMED_OUT && seen.is_some() => {
                 self.secrets.get_opt(&name).await?
             }
@@ -88,12 +88,13 @@ impl ClientFactory {
 }
 
 impl KubeconfigSecret {
-    /// Whether there is no Secret.
+    /// Returns whether the Secret does not exist.
     pub(crate) fn is_absent(&self) -> bool {
         self.0.is_none()
     }
 
-    /// The bytes of the kubeconfig. The error names what is missing, as KIM renews the Secret in several writes.
+    /// Returns the bytes of the kubeconfig. The error names the missing part of the Secret, because KIM renews the
+    /// Secret in several writes.
     fn content(&self, name: &str) -> Result<&[u8], ConnectionError> {
         let missing =
             |what: &str| ConnectionError::KubeconfigNotFound(format!("Secret {name}{what}"));

@@ -1,10 +1,11 @@
 //! Certificates of watchers on KCP: one for the runtime of each Kyma, one for the gateway, and the bundle of CAs.
 //!
-//! cert-manager issues what `policy::certificates` decides. [`runtimes`](self) keeps a Certificate for each Kyma, [`gateway`](self)
-//! the Certificate and the Secret of the gateway. Runs on the leader only, as a part of the controller `watchers`.
+//! cert-manager issues the certificates that `policy::certificates` defines. [`runtimes`](self) keeps a Certificate
+//! for each Kyma, [`gateway`](self) the Certificate and the Secret of the gateway. Runs on the leader only, in the
+//! controller `watchers`.
 //!
-//! Invariants: what does not differ is not written; private keys are neither logged nor kept; a Kyma without a domain, or a missing
-//! API of cert-manager, does not delay others.
+//! Invariants: an object that does not differ is not written; private keys are neither logged nor kept; a Kyma
+//! without a domain, or a missing API of cert-manager, does not delay other Kymas.
 //!
 //! Permissions: `deploy/controller/rbac-common.yaml` and `rbac-watchers.yaml`.
 
@@ -35,10 +36,10 @@ mod tests;
 
 pub use metrics::CertificateMetrics;
 
-/// Interval after which everything is reconciled without a change.
+/// Interval after which all certificates are reconciled without a change.
 const RESYNC: Duration = Duration::from_mins(10);
 
-/// Interval after which a missing API or permission is tried again.
+/// Interval after which a request to a missing API, or without permission, is repeated.
 const RETRY: Duration = Duration::from_secs(30);
 
 /// Settings of the certificates.
@@ -48,17 +49,17 @@ pub struct Settings {
     pub kyma_namespace: String,
     /// Namespace of the Istio Gateways.
     pub gateway_namespace: String,
-    /// Secret of the CA, which cert-manager issues.
+    /// Secret of the CA. cert-manager creates it.
     pub ca_secret: String,
     /// Secret of the gateway: the `credentialName` of the Istio Gateways.
     pub gateway_secret: String,
     /// Certificate of the gateway, and its Secret.
     pub gateway_certificate: String,
-    /// The host of the gateway for watchers, in addition to the hosts of the Istio Gateways.
+    /// Host of the gateway for watchers, in addition to the hosts of the Istio Gateways.
     pub gateway_host: Option<String>,
     /// Time after which runtimes count as trusting a new CA.
     pub grace_period: Duration,
-    /// What all certificates have in common.
+    /// Settings that all certificates have in common.
     pub certificates: CertificateSettings,
 }
 
@@ -82,11 +83,11 @@ pub struct CertificateOptions {
 pub struct IssuedGateway {
     /// The CA that issues certificates.
     ca: CertificateInfo,
-    /// When it was added to the bundle, in Unix seconds.
+    /// Time at which the CA was added to the bundle, in Unix seconds.
     ca_added: i64,
     /// All CAs that runtimes trust, in PEM.
     pub(crate) bundle: Arc<str>,
-    /// The address at which watchers reach the gateway; `None` if no Istio Gateway with the Secret has one.
+    /// Address at which watchers reach the gateway. `None` if no Istio Gateway with the Secret has an address.
     pub(crate) address: Option<Arc<str>>,
     /// SHA-256 of the bundle in hexadecimal digits, if the gateway waits until all runtimes trust it.
     pub(crate) waits_for: Option<String>,
@@ -94,7 +95,7 @@ pub struct IssuedGateway {
 
 #[cfg(test)]
 impl IssuedGateway {
-    /// One that trusts the CAs of a bundle, the first of which is the newest.
+    /// Returns a gateway that trusts the CAs of a bundle. The first CA of the bundle is the newest.
     pub(crate) fn of(bundle: &str, address: Option<&str>) -> Self {
         Self {
             ca: CertificateInfo::first(bundle.as_bytes()).unwrap(),
@@ -106,10 +107,11 @@ impl IssuedGateway {
     }
 }
 
-/// The state of the gateway for those that depend on it; `None` while no certificate is issued.
+/// Receiver of the state of the gateway. The state is `None` until a certificate is issued.
 pub type GatewayReceiver = watch::Receiver<Option<IssuedGateway>>;
 
-/// The state of the gateway for [`run`], and for those that depend on it.
+/// Creates the channel for the state of the gateway: a sender for [`run`], and a receiver for controllers that depend
+/// on the gateway.
 #[must_use]
 pub fn gateway_channel() -> (watch::Sender<Option<IssuedGateway>>, GatewayReceiver) {
     watch::channel(None)
@@ -125,7 +127,7 @@ impl CertificateOptions {
         )
     }
 
-    /// Requests that cert-manager issues a Certificate again, unless it does so already.
+    /// Requests that cert-manager renews a Certificate, unless a renewal is already in progress.
     async fn renew(&self, live: &DynamicObject) -> kube::Result<()> {
         let Some(conditions) = renewal(&json!(live), Timestamp::now()) else {
             return Ok(());

@@ -1,7 +1,7 @@
-//! Finds two kubeconfigs that lead to the same cluster.
+//! Finds two kubeconfigs of the same cluster.
 //!
-//! Invariant: a cluster belongs to the first runtime that was accepted for it, until that runtime is released. Each operation is
-//! a hash look-up, independent of the number of runtimes.
+//! Invariant: a cluster belongs to the first runtime that was accepted for it, until that runtime is released. Each
+//! operation is a hash look-up, independent of the number of runtimes.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -33,7 +33,7 @@ impl Claims {
         }
     }
 
-    /// Removes the claim of a runtime to a cluster that was rejected for it.
+    /// Removes the claim of a runtime to a cluster that was rejected for that runtime.
     pub(crate) fn withdraw(&self, cluster: &str, runtime: &str) {
         self.lock().retain(runtime, |it| it != cluster);
     }
@@ -43,7 +43,7 @@ impl Claims {
         self.lock().retain(runtime, |_| false);
     }
 
-    /// Removes all claims of a runtime but one, because its cluster was rebuilt.
+    /// Removes all claims of a runtime except the claim to `cluster`, because its cluster was rebuilt.
     pub(crate) fn release_others(&self, cluster: &str, runtime: &str) {
         self.lock().retain(runtime, |it| it == cluster);
     }

@@ -1,20 +1,21 @@
 //! HTTPS clients of the API servers of thousands of runtimes.
 //!
-//! kube's client is made for one cluster: it waits for a response without a limit, retries inside, speaks HTTP/1.1
-//! only, keeps idle sockets, and obeys a kubeconfig. This stack is made for many clusters of other owners, each
-//! contacted for one reconcile:
+//! kube's client is made for one cluster: it waits for a response without a limit, retries internally, supports
+//! HTTP/1.1 only, keeps idle sockets, and trusts every setting of a kubeconfig. This stack is made for many clusters
+//! of other owners, each contacted for one reconcile:
 //!
 //! ```text
 //! Remote ─ permit ─ connection ─ HTTP/2 or 1.1 ─ TLS ─ TCP ─ checked address ─ resolver
 //! ```
 //!
-//! Invariants: nothing is retried here; every wait is bounded, except the wait for a permit or for the connection,
-//! which other requests of the same reconcile hold for a bounded time; every response is bounded; a [`Remote`] lives
-//! for one reconcile, and nothing of it outlives it: no connection, no key, no TLS session. Proxies, redirects,
+//! Invariants: nothing is retried here; every response is bounded. Every wait is bounded, except the wait for a
+//! permit or for the connection, which other requests of the same reconcile hold for a bounded time. A [`Remote`]
+//! exists for one reconcile, and none of its connections, keys and TLS sessions exist afterwards. Proxies, redirects,
 //! compression, system roots and environment variables are not used.
 //!
-//! Deliberately absent: watches (a reconcile reads and ends), retries, backoff and rates per runtime (reconciles of one
-//! runtime are seconds apart and never overlap, see [`crate::direct`]), and limits over all runtimes (the same).
+//! Deliberately absent: watches (a reconcile reads and ends), retries, and backoff and rates per runtime. Reconciles
+//! of one runtime are seconds apart and never overlap, see [`crate::direct`], which also limits all runtimes
+//! together.
 
 use std::fmt;
 use std::sync::Arc;
@@ -51,10 +52,10 @@ mod tls;
 #[cfg(test)]
 pub(crate) mod tests;
 
-/// The largest body of a response, in bytes. Kubernetes' objects have at most 1.5 MiB.
+/// The largest body of a response, in bytes. Kubernetes objects have at most 1.5 MiB.
 pub const MAX_BODY: usize = 2 << 20;
 
-/// The longest pause that an API server can demand with `Retry-After`.
+/// The longest pause that an API server can require with `Retry-After`.
 pub const MAX_RETRY_AFTER: Duration = Duration::from_mins(5);
 
 /// The ID of a runtime: the value of its label. Clones share the text.
@@ -62,13 +63,13 @@ pub const MAX_RETRY_AFTER: Duration = Duration::from_mins(5);
 pub struct RuntimeId(Arc<str>);
 
 impl RuntimeId {
-    /// Keeps the ID as written.
+    /// Creates an ID with unchanged text.
     #[must_use]
     pub fn new(id: &str) -> Self {
         Self(id.into())
     }
 
-    /// The ID as written.
+    /// Returns the ID with unchanged text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -84,14 +85,14 @@ impl fmt::Display for RuntimeId {
 /// Options of the clients.
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
-    /// The limit for name, TCP, TLS and HTTP set-up together.
+    /// Time limit of name resolution, TCP, TLS and HTTP set-up together.
     pub connect_timeout: Duration,
-    /// The limit from sending a request to the last byte of its response.
+    /// Time limit from sending a request to the last byte of its response.
     pub call_timeout: Duration,
     /// Whether loopback addresses are allowed: for tests and local clusters only. Link-local addresses and metadata
     /// services are refused in any case.
     pub allow_loopback: bool,
-    /// The host of the API server of the control plane, which is no runtime: an IP address, or a name.
+    /// The host of the API server of the control plane, which is not a runtime: an IP address, or a name.
     pub control_plane: Option<String>,
 }
 
@@ -106,11 +107,11 @@ impl Default for ClientOptions {
     }
 }
 
-/// The factory of clients. Clones share everything.
+/// Factory of clients. Clones share all state.
 #[derive(Clone)]
 pub struct RuntimeClients(Arc<Shared>);
 
-/// What all remotes share.
+/// State that all remotes share.
 struct Shared {
     options: ClientOptions,
     metrics: ClientMetrics,
@@ -120,10 +121,10 @@ struct Shared {
 }
 
 impl RuntimeClients {
-    /// Creates the factory. The provider of cryptography is always named, never the default of the process.
+    /// Creates the factory. The cryptographic provider is always explicit, never the default of the process.
     #[must_use]
     pub fn new(options: ClientOptions, metrics: ClientMetrics) -> Self {
-        // Less than the whole, so that an error names the resolver.
+        // Less than the whole timeout, so that an error names the resolver.
         let resolver = Resolver::new(options.connect_timeout / 5 * 4);
         Self::with_resolver(options, metrics, resolver)
     }

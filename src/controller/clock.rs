@@ -1,7 +1,7 @@
 //! Wall-clock time for times that are stored, and its conversion into the time of timers.
 //!
-//! Invariant: during one leadership term it advances with the timers, so setting the system clock neither ends a wait nor
-//! prolongs it.
+//! Invariant: during one leadership term the clock advances with the timers, so setting the system clock neither ends
+//! nor extends a wait.
 
 use jiff::Timestamp;
 use tokio::time::Instant;
@@ -14,7 +14,7 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    /// A clock that starts at the current wall-clock time.
+    /// Creates a clock that starts at the current wall-clock time.
     pub(super) fn new() -> Self {
         Self {
             start: Instant::now(),
@@ -22,7 +22,7 @@ impl Clock {
         }
     }
 
-    /// The current time.
+    /// Returns the current time.
     pub(super) fn now(&self) -> Timestamp {
         let passed = self.start.elapsed();
         self.start_time
@@ -30,7 +30,7 @@ impl Clock {
             .unwrap_or(Timestamp::MAX)
     }
 
-    /// The instant at which a timer has to expire for a time; now if that is in the past.
+    /// Returns the instant at which a timer has to expire for a time. Returns the current instant if the time is in the past.
     pub(super) fn instant(&self, time: Timestamp) -> Instant {
         let remaining = self.now().duration_until(time);
         // Read after `remaining`, so that the timer does not expire before the time is reached.

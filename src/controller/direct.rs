@@ -64,10 +64,11 @@ pub use revisions::{Installations, ManifestsError, Render};
 /// Name of the state ConfigMap of the controller `direct`.
 pub const DIRECT_STATE: &str = "rt-bootstrapper-direct-state";
 
-/// Maximum number of concurrent reconciles of the webhook lane. Each needs 0.25 MB; the number doubles while some are slow.
+/// Maximum number of concurrent reconciles of the webhook lane. Each reconcile needs 0.25 MB. The number doubles
+/// while some reconciles are slow.
 const WEBHOOK_RECONCILES: usize = 48;
 
-/// Duration after which a reconcile counts as slow, so that it does not keep others from starting.
+/// Duration after which a reconcile counts as slow, so that it does not prevent other reconciles from starting.
 const SLOW: Duration = Duration::from_secs(2);
 
 /// Settings of the controller `direct`.
@@ -79,7 +80,8 @@ pub struct DirectSettings {
     pub names: ObjectNames,
     /// Selects the Runtimes for which the controller creates a `RuntimeBootstrapper`.
     pub adopt: Selector,
-    /// Where the signal is written that asks KIM to reconcile an orphaned runtime. Also used if the controller `signal` is off.
+    /// Annotation or label of the signal that requests KIM to reconcile an orphaned runtime. Also used if the
+    /// controller `signal` is off.
     pub signal_keys: SignalKeys,
     /// Selects the Runtimes that may be signaled.
     pub signal_selector: Selector,
@@ -87,13 +89,14 @@ pub struct DirectSettings {
     pub signals_per_second: NonZeroU32,
     /// Interval after which all objects on a runtime are read again.
     pub resync: Duration,
-    /// Maximum number of concurrent reconciles; it doubles while some are slow.
+    /// Maximum number of concurrent reconciles. The number doubles while some reconciles are slow.
     pub max_concurrent_reconciles: usize,
-    /// Maximum number of runtimes that are being connected to, or are connected and wait for `max_connections`; it doubles while
-    /// some are slow. A handshake is two of the five round trips of a reconcile, and needs much less memory than the rest.
+    /// Maximum number of runtimes to which a connection is being opened, or which wait for `max_connections` with an
+    /// open connection. The number doubles while some runtimes are slow. A handshake is two of the five round trips
+    /// of a reconcile, and needs much less memory than the rest.
     pub max_handshakes: usize,
-    /// Maximum number of runtimes that are read and written concurrently; it doubles while some are slow. A connection in use
-    /// needs 0.1 MB.
+    /// Maximum number of runtimes that are read and written concurrently. The number doubles while some runtimes are
+    /// slow. A connection in use needs 0.1 MB.
     pub max_connections: usize,
     /// Delay before a failed reconcile is repeated.
     pub backoff: Backoff,
@@ -101,8 +104,8 @@ pub struct DirectSettings {
     pub progress_backoff: Backoff,
     /// Maximum number of status updates on KCP per second.
     pub statuses_per_second: NonZeroU32,
-    /// Time to wait after the first change of a source: sources that are changed together arrive one by one, and each would
-    /// otherwise be a revision of its own that is written everywhere.
+    /// Time to wait after the first change of a source. Sources that are changed together arrive one by one. Without
+    /// the wait, each change would be a separate revision that is rolled out to all runtimes.
     pub debounce: Duration,
     /// Time for which a source that was rolled out may be missing before it counts as deleted.
     pub deletion_grace: Duration,
@@ -152,7 +155,7 @@ impl Default for DirectSettings {
     }
 }
 
-/// What the controller `direct` needs.
+/// Arguments of [`run`].
 #[derive(Clone)]
 pub struct DirectOptions {
     /// Client of KCP.
@@ -177,8 +180,8 @@ pub struct DirectOptions {
     pub source_metrics: SourceMetrics,
 }
 
-/// Synchronizes runtimes until the token is canceled; reconciles that run may then take a few seconds to end. The next leader
-/// continues from what is stored.
+/// Synchronizes runtimes until the token is canceled. Running reconciles may then take a few seconds to end. The next
+/// leader continues from the stored state.
 ///
 /// Failures are retried, counted and reported.
 pub async fn run(options: DirectOptions, runtimes: RuntimeChanges, token: CancellationToken) {

@@ -1,9 +1,9 @@
-//! Kinds of other projects, which have no types here.
+//! API objects of other projects, whose kinds have no Rust types in this crate.
 
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client};
 
-/// The objects of a kind in a namespace. `api_version` is `group/version`.
+/// Returns the API of the objects of a kind in a namespace. `api_version` is `group/version`.
 pub(crate) fn objects(
     client: &Client,
     namespace: &str,

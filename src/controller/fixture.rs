@@ -1,4 +1,4 @@
-//! What the tests of all parts share: a control plane with the rights of the shipped Roles, and the objects on it.
+//! Fixture of all tests of the crate: a control plane with the permissions of the released Roles, and the objects on it.
 
 use std::ops::Deref;
 use std::time::Duration;
@@ -24,10 +24,10 @@ pub(crate) const ISTIO_NAMESPACE: &str = "istio-system";
 /// The Certificate of the gateway.
 pub(crate) const GATEWAY_CERTIFICATE: &str = "klm-watcher-gateway";
 
-/// The names of the pull Secret that tests configure.
+/// Names of the pull Secret that tests configure.
 const PULL_SECRETS: &str = "[pull, pul]";
 
-/// What the shipped Roles allow the controller.
+/// Mode of the controller, which determines the permissions from the released Roles.
 #[derive(Clone, Copy)]
 pub(crate) enum Mode {
     Signal,
@@ -57,7 +57,7 @@ impl Mode {
     }
 }
 
-/// The API server of a control plane; objects without a namespace of their own are in the controller's.
+/// The API server of a control plane. An object without a namespace is created in the namespace of the controller.
 #[derive(Clone)]
 pub(crate) struct ControlPlane {
     server: ApiServer,
@@ -94,14 +94,14 @@ impl ControlPlane {
         Self { server, namespace }
     }
 
-    /// The product's own client.
+    /// Returns a client as the product creates it.
     pub(crate) fn client(&self) -> Client {
         let requests = RequestMetrics::register(&mut Registry::default());
         let timeout = Duration::from_secs(15);
         component_base::client::with_transport(self.service(), self.namespace, timeout, &requests)
     }
 
-    /// The Kymas for both controllers that reconcile them.
+    /// Returns the Kymas for both controllers that reconcile them, and the future of their watch.
     pub(crate) fn kymas(
         &self,
         readiness: &Readiness,
@@ -122,7 +122,7 @@ impl ControlPlane {
         }
     }
 
-    /// Another client creates or replaces an object.
+    /// Creates or replaces an object, as another client.
     pub(crate) fn put(&self, mut object: Value) {
         if object["kind"] != "ClusterTrustBundle" {
             object["metadata"]["namespace"] = json!(self.namespace);
@@ -135,20 +135,20 @@ impl ControlPlane {
         self.server.get(plural, self.home(plural), name)
     }
 
-    /// Another client applies a merge patch.
+    /// Applies a merge patch, as another client.
     pub(crate) fn merge(&self, plural: &str, name: &str, patch: &Value) {
         let place = (self.home(plural), name);
         assert!(self.object(plural, name).is_some(), "{plural} {name}");
         self.edit(plural, place, |object| json_patch::merge(object, patch));
     }
 
-    /// Another client deletes an object; finalizers keep it.
+    /// Deletes an object, as another client. An object with finalizers remains.
     pub(crate) fn delete(&self, plural: &str, name: &str) {
         assert!(self.object(plural, name).is_some(), "{plural} {name}");
         self.server.delete(plural, self.home(plural), name);
     }
 
-    /// Whether the kind is served from now on.
+    /// Sets whether the kind is served.
     pub(crate) fn serve(&self, kind: &'static Kind, served: bool) {
         self.behave(|it| {
             let others = it.kinds.iter().copied().filter(|it| *it != kind);
@@ -156,25 +156,25 @@ impl ControlPlane {
         });
     }
 
-    /// Reads of a kind are forbidden until the handle stops that.
+    /// Rejects reads of a kind with 403 until the handle stops the fault.
     pub(crate) fn forbid_reads(&self, plurals: &str) -> FaultHandle {
         let reads = self.fault(&format!("get|list|watch {plurals}"));
         reads.status(403)
     }
 
-    /// Writes of objects of a kind so far, its status included.
+    /// Returns the writes of objects of a kind, including writes of the status.
     pub(crate) fn writes_of(&self, plural: &str) -> Vec<Recorded> {
         let mut requests = self.requests_of(&format!("* {plural}|{plural}/status"));
         requests.retain(Recorded::is_write);
         requests
     }
 
-    /// Number of Events with a reason that were created so far.
+    /// Returns the number of created Events with a reason.
     pub(crate) fn events_of(&self, reason: &str) -> usize {
         self.events().iter().filter(|it| *it == reason).count()
     }
 
-    /// Reasons of the Events that were created so far.
+    /// Returns the reasons of the created Events.
     pub(crate) fn events(&self) -> Vec<String> {
         let created = self.requests_of("create events");
         let reason = |it: &Recorded| it.body["reason"].as_str().unwrap().to_owned();
@@ -182,7 +182,7 @@ impl ControlPlane {
     }
 }
 
-/// A configuration document that sends pulls to that registry.
+/// Returns a configuration ConfigMap that overrides `docker.io` with this registry.
 pub(crate) fn config_map(registry: &str) -> Value {
     let document = json!({"overrides": {"docker.io": registry}}).to_string();
     json!({
@@ -191,7 +191,7 @@ pub(crate) fn config_map(registry: &str) -> Value {
     })
 }
 
-/// A Secret that opens a registry by that password.
+/// Returns a pull Secret with this password.
 pub(crate) fn pull_secret(password: &str) -> Value {
     let config = json!({"auths": {"registry.example": {"username": "u", "password": password}}});
     json!({
@@ -201,12 +201,12 @@ pub(crate) fn pull_secret(password: &str) -> Value {
     })
 }
 
-/// A certificate that no test has used before.
+/// Returns a new certificate in PEM.
 pub(crate) fn roots() -> String {
     Authority::new("root.example").unwrap().pem().to_owned()
 }
 
-/// A bundle of one certificate that no test has used before.
+/// Returns a ClusterTrustBundle with a new certificate.
 pub(crate) fn trust_bundle() -> Value {
     json!({
         "apiVersion": "certificates.k8s.io/v1beta1", "kind": "ClusterTrustBundle",
@@ -214,7 +214,7 @@ pub(crate) fn trust_bundle() -> Value {
     })
 }
 
-/// A `RuntimeBootstrapper` without settings.
+/// Returns a `RuntimeBootstrapper` without settings.
 pub(crate) fn bootstrapper(name: &str) -> Value {
     json!({
         "apiVersion": "operator.kyma-project.io/v1alpha1", "kind": "RuntimeBootstrapper",

@@ -1,8 +1,9 @@
 //! The Runtimes on KCP, which are watched once for all controllers of a process.
 //!
-//! Invariants: managed fields, specification and conditions are skipped while a response is read, so neither a page of a list nor
-//! what is stored of it contains them; each controller gets every change, in the order of the watch. Not in here: what a controller
-//! stores of a Runtime, and writes: a `RuntimeView` cannot be sent.
+//! Invariants: managed fields, the specification and conditions are skipped while a response is read, so neither a
+//! page of a list nor a stored Runtime contains them. Each controller receives every change, in the order of the
+//! watch. Not in here: the state that a controller stores of a Runtime, and writes. A `RuntimeView` cannot be
+//! written.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -24,10 +25,10 @@ use kube::{Api, Client, Resource};
 use policy::sync::signal::Eligibility;
 use serde::{Deserialize, Deserializer};
 
-/// Objects in one page of a list; it bounds the memory.
+/// Number of objects in one page of a list, which bounds the memory.
 pub(crate) const PAGE_SIZE: u32 = 200;
 
-/// The changes of all Runtimes, for one controller. They end with the watch.
+/// The changes of all Runtimes, for one controller. The stream ends with the watch.
 pub struct RuntimeChanges(pub(crate) BoxStream<'static, WatchChange<RuntimeView>>);
 
 /// Watches all Runtimes. Selectors are applied to the changes: with a selector of the watch, a Runtime whose labels change would
@@ -40,7 +41,8 @@ pub fn runtimes(client: &Client, namespace: &str, readiness: &Readiness) -> Runt
     RuntimeChanges(changes(watch_with_backoff(api, config, check)).boxed())
 }
 
-/// The changes for two controllers, and the future that forwards them. A controller that reads slowly does not delay the other one.
+/// Returns the changes for two controllers, and the future that forwards them. A controller that reads slowly does
+/// not delay the other one.
 pub fn share(
     mut changes: RuntimeChanges,
 ) -> (
@@ -51,7 +53,7 @@ pub fn share(
     let ((to_one, one), (to_other, other)) = (mpsc::unbounded(), mpsc::unbounded());
     let forwarding = async move {
         while let Some(change) = changes.0.next().await {
-            // A controller that is off has dropped its stream.
+            // The receiver of a controller that is off is dropped.
             drop(to_one.unbounded_send(change.clone()));
             drop(to_other.unbounded_send(change));
         }
@@ -60,7 +62,7 @@ pub fn share(
     (one, other, forwarding)
 }
 
-/// A Runtime as it is read from a list, a watch or the answer to a patch.
+/// A Runtime as read from a list, a watch or the response to a patch.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct RuntimeView {
     #[serde(deserialize_with = "trimmed")]
@@ -70,7 +72,7 @@ pub(crate) struct RuntimeView {
 }
 
 impl From<ObjectMeta> for RuntimeView {
-    /// The response to a write of the metadata, without the state.
+    /// Converts the response to a write of the metadata, which does not contain the state.
     fn from(metadata: ObjectMeta) -> Self {
         Self {
             metadata,
@@ -104,7 +106,8 @@ struct Metadata {
     annotations: Option<Annotations>,
 }
 
-/// Annotations may be large (`kubectl apply` leaves the whole object in one), so only these are read.
+/// The annotations that the controller reads. All others are skipped, because annotations may be large: `kubectl
+/// apply` stores the whole object in one.
 #[derive(Deserialize)]
 struct Annotations {
     #[serde(rename = "operator.kyma-project.io/force-patch-reconciliation")]
@@ -152,17 +155,17 @@ fn trimmed<'de, D: Deserializer<'de>>(from: D) -> Result<ObjectMeta, D::Error> {
 }
 
 impl RuntimeView {
-    /// Whether it is being deleted or taken down: its runtime is not contacted any more.
+    /// Returns whether the Runtime is being deleted or terminated. The runtime is no longer contacted then.
     pub(crate) fn is_terminating(&self) -> bool {
         self.metadata.deletion_timestamp.is_some() || self.state() == Some(STATE_TERMINATING)
     }
 
-    /// Its state as KIM reports it.
+    /// Returns the state that KIM reports.
     pub(crate) fn state(&self) -> Option<&str> {
         self.status.as_ref()?.state.as_deref()
     }
 
-    /// How it is to be treated, as far as it tells itself.
+    /// Returns whether the Runtime may be signaled, from its labels and its state.
     pub(crate) fn eligibility(&self, selector: &Selector) -> Eligibility {
         let no_labels = BTreeMap::new();
         let labels = self.metadata.labels.as_ref().unwrap_or(&no_labels);
@@ -234,7 +237,7 @@ mod tests {
         };
         let all = ["a", "listed", "b"];
         let (one, other, forwarding) = share(changes());
-        // The other one does not read until everything was forwarded.
+        // The other controller does not read until all changes were forwarded.
         let (seen, ()) = tokio::join!(names(one), forwarding);
         assert_eq!(seen, all);
         assert_eq!(names(other).await, all);

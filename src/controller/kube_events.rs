@@ -9,7 +9,7 @@ use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 /// Maximum number of characters of the note of an Event; the API allows 1 kB.
 const MAX_NOTE: usize = 900;
 
-/// Writes the Events about one action of a controller. Clones share the client.
+/// Writer of the Events about one action of a controller. Clones share the client.
 #[derive(Clone)]
 pub(crate) struct EventWriter {
     pub(crate) client: Client,
@@ -19,7 +19,7 @@ pub(crate) struct EventWriter {
 }
 
 impl EventWriter {
-    /// The write of an Event about an object, as of [`publish_event`].
+    /// Returns the future that writes an Event about an object; see [`publish_event`].
     pub(crate) fn write(
         &self,
         (type_, reason): (EventType, &str),
@@ -38,7 +38,8 @@ impl EventWriter {
     }
 }
 
-/// Writes an Event about an object. A failure is logged, not retried: what an Event reports is in a status or in the log too.
+/// Writes an Event about an object. A failure is logged and not retried, because a status or the log contains the
+/// same information.
 ///
 /// A Recorder aggregates Events that differ in their note only, so each Event has its own Recorder.
 pub(crate) async fn publish_event(

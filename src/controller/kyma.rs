@@ -1,6 +1,7 @@
-//! The runtimes of KCP, as far as they concern the watcher: Kymas, and each RuntimeBootstrapper without a Kyma.
+//! The runtimes of KCP that get a watcher: each Kyma, and each RuntimeBootstrapper without a Kyma.
 //!
-//! A runtime with both is that of its Kyma: one of the same name, as KEB names both by the runtime ID, or with its runtime ID.
+//! If a runtime has both, its Kyma is used. A Kyma and a RuntimeBootstrapper with the same runtime ID belong to the
+//! same runtime. The same name is sufficient, too, because KEB names both by the runtime ID.
 
 use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -25,11 +26,11 @@ use self::merge::watch_runtimes;
 mod merge;
 mod share;
 
-/// A Kyma as it is read from a list or a watch, or a RuntimeBootstrapper in its place.
+/// A Kyma as read from a list or a watch, or a RuntimeBootstrapper without a Kyma.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(from = "KymaObject")]
 pub(crate) struct KymaView {
-    /// Without labels and annotations: each map takes half a kilobyte, and there are thousands of runtimes.
+    /// Metadata without labels and annotations: each map takes half a kilobyte, and there are thousands of runtimes.
     metadata: ObjectMeta,
     runtime_id: Option<String>,
     domain: Option<String>,
@@ -39,12 +40,12 @@ pub(crate) struct KymaView {
     is_bootstrapper: bool,
 }
 
-/// A RuntimeBootstrapper as it is read. It can stand for a runtime when its runtime ID is known.
+/// A RuntimeBootstrapper as read from a list or a watch. It can represent a runtime if its runtime ID is known.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(from = "BootstrapperObject")]
 struct BootstrapperView {
     view: KymaView,
-    /// Whether it says if the watcher is installed.
+    /// Whether the condition `WatcherInstalled` exists.
     has_condition: bool,
 }
 
@@ -114,7 +115,7 @@ impl From<BootstrapperObject> for BootstrapperView {
 }
 
 impl KymaView {
-    /// One of which only the name is known any more.
+    /// Returns a view of a deleted Kyma, of which only the name is known.
     fn gone(name: &str, namespace: &str) -> Self {
         let metadata = ObjectMeta {
             name: Some(name.to_owned()),
@@ -124,7 +125,7 @@ impl KymaView {
         KymaObject { metadata }.into()
     }
 
-    /// What determines the certificate.
+    /// Returns the fields that determine the certificate.
     pub(crate) fn kyma(&self) -> Kyma {
         Kyma {
             namespace: self.namespace().unwrap_or_default(),
@@ -134,7 +135,8 @@ impl KymaView {
         }
     }
 
-    /// Whether two versions of an object differ in nothing but the spec of a Kyma or the status, which controllers write often.
+    /// Returns whether two versions of an object are equal, ignoring the spec of a Kyma and the status, which
+    /// controllers write often.
     fn is_equivalent(&self, other: &Self) -> bool {
         self.metadata.uid == other.metadata.uid
             && self.metadata.deletion_timestamp == other.metadata.deletion_timestamp
@@ -143,27 +145,27 @@ impl KymaView {
             && self.runtime_id == other.runtime_id
     }
 
-    /// That of the label, or of the status of a RuntimeBootstrapper.
+    /// Returns the runtime ID of the label, or of the status of a RuntimeBootstrapper.
     pub(crate) fn runtime_id(&self) -> Option<&String> {
         self.runtime_id.as_ref()
     }
 
-    /// UID of the cluster that an operator accepted by an annotation.
+    /// Returns the UID of the cluster that an operator accepted by an annotation.
     pub(crate) fn accepted_cluster(&self) -> Option<&String> {
         self.accepted_cluster.as_ref()
     }
 
-    /// Whether it is a RuntimeBootstrapper without a Kyma.
+    /// Returns whether this is a RuntimeBootstrapper without a Kyma.
     pub(crate) fn is_bootstrapper(&self) -> bool {
         self.is_bootstrapper
     }
 
-    /// Whether the name of a certificate is known.
+    /// Returns whether the DNS name for a certificate is known.
     pub(crate) fn has_domain(&self) -> bool {
         self.domain.as_ref().is_some_and(|it| !it.is_empty())
     }
 
-    /// The reference of Events.
+    /// Returns the reference for Events.
     pub(crate) fn reference(&self) -> ObjectReference {
         let mut reference = self.object_ref(&());
         if self.is_bootstrapper {

@@ -1,9 +1,9 @@
 //! The controller on KCP: synchronizes the sources to every runtime.
 //!
-//! [`sources`] watches the pull Secret, the ClusterTrustBundle and the ConfigMap on KCP, [`inventory`] the Runtimes. [`signal`] asks KIM to apply them;
-//! [`direct`] applies them itself, through [`clients`] of thousands of API servers. [`watchers`] leads events of runtimes to
-//! the components on KCP, [`certificates`] and [`runtime_watchers`] install the watcher on runtimes. Not in here: decisions, which `policy::sync`
-//! makes.
+//! [`sources`] watches the pull Secret, the ClusterTrustBundle and the ConfigMap on KCP, [`inventory`] watches the
+//! Runtimes. [`signal`] requests KIM to apply the sources; [`direct`] applies them through [`clients`] of thousands
+//! of API servers. [`watchers`] routes events of runtimes to the components on KCP. [`certificates`] and
+//! [`runtime_watchers`] install the watcher on runtimes. Not in here: decisions, which `policy::sync` makes.
 
 use std::time::Duration;
 
@@ -39,6 +39,6 @@ pub(crate) const RECONCILE_BACKOFF: Backoff = Backoff {
     cap: Duration::from_mins(1),
 };
 
-/// Default time between the deletion of a source and that of its copies on runtimes: enough for a tool that deletes and creates
-/// an object again, or for an operator who notices the mistake.
+/// Default time between the deletion of a source and the deletion of its copies on runtimes. It is long enough for a
+/// tool that deletes and creates an object again, and for an operator who detects a mistake.
 pub const DELETION_GRACE: Duration = Duration::from_mins(5);

@@ -1,4 +1,4 @@
-//! What requests to KCP have in common: the field manager, the label of created objects, and answers that are no failures.
+//! Common code for requests to KCP: the field manager, the label of created objects, and error responses that are not failures.
 
 use api::kcp::CONTROLLER_FIELD_MANAGER;
 use kube::api::{PatchParams, PostParams};
@@ -6,12 +6,12 @@ use kube::api::{PatchParams, PostParams};
 /// The label of objects that the controller created; its value is [`CONTROLLER_FIELD_MANAGER`].
 pub(crate) const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 
-/// [`MANAGED_BY`] with its value.
+/// Returns [`MANAGED_BY`] with its value.
 pub(crate) fn own_label() -> (String, String) {
     (MANAGED_BY.to_owned(), CONTROLLER_FIELD_MANAGER.to_owned())
 }
 
-/// Parameters of a create or an update, as the field manager of the controller.
+/// Returns parameters of a create or an update, with the field manager of the controller.
 pub(crate) fn posting() -> PostParams {
     PostParams {
         field_manager: Some(CONTROLLER_FIELD_MANAGER.to_owned()),
@@ -19,7 +19,7 @@ pub(crate) fn posting() -> PostParams {
     }
 }
 
-/// Parameters of a patch that is no apply, as the field manager of the controller.
+/// Returns parameters of a patch other than an apply, with the field manager of the controller.
 pub(crate) fn patching() -> PatchParams {
     PatchParams {
         field_manager: Some(CONTROLLER_FIELD_MANAGER.to_owned()),
@@ -27,12 +27,12 @@ pub(crate) fn patching() -> PatchParams {
     }
 }
 
-/// The result of a request where an answer of 404 or 409 is no failure.
+/// Converts a response with status 404 or 409 that is not a failure.
 pub(crate) trait Answer<T> {
-    /// `None` if the object does not exist.
+    /// Returns `None` if the object does not exist.
     fn unless_gone(self) -> kube::Result<Option<T>>;
 
-    /// `None` if an object of the name exists already.
+    /// Returns `None` if an object with the name exists already.
     fn unless_exists(self) -> kube::Result<Option<T>>;
 }
 

@@ -1,7 +1,7 @@
-//! The objects of kind `RuntimeBootstrapperRollout`: the requests of operators, and the progress that the controller reports.
+//! Objects of kind `RuntimeBootstrapperRollout`: the settings of operators, and the progress that the controller reports.
 //!
-//! The controller creates each object and writes its status, at most once a second and only when it differs. Operators own the
-//! spec and the annotations. Not in here: how a rollout progresses (`policy::sync::rollout`).
+//! The controller creates each object and writes its status, at most once a second and only when it differs.
+//! Operators own the spec and the annotations. Not in here: the progress of a rollout (`policy::sync::rollout`).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -32,7 +32,7 @@ use crate::requests::Answer as _;
 /// Pause before a changed status is written, so that a burst of changes is one write.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The relevant part of one object.
+/// The relevant fields of one object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stored {
     /// Whether an operator paused the rollout.
@@ -46,7 +46,7 @@ pub(crate) struct Stored {
 }
 
 impl From<DeserializeGuard<RuntimeBootstrapperRollout>> for Stored {
-    /// An object that cannot be deserialized pauses its rollout, because it may have been paused.
+    /// Converts an object. An object that cannot be deserialized pauses its rollout, because it may have been paused.
     fn from(object: DeserializeGuard<RuntimeBootstrapperRollout>) -> Self {
         let object = match object.0 {
             Ok(object) => object,
@@ -72,7 +72,8 @@ impl From<DeserializeGuard<RuntimeBootstrapperRollout>> for Stored {
     }
 }
 
-/// All objects by name, after each change; nothing before the first complete list. A deleted object does not pause a rollout.
+/// Watches the objects. Returns all objects by name after each change, starting with the first complete list. A
+/// deleted object does not pause a rollout.
 pub(crate) fn watch(
     client: &Client,
     namespace: &str,
@@ -148,7 +149,8 @@ async fn write(
     Ok(())
 }
 
-/// The two conditions of a rollout; a status that does not change keeps its transition time. `now` is RFC 3339.
+/// Returns the two conditions of a rollout. A condition whose status does not change keeps its transition time. `now`
+/// is RFC 3339.
 pub(crate) fn conditions(
     previous: &[Condition],
     completed: (bool, &str, String),

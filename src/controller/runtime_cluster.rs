@@ -1,4 +1,4 @@
-//! A runtime: an API server over TLS.
+//! Test runtime: an API server over TLS.
 
 use std::ops::Deref;
 use std::sync::LazyLock;
@@ -10,11 +10,11 @@ use testkit::apiserver::{ApiServer, FaultHandle, Recorded};
 use testkit::pki::Authority;
 use testkit::tls::TlsServer;
 
-/// The authority of all runtimes.
+/// CA of all runtimes.
 pub(crate) static PKI: LazyLock<Authority> =
     LazyLock::new(|| Authority::new("kubernetes").unwrap());
 
-/// A kubeconfig of the runtime at this address, with a token.
+/// Returns a kubeconfig of the runtime at this address, with a token.
 pub(crate) fn kubeconfig(address: &str, token: &str) -> String {
     let authority = STANDARD.encode(PKI.pem());
     json!({
@@ -26,17 +26,17 @@ pub(crate) fn kubeconfig(address: &str, token: &str) -> String {
     .to_string()
 }
 
-/// In place of a status: the connection breaks.
+/// Value that means a reset of the connection instead of a status code.
 pub(crate) const RESET: u16 = 0;
 
-/// All objects of a runtime on which nothing is installed.
+/// All objects of a runtime without an installation.
 pub(crate) const BARE: [&str; 3] = [
     "namespaces default",
     "namespaces kube-system",
     "namespaces kyma-system",
 ];
 
-/// See the module. Objects are named as in `secrets kyma-system/a` and `clusterroles a`.
+/// A test runtime; see the module. Object names have the format `secrets kyma-system/a` and `clusterroles a`.
 pub(crate) struct RuntimeCluster {
     server: ApiServer,
     tls: TlsServer,
@@ -50,7 +50,7 @@ impl Deref for RuntimeCluster {
     }
 }
 
-/// Resource, namespace and name.
+/// Splits an object name into resource, namespace and name.
 fn parts(object: &str) -> (&str, &str, &str) {
     let (resource, name) = object.split_once(' ').unwrap();
     let (namespace, name) = name.split_once('/').unwrap_or(("", name));
@@ -58,7 +58,7 @@ fn parts(object: &str) -> (&str, &str, &str) {
 }
 
 impl RuntimeCluster {
-    /// One with that UID, which takes the token `first`.
+    /// Starts a runtime whose cluster has this UID, and which accepts the token `first`.
     pub(crate) async fn new(uid: &str) -> Self {
         let server = ApiServer::new();
         server.expect_token("first");
@@ -82,24 +82,24 @@ impl RuntimeCluster {
         format!("https://{}", self.tls.address())
     }
 
-    /// Connections that are open.
+    /// Returns the number of open connections.
     pub(crate) fn open(&self) -> usize {
         self.tls.open()
     }
 
-    /// The writes so far. All requests are forgotten.
+    /// Returns the writes since the last call. Drops all recorded requests.
     pub(crate) fn take(&self) -> Vec<String> {
         let requests = self.take_requests().into_iter();
         let writes = requests.filter(Recorded::is_write);
         writes.map(|it| it.asked.to_string()).collect()
     }
 
-    /// Whether a write of that pattern was answered, whatever the answer.
+    /// Returns whether a write that matches the pattern got a response with any status.
     pub(crate) fn answered(&self, write: &str) -> bool {
         self.requests_of(write).iter().any(|it| it.end.is_some())
     }
 
-    /// Credentials of all requests, in order.
+    /// Returns the tokens of all requests, in order.
     pub(crate) fn tokens(&self) -> Vec<String> {
         self.requests().into_iter().map(|it| it.token).collect()
     }
@@ -109,27 +109,27 @@ impl RuntimeCluster {
         self.server.get(resource, namespace, name)
     }
 
-    /// An object of the product's namespace, as in `secrets/a`.
+    /// Returns an object of the product's namespace; the format is `secrets/a`.
     pub(crate) fn kyma(&self, object: &str) -> Option<Value> {
         let (resource, name) = object.split_once('/').unwrap();
         self.server.get(resource, "kyma-system", name)
     }
 
-    /// Another client changes an object.
+    /// Changes an object, as another client.
     pub(crate) fn change(&self, object: &str, change: impl FnOnce(&mut Value)) {
         let (resource, namespace, name) = parts(object);
         assert!(self.find(object).is_some(), "{object}");
         self.edit(resource, (namespace, name), change);
     }
 
-    /// Another client deletes an object.
+    /// Deletes an object, as another client.
     pub(crate) fn drop_object(&self, object: &str) {
         let (resource, namespace, name) = parts(object);
         assert!(self.find(object).is_some(), "{object}");
         self.remove(resource, namespace, name);
     }
 
-    /// All objects.
+    /// Returns all objects.
     pub(crate) fn inventory(&self) -> Vec<String> {
         let places = self.store().places().into_iter();
         let text = places.map(|it| match it.namespace.as_str() {
@@ -139,23 +139,23 @@ impl RuntimeCluster {
         text.collect()
     }
 
-    /// Pods of Deployments do not become ready from the next write of one on.
+    /// Keeps Pods of Deployments from becoming ready, starting with the next apply of a Deployment.
     pub(crate) fn stop_rollouts(&self) {
         let write = self.fault("apply deployments").times(1);
         write.before(|server| server.behave(|it| it.stuck = true));
     }
 
-    /// Pods of Deployments are ready, those of earlier ones too.
+    /// Makes Pods of all Deployments ready, including Deployments that were written before.
     pub(crate) fn roll_out(&self) {
         self.behave(|it| it.stuck = false);
     }
 
-    /// Requests are answered with this status until the handle stops that.
+    /// Responds to requests with this status until the handle stops the fault.
     pub(crate) fn outage(&self, status: u16) -> FaultHandle {
         self.fault("*").status(status)
     }
 
-    /// Writes of a pattern are rejected with this status until the handle stops that.
+    /// Rejects writes that match a pattern with this status until the handle stops the fault.
     pub(crate) fn refuse(&self, write: &str, status: u16) -> FaultHandle {
         match status {
             RESET => self.fault(write).reset(),
@@ -163,7 +163,7 @@ impl RuntimeCluster {
         }
     }
 
-    /// Another client creates a Secret.
+    /// Creates a Secret, as another client.
     pub(crate) fn make_secret(&self, namespace: &str, name: &str, kind: &str, copy: bool) {
         let labels = if copy {
             json!({"rt-bootstrapper.kyma-project.io/pull-secret-copy": "true"})
@@ -176,7 +176,8 @@ impl RuntimeCluster {
         }));
     }
 
-    /// The webhook runs: it has its certificate, its record of revisions and its Lease, and copies in these namespaces.
+    /// Creates the objects of a running webhook: its certificate, its record of revisions, its Lease, and copies in
+    /// these namespaces.
     pub(crate) fn webhook_runs(&self, copies: impl Iterator<Item = String>) {
         for namespace in copies {
             let kind = "kubernetes.io/dockerconfigjson";

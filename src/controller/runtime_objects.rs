@@ -1,7 +1,7 @@
-//! Reads and writes of objects on a runtime, as all parts of the controller do them.
+//! Reads and writes of objects on a runtime, for all controllers of the crate.
 //!
-//! Invariant: an object that must not be read is a missing permission, not an absent object. Not in here: which objects, and
-//! what follows from them.
+//! Invariant: an object that must not be read is a missing permission, not an absent object. Not in here: the
+//! selection of objects, and the decisions that follow from them.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use serde_json::{Value, json};
 
 use crate::clients::{CallError, Remote};
 
-/// Maximum length of the UID of a cluster: the API server would reject a status with a longer one.
+/// Maximum length of the UID of a cluster. The API server would reject a status with a longer UID.
 const MAX_UID: usize = 64;
 
-/// The result of a read; `Forbidden` has the missing permission.
+/// The result of a read; `Forbidden` contains the missing permission.
 pub(crate) enum Read {
     Found(Option<Value>),
     Forbidden(String),
@@ -27,7 +27,7 @@ pub(crate) enum Read {
 /// Reads an object.
 ///
 /// # Errors
-/// The runtime does not return it, for another reason than a missing permission.
+/// The runtime does not return the object, for another reason than a missing permission.
 pub(crate) async fn read(remote: &Remote, target: &Target) -> Result<Read, CallError> {
     match remote.get(&target.path()).await {
         Err(error) if error.is_forbidden() => Ok(Read::Forbidden(permission("get", target))),
@@ -35,7 +35,8 @@ pub(crate) async fn read(remote: &Remote, target: &Target) -> Result<Read, CallE
     }
 }
 
-/// The UID of the Namespace `kube-system`; `None` also if reading it is forbidden, because the cluster is unidentified then.
+/// Returns the UID of the Namespace `kube-system`. Returns `None` also if reading it is forbidden, because the
+/// cluster is not identified then.
 ///
 /// # Errors
 /// The runtime does not return the Namespace.
@@ -49,10 +50,10 @@ pub(crate) async fn cluster_uid(remote: &Remote) -> Result<Option<String>, CallE
     Ok(uid.filter(|uid| uid.len() <= MAX_UID))
 }
 
-/// The state of a Namespace.
+/// Returns the state of a Namespace.
 ///
 /// # Errors
-/// The runtime does not return it.
+/// The runtime does not return the Namespace.
 pub(crate) async fn namespace_state(
     remote: &Remote,
     name: &str,
@@ -67,7 +68,7 @@ pub(crate) async fn namespace_state(
     })
 }
 
-/// A permission, as `verb resource.group`.
+/// Formats a permission as `verb resource.group`.
 pub(crate) fn permission(verb: &str, target: &Target) -> String {
     match target.resource() {
         ("", plural) => format!("{verb} {plural}"),
@@ -75,19 +76,19 @@ pub(crate) fn permission(verb: &str, target: &Target) -> String {
     }
 }
 
-/// A write that failed.
+/// A failed write.
 #[derive(Clone)]
 pub(crate) struct WriteFailure {
     pub(crate) failure: Failure,
     /// Whether the same write may succeed later without any change.
     pub(crate) is_transient: bool,
-    /// [`crate::clients::CallError::concerns_all_calls`].
+    /// Whether every other request would fail, too; see [`crate::clients::CallError::concerns_all_calls`].
     pub(crate) concerns_all_calls: bool,
-    /// Delay that the API server asks for.
+    /// Delay that the API server requires.
     pub(crate) retry_after: Option<Duration>,
 }
 
-/// Writes to one runtime as a field manager; each write is counted by `count` with its success.
+/// Writer to one runtime with a field manager. `count` counts each write with its success.
 pub(crate) struct Writer<'a, F> {
     pub(crate) remote: &'a Remote,
     pub(crate) manager: &'a str,
@@ -95,8 +96,8 @@ pub(crate) struct Writer<'a, F> {
 }
 
 impl<F: Fn(&Action, bool)> Writer<'_, F> {
-    /// Applies steps up to the first one in which an action fails; the actions of a step run concurrently. What was written is
-    /// added to `done`.
+    /// Applies steps up to the first step in which an action fails. The actions of a step run concurrently.
+    /// Successful actions are added to `done`.
     ///
     /// # Errors
     /// The first failure of a step.

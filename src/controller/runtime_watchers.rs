@@ -1,16 +1,16 @@
-//! The watcher on runtimes: installed on the runtime of each Kyma, and of each RuntimeBootstrapper without one, while there is a
-//! Watcher, and removed with the last one. What is said of Kymas below applies to both.
+//! The watcher on runtimes: installed on the runtime of each Kyma, and of each RuntimeBootstrapper without a Kyma,
+//! while a Watcher exists, and removed with the last Watcher. Statements about Kymas below apply to both.
 //!
-//! A reconcile reads the certificate and the kubeconfig of one Kyma, connects to its runtime, reads what the plan of
-//! `policy::sync::plan::watcher` needs, and writes what differs. A change of a Watcher, a Kyma, a Certificate or of the bundle of
-//! CAs starts one immediately; every runtime is reconciled again after ten minutes. Runs on the leader only, as a part
-//! of the controller `watchers`.
+//! A reconcile reads the certificate and the kubeconfig of one Kyma, and connects to its runtime. It reads the
+//! objects that the plan of `policy::sync::plan::watcher` needs, and writes the objects that differ. A change of a
+//! Watcher, a Kyma, a Certificate or of the bundle of CAs starts a reconcile immediately. Every runtime is reconciled
+//! again after ten minutes. Runs on the leader only, in the controller `watchers`.
 //!
-//! It is a controller of its own beside `direct` because it has neither rollouts nor resources of its own: what the Watchers say
-//! applies to all runtimes at once. Both verify the identity of a cluster by the same ConfigMap.
+//! It is separate from the controller `direct` because it has neither rollouts nor own resources: a change of a
+//! Watcher applies to all runtimes at once. Both controllers verify the identity of a cluster by the same ConfigMap.
 //!
-//! Invariants: nothing is written to a cluster that is not verified; what does not differ is not written; a private key is kept for
-//! one reconcile and zeroized; a runtime that is slow or unreachable delays no other.
+//! Invariants: a cluster that is not verified is not written to; an object that does not differ is not written; a
+//! private key is kept for one reconcile and zeroized; a slow or unreachable runtime does not delay other runtimes.
 //!
 //! Permissions: `deploy/controller/rbac-common.yaml` and `rbac-watchers.yaml`.
 
@@ -64,13 +64,13 @@ pub use metrics::RuntimeWatcherMetrics;
 use desired::Goal;
 use heartbeats::Heartbeats;
 
-/// Maximum number of concurrent reconciles. Most of the time of each is waiting for its runtime.
+/// Maximum number of concurrent reconciles. A reconcile waits for its runtime most of the time.
 const CONCURRENCY: u16 = 128;
 
-/// Maximum number of runtimes of Kymas that do not exist any more from which the watcher is removed at once.
+/// Maximum number of concurrent removals of the watcher from runtimes of Kymas that no longer exist.
 const REMOVALS: usize = 32;
 
-/// Delay before a reconcile of a runtime that failed is repeated.
+/// Delay before a failed reconcile of a runtime is repeated.
 const BACKOFF: Backoff = Backoff {
     base: Duration::from_secs(5),
     cap: Duration::from_mins(5),
@@ -82,7 +82,7 @@ const PROGRESS_BACKOFF: Backoff = Backoff {
     cap: Duration::from_secs(30),
 };
 
-/// Interval in which one failure of KCP is logged: it concerns all runtimes at once.
+/// Minimum interval between log lines about failures of KCP, which concern all runtimes at once.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Settings of the watcher on runtimes.
@@ -94,7 +94,7 @@ pub struct RuntimeWatcherSettings {
     pub certificate_namespace: String,
     /// Namespace of the watcher on runtimes.
     pub skr_namespace: String,
-    /// Address of the gateway of KCP; `None`: that of the Istio Gateway.
+    /// Address of the gateway of KCP; `None` means the address of the Istio Gateway.
     pub address: Option<String>,
     /// Renders the manifests.
     pub render: Render,
@@ -102,7 +102,7 @@ pub struct RuntimeWatcherSettings {
     pub review_timeout_seconds: u8,
     /// Interval after which a runtime is reconciled without a change.
     pub resync: Duration,
-    /// The heartbeats of watchers.
+    /// Settings of the heartbeats of watchers.
     pub heartbeats: HeartbeatSettings,
 }
 
@@ -113,7 +113,7 @@ pub struct RuntimeWatcherOptions {
     pub client: Client,
     /// Settings.
     pub settings: RuntimeWatcherSettings,
-    /// Identifies KCP.
+    /// Salt of all hashes; it identifies KCP.
     pub salt: Salt,
     /// Clients of runtimes.
     pub fleet: RuntimeClients,
@@ -125,7 +125,7 @@ pub struct RuntimeWatcherOptions {
     pub metrics: RuntimeWatcherMetrics,
 }
 
-/// What all reconciles share.
+/// State and clients that all reconciles share.
 struct Context {
     options: RuntimeWatcherOptions,
     control_plane: String,
@@ -134,13 +134,13 @@ struct Context {
     bootstrappers: Api<DeserializeGuard<RuntimeBootstrapper>>,
     claims: Claims,
     heartbeats: Heartbeats,
-    /// What all runtimes get, with a number that increases with each change.
+    /// Goal of all runtimes, with a number that increases with each change.
     goal: watch::Receiver<(u64, Goal)>,
-    /// What the runtime of a deleted Kyma has.
+    /// Desired state of the runtime of a deleted Kyma.
     removal: Arc<DesiredWatcher>,
     kymas: KnownKymas,
     runtimes: Mutex<Runtimes>,
-    /// Changes with `runtimes`.
+    /// Notified after each change of `runtimes`.
     changed: watch::Sender<()>,
     kcp_failures: LogLimit,
 }
@@ -148,7 +148,7 @@ struct Context {
 /// The state of all runtimes.
 #[derive(Default)]
 struct Runtimes {
-    /// By name of the Kyma.
+    /// States by name of the Kyma.
     states: HashMap<String, RuntimeState>,
     /// The Kyma of each runtime ID: the first one that was reconciled.
     owners: HashMap<String, String>,
@@ -163,18 +163,18 @@ struct Runtimes {
 struct RuntimeState {
     id: Option<String>,
     reason: &'static str,
-    /// The number of the goal that it was reconciled with.
+    /// Number of the goal of the last reconcile.
     revision: u64,
-    /// The last reason other than that of an installation or a removal under way.
+    /// The last reason, except reasons of a running installation or removal.
     settled: Option<&'static str>,
     /// Consecutive attempts that failed or found a Deployment progressing.
     attempts: u32,
-    /// When the last Event about a success, and about a failure, was written.
+    /// The times of the last Event about a success, and of the last Event about a failure.
     reported: [Option<Instant>; 2],
 }
 
-/// Reconciles all runtimes until the token is canceled. Failures are retried, counted and reported. `acknowledged` gets the
-/// SHA-256 of the CAs that all watchers trust.
+/// Reconciles all runtimes until the token is canceled. Failures are retried, counted and reported. `acknowledged`
+/// receives the SHA-256 of the CAs that all watchers trust.
 pub async fn run(
     options: RuntimeWatcherOptions,
     mut kymas: Kymas,
@@ -206,7 +206,7 @@ pub async fn run(
         token.clone(),
     );
     tokio::join!(
-        // Without its type, which is too deep for the compiler.
+        // Boxed without its type, which is nested too deeply for the compiler.
         reconciles.boxed(),
         heartbeats.boxed(),
         token.run_until_cancelled(context.write_conditions(lacking_condition)),
@@ -258,7 +258,7 @@ impl Context {
             Concurrency::default().concurrency(CONCURRENCY),
         );
         let (gone, removals) = mpsc::unbounded_channel();
-        // Apart from the reconciles, which go on while a runtime cannot be reached.
+        // Removals are separate from reconciles, which continue while a runtime cannot be reached.
         let removals = received(removals).for_each_concurrent(REMOVALS, |kyma| {
             let (context, token) = (Arc::clone(&self), token.clone());
             async move {
@@ -268,11 +268,11 @@ impl Context {
         });
         let context = Arc::clone(&self);
         let reconciles = reconciles.for_each(move |result| {
-            // The applier reports a queued Kyma that does not exist.
+            // The applier returns this error for a queued Kyma that does not exist.
             if let Err(Error::ObjectNotFound(kyma)) = result
                 && context.begin_removal(&kyma.name)
             {
-                // The receiver lives as long as the sender.
+                // The receiver exists as long as the sender.
                 let _ = gone.send(kyma.name);
             }
             ready(())
@@ -280,7 +280,7 @@ impl Context {
         tokio::join!(reconciles, removals);
     }
 
-    /// The Kyma to which a runtime belongs, if any.
+    /// Returns the Kyma to which a runtime belongs, if any.
     fn reference_of(&self, id: &str) -> Option<ObjectRef<KymaView>> {
         let kyma = self.runtimes().owners.get(id).cloned();
         let namespace = &self.options.settings.namespace;
@@ -292,8 +292,8 @@ impl Context {
     }
 }
 
-/// Runs a reconcile as a task, which is aborted with the future. The applier polls all reconciles whenever one of them is woken: each
-/// has some fifty responses to wait for, and as a task it wakes the applier once.
+/// Runs a reconcile as a task, which is aborted when the future is dropped. The applier polls all reconciles whenever
+/// one of them is woken. Each reconcile waits for some fifty responses; as a task it wakes the applier once.
 async fn in_a_task(
     reconcile: impl Future<Output = kube::Result<Action>> + Send + 'static,
 ) -> kube::Result<Action> {
@@ -301,13 +301,13 @@ async fn in_a_task(
         Ok(result) => result,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
-            // The process ends.
+            // The process terminates.
             Err(_) => std::future::pending().await,
         },
     }
 }
 
-/// What a channel receives, until its sender is dropped.
+/// Returns a stream of the items of a channel, until its sender is dropped.
 fn received(channel: mpsc::UnboundedReceiver<String>) -> impl Stream<Item = String> + Send {
     stream::unfold(channel, |mut channel| async move {
         let name = channel.recv().await?;
@@ -316,7 +316,7 @@ fn received(channel: mpsc::UnboundedReceiver<String>) -> impl Stream<Item = Stri
 }
 
 impl Drop for Context {
-    /// A replica that does not lead shows nothing.
+    /// Resets the metrics: a replica that is not the leader reports 0.
     fn drop(&mut self) {
         self.options.metrics.show(&RuntimeCounts::default());
     }

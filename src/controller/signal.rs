@@ -1,14 +1,15 @@
-//! Mode `signal`: after a change of the sources, KIM is asked to reconcile every selected Runtime.
+//! Mode `signal`: after a change of the sources, KIM is requested to reconcile every selected Runtime.
 //!
-//! Observe ([`cache`](self)), decide (`policy::sync::signal`), write (one merge patch of the metadata). Runs on the leader only.
+//! Three steps: observe ([`cache`](self)), decide (`policy::sync::signal`), write (one merge patch of the metadata).
+//! Runs on the leader only.
 //!
 //! Invariants:
 //! - of a Runtime only the keys of the signal and one annotation are written, neither specification nor status;
-//! - nothing is written before the state, the sources, all Runtimes, `RuntimeBootstrapper`s and rollouts are known, and nothing at
-//!   all when there is nothing to do;
+//! - nothing is written before the state, the sources, all Runtimes, `RuntimeBootstrapper`s and rollouts are known,
+//!   and nothing is written without a change;
 //! - no Runtime is signaled while a source is invalid or missing, signals are paused, or a limit is reached;
-//! - a Runtime whose write fails is retried with a backoff of its own and does not delay others;
-//! - a leader that loses the Lease writes nothing more: all work is part of one future.
+//! - a Runtime whose write fails is retried with its own backoff and does not delay others;
+//! - a leader that loses the Lease stops writing, because all work runs in one future.
 //!
 //! Permissions: `deploy/controller/rbac-common.yaml`, without a rule for kubeconfigs.
 
@@ -50,13 +51,13 @@ pub use metrics::SignalMetrics;
 /// Settings of mode `signal`.
 #[derive(Clone, Debug)]
 pub struct SignalSettings {
-    /// Where the key is set.
+    /// Metadata in which the key of the signal is set.
     pub keys: SignalKeys,
-    /// Label selector of the Runtimes that are signaled. The default is all.
+    /// Label selector of the Runtimes that are signaled. The default selects all Runtimes.
     pub selector: Selector,
     /// Maximum number of writes of Runtimes per second, on average: each signal costs KIM a reconcile of the whole runtime.
     pub per_second: NonZeroU32,
-    /// When no further Runtime is signaled.
+    /// Limits above which no further Runtime is signaled.
     pub limits: Limits,
     /// Whether the controller `direct` runs, too: it synchronizes the Runtimes in mode `direct`.
     pub has_direct: bool,
@@ -64,12 +65,13 @@ pub struct SignalSettings {
     pub namespace: String,
     /// Name of the state ConfigMap.
     pub state: String,
-    /// How long a source that was synchronized may be missing before that counts as its deletion.
+    /// Time for which a source that was synchronized may be missing before it counts as deleted.
     pub deletion_grace: Duration,
 }
 
 impl Default for SignalSettings {
-    /// Both keys on all Runtimes, ten per second: 5,000 in less than nine minutes. KIM, with 25 workers, needs more.
+    /// Returns settings with both keys on all Runtimes, and ten signals per second: 5,000 Runtimes in less than nine
+    /// minutes. KIM, with 25 workers, needs more time.
     fn default() -> Self {
         Self {
             keys: SignalKeys::default(),
@@ -91,11 +93,11 @@ pub struct SignalOptions {
     pub client: Client,
     /// Settings.
     pub settings: SignalSettings,
-    /// From [`super::sources::watch`].
+    /// The sources, from [`super::sources::watch`].
     pub sources: Published,
-    /// Where health is reported: the watches, and `signal` for the state and for stopped signals.
+    /// Readiness checks of the process: one for each watch, and `signal` for the state and for stopped signals.
     pub readiness: Readiness,
-    /// Who writes Events.
+    /// Reporter of Kubernetes Events.
     pub reporter: Reporter,
     /// Metrics of signals.
     pub metrics: SignalMetrics,
@@ -103,10 +105,10 @@ pub struct SignalOptions {
     pub source_metrics: SourceMetrics,
 }
 
-/// Signals until the token is canceled; writes in flight are then still completed.
+/// Signals until the token is canceled, and then completes writes in flight.
 ///
-/// Never fails: errors are retried, counted and logged. Dropping the future stops it at once; the next leader continues, because
-/// the state is on the Runtimes.
+/// This function does not return errors: they are retried, counted and logged. Dropping the future stops it
+/// immediately. The next leader continues, because the state is stored on the Runtimes.
 pub async fn run(options: SignalOptions, runtimes: RuntimeChanges, token: CancellationToken) {
     let (status, published) = watch::channel(None);
     let (client, namespace) = (options.client.clone(), options.settings.namespace.clone());

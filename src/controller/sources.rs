@@ -2,13 +2,13 @@
 //!
 //! Invariants:
 //! - nothing is published before all three were observed: a source that is not known yet would count as deleted;
-//! - a source that cannot be read keeps its last content. A source without a configured name, or whose API is not served, is
-//!   unmanaged. Neither counts as deleted;
+//! - a source that cannot be read keeps its last content. A source without a configured name, or whose API is not
+//!   served, is unmanaged. Neither counts as deleted;
 //! - the same content is published once, also if the metadata changes.
 //!
 //! Permissions: `deploy/controller/rbac-common.yaml`.
 //!
-//! Not in here: the validation of the content (`policy::sync::sources`) and what follows from it.
+//! Not in here: the validation of the content (`policy::sync::sources`), and the decisions that follow from it.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ pub use control_plane::salt;
 pub use publish::SourceMetrics;
 pub(crate) use read::read;
 
-/// What the watches of the sources need.
+/// Arguments of [`watch`].
 #[derive(Clone)]
 pub struct SourceOptions {
     /// Client of KCP.
@@ -57,7 +57,7 @@ pub struct SourceOptions {
 /// The current sources; `None` until all three were observed.
 pub type Published = tokio::sync::watch::Receiver<Option<Arc<Sources>>>;
 
-/// The sources, and the future that watches them and never completes. No request is sent before it is polled.
+/// Returns the sources, and the future that watches them and never completes. No request is sent before the future is polled.
 pub fn watch(options: SourceOptions) -> (Published, impl Future<Output = ()> + Send) {
     let SourceOptions {
         client,

@@ -1,7 +1,8 @@
-//! What the controller persists, in a ConfigMap on KCP.
+//! State that the controller persists in a ConfigMap on KCP.
 //!
 //! Invariants:
-//! - every write names the resource version that was read, so a replica that lost leadership without noticing overwrites nothing;
+//! - every write contains the resource version that was read, so a replica that lost leadership without detecting it
+//!   does not overwrite the state;
 //! - a ConfigMap without the label of the controller is neither used nor written;
 //! - data that exceeds the limit is rejected, not truncated.
 //!
@@ -28,17 +29,17 @@ pub use load::{LoadError, LoadedState, load};
 /// Name of the state ConfigMap of the controller `signal`.
 pub const SIGNAL_STATE: &str = "rt-bootstrapper-signal-state";
 
-/// Maximum size of keys and values in bytes. The limit of etcd is 1 MiB, metadata included; the rest is for annotations and
-/// labels of other clients.
+/// Maximum size of keys and values in bytes. The limit of etcd is 1 MiB, including metadata. The remaining space is
+/// for annotations and labels of other clients.
 const MAX_SIZE: usize = 900 * 1024;
 
 /// The data of a state ConfigMap.
 pub type Data = BTreeMap<String, String>;
 
-/// Why the state cannot be loaded or saved.
+/// Reason why the state cannot be loaded or saved.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
-    /// A ConfigMap of the name exists and does not belong to the controller.
+    /// A ConfigMap with the name exists and does not belong to the controller.
     #[error("ConfigMap {name}: label {MANAGED_BY}={CONTROLLER_FIELD_MANAGER} is missing")]
     NotOwned {
         /// Name of the ConfigMap.
@@ -66,7 +67,7 @@ pub struct StateStore {
     api: Api<ConfigMap>,
     name: String,
     namespace: String,
-    /// The ConfigMap as it was read or written last, without its data; `None` if it does not exist.
+    /// The ConfigMap as last read or written, without its data; `None` if it does not exist.
     stored: Option<ConfigMap>,
 }
 
@@ -108,8 +109,8 @@ impl StateStore {
     /// [`StateStore::load`] found none.
     ///
     /// # Errors
-    /// After [`StateError::Changed`] the caller has to load and decide again. After the other errors the ConfigMap is presumably
-    /// unchanged.
+    /// After [`StateError::Changed`] the caller has to load and decide again. After the other errors the ConfigMap is
+    /// presumably unchanged.
     pub async fn save(&mut self, data: Data) -> Result<(), StateError> {
         let size = data
             .iter()
@@ -134,7 +135,7 @@ impl StateStore {
                 self.stored = Some(trimmed(written));
                 Ok(())
             }
-            // Created or written by another client.
+            // Another client created or wrote the ConfigMap.
             Err(kube::Error::Api(status)) if status.code == 409 => Err(StateError::Changed),
             Err(kube::Error::Api(status)) if status.code == 404 && self.stored.is_some() => {
                 self.stored = None;
@@ -144,7 +145,7 @@ impl StateStore {
         }
     }
 
-    /// Reference to the ConfigMap, for Events.
+    /// Returns the reference to the ConfigMap, for Events.
     #[must_use]
     pub fn reference(&self) -> ObjectReference {
         self.stored.as_ref().map_or_else(
@@ -172,7 +173,7 @@ impl StateStore {
     }
 }
 
-/// Removes the data, which the caller has, and managed fields, which must not be sent back.
+/// Removes the data, which the caller owns, and managed fields, which must not be sent back.
 fn trimmed(mut map: ConfigMap) -> ConfigMap {
     map.metadata.managed_fields = None;
     map.data = None;

@@ -1,11 +1,12 @@
-//! The controller `watchers`: one VirtualService for each Watcher on KCP, so that its component gets the events of all runtimes.
+//! The controller `watchers`: one VirtualService for each Watcher on KCP, so that its component receives the events
+//! of all runtimes.
 //!
-//! A reconcile lists the selected Gateways, reads the VirtualService, and writes what `policy::watchers` decides. Changes of a
-//! Watcher, its VirtualService or a Gateway start one immediately; every Watcher is reconciled again after ten minutes. Runs on
-//! the leader only.
+//! A reconcile lists the selected Gateways, reads the VirtualService, and writes the VirtualService that
+//! `policy::watchers` computes. Changes of a Watcher, its VirtualService or a Gateway start a reconcile immediately.
+//! Every Watcher is reconciled again after ten minutes. Runs on the leader only.
 //!
-//! Invariants: a VirtualService that does not belong to a Watcher is not written; what does not differ is not written; a Watcher
-//! that cannot be deserialized or whose reconcile fails does not delay others.
+//! Invariants: a VirtualService that does not belong to a Watcher is not written; an object that does not differ is
+//! not written; a Watcher that cannot be deserialized or whose reconcile fails does not delay others.
 //!
 //! Permissions: `deploy/controller/rbac-common.yaml` and `rbac-watchers.yaml`.
 
@@ -75,7 +76,7 @@ pub struct WatcherOptions {
     pub metrics: WatcherMetrics,
 }
 
-/// What all reconciles share.
+/// State and clients that all reconciles share.
 struct Context {
     options: WatcherOptions,
     watchers: Store<Guarded>,
@@ -85,7 +86,7 @@ struct Context {
     failures: Mutex<HashMap<String, u32>>,
 }
 
-/// Reconciles Watchers until the token is canceled; reconciles that run are then completed.
+/// Reconciles Watchers until the token is canceled, and then completes running reconciles.
 ///
 /// Failures are retried, counted and logged.
 pub async fn run(options: WatcherOptions, token: CancellationToken) {
@@ -144,7 +145,7 @@ impl Context {
         watch_with_backoff(api, Config::default(), check).map(Ok)
     }
 
-    /// VirtualServices that appear, change or disappear.
+    /// Returns a stream of VirtualServices that are created, changed or deleted.
     fn watch_virtual_services(&self) -> impl Stream<Item = DynamicObject> + Send + use<> {
         let check = self.options.readiness.check("virtualservices-watch");
         let api = self.virtual_services.clone();
@@ -156,7 +157,7 @@ impl Context {
         })
     }
 
-    /// An item for each change of a Gateway, and for each complete list.
+    /// Returns a stream with one item for each change of a Gateway, and for each complete list.
     fn watch_gateways(&self) -> impl Stream<Item = ()> + Send + use<> {
         let check = self.options.readiness.check("gateways-watch");
         let api = self.gateways.clone();
@@ -179,7 +180,7 @@ impl Context {
         self.options.metrics.show(states);
     }
 
-    /// When a failed reconcile is repeated.
+    /// Returns the backoff of a failed reconcile, and logs the failure.
     fn failed(&self, watcher: &Guarded, error: &kube::Error) -> Action {
         let name = watcher.name_any();
         self.options.metrics.reconciled("error");
@@ -198,14 +199,15 @@ impl Context {
     }
 }
 
-/// All Watchers that can be read.
+/// Returns all Watchers that can be read.
 fn references(watchers: &Store<Guarded>) -> Vec<ObjectRef<Guarded>> {
     let all = watchers.state();
     let readable = all.iter().filter(|it| it.0.is_ok());
     readable.map(|it| ObjectRef::from_obj(&**it)).collect()
 }
 
-/// The Watchers that a change of one concerns: all others too if it leads another manager, or elsewhere, than before.
+/// Returns the Watchers to reconcile after a change of one Watcher. These are all Watchers if its manager or its
+/// service changed.
 fn affected(
     changed: &ObjectRef<Guarded>,
     watchers: &Store<Guarded>,
@@ -227,19 +229,20 @@ fn affected(
         return vec![changed.clone()];
     }
     let mut all = references(watchers);
-    // It may be one that cannot be read any more.
+    // Added separately, because the changed Watcher may not be readable any more.
     all.push(changed.clone());
     all
 }
 
 impl Drop for Context {
-    /// A replica that does not lead shows nothing.
+    /// Resets the metrics: a replica that is not the leader reports 0.
     fn drop(&mut self) {
         self.options.metrics.show([]);
     }
 }
 
-/// The Watchers that own a VirtualService, or whose name it has: one that the Watcher does not own blocks its own.
+/// Returns the Watchers that own a VirtualService, and the Watcher with its name. A VirtualService that this Watcher
+/// does not own blocks its own VirtualService.
 fn owners(object: &DynamicObject) -> Vec<ObjectRef<Guarded>> {
     let namespace = object.namespace().unwrap_or_default();
     let owners = object.meta().owner_references.iter().flatten();

@@ -1,9 +1,9 @@
-//! Review → patch and reasons.
+//! Decisions about Pods: from an AdmissionReview to a patch and reasons.
 //!
-//! [`review`] borrows what it needs from the request's bytes, [`Configuration`] is a document that has been understood,
-//! [`decide`] joins the two. Whatever is decided carries a typed [`Reason`], for changes and non-changes alike.
-//! Deliberately absent: HTTP, metrics, snapshots (all in `webhook`), and any typed `Pod`: a round trip through one
-//! would lose the fields of newer Kubernetes versions.
+//! [`review`] borrows the required fields from the bytes of the request. [`Configuration`] is a parsed and validated
+//! configuration document. [`decide`] combines both. Every decision contains a typed [`Reason`], with or without a
+//! change. Deliberately absent: HTTP, metrics, snapshots (all in `webhook`), and a typed `Pod`, which would lose the
+//! fields of newer Kubernetes versions.
 
 mod annotations;
 mod configuration;

@@ -1,9 +1,10 @@
 //! Decisions about the certificates of watchers: one for each runtime, one for the gateway of KCP, and the bundle of CAs.
 //!
-//! cert-manager issues the certificates. A rotation of the CA overlaps: the new CA is added to the bundle first, certificates of
-//! runtimes are renewed then, and the gateway uses a certificate of the new CA when all runtimes trust it or a grace period has
-//! passed. Invariants: a certificate that has not expired stays in the bundle; the gateway never gets the certificate of a CA that
-//! runtimes may not trust yet, unless it has no other one. Not in here: requests and clocks.
+//! cert-manager issues the certificates. A rotation of the CA overlaps. First the new CA is added to the bundle, then
+//! certificates of runtimes are renewed. The gateway uses a certificate of the new CA when all runtimes trust the CA
+//! or a grace period has passed. Invariants: a certificate that has not expired stays in the bundle; the gateway
+//! never gets the certificate of a CA that runtimes may not trust yet, unless it has no other certificate. Not in
+//! here: requests and clocks.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -22,7 +23,7 @@ use crate::sync::is_applied;
 /// `apiVersion` of cert-manager.
 pub const CERT_MANAGER_API_VERSION: &str = "cert-manager.io/v1";
 
-/// End of the name of the Certificate and the Secret of a Kyma.
+/// Suffix of the name of the Certificate and the Secret of a Kyma.
 pub const NAME_SUFFIX: &str = "-webhook-tls";
 
 /// Label of these Certificates and Secrets, as in the public lifecycle-manager.
@@ -67,20 +68,20 @@ pub struct CertificateSettings {
     pub skr_namespace: String,
 }
 
-/// A Kyma, as far as it determines the certificate of its runtime.
+/// The fields of a Kyma that determine the certificate of its runtime.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kyma {
-    /// Its namespace.
+    /// Namespace of the Kyma.
     pub namespace: String,
-    /// Its name.
+    /// Name of the Kyma.
     pub name: String,
-    /// Its label with the runtime ID.
+    /// Label with the runtime ID.
     pub runtime_id: Option<String>,
-    /// Its annotation with the domain of the runtime.
+    /// Annotation with the domain of the runtime.
     pub domain: Option<String>,
 }
 
-/// Why a runtime gets no certificate.
+/// Reason why a runtime gets no certificate.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CertificateError {
     /// The runtime ID is not known.
@@ -107,7 +108,7 @@ pub enum CertificateError {
 }
 
 impl CertificateError {
-    /// The reason in Events.
+    /// Returns the reason for Events.
     #[must_use]
     pub fn reason(&self) -> &'static str {
         match self {
@@ -119,10 +120,10 @@ impl CertificateError {
     }
 }
 
-/// The Certificate of a runtime: the client certificate of its watcher, and the serving certificate of its webhook.
+/// Returns the Certificate of a runtime: the client certificate of its watcher, and the serving certificate of its webhook.
 ///
 /// # Errors
-/// [`CertificateError`] if the Kyma lacks something.
+/// [`CertificateError`] if a label or annotation of the Kyma is missing or invalid.
 pub fn runtime_certificate(
     kyma: &Kyma,
     settings: &CertificateSettings,
@@ -150,7 +151,8 @@ pub fn runtime_certificate(
     Ok(certificate)
 }
 
-/// The Certificate of the gateway. A certificate of its own, not that of the CA: `rustls` rejects a CA as a server.
+/// Returns the Certificate of the gateway. It is separate from the certificate of the CA, because `rustls` rejects a
+/// CA as a server.
 ///
 /// `None` if no host is a DNS name.
 #[must_use]
@@ -204,28 +206,29 @@ fn certificate(
     })
 }
 
-/// Whether a live Certificate is as desired.
+/// Returns whether a live Certificate is as desired.
 #[must_use]
 pub fn is_current(desired: &Value, live: &Value) -> bool {
     is_applied(desired, live)
 }
 
-/// Time after a failed issuance in which no renewal is requested, as cert-manager's own first backoff.
+/// Time after a failed issuance in which no renewal is requested, which equals the first backoff of cert-manager.
 const RENEWAL_BACKOFF: SignedDuration = SignedDuration::from_hours(1);
 
-/// Difference of the clocks of cert-manager and of the controller that is allowed for, in seconds.
+/// Maximum difference between the clocks of cert-manager and of the controller, in seconds.
 const CLOCK_SKEW: i64 = 15 * 60;
 
-/// Whether a certificate may be of an earlier CA: it is issued, and not after the newest CA was added to the bundle, as far as two
-/// clocks can tell. Its issuer decides ([`CertificateInfo::is_issued_by`]); the times show for which certificates that has to be
-/// read. Unix seconds.
+/// Returns whether a certificate may have been issued by an earlier CA: its validity starts not later than the time
+/// at which the newest CA was added to the bundle, plus the clock skew. The issuer of a certificate is decisive
+/// ([`CertificateInfo::is_issued_by`]). The times, in Unix seconds, show which certificates have to be read.
 #[must_use]
 pub fn may_be_outdated(not_before: Option<i64>, ca_added: i64) -> bool {
     not_before.is_some_and(|it| it <= ca_added.saturating_add(CLOCK_SKEW))
 }
 
-/// The conditions of a live Certificate with the one by which cert-manager renews it; `None` if it is being issued already, or if an
-/// issuance failed within the last hour: the request would end cert-manager's backoff.
+/// Returns the conditions of a live Certificate, with the condition that makes cert-manager renew it. `None` if it is
+/// being issued already, or if an issuance failed within the last hour: the request would end the backoff of
+/// cert-manager.
 #[must_use]
 pub fn renewal(live: &Value, now: Timestamp) -> Option<Value> {
     let conditions = live.pointer("/status/conditions").and_then(Value::as_array);
@@ -256,7 +259,7 @@ pub fn renewal(live: &Value, now: Timestamp) -> Option<Value> {
     Some(Value::Array(after))
 }
 
-/// Whether a text is a DNS name without a wildcard (RFC 1123).
+/// Returns whether a text is a DNS name without a wildcard (RFC 1123).
 fn is_dns_name(text: &str) -> bool {
     let is_label = |label: &str| {
         let bytes = label.as_bytes();

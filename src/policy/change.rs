@@ -1,10 +1,10 @@
-//! Admission review → WatchEvent, or the reason why none is sent.
+//! Decisions about changes: from an AdmissionReview to a WatchEvent, or to the reason why no event is sent.
 //!
-//! The watcher lets every proper review pass; [`decide`] says whether an event of it is sent to KCP. Invariants: whatever the bytes
-//! are, there is an answer and never a panic; and where two values cannot be compared exactly, they count as different,
-//! because an event too many costs one reconcile, and an event too few is a change that is never reported. Deliberately absent:
-//! HTTP, the spool, delivery, metrics (all in `watcher`), and which objects are watched by label: that is the API
-//! server's `objectSelector`.
+//! The watcher allows every valid review; [`decide`] returns whether an event is sent to KCP. Invariants: any bytes
+//! have a result and never cause a panic. Two values that cannot be compared exactly count as different, because an
+//! additional event costs one reconcile, and a missing event is a change that is never reported. Deliberately absent:
+//! HTTP, the spool, delivery, metrics (all in `watcher`), and the selection of objects by label, which the
+//! `objectSelector` of the API server does.
 
 mod aspect;
 mod equality;
@@ -32,14 +32,14 @@ use self::aspect::Aspect;
 use self::object::Object;
 use self::review::{Operation, Request, Review};
 
-/// What becomes of a review. It is allowed in any case.
+/// The result of a review. The review is allowed in any case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// Identifies the question; the answer repeats it.
+    /// Identifies the request. The response repeats it.
     pub uid: String,
-    /// The review's `apiVersion`; the answer repeats it and has none if it had none.
+    /// The `apiVersion` of the review. The response repeats it; `None` if the review has none.
     pub api_version: Option<&'static str>,
-    /// The review's `kind`, as [`api_version`](Self::api_version).
+    /// The `kind` of the review; see [`api_version`](Self::api_version).
     pub kind: Option<&'static str>,
     /// Whether an event is sent.
     pub outcome: Outcome,
@@ -54,21 +54,22 @@ pub enum Outcome {
     Skip(SkipReason),
 }
 
-/// Decides on the review in `body`.
+/// Decides about the review in `body`.
 ///
 /// | operation | object | sent |
 /// |---|---|---|
 /// | CREATE | `object` | always |
 /// | DELETE | `oldObject` | always |
-/// | UPDATE | `object` | if what the Watcher looks at differs |
+/// | UPDATE | `object` | if the fields that the Watcher selects differ |
 /// | CONNECT and others | – | never |
 ///
-/// On UPDATE the subresource says what is looked at. *None*: the Watcher's [`Field`]. `status`, in any case: `status`
-/// alone. *Any other*: everything but the metadata that the API server keeps for itself, as for a kind without `spec`.
+/// On UPDATE the subresource determines the compared fields. *None*: the [`Field`] of the Watcher. `status`, with any
+/// Watcher: only `status`. *Any other*: all fields except the metadata that the API server manages, as for a kind
+/// without `spec`.
 ///
 /// # Errors
-/// [`ReviewError`] if there is nothing to answer to: no AdmissionReview v1, no request, no uid. A proper review whose
-/// object is missing or unreadable is a [`SkipReason`].
+/// [`ReviewError`] if no response is possible: the body is not an AdmissionReview v1, or contains no request or no
+/// UID. A valid review whose object is missing or unreadable is a [`SkipReason`].
 pub fn decide(watcher: &Watcher, body: &[u8]) -> Result<Verdict, ReviewError> {
     let review = Review::parse(body)?;
     Ok(Verdict {
@@ -106,7 +107,7 @@ fn event(watcher: &Watcher, request: &Request<'_>) -> Result<WatchEvent, SkipRea
     Ok(event)
 }
 
-/// An object whose former state is missing or unreadable is taken for changed.
+/// Returns whether an object changed. An object whose previous state is missing or unreadable counts as changed.
 fn is_changed(watcher: &Watcher, request: &Request<'_>, object: &Object<'_>) -> bool {
     let aspect = Aspect::of(watcher.field, request.subresource());
     match request.object(Side::OldObject) {

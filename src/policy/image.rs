@@ -1,10 +1,8 @@
-//! What the text of an image field means: which registry and repository it names, and whether a
-//! docker config has credentials for it.
+//! Interpretation of image fields: the registry and repository of an image, and whether a docker config has credentials for it.
 //!
-//! Invariant: whatever the kubelet would read from an image field or from a pull Secret, these types
-//! read too; an image that the kubelet would refuse is an error here and never a guess.
-//! Deliberately absent: rewriting (that is `admission`'s), default tags, and the credentials
-//! themselves.
+//! Invariant: these types accept every image field and every pull Secret that the kubelet accepts. An image that the
+//! kubelet would reject is an error here and never a guess. Deliberately absent: rewriting (see `admission`), default
+//! tags, and the credentials themselves.
 
 mod keyring;
 mod reference;

@@ -1,7 +1,8 @@
-//! Pure decisions: a review becomes a patch with reasons, a desired and an observed state become actions.
+//! Pure decisions: from a review to a patch with reasons, and from a desired and an observed state to actions.
 //!
-//! Architecture invariant: nothing here is async, and nothing asks a clock, the environment, a file or the network;
-//! time, chance and identity are arguments. The manifest proves it (no tokio, no client), `.clippy.toml` keeps it.
+//! Architecture invariant: no code here is async, or uses a clock, the environment, a file or the network. Time,
+//! random numbers and identity are arguments. The manifest ensures it (no tokio, no client), and so does
+//! `.clippy.toml`.
 
 pub mod admission;
 pub mod certificates;

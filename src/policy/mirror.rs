@@ -1,6 +1,6 @@
-//! The pull Secret's copies: what to do about one namespace, given what is wanted and what is there.
+//! The copies of the pull Secret: the action for one namespace, from the desired and the observed state.
 //!
-//! Deliberately absent: the Secret's bytes. Whether a copy is equal is found by the caller, which holds both.
+//! Deliberately absent: the bytes of the Secret. The caller, which has both Secrets, compares them.
 
 use api::Feature;
 use api::names::EXCLUDED_NAMESPACE;
@@ -10,72 +10,72 @@ use crate::admission::{Configuration, Namespace};
 #[cfg(test)]
 mod tests;
 
-/// What a namespace holds under the pull Secret's name.
+/// The observed Secret of a namespace with the name of the pull Secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Observed {
-    /// Nothing.
+    /// There is no Secret.
     Nothing,
-    /// A copy that we made and that says what the source says.
+    /// A copy of the webhook with the content of the source.
     Current,
-    /// A copy that we made and that says something else.
+    /// A copy of the webhook with other content.
     Stale,
-    /// A copy that we made, of another type: the type cannot be changed in place.
+    /// A copy of the webhook with another type, which cannot be changed in place.
     Misshapen,
     /// A Secret that another client created.
     Foreign,
 }
 
-/// What to do about a namespace.
+/// The action for a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Nothing.
+    /// No action.
     Keep,
     /// Write the copy.
     Apply,
-    /// Remove the copy, then write it.
+    /// Delete the copy, then write it.
     Recreate,
-    /// Remove the copy.
+    /// Delete the copy.
     Remove(RemovalCause),
-    /// Leave a foreign Secret alone, and say so.
+    /// Report a Secret of another client, and do not change it.
     ReportForeign,
 }
 
-/// Why a copy is removed.
+/// Reason why a copy is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemovalCause {
-    /// Neither the configuration nor the Namespace nor a Pod asks for it any longer, or credentials may not go there.
-    /// Pods that use the copy keep it.
+    /// Neither the configuration nor the Namespace nor a Pod requests the copy any longer, or credentials are not
+    /// allowed in the namespace. The copy stays while Pods use it.
     NotNeeded,
-    /// The source Secret was deleted, which revokes the credentials: the copy goes whatever uses it.
+    /// The source Secret was deleted, which revokes the credentials. The copy is deleted even if Pods use it.
     SourceDeleted,
 }
 
-/// What is known of the source, the pull Secret of the product namespace.
+/// The known state of the source, which is the pull Secret of the product namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SourcePresence {
-    /// It exists and can be copied.
+    /// The source exists and can be copied.
     Present,
-    /// It is known not to exist.
+    /// The source is known not to exist.
     Absent,
-    /// Not known yet, or there is one that cannot be used.
+    /// The state is not known yet, or the source cannot be used.
     Unknown,
 }
 
-/// Why a namespace needs the Secret, or not.
+/// Reason why a namespace needs the Secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// The configuration or the Namespace asks for it.
+    /// The configuration or the Namespace opts in.
     Namespace,
-    /// A Pod in it asks for it.
+    /// A Pod in the namespace opts in.
     Pod,
-    /// No Pod may need it, or credentials may not go there.
+    /// No Pod may need the Secret, or credentials are not allowed in the namespace.
     None,
 }
 
-/// Whether a namespace needs the Secret.
+/// Returns whether a namespace needs the Secret.
 ///
-/// `pods` tells whether a Pod of the namespace opts in by itself. Namespace `kube-system` never needs it, because no Pod in it
-/// is adapted.
+/// `pods` is true if a Pod of the namespace opts in by itself. Namespace `kube-system` never needs the Secret,
+/// because no Pod in it is adapted.
 #[must_use]
 pub fn need(configuration: &Configuration, name: &str, namespace: &Namespace, pods: bool) -> Need {
     let available = configuration.available();
@@ -99,8 +99,8 @@ pub fn need(configuration: &Configuration, name: &str, namespace: &Namespace, po
     }
 }
 
-/// What to do about a namespace. A source that is known to be absent revokes the credentials: every copy of it is removed.
-/// While nothing is known of it, copies that are needed stay as they are.
+/// Returns the action for a namespace. A source that is known to be absent revokes the credentials: every copy of it
+/// is deleted. While the state of the source is unknown, needed copies stay unchanged.
 #[must_use]
 pub fn plan(need: Need, source: SourcePresence, observed: Observed) -> Action {
     use SourcePresence::{Absent, Present};

@@ -1,9 +1,9 @@
-//! Repairs after the fact: which stored Pods lack changes, and which of them is evicted next.
+//! Repairs of stored Pods: which Pods lack changes, and which of them is evicted next.
 //!
-//! [`judge`] compares the decision on a stored Pod with the times of the active revision. [`Evictions`] holds what is
-//! known of all covered Pods and chooses one Pod at a time. [`UnstartedPods`] finds those that wait for their trust bundle.
-//! Times of objects are those of the API server, which this process never compares with its own clock; only pauses are
-//! measured locally.
+//! [`judge`] compares the decision on a stored Pod with the times of the active revision. [`Evictions`] stores the
+//! state of all covered Pods and selects one Pod at a time. [`UnstartedPods`] finds Pods that wait for their trust
+//! bundle. Times of objects are times of the API server, which are never compared with the clock of this process.
+//! Only pauses are measured locally.
 
 mod evictions;
 mod state;

@@ -1,49 +1,51 @@
-//! What both decisions say of a body that is no review, in one place: the API server sees the same answer from each.
+//! Errors of bodies that are not a review, shared by both kinds of decisions, so that the API server gets the same
+//! response from each.
 
 use serde_json::error::Category;
 
-/// The version of reviews that is read.
+/// The supported version of reviews.
 pub(crate) const API_VERSION: &str = "admission.k8s.io/v1";
 
 /// The kind of a review.
 pub(crate) const KIND: &str = "AdmissionReview";
 
-/// The largest uid that is answered, in bytes, because the answer repeats it. The API server's have 36.
+/// Maximum size of a UID, in bytes, because the response repeats it. UIDs of the API server have 36 bytes.
 const MAX_UID_BYTES: usize = 128;
 
-/// Why a body is no AdmissionReview v1. The edges answer HTTP 400 (the public watcher answers 200 with nothing).
+/// Reason why a body is not an AdmissionReview v1. The servers respond with HTTP 400 (the public watcher responds
+/// with 200 and an empty body).
 #[derive(Debug, thiserror::Error)]
 pub enum ReviewError {
-    /// The bytes are no UTF-8.
+    /// The bytes are not UTF-8.
     #[error("body: not UTF-8")]
     Encoding(#[source] std::str::Utf8Error),
-    /// Not JSON, cut off, or a field of the review that is missing, of another type or there twice.
+    /// The body is not JSON, is truncated, or a field of the review is missing, duplicate or of another type.
     #[error("body: not an AdmissionReview")]
     Shape(#[source] JsonError),
-    /// Not an AdmissionReview, and too large for a parse that tells the place of the error.
+    /// The body is not an AdmissionReview, and too large for a parse that determines the position of the error.
     #[error("body: not an AdmissionReview")]
     NoReview,
-    /// Another kind or version.
+    /// The body has another kind or version.
     #[error("body: expected {KIND} of {API_VERSION}, got {kind:?} of {api_version:?}")]
     Kind {
-        /// The kind that came, at most 64 characters of it.
+        /// The kind in the body, at most 64 characters of it.
         kind: String,
-        /// The version that came, at most 64 characters of it.
+        /// The version in the body, at most 64 characters of it.
         api_version: String,
     },
-    /// There is no request.
+    /// The request is missing.
     #[error("request: missing")]
     NoRequest,
-    /// There is no uid to answer to.
+    /// The UID is missing, so no response is possible.
     #[error("request.uid: missing")]
     NoUid,
-    /// The uid is longer than 128 bytes; the answer would repeat it.
+    /// The UID is longer than 128 bytes; the response would repeat it.
     #[error("request.uid: exceeds {MAX_UID_BYTES} bytes")]
     UidTooLong,
 }
 
-/// How and where a text is not the expected JSON. It repeats nothing of the text, which serde_json's error does at any
-/// length: the text may hold secrets, and may be as large as a request.
+/// Kind and position of an error in JSON. It contains no text of the input, unlike the errors of serde_json: the text
+/// may contain secrets, and may be as large as a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{problem} at line {line}, column {column}")]
 pub struct JsonError {
@@ -74,7 +76,7 @@ impl From<serde_json::Error> for JsonError {
 }
 
 impl ReviewError {
-    /// Checks the length of a review's uid.
+    /// Checks the length of the UID of a review.
     pub(crate) fn check_uid(uid: &str) -> Result<(), Self> {
         match uid.len() {
             0 => Err(Self::NoUid),
@@ -91,7 +93,7 @@ impl ReviewError {
     }
 }
 
-/// Text of a request goes into an answer only in part.
+/// Returns the first characters of a text. A response repeats only a part of the text of a request.
 pub(crate) fn shortened(text: &str) -> String {
     text.chars().take(64).collect()
 }

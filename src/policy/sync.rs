@@ -1,11 +1,12 @@
-//! Decisions about runtimes: the desired objects, the difference to the live ones, and the actions that remove it.
+//! Decisions about runtimes: the desired objects, the differences to the live objects, and the actions that remove
+//! the differences.
 //!
-//! [`sources`] are validated once for each change, [`desired`] is computed once for all runtimes, [`plan`] compares it with the
-//! objects of one runtime, [`status`] describes the result. [`signal`] is the mode in which KIM writes. [`rollout`] decides which
-//! runtimes may start with a revision, [`scheduler`] when each is reconciled.
+//! [`sources`] are validated once for each change. [`desired`] is computed once for all runtimes. [`plan`] compares
+//! it with the objects of one runtime. [`status`] describes the result. [`signal`] is the mode in which KIM writes.
+//! [`rollout`] determines which runtimes may start with a revision, and [`scheduler`] when each is reconciled.
 //!
-//! Invariants: a source that never existed, cannot be read or is invalid leads to no action on its object; nothing is written
-//! while the identity of the runtime is not verified; a plan that is computed after its own effect is empty.
+//! Invariants: a source that never existed, cannot be read or is invalid causes no action on its object; nothing is
+//! written while the identity of the runtime is not verified; a plan that is computed after its own effect is empty.
 //! Not in here: requests, clocks and stored state (all in `controller`).
 
 pub mod compatibility;
@@ -46,23 +47,23 @@ pub use names::ObjectNames;
 pub enum SourceKind {
     /// The Secret with the credentials of private registries.
     PullSecret,
-    /// The ClusterTrustBundle with the landscape's roots.
+    /// The ClusterTrustBundle with the root certificates of the landscape.
     TrustBundle,
     /// The ConfigMap with the webhook's configuration document.
     Configuration,
 }
 
 impl SourceKind {
-    /// All three, in the order in which they are written: the document comes after what it requires.
+    /// All three sources, in the order in which they are written: the document is written after the objects that it requires.
     pub const ALL: [Self; 3] = [Self::PullSecret, Self::TrustBundle, Self::Configuration];
 
-    /// The name in stored state, statuses and metrics.
+    /// Returns the name in stored state, statuses and metrics.
     #[must_use]
     pub fn name(self) -> &'static str {
         self.into()
     }
 
-    /// `kind` of the object.
+    /// Returns the `kind` of the object.
     #[must_use]
     pub fn object(self) -> &'static str {
         match self {
@@ -72,7 +73,7 @@ impl SourceKind {
         }
     }
 
-    /// The annotation of a document that requires a hash of this object; `None` for the document itself.
+    /// Returns the annotation of a document that requires a hash of this object; `None` for the document itself.
     fn requires_key(self) -> Option<&'static str> {
         match self {
             Self::PullSecret => Some(REQUIRES_PULL_SECRET),
@@ -81,7 +82,7 @@ impl SourceKind {
         }
     }
 
-    /// The hash of the object in a status.
+    /// Returns the hash of the object in a status.
     #[must_use]
     pub fn hash(self, status: &ConfigurationStatus) -> Option<&str> {
         let hash = match self {

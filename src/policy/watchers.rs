@@ -1,7 +1,8 @@
-//! Decisions about Watchers on KCP: the VirtualService that leads events to the component of a Watcher, and the Watcher's status.
+//! Decisions about Watchers on KCP: the VirtualService that routes events to the component of a Watcher, and the
+//! Watcher's status.
 //!
-//! Invariants: a VirtualService that does not belong to the Watcher is never changed; one that equals the desired one is not
-//! written; a status that says the same is not written. Not in here: requests, clocks, and which webhooks runtimes get (see
+//! Invariants: a VirtualService that does not belong to the Watcher is never changed; a VirtualService or status that
+//! equals the desired one is not written. Not in here: requests, clocks, and the webhooks of runtimes (see
 //! [`change`](crate::change)).
 
 use std::collections::BTreeSet;
@@ -22,7 +23,7 @@ pub use status::{Outcome, RuntimeCounts, runtimes_status, status};
 /// `apiVersion` of a VirtualService.
 pub const ISTIO_API_VERSION: &str = "networking.istio.io/v1beta1";
 
-/// An Istio Gateway, as far as a VirtualService refers to it.
+/// The fields of an Istio Gateway that a VirtualService needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gateway {
     /// `namespace/name`.
@@ -31,10 +32,10 @@ pub struct Gateway {
     pub hosts: Vec<String>,
 }
 
-/// Why events cannot be led to the component of a Watcher.
+/// Reason why events cannot be routed to the component of a Watcher.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RouteError {
-    /// The component is not named.
+    /// The Watcher does not name its component.
     #[error(
         "manager missing: set spec.manager or the label {}",
         api::watcher::MANAGED_BY_LABEL
@@ -43,16 +44,16 @@ pub enum RouteError {
     /// The component cannot be part of a URL.
     #[error("manager invalid: up to 128 letters, digits, `-`, `_` and `.` expected")]
     ManagerInvalid,
-    /// The Service is not named, or its port is no port.
+    /// The Service is not named, or its port is not valid.
     #[error("serviceInfo invalid: name, namespace and a port from 1 to 65535 expected")]
     ServiceInvalid,
-    /// The selector is no label selector.
+    /// The selector is not a valid label selector.
     #[error("gateway.selector invalid: {0}")]
     SelectorInvalid(String),
     /// The selector matches no Gateway.
     #[error("no Gateway in namespace {0} matches gateway.selector")]
     GatewayNotFound(String),
-    /// A Gateway names no host.
+    /// A Gateway has no host.
     #[error("Gateway {0} has no hosts")]
     HostsMissing(String),
     /// The CustomResourceDefinitions of Istio are not installed.
@@ -67,7 +68,7 @@ pub enum RouteError {
 }
 
 impl RouteError {
-    /// The reason in conditions and Events.
+    /// Returns the reason in conditions and Events.
     #[must_use]
     pub fn reason(&self) -> &'static str {
         match self {
@@ -83,19 +84,19 @@ impl RouteError {
     }
 }
 
-/// What to do with the VirtualService of a Watcher.
+/// The action for the VirtualService of a Watcher.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RouteAction {
-    /// It is as desired.
+    /// The VirtualService is as desired.
     Keep,
-    /// It does not exist.
+    /// The VirtualService does not exist.
     Create(Value),
-    /// It differs. The object contains the resource version that was read.
+    /// The VirtualService differs. The object contains the resource version that was read.
     Replace(Value),
 }
 
 impl Gateway {
-    /// Reads a Gateway. Istio allows `namespace/host` there, which no VirtualService has.
+    /// Reads a Gateway. In a Gateway, Istio allows `namespace/host`, which is not valid in a VirtualService.
     #[must_use]
     pub fn of(object: &Value) -> Self {
         let text = |pointer| object.pointer(pointer).and_then(Value::as_str);
@@ -125,13 +126,13 @@ pub const HEARTBEAT_MANAGER: &str = "runtime-bootstrapper";
 /// Label of objects that the Watcher for heartbeats covers.
 pub const REVIEW_PROBE_LABEL: &str = "runtime-bootstrapper.kyma-project.io/review-probe";
 
-/// Whether a Watcher is that for heartbeats.
+/// Returns whether a Watcher is the Watcher for heartbeats.
 #[must_use]
 pub fn is_for_heartbeats(watcher: &Watcher) -> bool {
     watcher.manager() == Some(HEARTBEAT_MANAGER)
 }
 
-/// The component of a Watcher, as a part of URLs.
+/// Returns the component of a Watcher, as a part of URLs.
 ///
 /// # Errors
 /// [`RouteError::ManagerMissing`] or [`RouteError::ManagerInvalid`].
@@ -140,10 +141,10 @@ pub fn manager(watcher: &Watcher) -> Result<PathSegment, RouteError> {
     PathSegment::parse(manager).map_err(|_| RouteError::ManagerInvalid)
 }
 
-/// The VirtualService of a Watcher: all hosts of the gateways, one route.
+/// Returns the VirtualService of a Watcher: all hosts of the gateways, one route.
 ///
 /// # Errors
-/// [`RouteError`] if the Watcher or a gateway lacks something.
+/// [`RouteError`] if the Watcher or a gateway is not complete.
 pub fn virtual_service(watcher: &Watcher, gateways: &[Gateway]) -> Result<Value, RouteError> {
     let path = event_path(&PathSegment::V2, &manager(watcher)?);
     let service = &watcher.spec.service_info;
@@ -195,7 +196,7 @@ fn owner_reference(watcher: &Watcher) -> Value {
     })
 }
 
-/// What to do, given the live VirtualService. Labels, annotations and other owners are not changed.
+/// Returns the action for the live VirtualService. Labels, annotations and other owners are not changed.
 ///
 /// # Errors
 /// [`RouteError::NotOwned`].
@@ -224,7 +225,7 @@ pub fn action(desired: Value, live: Option<Value>) -> Result<RouteAction, RouteE
     Ok(RouteAction::Replace(live))
 }
 
-/// Whether the VirtualService of a deleted Watcher belongs to it.
+/// Returns whether the VirtualService of a deleted Watcher belongs to it.
 #[must_use]
 pub fn is_owned_by(watcher: &Watcher, live: &Value) -> bool {
     let owner = owner_reference(watcher);
@@ -232,7 +233,7 @@ pub fn is_owned_by(watcher: &Watcher, live: &Value) -> bool {
     owners.is_some_and(|all| all.iter().any(|it| is_watcher(it, &owner)))
 }
 
-/// Whether a reference is to the Watcher of this name, in any version; its UID differs after a restore from a backup.
+/// Returns whether a reference is to the Watcher with this name, in any version. The UID differs after a restore from a backup.
 fn is_watcher(reference: &Value, owner: &Value) -> bool {
     let group = |it: &Value| {
         let version = it["apiVersion"].as_str().unwrap_or_default();
@@ -243,9 +244,10 @@ fn is_watcher(reference: &Value, owner: &Value) -> bool {
         && reference["name"] == owner["name"]
 }
 
-/// The older Watcher with the same manager whose component gets the events of this one, if there is one.
+/// Returns the older Watcher with the same manager whose component gets the events of this Watcher, if there is one.
 ///
-/// Two routes have the same prefix then, and Istio uses the older one. Watchers that lead to the same Service do not conflict.
+/// In this case two routes have the same prefix, and Istio uses the older route. Watchers with the same Service do
+/// not conflict.
 #[must_use]
 pub fn conflict<'a>(
     watcher: &Watcher,

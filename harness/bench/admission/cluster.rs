@@ -1,7 +1,7 @@
-//! How long the webhook starts, and its memory in a cluster with many Pods and Secrets.
+//! The start time of the webhook, and its memory in a cluster with many Pods and Secrets.
 //!
-//! Half of the Namespaces opt in to all features; their Pods were adapted by the webhook before they were stored, so the webhook
-//! keeps what it keeps of every covered Pod, and none is missed.
+//! Half of the Namespaces opt in to all features. Their Pods were adapted by the webhook before they were stored, so the
+//! webhook stores the data of every covered Pod, and none is missed.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -40,7 +40,7 @@ pub(super) async fn rows(bench: &Bench, systems: &Systems<'_>) -> anyhow::Result
     Ok([first, row(name, memory, bound)])
 }
 
-/// Milliseconds from the start of the process to its readiness, in a cluster without Pods.
+/// Returns the milliseconds from the start of the process to its readiness, in a cluster without Pods.
 async fn start(bench: &Bench) -> anyhow::Result<Estimate> {
     let authority = Authority::new("bench")?;
     let landscape = Landscape::of(bench, "webhook-start", &authority).await?;
@@ -56,7 +56,7 @@ async fn start(bench: &Bench) -> anyhow::Result<Estimate> {
     Estimate::of(&times)
 }
 
-/// MiB of the leader, once its watches have listed the cluster and a review was answered.
+/// Returns the memory of the leader in MiB, after its watches have listed the cluster and a review was answered.
 async fn memory(bench: &Bench, systems: &Systems<'_>) -> anyhow::Result<f64> {
     let authority = Authority::new("bench")?;
     let landscape = Landscape::of(bench, "webhook-large", &authority).await?;
@@ -81,7 +81,7 @@ async fn memory(bench: &Bench, systems: &Systems<'_>) -> anyhow::Result<f64> {
     Ok(memory)
 }
 
-/// Whether each list of Pods is followed by its watch, and the whole Pods are listed.
+/// Whether each list of Pods is followed by its watch, and whole Pods are listed, not only their metadata.
 fn has_listed(api: &ApiServer) -> bool {
     let are_whole = |verb: &str| -> BTreeSet<bool> {
         let requests = api.requests_of(&format!("{verb} pods")).into_iter();
@@ -110,7 +110,7 @@ fn opts_in(number: usize) -> bool {
     (number % NAMESPACES).is_multiple_of(2)
 }
 
-/// Pods that run: by whether their Namespace opts in, a small one and a typical one.
+/// Running Pods, by whether their Namespace opts in: a small one and a typical one.
 struct Templates([[Value; 2]; 2]);
 
 impl Templates {
@@ -127,7 +127,7 @@ impl Templates {
         Ok(Self([[plain, large_plain], [adapted, large_adapted]]))
     }
 
-    /// One of the Pods; up to four have one owner.
+    /// Returns one of the Pods, of which up to four have the same owner.
     fn pod(&self, number: usize) -> Value {
         let round = number / NAMESPACES;
         let mut pod = self.0[usize::from(opts_in(number))][round % 2].clone();
@@ -142,7 +142,7 @@ impl Templates {
     }
 }
 
-/// The Pod with what scheduler and kubelet add to it.
+/// Returns the Pod with the fields that scheduler and kubelet add.
 fn running(mut pod: Value) -> anyhow::Result<Value> {
     let parts: Value = serde_json::from_str(include_str!("running.json"))?;
     let (mut fields, mut status) = (parts["fields"].clone(), parts["status"].clone());
@@ -176,7 +176,7 @@ fn running(mut pod: Value) -> anyhow::Result<Value> {
     Ok(pod)
 }
 
-/// One of the Secrets, with 3 kB of data; every tenth is a pull Secret of its Namespace's own.
+/// Returns one of the Secrets, with 3 kB of data. Every tenth is a pull Secret of its Namespace.
 fn secret(number: usize) -> Value {
     let value = |length: usize| BASE64.encode("0123456789abcdef".repeat(length / 16));
     let (kind, data) = if number.is_multiple_of(10) {
@@ -203,7 +203,7 @@ fn secret(number: usize) -> Value {
 }
 
 const NAMESPACES: usize = 500;
-/// The number of Pods, and of Secrets.
+/// Number of Pods, and of Secrets.
 const OBJECTS: usize = 10_000;
 const CONDITIONS: [&str; 5] = [
     "PodReadyToStartContainers",
@@ -231,7 +231,7 @@ mod tests {
         let templates = Templates([plain.clone(), plain]);
         let (mut pods, mut secrets) = (0, 0);
         let mut owners: BTreeSet<String> = BTreeSet::new();
-        // Those of every fiftieth Namespace.
+        // The sample contains the Pods of every fiftieth Namespace.
         let sample: Vec<usize> = (0..OBJECTS).step_by(50).collect();
         for &number in &sample {
             let pod = templates.pod(number);

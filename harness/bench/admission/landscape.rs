@@ -1,6 +1,6 @@
-//! The webhook and what it works on: configuration, Namespaces, pull Secret and trust bundle of a landscape, from an
-//! [`ApiServer`] of its own that records its requests. Metrics and logs are on; the flags are the default ones otherwise, and the
-//! webhook is the leader.
+//! The webhook and its environment: configuration, Namespaces, pull Secret and trust bundle of a landscape, in a separate
+//! [`ApiServer`] that records its requests. Metrics and logs are on, all other flags have their defaults, and the webhook is
+//! the leader.
 
 use api::names;
 use base64::Engine as _;
@@ -24,13 +24,13 @@ pub(super) struct Landscape<'a> {
 }
 
 impl<'a> Landscape<'a> {
-    /// The webhook does not run yet; its logs have the name.
+    /// Prepares the webhook without starting it; `name` is the name of its logs.
     pub(super) async fn of(
         bench: &'a Bench,
         name: &'static str,
         authority: &Authority,
     ) -> anyhow::Result<Self> {
-        // The webhook requires the name of its Service.
+        // The webhook requires the name of its Service in the certificate.
         let service = format!("{SERVICE}.{}.svc", names::SKR_NAMESPACE).try_into()?;
         let service = Some(SanType::DnsName(service));
         let program = Program::with_certificate(bench, name, authority, service)?;
@@ -54,7 +54,7 @@ impl<'a> Landscape<'a> {
         })
     }
 
-    /// Starts the webhook, which is not ready yet. The identity is that of its Lease.
+    /// Starts the webhook, which is not ready yet; `identity` is the holder of its Lease.
     pub(super) fn start(&self, identity: &str) -> anyhow::Result<Server> {
         let program = &self.program;
         let process = program.start(vec![
@@ -73,7 +73,7 @@ impl<'a> Landscape<'a> {
     }
 }
 
-/// A Namespace that opts in to all features or to none.
+/// Returns a Namespace that opts in to all features or to none.
 pub(super) fn namespace(name: &str, opts_in: bool) -> Value {
     let annotations = if opts_in {
         json!({"rt-cfg.kyma-project.io/all": "true"})
@@ -106,7 +106,7 @@ fn put_objects(api: &ApiServer, authority: &str) -> anyhow::Result<()> {
 }
 
 const SERVICE: &str = "rt-bootstrapper-webhook-service";
-/// A Namespace that opts in to all features, and one that opts in to none.
+/// Name of the Namespace that opts in to all features. The Namespace [`PLAIN`] opts in to none.
 pub(super) const OPTED_IN: &str = "orders";
 pub(super) const PLAIN: &str = "plain";
 pub(super) const LANDSCAPE: &str = "bench";

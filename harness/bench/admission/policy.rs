@@ -1,8 +1,8 @@
-//! `harness bench policy`: what the fallback policy costs a Pod, in a real API server.
+//! `harness bench policy`: the cost of the fallback policy for a Pod, in a real API server.
 //!
-//! Pods are created with dry run, one after the other: nothing is stored, and no webhook is called. A round has the same Pod in
-//! Namespace `kube-system`, whose Pods are not matched, in one that opts in to nothing, and in one that opts in to all
-//! features. The time of a creation is that of the API server and of a loopback connection.
+//! Pods are created sequentially with dry run: no Pod is stored, and no webhook is called. A round has the same Pod in three
+//! Namespaces: `kube-system`, whose Pods are not matched, one without opt-in, and one that opts in to all features. The time of
+//! a creation includes the API server and a loopback connection.
 
 use std::time::{Duration, Instant};
 
@@ -86,7 +86,7 @@ async fn row(bench: &Bench, cluster: &Cluster, size: Size, name: &str) -> anyhow
     let mut rounds: Vec<[f64; 3]> = Vec::new();
     for _ in 0..bench.effort.choose(20, 6) {
         let mut round = [0.0; 3];
-        // Back and forth, so that a drift of the machine cancels out.
+        // The order is symmetric, so that a drift of the machine cancels out.
         for index in [0, 1, 2, 2, 1, 0] {
             let start = Instant::now();
             for _ in 0..creations {
@@ -105,7 +105,7 @@ async fn row(bench: &Bench, cluster: &Cluster, size: Size, name: &str) -> anyhow
     Ok(Row::of(name, cells, 2).bound(Bound::at_most(cost, limit, " ms")))
 }
 
-/// What the policy is made of, the owner of the policy without any webhook, and the Namespaces.
+/// Creates the sources of the policy, the policy's owner without any webhook, and the Namespaces.
 async fn prepare(cluster: &Cluster) -> anyhow::Result<()> {
     let namespaces = [
         (names::SKR_NAMESPACE, json!({})),
@@ -135,7 +135,7 @@ async fn prepare(cluster: &Cluster) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The Pod as a client sends it.
+/// Returns the Pod as a client sends it.
 fn pod(size: Size, namespace: &str) -> anyhow::Result<Value> {
     let mut pod = reviews::pod(size, namespace)?;
     let metadata = pod["metadata"].as_object_mut().context("metadata")?;

@@ -1,8 +1,8 @@
 //! AdmissionReviews of Pods in three sizes, as an API server sends them.
 //!
-//! `pod.json` has what an API server has added before admission: defaults, the service account's volume,
+//! `pod.json` contains the data that an API server adds before admission: defaults, the service account's volume, and
 //! `managedFields` of every field. Images are from a registry that the configuration replaces; init containers are native
-//! sidecars. The bytes are the same in every run but for the uid, whose end is the number of the request.
+//! sidecars. The bytes are the same in every run except for the UID, which ends with the number of the request.
 
 use serde_json::{Map, Value, json};
 
@@ -17,7 +17,7 @@ pub(super) enum Size {
 }
 
 impl Size {
-    /// Containers, init containers, variables of each.
+    /// Returns the numbers of containers, of init containers, and of variables in each.
     fn counts(self) -> (usize, usize, usize) {
         match self {
             Self::Small => (1, 0, 2),
@@ -27,7 +27,7 @@ impl Size {
     }
 }
 
-/// The Pod of a ReplicaSet before its creation.
+/// Returns the Pod of a ReplicaSet before its creation.
 pub(super) fn pod(size: Size, namespace: &str) -> anyhow::Result<Value> {
     let template: Value = serde_json::from_str(include_str!("pod.json"))?;
     let (containers, sidecars, variables) = size.counts();
@@ -54,7 +54,7 @@ pub(super) fn pod(size: Size, namespace: &str) -> anyhow::Result<Value> {
     Ok(json!({"kind": "Pod", "apiVersion": "v1", "metadata": metadata, "spec": spec, "status": {}}))
 }
 
-/// The review of its creation, with the fields in the order of an API server's.
+/// Returns the review of the Pod's creation, with the fields in the order of the API server.
 pub(super) fn review(pod: &Value) -> String {
     let namespace = pod["metadata"]["namespace"].as_str();
     let review = include_str!("review.txt").trim_end();
@@ -75,7 +75,7 @@ fn container(template: &Value, name: &str, (size, variables): (Size, usize)) -> 
     container
 }
 
-/// The managed fields of a list whose members are identified by their names.
+/// Returns the managed fields of a list whose members are identified by their names.
 fn fields_of_list(members: &[Value]) -> Value {
     let field = |member: &Value| {
         let key = format!("k:{}", json!({"name": member["name"]}));
@@ -88,7 +88,7 @@ fn fields_of(value: &Value) -> Value {
     let mut fields = Map::from_iter([(".".to_owned(), json!({}))]);
     for (name, value) in value.as_object().into_iter().flatten() {
         let below = match (name.as_str(), value) {
-            // The service account's mount was added after the manager's fields were recorded.
+            // The API server adds the service account's mount after it records the manager's fields.
             ("volumeMounts", _) => continue,
             ("env", Value::Array(members)) => fields_of_list(members),
             (_, Value::Object(_)) => fields_of(value),

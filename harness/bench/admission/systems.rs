@@ -1,4 +1,4 @@
-//! The two systems that are compared, and a check that both respond correctly before they are timed.
+//! The two compared systems, and a check that both respond correctly before the measurement.
 //!
 //! Both have a certificate of the same kind and run on the same core.
 
@@ -18,7 +18,7 @@ use crate::load::{Requests, Server, post};
 pub(super) struct Systems<'a> {
     pub(super) baseline: Server,
     pub(super) webhook: Server,
-    /// RSS in MiB of the baseline and the webhook after the start, before the first review.
+    /// Memory (RSS) in MiB of the baseline and the webhook after the start, before the first review.
     pub(super) idle: [f64; 2],
     pub(super) landscape: Landscape<'a>,
 }
@@ -40,7 +40,7 @@ impl<'a> Systems<'a> {
         })
     }
 
-    /// Requests to the API server other than watches and those of leases, and reviews, so far.
+    /// Returns the number of requests to the API server, except watches and requests for leases, and the number of reviews.
     pub(super) async fn calls(&self) -> anyhow::Result<[u64; 2]> {
         let reviews = self.landscape.program.metrics().await?.count(REVIEWS);
         let requests = self.landscape.api.requests();
@@ -68,7 +68,7 @@ pub(super) struct Case {
 }
 
 impl Case {
-    /// The case, answered correctly by both.
+    /// Returns the case after a check that both systems respond correctly.
     pub(super) async fn checked(
         systems: &Systems<'_>,
         size: Size,
@@ -134,7 +134,7 @@ pub(super) fn patched(pod: &Value, response: &Value) -> anyhow::Result<Value> {
     Ok(patched)
 }
 
-/// Whether all five features were applied, and what the Pod had is kept.
+/// Checks that all five features were applied, and that the other fields of the Pod are unchanged.
 fn check_mutation(before: &Value, after: &Value) -> anyhow::Result<()> {
     let items = |list: &Value| list.as_array().cloned().unwrap_or_default();
     let has = |list: &Value, wanted: &Value| items(list).contains(wanted);

@@ -1,8 +1,8 @@
-//! What a change on a runtime waits for, and how its event reaches the operator.
+//! The latency of a change on a runtime, and the delivery of its event to the operator.
 //!
-//! Every review is about another object, which is the most work: no events are coalesced. Begin and end of a time are of
-//! one clock, that of this process, which is both API server and KCP. The cost of an event is compared with a baseline
-//! server that only reads the same review, in interleaved rounds.
+//! Every review is about another object, which is the most expensive case, because no events are coalesced. All times are from
+//! one clock, that of this process, which is both API server and KCP. The cost of an event is compared with a baseline server
+//! that only reads the same review, in interleaved rounds.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ use crate::statistics::{Estimate, number};
 
 type Running<'a> = (Watcher<'a>, Process);
 
-/// A watcher with the default delivery mode, one with `sync`, and KCP.
+/// A watcher with the default delivery mode, a watcher with `sync`, and KCP.
 struct Setting<'a> {
     bench: &'a Bench,
     kcp: Kcp,
@@ -44,7 +44,7 @@ impl<'a> Setting<'a> {
         })
     }
 
-    /// Waits for an event of every object that was reviewed; gives the times of the first events.
+    /// Waits for an event of every reviewed object, and returns the times of the first events.
     async fn received(&self, reviews: &Reviews, objects: u32) -> anyhow::Result<Vec<Instant>> {
         let received = until("an event of every object", LONGEST, || async {
             let received = self.kcp.events.first_of(&reviews.prefix);
@@ -55,7 +55,7 @@ impl<'a> Setting<'a> {
         Ok(received.await?)
     }
 
-    /// What reviews in a closed loop cost a watcher, until the events of all of them were received.
+    /// Returns the cost of reviews in a closed loop for a watcher, including the delivery of all their events.
     async fn cost(&self, name: String, watcher: &Running<'_>, count: u32) -> anyhow::Result<Cost> {
         let (reviews, (program, process)) = (Reviews::distinct(name), watcher);
         let mut client = reviews.client(&program.target).await?;
@@ -71,8 +71,8 @@ impl<'a> Setting<'a> {
     }
 }
 
-/// Part `admission`: the latency of a review while KCP is up, refuses connections and hangs, and while the disk of the spool
-/// writes what another process has left in its cache.
+/// Measures part `admission`: the latency of a review while KCP is up, refuses connections and hangs, and while the disk of the
+/// spool writes cached data of another process.
 pub(super) async fn admission(bench: &Bench) -> anyhow::Result<Table> {
     let mut setting = Setting::start(bench).await?;
     let mut rows = Vec::new();
@@ -106,7 +106,7 @@ async fn admission_rows(
         }
     }
     if !is_up {
-        // A review that waits for KCP takes seconds: one for each connection.
+        // A review that waits for KCP takes seconds, so each connection sends only one.
         sync.push(measure("sync", 0, &setting.sync, CONNECTIONS, CLOSED_LOOP).await?);
     }
     let row = |index: usize, kind: &str, limit: Option<f64>| {
@@ -118,7 +118,7 @@ async fn admission_rows(
         let bound = limit.map(|limit| Bound::at_most(spool, limit, " ms"));
         anyhow::Ok(Row::of(&measure, [spool, sync?], 2).bound(bound))
     };
-    // On a busy machine it is shown that no review waits for KCP, which takes seconds.
+    // On a busy machine the bound only proves that no review waits for KCP, which would take seconds.
     let quick = (!is_up).then_some(1_000.0);
     Ok([
         row(0, "p50", effort.choose(Some(1.0), quick))?,
@@ -126,8 +126,8 @@ async fn admission_rows(
     ])
 }
 
-/// Another process on the node that writes to the disk of the spool as fast as the disk takes it, and takes no CPU time from
-/// the measurement. It ends with this handle.
+/// Starts another process on the node that writes to the disk of the spool at full speed, with little CPU time. The process
+/// ends when the handle is dropped.
 fn write_back(file: &str) -> anyhow::Result<tokio::process::Child> {
     let line = format!(
         "while dd if=/dev/zero of={file} bs=1M count={WRITTEN_MIB} conv=fdatasync; do :; done"
@@ -138,7 +138,7 @@ fn write_back(file: &str) -> anyhow::Result<tokio::process::Child> {
     command.spawn().context("nice sh dd")
 }
 
-/// Part `delivery`: from the review to the operator.
+/// Measures part `delivery`: the time from the review to the operator.
 pub(super) async fn delivery(bench: &Bench) -> anyhow::Result<Table> {
     let mut setting = Setting::start(bench).await?;
     let mut rows = vec![end_to_end(&setting).await?];
@@ -147,7 +147,7 @@ pub(super) async fn delivery(bench: &Bench) -> anyhow::Result<Table> {
     Ok(Table::new(COLUMNS, rows))
 }
 
-/// From a review to the event, where nothing else happens.
+/// Measures the time from a review to its event, without other load.
 async fn end_to_end(setting: &Setting<'_>) -> anyhow::Result<Row> {
     let effort = setting.bench.effort;
     let count = effort.count(1_000);
@@ -169,7 +169,7 @@ async fn end_to_end(setting: &Setting<'_>) -> anyhow::Result<Row> {
     Ok(Row::of(name, [spool, sync], 2).bound(bound))
 }
 
-/// The cost of an event, with the reviews of all connections in a closed loop.
+/// Measures the cost of an event, with the reviews of all connections in a closed loop.
 async fn costs(setting: &Setting<'_>) -> anyhow::Result<[Row; 4]> {
     let effort = setting.bench.effort;
     let server = setting.bench.start_baseline(&setting.kcp.authority).await?;
@@ -212,9 +212,9 @@ async fn costs(setting: &Setting<'_>) -> anyhow::Result<[Row; 4]> {
     ])
 }
 
-/// Events that waited while KCP was unreachable.
+/// Measures the delivery of events that were queued while KCP was unreachable.
 async fn backlog(setting: &mut Setting<'_>) -> anyhow::Result<Row> {
-    // Confirmations of earlier events would be counted here.
+    // Confirmations of earlier events would be counted as events of the backlog.
     holds("no more confirmations", CONFIRMED, || async { true }).await?;
     setting.kcp.gateway.set(Mode::Refusing).await?;
     let count = setting.bench.effort.count(20_000);
@@ -238,13 +238,14 @@ async fn backlog(setting: &mut Setting<'_>) -> anyhow::Result<Row> {
 const COLUMNS: [&str; 3] = ["measure", "watcher", "watcher, `--delivery-mode=sync`"];
 /// Reviews per second: more changes of watched objects than a runtime has.
 const RATE: u32 = 200;
-/// Reviews per second that do not overlap.
+/// Reviews per second, at which reviews do not overlap.
 const IDLE_RATE: u32 = 25;
-/// A review is parsed, its event stored, sent and confirmed: about five times the work of reading it.
+/// Largest cost as a multiple of the baseline. Parsing a review, and storing, sending and confirming its event, is about five
+/// times the work of reading the review.
 const MOST_OF_BASELINE: f64 = 12.0;
-/// MiB that are written before they are forced to the disk.
+/// Number of MiB between two flushes to the disk.
 const WRITTEN_MIB: usize = 256;
-/// A little more than `--follow-up-delay` and a confirmation.
+/// A little more than `--follow-up-delay` and the time of a confirmation.
 const CONFIRMED: Duration = Duration::from_secs(7);
-/// The longest back-off of the watcher, and delivery.
+/// The longest backoff of the watcher, and the time of the delivery.
 const LONGEST: Duration = Duration::from_secs(90);

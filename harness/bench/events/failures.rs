@@ -1,9 +1,9 @@
-//! Whether KCP receives the final state of every object: after SIGKILL at random points, and after an hour without KCP.
+//! Checks that KCP receives the final state of every object: after SIGKILL at random times, and after an hour without KCP.
 //!
-//! In *kills* each process of the watcher has objects of its own, so that the loss of one kill is not hidden by later
-//! changes, and ends at any point from its first instruction on, while KCP is up, refuses or hangs by chance. A watcher
-//! without a spool is the control: if it lost nothing, the bench could not detect a loss. In *outage* the 36,000 reviews of
-//! an hour arrive within two minutes; back-off, heartbeats and timeouts are not shortened.
+//! In *kills* each process of the watcher has its own objects, so that later changes do not hide the loss of one kill. A
+//! process is killed at any time from its first instruction on, while KCP is up, refuses connections or hangs at random. A
+//! watcher without a spool is the control: if it lost nothing, the bench could not detect a loss. In *outage* the 36,000
+//! reviews of an hour arrive within two minutes; backoff, heartbeats and timeouts are not shortened.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -41,8 +41,8 @@ pub(super) async fn kills(bench: &Bench) -> anyhow::Result<Table> {
     Ok(Table::new(["measure", "watcher"], rows))
 }
 
-/// Kills the watcher so many times; without a spool, events are in its memory only. Gives the number of lost states, what was
-/// expected, and the time until the last event.
+/// Kills the watcher `count` times. Without a spool, events are only in its memory. Returns the number of lost states, the
+/// expected states, and the time until the last event.
 async fn kill(
     bench: &Bench,
     count: u32,
@@ -137,7 +137,7 @@ pub(super) async fn outage(bench: &Bench) -> anyhow::Result<Table> {
     Ok(Table::new(["measure", "watcher"], rows))
 }
 
-/// The reviews of an hour without KCP, and the RSS of the watcher after each tenth of them, in MiB.
+/// Sends the reviews of an hour without KCP. Returns the memory (RSS) of the watcher in MiB after each tenth of them.
 async fn an_hour(
     bench: &Bench,
     reviews: &Reviews,
@@ -161,7 +161,7 @@ async fn an_hour(
 
 const KILLS: u32 = 1_000;
 const CONTROL: u32 = 50;
-/// Most processes end earlier, uniformly, in microseconds; some before they listen.
+/// Longest lifetime of most processes in microseconds, uniformly distributed. Some end before they listen.
 const SHORT: u32 = 200_000;
 /// One of this number of processes runs until events are confirmed.
 const LONG_EVERY: u32 = 100;
@@ -169,9 +169,9 @@ const LONG: u32 = 6_000_000;
 const OBJECTS: u32 = 16;
 /// Reviews per second while a process runs.
 const CHANGES: u32 = 2_000;
-/// The longest back-off, and delivery.
+/// The longest backoff, and the time of the delivery.
 const DEADLINE: Duration = Duration::from_mins(2);
-/// Longer than events wait in memory.
+/// Longer than events stay in memory.
 const SETTLED: Duration = Duration::from_secs(10);
 /// Ten reviews per second for an hour.
 const REVIEWS: u32 = 36_000;

@@ -1,7 +1,7 @@
 //! Reviews of the API server and the memory of the watcher while hostile clients hold connections and incomplete requests.
 //!
-//! A flood is there before the reviews are measured; a client whose connection the watcher closes connects again, all of them
-//! together [`RECONNECTS`] times a second. Rounds without and with the flood alternate in blocks (A, B, A).
+//! A flood starts before the reviews are measured. A client whose connection the watcher closes connects again; all clients
+//! together connect [`RECONNECTS`] times per second. Blocks of rounds without and with the flood alternate (A, B, A).
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -30,13 +30,13 @@ use crate::process::Program;
 use crate::report::{Bound, Row, Table};
 use crate::statistics::Estimate;
 
-/// What each client of a flood sends after it has connected, if it does at all.
+/// Data that each client of a flood sends after it has connected.
 struct Flood {
     name: &'static str,
     clients: u32,
-    /// TLS and these bytes; `None`: neither.
+    /// TLS handshake and these bytes; `None` for a connection without either.
     sent: Option<String>,
-    /// Whether one more byte follows each second.
+    /// Whether one further byte follows every second.
     slow: bool,
 }
 
@@ -64,7 +64,7 @@ pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Table> {
     let kcp = Kcp::start().await?;
     let mut rows = Vec::new();
     for (number, flood) in floods().into_iter().enumerate() {
-        // Each has a process of its own, whose peak memory is this flood's.
+        // Each flood has its own watcher process, so that the peak memory belongs to this flood.
         let watcher = Watcher::new(bench, &kcp, "watcher")?;
         let process = watcher.start_ready("async").await?;
         let reviews = Reviews::distinct("flood");
@@ -106,8 +106,8 @@ pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Table> {
     ))
 }
 
-/// Starts the clients of a flood: a process that gets of the generator's core what the generator does not need, and ends with
-/// the handle.
+/// Starts the clients of a flood in a process with low priority on the core of the load generator. The process ends when the
+/// handle is dropped.
 fn start(number: usize, clients: u32, program: &Program) -> anyhow::Result<Child> {
     let mut command = Command::new("chrt");
     command.args(["--idle", "0"]).arg(std::env::current_exe()?);
@@ -120,16 +120,16 @@ fn start(number: usize, clients: u32, program: &Program) -> anyhow::Result<Child
     started.context("chrt is needed")
 }
 
-/// How the clients of a flood are started.
+/// Arguments of the process with the clients of a flood.
 #[derive(Debug, Clone, Args)]
 pub struct FloodArgs {
-    /// Which flood.
+    /// Number of the flood.
     #[arg(long)]
     number: usize,
-    /// How many clients.
+    /// Number of clients.
     #[arg(long)]
     clients: u32,
-    /// Where the watcher listens.
+    /// Address of the watcher.
     #[arg(long)]
     address: SocketAddr,
     /// File with the certificate authority of the watcher.
@@ -156,7 +156,7 @@ pub(crate) async fn flood(arguments: &FloodArgs) -> anyhow::Result<Outcome> {
         let reconnects = Arc::clone(&reconnects);
         tokio::spawn(async move {
             loop {
-                // The error is that of a connection which the watcher has ended, as it should.
+                // The error is expected, because the watcher ends the connection.
                 let _ended = hold(&target, sent.as_deref(), slow).await;
                 let Ok(permit) = reconnects.acquire().await else {
                     return;
@@ -172,7 +172,7 @@ pub(crate) async fn flood(arguments: &FloodArgs) -> anyhow::Result<Outcome> {
     }
 }
 
-/// Holds one connection until the watcher ends it.
+/// Holds one connection until the watcher closes it.
 #[expect(clippy::disallowed_methods, reason = "bytes are sent at a fixed rate")]
 async fn hold(target: &Target, sent: Option<&str>, slow: bool) -> std::io::Result<()> {
     let Some(sent) = sent else {
@@ -192,8 +192,8 @@ async fn hold(target: &Target, sent: Option<&str>, slow: bool) -> std::io::Resul
 }
 
 const RATE: u32 = 200;
-/// Connections of a flood that are opened again, a second.
+/// Number of connections of a flood that are opened again per second.
 const RECONNECTS: u32 = 100;
-/// MiB; half of the container's limit.
+/// Largest memory in MiB: half of the container's limit.
 const MOST_MEMORY: f64 = 64.0;
 const STARTING: Duration = Duration::from_mins(2);

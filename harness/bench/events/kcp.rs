@@ -1,9 +1,10 @@
-//! KCP as watchers see it: a gateway that ends TLS and forwards certificates, and an operator with the listener.
+//! KCP from the perspective of watchers: a gateway that terminates TLS and forwards certificates, and an operator with the
+//! listener.
 //!
-//! The gateway is a substitute for Envoy and is not measured: it accepts clients with a certificate of the authority, adds
-//! `X-Forwarded-Client-Cert`, and forwards at most [`UPSTREAM`] requests at once over kept connections; it has no routes and
-//! no retries. An event counts as received when it comes out of the listener's stream, which is when an operator would
-//! react to it.
+//! The gateway replaces Envoy and is not measured. It accepts clients with a certificate of the CA, adds
+//! `X-Forwarded-Client-Cert`, and forwards at most [`UPSTREAM`] concurrent requests over kept-alive connections; it has no
+//! routes and no retries. An event counts as received when the listener's stream yields it, which is when an operator would
+//! process it.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -42,7 +43,7 @@ use super::watcher::Reviews;
 use crate::load::Exchange;
 use crate::process::free_address;
 
-/// KCP with an operator that records its events; it ends with this handle.
+/// KCP with an operator that records its events. It ends when the handle is dropped.
 pub(super) struct Kcp {
     pub(super) authority: Authority,
     pub(super) gateway: Gateway,
@@ -70,11 +71,11 @@ impl Kcp {
 pub(super) enum Mode {
     Up,
     Refusing,
-    /// Handshakes and requests are accepted and never answered.
+    /// Connections and requests are accepted and never answered.
     Hanging,
 }
 
-/// An operator with the listener; it ends with this handle.
+/// An operator with the listener. It ends when the handle is dropped.
 pub(super) struct Operator {
     address: SocketAddr,
     pub(super) liveness: Liveness,
@@ -82,8 +83,8 @@ pub(super) struct Operator {
 }
 
 impl Operator {
-    /// Calls `take` with every event of a watcher with a certificate of the authority (PEM), whose common name is the
-    /// runtime.
+    /// Calls `take` with every event of a watcher whose certificate is from the authority (PEM). The common name of the
+    /// certificate is the runtime.
     pub(super) async fn start(
         address: SocketAddr,
         authority: &str,
@@ -113,7 +114,7 @@ impl Operator {
     }
 }
 
-/// A gateway with a listener behind it; its address does not change. It ends with this handle.
+/// A gateway in front of a listener, with a constant address. It ends when the handle is dropped.
 pub(super) struct Gateway {
     pub(super) address: SocketAddr,
     forwarder: Arc<Forwarder>,
@@ -139,7 +140,7 @@ impl Gateway {
         Ok(gateway)
     }
 
-    /// Changes the mode; open connections are closed.
+    /// Changes the mode, and closes open connections.
     pub(super) async fn set(&mut self, mode: Mode) -> anyhow::Result<()> {
         if let Some((closing, closed)) = self.open.take() {
             drop(closing);
@@ -173,7 +174,7 @@ impl Forwarder {
         let mut connections = JoinSet::new();
         while let Some(accepted) = closing.run_until_cancelled(listener.accept()).await {
             let Ok((tcp, _)) = accepted else { continue };
-            // A client may break off; lost events are counted at the operator.
+            // A client may disconnect at any time; lost events are counted at the operator.
             connections.spawn(Arc::clone(&self).serve(tcp, mode));
         }
         connections.shutdown().await;
@@ -208,7 +209,7 @@ impl Forwarder {
     }
 }
 
-/// The value of [`XFCC_HEADER`] that a gateway adds to requests of this client (Envoy, `SANITIZE_SET` with `cert` and
+/// Returns the value of [`XFCC_HEADER`] that a gateway adds to requests of this client (Envoy, `SANITIZE_SET` with `cert` and
 /// `subject`).
 pub(super) fn forwarded(client: &CertificateDer<'_>) -> String {
     let hash = Sha256::digest(client);
@@ -218,7 +219,7 @@ pub(super) fn forwarded(client: &CertificateDer<'_>) -> String {
     format!("Hash={hash:x};Cert=\"{certificate}\";Subject=\"CN=bench\"")
 }
 
-/// When the first and the last event of each object were received, by the name of the object.
+/// Times at which the first and the last event of each object were received, by the name of the object.
 #[derive(Default)]
 pub(super) struct ReceivedEvents(Mutex<HashMap<String, [Instant; 2]>>);
 
@@ -231,7 +232,7 @@ impl ReceivedEvents {
         Some(locked(&self.0).get(object)?[0])
     }
 
-    /// The times of the first events of all objects with this prefix.
+    /// Returns the times of the first events of all objects with this prefix.
     pub(super) fn first_of(&self, prefix: &str) -> Vec<Instant> {
         let objects = locked(&self.0);
         let chosen = objects.iter().filter(|(name, _)| name.starts_with(prefix));
@@ -239,7 +240,7 @@ impl ReceivedEvents {
     }
 }
 
-/// What KCP has to receive in the end: for each object, an event that was received after its last answered review.
+/// The final states that KCP must receive: for each object, an event that was received after its last answered review.
 #[derive(Default)]
 pub(super) struct Expected {
     answered: HashMap<String, Instant>,
@@ -274,7 +275,8 @@ impl Expected {
             .count()
     }
 
-    /// Waits until KCP has received every final state; gives the number of those lost after the deadline, and the time.
+    /// Waits until KCP has received every final state. Returns the number of states that are lost at the deadline, and the
+    /// duration.
     pub(super) async fn settle(
         &self,
         events: &ReceivedEvents,
@@ -282,7 +284,7 @@ impl Expected {
     ) -> (usize, Duration) {
         let begin = Instant::now();
         let known = || async { self.unknown(events) == 0 };
-        // What is unknown after the deadline is the result.
+        // The result contains the states that are missing at the deadline.
         let _ = until("every final state", deadline, known).await;
         (self.unknown(events), begin.elapsed())
     }
@@ -290,9 +292,9 @@ impl Expected {
 
 pub(super) const MANAGER: &str = "bench";
 pub(super) const XFCC_HEADER: &str = "x-forwarded-client-cert";
-/// What Envoy encodes in a certificate.
+/// Characters that Envoy encodes in a certificate.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
-/// A quarter of what the listener accepts.
+/// Largest number of concurrent requests: a quarter of the listener's limit.
 const UPSTREAM: usize = 256;
 
 #[cfg(test)]

@@ -1,9 +1,8 @@
-//! The capacity of one listener on one core: events per second with and without its cache, and 5,000 clients at once.
+//! The capacity of one listener on one core: events per second with and without its cache, and 5,000 concurrent clients.
 //!
-//! The listener caches the client of an `X-Forwarded-Client-Cert` header that it has verified, for up to 20,000 headers.
-//! *Cold* requests have a header each that the listener has not seen, with the certificates of 10,000 runtimes, so each one is
-//! parsed and its certificate chain verified; *warm* requests repeat 1,000 headers. No two events are equal, so none is
-//! coalesced.
+//! The listener caches the client of a verified `X-Forwarded-Client-Cert` header, for up to 20,000 headers. Each *cold* request
+//! has a header that is new to the listener, with the certificates of 10,000 runtimes. So the listener parses every header and
+//! verifies its certificate chain. *Warm* requests repeat 1,000 headers. All events are different, so none is coalesced.
 
 use std::io;
 use std::net::SocketAddr;
@@ -27,10 +26,10 @@ use crate::process::Program;
 use crate::report::{Bound, Row, Table};
 use crate::statistics::{Estimate, number, quantile};
 
-/// How an operator is started.
+/// Arguments of the operator process.
 #[derive(Debug, Clone, Args)]
 pub struct OperatorArgs {
-    /// Where the listener listens.
+    /// Address of the listener.
     #[arg(long)]
     address: SocketAddr,
     /// File with the certificate authority of watchers.
@@ -38,10 +37,10 @@ pub struct OperatorArgs {
     authority: PathBuf,
 }
 
-/// The events that came out of the listener's stream in an operator process, and the runtimes with a heartbeat.
+/// Number of events from the listener's stream in an operator process, and of runtimes with a heartbeat.
 type Received = (usize, usize);
 
-/// Runs an operator with the listener until standard input ends; gives [`Received`] as JSON.
+/// Runs an operator with the listener until standard input ends. Returns [`Received`] as JSON.
 pub(crate) async fn operate(arguments: &OperatorArgs) -> anyhow::Result<String> {
     let authority = std::fs::read_to_string(&arguments.authority)?;
     let events = Arc::new(AtomicUsize::new(0));
@@ -84,7 +83,7 @@ pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Table> {
     Ok(Table::new(["measure", "listener"], rows))
 }
 
-/// A listener under load from a gateway, with these headers in turn.
+/// A listener under load from a gateway, which sends these headers in turn.
 struct Side {
     listener: Server,
     client: Client,
@@ -116,7 +115,7 @@ impl Side {
         Ok(())
     }
 
-    /// Both estimates, the RSS in MiB, and what the operator received.
+    /// Returns both estimates, the memory (RSS) in MiB, and the numbers of received events and heartbeats.
     async fn end(self) -> anyhow::Result<([Estimate; 2], Estimate, Received)> {
         let memory = self.listener.process.memory("VmRSS")?;
         let received = finish(self.listener).await?;
@@ -124,7 +123,7 @@ impl Side {
         Ok(([cpu?, rate?], memory.into(), received))
     }
 
-    /// The same, after a check that no event is missing.
+    /// Returns the estimates and the memory, after a check that no event is missing.
     async fn end_of_events(self) -> anyhow::Result<([Estimate; 2], Estimate)> {
         let sent = self.sent;
         let (costs, memory, (received, _)) = self.end().await?;
@@ -150,7 +149,7 @@ async fn rates(bench: &Bench, authority: &Authority) -> anyhow::Result<Vec<Row>>
     let warm = events_of(clients[..WARM_HEADERS].to_vec());
     let mut cold = Side::start(bench, authority, "listener-cold", events_of(clients)).await?;
     let mut warm = Side::start(bench, authority, "listener-warm", warm).await?;
-    // Fills the cache of the warm one.
+    // This round fills the cache of the warm listener.
     warm.round(u32::try_from(WARM_HEADERS)?).await?;
     warm.rounds.clear();
     for _ in 0..rounds {
@@ -183,7 +182,7 @@ async fn rates(bench: &Bench, authority: &Authority) -> anyhow::Result<Vec<Row>>
     ])
 }
 
-/// The heartbeats of 10,000 watchers, which a fleet sends once a minute.
+/// Measures the heartbeats of 10,000 watchers, which a fleet sends once a minute.
 async fn heartbeats(bench: &Bench, authority: &Authority) -> anyhow::Result<[Row; 3]> {
     let count = bench.effort.count(WATCHERS);
     let header = |number| {
@@ -193,7 +192,7 @@ async fn heartbeats(bench: &Bench, authority: &Authority) -> anyhow::Result<[Row
     let headers: Vec<String> = (0..count).map(header).collect::<anyhow::Result<_>>()?;
     let make = move |number: u32| heartbeat(&headers[(number % count) as usize], number % count);
     let mut side = Side::start(bench, authority, "listener-heartbeats", make).await?;
-    // The first of each watcher is verified; afterwards the client is known, as in a fleet.
+    // The listener verifies the first request of each watcher; afterwards the client is cached, as in a fleet.
     side.round(count).await?;
     side.rounds.clear();
     for _ in 0..bench.effort.choose(5, 3) {
@@ -215,7 +214,7 @@ async fn heartbeats(bench: &Bench, authority: &Authority) -> anyhow::Result<[Row
     ])
 }
 
-/// Microseconds for the chain of one certificate, on the core of the load generator.
+/// Returns the microseconds for verifying the chain of one certificate, on the core of the load generator.
 fn verification(
     authority: &Authority,
     certificates: &[CertificateDer<'static>],
@@ -232,7 +231,8 @@ fn verification(
     Estimate::of(&rounds)
 }
 
-/// 5,000 runtimes with certificates of their own connect to the gateway at one moment, each with a heartbeat and an event.
+/// Measures 5,000 runtimes with different certificates that connect to the gateway at the same time, each with a heartbeat and
+/// an event.
 async fn reconnects(bench: &Bench, authority: &Authority) -> anyhow::Result<[Row; 2]> {
     let listener = start(bench, "listener", authority).await?;
     let gateway = Gateway::start(authority, listener.target.address).await?;
@@ -253,7 +253,7 @@ async fn reconnects(bench: &Bench, authority: &Authority) -> anyhow::Result<[Row
             anyhow::Ok((begin.elapsed(), connection))
         })
     };
-    // All connections stay open meanwhile.
+    // All connections stay open during the measurement.
     let clients = clients.into_iter().enumerate().map(connect);
     let clients = futures::future::try_join_all(clients).await?;
     let cpu = listener.process.cpu()? - cpu;
@@ -314,9 +314,9 @@ const WATCHERS: u32 = 10_000;
 /// Events per second: 10,000 runtimes whose certificates are all new to a listener send an event within a second.
 const COLD_RATE: f64 = 12_000.0;
 const WARM_RATE: f64 = 50_000.0;
-/// CPU time of an event by that of a verification, in a quick run, whose listener is a development build: about 3.5 times
-/// what a busy machine shows (11 and 2.3).
+/// Largest CPU time of an event as a multiple of that of a verification, in a quick run, whose listener is a development build.
+/// It is about 3.5 times the value of a busy machine (11 and 2.3).
 const MOST_COLD: f64 = 40.0;
 const MOST_WARM: f64 = 8.0;
-/// MiB. A cached client takes about two kilobytes.
+/// Largest memory in MiB. A cached client needs about two kilobytes.
 const MOST_MEMORY: f64 = 128.0;

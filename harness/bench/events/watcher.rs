@@ -1,4 +1,4 @@
-//! The product's watcher as a process, and the reviews that it is asked.
+//! The product's watcher as a process, and the reviews that it receives.
 
 use std::fmt::Display;
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ pub(super) struct Watcher<'a> {
 }
 
 impl<'a> Watcher<'a> {
-    /// With a new certificate, whose common name is the runtime, and an empty spool.
+    /// Prepares a watcher with a new certificate, whose common name is the runtime, and an empty spool.
     pub(super) fn new(bench: &'a Bench, kcp: &Kcp, name: &'static str) -> anyhow::Result<Self> {
         let program = Program::with_certificate(bench, name, &kcp.authority, None)?;
         std::fs::create_dir(program.file(SPOOL))?;
@@ -53,18 +53,18 @@ impl<'a> Watcher<'a> {
 
     pub(super) fn spool_bytes(&self) -> anyhow::Result<u64> {
         let segments = std::fs::read_dir(self.program.file(SPOOL))?;
-        // A segment may be removed meanwhile.
+        // Another thread of the watcher may remove a segment meanwhile.
         let segments = segments.filter_map(|it| it.ok()?.metadata().ok());
         Ok(segments.map(|it| it.len()).sum())
     }
 }
 
-/// Reviews of changed objects, about 5 kB each. The event takes its name from `object.metadata`.
+/// Reviews of changed objects, about 5 kB each. The name in an event is from `object.metadata`.
 #[derive(Clone)]
 pub(super) struct Reviews {
-    /// What the names of all objects begin with; a number follows.
+    /// Prefix of the names of all objects; a number follows.
     pub(super) prefix: String,
-    /// Request N is about object N modulo this.
+    /// Number of objects: request N is about object N modulo this number.
     objects: u32,
 }
 

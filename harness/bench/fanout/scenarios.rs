@@ -1,7 +1,7 @@
-//! The scenarios in their order: each leaves runtimes and control plane converged for the next.
+//! The scenarios in their order. After each, runtimes and control plane are converged for the next one.
 //!
-//! Every round has a testbed of its own, so the control plane is empty at first. The simulator's counters are reset before
-//! a scenario, so writes and reads are its own.
+//! Every round has its own testbed, so the control plane is empty at its start. The simulator's counters are reset before a
+//! scenario, so that they count only its writes and reads.
 
 use std::time::Duration;
 
@@ -52,10 +52,10 @@ struct Scenarios<'a> {
     bench: &'a Bench,
     testbed: Testbed<'a>,
     controller: Process,
-    /// This process, which is little more than the simulator while the controller works.
+    /// CPU account of this process, which is mainly the simulator while the controller works.
     simulator: Account,
     samples: Vec<Sample>,
-    /// CPU time of controller and simulator when the counters were reset.
+    /// CPU time of controller and simulator at the last reset of the counters.
     cpu_before: [f64; 2],
 }
 
@@ -67,7 +67,7 @@ impl Scenarios<'_> {
             part,
             Part::Changes | Part::Large | Part::Production | Part::Watchers
         ) {
-            // With Watchers each runtime gets two components.
+            // With Watchers, each runtime gets two components.
             let p99 = self.p99(&start, if part == Part::Watchers { 60.0 } else { 30.0 });
             let requests = self.requests(20, 120);
             self.record("cold start", Some(start), requests, vec![p99])?;
@@ -100,7 +100,7 @@ impl Scenarios<'_> {
         }
     }
 
-    /// The route of a Watcher, many times: nothing changes on the runtimes.
+    /// Changes the route of a Watcher many times, which changes nothing on the runtimes.
     async fn rerouted(&mut self) -> anyhow::Result<()> {
         self.reset()?;
         let mut times = Vec::new();
@@ -131,7 +131,7 @@ impl Scenarios<'_> {
         Ok(curve)
     }
 
-    /// A change, with limits of its 99th percentile in seconds and of the requests to each runtime.
+    /// Measures a change, with limits for its 99th percentile in seconds and for the requests to each runtime.
     async fn change(
         &mut self,
         change: Change,
@@ -145,7 +145,7 @@ impl Scenarios<'_> {
         Ok(curve)
     }
 
-    /// A new process finds everything as it should be.
+    /// Restarts the controller; the new process must not write.
     async fn restart_without_change(&mut self) -> anyhow::Result<()> {
         self.reset()?;
         self.controller.kill().await?;
@@ -167,7 +167,7 @@ impl Scenarios<'_> {
         self.record(name, None, requests, bounds)
     }
 
-    /// The limit of requests to each runtime: of `direct`, or of all controllers.
+    /// Returns the limit of requests to each runtime: for `direct`, or for all controllers.
     fn requests(&self, of_direct: u32, of_all: u32) -> u32 {
         if self.testbed.settings.watchers {
             of_all
@@ -176,7 +176,7 @@ impl Scenarios<'_> {
         }
     }
 
-    /// The runtimes that respond must not be delayed.
+    /// Measures a change with unreachable runtimes, which must not delay the others.
     async fn some_unreachable(&mut self, healthy: &[f64]) -> anyhow::Result<()> {
         let share = self.one_percent();
         let good = self.testbed.settings.conditions();
@@ -206,7 +206,7 @@ impl Scenarios<'_> {
         changed.await.map(drop)
     }
 
-    /// SIGKILL at points that are spread over a change, while some kubeconfigs lead to another cluster.
+    /// Kills the controller with SIGKILL at times that are spread over a change, while some kubeconfigs name another cluster.
     async fn killed(&mut self) -> anyhow::Result<()> {
         let kills = self.bench.effort.choose(100, 10);
         let wrong = self.one_percent();
@@ -218,7 +218,7 @@ impl Scenarios<'_> {
         for number in 1..=kills {
             self.reset()?;
             self.testbed.change(Change::AllThree).await?;
-            // Multiples of the golden ratio are spread evenly.
+            // Multiples of the golden ratio are evenly distributed.
             let point = right * (number * 618 % 1000) / 1000;
             self.testbed.reached(point).await?;
             self.controller.kill().await?;
@@ -228,7 +228,7 @@ impl Scenarios<'_> {
             self.start()?;
             let name = format!("kill {number} of {kills}");
             let curve = self.watch(&name, wrong).await?;
-            // Requests that were open when the controller was killed may have completed the change.
+            // Requests that were in flight at the kill may have completed the change.
             self.testbed.visited_again(before).await?;
             let fleet = &self.testbed.fleet;
             let (redundant, counts) = (fleet.most_redundant_applies(), fleet.counts());
@@ -257,7 +257,7 @@ impl Scenarios<'_> {
         Ok(())
     }
 
-    /// Seconds of controller and simulator.
+    /// Returns the CPU time of controller and simulator in seconds.
     fn cpu(&self) -> anyhow::Result<[f64; 2]> {
         Ok([self.controller.cpu()?, self.simulator.cpu()?])
     }
@@ -275,7 +275,8 @@ impl Scenarios<'_> {
         curve
     }
 
-    /// The bound on the 99th percentile, in seconds; a minute for more than 5,000 runtimes and production settings.
+    /// Returns the bound on the 99th percentile in seconds. It is a minute for more than 5,000 runtimes, for production
+    /// settings, and for a quick run.
     fn p99(&self, curve: &[f64], seconds: f64) -> Bound {
         let settings = self.testbed.settings;
         let larger = settings.runtimes > 5_000 || settings.production;
@@ -305,13 +306,14 @@ impl Scenarios<'_> {
         let (memory, peak) = (memory("VmRSS")?, memory("VmHWM")?);
         let sent = each(counts.writes + counts.reads);
         bounds.push(Bound::at_most(sent, f64::from(requests), " requests each"));
-        // The speed of the machine cancels out.
+        // The speed of the machine cancels out in the ratio.
         let cpu_bound = Bound::at_most(cpu / simulator, 2.0, " × simulator");
         bounds.extend(self.bench.effort.choose(None, Some(cpu_bound)));
         if settings.runtimes <= 5_000 {
             let limit = if settings.watchers { 80.0 } else { 64.0 };
             let bound = Bound::at_most(peak, limit, " MiB");
-            // A root store and a TLS configuration per runtime take memory that no bound has been set for.
+            // In production settings the bound is only a target, because a root store and a TLS configuration per runtime need
+            // more memory.
             let is_target = settings.production;
             bounds.push(if is_target { bound.target() } else { bound });
         }
@@ -335,5 +337,5 @@ impl Scenarios<'_> {
 }
 
 const ROUNDS: u32 = 3;
-/// Longer than a reconcile of all runtimes takes.
+/// Longer than a reconcile of all runtimes.
 const QUIET: Duration = Duration::from_secs(45);

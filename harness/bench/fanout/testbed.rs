@@ -1,6 +1,6 @@
-//! What surrounds the controller: a real API server as the control plane, and the simulated runtimes.
+//! The environment of the controller: a real API server as the control plane, and the simulated runtimes.
 //!
-//! Both are filled before anything is timed.
+//! Both are filled before the measurement.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -21,21 +21,21 @@ use crate::environment::Bench;
 use crate::fleet::{Conditions, Expected, Fleet};
 use crate::process::{Process, Program};
 
-/// The environment variable of the manifest that concerns what is measured.
+/// Environment variables of the manifest that influence the measurement.
 const ENVIRONMENT: &[(&str, &str)] = &[("MIMALLOC_PURGE_DELAY", "0")];
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Settings {
     pub(super) runtimes: usize,
-    /// A certificate authority per runtime, client certificates, jitter of half a round trip, objects of real sizes, both
-    /// controllers, and an API server of the control plane with the default garbage collection.
+    /// Whether the settings are those of production: a CA per runtime, client certificates, jitter of half a round trip,
+    /// objects of real sizes, both controllers, and a control plane whose API server has the default garbage collection.
     pub(super) production: bool,
-    /// All controllers, a Watcher and a Kyma per runtime.
+    /// Whether all controllers run, with a Watcher, and a Kyma per runtime.
     pub(super) watchers: bool,
 }
 
 impl Settings {
-    /// The conditions of a runtime without a fault.
+    /// Returns the conditions of a runtime without a fault.
     pub(super) fn conditions(self) -> Conditions {
         let jitter = ROUND_TRIP / 2 * u32::from(self.production);
         Conditions {
@@ -45,7 +45,7 @@ impl Settings {
         }
     }
 
-    /// Sources that differ from those of every other version in all three.
+    /// Returns sources in which all three values are different from those of every other version.
     fn sources(self, version: u32) -> anyhow::Result<Sources> {
         let mut sources = Sources::of_version(version)?;
         for _ in 1..if self.production { BUNDLE } else { 1 } {
@@ -62,15 +62,15 @@ pub(super) struct Testbed<'a> {
     pub(super) fleet: Fleet,
     pub(super) settings: Settings,
     controller: Program<'a>,
-    /// Of the control plane, by the address of its container.
+    /// Path of the control plane's kubeconfig, with the address of its container.
     kubeconfig: PathBuf,
     sources: Sources,
     watchers: Watchers,
-    /// Increases with every change.
+    /// Version of the sources; it increases with every change.
     version: u32,
-    /// What the last change concerned.
+    /// Object of the last change.
     change: Change,
-    /// When it began, by the simulator's clock; at first, when everything was in place for the controller.
+    /// Start of the last change on the simulator's clock. The first value is the time at which the control plane was prepared.
     since: Duration,
 }
 
@@ -78,11 +78,11 @@ pub(super) struct Testbed<'a> {
 pub(super) enum Change {
     PullSecret,
     AllThree,
-    /// What the Watchers say.
+    /// Fields of the Watchers.
     Watcher,
-    /// The CA of the watchers: both are trusted.
+    /// CA of the watchers; afterwards both CAs are trusted.
     Authority,
-    /// The certificates of the watchers.
+    /// Certificates of the watchers.
     Certificates,
 }
 
@@ -164,10 +164,10 @@ impl<'a> Testbed<'a> {
             format!("--kcp-cluster-trust-bundle={TRUST_BUNDLE}"),
             format!("--skr-cluster-trust-bundle={TRUST_BUNDLE}"),
             format!("--metrics-bind-address={}", self.controller.metrics),
-            // The fleet is on loopback, which is no place for a runtime otherwise.
+            // The fleet is on loopback, which the controller rejects by default.
             "--allow-loopback-runtimes".to_owned(),
             "--leader-elect-identity=bench".to_owned(),
-            // As where a rollout was completed before: a runtime that joins does not wait for steps.
+            // The state is that after a completed rollout: a new runtime does not wait for steps.
             "--rollout-steps=100%".to_owned(),
             "--rollout-soak-duration=0s".to_owned(),
         ]
@@ -196,7 +196,7 @@ impl<'a> Testbed<'a> {
         control_plane.put_sources(&self.sources).await
     }
 
-    /// Changes the route of the Watcher, and says after how many seconds its VirtualService had it.
+    /// Changes the route of the Watcher. Returns the seconds until its VirtualService had the change.
     pub(super) async fn reroute(&mut self) -> anyhow::Result<f64> {
         let begin = Instant::now();
         let port = self.watchers.reroute(&self.control_plane).await?;
@@ -214,7 +214,7 @@ impl<'a> Testbed<'a> {
         Ok(begin.elapsed().as_secs_f64())
     }
 
-    /// Waits until all runtimes but `excluded` have the last change; says after how many seconds each got all of it.
+    /// Waits until all runtimes except `excluded` have the last change. Returns the seconds after which each had all of it.
     pub(super) async fn converged(&self, excluded: usize) -> anyhow::Result<Vec<f64>> {
         let expected = self.settings.runtimes - excluded;
         let what = format!("the change on {expected} runtimes");
@@ -228,8 +228,8 @@ impl<'a> Testbed<'a> {
         Ok(times.await?.into_iter().map(seconds).collect())
     }
 
-    /// When each runtime got the last object of the change. The ConfigMap has the revision of all sources, so it changes with
-    /// each.
+    /// Returns the time at which each runtime got the last object of the change. The ConfigMap contains the revision of all
+    /// sources, so it changes with each source.
     fn arrivals(&self) -> Vec<Option<Duration>> {
         let mut last = vec![Some(Duration::ZERO); self.settings.runtimes];
         let of_watchers = match self.change {
@@ -260,20 +260,20 @@ impl<'a> Testbed<'a> {
         last
     }
 
-    /// Waits until the pull Secret of the change is on this number of runtimes.
+    /// Waits until this number of runtimes has the pull Secret of the change.
     pub(super) async fn reached(&self, expected: usize) -> anyhow::Result<()> {
         let reached = || async { self.arrived() >= expected };
         Ok(until("the change spreads", LONGEST, reached).await?)
     }
 
-    /// On how many runtimes the pull Secret of the change is, which is written first.
+    /// Returns how many runtimes have the pull Secret of the change, which is written first.
     pub(super) fn arrived(&self) -> usize {
         let [secret, ..] = Expected::of(&self.sources);
         let arrivals = self.fleet.arrivals(&secret, self.since);
         arrivals.into_iter().flatten().count()
     }
 
-    /// Waits until every runtime was connected to again since this number of handshakes, and no request is open.
+    /// Waits until the fleet has as many further handshakes as runtimes since this number, and no request is in flight.
     pub(super) async fn visited_again(&self, handshakes: u64) -> anyhow::Result<()> {
         let wanted = handshakes + self.settings.runtimes as u64;
         let visited = until("a connection to every runtime", LONGEST, || async {
@@ -286,7 +286,7 @@ impl<'a> Testbed<'a> {
         Ok(visited.await?)
     }
 
-    /// Waits until the controller is ready and nothing is written to runtimes and control plane any more.
+    /// Waits until the controller is ready, and neither runtimes nor control plane receive writes.
     pub(super) async fn settled(&self, controller: &mut Process) -> anyhow::Result<()> {
         self.controller.ready(controller).await?;
         let written = || async {
@@ -311,12 +311,12 @@ const SHOOT: &str = include_str!("shoot.json");
 const ROUND_TRIP: Duration = Duration::from_millis(100);
 const STATUSES: &str = "rt_bootstrapper_controller_status_updates_total";
 const BUNDLE: usize = 40;
-/// The API server of the control plane collects no garbage below this size. With the defaults it collects several times in
-/// one scenario with 5,000 Runtimes, each time one and a half of the two cores for seconds.
+/// Heap size below which the API server of the control plane does not collect garbage. With the default it collects several
+/// times in one scenario with 5,000 Runtimes, and each time uses one and a half of the two cores for seconds.
 const HEAP: &str = "8GiB";
-/// Longer than a runtime that waits for its Deployment is left alone.
+/// Longer than the interval between checks of a runtime that waits for its Deployment.
 const STILL: Duration = Duration::from_secs(8);
-/// 10,000 runtimes have 30,000 statuses, of which 100 are written per second.
+/// Time limit of a change. 10,000 runtimes have 30,000 statuses, of which 100 are written per second.
 const LONGEST: Duration = Duration::from_mins(10);
 
 #[cfg(test)]

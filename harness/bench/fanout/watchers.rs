@@ -1,5 +1,5 @@
-//! What the controller of Watchers needs on the control plane: definitions, a CA, an Istio Gateway, a Watcher, and a Kyma with a
-//! certificate for each runtime. The bench issues certificates in place of cert-manager.
+//! Dependencies of the controller of Watchers on the control plane: definitions, a CA, an Istio Gateway, a Watcher, and a Kyma
+//! with a certificate for each runtime. The bench issues certificates instead of cert-manager.
 
 use std::time::Duration;
 
@@ -21,20 +21,20 @@ use tokio::process::Command;
 
 use crate::environment::Bench;
 
-/// Where a runtime has what the Watchers say.
+/// Returns the location of the object on a runtime that depends on the Watchers.
 pub(super) fn webhooks() -> Place {
     place("validatingwebhookconfigurations", "", "skr-webhook")
 }
 
-/// Where a runtime has its certificate, and the CAs that its watcher trusts.
+/// Returns the location of a runtime's certificate, and of the CAs that its watcher trusts.
 pub(super) fn certificate() -> Place {
     place("secrets", SKR_NAMESPACE, "skr-webhook-tls")
 }
 
-/// The state of the control plane.
+/// State of the control plane.
 pub(super) struct Watchers {
     authority: Authority,
-    /// In labels of the Watcher, and its port.
+    /// Version in the labels of the Watcher, and its port.
     version: [u32; 2],
 }
 
@@ -45,7 +45,7 @@ impl Watchers {
         Ok(Self { authority, version })
     }
 
-    /// Fills a control plane with everything.
+    /// Creates all these objects on a control plane.
     pub(super) async fn prepare(
         &self,
         bench: &Bench,
@@ -71,13 +71,13 @@ impl Watchers {
         control_plane.apply_all((0..runtimes).map(kyma)).await
     }
 
-    /// Changes what runtimes get.
+    /// Changes the Watcher fields that runtimes get.
     pub(super) async fn change(&mut self, control_plane: &ControlPlane) -> anyhow::Result<()> {
         self.version[0] += 1;
         control_plane.apply(&self.watcher()).await
     }
 
-    /// Changes the route alone; returns the port that the VirtualService gets.
+    /// Changes only the route. Returns the port that the VirtualService gets.
     pub(super) async fn reroute(&mut self, control_plane: &ControlPlane) -> anyhow::Result<u32> {
         self.version[1] += 1;
         control_plane.apply(&self.watcher()).await?;
@@ -109,7 +109,7 @@ impl Watchers {
         control_plane.apply_all(secrets?).await
     }
 
-    /// Issues them again, as cert-manager does: first the Secret, then the status.
+    /// Issues the certificates again, in the order of cert-manager: first the Secret, then the status.
     pub(super) async fn renew(
         &self,
         control_plane: &ControlPlane,
@@ -149,7 +149,7 @@ impl Watchers {
     }
 }
 
-/// Names of Certificates and their Secrets.
+/// Returns the names of Certificates and their Secrets.
 fn names(runtimes: usize) -> impl Iterator<Item = String> {
     (0..runtimes).map(|number| format!("{}-webhook-tls", runtime_id(number)))
 }
@@ -194,10 +194,10 @@ fn secret(name: &str, pair: &Leaf) -> Value {
     })
 }
 
-/// The longest time until an API server serves a new kind.
+/// Time limit until an API server serves a new kind.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Kind and name of the VirtualService.
+/// Returns kind and name of the VirtualService.
 pub(super) fn virtual_service() -> Value {
     json!({
         "apiVersion": "networking.istio.io/v1", "kind": "VirtualService",

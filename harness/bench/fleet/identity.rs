@@ -1,7 +1,7 @@
-//! The identity of a simulated runtime (address, server name, certificate, and the credentials that open it), and its
-//! conditions: how far and how reliable it is.
+//! The identity of a simulated runtime (address, server name, certificate and credentials), and its conditions: its latency and
+//! its faults.
 //!
-//! Chance depends on the runtime and the number of its request only, so a run can be repeated.
+//! Random values depend only on the runtime and the number of its request, so that a run can be repeated.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub(super) struct Accepted {
 
 impl Identity {
     pub(super) fn new(number: u32, authority: Arc<pki::Authority>) -> anyhow::Result<Self> {
-        // As Gardener names the API server of a shoot; the domain is reserved for examples.
+        // The name has the format of Gardener's API servers; the domain is reserved for examples.
         let server_name = format!("api.c-{number:07x}.kyma.example");
         Ok(Self {
             id: runtime_id(usize::try_from(number)?),
@@ -46,7 +46,7 @@ impl Identity {
         })
     }
 
-    /// The server side of TLS, with a certificate that may have expired.
+    /// Returns the TLS configuration of the server, with a certificate that may have expired.
     pub(super) fn server(&self, expired: bool) -> anyhow::Result<Arc<ServerConfig>> {
         if expired {
             return server(&self.authority, &self.server_name, pki::expired);
@@ -54,7 +54,7 @@ impl Identity {
         Ok(Arc::clone(&self.valid))
     }
 
-    /// A kubeconfig whose credentials are accepted from now on: a client certificate or a token.
+    /// Returns a kubeconfig whose credentials are accepted from now on: a client certificate or a token.
     pub(super) fn kubeconfig(
         &self,
         port: u16,
@@ -126,28 +126,28 @@ fn server(
         .with_single_cert(vec![leaf.der.clone()], leaf.key_der())?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     config.ignore_client_order = true;
-    // As in Go, clients may resume without memory of the server.
+    // As in Go, clients may resume sessions without state of the server.
     config.ticketer = rustls::crypto::aws_lc_rs::Ticketer::new()?;
     Ok(Arc::new(config))
 }
 
 #[derive(Clone, Default)]
 pub(crate) struct Conditions {
-    /// Whether connections are accepted without handshakes and responses.
+    /// Whether the server accepts connections without handshakes and responses.
     pub(crate) silent: bool,
-    /// One round trip: each response takes one, a new connection two before that (TCP and TLS 1.3).
+    /// One round trip. Each response takes one; a new connection takes two before that (TCP and TLS 1.3).
     pub(crate) latency: Duration,
     pub(crate) jitter: Duration,
     /// Faults of requests and their shares, per mille.
     pub(crate) faults: Vec<(Fault, u16)>,
-    /// The pause between two pieces of 64 bytes of a body; without it, bodies are sent at once.
+    /// Delay between two pieces of 64 bytes of a body; zero sends bodies at once.
     pub(crate) drip: Duration,
     pub(crate) expired: bool,
-    /// The UID of `kube-system` in place of its own: another cluster at the same address.
+    /// UID of `kube-system` in responses, to simulate another cluster at the same address.
     pub(crate) identity: Option<String>,
 }
 
-/// What is wrong with one request.
+/// A fault of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(not(test), expect(dead_code, reason = "most faults are for tests"))]
 pub(crate) enum Fault {
@@ -159,9 +159,9 @@ pub(crate) enum Fault {
     Conflicting,
     /// No response.
     Stalled,
-    /// The connection is reset before the request is carried out.
+    /// The connection is reset before the request is executed.
     ResetBefore,
-    /// The connection is reset after the request was carried out.
+    /// The connection is reset after the request was executed.
     ResetAfter,
 }
 
@@ -175,7 +175,7 @@ impl Conditions {
         }
     }
 
-    /// The part of the conditions that the API server itself implements.
+    /// Returns the conditions that the API server itself implements.
     pub(super) fn behaviour(&self) -> Behaviour {
         Behaviour {
             identity: self.identity.clone(),
@@ -184,7 +184,7 @@ impl Conditions {
         }
     }
 
-    /// The fault of a request, and how long its response takes.
+    /// Returns the fault of a request, and the duration of its response.
     pub(super) fn draw(&self, runtime: &str, request: u64) -> (Option<Fault>, Duration) {
         let runtime = runtime.bytes().map(u64::from);
         let runtime = runtime.fold(0_u64, |seed, byte| seed.wrapping_mul(31) + byte);

@@ -1,7 +1,6 @@
 //! The connections and requests of simulated runtimes.
 //!
-//! Half of a round trip passes before a request is carried out and half after it, without a lock. A reset is a real one
-//! (RST).
+//! Half of a round trip passes before a request is executed and half after it, without a lock. A reset is a TCP reset (RST).
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -31,11 +30,12 @@ use super::{Conditions, Fault, Runtime, Shared};
 /// Serves until `closing` is canceled.
 pub(super) async fn serve(shared: Arc<Shared>, listener: TcpListener, closing: CancellationToken) {
     while let Some(accepted) = closing.run_until_cancelled(listener.accept()).await {
-        // Without descriptors, or after a client has closed its connection, the next one is accepted.
+        // An accept can fail without free descriptors, or if a client has closed its connection. Then the loop accepts the next
+        // one.
         let Ok((tcp, peer)) = accepted else { continue };
         if peer.ip().is_loopback() {
             let (served, closing) = (connection(Arc::clone(&shared), tcp), closing.clone());
-            // The counters have what matters of a connection that fails.
+            // The error is not relevant, because the counters include failed connections.
             tokio::spawn(async move { closing.run_until_cancelled(Box::pin(served)).await });
         }
     }
@@ -46,7 +46,7 @@ struct Session {
     shared: Arc<Shared>,
     number: usize,
     certificate: Option<CertificateDer<'static>>,
-    /// Resets the connection.
+    /// Token that resets the connection.
     reset: CancellationToken,
 }
 
@@ -61,7 +61,7 @@ async fn connection(shared: Arc<Shared>, mut tcp: TcpStream) -> anyhow::Result<(
         tokio::io::copy(&mut tcp, &mut tokio::io::sink()).await?;
         return Ok(());
     }
-    // A round trip for the handshake of TCP, which loopback does not have, and one for that of TLS.
+    // One round trip for the TCP handshake, which is immediate on loopback, and one for the TLS handshake.
     wait(conditions.latency * 2).await;
     let config = runtime.identity.server(conditions.expired)?;
     let mut stream = TlsAcceptor::from(config).accept(tcp).await?;
@@ -82,7 +82,7 @@ async fn connection(shared: Arc<Shared>, mut tcp: TcpStream) -> anyhow::Result<(
     let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let io = TokioIo::new(&mut stream);
     let responses = async {
-        // How a connection ends is decided by the client.
+        // The client determines the result of the connection, so it is ignored.
         let _ = if is_h2 {
             let builder = http2::Builder::new(TokioExecutor::new());
             builder.serve_connection(io, service).await
@@ -96,7 +96,7 @@ async fn connection(shared: Arc<Shared>, mut tcp: TcpStream) -> anyhow::Result<(
     Ok(())
 }
 
-/// A request that has no response yet; a canceled one ends as well.
+/// Counts a request without a response. The count also decreases when the request is canceled.
 struct InFlight<'a>(&'a Shared);
 
 impl<'a> InFlight<'a> {
@@ -202,7 +202,7 @@ fn marks_other(runtime: &Runtime, asked: &Asked, call: &Call<'_>) -> bool {
     is_marker && asked.verb != "delete" && body["data"][OWNER_RUNTIME_ID] != *runtime.identity.id
 }
 
-/// The response with pauses between small pieces of its body.
+/// Returns the response with delays between small pieces of its body.
 fn in_pieces(response: Response<Body>, pause: Duration) -> Response<Body> {
     if pause.is_zero() {
         return response;
@@ -220,7 +220,7 @@ fn in_pieces(response: Response<Body>, pause: Duration) -> Response<Body> {
     })
 }
 
-/// Simulates a distance; this is not a wait for a state.
+/// Simulates network latency; this is not a wait for a state.
 async fn wait(time: Duration) {
     if !time.is_zero() {
         tokio::time::sleep_until(tokio::time::Instant::now() + time).await;
@@ -228,5 +228,5 @@ async fn wait(time: Duration) {
 }
 
 const PIECE: usize = 64;
-/// The limit of an API server.
+/// Largest body of a request, which is the limit of an API server.
 const LARGEST_BODY: usize = 3 << 20;

@@ -1,4 +1,4 @@
-//! Each test has a fleet of its own, and the client of the product's client library.
+//! Tests of the fleet. Each test has its own fleet, and the client of the product's client library.
 
 use std::time::Instant;
 
@@ -68,7 +68,7 @@ async fn fault_is_the_response_to_a_write(#[case] fault: Fault, #[case] expected
     let client = client(&fleet, 0).await;
     let (status, headers, body) = call(&client, apply(SECRET, &secret("eA=="))).await.unwrap();
     assert_eq!(status, expected);
-    // Priority and fairness responds with text.
+    // The response of API Priority and Fairness is plain text.
     let code = (expected != 429).then(|| json!(expected));
     assert_eq!(body["code"], code.unwrap_or_default());
     let retry_after = headers.get("retry-after").map(|it| it.to_str().unwrap());
@@ -90,7 +90,7 @@ async fn unreachable_runtime_does_not_delay_another(
     fleet.set(0..1, &conditions);
     let (bad, good) = (client(&fleet, 0).await, client(&fleet, 1).await);
     let response = tokio::time::timeout(Duration::from_secs(2), call(&bad, get("/version")));
-    // Either an error at once, or no response until the client gives up.
+    // Either an immediate error, or no response until the client's timeout.
     match response.await {
         Ok(response) => assert!(fails && response.is_err(), "{response:?}"),
         Err(_) => assert!(!fails, "no response"),
@@ -144,7 +144,7 @@ async fn credentials_open_one_runtime_until_they_are_rotated(#[case] certificate
     let own = Client::try_from(stray.clone()).unwrap();
     assert_eq!(status(&own, get("/version")).await, StatusCode::OK);
 
-    // The credentials of one runtime at the address of the other.
+    // The kubeconfig has the credentials of one runtime and the address of the other.
     (stray.cluster_url, stray.tls_server_name) = (other.cluster_url, other.tls_server_name);
     let stray = Client::try_from(stray).unwrap();
     let response = call(&stray, get("/version")).await;

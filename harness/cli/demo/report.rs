@@ -1,5 +1,5 @@
-//! What the demo prints: the steps of the flow, the change of the Pod, and what to look at next. One screen: at most 44 lines of 115
-//! characters.
+//! Output of the demo: the steps of the flow, the change of the Pod, and further commands. It fits on one screen: at most 44
+//! lines of 115 characters.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,9 +9,9 @@ use similar::{ChangeTag, TextDiff};
 
 use super::Seen;
 
-/// The flow, and commands for kept clusters: of KCP, and of the runtime.
+/// Returns the flow, and commands for the kept clusters: KCP and the runtime.
 pub(super) fn flow(seen: &Seen, kubeconfigs: Option<&[PathBuf; 2]>) -> String {
-    // Steps that are seen only by what follows from them are left out.
+    // Steps that are only visible by later steps are omitted.
     let steps = seen.steps.iter().filter_map(|(step, seconds)| {
         let (_, who) = BY.iter().find(|(name, _)| name == step)?;
         Some(format!(
@@ -44,7 +44,7 @@ pub(super) fn flow(seen: &Seen, kubeconfigs: Option<&[PathBuf; 2]>) -> String {
     .concat()
 }
 
-/// The last lines: the time, what was left, and what to read.
+/// Returns the last lines: the duration, the kept objects, and links to documentation.
 pub(super) fn closing(is_kept: bool, total: Duration, set_up: Duration) -> String {
     let left = if is_kept {
         "the control plane is kept; cargo harness cluster down removes it"
@@ -73,7 +73,7 @@ fn diff(seen: &Seen) -> String {
         text.unwrap_or_else(|error| error.to_string())
     });
     let diff = TextDiff::from_lines(&before, &after);
-    // The annotations that ask for it are the same on both sides.
+    // The annotations that request the change are equal on both sides and therefore not shown.
     let changes = diff
         .iter_all_changes()
         .filter(|it| it.tag() != ChangeTag::Equal);
@@ -106,7 +106,7 @@ fn commands([kcp, runtime]: &[PathBuf; 2]) -> String {
     heading("Look yourself", "the clusters run until Ctrl-C") + &lines
 }
 
-/// Who does what is a step.
+/// The component that performs each step.
 const BY: [(&str, &str); 11] = [
     ("Runtime created", "KEB"),
     ("cluster requested by KIM", "it watches Runtimes"),

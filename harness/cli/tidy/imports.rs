@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{cargo, files, metadata, shown};
 
-/// Crates and the workspace's crates that each may depend on, as docs/architecture.md has them, those with a star in tests
-/// only. A crate that is not listed fails the test. `testkit` starts clusters to compare itself with a real API server; the
+/// Crates, and the workspace's crates that each may depend on, as in docs/architecture.md; a star marks dependencies of tests
+/// only. A crate that is not listed fails the test. `testkit` starts clusters to compare itself with a real API server. The
 /// tests of `e2e` are its target in_process.
 const MAY_IMPORT: &str = "
     rt-bootstrapper-api:
@@ -27,10 +27,10 @@ const MAY_IMPORT: &str = "
     bench: rt-bootstrapper-api runtime-watcher-types rt-bootstrapper-serve runtime-watcher-listener testkit clusters
     harness: rt-bootstrapper-api runtime-watcher-listener testkit clusters conformance doubles e2e bench";
 
-/// Any crate may use it in its tests, and itself with other features.
+/// Crate that every crate may use in its tests. A crate may also use itself in tests, with other features.
 const TESTKIT: &str = "testkit";
 
-/// Crates that do IO, wait or reach a cluster; those that decide must not depend on them.
+/// Crates that do IO, wait or access a cluster. Crates that make decisions must not depend on them.
 const IMPURE: &str = "tokio async-std smol mio futures hyper reqwest kube kube-client kube-runtime rustls rand fastrand chrono";
 
 #[test]
@@ -107,10 +107,11 @@ fn every_crate_obeys_the_workspaces_lints() {
     }
 }
 
-/// Package and version → the sets of features with which it is compiled.
+/// Maps package and version to the feature sets with which cargo compiles the package.
 type Features = BTreeMap<String, BTreeSet<String>>;
 
-/// Dependencies of programs that run while others are compiled are left out: cargo chooses their features apart.
+/// Returns the features of a selection of packages. Build dependencies are excluded, because cargo selects their features
+/// separately.
 fn features(selection: &[&str]) -> Features {
     let shape = ["--prefix", "none", "--offline", "-f", "{p}|{f}"];
     let tree = cargo(&[&["tree"], selection, &shape].concat());
@@ -142,7 +143,7 @@ fn running_the_harness_and_testing_the_workspace_choose_the_same_features() {
     );
 }
 
-/// `cargo test` compiles no cluster, no container and no gateway: it needs neither Docker nor their dependencies.
+/// `cargo test` does not compile clusters, containers and the gateway, so it needs neither Docker nor their dependencies.
 #[test]
 fn testing_without_clusters_leaves_their_dependencies_out() {
     let test = features(&["-e", "normal,dev"]);

@@ -1,6 +1,6 @@
-//! The container of a cluster, as testcontainers wants it, and what it shares with that of the registry.
+//! The container of a cluster, as a request of testcontainers, and functions that it shares with the registry's container.
 //!
-//! What differs between the two cluster images is the rights that they ask of Docker, and nothing else.
+//! The containers of the two cluster images differ in their permissions and in the arguments that only k3s has.
 
 use std::collections::HashMap;
 use std::io::Write as _;
@@ -24,8 +24,8 @@ use crate::progress::tail;
 use crate::run::Slot;
 use crate::workspace;
 
-/// A container that is ready once its log says so. Its port is published on 127.0.0.1 alone: without this, Docker binds
-/// every address. Its log goes to a file, so that it outlives the container.
+/// Returns the request for a container that is ready once its log contains `ready`. Its port is published on 127.0.0.1 only; by
+/// default Docker would bind every address. The log is copied to a file, so that it outlives the container.
 pub(crate) fn request(
     image: &str,
     slot: &Slot,
@@ -56,7 +56,7 @@ pub(crate) fn request(
         .with_log_consumer(move |frame: &LogFrame| append(&log, frame))
 }
 
-/// A container that is ready, with what is needed to reach and to end it.
+/// A container that is ready, and its slot.
 #[derive(Debug)]
 pub(crate) struct Container {
     pub(super) inner: ContainerAsync<GenericImage>,
@@ -70,7 +70,7 @@ impl Container {
     ) -> anyhow::Result<Self> {
         let log = log_of(&slot);
         std::fs::create_dir_all(workspace::logs())?;
-        // A file of that name is of an earlier container.
+        // An existing file with this name is from an earlier container.
         let _ = std::fs::remove_file(&log);
         let started = Box::pin(request.start()).await;
         let inner = started.with_context(|| {
@@ -80,7 +80,7 @@ impl Container {
         Ok(Self { inner, slot })
     }
 
-    /// Removes it, unless it is kept or was there before the run.
+    /// Removes the container, unless it is kept or existed before the run.
     pub(crate) async fn stop(self) -> anyhow::Result<()> {
         if self.slot.stays {
             return Ok(());
@@ -88,7 +88,7 @@ impl Container {
         let id = self.id().to_owned();
         match self.inner.rm().await {
             Ok(()) => Ok(()),
-            // This one succeeds when the container is gone.
+            // This command also succeeds if the container does not exist.
             Err(_) => docker::remove_container(&id).await,
         }
     }
@@ -97,7 +97,7 @@ impl Container {
         self.inner.id()
     }
 
-    /// The port on loopback that Docker mapped.
+    /// Returns the port on loopback to which Docker mapped `port`.
     pub(crate) async fn port(&self, port: ContainerPort) -> anyhow::Result<u16> {
         let mapped = || self.inner.get_host_port_ipv4(port);
         let what = format!("port {port} of {} is mapped", self.slot.name);
@@ -109,13 +109,13 @@ fn log_of(slot: &Slot) -> PathBuf {
     workspace::logs().join(format!("{}.log", slot.name))
 }
 
-/// The container of a cluster: `rancher/k3s` or the image `kube`.
+/// Returns the request for the container of a cluster: `rancher/k3s` or the image `kube`.
 pub(super) fn of_cluster(
     provider: &Provider,
     options: &ClusterOptions,
     slot: &Slot,
 ) -> ContainerRequest<GenericImage> {
-    // Not "Node controller sync successful": k3s's flannel prints that, so it never comes without a node.
+    // Not "Node controller sync successful": k3s's flannel prints it, so a cluster without a node never does.
     let (image, ready) = (provider.to_string(), "k3s is up and running");
     let mut request = request(&image, slot, API_PORT, ready)
         .with_startup_timeout(START_TIME)
@@ -130,8 +130,8 @@ pub(super) fn of_cluster(
     if matches!(provider, Provider::K3s(_)) {
         return request.with_privileged(true).with_userns_mode("host");
     }
-    // Not `privileged`: some machines cannot grant it. SYS_ADMIN is for the mounts of kubelet and containerd, NET_ADMIN
-    // for the networks of Pods, SYS_PTRACE for starting Pods that do not run as root.
+    // The container is not `privileged`, because some machines do not permit it. SYS_ADMIN is for the mounts of kubelet and
+    // containerd, NET_ADMIN for the networks of Pods, and SYS_PTRACE for starting Pods that do not run as root.
     request
         .with_cap_add("SYS_ADMIN")
         .with_cap_add("NET_ADMIN")
@@ -163,7 +163,7 @@ mod tests {
 
     use super::*;
 
-    /// What both images must understand, and what the harness expects of both: the contract of k3s's image.
+    /// Both images accept the same arguments and have the ports, log line and files of k3s's image.
     #[rstest]
     #[case::k3s(Provider::K3s("rancher/k3s:v1".to_owned()), true, 0)]
     #[case::kube(Provider::Kube("kube:v1".to_owned()), false, 3)]
@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(request.cap_add().map_or(0, Vec::len), capabilities);
     }
 
-    /// The image `kube` is held to the same contract: its lines and paths, which a user of k3s's image may wait for, too.
+    /// The image `kube` has the log lines and paths of k3s's image, on which its users may depend.
     #[test]
     fn kube_has_the_lines_and_paths_of_k3s() {
         let source = include_str!("../../images/kube/server.go");

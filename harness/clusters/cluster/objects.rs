@@ -1,7 +1,7 @@
-//! Objects of any kind: applied and deleted as YAML, found through discovery; and what a cluster tells about a failure.
+//! Objects of any kind, which are discovered, applied and deleted as YAML, and the evidence of a cluster after a failure.
 //!
-//! Every write is a server-side apply by the field manager [`MANAGER`], with force, so that applying twice is applying
-//! once. A kind that is not served *yet* (its CRD was applied a moment ago) is waited for.
+//! Every write is a server-side apply by the field manager [`MANAGER`], with force, and therefore idempotent. If a kind is not
+//! served yet, because its CRD was applied shortly before, the harness waits for it.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use super::Cluster;
 use crate::docker;
 use crate::evidence::Evidence;
 
-/// The field manager of what the harness applied.
+/// Field manager of the objects that the harness applies.
 pub const MANAGER: &str = "harness";
 
 pub(super) type Kinds = HashMap<GroupVersionKind, (ApiResource, ApiCapabilities)>;
@@ -43,13 +43,13 @@ impl Cluster {
         })
     }
 
-    /// Applies a YAML stream of objects of any kind; those that name no namespace go to `default`. Gives them as the API
-    /// server stored them.
+    /// Applies a YAML stream of objects of any kind. The namespace of an object without one is `default`. Returns the objects
+    /// as the API server stored them.
     pub async fn apply(&self, yaml: &str) -> anyhow::Result<Vec<DynamicObject>> {
         self.apply_in("default", yaml).await
     }
 
-    /// The same, but those that name no namespace go to `namespace`.
+    /// Applies a YAML stream as [`Self::apply`] does. The namespace of an object without one is `namespace`.
     pub async fn apply_in(
         &self,
         namespace: &str,
@@ -67,8 +67,8 @@ impl Cluster {
         Ok(stored)
     }
 
-    /// Deletes what a YAML stream names, last first; what is gone already, or of a kind that is not served, is no error.
-    /// Objects that name no namespace are looked for in `default`.
+    /// Deletes the objects of a YAML stream in reverse order. It ignores objects that do not exist and kinds that are not
+    /// served. The namespace of an object without one is `default`.
     pub async fn delete(&self, yaml: &str) -> anyhow::Result<()> {
         for (kind, object) in parse(yaml)?.into_iter().rev() {
             let api = self.api((&kind, &object), "default", GONE_PATIENCE);
@@ -84,8 +84,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Collects what explains a failure into a folder named after the cluster: objects without Secrets, Events, logs of Pods
-    /// and of the node's own parts. It never fails; what cannot be had is noted in the evidence itself.
+    /// Collects diagnostics of a failure into a folder named after the cluster: objects except Secrets, Events, logs of Pods
+    /// and of the processes of the node. It never fails; the evidence names data that could not be read.
     pub async fn collect_evidence(&self, evidence: &Evidence) {
         let name = &self.name;
         evidence.keep(&format!("{name}/provider.txt"), &self.provider);
@@ -95,7 +95,7 @@ impl Cluster {
         }
         let pods = ["get", "pods", "--all-namespaces", "--no-headers"];
         let pods = self.kubectl(&pods).await.unwrap_or_default();
-        // Namespaces of components come before those of scenarios, of which some have a thousand Pods.
+        // The list is sorted by namespace: namespaces of components precede those of scenarios, which can have a thousand Pods.
         for pod in pods.lines().take(MOST_LOGS) {
             let mut columns = pod.split_whitespace();
             let (namespace, pod) = (columns.next(), columns.next());
@@ -120,7 +120,7 @@ impl Cluster {
 fn parse(yaml: &str) -> anyhow::Result<Vec<(GroupVersionKind, DynamicObject)>> {
     let documents: Vec<serde_json::Value> =
         serde_saphyr::from_multiple(yaml).context("not a YAML stream")?;
-    // A document of comments only is null.
+    // A document that contains only comments is null.
     let objects = documents.into_iter().filter(|document| !document.is_null());
     let objects = objects.map(|document| {
         let object: DynamicObject =
@@ -142,14 +142,14 @@ fn label(object: &DynamicObject) -> String {
     )
 }
 
-/// Pods whose logs are evidence.
+/// Largest number of Pods whose logs are collected.
 const MOST_LOGS: usize = 100;
-/// Logs of the node's own parts, in its container.
+/// Folder with the logs of the node's processes, in its container.
 const NODE_LOGS: &str = "/var/log/kube";
 const KIND_PATIENCE: Duration = Duration::from_secs(15);
 
-/// How long to ask for a kind whose objects are to be deleted: an answer takes milliseconds, and where the kind is gone
-/// its objects are as well.
+/// Time limit for the discovery of a kind whose objects are deleted. A response takes milliseconds, and if the kind is not
+/// served, its objects do not exist.
 const GONE_PATIENCE: Duration = Duration::from_secs(2);
 
 #[cfg(test)]

@@ -1,15 +1,15 @@
-//! What a cluster shall be like, and what runs it. Options become k3s's own flags, so that both images understand them.
+//! The options and the image of a cluster. Options become k3s's own flags, so that both images accept them.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Environment variable with the Kubernetes version of the clusters, for example `1.36.3`. The image `kube` has the
-/// version of `harness/images/kube/go.mod`; another value is an error of the set-up there.
+/// Environment variable with the Kubernetes version of the clusters, for example `1.36.3`. The image `kube` has the version of
+/// `harness/images/kube/go.mod`; for another version its set-up fails.
 pub const KUBERNETES_VERSION: &str = "HARNESS_KUBERNETES_VERSION";
 
-/// The k3s image of [`KUBERNETES_VERSION`], or of the version that is tested by default.
+/// Returns the k3s image of [`KUBERNETES_VERSION`], or of the default version.
 pub(crate) fn k3s_image() -> String {
     let version = std::env::var(KUBERNETES_VERSION);
     format!(
@@ -18,14 +18,14 @@ pub(crate) fn k3s_image() -> String {
     )
 }
 
-/// The container image that runs a cluster. It names an image and nothing else: a cluster that the harness did not
-/// start cannot be expressed, so no test can reach one.
+/// The container image that runs a cluster. The type can only name an image, and not an existing cluster, so tests can never
+/// reach clusters that the harness did not start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Provider {
-    /// `rancher/k3s`, of this reference; its container is privileged.
+    /// Image reference of `rancher/k3s`; its container is privileged.
     K3s(String),
-    /// Our own image, of this reference.
+    /// Image reference of the image that this repository builds.
     Kube(String),
 }
 
@@ -37,7 +37,7 @@ impl fmt::Display for Provider {
     }
 }
 
-/// Value of `--cluster`: which image runs the clusters of one command. It is valid for that command alone.
+/// Value of `--cluster`: the image that runs the clusters of one command. It is not saved for other commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum ProviderChoice {
     /// `rancher/k3s`; its container is privileged.
@@ -46,33 +46,33 @@ pub enum ProviderChoice {
     Kube,
 }
 
-/// What a cluster knows of ClusterTrustBundles.
+/// Support of a cluster for ClusterTrustBundles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum TrustBundles {
-    /// It serves them and projects them into Pods.
+    /// The API server serves them, and kubelet projects them into Pods.
     Projected,
-    /// It serves them, and the API server drops them from Pods.
+    /// The API server serves them, but drops them from Pods.
     Dropped,
-    /// It does not have the API yet.
+    /// The API server does not serve the API.
     NotServed,
 }
 
 /// The shape of a cluster.
 #[derive(Debug, Clone, Serialize)]
 pub struct ClusterOptions {
-    /// Its name: of the container, the kubeconfig file, the evidence.
+    /// Name of the container, the kubeconfig file and the evidence.
     pub name: String,
-    /// Environment of the container, and so of all that runs in it.
+    /// Environment variables of the container and of all its processes.
     pub environment: BTreeMap<String, String>,
-    /// Whether it has a node, or is an API server with controllers only.
+    /// Whether the cluster has a node. Without one it consists of the API server and the controllers.
     pub node: bool,
     trust_bundles: TrustBundles,
-    /// The registries that the node trusts: `host:port` of each, and the certificate of their authority, PEM.
+    /// The registries that the node trusts: `host:port` of each, and the CA certificate of all in PEM.
     registry: Option<(Vec<String>, String)>,
 }
 
 impl ClusterOptions {
-    /// A cluster with a node, ClusterTrustBundles served and projected.
+    /// Returns the options of a cluster with a node that serves and projects ClusterTrustBundles.
     pub fn new(name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -83,26 +83,26 @@ impl ClusterOptions {
         }
     }
 
-    /// With another knowledge of trust bundles.
+    /// Sets the support for ClusterTrustBundles.
     pub fn with_trust_bundles(mut self, trust_bundles: TrustBundles) -> Self {
         self.trust_bundles = trust_bundles;
         self
     }
 
-    /// Without a node: Pods are admitted and stay Pending.
+    /// Removes the node. Pods are admitted and stay Pending.
     pub fn without_node(mut self) -> Self {
         self.node = false;
         self
     }
 
-    /// With registries of one authority that the node trusts.
+    /// Adds registries that the node trusts, with certificates of one CA.
     pub fn with_registry(self, hosts: &[&str], ca_pem: &str) -> Self {
         let hosts = hosts.iter().map(|it| (*it).to_owned()).collect();
         let registry = Some((hosts, ca_pem.to_owned()));
         Self { registry, ..self }
     }
 
-    /// With a variable in the container's environment.
+    /// Adds an environment variable to the container.
     pub fn with_env(mut self, name: &str, value: &str) -> Self {
         self.environment.insert(name.to_owned(), value.to_owned());
         self
@@ -134,13 +134,13 @@ impl ClusterOptions {
         args
     }
 
-    /// The file in which k3s reads of registries, and the certificate that it names.
+    /// Returns k3s's configuration file of registries, and the certificate that the file names.
     pub(super) fn registry_files(&self) -> Vec<(String, String)> {
         let registry = self.registry.iter().flat_map(|(hosts, ca_pem)| {
             let ca_file = "/etc/rancher/k3s/registry.pem";
             let tls = serde_json::json!({"tls": {"ca_file": ca_file}});
             let configs: BTreeMap<_, _> = hosts.iter().map(|host| (host, &tls)).collect();
-            // JSON is YAML.
+            // JSON is valid YAML.
             let text = serde_json::json!({ "configs": configs }).to_string();
             let file = "/etc/rancher/k3s/registries.yaml";
             [
@@ -152,8 +152,8 @@ impl ClusterOptions {
     }
 }
 
-/// What k3s brings along and no suite needs; `native` because overlayfs cannot lie on overlayfs; the kubelet
-/// rejects version 1 of control groups unless it is told not to.
+/// Arguments that switch off features of k3s that no suite needs. The snapshotter is `native`, because overlayfs is not
+/// possible on overlayfs. By default the kubelet rejects cgroup version 1.
 const K3S_ARGS: [&str; 5] = [
     "--disable=traefik",
     "--disable=servicelb",
@@ -162,7 +162,7 @@ const K3S_ARGS: [&str; 5] = [
     "--kubelet-arg=fail-cgroupv1=false",
 ];
 
-/// Histograms of the API server that no test reads. They are four fifths of its metrics, megabytes for each request.
+/// Histograms of the API server that no test reads. They are four fifths of its metrics: several megabytes for each request.
 const DISABLED_METRICS: [&str; 6] = [
     "apiserver_request_duration_seconds",
     "apiserver_request_sli_duration_seconds",

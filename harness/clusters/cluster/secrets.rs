@@ -1,6 +1,6 @@
-//! Whether what the product writes for people has content of a Secret: logs of its Pods and metrics, and all Events.
+//! Check that outputs of the product do not contain data of Secrets: logs and metrics of its Pods, and all Events.
 //!
-//! Every cluster of every suite is looked at when it is stopped, for the Secrets that exist then.
+//! The check runs for every cluster of every suite when the cluster is stopped, with the Secrets that exist then.
 
 use std::collections::BTreeSet;
 
@@ -13,8 +13,8 @@ use super::Cluster;
 use crate::docker;
 
 impl Cluster {
-    /// Fails if a log of a Pod of the product, an Event or a page of metrics has content of a Secret of the cluster. The error
-    /// names the place and not the content.
+    /// Fails if a log of a Pod of the product, an Event or a page of metrics contains data of a Secret of the cluster. The
+    /// error names the location and not the data.
     pub(super) async fn shows_no_secret(&self) -> anyhow::Result<()> {
         let list = ["get", "secrets", "--all-namespaces", "--output=json"];
         let list: Value = serde_json::from_str(&self.kubectl(&list).await?)?;
@@ -23,7 +23,7 @@ impl Cluster {
         if contents.is_empty() {
             return Ok(());
         }
-        // One text a line; an empty one would be found everywhere. The search has to find the last one.
+        // The file has one text in each line; an empty text would match everywhere. The search must find the last text.
         contents.extend([CONTROL.to_owned(), String::new()]);
         let file = tempfile::NamedTempFile::new()?;
         std::fs::write(file.path(), contents.join("\n"))?;
@@ -41,11 +41,11 @@ impl Cluster {
     }
 }
 
-/// What of a Secret nothing may show: the begin of each encoded value, and the parts of values that are long enough to be a
-/// password, a token or a line of a key.
+/// Returns the texts of a Secret that must not appear: the start of each encoded value, and the parts of values that are long
+/// enough to be a password, a token or a line of a key.
 fn contents(secret: &Value) -> BTreeSet<String> {
     let mut contents = BTreeSet::new();
-    // It has hashes of what is logged.
+    // This Secret contains hashes of data that is logged.
     if secret["metadata"]["name"] == api::names::REPAIR_RECORD {
         return contents;
     }
@@ -64,15 +64,15 @@ fn contents(secret: &Value) -> BTreeSet<String> {
     contents
 }
 
-/// Shorter parts are names. The passwords and tokens of the harness are longer.
+/// Shortest length of a text in bytes. Shorter parts are names; the passwords and tokens of the harness are longer.
 const SHORTEST: usize = 20;
-/// Length of the begin of an encoded value.
+/// Length of the start of an encoded value, in characters.
 const ENCODED: usize = 60;
-/// A text that the search has to find.
+/// Control text, which the search must find.
 const CONTROL: &str = "control-of-the-search-for-secrets";
-/// File on the node, which ends with the container.
+/// File on the node; it is removed with the container.
 const CONTENTS: &str = "/secret-contents";
-/// Prints the places where a line of that file occurs. Metrics of a Pod that does not serve them are left out.
+/// Script that prints the locations that contain a line of that file. It skips Pods that do not serve metrics.
 const SEARCH: &str = r#"
 export KUBECONFIG=/etc/rancher/k3s/k3s.yaml
 occurs() { grep -qFf /secret-contents && echo "$1"; }

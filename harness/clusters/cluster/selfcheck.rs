@@ -1,6 +1,6 @@
-//! `cargo harness cluster check`: does everything that the features rely on work on this machine?
+//! `cargo harness cluster check`: checks that the features on which the tests rely work on this machine.
 //!
-//! It ends with nothing left behind, whether it succeeded or not, and says how long each part took.
+//! The check removes all its objects, also after a failure, and prints the duration of each step.
 
 use std::time::Instant;
 
@@ -15,7 +15,7 @@ use crate::run::Run;
 use crate::setup::Setup;
 use crate::workspace;
 
-/// Runs all parts and says how long each took. The evidence of a failure is in `target/harness/evidence/check`.
+/// Runs all steps and prints the duration of each. The evidence of a failure is in `target/harness/evidence/check`.
 pub async fn run(setup: &Setup) -> anyhow::Result<()> {
     let mut laps = Laps(Instant::now());
     let run = Run::begin(false).await?;
@@ -108,14 +108,14 @@ async fn ask(cluster: &Cluster, question: &[&str], expected: &str) -> anyhow::Re
     Ok(())
 }
 
-/// Waits until a Pod is in a state, in the words of `kubectl wait --for`.
+/// Waits until a Pod has a state, in the syntax of `kubectl wait --for`.
 async fn reaches(cluster: &Cluster, pod: &str, state: &str) -> anyhow::Result<()> {
     let (pod, state) = (format!("pod/{pod}"), format!("--for={state}"));
     let wait = ["wait", &pod, &state, "--timeout=1m"];
     cluster.kubectl(&wait).await.map(drop)
 }
 
-/// Says how long each part took: since the end of the one before.
+/// Prints the duration of each step since the end of the previous one.
 struct Laps(Instant);
 
 impl Laps {

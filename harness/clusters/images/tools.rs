@@ -1,8 +1,9 @@
-//! The images of the harness's own programs: the probe, and the gateway.
+//! The images of other programs: the probe, the gateway, cert-manager, istiod, the example operator and the KLM double.
 //!
-//! The probe is a program without dependencies, without libc at run time and without a shell; it is built by one call of
-//! `rustc` in about a second, from `harness/images/probe/main.rs`. A built gateway is Envoy with the C library of this
-//! machine that it is linked against, and nothing else, and so is the example operator; names change with the content.
+//! The probe is a program without dependencies, without libc at run time and without a shell. One call of `rustc` builds it in
+//! about a second from `harness/images/probe/main.rs`. The image of a built gateway contains only Envoy and the libraries of
+//! this machine that it is linked against. The same applies to the example operator and the KLM double. Their names change with
+//! the content.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
@@ -17,7 +18,7 @@ use crate::progress;
 use crate::setup::{CERT_MANAGER, ISTIOD, Part, Setup, ensure_envoy, pulled_gateway};
 use crate::workspace;
 
-/// The name under which nodes know the probe.
+/// Name of the probe's image on nodes.
 pub const PROBE: &str = "localhost/probe:1";
 
 /// Builds the probe's image.
@@ -25,8 +26,8 @@ pub async fn probe() -> anyhow::Result<Image> {
     build_probe(PROBE, &[]).await
 }
 
-/// The probe under another identity, for the private registry alone. A kubelet remembers by ID that an image was pulled
-/// with credentials, and from then on refuses it to Pods without them, even where it was loaded into the node.
+/// Builds the probe's image with another ID, for the private registry only. A kubelet stores the IDs of images that were pulled
+/// with credentials. It then rejects such an image for Pods without credentials, even if the image was loaded into the node.
 pub async fn private_probe() -> anyhow::Result<Image> {
     let label = ["--label", "from=the private registry"];
     build_probe("localhost/private-probe:1", &label).await
@@ -42,8 +43,8 @@ async fn build_probe(reference: &str, options: &[&str]) -> anyhow::Result<Image>
     Image::build(reference, (&dockerfile, &folder), options).await
 }
 
-/// Leaves the program in the folder, unless it is there. Suites that run beside each other may do so at the same time:
-/// each compiles in a folder of its own and moves the finished program.
+/// Compiles the program into the folder, unless it exists. Concurrent suites compile in separate folders and then move the
+/// finished program.
 async fn compile_probe(source: &Path, folder: &Path) -> anyhow::Result<()> {
     let program = folder.join("probe");
     if program.exists() {
@@ -62,7 +63,7 @@ async fn compile_probe(source: &Path, folder: &Path) -> anyhow::Result<()> {
     Ok(std::fs::rename(compiled, program)?)
 }
 
-/// The gateway's image: pulled or built, as the set-up chose, if the daemon lacks it.
+/// Returns the gateway's image, which was pulled or is built, depending on the set-up.
 pub async fn gateway(setup: &Setup) -> anyhow::Result<Image> {
     if matches!(setup.provider, Provider::K3s(_)) {
         let found = Image::find(&pulled_gateway()).await?;
@@ -71,12 +72,12 @@ pub async fn gateway(setup: &Setup) -> anyhow::Result<Image> {
     linked("envoy", &ensure_envoy().await?).await
 }
 
-/// cert-manager, built from its Go module.
+/// Returns the image of cert-manager, built from its Go module.
 pub async fn cert_manager() -> anyhow::Result<Image> {
     of_module(CERT_MANAGER).await
 }
 
-/// istiod, built from its Go module.
+/// Returns the image of istiod, built from its Go module.
 pub async fn istiod() -> anyhow::Result<Image> {
     of_module(ISTIOD).await
 }
@@ -87,12 +88,12 @@ async fn of_module(part: Part) -> anyhow::Result<Image> {
     found.with_context(|| format!("Docker lacks {reference}, which was built"))
 }
 
-/// The example operator of the listener's crate, as the tests of the workspace build it.
+/// Returns the image of the example operator of the listener's crate, built as by the workspace's tests.
 pub async fn operator() -> anyhow::Result<Image> {
     built("--example", "operator", "debug/examples/operator").await
 }
 
-/// The KLM double, as the tests of the workspace build it.
+/// Returns the image of the KLM double, built as by the workspace's tests.
 pub async fn klm() -> anyhow::Result<Image> {
     built("--bin", "klm-double", "debug/klm-double").await
 }
@@ -102,13 +103,13 @@ async fn built(kind: &str, name: &str, file: &str) -> anyhow::Result<Image> {
     cargo
         .current_dir(workspace::root())
         .args(["build", "--locked", "--workspace"])
-        // Those of the tests, or all dependencies would be built again.
+        // The features of the tests; otherwise cargo would build all dependencies again.
         .args(["--features", "e2e/clusters", kind, name]);
     progress::run(&format!("build {name}"), &mut cargo).await?;
     linked(name, &workspace::target().join(file)).await
 }
 
-/// The image of a program with the libraries that it is linked against, built if the daemon lacks it.
+/// Returns the image of a program and its shared libraries, and builds it if the daemon does not have it.
 async fn linked(name: &str, program: &Path) -> anyhow::Result<Image> {
     let libraries = libraries(program).await?;
     let dockerfile = workspace::root().join("harness/images/linked/Dockerfile");
@@ -121,7 +122,7 @@ async fn linked(name: &str, program: &Path) -> anyhow::Result<Image> {
     let folder = context()?;
     let copy = folder.path().join("program");
     std::fs::copy(program, &copy)?;
-    // What was downloaded is not executable.
+    // A downloaded file is not executable.
     std::fs::set_permissions(&copy, Permissions::from_mode(0o755))?;
     for library in &libraries {
         let copy = folder.path().join(library.strip_prefix("/")?);
@@ -131,7 +132,7 @@ async fn linked(name: &str, program: &Path) -> anyhow::Result<Image> {
     Image::build(&reference, (&dockerfile, folder.path()), &[]).await
 }
 
-/// What the program is linked against, by the paths where the dynamic linker looks, which is one of them.
+/// Returns the paths of the program's shared libraries, including the dynamic linker.
 async fn libraries(program: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let listed = Command::new("ldd").arg(program).output().await;
     let listed = listed.context("run ldd")?.stdout;
@@ -140,7 +141,7 @@ async fn libraries(program: &Path) -> anyhow::Result<Vec<PathBuf>> {
         .collect())
 }
 
-/// The paths in what `ldd` says: `name => path (address)`, and `path (address)` of the linker itself.
+/// Returns the paths in the output of `ldd`: `name => path (address)`, and `path (address)` for the linker itself.
 fn paths(text: &str) -> impl Iterator<Item = &str> {
     text.lines()
         .filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')))

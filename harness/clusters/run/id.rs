@@ -1,7 +1,7 @@
 //! The ID of a run, and whether the run has ended.
 //!
-//! Several machines, or several containers of one CI machine, can share one Docker socket. Whether a process of another
-//! PID namespace lives cannot be seen, so a run of one counts as ended when it began more than 24 hours ago.
+//! Several machines, or several containers of one CI machine, can share one Docker socket. Processes of another PID namespace
+//! are not visible. A run of another namespace is therefore treated as ended 24 hours after its start.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,21 +10,21 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use super::RUN;
 use super::kept::short_hash;
 
-/// Identifies a run: the PID namespace it is in, when it began, its process, and which of the process's runs it is.
+/// Identifies a run by its PID namespace, its start, its process, and its number in the process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RunId {
-    /// Digest of the kernel's boot ID and the PID namespace: process numbers mean something within one of them only.
+    /// Digest of the kernel's boot ID and the PID namespace, because process IDs are unique only within one of them.
     namespace: String,
     /// Unix time in seconds.
     began: u64,
     process: u32,
-    /// Start time of the process in clock ticks, because numbers are used again.
+    /// Start time of the process in clock ticks, because process IDs are reused.
     started: String,
     number: u32,
 }
 
 impl RunId {
-    /// The ID of a new run of this process.
+    /// Returns the ID of a new run of this process.
     pub(super) fn next() -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(1);
         let process = std::process::id();
@@ -48,7 +48,7 @@ impl RunId {
         })
     }
 
-    /// Name of the run's network, and what the names of its containers begin with.
+    /// Returns the name of the run's network, which is also the prefix of its containers' names.
     pub(super) fn prefix(&self) -> String {
         format!("kyma-{self}")
     }
@@ -57,7 +57,8 @@ impl RunId {
         HashMap::from([(RUN.to_owned(), self.to_string())])
     }
 
-    /// Whether the run has ended: its process is gone, or, where that cannot be seen, it is older than [`EXPIRY`].
+    /// Whether the run has ended: its process does not exist, or the process is not visible and the run is older than
+    /// [`EXPIRY`].
     pub(super) fn is_gone(&self) -> bool {
         if self.namespace == pid_namespace() {
             return start_time(self.process).is_none_or(|started| started != self.started);
@@ -65,7 +66,7 @@ impl RunId {
         Duration::from_secs(unix_seconds().saturating_sub(self.began)) > EXPIRY
     }
 
-    /// Whether this process made it.
+    /// Whether this process created the run.
     pub(super) fn is_own(&self) -> bool {
         let is_this_process = self.process == std::process::id();
         is_this_process && self.namespace == pid_namespace() && !self.is_gone()
@@ -80,7 +81,8 @@ impl std::fmt::Display for RunId {
     }
 }
 
-/// The boot ID differs between machines and boots, the namespace's inode between the containers of one machine.
+/// Returns a hash of the boot ID, which identifies machine and boot, and the namespace's inode, which differs between
+/// containers.
 fn pid_namespace() -> String {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let namespace = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
@@ -92,13 +94,13 @@ fn unix_seconds() -> u64 {
     now.unwrap_or_default().as_secs()
 }
 
-/// Age at which a run of another PID namespace counts as ended. No run takes a day.
+/// Age at which a run of another PID namespace is treated as ended. No run takes a day.
 const EXPIRY: Duration = Duration::from_hours(24);
 
-/// Field 22 of `/proc/PID/stat`, of a process that still runs; one that only waits to be reaped has none.
+/// Returns field 22 of `/proc/PID/stat`; none for a process that has ended, even if it is not reaped yet.
 fn start_time(process: u32) -> Option<String> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The program's name before it may itself contain blanks and brackets.
+    // The name of the program, an earlier field, may contain spaces and brackets.
     let (_, after_name) = stat.rsplit_once(')')?;
     let mut fields = after_name.split_whitespace();
     let state = fields.next()?;
@@ -106,7 +108,7 @@ fn start_time(process: u32) -> Option<String> {
     (!matches!(state, "Z" | "X")).then(|| started.to_owned())
 }
 
-/// A run of this PID namespace whose process number was used again, and the same of another namespace.
+/// Returns a run of this PID namespace whose process ID was reused, and the same run of another namespace.
 #[cfg(test)]
 pub(super) fn dead_and_foreign() -> [RunId; 2] {
     let dead = RunId {
@@ -155,7 +157,7 @@ mod tests {
         let id = child.id();
         assert!(start_time(id).is_some());
         child.kill().unwrap();
-        // Dead, not yet waited for: the kernel keeps its entry until then.
+        // The process is dead but not reaped, so the kernel keeps its entry.
         while start_time(id).is_some() {
             std::thread::yield_now();
         }

@@ -1,7 +1,7 @@
-//! What is kept on request, until `cargo harness cluster down`: containers, and the one network that they share.
+//! Containers and their network that are kept on request until `cargo harness cluster down`.
 //!
-//! It belongs to one checkout on one host: names and labels carry a hash of both, so that neither another checkout nor
-//! another host with the same Docker socket uses or removes it.
+//! They belong to one checkout on one host. Names and labels contain a hash of both, so that another checkout, or another host
+//! with the same Docker socket, neither uses nor removes them.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,9 +13,9 @@ use crate::docker::{self, Labelled};
 use crate::images::digest;
 use crate::workspace;
 
-/// Label: kept on request; the value is a digest of everything that shaped it.
+/// Label of kept objects; the value is a digest of the image and the options.
 pub(super) const KEPT: &str = "kyma.harness.kept";
-/// Label: the checkout and the host that something is kept for.
+/// Label with the checkout and the host for which an object is kept.
 const OWNER: &str = "kyma.harness.owner";
 
 /// A checkout on a host.
@@ -23,18 +23,18 @@ const OWNER: &str = "kyma.harness.owner";
 pub(super) struct Owner(String);
 
 impl Owner {
-    /// The owner on whose behalf this process runs. The host name is the container's own where the harness runs in one.
+    /// Returns the owner of this process. In a container the host name is that of the container.
     pub(super) fn this() -> Self {
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         Self::of(&format!("{}:{}", host.trim(), workspace::root().display()))
     }
 
-    /// As a digest, which a label can have whatever the path.
+    /// Returns the owner as a digest, which is a valid label value for every path.
     fn of(host_and_path: &str) -> Self {
         Self(digest(host_and_path.as_bytes()))
     }
 
-    /// Name of the network of what is kept, and what the names of kept containers begin with.
+    /// Returns the name of the kept network, which is also the prefix of the names of kept containers.
     pub(super) fn prefix(&self) -> String {
         format!("kyma-kept-{}", short_hash(&self.0))
     }
@@ -50,16 +50,15 @@ impl Owner {
     }
 }
 
-/// The first 32 bits of a SHA-256 hash.
+/// Returns the first 32 bits of a SHA-256 hash in hexadecimal.
 pub(super) fn short_hash(text: &str) -> String {
     digest(text.as_bytes())["sha256:".len()..][..8].to_owned()
 }
 
-/// Name of the kept network, which `create` makes if there is none; without it `None` says that nothing is kept.
+/// Returns the name of the kept network. Without one, `create` creates it; otherwise the result is `None`.
 ///
-/// Docker accepts several networks of one name, and then refuses containers in them. A bridge has a name too, which the
-/// daemon accepts once: of several processes that create the network at the same time, one succeeds and the others find
-/// its network.
+/// Docker accepts several networks with one name, and then rejects containers in them. The daemon accepts the name of a bridge
+/// only once. So if several processes create the network concurrently, one of them succeeds and the others use its network.
 pub(super) async fn network(owner: &Owner, create: bool) -> anyhow::Result<Option<String>> {
     let name = owner.prefix();
     let exists = async || -> anyhow::Result<bool> {
@@ -72,11 +71,11 @@ pub(super) async fn network(owner: &Owner, create: bool) -> anyhow::Result<Optio
     if !create {
         return Ok(None);
     }
-    // Linux allows 15 characters.
+    // The limit of Linux is 15 characters.
     let bridge = format!("kyma-{}", short_hash(&name));
     let labels = owner.labels("network");
     if let Err(refused) = docker::create_network(&name, Some(&bridge), &labels).await {
-        // Another process has the bridge; its network may not be listed yet.
+        // Another process created the bridge; its network may not be listed yet.
         let listed = async || exists().await?.then_some(()).context("it is not");
         let listed = until("the kept network is listed", LISTED, listed).await;
         listed.map_err(|_| refused)?;
@@ -101,7 +100,7 @@ mod tests {
     use super::*;
     use crate::run::id::RunId;
 
-    /// Unique, because test runs of several checkouts may overlap.
+    /// Returns a unique owner, because test runs of several checkouts may overlap.
     fn owner(name: &str) -> Owner {
         Owner::of(&format!("{name}-{}", RunId::next()))
     }

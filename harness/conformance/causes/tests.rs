@@ -7,7 +7,7 @@ fn ours(others: &[&str]) -> Webhooks {
     Webhooks { ours: true, others }
 }
 
-/// No Pod and no warning, of a workload in such a namespace.
+/// Returns data without a Pod and warnings, for a workload in this namespace.
 fn seen<'a>(namespace: &'a Namespace, webhooks: &'a Webhooks) -> Seen<'a> {
     Seen {
         kubectl: "kubectl --kubeconfig k",

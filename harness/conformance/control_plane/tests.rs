@@ -203,7 +203,7 @@ async fn runtime_bootstrapper_is_expected_in_mode_direct_only() {
     assert_eq!(failure.next, next);
 }
 
-/// Objects of runtimes that are not of this run have the names of customers, and there may be thousands.
+/// Objects of other runtimes have the names of customers, and there may be thousands of them.
 #[rstest]
 #[case::by_their_runtime_bootstrappers("direct", &["of-first", "of-second", "of-another"], &["of-first", "of-second"])]
 #[case::all_where_there_are_no_others("signal", &["x", "y"], &["x", "y"])]

@@ -21,11 +21,11 @@ const NOT_REPORTED: &str = "- {name: a spec, manifest: kyma.yaml, change: {patch
 /// A watcher that reports the creation of every object.
 #[derive(Debug, Clone, Copy)]
 struct Watcher {
-    /// The resources for whose changes the API server asks it.
+    /// Resources for whose changes the API server calls the watcher.
     asked: &'static str,
-    /// Events that it makes of a change that it is asked for.
+    /// Number of events that the watcher creates for each of these changes.
     events: usize,
-    /// Whether KCP takes those events.
+    /// Whether KCP accepts the events of these changes.
     is_connected: bool,
 }
 
@@ -45,7 +45,8 @@ const SPEC: Watcher = Watcher {
 };
 
 impl Watcher {
-    /// Its metrics page. An event is delivered at once and, as a watcher does it, once more five seconds later.
+    /// Returns the metrics page of the watcher. As in the real watcher, an event is delivered at once, and again five seconds
+    /// later.
     fn page(self, server: &ApiServer) -> String {
         let created = server.requests_of("create kymas");
         let changed = server.requests_of(&format!("patch {}", self.asked));
@@ -66,7 +67,7 @@ impl Watcher {
     }
 }
 
-/// A runtime with one Pod of a watcher.
+/// Returns a runtime with one Pod of a watcher.
 fn runtime() -> ApiServer {
     let server = cluster(r#"{"overrides": {}}"#);
     server.put(&pod("skr-webhook-1"));
@@ -166,7 +167,7 @@ async fn change_is_not_made_without_metrics_of_a_watcher() {
     assert_eq!(server.count("create namespaces"), 0);
 }
 
-/// The page is gone, or another process begins at zero, once the change was made.
+/// After the change the page does not exist, or another process starts its counters at zero.
 #[rstest]
 #[case::gone(None, "could not find the requested resource")]
 #[case::restarted(Some("watcher_outbox_events 0\n"), "was replaced meanwhile")]
@@ -189,7 +190,7 @@ async fn watcher_that_ends_during_a_check_has_shown_nothing(
     assert!(reason.contains(said), "{reason}");
 }
 
-/// Another Pod took over, and its counts happen to be those that the check expects, or not.
+/// Another Pod replaced the first one, and its counters may have the values that the check expects.
 #[rstest]
 #[case::reported(REPORTED, STATUS)]
 #[case::missing(REPORTED, SPEC)]
@@ -214,7 +215,7 @@ async fn watcher_that_is_replaced_during_a_check_has_shown_nothing(
     assert!(reason.contains("was replaced meanwhile"), "{reason}");
 }
 
-/// The scenario `watcher-status` has these two changes, and a run of it may take 20 seconds.
+/// The scenario `watcher-status` has these two changes, and its run must take at most 20 seconds.
 #[tokio::test(start_paused = true)]
 async fn two_changes_take_less_than_twenty_seconds_of_waiting() {
     let server = runtime();

@@ -1,10 +1,10 @@
-//! The report on a console: one line a check while the run goes on, and all that failed at the end.
+//! The report on a console: one line for each check during the run, and all failures at the end.
 
 use std::fmt::Write as _;
 
 use super::{Check, Outcome, Report, Verdict};
 
-/// One line for a check that has ended.
+/// Returns one line for a check that has ended.
 pub fn line(check: &Check) -> String {
     let word = match &check.outcome {
         Outcome::Passed => "passed",
@@ -58,7 +58,7 @@ pub(super) fn summary(report: &Report) -> String {
     text
 }
 
-/// Further lines stand below the first.
+/// Indents further lines below the first.
 fn indented(text: &str) -> String {
     text.replace('\n', "\n            ")
 }

@@ -1,4 +1,4 @@
-//! The report as one HTML page: style and content in one file, nothing is loaded from elsewhere, no script.
+//! The report as one HTML page. Style and content are in one file, without external resources and scripts.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use serde_json::Value;
@@ -48,7 +48,7 @@ pub(super) fn page(report: &Report) -> String {
     page.into_string()
 }
 
-/// A number has the color of what it counts where there is any.
+/// Returns a number, in the color of its class if it is not zero.
 fn count(number: usize, class: &str, word: &str) -> Markup {
     html! { span class=[(number > 0).then_some(class)] { (number) " " (word) } }
 }

@@ -53,7 +53,7 @@ mod tests {
 
     use super::*;
 
-    /// A report of KCP, which passed, and of a runtime with a failed check and one that was not run.
+    /// Returns a report with KCP, which passed, and a runtime with a failed check and one that was not run.
     fn report() -> Report {
         let report = json!({
             "scenario": "x", "description": "", "started": "", "seconds": 3.0, "version": "",
@@ -89,7 +89,7 @@ mod tests {
             let (class, time) = (it.classname.as_ref().unwrap(), it.time.unwrap());
             (class.as_str(), it.name.as_str(), time.as_millis())
         });
-        // A check took as long as its cluster's time since the end of the one before it.
+        // The duration of a check is the time since the end of the previous check of its cluster.
         let expected = [
             ("x.kcp", "passes", 2000),
             ("x.skr", "fails", 1500),

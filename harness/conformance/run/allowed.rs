@@ -1,5 +1,5 @@
-//! The list of what a run may send. A request that is missing here is refused when a check sends it
-//! ([`requests::guarded`](crate::requests::guarded)), so each check that asks a cluster for more has a line here.
+//! The list of a run's requests. A request that is missing here is rejected when a check sends it
+//! ([`requests::guarded`](crate::requests::guarded)), so each new request of a check needs a line here.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::model::{EventCheck, Inside, Mode, Subresource, Workload};
 use crate::requests::{Allowed, kind};
 
 impl Run<'_> {
-    /// The clusters, KCP first, and what may be sent to each.
+    /// Returns the clusters, KCP first, and the permitted requests for each.
     pub(super) fn allowed(&self) -> Vec<(&Endpoint, BTreeSet<Allowed>)> {
         let kcp = self.kcp.iter().map(|it| (it, self.of_kcp()));
         let runtimes = self.runtimes.iter();
@@ -40,7 +40,7 @@ impl Run<'_> {
         lines
     }
 
-    /// Identity, rights, and the three objects of the configuration.
+    /// Returns the requests for identity, permissions, and the three objects of the configuration.
     fn of_both(&self, namespace: &str) -> Vec<String> {
         let landscape = &self.scenario.landscape;
         let mut lines = vec![
@@ -112,7 +112,7 @@ impl Run<'_> {
             lines.push(format!("create pods {namespace}/ # {why}"));
         }
         if workload.expect.inside != Inside::default() {
-            // An API server checks it as `get`, as `create` or as both, by its version.
+            // Depending on its version, an API server authorizes it as `get`, as `create` or as both.
             let why = "look into a container";
             let exec = |verb: &str| format!("{verb} pods/exec {namespace}/{{pod}} # {why}");
             lines.extend(["get", "create"].map(exec));

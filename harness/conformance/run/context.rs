@@ -1,4 +1,4 @@
-//! What the checks of a run share, what they found, and what the run made and removes.
+//! State that the checks of a run share: their results, and the objects that the run creates and removes.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -35,12 +35,12 @@ impl Namespaces {
     }
 }
 
-/// What the checks share.
+/// State that the checks share.
 pub(crate) struct Context<'a> {
     pub(crate) scenario: &'a Scenario,
     pub(crate) options: Options,
     pub(crate) namespaces: Namespaces,
-    /// Whether the webhook was installed by this run, so that the API server may not reach it yet.
+    /// Whether this run installed the webhook, so that the API server may not reach it yet.
     pub(crate) is_new: bool,
     pub(super) begin: Instant,
     pub(super) said: &'a (dyn Fn(&Check) + Sync),
@@ -52,29 +52,29 @@ pub(super) struct Found {
     pub(super) checks: Vec<Check>,
     pub(super) pods: Vec<PodReport>,
     pub(super) timeline: Vec<Moment>,
-    /// Clusters and the namespaces that may exist there.
+    /// Clusters and namespaces that may exist on them.
     made: Vec<(Cluster, String)>,
-    /// Clusters and the paths of objects of an installation that may exist there.
+    /// Clusters and paths of objects of an installation that may exist on them.
     installed: Vec<(Cluster, String)>,
 }
 
 impl Context<'_> {
-    /// How the controller of the landscape works, if the scenario says so.
+    /// Returns the mode of the landscape's controller, if the scenario specifies it.
     pub(crate) fn mode(&self) -> Option<Mode> {
         self.scenario.landscape.mode()
     }
 
-    /// What was found, at the end.
+    /// Takes all results, at the end of the run.
     pub(super) fn taken(&self) -> Found {
         std::mem::take(&mut locked(&self.found))
     }
 
-    /// Takes the result of a check that any implementation can be checked by.
+    /// Adds the result of a check that is possible for any implementation.
     pub(crate) fn contract(&self, cluster: &Cluster, title: &str, outcome: Outcome) {
         self.record(cluster, title, Family::Contract, outcome);
     }
 
-    /// Takes the result of a check of metrics or of the version of this project's components.
+    /// Adds the result of a check of metrics or of the version of this project's components.
     pub(crate) fn metrics(&self, cluster: &Cluster, title: &str, outcome: Outcome) {
         self.record(cluster, title, Family::Metrics, outcome);
     }
@@ -99,12 +99,12 @@ impl Context<'_> {
         locked(&self.found).timeline.extend(moments);
     }
 
-    /// Notes an object of an installation, before it is created.
+    /// Records an object of an installation before its creation.
     pub(crate) fn installed(&self, cluster: &Cluster, path: String) {
         locked(&self.found).installed.push((cluster.clone(), path));
     }
 
-    /// Removes the installation from every cluster that has some of it.
+    /// Removes the installation from every cluster that may have a part of it.
     pub(super) async fn uninstall(&self) -> Result<()> {
         let installed = std::mem::take(&mut locked(&self.found).installed);
         let mut by_cluster: BTreeMap<&str, (&Cluster, Vec<String>)> = BTreeMap::new();
@@ -134,7 +134,7 @@ impl Context<'_> {
             "apiVersion": "v1", "kind": "Namespace",
             "metadata": { "name": name, "labels": labels, "annotations": extra.annotations },
         });
-        // Before it is sent: an answer that is lost may have created it.
+        // Recorded before the request, because the namespace may exist even if the response is lost.
         let made = (cluster.clone(), name.to_owned());
         locked(&self.found).made.push(made);
         cluster.create("/api/v1/namespaces", &namespace).await?;
@@ -145,13 +145,13 @@ impl Context<'_> {
         Ok(())
     }
 
-    /// Removes the namespaces of the run, and waits until they are gone.
+    /// Deletes the namespaces of the run, and waits until they do not exist.
     pub(super) async fn remove_namespaces(&self) -> Result<()> {
         let made = std::mem::take(&mut locked(&self.found).made);
         let removed = made.iter().map(|(cluster, name)| async move {
             let path = format!("/api/v1/namespaces/{name}");
             cluster.delete(&path, &json!({})).await?;
-            // Without it each Pod may take half a minute.
+            // Without this request each Pod may take half a minute.
             for pod in cluster.list(&format!("{path}/pods")).await? {
                 let path = format!("{path}/pods/{}", name_of(&pod));
                 cluster
@@ -180,8 +180,8 @@ impl Context<'_> {
     }
 }
 
-/// Label of every namespace of a run; its value is the run's ID. `kubectl delete namespaces -l LABEL` removes what a killed
-/// run left.
+/// Label of every namespace of a run; its value is the run's ID. `kubectl delete namespaces -l LABEL` removes the namespaces
+/// that a killed run left.
 pub(crate) const LABEL: &str = "rt-bootstrapper.kyma-project.io/conformance-run";
-/// Longest time that the removal of a namespace may take.
+/// Time limit for the removal of a namespace.
 const REMOVAL: Duration = Duration::from_mins(1);

@@ -1,4 +1,5 @@
-//! What is asked of the clusters before anything is made: whether the users have all rights, and which clusters they are.
+//! Checks of the clusters before the first write: whether the users have all permissions, and whether the clusters are
+//! distinct.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -9,7 +10,7 @@ use futures::future::join_all;
 use crate::cluster::Cluster;
 use crate::requests::Allowed;
 
-/// Asks each cluster for every right that a run needs there.
+/// Checks that the user of each cluster has every permission that the run needs.
 pub(super) async fn have_rights(clusters: &[Cluster], allowed: &[BTreeSet<Allowed>]) -> Result<()> {
     let asked = clusters
         .iter()
@@ -43,7 +44,7 @@ pub(super) async fn have_rights(clusters: &[Cluster], allowed: &[BTreeSet<Allowe
     Ok(())
 }
 
-/// The UID of each cluster; the same cluster twice is an error.
+/// Returns the UID of each cluster. Fails if two of them are the same cluster.
 pub(super) async fn identities(clusters: &[Cluster]) -> Result<Vec<String>> {
     let asked = clusters.iter().map(|cluster| async move {
         let namespace = cluster.find("/api/v1/namespaces/kube-system").await?;

@@ -3,7 +3,7 @@ use super::*;
 const GOOD: &str = "name: x\ndescription: y\nconfig: {overrides: {}}\nworkloads: []\n";
 const POD: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: p, namespace: elsewhere}\nspec: {containers: []}\n";
 
-/// Loads a scenario file beside a manifest `pod.yaml`.
+/// Loads a scenario file next to a manifest `pod.yaml`.
 fn loaded(text: &str, manifest: &str) -> Result<Scenario, String> {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("x.yaml");
@@ -124,7 +124,7 @@ fn bad_manifest_is_named_with_its_place(#[case] manifest: &str, #[case] said: &s
     assert!(error.starts_with(said), "{error}");
 }
 
-/// The error ends with what is expected, which a reader can choose from.
+/// The error ends with the expected values, from which a reader can choose.
 #[rstest::rstest]
 #[case::of_a_scenario(
     &format!("{GOOD}trusst: 1\n"),
@@ -145,7 +145,7 @@ fn unknown_key_is_named_with_the_known_ones(
     assert!(error.starts_with(place) && error.contains(said), "{error}");
 }
 
-/// As docs/scenarios.md says: a landscape is a copy of which few lines are changed.
+/// As in docs/scenarios.md, a new landscape is a copy with few changed lines.
 #[test]
 fn copy_of_a_scenario_describes_another_landscape_after_few_changes() {
     let folder = tempfile::tempdir().unwrap();
@@ -172,7 +172,7 @@ fn copy_of_a_scenario_describes_another_landscape_after_few_changes() {
     assert_eq!(scenario.landscape.workloads.len(), 4);
 }
 
-/// What an editor says of a file by the published schema: the places of what is wrong.
+/// Returns the error of the published schema for a text: the locations of invalid values, as an editor shows them.
 fn schema_error(text: &str) -> Option<String> {
     let file = scenarios().join("schema.json");
     let mut schemas = boon::Schemas::new();

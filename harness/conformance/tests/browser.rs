@@ -1,6 +1,7 @@
-//! The HTML report in a real headless Chromium, in light and dark and on a narrow screen.
+//! Tests of the HTML report in a headless Chromium, in light and dark mode and on a narrow screen.
 //!
-//! It needs Debian's `chromium-headless-shell` and is not a part of `cargo verify`: `.ci/run browser` installs the browser and runs it.
+//! They need Debian's `chromium-headless-shell` and are not part of `cargo verify`: `.ci/run browser` installs the browser and
+//! runs them.
 #![expect(
     clippy::unwrap_used,
     reason = "a test target: what cannot be done fails"
@@ -15,7 +16,7 @@ use conformance::{Report, readable};
 use futures::StreamExt as _;
 use serde_json::{Value, json};
 
-/// A report with everything that a page can have. Texts of clusters are hostile and long.
+/// Returns a report with all elements of a page. Texts of clusters are hostile and long.
 fn report() -> Report {
     let pod = |image: &str| {
         readable(&json!({ "spec": { "containers": [{ "name": HOSTILE, "image": image }] } }))
@@ -116,7 +117,8 @@ async fn show(page: &Page, scheme: &str, width: i64) {
 }
 
 const HOSTILE: &str = "<script>document.title = 'ran'</script><img src='https://a.test/x.png'>";
-/// What a reader sees of the page. The contrast of a text to its background is that of WCAG 2, of which level AA wants 4.5.
+/// Script that returns visible properties of the page. The contrast of a text to its background is that of WCAG 2, of which
+/// level AA requires 4.5.
 const LOOK: &str = r"(() => {
   const channels = (color) => color.match(/[\d.]+/g).map(Number);
   const luminance = (color) => {

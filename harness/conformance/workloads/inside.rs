@@ -1,4 +1,4 @@
-//! What a container of a workload sees.
+//! Checks inside a container of a workload.
 
 use anyhow::Result;
 use testkit::json::{name, text};
@@ -10,7 +10,7 @@ use crate::run::Context;
 use crate::runtime::BUNDLES;
 
 impl Created<'_> {
-    /// What the first container of the first Pod that still runs sees.
+    /// Checks the first container of the first Pod that still runs.
     pub(super) async fn inside(&self, context: &Context<'_>) -> Result<Outcome> {
         let pods = self.listed().await?;
         let mut running = pods.iter().filter(|it| it["status"]["phase"] == "Running");
@@ -42,7 +42,7 @@ impl Created<'_> {
         ))
     }
 
-    /// What is wrong with a file that must have exactly the certificates of the bundle.
+    /// Returns the error for a file that does not contain exactly the certificates of the bundle.
     async fn other_certificates(
         &self,
         pod: &str,
@@ -78,7 +78,8 @@ fn expected(inside: &Inside) -> String {
     variables.chain(files).collect::<Vec<_>>().join(", ")
 }
 
-/// The certificates of a PEM text, without line breaks; sorted, as the kubelet changes the order of a bundle on purpose.
+/// Returns the certificates of a PEM text without line breaks. They are sorted, because the kubelet shuffles the order of a
+/// bundle.
 fn certificates(pem: &str) -> Vec<String> {
     let blocks = pem.split("-----BEGIN CERTIFICATE-----").skip(1);
     let mut certificates: Vec<String> = blocks.map(|it| it.split_whitespace().collect()).collect();

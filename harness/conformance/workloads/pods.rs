@@ -1,4 +1,4 @@
-//! The Pods of a workload: which exist, whether they are as expected, and whether they run.
+//! The Pods of a workload: whether they exist, are as expected, and run.
 
 use anyhow::{Result, ensure};
 use serde_json::Value;
@@ -19,7 +19,7 @@ impl Created<'_> {
         self.cluster.list(&path).await
     }
 
-    /// Its Pods, when all exist.
+    /// Returns the Pods of the workload when all exist.
     pub(super) async fn pods(&self, context: &Context<'_>) -> Result<Vec<Value>> {
         let all = || async {
             let (expected, pods) = (self.expected_pods().await?, self.listed().await?);
@@ -40,7 +40,7 @@ impl Created<'_> {
                 let stored = self.cluster.find(&path).await?.unwrap_or_default();
                 count(&stored["status"]["desiredNumberScheduled"]).unwrap_or_default()
             }
-            // It makes its second Pod when the first one is ready.
+            // A StatefulSet creates its second Pod only when the first one is ready.
             "StatefulSet" => replicas.min(1),
             "Deployment" | "ReplicaSet" | "ReplicationController" => replicas,
             _ => 1,
@@ -54,13 +54,13 @@ impl Created<'_> {
         Outcome::failed(self.location("Pods"), ("Pods", found.trim_end()), cause)
     }
 
-    /// Whether every Pod is as expected; the first one that is not is reported.
+    /// Checks that every Pod is as expected; reports the first failure.
     pub(super) fn compared(&self, pods: &[Value]) -> Outcome {
         let mut failures = pods.iter().filter_map(|it| self.difference(it));
         failures.next().unwrap_or(Outcome::Passed)
     }
 
-    /// The failure of a Pod that is not as expected.
+    /// Returns the failure of a Pod that is not as expected.
     fn difference(&self, pod: &Value) -> Option<Outcome> {
         let location = self.location(&format!("Pod {}", name(pod)));
         let seen = self.seen(Some(pod), &[]);
@@ -77,7 +77,7 @@ impl Created<'_> {
         (!found.is_empty()).then(failed)
     }
 
-    /// Whether all containers of as many Pods run.
+    /// Checks that all containers of at least `count` Pods run.
     pub(super) async fn run(&self, context: &Context<'_>, count: usize) -> Outcome {
         let all = until("all containers run", context.options.patience, || async {
             let pods = self.listed().await?;
@@ -101,7 +101,7 @@ impl Created<'_> {
         Outcome::failed(self.location("Pods"), (expected, found), cause)
     }
 
-    /// Messages of Warnings, which is where controllers and the kubelet say why something did not work.
+    /// Returns the messages of Warning Events, in which controllers and the kubelet report errors.
     async fn warnings(&self) -> Vec<String> {
         let path = format!("/api/v1/namespaces/{}/events", self.namespace);
         let events = self.cluster.list(&path).await.unwrap_or_default();
@@ -124,7 +124,7 @@ fn runs(pod: &Value) -> bool {
     }
 }
 
-/// Phase of a Pod and what its first waiting container waits for.
+/// Returns the phase of a Pod, and reason and message of the first container that waits because of an error.
 fn state(pod: &Value) -> String {
     let phase = pod["status"]["phase"].as_str().unwrap_or("no phase");
     let (reason, message) = waiting(pod).unwrap_or_default();
@@ -132,5 +132,5 @@ fn state(pod: &Value) -> String {
     state.trim_end().to_owned()
 }
 
-/// Warnings that a report has.
+/// Largest number of Warnings in a report.
 const MOST_WARNINGS: usize = 5;

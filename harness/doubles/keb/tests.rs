@@ -14,7 +14,7 @@ impl Instance {
     }
 }
 
-/// The fixture has the shape of the public broker's objects, beside one label of the product.
+/// The fixture contains the objects that the public broker writes, with one label of the product in addition.
 #[test]
 fn created_objects_have_the_public_shape() {
     let instance = Instance::example();
@@ -25,7 +25,7 @@ fn created_objects_have_the_public_shape() {
     assert_eq!([runtime, instance.kyma()][..], fixture);
 }
 
-/// A control plane without objects, and the broker of it with the public intervals.
+/// Returns a control plane without objects, and a broker for it with the public intervals.
 fn env() -> (ApiServer, Keb) {
     let server = ApiServer::with_kinds([&RUNTIMES, &KYMAS]);
     server.namespace(KCP_NAMESPACE);
@@ -39,7 +39,7 @@ fn with_state(state: &str) -> Value {
     runtime
 }
 
-/// The whole seconds at which the Runtime was read.
+/// Returns the times at which the Runtime was read, in whole seconds since `begin`.
 fn reads(server: &ApiServer, begin: Instant) -> Vec<u64> {
     let reads = server.requests_of("get runtimes").into_iter();
     reads.map(|it| (it.begin - begin).as_secs()).collect()

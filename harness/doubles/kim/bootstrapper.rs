@@ -1,4 +1,4 @@
-//! What KIM copies to a runtime and installs there.
+//! Objects that KIM copies to a runtime and installs there.
 
 use anyhow::{Context as _, Result};
 use api::kcp::{KCP_NAMESPACE, KIM_FIELD_MANAGER, VERSION_LABEL, WEBHOOK_DEPLOYMENT};
@@ -8,18 +8,18 @@ use serde_json::{Value, json};
 use crate::Objects;
 use crate::objects::reference;
 
-/// Names of what KIM copies and installs, as its flags have them.
+/// Names of the objects that KIM copies and installs, as in its flags.
 #[derive(Debug, Clone)]
 pub struct Bootstrapper {
     /// ConfigMap on KCP with the manifests, under the key `manifests.yaml`.
     pub manifests: String,
-    /// Pull Secret on KCP; `None`: not copied.
+    /// Pull Secret on KCP; `None` if KIM does not copy it.
     pub pull_secret: Option<String>,
-    /// ClusterTrustBundle on KCP and on runtimes; `None`: not copied.
+    /// ClusterTrustBundle on KCP and on runtimes; `None` if KIM does not copy it.
     pub trust_bundle: Option<String>,
 }
 
-/// How far a runtime is. Reasons are those of condition `RuntimeBootstrapperReady`.
+/// State of the installation on a runtime. Reasons are those of condition `RuntimeBootstrapperReady`.
 pub(super) enum Installation {
     Configured,
     Pending(&'static str, String),
@@ -65,7 +65,7 @@ impl Bootstrapper {
         }
     }
 
-    /// Reads all sources before the first one is written; the ConfigMap must exist, the others where they are named.
+    /// Reads all sources before it writes the first one. All sources that the settings name must exist.
     async fn configure(&self, kcp: &Objects, skr: &Objects) -> Result<()> {
         let mut pairs = vec![(
             reference("v1", "ConfigMap", KCP_NAMESPACE, CONFIG_MAP),
@@ -101,7 +101,8 @@ impl Bootstrapper {
         Ok(())
     }
 
-    /// The text of the manifests. Without its key the ConfigMap has none, as in the public manager.
+    /// Returns the text of the manifests. Without the key `manifests.yaml` in the ConfigMap the text is empty, as in the public
+    /// KIM.
     async fn manifests(&self, kcp: &Objects) -> Result<String> {
         let name = &self.manifests;
         let found = kcp
@@ -125,13 +126,14 @@ fn is_current(live: &Value, manifests: &str) -> Result<bool> {
     Ok(false)
 }
 
-/// What KIM installs on a runtime, in the shape of the public manifests, with an image that has our binary as `/manager`.
+/// Returns the objects that KIM installs on a runtime: the public manifests, with an image that contains this product's binary
+/// as `/manager`.
 pub fn public_webhook(image: &str) -> Result<Vec<Value>> {
     let text = include_str!("webhook.yaml").replace("image: IMAGE", &format!("image: {image}"));
     documents(&text).collect()
 }
 
-/// The documents of manifests, cut like the public manager does it: at every `---`, whatever it is part of.
+/// Returns the YAML documents of manifests. Like the public KIM, it splits the text at every `---`, even within a value.
 fn documents(text: &str) -> impl Iterator<Item = Result<Value>> {
     let pieces = text.split("---").map(|piece| {
         let document: Option<Value> = serde_saphyr::from_str(piece).context("not YAML")?;
@@ -140,8 +142,8 @@ fn documents(text: &str) -> impl Iterator<Item = Result<Value>> {
     pieces.filter_map(Result::transpose)
 }
 
-/// Creates objects that do not exist, by the default field manager; applies the others. The first error ends it, and what
-/// was written before stays.
+/// Creates objects that do not exist, with the default field manager, and applies the others. The first error ends the
+/// installation; objects that were written before stay.
 async fn install(skr: &Objects, manifests: &str) -> Result<()> {
     for manifest in documents(manifests) {
         let mut manifest = manifest?;
@@ -163,7 +165,7 @@ enum Status {
     Failed,
 }
 
-/// As the public manager judges a Deployment: neither the observed generation nor updated replicas count.
+/// Returns the status of a Deployment as the public KIM does, which ignores the observed generation and updated replicas.
 fn status(deployment: &Value) -> Status {
     let conditions = deployment["status"]["conditions"].as_array();
     let is_true = |kind: &str| {

@@ -20,7 +20,7 @@ use super::bootstrapper::Installation;
 use crate::objects::{condition, reference, with_condition};
 use crate::{KYMA_NAME, Objects, SKR_DOMAIN};
 
-/// What one reconcile knows of its Runtime.
+/// The Runtime of one reconcile.
 pub(super) struct RuntimeReconcile<'a> {
     kim: &'a Kim,
     name: String,
@@ -39,7 +39,7 @@ impl<'a> RuntimeReconcile<'a> {
         self.live["status"]["state"].as_str().unwrap_or_default()
     }
 
-    /// Whether the key of the signal is in the part of the metadata that the settings name.
+    /// Whether the key of the signal is in the field of the metadata that the settings name.
     pub(super) fn is_signaled(&self) -> bool {
         let field = self.kim.settings.signal;
         self.live["metadata"][field][FORCE_RECONCILE_KEY] == "true"
@@ -55,8 +55,9 @@ impl<'a> RuntimeReconcile<'a> {
         value.unwrap_or_default()
     }
 
-    /// Everything from the cluster to `Ready`. What is not finished is looked at again later. With `must_patch` the cluster
-    /// gets the generation of the Runtime, and the key of the signal is removed.
+    /// Creates the cluster and runs all steps until the Runtime is `Ready`. If a step is not finished, a later reconcile
+    /// repeats the steps. With `must_patch`, KIM applies the generation of the Runtime to the cluster and removes the key of
+    /// the signal.
     pub(super) async fn provision(&mut self, must_patch: bool) -> Result<Action> {
         let kim = self.kim;
         let runtime_id = self.label(RUNTIME_ID).to_owned();
@@ -78,7 +79,7 @@ impl<'a> RuntimeReconcile<'a> {
             let kind = ("Provisioned", "Unknown");
             self.report("Pending", kind, "Pending", "Shoot is pending")
                 .await?;
-            // The signal is removed from the version that this write made.
+            // The removal of the signal needs the resource version after this write.
             self.live = kim.kcp.find(&self.live).await?;
         }
         let shoot = self.shoot()?.to_owned();
@@ -116,7 +117,8 @@ impl<'a> RuntimeReconcile<'a> {
         Ok(Action::await_change())
     }
 
-    /// Reports how far the webhook is. What is to be done then, unless the runtime goes on.
+    /// Reports the state of the webhook's installation. Returns the action for the reconcile, or `None` if the webhook is ready
+    /// and the reconcile continues.
     async fn installed(&mut self, installation: Installation) -> Result<Option<Action>> {
         let (state, reason, message) = match installation {
             Installation::Configured => {
@@ -135,7 +137,7 @@ impl<'a> RuntimeReconcile<'a> {
         Ok(Some(Action::await_change()))
     }
 
-    /// The kubeconfig goes first, then the cluster, then the finalizer.
+    /// Deletes the kubeconfig, then the cluster, then the finalizer.
     pub(super) async fn deprovision(&mut self) -> Result<Action> {
         if !self.is_held() {
             return Ok(Action::await_change());
@@ -150,7 +152,7 @@ impl<'a> RuntimeReconcile<'a> {
         let shoot = self.shoot()?.to_owned();
         kim.garden.provider.deprovision(&shoot).await?;
         locked(&kim.garden.applied).remove(&self.name);
-        // The controller of the product may have removed its own meanwhile.
+        // The controller of the product may have removed its own finalizer meanwhile.
         self.live = kim.kcp.find(&self.live).await?;
         if self.live.is_null() {
             return Ok(Action::await_change());
@@ -185,11 +187,12 @@ impl<'a> RuntimeReconcile<'a> {
         Ok(())
     }
 
-    /// Removes the key of the signal, before anything is read or written for it. False if the Runtime was changed meanwhile.
+    /// Removes the key of the signal, before KIM writes any other object. Returns false if the patch fails, for example because
+    /// another client changed the Runtime.
     async fn remove_signal(&mut self) -> Result<bool> {
         let field = self.kim.settings.signal;
         let version = &self.live["metadata"]["resourceVersion"];
-        // The public manager writes the whole object, which fails where another version is there.
+        // The public KIM updates the whole object, which fails if the resource version has changed.
         let change = json!({
             "metadata": { "resourceVersion": version, (field): { (FORCE_RECONCILE_KEY): null } },
         });
@@ -198,8 +201,8 @@ impl<'a> RuntimeReconcile<'a> {
         Ok(is_removed)
     }
 
-    /// Writes the GardenerCluster and the Secret of the kubeconfig. Both are created once; of the Secret only the kubeconfig
-    /// is replaced later.
+    /// Writes the GardenerCluster and the Secret of the kubeconfig. Existing objects stay as they are, except the kubeconfig in
+    /// the Secret, which is replaced if it differs.
     async fn publish(&self, shoot: &str, runtime_id: &str, kubeconfig: &str) -> Result<()> {
         let kcp = &self.kim.kcp;
         let copied = self.live["metadata"]["labels"].as_object().cloned();
@@ -228,7 +231,7 @@ impl<'a> RuntimeReconcile<'a> {
             .await
     }
 
-    /// Writes state and one condition, unless both are there.
+    /// Writes the state and one condition, unless the status already contains them.
     async fn report(
         &mut self,
         state: &str,
@@ -257,7 +260,7 @@ impl<'a> RuntimeReconcile<'a> {
     }
 }
 
-/// Labels of the Runtime that GardenerCluster and Secret get, and those that say whose they are.
+/// Returns the labels of the GardenerCluster and the Secret: those of [`COPIED_LABELS`], and labels that name the owner.
 fn copied_labels(mut labels: Map<String, Value>) -> Value {
     labels.retain(|key, _| COPIED_LABELS.contains(&key.as_str()));
     let mut labels = Value::Object(labels);
@@ -290,7 +293,7 @@ fn described_secret(kubeconfig: &str, runtime_id: &str, labels: &Value) -> Value
     secret
 }
 
-/// A Runtime that is gone needs no more status.
+/// Ignores the error that a Runtime does not exist, because its status is no longer needed.
 fn gone(error: anyhow::Error) -> Result<()> {
     match error.downcast_ref() {
         Some(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
@@ -311,7 +314,7 @@ fn secret(runtime_id: &str) -> Value {
 const FINALIZER: &str = "runtime-controller.infrastructure-manager.kyma-project.io/deletion-hook";
 const BOOTSTRAPPER: &str = "RuntimeBootstrapperReady";
 const CLUSTER_NAME: &str = "operator.kyma-project.io/cluster-name";
-/// Without one of these, no cluster is made.
+/// Labels that a Runtime must have. If one of them is absent or empty, KIM creates no cluster.
 const REQUIRED_LABELS: [&str; 7] = [
     "kyma-project.io/instance-id",
     "kyma-project.io/broker-plan-id",
@@ -321,7 +324,7 @@ const REQUIRED_LABELS: [&str; 7] = [
     "kyma-project.io/region",
     KYMA_NAME,
 ];
-/// Labels of the Runtime that GardenerCluster and Secret get.
+/// Labels that are copied from the Runtime to the GardenerCluster and the Secret.
 const COPIED_LABELS: [&str; 10] = [
     RUNTIME_ID,
     "kyma-project.io/instance-id",
@@ -340,7 +343,7 @@ mod tests {
     use super::*;
     use crate::keb::Instance;
 
-    /// The fixture has the shape of the public manager's objects.
+    /// The fixture contains the objects that the public KIM writes.
     #[test]
     fn published_objects_have_the_public_shape() {
         let instance = Instance::example();

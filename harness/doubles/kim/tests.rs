@@ -30,7 +30,7 @@ metadata:
   namespace: kyma-system
   labels: {app.kubernetes.io/version: 1.7.0}
 ";
-/// A ConfigMap, and a document that the public manager cuts in the middle of a value.
+/// A ConfigMap, and a document that the public KIM splits in the middle of a value.
 const BROKEN: &str = "{apiVersion: v1, kind: ConfigMap, metadata: {name: first}}
 ---
 {kind: Secret, ca: \"-----BEGIN CERTIFICATE-----\"}
@@ -44,7 +44,7 @@ struct Env {
     _tls: TlsServer,
 }
 
-/// A provider of one cluster, with its kubeconfig.
+/// A provider of one cluster, whose kubeconfig it contains.
 struct OneCluster(String);
 
 impl Provider for OneCluster {
@@ -121,7 +121,7 @@ impl Env {
             .edit("runtimes", place, |it| change(&mut it["metadata"]));
     }
 
-    /// One reconcile of the Runtime. Requests before it are forgotten.
+    /// Runs one reconcile of the Runtime, after it cleared the recorded requests.
     async fn reconcile(&self) -> Action {
         self.kcp.take_requests();
         self.skr.take_requests();
@@ -129,7 +129,7 @@ impl Env {
         self.kim.reconcile(&runtime).await.unwrap()
     }
 
-    /// The state of the Runtime, and status and reason of one of its conditions.
+    /// Returns the state of the Runtime, and status and reason of one of its conditions.
     fn shown(&self, kind: &str) -> String {
         let status = &self.runtime()["status"];
         let conditions = status["conditions"].as_array().unwrap();
@@ -138,7 +138,7 @@ impl Env {
         all.map(|it| it.as_str().unwrap()).join(" ")
     }
 
-    /// Reconciles once; the runtime is contacted, and the Runtime is Ready.
+    /// Reconciles once. The reconcile sends requests to the runtime, and the Runtime is Ready.
     async fn becomes_ready(&self) {
         assert_eq!(self.reconcile().await, Action::await_change());
         assert_ne!(self.skr.requests().len(), 0);
@@ -146,7 +146,7 @@ impl Env {
         assert_eq!(shown, "Ready True AdministratorsConfigured");
     }
 
-    /// Reconciles once, which reads and writes nothing.
+    /// Reconciles once. The reconcile sends no request.
     async fn stays_quiet(&self) {
         assert_eq!(self.reconcile().await, Action::await_change());
         assert_eq!(self.kcp.requests().len() + self.skr.requests().len(), 0);
@@ -305,7 +305,7 @@ async fn runtime_without_a_required_label_fails_until_it_has_the_label(#[case] v
     });
     assert_eq!(env.reconcile().await, Action::await_change());
     assert_eq!(env.shown("Provisioned"), "Failed False ConversionErr");
-    // The reconcile after its own write.
+    // The reconcile that the status update of the first reconcile causes.
     env.stays_quiet().await;
 
     env.edit(|it| it["labels"][label] = json!("id"));

@@ -1,4 +1,4 @@
-//! One reconcile of one Kyma: the order of the public manager.
+//! One reconcile of one Kyma, in the order of the public manager.
 
 use anyhow::{Context as _, Result, ensure};
 use api::kcp::{KCP_NAMESPACE, KUBECONFIG_KEY, MANAGED_BY};
@@ -13,7 +13,7 @@ use crate::objects::{condition, reference, secret_text};
 use crate::{KYMA_GROUP, KYMA_NAME, KYMA_VERSION, Objects, crds};
 
 impl Klm {
-    /// Reconciles a Kyma; gives its state, or `None` where there is nothing left to do.
+    /// Reconciles a Kyma. Returns its state, or `None` if the Kyma does not exist or is being deleted.
     pub(super) async fn reconcile(&self, name: &str) -> Result<Option<String>> {
         let kyma = self.kcp.find(&kyma(KCP_NAMESPACE, name)).await?;
         if kyma.is_null() {
@@ -46,7 +46,7 @@ impl Klm {
         Ok(Some(state.to_owned()))
     }
 
-    /// The Kyma on the runtime, created once. From then on its spec is the one that counts.
+    /// Returns the Kyma on the runtime, and creates it if it does not exist. After the creation its spec is the relevant one.
     async fn remote(skr: &Objects, kyma: &Value) -> Result<Value> {
         let remote = described_remote(kyma);
         let found = skr.find(&remote).await?;
@@ -57,7 +57,8 @@ impl Klm {
         Ok(found)
     }
 
-    /// Deletes what it made on the runtime, then on KCP. A runtime that is gone does not keep the Kyma.
+    /// Deletes the modules and the Kyma on the runtime, then removes the finalizers of the Kyma on KCP. An unreachable runtime
+    /// does not prevent the removal.
     async fn delete(&self, kyma: &Value, name: &str) -> Result<()> {
         let finalizers = kyma["metadata"]["finalizers"].as_array();
         if !finalizers.is_some_and(|it| it.contains(&json!(FINALIZER))) {
@@ -84,7 +85,7 @@ impl Klm {
     }
 }
 
-/// The runtime of a Kyma: exactly one Secret must have its name as a label.
+/// Returns a client of the runtime of a Kyma. Exactly one Secret must have the Kyma's name as a label.
 pub(super) async fn runtime(kcp: &Objects, kyma: &str) -> Result<Objects> {
     let kind = kube::api::ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Secret"));
     let secrets: Api<DynamicObject> =
@@ -100,7 +101,7 @@ pub(super) async fn runtime(kcp: &Objects, kyma: &str) -> Result<Objects> {
     Objects::of_kubeconfig(&secret_text(&secret, KUBECONFIG_KEY)?).await
 }
 
-/// The Kyma on the runtime as it is created.
+/// Returns the Kyma that is created on the runtime.
 fn described_remote(kyma: &Value) -> Value {
     let mut remote = reference(&version(), "Kyma", SKR_NAMESPACE, "default");
     let metadata = &mut remote["metadata"];
@@ -117,7 +118,7 @@ fn described_remote(kyma: &Value) -> Value {
     remote
 }
 
-/// State and status of a Kyma, by its modules.
+/// Returns the state and the status of a Kyma, which depend on its modules.
 fn status(earlier: &Value, remote: &Value, modules: &[Value]) -> (&'static str, Value) {
     let is_ready = modules.iter().all(|it| it["state"] == "Ready");
     let state = if is_ready { "Ready" } else { "Processing" };
@@ -150,7 +151,7 @@ fn version() -> String {
 
 /// Label by which the Watcher of this manager selects Kymas on runtimes.
 const WATCHED_BY: &str = "operator.kyma-project.io/watched-by";
-/// Labels of a Kyma on KCP that the one on the runtime gets.
+/// Labels that are copied from the Kyma on KCP to the Kyma on the runtime.
 const COPIED_LABELS: [&str; 3] = [
     "kyma-project.io/runtime-id",
     "kyma-project.io/global-account-id",
@@ -166,7 +167,7 @@ mod tests {
     use crate::keb::Instance;
     use crate::klm::module::owned;
 
-    /// The fixture has the shape of what the public manager writes on a runtime.
+    /// The fixture contains the objects that the public manager writes on a runtime.
     #[test]
     fn written_objects_have_the_public_shape() {
         let kyma = Instance::example().kyma();

@@ -1,4 +1,4 @@
-//! Modules: their manifests are applied on the runtime, and what they deploy is waited for.
+//! Modules: the double applies their manifests on the runtime and checks whether their workloads are rolled out.
 
 use anyhow::{Context as _, Result};
 use api::kcp::{KCP_NAMESPACE, MANAGED_BY};
@@ -11,7 +11,8 @@ use crate::Objects;
 use crate::objects::reference;
 
 impl Klm {
-    /// Applies each module of the Kyma on the runtime, deletes those that it no longer has, and gives `status.modules`.
+    /// Applies each module of the Kyma on the runtime, deletes modules that the Kyma no longer has, and returns
+    /// `status.modules`.
     pub(super) async fn reconcile_modules(
         &self,
         skr: &Objects,
@@ -60,7 +61,7 @@ impl Klm {
         Ok(if is_ready { "Ready" } else { "Processing" })
     }
 
-    /// The objects of a module; those without a namespace get the product's.
+    /// Returns the objects of a module. The namespace of an object without one is `kyma-system`.
     async fn manifest(&self, name: &str) -> Result<Vec<Value>> {
         let name = format!("{MODULE_PREFIX}{name}");
         let found = self
@@ -96,7 +97,7 @@ impl Klm {
     }
 }
 
-/// An object of a module with the labels and the annotation by which it belongs to a Manifest on KCP.
+/// Adds the labels and the annotation that make an object of a module belong to a Manifest on KCP.
 pub(super) fn owned(mut object: Value, manifest: &str) -> Value {
     let metadata = &mut object["metadata"];
     for (field, key, value) in [
@@ -114,7 +115,7 @@ pub(super) fn owned(mut object: Value, manifest: &str) -> Value {
     object
 }
 
-/// Whether the Pods of a workload do their work; other kinds need nothing.
+/// Whether a workload is rolled out; objects of other kinds always are.
 fn is_rolled_out(object: &Value) -> bool {
     let (spec, status) = (&object["spec"], &object["status"]);
     let count = |field: &str| status[field].as_u64().unwrap_or(0);

@@ -13,7 +13,8 @@ use super::{GATEWAY_NAMESPACE, GATEWAY_SECRET};
 use crate::objects::reference;
 use crate::{KYMA_GROUP, KYMA_VERSION, Objects};
 
-/// Applies the watcher of a Kyma: its image, and the address of the gateway, which a flag and a Gateway name.
+/// Applies the objects of the watcher on the runtime of a Kyma. `image` is the image of the watcher; `address` is the host and
+/// port of the gateway, which the public manager reads from a flag and a Gateway.
 pub async fn apply_watcher(kcp: &Objects, kyma: &str, image: &str, address: &str) -> Result<()> {
     let secret = |name: &str| reference("v1", "Secret", GATEWAY_NAMESPACE, name);
     let gateway = kcp.find(&secret(GATEWAY_SECRET)).await?;
@@ -31,14 +32,14 @@ pub async fn apply_watcher(kcp: &Objects, kyma: &str, image: &str, address: &str
     try_join_all(applied).await.map(drop)
 }
 
-/// What the objects depend on.
+/// Inputs of the objects.
 struct Installed<'a> {
     image: &'a str,
     address: &'a str,
     watchers: Vec<Value>,
-    /// Secret of the gateway, whose CAs are trusted.
+    /// Secret of the gateway; the watcher trusts its CAs.
     gateway: Value,
-    /// Secret with the certificate of the Kyma.
+    /// Secret with the client certificate of the Kyma.
     client: Value,
 }
 
@@ -93,7 +94,7 @@ impl Installed<'_> {
         }))
     }
 
-    /// The webhook of a Watcher.
+    /// Returns the webhook entry of a Watcher.
     fn webhook(&self, watcher: &Value) -> Value {
         let (metadata, spec) = (&watcher["metadata"], &watcher["spec"]);
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -138,16 +139,16 @@ async fn watchers(kcp: &Objects) -> Result<Vec<Value>> {
         .collect()
 }
 
-/// NetworkPolicy of the path to the gateway.
+/// Name of the NetworkPolicy that permits connections to the gateway.
 const TO_KCP: &str = "kyma-project.io--watcher-to-apiserver";
-/// Label of the Pods by which a new certificate restarts them.
+/// Label of the Pods that changes with the certificate, so that the Pods restart.
 const RESTART_LABEL: &str = "operator.kyma-project.io/pod-restart-trigger";
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A webhook of a Watcher, as the public manager writes it.
+    /// The webhook entry of a Watcher is that of the public manager.
     #[test]
     fn a_watcher_is_a_webhook_that_ignores_failures() {
         let secret = |key: &str| json!({ "data": { (key): "YQ==" }, "metadata": { "resourceVersion": "7" } });

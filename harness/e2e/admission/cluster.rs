@@ -1,5 +1,5 @@
-//! Environment of the admission suite: a cluster with a node, the private registry, and the product installed from what
-//! `manifests webhook` prints, with the three objects that KIM writes on a runtime.
+//! Environment of the admission suite: a cluster with a node, the private registry, the product installed from the output of
+//! `manifests webhook`, and the three objects that KIM writes on a runtime.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::install::{self, Fixtures};
 use crate::runner::{Environments, Selection};
 use crate::scenario::{Cluster as Which, Environment, ObjectRef};
 
-/// What the scenarios of admission share.
+/// State that the scenarios of the admission suite share.
 pub struct Admission {
     pub(crate) fixtures: Arc<Fixtures>,
     pub(crate) cluster: Cluster,
@@ -73,7 +73,7 @@ impl Admission {
         installed.map(|()| admission)
     }
 
-    /// A cluster of a scenario's own, whose node pulls the product from the private registry.
+    /// Starts a cluster for one scenario, whose node pulls the product from the private registry.
     pub(crate) async fn without_trust_bundles(&self, trust_bundles: TrustBundles) -> Result<Self> {
         let name = match trust_bundles {
             TrustBundles::NotServed => "features-bundles-not-served",
@@ -105,7 +105,7 @@ impl Admission {
         webhook.knows_trust_bundle(is_mounted).await
     }
 
-    /// Removes what is not kept. A scenario's own environment ends like the shared one.
+    /// Removes all objects that are not kept, of the shared environment or of one for a single scenario.
     pub(crate) async fn stop(this: Arc<Self>) -> Result<()> {
         let this = Arc::into_inner(this).context("the environment is still used")?;
         this.cluster.stop().await?;

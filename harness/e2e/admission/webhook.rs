@@ -1,7 +1,7 @@
-//! The replicas of the webhook, each asked by itself through the proxy of the API server, and the configuration that all
-//! of them have to know.
+//! The replicas of the webhook, each of which receives requests through the proxy of the API server, and the configuration of
+//! all replicas.
 //!
-//! Which replica the API server calls is up to chance, so a change counts as known when every replica uses it.
+//! The API server may call any replica, so the harness treats a change as active only when every replica uses it.
 
 use anyhow::{Context as _, Result, ensure};
 use base64::Engine as _;
@@ -29,20 +29,20 @@ pub(crate) struct Replica {
 }
 
 impl Webhook {
-    /// Its Pods, also those that are being deleted.
+    /// Returns the Pods of the webhook, including those that are being deleted.
     pub(crate) async fn pods(&self) -> Result<Vec<Value>> {
         let path = format!("/api/v1/namespaces/{NAMESPACE}/pods?labelSelector={SELECTOR}");
         self.client.items(&path).await
     }
 
-    /// Its Pods that are not being deleted.
+    /// Returns the Pods of the webhook that are not being deleted.
     pub(crate) async fn live_pods(&self) -> Result<Vec<Value>> {
         let mut pods = self.pods().await?;
         pods.retain(|pod| pod["metadata"]["deletionTimestamp"].is_null());
         Ok(pods)
     }
 
-    /// The same, to be asked.
+    /// Returns the replicas that are not being deleted.
     pub(crate) async fn replicas(&self) -> Result<Vec<Replica>> {
         let pods = self.live_pods().await?;
         let names = pods.iter().map(|pod| pod["metadata"]["name"].as_str());
@@ -56,7 +56,7 @@ impl Webhook {
         }
     }
 
-    /// Waits until `probe` succeeds for every replica; there is at least one.
+    /// Waits until `probe` succeeds for every replica, of which there must be at least one.
     pub(crate) async fn each(
         &self,
         what: &str,
@@ -71,7 +71,7 @@ impl Webhook {
         Ok(())
     }
 
-    /// The sum of a series over all replicas.
+    /// Returns the sum of a series over all replicas.
     pub(crate) async fn sum(&self, series: &str) -> Result<f64> {
         let mut sum = 0.0;
         for replica in self.replicas().await? {
@@ -80,7 +80,7 @@ impl Webhook {
         Ok(sum)
     }
 
-    /// How often the API server admitted an object because the webhook did not answer.
+    /// Returns how often the API server admitted an object because the webhook did not respond.
     pub(crate) async fn failed_open(&self) -> Result<u64> {
         let metrics = Samples::parse(&self.client.text("/metrics").await?);
         let entry = api::names::WEBHOOK_ENTRY;
@@ -88,7 +88,8 @@ impl Webhook {
         Ok(metrics.count(&series))
     }
 
-    /// Waits until the API server reaches a replica. The node's proxy learns of it after it is ready.
+    /// Waits until the API server reaches a replica. The node's proxy receives the endpoint some time after the replica is
+    /// ready.
     pub(crate) async fn is_reached(&self) -> Result<()> {
         let mut pod = named(&format!("probe-{}", random()));
         pod["metadata"]["namespace"] = json!("default");
@@ -109,8 +110,7 @@ impl Webhook {
         Ok(serde_json::from_str(text.context("no document")?)?)
     }
 
-    /// Writes a configuration document and waits until every replica uses it: an override that no other document has
-    /// shows which one is active.
+    /// Writes a configuration document and waits until every replica uses it. A unique override identifies the active document.
     pub(crate) async fn configure(&self, mut document: Value) -> Result<()> {
         let image = format!("host-{}.test/x", random());
         let replacement = format!("replacement-{}.test", random());
@@ -135,8 +135,8 @@ impl Webhook {
         self.client.write(Write::Apply, &object).await?.good()
     }
 
-    /// Waits until every replica uses the pull Secret as it is now, null if it is absent. Without credentials for the image,
-    /// only an unknown Secret is named, just in case.
+    /// Waits until every replica uses the current pull Secret; null if it is absent. If the Pod's image has no credentials, a
+    /// replica adds the pull Secret only if it does not know the Secret's content.
     pub(crate) async fn knows_pull_secret(&self, secret: &Value) -> Result<()> {
         let is_valid = has_credentials(secret);
         let pod = opted_in(api::Feature::PullSecret, "no-credentials.test/x");
@@ -152,13 +152,13 @@ impl Webhook {
         .await
     }
 
-    /// Waits until every replica mounts the trust bundle, or does not because it is absent.
+    /// Waits until every replica mounts the trust bundle, or does not mount it if it is absent.
     pub(crate) async fn knows_trust_bundle(&self, present: bool) -> Result<()> {
         let pod = opted_in(api::Feature::TrustBundle, "any.test/x");
         self.patches("default", &pod, (VOLUME, present)).await
     }
 
-    /// Waits until every replica's patch of a Pod in a Namespace contains a text, or does not.
+    /// Waits until every replica's patch of a Pod in a Namespace contains a text, or does not contain it.
     pub(crate) async fn patches(
         &self,
         namespace: &str,
@@ -182,7 +182,7 @@ impl Replica {
         client.send(Method::POST, &path, json, body).await
     }
 
-    /// Reviews the creation of a Pod in `namespace`; gives `response` with the patch decoded.
+    /// Sends a review of a Pod creation in `namespace`, and returns `response` with the decoded patch.
     pub(crate) async fn review(&self, namespace: &str, pod: &Value) -> Result<Value> {
         let review = review("probe", namespace, pod);
         let body = review.to_string().into_bytes();
@@ -200,7 +200,7 @@ impl Replica {
         self.client.text(&self.path("http", 8080, "/metrics")).await
     }
 
-    /// Whether a health endpoint answers with success, and its text.
+    /// Returns whether a health endpoint responds with success, and the text.
     pub(crate) async fn health(&self, path: &str) -> Result<(bool, String)> {
         let path = self.path("http", 8081, path);
         let answer = self.client.ask(Method::GET, &path, None).await?;
@@ -215,7 +215,7 @@ impl Replica {
     }
 }
 
-/// Whether a pull Secret is a docker configuration.
+/// Whether a pull Secret contains a docker configuration.
 fn has_credentials(secret: &Value) -> bool {
     let data = secret["data"][api::names::DOCKER_CONFIG_KEY].as_str();
     let bytes = BASE64.decode(data.unwrap_or_default()).unwrap_or_default();
@@ -223,7 +223,7 @@ fn has_credentials(secret: &Value) -> bool {
     config["auths"].is_object()
 }
 
-/// `response` of an AdmissionReview, with the patch decoded.
+/// Returns `response` of an AdmissionReview with the decoded patch.
 pub(crate) fn response(answer: &Answer) -> Result<Value> {
     let mut response = answer.at("/response").clone();
     if let Some(patch) = response["patch"].as_str() {
@@ -232,7 +232,7 @@ pub(crate) fn response(answer: &Answer) -> Result<Value> {
     Ok(response)
 }
 
-/// An AdmissionReview of a Pod that is created.
+/// Returns an AdmissionReview of a Pod creation.
 pub fn review(uid: &str, namespace: &str, pod: &Value) -> Value {
     json!({
         "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
@@ -244,7 +244,7 @@ pub fn review(uid: &str, namespace: &str, pod: &Value) -> Value {
     })
 }
 
-/// A Pod with one image that opts in to one feature.
+/// Returns a Pod with one image that opts in to one feature.
 pub(crate) fn opted_in(feature: api::Feature, image: &str) -> Value {
     let mut pod = plain();
     pod["metadata"]["annotations"][feature.key()] = json!("true");
@@ -252,20 +252,20 @@ pub(crate) fn opted_in(feature: api::Feature, image: &str) -> Value {
     pod
 }
 
-/// The configuration that scenarios start with.
+/// Returns the configuration at the start of scenarios.
 pub(crate) fn usual_configuration() -> Result<Value> {
     let text = file_of_project("scenarios/fixtures/admission/configuration.json")?;
     Ok(serde_json::from_str(&text)?)
 }
 
-/// The ConfigMap of a document, of a runtime or of KCP.
+/// Returns the ConfigMap with a document, on a runtime or on KCP.
 pub(crate) fn configuration(namespace: &str, document: &str) -> Value {
     let data = json!({ (api::names::CONFIG_KEY): document });
     config_map(namespace, api::names::CONFIG_MAP, &data)
 }
 
-/// What KIM writes on a runtime: the usual configuration, the pull Secret with these credentials and those of two hosts that
-/// no test pulls from, and the trust bundle.
+/// Returns the objects that KIM writes on a runtime: the usual configuration, the trust bundle, and the pull Secret. The pull
+/// Secret has these credentials, and those of two hosts from which no test pulls.
 pub fn sources(mut docker_config: Value, authority_pem: &str) -> Result<[Value; 3]> {
     for host in ["ghcr.io", "private.me"] {
         docker_config["auths"][host] = json!({ "username": "user", "password": "password" });
@@ -277,7 +277,7 @@ pub fn sources(mut docker_config: Value, authority_pem: &str) -> Result<[Value; 
     ])
 }
 
-/// Name of the landscape that the webhook runs in.
+/// Name of the landscape in which the webhook runs.
 pub const LANDSCAPE: &str = "test-landscape";
 /// Name of the trust bundle in the usual configuration.
 pub const TRUST_BUNDLE: &str = "rt-bootstrapper-k3d.test:ctb:1";
@@ -286,6 +286,6 @@ pub(crate) const SIGNER: Option<&str> = Some("rt-bootstrapper-k3d.test/ctb");
 pub(crate) const VOLUME: &str = "rt-bootstrapper-certs";
 /// Namespace of the webhook.
 pub const NAMESPACE: &str = api::names::SKR_NAMESPACE;
-/// Its Deployment.
+/// Name of the webhook's Deployment.
 pub(crate) const DEPLOYMENT: &str = "rt-bootstrapper-controller-manager";
 const SELECTOR: &str = "app.kubernetes.io/name=rt-bootstrapper,control-plane=controller-manager";

@@ -1,4 +1,4 @@
-//! `cargo harness conformance` as a process that inherits nothing of this one.
+//! `cargo harness conformance` as a process that inherits nothing from this process.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -17,10 +17,10 @@ use crate::client::Client;
 use crate::runner::root;
 use clusters::{progress, workspace};
 
-/// The built program.
+/// Path of the built program.
 pub(crate) struct Program(PathBuf);
 
-/// One call of it.
+/// Arguments of one call of the program.
 #[derive(Default)]
 pub(crate) struct Call<'a> {
     pub(crate) scenario: &'a str,
@@ -32,27 +32,27 @@ pub(crate) struct Call<'a> {
     pub(crate) interrupt: Option<(Client, Interrupt)>,
 }
 
-/// When the process gets SIGINT.
+/// Time at which the process receives SIGINT.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Interrupt {
-    /// As soon as a Namespace of the run exists.
+    /// When a Namespace of the run exists.
     Namespace,
-    /// As soon as the Deployment of the webhook exists.
+    /// When the Deployment of the webhook exists.
     Deployment,
 }
 
-/// What a process left behind.
+/// Output of a process that has ended.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Ended {
     pub(crate) code: i32,
-    /// What it printed, both streams.
+    /// Standard output and standard error.
     pub(crate) output: String,
-    /// Its reports by file name.
+    /// Reports by file name.
     pub(crate) reports: BTreeMap<String, String>,
 }
 
 impl Program {
-    /// Builds it as the README's commands do, so that nothing is compiled twice.
+    /// Builds the program with the command of the README, so that nothing is compiled twice.
     pub(crate) async fn build() -> Result<Self> {
         let mut cargo = workspace::cargo();
         cargo.args(["build", "--package", "harness", "--bin", "harness"]);
@@ -60,7 +60,7 @@ impl Program {
         Ok(Self(workspace::target().join("debug/harness")))
     }
 
-    /// Runs it to its end.
+    /// Runs the program to its end.
     pub(crate) async fn run(&self, call: Call<'_>) -> Result<Ended> {
         let folder = tempfile::tempdir()?;
         let file = |name: &str| folder.path().join(name);
@@ -78,7 +78,7 @@ impl Program {
         command.args(call.options).current_dir(folder.path());
         command.env_clear().stdin(Stdio::null()).kill_on_drop(true);
         if call.options.iter().any(|it| it == "--install") {
-            // It prints the manifests with the product's binary, which cargo builds.
+            // The program prints the manifests with the product's binary, which cargo builds.
             let names = ["PATH", "HOME", "CARGO_HOME", "RUSTUP_HOME"];
             command.envs(
                 names
@@ -116,7 +116,7 @@ impl Program {
 }
 
 impl Interrupt {
-    /// The objects whose existence is the moment.
+    /// Returns the number of objects for whose creation the interrupt waits.
     async fn objects(self, client: &Client) -> Result<usize> {
         let path = match self {
             Self::Namespace => format!("/api/v1/namespaces?labelSelector={RUN_LABEL}"),
@@ -129,7 +129,7 @@ impl Interrupt {
         Ok(client.items(&path).await?.len())
     }
 
-    /// Waits until there are more objects than `before`, and fails if the process has ended by then.
+    /// Waits until there are more objects than `before`. Fails if the process has ended before.
     async fn send(self, client: &Client, before: usize, child: &mut Child) -> Result<()> {
         let is_made = async || {
             let now = self.objects(client).await?;
@@ -148,7 +148,7 @@ impl Interrupt {
 }
 
 impl Ended {
-    /// The JSON report.
+    /// Returns the JSON report.
     pub(crate) fn report(&self) -> Result<Value> {
         let text = self.reports.get("report.json");
         let text = text.with_context(|| format!("no report.json:\n{}", self.output))?;
@@ -156,7 +156,7 @@ impl Ended {
     }
 }
 
-/// Longest time of a run: twice what a failing check takes.
+/// Time limit of a run: twice the duration of a failing check.
 const TIME_LIMIT: Duration = Duration::from_mins(4);
-/// Label of the namespaces of a run, as `docs/scenarios.md` has it.
+/// Label of the namespaces of a run, as in `docs/scenarios.md`.
 const RUN_LABEL: &str = "rt-bootstrapper.kyma-project.io/conformance-run";

@@ -1,4 +1,4 @@
-//! Components: stopped, started, restarted, and another webhook beside the product's.
+//! Components, which steps stop, start and restart, and another webhook next to the product's.
 
 use std::sync::Arc;
 
@@ -62,8 +62,8 @@ async fn with_flags(scenario: &mut Scenario, flags: String, files: String) -> Re
     install::install(&environment.cluster, &manifests).await
 }
 
-/// Those of a Secret of the scenario, mounted into every replica. A leader that issues certificates does not trust those of files,
-/// nor the other way round, so all replicas are stopped before the change and at the end.
+/// Mounts certificate files from a Secret of the scenario into every replica. A leader that issues certificates does not trust
+/// certificates from files, and vice versa. So all replicas are stopped before the change and at the end.
 async fn with_certificate_files(scenario: &mut Scenario) -> Result {
     let secret = ObjectRef::new("Secret", Some(NAMESPACE), FILES);
     let files = certificate_files(scenario, true)?;
@@ -92,7 +92,7 @@ async fn with_certificate_files(scenario: &mut Scenario) -> Result {
     Ok(())
 }
 
-/// A new certificate for the webhook's Service, as a Secret has it: of a new CA, or of that of the last call.
+/// Returns a new certificate for the webhook's Service as the data of a Secret, of a new CA or of the CA of the last call.
 pub(super) fn certificate_files(scenario: &mut Scenario, by_another_ca: bool) -> Result<Value> {
     if by_another_ca {
         let authority = Authority::new("harness")?;
@@ -216,7 +216,7 @@ pub(super) async fn register(
     object: &ObjectRef,
     ((config, task), namespaces): ((Value, JoinHandle<()>), Value),
 ) -> Result {
-    // After its registration is deleted: one that leads nowhere is in the way of every Pod.
+    // It stops after its registration is deleted, because an unreachable webhook would block every Pod.
     scenario.undo("stop the other webhook", async move {
         task.abort();
         Ok(())
@@ -225,7 +225,7 @@ pub(super) async fn register(
     create(scenario, object, registration, Write::Apply).await
 }
 
-/// Waits until another webhook is asked, which puts a text into a Pod.
+/// Waits until the API server calls another webhook, which adds a text to a Pod.
 pub(super) async fn is_asked(
     scenario: &Scenario,
     object: &ObjectRef,
@@ -243,5 +243,5 @@ pub(super) fn deployment() -> ObjectRef {
     ObjectRef::new("Deployment", Some(NAMESPACE), DEPLOYMENT)
 }
 
-/// Secret with certificate files of a scenario, and the volume.
+/// Name of the Secret with certificate files of a scenario, and of the volume.
 pub(super) const FILES: &str = "harness-certificate-files";

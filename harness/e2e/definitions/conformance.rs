@@ -1,4 +1,4 @@
-//! Clusters that are checked against scenario files by a process of its own.
+//! Steps that check clusters against scenario files with a separate process.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +40,7 @@ async fn has_configuration(scenario: &mut Scenario, runtime: String, file: Strin
         let (kind, name) = (object["kind"].as_str(), text("name"));
         let (kind, name) = (kind.context("no kind")?, name.context("no name")?);
         if kind == "Namespace" {
-            // It stays: to delete it takes longer than all of the scenario.
+            // The object stays, because its deletion would take longer than the whole scenario.
             cluster.apply(&object.to_string()).await?;
             continue;
         }
@@ -51,7 +51,7 @@ async fn has_configuration(scenario: &mut Scenario, runtime: String, file: Strin
     Ok(())
 }
 
-/// Where the Pod or its Namespace opts in to the rewrite.
+/// The webhook changes a Pod if the Pod or its Namespace opts in to the rewrite.
 #[given(
     expr = "another mutating webhook on runtime {string} rewrites image registry {string} to {string}"
 )]
@@ -159,7 +159,7 @@ async fn checked_by(
     keep(scenario, &ended)
 }
 
-/// Gives the user the rights that the last check has printed: lines `skr: VERB RESOURCE ["NAME"] PLACE`.
+/// Grants the user the permissions that the last check printed: lines `skr: VERB RESOURCE ["NAME"] PLACE`.
 async fn grant(scenario: &mut Scenario, runtime: &str) -> Result {
     let output = kept(scenario)?.output;
     let mut rules = Vec::new();
@@ -242,8 +242,8 @@ fn check_came_out(scenario: &mut Scenario, title: String, how: String, step: &St
     Ok(())
 }
 
-/// Neither the values of its data, encoded or not, nor the passwords within a docker configuration; nor the credentials of the
-/// registry, which a step may have given as a file.
+/// Checks the output for secret data: values of the Secret's data, encoded or not, and passwords within a docker configuration.
+/// It also checks for the credentials of the registry, which a step may have passed as a file.
 #[then(expr = "the check of conformance shows no content of a Secret of runtime {string}")]
 async fn no_secret(scenario: &mut Scenario, runtime: String) -> Result {
     let ended = kept(scenario)?;
@@ -287,7 +287,7 @@ fn kept(scenario: &Scenario) -> Result<Ended> {
 
 const INSTALL: &str = "--install";
 const ENDED: &str = "end of a check of conformance";
-/// Name of the Namespace of the user in a scenario.
+/// Name of the user's Namespace in a scenario.
 const USER: &str = "conformance-user";
-/// Shorter values, such as a name, are not secret.
+/// Shortest length of a secret value; shorter values, such as names, are not secret.
 const SHORTEST: usize = 12;

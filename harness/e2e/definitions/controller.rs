@@ -13,8 +13,8 @@ fn reinstall_later(scenario: &mut Scenario, env: &Leased) {
     });
 }
 
-/// A `Given` is done before the scenario begins, and what it installs stays until a scenario needs something else; the
-/// step records the state after it. A `When` keeps the recorded state.
+/// A `Given` step is executed before the scenario starts, and the installation stays until a scenario needs another one. The
+/// step records the state after it. A `When` step keeps the recorded state.
 #[given(regex = r#"^the controller runs (with flags "[^"]*"|without mode direct)$"#)]
 #[when(regex = r#"^the controller runs (with flags "[^"]*"|without mode direct)$"#)]
 async fn runs(scenario: &mut Scenario, how: String, step: &Step) -> Result {
@@ -68,7 +68,7 @@ async fn killed(scenario: &mut Scenario, runtime: String) -> Result {
     })
     .await?;
     kill_leader(&env).await?;
-    // The first writes of the reconcile are done, that of the ConfigMap is not.
+    // At this point the first writes of the reconcile are done, except that of the ConfigMap.
     let last = Source::Configuration.on_skr();
     let now = cluster.writes().await?;
     check(now[&last] == before[&last], "the reconcile was complete")
@@ -84,7 +84,7 @@ async fn kill_leader(env: &Leased) -> Result {
 async fn held(scenario: &mut Scenario, lease: ObjectRef, which: String) -> Result {
     let env = synchronization(scenario)?;
     if which == "exactly one" {
-        // The Lease and the metrics of both replicas name the same leader.
+        // The Lease and the metrics of both replicas must name the same leader.
         let holder = Controller::leader(&env.kcp).await?;
         let metrics = Controller::metric(&env.kcp, "leader_election_master_status").await?;
         let leaders = metrics.iter().filter(|(_, value)| **value > 0.5);
@@ -116,7 +116,7 @@ async fn metric(scenario: &mut Scenario, name: String, least: f64) -> Result {
     .await
 }
 
-/// A question about an object that the controller needs shows that it has permissions at all.
+/// Also checks a permission that the controller needs, which proves that it has permissions at all.
 #[then(regex = r#"^the controller is not permitted to (\w+) (Secret "[^"]+")$"#)]
 async fn not_permitted(scenario: &mut Scenario, verb: String, object: ObjectRef) -> Result {
     let env = synchronization(scenario)?;

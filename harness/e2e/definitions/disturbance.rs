@@ -1,9 +1,9 @@
-//! What happens to the webhook while Pods are created: rollouts, evicted and killed replicas, new certificates, an API server
-//! that replicas cannot reach, documents that change all the time.
+//! Disturbances of the webhook while Pods are created: rollouts, evicted and killed replicas, new certificates, an API server
+//! that replicas cannot reach, and changes of the configuration.
 //!
-//! Two clients work from before the first disturbance until after the last one. One creates Pods, which the API server sends
-//! to the webhook. The other asks every replica itself, and goes on asking one that was deleted, as an API server does whose
-//! list of endpoints is ten seconds old.
+//! Two clients run from before the first disturbance until after the last one. One client creates Pods, which the API server
+//! sends to the webhook. The other client sends requests to every replica. It continues after a replica was deleted, like an
+//! API server whose list of endpoints is ten seconds old.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -43,7 +43,7 @@ async fn disturbed(
     let creating = Stream::spawn(|over| create_pods(client, namespace, least, over));
     let asking = Stream::spawn(|over| ask_replicas(webhook, over));
     let kills = disturb_times(scenario, &what, times).await;
-    // Ended before an error is handed on: neither client outlives its scenario.
+    // Both clients end before an error is returned, so that they do not outlive the scenario.
     let (pods, asked) = (creating.end().await?, asking.end().await?);
     let (pods, asked, kills) = (pods?, asked?, kills?);
     let missed_without = missed_without(&pods, &kills);
@@ -58,7 +58,8 @@ async fn disturbed(
     Ok(())
 }
 
-/// Gives for each kill from when to when the API server may have called the killed replica.
+/// Runs the disturbance several times. For each kill it returns the period in which the API server may have called the killed
+/// replica.
 async fn disturb_times(
     scenario: &mut Scenario,
     what: &str,
@@ -71,7 +72,7 @@ async fn disturb_times(
     Ok(kills)
 }
 
-/// Once, until all replicas are as they should be again.
+/// Runs the disturbance once, and waits until all replicas are as before.
 async fn disturb(scenario: &mut Scenario, what: &str) -> Result<Option<Range<Instant>>> {
     match what {
         "component webhook is rolled out" => change(scenario, &deployment(), restarted()).await,
@@ -88,7 +89,7 @@ async fn disturb(scenario: &mut Scenario, what: &str) -> Result<Option<Range<Ins
     Ok(None)
 }
 
-/// As `kubectl drain` does: all at once, each as soon as its PodDisruptionBudget allows it.
+/// Evicts all replicas as `kubectl drain` does, each as soon as its PodDisruptionBudget allows it.
 async fn evict(scenario: &Scenario) -> Result {
     let webhook = webhook(scenario)?;
     for replica in webhook.replicas().await? {
@@ -107,8 +108,8 @@ async fn evict(scenario: &Scenario) -> Result {
     settled(scenario).await
 }
 
-/// Without a signal that it could handle. The kubelet starts another process in the same Pod, the later the more often it did
-/// so before. Until then, or until the endpoint is removed, the API server may open connections to the replica: they are refused.
+/// Kills the process of one replica with SIGKILL. The kubelet starts another process in the same Pod, with a longer delay after
+/// each restart. Until then, or until the endpoint is removed, connections from the API server to the replica are refused.
 async fn kill_one(scenario: &Scenario) -> Result<Range<Instant>> {
     let environment = scenario.environment_of::<Admission>()?;
     let webhook = webhook(scenario)?;
@@ -137,7 +138,7 @@ async fn issue(scenario: &Scenario) -> Result {
     tls::serves_new(scenario, &object, &before).await
 }
 
-/// By a certificate of the same CA, as cert-manager renews it, or of another one.
+/// Replaces the certificate with one of the same CA, as cert-manager renews it, or of another CA.
 async fn replace(scenario: &mut Scenario, by_another_ca: bool) -> Result {
     let object = ObjectRef::new("Secret", Some(NAMESPACE), FILES);
     let before = existing(scenario, &object).await?;
@@ -149,7 +150,7 @@ async fn replace(scenario: &mut Scenario, by_another_ca: bool) -> Result {
     tls::serves_new(scenario, &object, &before).await
 }
 
-/// Resets all connections of replicas to the API server and refuses new ones, until every replica has noticed.
+/// Resets all connections of replicas to the API server and refuses new ones, until the watches of every replica have failed.
 async fn cut_off(scenario: &mut Scenario) -> Result {
     let webhook = webhook(scenario)?;
     let environment = scenario.environment_of::<Admission>()?;
@@ -182,7 +183,7 @@ async fn cut_off(scenario: &mut Scenario) -> Result {
     settled(scenario).await
 }
 
-/// To an invalid document, and to another valid one at once.
+/// Writes an invalid document, and immediately another valid one.
 async fn reconfigure(scenario: &mut Scenario) -> Result {
     let name = api::names::CONFIG_MAP;
     let object = ObjectRef::new("ConfigMap", Some(NAMESPACE), name);
@@ -198,11 +199,11 @@ async fn settled(scenario: &Scenario) -> Result {
     scenario.environment()?.settle(&deployment()).await
 }
 
-/// A Pod that was created, or not.
+/// A Pod that the client created or tried to create.
 struct Created {
     begun: Instant,
     answered: Instant,
-    /// What is wrong with it.
+    /// Error of the creation, or the reason why the Pod is not as expected.
     error: Option<String>,
 }
 
@@ -212,8 +213,9 @@ impl Created {
     }
 }
 
-/// Errors of missed Pods that no killed replica explains: at other times, or more during a kill than can be in flight at a time.
-/// After each refused connection the API server opens another one, to a replica by chance, and keeps the first that is accepted.
+/// Returns the errors of missed Pods that no killed replica explains: at other times, or more during a kill than can be in
+/// flight. After each refused connection the API server opens another one to a random replica, and uses the first that is
+/// accepted.
 fn missed_without(pods: &[Created], kills: &[Range<Instant>]) -> Vec<String> {
     let is_explained = |pod: &&Created| kills.iter().any(|kill| pod.is_missed_during(kill));
     let unexplained = pods.iter().filter(|pod| !is_explained(pod));
@@ -228,10 +230,12 @@ fn missed_without(pods: &[Created], kills: &[Range<Instant>]) -> Vec<String> {
     errors
 }
 
-/// Creates Pods at a constant rate, from before the disturbances until some seconds after them (`over`), and at least so many.
+/// Creates Pods at a constant rate, from before the disturbances until some seconds after them (`over`), and at least `least`
+/// Pods.
 ///
-/// The rate falls while `IN_FLIGHT` requests are not answered. Without a bound an API server that is slower than the rate
-/// for some seconds collects requests until its calls of the webhook exceed their time limit in the API server itself.
+/// The rate decreases while `IN_FLIGHT` requests are not answered. Without this limit, requests would accumulate in an API
+/// server that is slower than the rate for some seconds. Then its calls of the webhook would exceed their time limit in the API
+/// server itself.
 async fn create_pods(
     client: Client,
     namespace: String,
@@ -248,7 +252,7 @@ async fn create_pods(
         ticks.tick().await;
         left = left.saturating_sub(u32::from(over.load(Ordering::Relaxed)));
         let mut pod = named(&format!("pod-{}", pods.len()));
-        // No scheduler looks at it: its admission is what is tested.
+        // The Pod is never scheduled, because the test covers only its admission.
         pod["spec"]["schedulingGates"] = json!([{ "name": "harness.test/never" }]);
         pod["metadata"]["namespace"] = json!(namespace);
         let client = client.clone();
@@ -278,21 +282,21 @@ fn not_mutated(answer: Result<Answer>) -> Option<String> {
     }
 }
 
-/// What a client saw that asks replicas itself.
+/// Results of the client that sends requests to replicas.
 #[derive(Default)]
 struct Asked {
     reviews: usize,
-    /// Replica and error.
+    /// Names of replicas, and errors.
     wrong: Vec<String>,
 }
 
-/// Asks every replica for a review again and again: from when it is ready until `STALE` after its deletion.
+/// Repeatedly sends a review to every replica, from its readiness until `STALE` after its deletion.
 async fn ask_replicas(webhook: Webhook, over: Arc<AtomicBool>) -> Result<Asked> {
     #[expect(clippy::disallowed_methods, reason = "a fixed rate, not a wait")]
     let mut ticks = interval(Duration::from_millis(100));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let pod = opted_in(api::Feature::FipsMode, "example.test/app:1");
-    // When each replica was seen last without a deletion.
+    // Time at which each replica was last observed without a deletion.
     let mut alive: BTreeMap<String, Instant> = BTreeMap::new();
     let mut asked = Asked::default();
     while !over.load(Ordering::Relaxed) {
@@ -313,7 +317,7 @@ async fn ask_replicas(webhook: Webhook, over: Arc<AtomicBool>) -> Result<Asked> 
                 Ok(response) => response.to_string(),
                 Err(error) => format!("{error:#}"),
             };
-            // The deletion was not before `at`, but the connection may have been opened at any time until now.
+            // The deletion was after `at`, but the connection may have been opened at any time until now.
             let since = at.elapsed();
             (since < STALE).then(|| format!("{name}, not deleted {since:?} ago: {error}"))
         }))
@@ -324,23 +328,23 @@ async fn ask_replicas(webhook: Webhook, over: Arc<AtomicBool>) -> Result<Asked> 
     Ok(asked)
 }
 
-/// What a scenario has seen: errors of Pods that are not mutated, without those that a killed replica explains.
+/// Key of a result of a scenario: errors of Pods that are not mutated, except those that a killed replica explains.
 pub(super) const MISSED_WITHOUT_A_KILL: &str =
     "Pods that are not mutated though no replica was killed";
-/// Pods a second.
+/// Number of created Pods per second.
 const RATE: u32 = 100;
-/// How many Pods are being created at most at a time.
+/// Largest number of concurrent creations of Pods.
 const IN_FLIGHT: usize = 20;
-/// Seconds of load after the last disturbance.
+/// Duration of the load after the last disturbance in seconds.
 const MARGIN_SECONDS: u32 = 2;
-/// Age of the oldest list of endpoints that a client may have.
+/// Largest age of a client's list of endpoints.
 const STALE: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A Pod each ten milliseconds; a replica is killed after a second and serves again after three.
+    /// A Pod is created every ten milliseconds; a replica is killed after one second and available after three seconds.
     #[rstest::rstest]
     #[case::none([], 0)]
     #[case::before([99], 1)]

@@ -10,7 +10,7 @@ use crate::watching::manager::body;
 use crate::watching::{DOMAIN, FOLLOW_UP_DELAY, GROUP, HEARTBEAT_INTERVAL, OTHER_RUNTIME, RUNTIME};
 use crate::watching::{Kymas, WATCHED_BY, WATCHERS, kyma};
 
-/// The Watchers are installed with the suite; the API server asks the watcher for each of them.
+/// The Watchers are installed with the suite. The API server calls the watcher for each of them.
 #[given(regex = r#"^Watcher "(.+)" for ([\w/]+) with field (spec|status) and manager "(.+)"$"#)]
 async fn watcher(
     scenario: &mut Scenario,
@@ -29,7 +29,7 @@ async fn watcher(
     has_all(&json!({ "webhooks": [entry] }), &live)
 }
 
-/// When the step ends, no replica has an event to deliver, and later steps look at further events only.
+/// When the step ends, no replica has an undelivered event, and later steps consider only further events.
 #[given(expr = "{object} that manager {string} has received an event for")]
 async fn known(scenario: &mut Scenario, object: ObjectRef, name: String) -> Result {
     let env = scenario.environment_of::<View>()?;
@@ -79,15 +79,15 @@ fn stream(scenario: &mut Scenario, namespace: String) -> Result {
     let stream = Kymas::stream(env.shared(), scenario.resolve(&namespace));
     env.state().stream = Some(stream);
     scenario.undo("end the creation of Kymas", async move {
-        // A step about the Kymas has judged them.
+        // A step about the Kymas has already checked the result.
         let _ = env.created_kymas().await;
         env.runtime.has_delivered().await
     });
     Ok(())
 }
 
-/// Of one runtime, whose watcher presents the certificate of the connection. A delay is the time from the write of a Kyma to
-/// the arrival of its first event.
+/// All events must be from one runtime, whose watcher presents the certificate of the connection. A delay is the time from the
+/// write of a Kyma to the arrival of its first event.
 #[then(
     regex = r#"^manager "([^"]+)" (receives an event for each of|has received no event for) the created Kymas(?: after at least (\d+) seconds)?$"#
 )]
@@ -119,7 +119,7 @@ async fn for_kymas(scenario: &mut Scenario, name: String, what: String, delay: S
     Ok(())
 }
 
-/// "receives" waits for events; "has received no event" looks at those until now.
+/// "receives" waits for events; "has received no event" checks the events so far.
 #[then(
     regex = r#"^manager "([^"]+)" (receives an event|receives a follow-up event|receives no event|has received no event) for ([A-Z]\w+ "[^"]+")( from the other runtime only)?$"#
 )]
@@ -138,14 +138,14 @@ async fn receives(
     let news = || manager.received(&about).split_off(mark);
     match what.as_str() {
         "has received no event" => none_for(SECOND, news).await,
-        // The queues are looked at again afterwards: a follow-up event may be delivered late.
+        // The outbox is checked again afterwards, because a follow-up event may be late.
         "receives no event" => {
             env.runtime.has_delivered().await?;
             none_for(FOLLOW_UP_DELAY + SECOND, news).await?;
             env.runtime.has_delivered().await?;
             none_for(Duration::ZERO, news).await
         }
-        // The API server reviews an object after it dates its creation, so the first event may also be as late as this: then
+        // The API server reviews an object after it sets its creation time. So the first event may also be this late, and then
         // the watcher sends no other one.
         "receives a follow-up event" => {
             let (client, path) = at(scenario, &object).await?;
@@ -186,7 +186,7 @@ async fn logs(scenario: &mut Scenario, what: String, object: ObjectRef) -> Resul
     .await
 }
 
-/// No event during a span.
+/// Checks that no event arrives during a period.
 async fn none_for<T: Debug>(span: Duration, news: impl Fn() -> Vec<T>) -> Result {
     let is_none = async || {
         let news = news();
@@ -195,7 +195,7 @@ async fn none_for<T: Debug>(span: Duration, news: impl Fn() -> Vec<T>) -> Result
     consistently("the manager receives no event", span, is_none).await
 }
 
-/// The body of an event about an object. A Scale is not an object of its own.
+/// Returns the body of an event about an object. Discovery does not find a Scale, because it is a subresource.
 pub(super) async fn event_about(scenario: &Scenario, object: &ObjectRef) -> Result<String> {
     let object = scenario.resolved(object);
     let api_version = match object.kind.as_str() {
@@ -231,14 +231,14 @@ async fn reports(scenario: &mut Scenario, name: String, least: String, most: Str
     let Some((_, notified)) = notified else {
         return Ok(());
     };
-    // By the arrival of the notification: the test may look later.
+    // The arrival of the notification is relevant, because the test may read the state later.
     let [least, most] = [least.parse()?, most.parse()?].map(Duration::from_secs);
     let since = liveness.since_heartbeat.context("no heartbeat")?;
     let took = since.saturating_sub(now - notified);
     check((least..=most).contains(&took), format!("after {took:?}"))
 }
 
-/// By the arrival of the notification. The heartbeats are those after the step before.
+/// The time ends with the arrival of the notification. The heartbeats are those after the previous step.
 #[then(
     regex = r#"^manager "([^"]+)" reports the runtime as unresponsive with reason "(\w+)" within (\d+) heartbeats$"#
 )]
@@ -257,13 +257,13 @@ async fn reports_reason(
         Ok(arrived)
     })
     .await?;
-    // Heartbeats are spread over the last quarter of their interval, and the listener looks ten times an interval.
+    // Heartbeats are spread over the last quarter of their interval, and the listener checks ten times per interval.
     let took = arrived.saturating_duration_since(begin);
     let most = heartbeats * HEARTBEAT_INTERVAL + SECOND;
     check(took <= most, format!("after {took:?}, not {most:?}"))
 }
 
-/// As a manager does that keeps Kymas up to date on the runtime: it tells its listener of the write.
+/// Writes a Kyma like a manager that updates Kymas on the runtime, and announces the write to the manager's listener.
 #[when(expr = "manager {string} writes a Kyma in Namespace {string}")]
 async fn writes(scenario: &mut Scenario, name: String, namespace: String) -> Result {
     let env = scenario.environment_of::<View>()?;
@@ -273,7 +273,7 @@ async fn writes(scenario: &mut Scenario, name: String, namespace: String) -> Res
     Ok(())
 }
 
-/// The annotation of the Kyma on KCP that managers look up.
+/// Changes the annotation of the Kyma on KCP that managers read.
 #[when(regex = r#"^SkrDomain of Runtime "one" is set to "([^"]+)"$"#)]
 fn domain_set(scenario: &mut Scenario, domain: String) -> Result {
     let env = scenario.environment_of::<View>()?;

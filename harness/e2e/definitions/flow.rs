@@ -1,4 +1,4 @@
-//! The documented flow: KEB provisions, KIM makes clusters, KLM deploys modules.
+//! Steps of the documented flow: KEB provisions Runtimes, KIM creates clusters, KLM deploys modules.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use crate::flow::{
 use crate::rollout::{Workload, kill};
 use kube::Resource as _;
 
-/// Mode of Runtimes that nothing installs a webhook for: neither KIM nor the controller knows it.
+/// Mode of Runtimes without a webhook, which neither KIM nor the controller supports.
 const WITHOUT_WEBHOOK: &str = "none";
 
 #[when(
@@ -38,7 +38,8 @@ async fn is_provisioned(
     let env = scenario.environment_of::<View>()?;
     let is_ready = async || is_ready(&env, &provisioned).await;
     eventually("the Kyma is Ready", is_ready).await?;
-    // Before that, KLM gets no event of what a scenario changes, and looks at a Kyma that is Ready every hour only.
+    // Without a watcher, KLM receives no events of the changes of a scenario, and reconciles a Kyma that is Ready only every
+    // hour.
     let shoot = env.shoot(Some(&name))?;
     eventually("the watcher is installed", async || {
         let webhooks = shoot.api.find(WATCHER_WEBHOOKS).await?;
@@ -56,7 +57,7 @@ fn provision(
     let env = scenario.environment_of::<View>()?;
     let mode = Some(mode).filter(|it| !it.is_empty());
     let provisioned = env.provision(name, mode.unwrap_or(WITHOUT_WEBHOOK), modules);
-    // Runtime and Kyma have the runtime ID as their name.
+    // The runtime ID is the name of the Runtime and of the Kyma.
     scenario.alias(name, &provisioned.instance.runtime_id);
     let (flow, own) = (env.shared(), provisioned.clone());
     scenario.undo(format!("deprovision Runtime {name}"), async move {
@@ -73,7 +74,7 @@ async fn is_ready(env: &View, provisioned: &Provisioned) -> Result {
     check(kyma["status"]["state"] == "Ready", &kyma["status"])
 }
 
-/// Measured from the creation of the Runtime; nothing is built meanwhile.
+/// The time starts with the creation of the Runtime; it includes no builds.
 #[then(regex = r#"^the Kyma of Runtime "([^"]+)" is Ready within (\d+) seconds$"#)]
 async fn ready_within(scenario: &mut Scenario, name: String, seconds: u64) -> Result {
     let env = scenario.environment_of::<View>()?;
@@ -85,7 +86,7 @@ async fn ready_within(scenario: &mut Scenario, name: String, seconds: u64) -> Re
     let taken = provisioned.begin.elapsed();
     tracing::info!(?taken, mode = provisioned.instance.mode, "Kyma is Ready");
     if scenario.observed.noted(KILLED).is_err() {
-        // A Pod that the webhook missed would be replaced by another one in time.
+        // An eviction would hide a Pod that the webhook missed, because another Pod replaces it in time.
         let events = "/apis/events.k8s.io/v1/events?fieldSelector=reason=EvictedForRepair";
         let evicted = env.shoot(Some(&name))?.api.items(events).await?;
         check(
@@ -96,7 +97,7 @@ async fn ready_within(scenario: &mut Scenario, name: String, seconds: u64) -> Re
     check(taken <= limit, format!("it took {taken:?}"))
 }
 
-/// By number and name; all of them. The times are those of one machine, in seconds: equal ones are in order.
+/// The step must list all steps by number and name. The times are in seconds and from one machine; equal times are in order.
 #[then(regex = r#"^the flow of Runtime "([^"]+)" went through these steps in order:$"#)]
 async fn in_order(scenario: &mut Scenario, name: String, step: &Step) -> Result {
     let env = scenario.environment_of::<View>()?;
@@ -116,7 +117,7 @@ async fn in_order(scenario: &mut Scenario, name: String, step: &Step) -> Result 
     Ok(())
 }
 
-/// From the moment on at which the Runtime is Ready: the first look that finds it so is followed by a Pod at once.
+/// Checks the moment at which the Runtime becomes Ready: a Pod is created immediately after the first read with this state.
 #[then(
     regex = r#"^as soon as KEB may create the Kyma, a Pod that opts in is mutated on runtime "([^"]+)"$"#
 )]
@@ -152,7 +153,7 @@ async fn idle(scenario: &mut Scenario, name: String) -> Result {
     Ok(())
 }
 
-/// An event and the one that confirms it some seconds later are a reconcile each.
+/// An event, and the event that confirms it some seconds later, cause one reconcile each.
 #[then(
     regex = r#"^KLM (?:reconciles the Kyma of Runtime "([^"]+)" within (\d+) seconds, and (\d+) times in all|does not reconcile the Kyma of Runtime "([^"]+)")$"#
 )]
@@ -182,7 +183,7 @@ async fn reconciled(
     equal(&most, &increase().await?)
 }
 
-/// In the Namespace of the product.
+/// The Pods are in the Namespace of the product.
 #[then(
     regex = r#"^the image of the Pods with label "([^"]+)" on runtime "([^"]+)" cannot be pulled$"#
 )]
@@ -214,7 +215,7 @@ fn pods_path(label: &str) -> String {
     format!("/api/v1/namespaces/{SKR_NAMESPACE}/pods?labelSelector={label}")
 }
 
-/// In the manifests on KCP.
+/// The image is changed in the manifests on KCP.
 #[given(expr = "KIM installs the webhook with image {string}")]
 async fn installs(scenario: &mut Scenario, image: String) -> Result {
     let env = scenario.environment_of::<View>()?;
@@ -225,7 +226,7 @@ async fn installs(scenario: &mut Scenario, image: String) -> Result {
     env.put_webhook_manifests(Some(&image)).await
 }
 
-/// The registry knows the other user only.
+/// Afterwards the registry accepts only the other user.
 #[when(
     "the credentials of the registry on KCP are replaced by those of another user, and the earlier ones are revoked"
 )]
@@ -244,7 +245,7 @@ async fn rotated(scenario: &mut Scenario) -> Result {
     .await
 }
 
-/// As a release: another image of the controller, which installs other images of webhook and watcher.
+/// Upgrades as a release does: the controller gets another image, and installs other images of the webhook and the watcher.
 #[when(expr = "all components are upgraded while Runtime {string} is provisioned")]
 async fn upgraded(scenario: &mut Scenario, name: String) -> Result {
     let env = scenario.environment_of::<View>()?;
@@ -305,7 +306,7 @@ async fn deprovisions(scenario: &mut Scenario, name: String) -> Result {
     in_time.context("KEB still waits")?
 }
 
-/// Looks at every object of every kind but Events, whole: an ID in a state ConfigMap would be found too.
+/// Searches all fields of every object of every kind except Events, so that it also finds an ID in a state ConfigMap.
 #[then(regex = r#"^no object on KCP names Runtime "([^"]+)"$"#)]
 async fn nothing_left(scenario: &mut Scenario, name: String) -> Result {
     let env = scenario.environment_of::<View>()?;
@@ -332,9 +333,9 @@ async fn naming(flow: &Flow, id: &str) -> Result<BTreeSet<String>> {
     Ok(named)
 }
 
-/// A component and a moment in the first twelve seconds, both chosen by the seed. A component that does not run yet is
-/// killed as soon as it does, and fails the step if the Kyma is Ready before. A Pod that is created while no replica of the webhook
-/// answers is missed, and evicted afterwards.
+/// The seed selects a component and a time in the first twelve seconds. A component that does not run yet is killed when it
+/// starts. The step fails if the Kyma is Ready before. A Pod that is created while no replica of the webhook responds is
+/// missed, and evicted later.
 #[when(
     regex = r#"^a random component is killed while Runtime "([^"]+)" is provisioned, with seed (\d+)$"#
 )]
@@ -372,15 +373,16 @@ async fn killed(scenario: &mut Scenario, name: String, seed: u64) -> Result {
     check(killed > 0, too_late)
 }
 
-/// What a scenario has done: the component that was killed.
+/// Key of a result of a scenario: the component that was killed.
 const KILLED: &str = "component that was killed";
 
-/// The path of the webhook's Deployment on a runtime.
+/// Returns the path of the webhook's Deployment on a runtime.
 fn webhook() -> String {
     format!("/apis/apps/v1/namespaces/{SKR_NAMESPACE}/deployments/{WEBHOOK_DEPLOYMENT}")
 }
 
-/// Rotates the CA of the watchers, or lets another installer take over the watcher of a Runtime, while objects are changed there.
+/// Rotates the CA of the watchers, or lets another installer take over the watcher of a Runtime, while objects are changed on
+/// the runtime.
 pub(super) async fn changed_under_load(
     scenario: &mut Scenario,
     env: &View,
@@ -410,7 +412,7 @@ pub(super) async fn changed_under_load(
     Ok(())
 }
 
-/// By KLM's counters of events.
+/// Waits until KLM's counters of events include each created Kyma.
 pub(super) async fn received_each(scenario: &Scenario, env: &View) -> Result {
     let created = scenario.observed.noted("created Kymas")?;
     let created: Vec<String> = serde_json::from_value(created.clone())?;
@@ -422,7 +424,7 @@ pub(super) async fn received_each(scenario: &Scenario, env: &View) -> Result {
     .await
 }
 
-/// Reviews without an answer are allowed by the API server, so their events are lost.
+/// Checks that no event was lost. The API server allows a review without a response, whose event is lost.
 pub(super) fn lossless(scenario: &Scenario) -> Result {
     let delivery = scenario.observed.noted("delivery")?;
     let count = |name: &str| delivery[name].as_u64().unwrap_or_default();
@@ -431,7 +433,7 @@ pub(super) fn lossless(scenario: &Scenario) -> Result {
     check(is_lossless, delivery)
 }
 
-/// Components and the beginnings of their command lines.
+/// Components, and regular expressions for the start of their command lines.
 const COMPONENTS: [(&str, &str); 5] = [
     ("controller on KCP", "^/runtime-bootstrapper controller"),
     ("watcher", "^/runtime-bootstrapper watcher"),
@@ -439,11 +441,11 @@ const COMPONENTS: [(&str, &str); 5] = [
     ("starting webhook", "^/runtime-bootstrapper webhook"),
     (SERVING_WEBHOOK, "^/runtime-bootstrapper webhook"),
 ];
-/// Killed when a replica is available, and the Deployments of modules are being created.
+/// The webhook, killed when a replica is available and the Deployments of modules are being created.
 const SERVING_WEBHOOK: &str = "serving webhook";
-/// Longer than a follow-up event is delayed.
+/// Period without reconciles; longer than the delay of a follow-up event.
 const QUIET: Duration = Duration::from_secs(8);
-/// Time in which a follow-up event has arrived.
+/// Time after which a follow-up event has arrived.
 const CONFIRMED: Duration = Duration::from_secs(12);
 /// Deployment of the watcher on a runtime.
 const WATCHER: &str = "skr-webhook";

@@ -1,5 +1,5 @@
-//! What users apply and what becomes of it: the Pods that controllers create, whether they run, and what their containers
-//! see from inside.
+//! Objects that users apply, the Pods that controllers create for them, whether the Pods run, and what is visible in their
+//! containers.
 
 use testkit::until::until;
 
@@ -41,7 +41,7 @@ fn are_ready(pod: &Value) -> bool {
 
 #[then(expr = "{object} fails with reason {string}")]
 async fn fails(scenario: &mut Scenario, pod: ObjectRef, reason: String) -> Result {
-    // The kubelet alternates between the failure and the pause after it.
+    // The kubelet alternates between the failure and the backoff after it.
     let reasons = [reason.as_str(), "ImagePullBackOff"];
     expect_within(scenario, &pod, PULL, |seen| {
         let status = &seen["status"];
@@ -58,7 +58,7 @@ async fn fails(scenario: &mut Scenario, pod: ObjectRef, reason: String) -> Resul
     .await
 }
 
-/// Waits: a volume is refreshed by the kubelet some time after its source.
+/// The step waits, because the kubelet updates a volume some time after its source.
 #[then(
     regex = r#"^(?:command "([^"]+)" in|log of) container "([^"]+)" (?:of|in) (Pod "[^"]+") (?:prints|is) ((?:ClusterTrustBundle )?"[^"]*")$"#
 )]
@@ -84,7 +84,7 @@ async fn prints(
     Ok(until("the text is printed", PULL, is_expected).await?)
 }
 
-/// The text itself, or the certificates of the bundle that it names.
+/// Returns the text, or the certificates of the bundle that it names.
 async fn text_or_bundle(scenario: &Scenario, expected: &str) -> Result<String> {
     if !expected.starts_with("ClusterTrustBundle ") {
         return Ok(expected.trim_matches('"').to_owned());
@@ -95,7 +95,7 @@ async fn text_or_bundle(scenario: &Scenario, expected: &str) -> Result<String> {
     text.map(str::to_owned).context("an empty bundle")
 }
 
-/// A kubelet writes the certificates of a bundle in an order of its own.
+/// Compares certificates regardless of their order, because the kubelet shuffles a bundle.
 fn same(expected: &str, seen: &str) -> Result {
     let parts = |text: &str| {
         let text = text.replace('\r', "");
@@ -108,7 +108,7 @@ fn same(expected: &str, seen: &str) -> Result {
     check(parts(expected) == parts(seen), format!("it is {seen}"))
 }
 
-/// Compares with the same object in a Namespace that the webhook's rules leave out: what was sent, with defaults.
+/// Compares with the same object in a Namespace that the webhook's rules exclude: the object as sent, with defaults.
 #[then(expr = "{object} is stored as it was sent")]
 async fn as_sent(scenario: &mut Scenario, object: ObjectRef) -> Result {
     let sent = scenario.sent(&object)?;
@@ -117,7 +117,7 @@ async fn as_sent(scenario: &mut Scenario, object: ObjectRef) -> Result {
     let version = &seen["metadata"]["generation"];
     ensure!(*version == 1, "it was written again: generation {version}");
     let mut seen = seen["spec"].take();
-    // The API server labels a Job's Pods with the Job's random UID.
+    // The API server labels the Pods of a Job with the Job's random UID.
     for spec in [&mut expected, &mut seen] {
         walk(spec, &|value| {
             if let Some(map) = value.as_object_mut() {
@@ -153,7 +153,7 @@ async fn pod_matches(
     has_all(&document(scenario, step)?, &pod)
 }
 
-/// Compares with what the API server makes of the file itself.
+/// Compares with the Pod that the API server returns for the file.
 fn equals(pod: &Value, baseline: &Value) -> Result {
     let [expected, seen] = [baseline, pod].map(|pod| {
         let mut pod = comparable(pod);
@@ -162,7 +162,7 @@ fn equals(pod: &Value, baseline: &Value) -> Result {
         remove_fields(&mut pod["metadata"]["labels"], &["pod-template-hash"]);
         remove_fields(&mut pod["spec"], &["nodeName"]);
         remove_fields(&mut pod, &["apiVersion", "kind"]);
-        // The token's volume is added before or after those of the webhook.
+        // The token's volume is added before or after the volumes of the webhook.
         sort(&mut pod["spec"]["volumes"]);
         sort(&mut pod["spec"]["containers"][0]["volumeMounts"]);
         pod
@@ -176,8 +176,8 @@ fn sort(list: &mut Value) {
     }
 }
 
-/// Pulls with a Secret that came after the Pod are tried again with growing pauses, and volumes are refreshed about once
-/// a minute.
+/// Time limit of a pull. Pulls with a Secret that is created after the Pod are retried with exponential backoff, and volumes
+/// are updated about once a minute.
 const PULL: Duration = Duration::from_mins(3);
 
 #[cfg(test)]

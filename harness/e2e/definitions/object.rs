@@ -1,4 +1,4 @@
-//! Objects of any kind: created, changed and deleted, with the clean-up that belongs to it.
+//! Objects of any kind, which steps create, change and delete, with their clean-up.
 
 use super::pod;
 use super::prelude::*;
@@ -15,7 +15,7 @@ async fn namespace(scenario: &mut Scenario, name: String, field: String, entry: 
     let object = ObjectRef::new("Namespace", None, &name);
     create(scenario, &object, text, Write::Create).await?;
     let client = scenario.client_of(&object)?;
-    // Pods cannot be created before their ServiceAccount.
+    // Pods cannot be created before their ServiceAccount exists.
     let account = format!("/api/v1/namespaces/{name}/serviceaccounts/default");
     let exists = async || client.get(&account).await.map(drop);
     eventually("the ServiceAccount default exists", exists).await
@@ -30,8 +30,8 @@ fn described(scenario: &mut Scenario, object: ObjectRef, step: &Step) -> Result 
     Ok(())
 }
 
-/// The object comes from the step's document, from a file, from the step that described it, or (`again`) from the
-/// cluster before the scenario deleted it.
+/// The object is from the step's document, from a file, from the step that described it, or (`again`) the object on the cluster
+/// before the scenario deleted it.
 #[given(regex = "^([A-Z].+) exists( with:)$")]
 #[when(regex = r#"^([A-Z].+) is created( with:| with dry run| again| from file "[^"]+")?$"#)]
 async fn created(scenario: &mut Scenario, object: ObjectRef, how: String, step: &Step) -> Result {
@@ -56,7 +56,7 @@ async fn created(scenario: &mut Scenario, object: ObjectRef, how: String, step: 
     create(scenario, &object, text, Write::Create).await
 }
 
-/// A file of the project, by its path from the root.
+/// Reads a file of the project by its path from the root.
 pub(crate) fn file_of_project(file: &str) -> Result<String> {
     let path = root().join(file);
     std::fs::read_to_string(&path).with_context(|| path.display().to_string())
@@ -161,7 +161,7 @@ pub(crate) async fn create(
     Ok(())
 }
 
-/// Changes an object by a merge patch, and registers how to restore it.
+/// Changes an object with a merge patch, and registers its restoration.
 pub(crate) async fn change(scenario: &mut Scenario, object: &ObjectRef, text: Value) -> Result {
     let object = scenario.resolved(object);
     restore_later(scenario, &object).await?;
@@ -173,8 +173,8 @@ pub(crate) async fn change(scenario: &mut Scenario, object: &ObjectRef, text: Va
     scenario.environment()?.settle(&object).await
 }
 
-/// Keeps an object as it is now for later steps, null if it is absent, and registers its restoration unless the scenario
-/// created it.
+/// Stores the current object for later steps, null if it is absent, and registers its restoration unless the scenario created
+/// it.
 pub(crate) async fn restore_later(scenario: &mut Scenario, object: &ObjectRef) -> Result {
     let state = read(scenario, object).await?;
     let before = &mut scenario.observed.before;
@@ -191,7 +191,7 @@ pub(crate) async fn restore_later(scenario: &mut Scenario, object: &ObjectRef) -
             remove(&client, &object).await?;
         } else if is_state(&object) && !client.find(&path(&client, &object).await?).await?.is_null()
         {
-            // The controller has created it again, and does not read it any more.
+            // The controller has created the ConfigMap again, and does not read it any more.
             return Ok(());
         } else {
             put(&client, &object, &state).await?;
@@ -206,18 +206,18 @@ fn is_state(object: &ObjectRef) -> bool {
     object.kind == "ConfigMap" && object.name.ends_with("-state")
 }
 
-/// Makes an object what it was: its fields, not only those that differ.
+/// Restores all fields of an object, not only the different ones.
 async fn put(client: &Client, object: &ObjectRef, state: &Value) -> Result {
     let path = path(client, object).await?;
     let mut state = state.clone();
     strip_server_fields(&mut state);
-    // Custom resources are not replaced without their version, which others may change in between.
+    // The replacement of a custom resource needs the resource version, which other clients may change meanwhile.
     eventually(&format!("{object} is restored"), async || {
         let live = client.find(&path).await?;
         if live.is_null() {
             return client.write(Write::Create, &state).await?.good().map(drop);
         }
-        // What is written to an object that is being deleted is deleted with it.
+        // A write to an object that is being deleted would be lost.
         let metadata = &live["metadata"];
         ensure!(
             metadata["deletionTimestamp"].is_null(),
@@ -231,7 +231,7 @@ async fn put(client: &Client, object: &ObjectRef, state: &Value) -> Result {
     .await
 }
 
-/// Deletes an object, whatever finalizers it has; one that is gone is fine.
+/// Deletes an object even if it has finalizers. An object that does not exist is not an error.
 pub(crate) async fn remove(client: &Client, object: &ObjectRef) -> Result {
     let path = path(client, object).await?;
     let found = client.find(&path).await?;
@@ -242,7 +242,7 @@ pub(crate) async fn remove(client: &Client, object: &ObjectRef) -> Result {
     client.delete(&path).await
 }
 
-/// Reads an object; null when it does not exist.
+/// Reads an object; null if it does not exist.
 pub(crate) async fn read(scenario: &Scenario, object: &ObjectRef) -> Result<Value> {
     let (client, path) = at(scenario, object).await?;
     client.find(&path).await
@@ -254,7 +254,7 @@ pub(crate) async fn existing(scenario: &Scenario, object: &ObjectRef) -> Result<
     Ok(found)
 }
 
-/// Client of the cluster that holds an object, and its path there.
+/// Returns the client of an object's cluster, and the object's path.
 pub(crate) async fn at(scenario: &Scenario, object: &ObjectRef) -> Result<(Client, String)> {
     let object = scenario.resolved(object);
     let client = scenario.client_of(&object)?;
@@ -273,12 +273,12 @@ pub(crate) fn document(scenario: &Scenario, step: &Step) -> Result<Value> {
     scenario.yaml(text.context("the step has no document")?)
 }
 
-/// `KEY=VALUE`.
+/// Splits `KEY=VALUE`.
 pub(crate) fn pair(entry: &str) -> (&str, &str) {
     entry.split_once('=').unwrap_or((entry, ""))
 }
 
-/// The document with the kind and the name of an object.
+/// Returns the document with the kind and the name of an object.
 pub(crate) fn named(object: &ObjectRef, mut text: Value) -> Value {
     text["kind"] = json!(object.kind);
     text["metadata"]["name"] = json!(object.name);
@@ -300,7 +300,7 @@ pub(crate) fn remove_fields(object: &mut Value, fields: &[&str]) {
     }
 }
 
-/// Removes what the API server writes into the metadata of every object, and what it assigns to a Service.
+/// Removes the fields of metadata that the API server sets on every object, and those that it assigns to a Service.
 pub(crate) fn strip_server_fields(object: &mut Value) {
     let [version, time] = ["resourceVersion", "creationTimestamp"];
     let fields = ["uid", version, time, "managedFields", "generation"];

@@ -1,4 +1,4 @@
-//! What is seen of objects of any kind: their fields, their life, conditions and Events about them.
+//! Checks of objects of any kind: their fields, their existence, their conditions, and Events about them.
 
 use anyhow::anyhow;
 use testkit::until::until;
@@ -8,8 +8,8 @@ use super::object::{ensure_written, named, read, strip_server_fields};
 use super::prelude::*;
 use testkit::matching::differences;
 
-/// "is deleted" and "is replaced", by another object of its name, wait and need an earlier step that saw the object; "does not exist"
-/// looks for a while.
+/// "is deleted" and "is replaced" (by another object with the same name) wait, and need an earlier step that read the object.
+/// "does not exist" checks for a period.
 #[given(regex = "^(.+) (exists)$")]
 #[then(regex = "^(.+) (exists|does not exist|is deleted|is replaced)$")]
 async fn exists(scenario: &mut Scenario, object: ObjectRef, state: String) -> Result {
@@ -21,7 +21,7 @@ async fn exists(scenario: &mut Scenario, object: ObjectRef, state: String) -> Re
     if state == "does not exist" {
         return consistently(&what, A_WHILE, is_absent).await;
     }
-    // Without it the absence shows nothing.
+    // Without an earlier object, its absence would prove nothing.
     let before = scenario.earlier(&object)?["metadata"]["uid"].clone();
     if state == "is replaced" {
         return expect(scenario, &object, |seen| {
@@ -77,7 +77,7 @@ async fn not_modified(scenario: &mut Scenario, object: ObjectRef, seconds: Strin
 async fn differs(scenario: &mut Scenario, object: ObjectRef, field: String) -> Result {
     let now = existing(scenario, &object).await?;
     let (mut was, mut is) = (content(scenario.earlier(&object)?), content(&now));
-    // A field that is absent on one side is not null on the other.
+    // A field that is absent on one side is different from null on the other side.
     let [old, new] = [&mut was, &mut is].map(|it| {
         let (parent, key) = field.rsplit_once('.').unwrap_or(("", &field));
         let parent = it.pointer_mut(&pointer(parent))?.as_object_mut()?;
@@ -98,7 +98,7 @@ async fn restored(scenario: &mut Scenario, object: ObjectRef) -> Result {
     .await
 }
 
-/// An object without what the API server writes into it.
+/// Returns an object without the fields that the API server sets.
 pub(crate) fn content(object: &Value) -> Value {
     let mut object = object.clone();
     object["status"] = Value::Null;
@@ -116,7 +116,7 @@ async fn has_field(scenario: &mut Scenario, field: String, of: ObjectRef, value:
     .await
 }
 
-/// `a.b` as a JSON pointer; the empty text is the whole object.
+/// Returns the JSON pointer for `a.b`; an empty text is the whole object.
 fn pointer(field: &str) -> String {
     let path = format!("/{}", field.replace('.', "/"));
     path.trim_end_matches('/').to_owned()
@@ -128,7 +128,7 @@ async fn owner(scenario: &mut Scenario, name: String, field: String, object: Obj
         let entries = items(&seen["metadata"]["managedFields"]);
         let own = entries.filter(|it| it["manager"] == name);
         let owned: String = own.map(|it| it["fieldsV1"].to_string()).collect();
-        // A field without fields below it; the key `.` stands for what contains it.
+        // Counts fields without fields below them; the key `.` is for their parent.
         let leaves = owned.matches(":{}").count() - owned.matches(r#"".":{}"#).count();
         let is_only = leaves == 1 && owned.contains(&format!(r#""f:{field}":{{}}"#));
         check(is_only, owned)
@@ -158,7 +158,7 @@ async fn event(scenario: &mut Scenario, object: ObjectRef, reason: String, text:
     let revision = |object: &Value| -> Option<u64> {
         object["metadata"]["resourceVersion"].as_str()?.parse().ok()
     };
-    // An Event of an earlier scenario has an older revision.
+    // An Event of an earlier scenario has an older resource version.
     let since = revision(&scenario.observed.last()?.object);
     let namespace = object.namespace.as_deref().unwrap_or("default");
     let path = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
@@ -202,7 +202,7 @@ async fn condition(
     .await
 }
 
-/// A dry run, so nothing has to be deleted if the object is accepted.
+/// The step uses a dry run, so that no object must be deleted if it is accepted.
 #[then(expr = "the API server denies {object} with message containing {string}:")]
 async fn denied(scenario: &mut Scenario, object: ObjectRef, text: String, step: &Step) -> Result {
     let fields = named(&object, document(scenario, step)?);
@@ -213,7 +213,7 @@ async fn denied(scenario: &mut Scenario, object: ObjectRef, text: String, step: 
     check(is_denied, format!("{status}: {message}"))
 }
 
-/// Waits until the object exists and `is` accepts it. An object of a dry run is the one that was answered.
+/// Waits until the object exists and `is` accepts it. For a dry run, the object is that of the response.
 pub(crate) async fn expect(
     scenario: &mut Scenario,
     object: &ObjectRef,
@@ -222,7 +222,7 @@ pub(crate) async fn expect(
     expect_within(scenario, object, PATIENCE, is).await
 }
 
-/// The same with another limit.
+/// Waits as `expect` does, with another time limit.
 pub(crate) async fn expect_within(
     scenario: &mut Scenario,
     object: &ObjectRef,

@@ -1,5 +1,5 @@
-//! Pods: how steps describe them, and which features have changed them, which is read from the Pod alone, not from what the
-//! webhook reports.
+//! Pods: their description in steps, and the features that have changed them, which are derived from the Pod only and not from
+//! reports of the webhook.
 
 use std::collections::BTreeMap;
 
@@ -24,12 +24,12 @@ fn described(scenario: &mut Scenario, pod: ObjectRef, image: String, annotation:
     scenario.observed.described.insert(pod, text);
 }
 
-/// A Pod with one container `app` whose image every node has.
+/// Returns a Pod with one container `app`, whose image every node has.
 pub(crate) fn plain() -> Value {
     complete(json!({}))
 }
 
-/// The same with a name, for requests without a step's document.
+/// Returns the same Pod with a name, for requests without a step's document.
 pub(crate) fn named(name: &str) -> Value {
     let mut pod = plain();
     pod["apiVersion"] = json!("v1");
@@ -39,7 +39,7 @@ pub(crate) fn named(name: &str) -> Value {
     pod
 }
 
-/// Adds what a Pod needs and a step left out: a container `app`, its image, a short end.
+/// Adds required fields that a step omits: a container `app`, its image, and a short termination period.
 pub(crate) fn complete(mut pod: Value) -> Value {
     if pod["metadata"]["annotations"].is_null() {
         pod["metadata"]["annotations"] = json!({});
@@ -56,7 +56,7 @@ pub(crate) fn complete(mut pod: Value) -> Value {
             container["image"] = json!(IMAGE);
         }
         if container["imagePullPolicy"].is_null() {
-            // What another scenario has pulled says nothing about this one.
+            // Images that another scenario has pulled must not influence this scenario.
             let is_loaded = container["image"] == IMAGE;
             container["imagePullPolicy"] = json!(if is_loaded { "IfNotPresent" } else { "Always" });
         }
@@ -64,7 +64,7 @@ pub(crate) fn complete(mut pod: Value) -> Value {
     pod
 }
 
-/// The mutated Pod is sent once more, as another mutating webhook would cause it.
+/// Sends the mutated Pod again, as a reinvocation after another mutating webhook does.
 #[when(expr = "the admitted {object} is created again with dry run")]
 async fn again(scenario: &mut Scenario, pod: ObjectRef) -> Result {
     let mut text = admitted(scenario, &pod)?.clone();
@@ -75,16 +75,16 @@ async fn again(scenario: &mut Scenario, pod: ObjectRef) -> Result {
     create(scenario, &pod, text, Write::DryRun).await
 }
 
-/// The Pod as the scenario's last write left it.
+/// Returns the Pod after the scenario's last write.
 fn admitted<'a>(scenario: &'a Scenario, pod: &ObjectRef) -> Result<&'a Value> {
     let written = scenario.observed.written.get(&scenario.resolved(pod));
     let (answer, _) = written.with_context(|| format!("no step wrote {pod}"))?;
     Ok(&answer.object)
 }
 
-/// Compares with the same Pod in a Namespace that the webhook's rules leave out. To show that the webhook is asked about such
-/// a Pod ("unchanged"), it is sent again with a container whose image is invalid, of which the webhook warns; "without review"
-/// is for Pods that the API server does not send to the webhook.
+/// Compares with the same Pod in a Namespace that the webhook's rules exclude. For "unchanged" the step also checks that the
+/// API server calls the webhook for such a Pod. It sends the Pod again with a container whose image is invalid, for which the
+/// webhook returns a warning. "without review" is for Pods that the API server does not send to the webhook.
 #[then(regex = r#"^(Pod "[^"]+") is admitted (unchanged|without review)$"#)]
 async fn unchanged(scenario: &mut Scenario, pod: ObjectRef, how: String) -> Result {
     let seen = comparable(admitted(scenario, &pod)?);
@@ -110,14 +110,14 @@ async fn unchanged(scenario: &mut Scenario, pod: ObjectRef, how: String) -> Resu
     check(is_asked, format!("the webhook is not asked: {warnings:?}"))
 }
 
-/// An object as the API server would store it in a Namespace where no webhook is asked.
+/// Returns an object as the API server would store it in a Namespace without webhooks.
 pub(crate) async fn baseline(client: &Client, sent: &Value) -> Result<Value> {
     let mut sent = sent.clone();
     sent["metadata"]["namespace"] = json!("kube-system");
     Ok(client.write(Write::DryRun, &sent).await?.good()?.object)
 }
 
-/// A Pod without what differs from request to request.
+/// Returns a Pod without fields that differ from request to request.
 pub(crate) fn comparable(pod: &Value) -> Value {
     let mut pod = content(pod);
     remove_fields(&mut pod["metadata"], &["namespace"]);
@@ -200,7 +200,7 @@ fn warned(scenario: &mut Scenario, text: String) -> Result {
     check(is_expected, format!("{warnings:?}"))
 }
 
-/// "only" and "not" show too that the webhook has mutated the Pod: it has the product's one annotation.
+/// "only" and "not" also check that the webhook has mutated the Pod: it has the product's only annotation.
 #[then(regex = r#"^(Pod "[^"]+") is (not )?mutated (only )?by "([^"]+)"$"#)]
 async fn mutated(
     scenario: &mut Scenario,
@@ -234,7 +234,8 @@ async fn mutated(
     .await
 }
 
-/// Whether a feature has changed each container, or the Pod if it changes no containers.
+/// Returns for each container whether a feature has changed it. For a feature that changes no containers the result is for the
+/// Pod.
 fn changed(feature: api::Feature, sent: &Value, seen: &Value) -> Vec<bool> {
     if feature == api::Feature::PullSecret {
         return vec![pull_secrets(seen).len() > pull_secrets(sent).len()];
@@ -260,7 +261,7 @@ fn touches(feature: api::Feature, before: &Value, after: &Value) -> bool {
     }
 }
 
-/// Features by the names of their annotations without the prefix, or `all`.
+/// Returns features by the names of their annotations without the prefix, or all for `all`.
 fn features(names: &str) -> Result<Vec<api::Feature>> {
     let mut features = Vec::new();
     for name in names.split(", ") {
@@ -274,7 +275,7 @@ fn features(names: &str) -> Result<Vec<api::Feature>> {
     Ok(features)
 }
 
-/// Number of restarts of the first container of each Pod, by Pod.
+/// Returns the number of restarts of the first container of each Pod, by Pod.
 pub(crate) fn restarts(pods: &[Value]) -> BTreeMap<String, u64> {
     let restarts = pods.iter().map(|pod| {
         let name = text(&pod["metadata"]["name"]);
@@ -284,7 +285,7 @@ pub(crate) fn restarts(pods: &[Value]) -> BTreeMap<String, u64> {
     restarts.collect()
 }
 
-/// Containers of every kind, init containers first, ephemeral ones last.
+/// Returns containers of every kind: init containers first, ephemeral containers last.
 pub(crate) fn containers(pod: &Value) -> impl Iterator<Item = &Value> {
     ["initContainers", "containers", "ephemeralContainers"]
         .into_iter()

@@ -1,4 +1,4 @@
-//! Runtimes on KCP: how they exist, their kubeconfigs, and their migration between the modes.
+//! Runtimes on KCP: their creation, their kubeconfigs, and their migration between the modes.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::synchronization::control_plane::{Runtime, named_config_map, runtime_p
 use crate::synchronization::kim::{Destination, apply_configuration};
 use crate::synchronization::{Clusters, RUNTIMES, number};
 
-/// The environment of the scenario; the first call makes the end of the scenario wait for the controller.
+/// Returns the environment of the scenario. The first call registers a wait for the controller at the end of the scenario.
 pub(crate) fn synchronization(scenario: &mut Scenario) -> Result<Arc<Leased>> {
     let env = scenario.environment_of::<Leased>()?;
     if !std::mem::replace(&mut env.state().is_begun, true) {
@@ -21,7 +21,7 @@ pub(crate) fn synchronization(scenario: &mut Scenario) -> Result<Arc<Leased>> {
     Ok(env)
 }
 
-/// Registers what the end of the scenario has to do with the clusters.
+/// Registers an action on the clusters for the end of the scenario.
 pub(crate) fn later(
     scenario: &mut Scenario,
     env: &Leased,
@@ -32,7 +32,8 @@ pub(crate) fn later(
     scenario.undo(what, async move { action(clusters).await });
 }
 
-/// Records the state that "is not modified" compares with. Every `Given` of this suite does it, so the last one counts.
+/// Records the state with which "is not modified" compares. Every `Given` step of this suite records it, so the last one is
+/// used.
 pub(crate) async fn record(scenario: &mut Scenario) -> Result {
     let env = synchronization(scenario)?;
     scenario.alias("webhook image", env.controller.webhook_image());
@@ -58,7 +59,7 @@ pub(crate) async fn record(scenario: &mut Scenario) -> Result {
     Ok(())
 }
 
-/// Names a Runtime; unless it is the permanent one, it is deleted at the end of the scenario.
+/// Registers the name of a Runtime. Unless it is the permanent one, the Runtime is deleted at the end of the scenario.
 async fn add(scenario: &mut Scenario, name: &str, runtime: Runtime) -> Result {
     let env = synchronization(scenario)?;
     scenario.alias(name, &runtime.name);
@@ -71,7 +72,7 @@ async fn add(scenario: &mut Scenario, name: &str, runtime: Runtime) -> Result {
     scenario.alias(&format!("ID of Runtime {name}"), &runtime.id);
     let named = (name.to_owned(), runtime.clone());
     env.state().runtimes.extend([named]);
-    // The scenario owns the object: nothing has to be restored after a step that changes it.
+    // The scenario owns the object, so a step that changes it does not restore it.
     let path = runtime_path(&runtime.name);
     let answer = env.kcp.api.get(&path).await?;
     let object = runtime.reference();
@@ -101,7 +102,7 @@ async fn exists(
     incomplete(scenario, name, mode, &special).await
 }
 
-/// A Runtime with a cluster; in mode direct it is synchronized, in mode signal the KIM double knows it.
+/// Creates a Runtime with a cluster. In mode direct it is synchronized; in mode signal it is registered with the KIM double.
 async fn synchronized(
     scenario: &mut Scenario,
     name: &str,
@@ -130,8 +131,8 @@ async fn synchronized(
     add(scenario, name, runtime).await
 }
 
-/// A Runtime that is not synchronized: without a webhook, a runtime ID or a kubeconfig, or with an address in a network for
-/// documentation, from which nothing responds.
+/// Creates a Runtime that is not synchronized: without a webhook, a runtime ID or a kubeconfig, or with an address in a
+/// documentation network, from which no host responds.
 async fn incomplete(
     scenario: &mut Scenario,
     name: &str,
@@ -147,7 +148,7 @@ async fn incomplete(
     env.kcp.put_runtime(&runtime, mode, None).await?;
     let is_elsewhere = special == "an address that does not respond";
     if is_elsewhere {
-        // Some networks refuse connections to it.
+        // Packets are dropped, because some networks refuse connections to the address.
         filter(&env.kcp.cluster, "filter", DROP_ELSEWHERE, true).await?;
         later(
             scenario,
@@ -171,9 +172,9 @@ async fn incomplete(
     add(scenario, name, runtime).await
 }
 
-/// An address in a network for documentation.
+/// Address in a documentation network.
 const ELSEWHERE: &str = "192.0.2.1";
-/// Packets of Pods to it are dropped.
+/// Rule that drops packets of Pods to the address.
 const DROP_ELSEWHERE: &str = "FORWARD -d 192.0.2.1 -j DROP";
 
 async fn many(scenario: &mut Scenario, count: usize) -> Result {
@@ -213,7 +214,7 @@ async fn leads_to(scenario: &mut Scenario, runtime: Runtime, cluster: &str) -> R
     env.kcp.put_kubeconfig(&runtime, &kubeconfig).await?;
     let elsewhere = Some(number(cluster)?);
     if runtime.cluster.is_some() && runtime.cluster != elsewhere {
-        // Both clusters and the RuntimeBootstrapper are removed, the permanent one too.
+        // Both clusters and the RuntimeBootstrapper are cleaned up, also for the permanent Runtime.
         let mut moved = runtime.clone();
         moved.cluster = elsewhere;
         later(scenario, &env, "remove what was moved", async move |it| {
@@ -265,8 +266,8 @@ async fn contains(scenario: &mut Scenario, runtime: Runtime, content: &str) -> R
     env.kcp.put_kubeconfig(&runtime, &text).await
 }
 
-/// The public webhook and the sources as KIM writes them: every replica uses the sources, and the webhook has applied its
-/// configuration.
+/// Installs the public webhook and the sources as KIM does. Waits until every replica uses the sources, and the webhook has
+/// applied its configuration.
 #[given(expr = "runtime {string} installed by KIM")]
 async fn installed_by_kim(scenario: &mut Scenario, name: String) -> Result {
     incomplete(scenario, &name, None, "webhook").await?;

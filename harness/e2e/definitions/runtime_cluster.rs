@@ -1,4 +1,4 @@
-//! Runtime clusters: what the controller has written there, their faults, and Pods that run on them.
+//! Runtime clusters: the objects that the controller writes, their faults, and Pods that run on them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -62,8 +62,8 @@ async fn no_fields(scenario: &mut Scenario, name: String, manager: String) -> Re
     .await
 }
 
-/// Waits until the cluster itself creates and deletes nothing more, and, where scenarios install the product themselves, nothing of an
-/// earlier installation exists.
+/// Waits until the objects of the cluster are stable. In suites whose scenarios install the product, it also waits until no
+/// object of an earlier installation exists.
 #[given(expr = "the inventory of runtime {string} is recorded")]
 async fn inventory_recorded(scenario: &mut Scenario, name: String) -> Result {
     let client = scenario.environment()?.client(&runtime(&name))?;
@@ -131,7 +131,7 @@ async fn mutates(scenario: &mut Scenario, name: String) -> Result {
     adapts(&env.cluster(&name)?.api).await
 }
 
-/// The annotation of each copy has the hash that the status must name.
+/// The annotation of each copy contains the hash that the status must contain.
 #[then(
     regex = r#"^the status of RuntimeBootstrapper "([^"]+)" has the version, the ready replicas and the hashes of runtime "([^"]+)"$"#
 )]
@@ -189,7 +189,7 @@ async fn same_pods(scenario: &mut Scenario, name: String) -> Result {
     equal(&before.context("no Pods were recorded")?, &now)
 }
 
-/// Of the synchronization suite; `webhook image` is the one that is installed by default.
+/// The step belongs to the synchronization suite; `webhook image` is the default image.
 #[given(regex = r#"^the webhook on runtime "([^"]+)" runs image "([^"]+)"$"#)]
 #[then(regex = r#"^the webhook on runtime "([^"]+)" runs image "([^"]+)"$"#)]
 async fn runs_image(scenario: &mut Scenario, name: String, image: String) -> Result {
@@ -198,7 +198,7 @@ async fn runs_image(scenario: &mut Scenario, name: String, image: String) -> Res
     webhook_runs(env.cluster(&name)?.api.clone(), &image).await
 }
 
-/// Waits until every replica of the webhook is a Pod of an image.
+/// Waits until all Pods of the webhook have an image.
 pub(crate) async fn webhook_runs(client: Client, image: &str) -> Result {
     let webhook = Webhook { client };
     eventually("all replicas run the image", async || {
@@ -242,7 +242,7 @@ async fn every_pod(scenario: &mut Scenario, expected: String) -> Result {
     check(odd.is_empty(), format!("of {} Pods: {odd:?}", tally.pods))
 }
 
-/// What became of the Pods; the first call ends their creation.
+/// Returns the results of the created Pods. The first call ends their creation.
 async fn tally(env: &Arc<Leased>) -> Result<Arc<Tally>> {
     let running = env.state().pods.take();
     if let Some(stream) = running {
@@ -252,7 +252,7 @@ async fn tally(env: &Arc<Leased>) -> Result<Arc<Tally>> {
     env.state().tally.clone().context("no Pods were created")
 }
 
-/// With the ClusterTrustBundle, which is the only feature whose effect on a running Pod changes.
+/// The Pod opts in to the ClusterTrustBundle, the only feature whose effect on a running Pod can change.
 #[given(expr = "Pod {string} that opts in runs on runtime {string}")]
 async fn runs(scenario: &mut Scenario, name: String, cluster: String) -> Result {
     scenario.name(&name);

@@ -1,4 +1,4 @@
-//! The sources on KCP, their copies on runtimes, and the signal by which the KIM double copies them.
+//! The sources on KCP, their copies on runtimes, and the signal after which the KIM double copies them.
 
 use std::time::Instant;
 
@@ -25,7 +25,7 @@ async fn changes(scenario: &mut Scenario, name: String, runtime: String, change:
             return api.delete(&source.on_skr()).await;
         }
         let fresh = source.fresh()?;
-        // Only one of them has a value.
+        // Only one of the fields has a value.
         let content = json!({ "spec": fresh["spec"], "data": fresh["data"] });
         return api.patch(&source.on_skr(), &content).await.map(drop);
     }
@@ -46,7 +46,7 @@ fn renew_later(scenario: &mut Scenario, env: &Leased, source: Source) {
     });
 }
 
-/// The new pull Secret keeps the credentials of the old one, as in a rotation.
+/// Changes all sources. The new pull Secret keeps the credentials of the old one, as in a rotation.
 async fn all_change(env: &Leased) -> Result {
     env.record_applies().await?;
     let mark = random();
@@ -60,7 +60,7 @@ async fn all_change(env: &Leased) -> Result {
     Ok(())
 }
 
-/// Deletes the object and what the controller has stored about it.
+/// Deletes the object and the state that the controller has stored about it.
 #[given(regex = r"^source (pull Secret|ClusterTrustBundle|ConfigMap) has never existed on KCP$")]
 async fn never_existed(scenario: &mut Scenario, source: Source) -> Result {
     let env = synchronization(scenario)?;
@@ -163,7 +163,8 @@ async fn signaled(scenario: &mut Scenario, name: String, count: String, not: Str
             eventually(&what, signaled).await?;
             continue;
         }
-        // Both keys are removed and stay so. A change that the controller sees only after that is signaled again.
+        // Waits until both keys are removed and stay removed. The controller signals again for a change that it reads only
+        // after the removal.
         let mut signals = env.state().changes;
         let absent = async || {
             let live = env.kcp.runtime(&runtime.name).await?;

@@ -1,4 +1,4 @@
-//! The TLS port of the webhook, as a client outside of the cluster sees it, and its certificate.
+//! The TLS port of the webhook, as a client outside of the cluster uses it, and its certificate.
 
 use std::sync::Arc;
 
@@ -39,13 +39,13 @@ async fn connects(scenario: &mut Scenario, tls: String, alpn: String, plain: Str
     Ok(())
 }
 
-/// Sends bytes and keeps what comes back until the other side closes.
+/// Sends bytes, and stores the response until the server closes the connection.
 async fn send(scenario: &mut Scenario, bytes: &[u8]) -> Result {
     let replica = replicas(scenario).await?.remove(0);
     let mut client = RawClient::new(connect(scenario, &replica).await?);
     client.patience = PATIENCE;
     client.send(bytes).await?;
-    // A reset closes as well as an end.
+    // A reset also counts as a close.
     let answer = client.rest().await.context("the connection stays open")?;
     let answer = String::from_utf8_lossy(&answer).into_owned();
     scenario.observed.note("connection", json!(answer));
@@ -123,7 +123,7 @@ pub(super) async fn serves_new(scenario: &Scenario, object: &ObjectRef, before: 
     .await
 }
 
-/// The certificate of each replica, by its name.
+/// Returns the certificate of each replica, by the replica's name.
 async fn certificates(scenario: &Scenario) -> Result<Vec<(String, Vec<u8>)>> {
     let mut certificates = Vec::new();
     for replica in replicas(scenario).await? {
@@ -133,15 +133,15 @@ async fn certificates(scenario: &Scenario) -> Result<Vec<(String, Vec<u8>)>> {
     Ok(certificates)
 }
 
-/// The Pods of the webhook that are not being deleted; at least one.
+/// Returns the Pods of the webhook that are not being deleted, of which there must be at least one.
 async fn replicas(scenario: &Scenario) -> Result<Vec<Value>> {
     let pods = webhook(scenario)?.live_pods().await?;
     ensure!(!pods.is_empty(), "the webhook has no replica");
     Ok(pods)
 }
 
-/// Connects to a replica, verified by the authorities that the API server uses: those of the live `caBundle`. Gives what
-/// was agreed on, and the certificate of the replica.
+/// Connects to a replica, and verifies its certificate with the CAs of the live `caBundle`, as the API server does. Returns the
+/// negotiated parameters and the certificate.
 async fn handshake(
     scenario: &Scenario,
     replica: &Value,
@@ -169,8 +169,8 @@ async fn handshake(
     Ok((agreed, certificate.context("no certificate")?.to_vec()))
 }
 
-/// A TCP connection to a replica, by a Service of its own that ends with it: the product's Service has no port outside of the
-/// cluster, and chooses the replica.
+/// Connects to a replica over TCP, through an additional Service that is deleted with the replica. The product's Service has no
+/// port outside of the cluster, and selects any replica.
 async fn connect(scenario: &Scenario, replica: &Value) -> Result<TcpStream> {
     let environment = scenario.environment_of::<Admission>()?;
     let (pod, uid) = (
@@ -212,8 +212,8 @@ fn text<'a>(object: &'a Value, pointer: &str) -> Result<&'a str> {
     found.with_context(|| format!("no {pointer}"))
 }
 
-/// The first bytes of a ClientHello that announces more.
+/// The first bytes of an incomplete ClientHello.
 const PART_OF_CLIENT_HELLO: &[u8] = &[0x16, 0x03, 0x01, 0x02, 0x00, 0x01, 0x00];
-/// The Service that the API server calls.
+/// Name of the Service that the API server calls.
 pub(super) const SERVICE: &str = "rt-bootstrapper-webhook-service";
 const CONNECT: Duration = Duration::from_secs(10);

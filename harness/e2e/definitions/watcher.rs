@@ -1,4 +1,4 @@
-//! The way from the watcher on the runtime to KCP: its replicas and reviews, the gateway, and faults between them.
+//! The path from the watcher on the runtime to KCP: its replicas and reviews, the gateway, and faults between them.
 
 use testkit::metrics::Samples;
 use testkit::pki::Authority;
@@ -32,7 +32,7 @@ async fn not_restarted(scenario: &mut Scenario) -> Result {
     check(*before == now, format!("{before:?}, then {now:?}"))
 }
 
-/// Without a fault, the last one ends.
+/// Without the name of a fault, the step ends the last one.
 #[when(regex = "^KCP becomes (?:reachable again|unreachable: (.+))$")]
 async fn fault_changed(scenario: &mut Scenario, fault: String) -> Result {
     let env = scenario.environment_of::<View>()?;
@@ -41,7 +41,7 @@ async fn fault_changed(scenario: &mut Scenario, fault: String) -> Result {
         return env.change_fault(injected.unwrap_or_default(), false).await;
     }
     scenario.observed.note("fault", json!(fault));
-    // Deletions of an earlier scenario would wait before the events of this one.
+    // Otherwise events about deletions of an earlier scenario would precede those of this scenario.
     env.runtime.is_idle().await?;
     let (handle, injected) = (env.clone(), fault.clone());
     scenario.undo(format!("end the fault: {fault}"), async move {
@@ -68,7 +68,7 @@ async fn client_posts(scenario: &mut Scenario, client: String, object: String) -
     env.post_as_other(about).await
 }
 
-/// Compares with the state before the first step of the scenario. Of the gateway it is the sum of Envoy's counters of
+/// Compares with the state before the first step of the scenario. For the gateway, the value is the sum of Envoy's counters of
 /// rejected TLS handshakes.
 #[then(
     regex = r#"^metric "(.+)" of (?:the gateway|manager "(.+)") increases by (at least )?(\d+)$"#
@@ -119,7 +119,7 @@ async fn distrusted(scenario: &mut Scenario) -> Result {
     env.runtime.trust(other.pem()).await
 }
 
-/// In the flow the CA is rotated by cert-manager, which issues another one.
+/// In the flow suite, cert-manager rotates the CA by issuing another one.
 #[when(
     regex = r#"^the (CA of both sides is rotated|lifecycle-manager takes over the watcher|controller takes over the watcher)(?: while (?:the Kyma of|Kymas are created on) Runtime "([^"]+)"(?: is changed)? continuously)?$"#
 )]
@@ -140,7 +140,8 @@ async fn rotated(scenario: &mut Scenario, what: String, name: String) -> Result 
     env.rotate().await
 }
 
-/// By the histogram of the watcher, which has a bucket for the limit, and by the reviews without an answer that the API server counts.
+/// The step reads the histogram of the watcher, which has a bucket for the limit, and the API server's counter of reviews
+/// without a response.
 #[then(regex = r"^no AdmissionReview was delayed by more than (\d+)ms$")]
 async fn not_delayed(scenario: &mut Scenario, limit: u64) -> Result {
     let env = scenario.environment_of::<View>()?;
@@ -164,7 +165,7 @@ async fn not_delayed(scenario: &mut Scenario, limit: u64) -> Result {
     check(failed == 0, format!("{failed} had no answer"))
 }
 
-/// Reviews that the API server took for allowed, because the watcher did not answer in time.
+/// Returns how many reviews the API server allowed because the watcher did not respond in time.
 async fn failed_open(env: &View) -> Result<u64> {
     let series = "apiserver_admission_webhook_fail_open_count";
     let now = env.runtime.api_server_metrics().await?.count(series);
@@ -207,7 +208,7 @@ async fn posted(scenario: &mut Scenario, verb: String, of: ObjectRef, change: St
     Ok(())
 }
 
-/// The whole response. The message `event queued` has one of two endings: it depends on the disk of the node.
+/// Compares the whole response. The message `event queued` has one of two endings, which depend on the node's disk.
 #[then(expr = "the AdmissionReview is allowed with message {string}")]
 fn allowed(scenario: &mut Scenario, message: String) -> Result {
     let noted = scenario.observed.noted("posted AdmissionReview")?;

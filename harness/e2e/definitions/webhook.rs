@@ -1,4 +1,4 @@
-//! The webhook: its configuration document, its admission endpoint, and what its replicas report.
+//! The webhook: its configuration document, its admission endpoint, and the reports of its replicas.
 
 use super::PATIENCE;
 use super::pod::{env, restarts};
@@ -7,7 +7,7 @@ use crate::admission::webhook::{NAMESPACE, Replica, Webhook, response, review};
 use crate::scenario::Cluster;
 use testkit::until::until;
 
-/// Changes one field, or removes it, and waits until the document is active.
+/// Changes or removes one field, and waits until the document is active.
 #[given(regex = r"^(\w+) (?:in the configuration is (.+)|is absent from the configuration)$")]
 #[when(regex = r"^(\w+) in the configuration is set to (.+)$")]
 async fn field(scenario: &mut Scenario, key: String, value: String) -> Result {
@@ -24,7 +24,7 @@ async fn field(scenario: &mut Scenario, key: String, value: String) -> Result {
     webhook.configure(document).await
 }
 
-/// Replaces the whole document by a valid one, and waits until it is active.
+/// Replaces the whole document with a valid one, and waits until it is active.
 #[given(regex = r#"^the configuration is (?:(\{.+\})|file "([^"]+)")$"#)]
 async fn replaced(scenario: &mut Scenario, document: String, file: String) -> Result {
     restore_later(scenario, &config_map()).await?;
@@ -36,7 +36,7 @@ async fn replaced(scenario: &mut Scenario, document: String, file: String) -> Re
     webhook(scenario)?.configure(document).await
 }
 
-/// Writes a text, valid or not.
+/// Writes a text, which may be invalid.
 #[when("the configuration document is:")]
 async fn written(scenario: &mut Scenario, step: &Step) -> Result {
     restore_later(scenario, &config_map()).await?;
@@ -116,7 +116,7 @@ async fn post(scenario: &mut Scenario, body: Vec<u8>) -> Result {
     Ok(())
 }
 
-/// The webhook answers and stays ready.
+/// Also checks that the webhook stays ready.
 #[then(expr = "the response has status {int}")]
 async fn has_status(scenario: &mut Scenario, status: u16) -> Result {
     let answer = scenario.observed.last()?;
@@ -130,7 +130,7 @@ async fn readiness(scenario: &mut Scenario, expected: String, text: String) -> R
     is_ready(scenario, expected == "true", &text).await
 }
 
-/// Every replica has this readiness, with a message that contains a text.
+/// Waits until every replica has this readiness, with a message that contains a text.
 async fn is_ready(scenario: &Scenario, expected: bool, text: &str) -> Result {
     let probe = async |replica: &Replica| {
         let (ready, message) = replica.health("/readyz").await?;
@@ -155,7 +155,7 @@ fn allowed(scenario: &mut Scenario, warning: String, operations: String) -> Resu
     check(is_expected, &response)
 }
 
-/// The response allows the Pod, has no patch and warns.
+/// Checks that the response allows the Pod, and has a warning and no patch.
 fn unchanged(response: &Value, warning: &str) -> Result {
     let is_unchanged = response["allowed"] == true && response["patch"].is_null();
     let warns = response["warnings"].to_string().contains(warning);
@@ -190,13 +190,15 @@ async fn no_calls(scenario: &mut Scenario) -> Result {
     let before = |place: usize| noted[place].as_f64().unwrap_or_default();
     let (called, reviewed) = (calls - before(0), reviews - before(1));
     ensure!(reviewed >= before(2), "only {reviewed} reviews");
-    // Each watch is renewed every few minutes, whatever is reviewed; a request for each review would be as many as reviews.
+    // Each watch is renewed every few minutes, independent of reviews. A request for each review would be as many requests as
+    // reviews.
     let watches = before(2) / 5.0;
     let seen = format!("{called} requests to the API server");
     check(called < watches, seen)
 }
 
-/// Requests to the API server and reviews of all replicas. Renewals of the Lease depend on time alone.
+/// Returns the numbers of requests to the API server and of reviews by all replicas. Renewals of the Lease are excluded,
+/// because they depend only on time.
 async fn counts(scenario: &Scenario) -> Result<[f64; 2]> {
     let webhook = webhook(scenario)?;
     let calls = "rest_client_requests_total";
@@ -206,7 +208,8 @@ async fn counts(scenario: &Scenario) -> Result<[f64; 2]> {
     Ok([calls, webhook.sum(reviews).await?])
 }
 
-/// The metric without its prefix, and its reason or another label if it has one; of each replica, or of one where a single review counts.
+/// The metric is given without its prefix, and with its reason or another label if it has one. The value is that of each
+/// replica, or with "in one replica" the sum of all replicas.
 #[then(
     regex = r#"^metric "(.+)" of component webhook is at least (\d+)( in one replica)?(?: within (\d+) seconds)?$"#
 )]
@@ -235,7 +238,7 @@ async fn has_metric(
     webhook.each("its metric", probe).await
 }
 
-/// A webhook without configuration answers, admits every Pod unchanged and warns.
+/// A webhook without a configuration admits every Pod unchanged, with a warning.
 #[then(expr = "every replica of component webhook admits a Pod unchanged with warning {string}")]
 async fn serves(scenario: &mut Scenario, warning: String) -> Result {
     let probe = async |replica: &Replica| {
@@ -245,7 +248,7 @@ async fn serves(scenario: &mut Scenario, warning: String) -> Result {
     webhook(scenario)?.each("it serves", probe).await
 }
 
-/// A Pod that opts in to one feature, as a cluster would store it.
+/// Returns a Pod that opts in to one feature, as the cluster would store it.
 pub(super) async fn would_be(client: &Client) -> Result<Value> {
     let mut pod = named("dry-run");
     pod["metadata"]["annotations"][api::Feature::FipsMode.key()] = json!("true");
@@ -253,7 +256,8 @@ pub(super) async fn would_be(client: &Client) -> Result<Value> {
     Ok(answer.good()?.object)
 }
 
-/// Waits until the webhook itself adapts such a Pod: one that the fallback policy has adapted leaves it nothing to mark.
+/// Waits until the webhook itself adapts such a Pod. If the fallback policy has already adapted it, the webhook does not add
+/// its annotation.
 pub(super) async fn adapts(client: &Client) -> Result {
     eventually("the webhook adapts a Pod that opts in", async || {
         let pod = would_be(client).await?;
@@ -263,7 +267,7 @@ pub(super) async fn adapts(client: &Client) -> Result {
     .await
 }
 
-/// The webhook of the cluster that the scenario is about.
+/// Returns the webhook of the scenario's cluster.
 pub(crate) fn webhook(scenario: &Scenario) -> Result<Webhook> {
     let client = scenario.environment()?.client(&Cluster::Runtime(None))?;
     Ok(Webhook { client })
@@ -273,7 +277,7 @@ fn config_map() -> ObjectRef {
     ObjectRef::new("ConfigMap", Some(NAMESPACE), api::names::CONFIG_MAP)
 }
 
-/// What a scenario has seen: errors of all Pods that are not mutated.
+/// Key of a result of a scenario: errors of all Pods that are not mutated.
 pub(super) const NOT_MUTATED: &str = "Pods that are not mutated";
-/// Errors of replicas that did not answer.
+/// Key of a result of a scenario: errors of replicas that did not respond.
 pub(super) const NOT_ANSWERED: &str = "replicas that did not answer";

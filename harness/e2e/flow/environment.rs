@@ -1,4 +1,4 @@
-//! What the scenarios share. [`Flow::start`] returns when the controller leads and KLM serves.
+//! Environment that the scenarios share. [`Flow::start`] returns when the controller leads and KLM serves.
 
 use std::sync::Arc;
 
@@ -36,15 +36,15 @@ use clusters::setup::Setup;
 use testkit::json::{config_map, namespace, pull_secret};
 use testkit::until::until;
 
-/// KCP with everything on it, and the doubles.
+/// KCP with all its components, and the doubles.
 pub struct Flow {
     fixtures: Arc<Fixtures>,
     scenario: Scenario,
     controller: Image,
     watcher: Image,
-    /// The product's images under tags of another version: of controller, webhook and watcher.
+    /// The product's images with tags of another version: controller, webhook and watcher.
     pub(crate) upgraded: [Image; 3],
-    /// Whether the product runs with its default flags, and not with those that make scenarios short.
+    /// Whether the product runs with its default flags, instead of those that shorten scenarios.
     has_defaults: bool,
     pub(crate) kcp: ControlPlane,
     pub(super) istio: Istio,
@@ -55,13 +55,13 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// Starts everything for the suite's landscape, or uses what an earlier run kept.
+    /// Starts the environment for the suite's landscape, or uses one that an earlier run kept.
     pub async fn start(setup: &Setup, keep: bool) -> Result<Self> {
         let scenario = landscape::scenario(LANDSCAPE)?;
         Self::start_with(setup, keep, &scenario, false).await
     }
 
-    /// The same for the landscape of a scenario, with the product's default flags.
+    /// Starts the environment for the landscape of a scenario, with the product's default flags.
     pub async fn start_with_defaults(
         setup: &Setup,
         keep: bool,
@@ -123,7 +123,7 @@ impl Flow {
             flow.collect(&evidence).await;
             return Err(error);
         }
-        // Started last: their watches need the CRDs.
+        // The KIMs start last, because their watches need the CRDs.
         flow.kims = flow.start_kims();
         Ok(flow)
     }
@@ -147,7 +147,7 @@ impl Flow {
             kcp.cluster.load_image(image).await?;
         }
         self.install_controller(false, true).await?;
-        // A Pod whose Secret does not exist is started again only after a while.
+        // A Pod whose Secret does not exist is started again only after a delay.
         watchers::has_gateway_secret(&kcp.api).await?;
         klm_pod::install(&kcp.cluster, &klm).await?;
         self.klm.is_rolled_out().await?;
@@ -176,9 +176,9 @@ impl Flow {
         [installs, knows_nothing].map(start).into()
     }
 
-    /// Removes everything that is not kept.
+    /// Removes all objects that are not kept.
     pub async fn stop(self) -> Result<()> {
-        // They use the clusters until they have ended.
+        // The KIMs use the clusters until they have ended.
         for kim in self.kims {
             kim.abort();
             let _ = kim.await;
@@ -201,8 +201,8 @@ impl Flow {
         &self.fixtures.registry
     }
 
-    /// Releases the upgraded images, or the earlier ones again: in the manifests by which KIM upgrades the webhook, and as the
-    /// controller, which upgrades it in mode direct, and the watcher.
+    /// Releases the upgraded images, or the earlier ones again. KIM upgrades the webhook from the manifests. The controller is
+    /// installed with its new image, and upgrades the watcher and, in mode direct, the webhook.
     pub(crate) async fn upgrade(&self, is_upgraded: bool) -> Result<()> {
         let [_, webhook, _] = self.released(is_upgraded);
         let version = is_upgraded.then_some("upgraded");
@@ -210,7 +210,7 @@ impl Flow {
         self.install_controller(is_upgraded, true).await
     }
 
-    /// Images of controller, webhook and watcher.
+    /// Returns the images of controller, webhook and watcher.
     fn released(&self, is_upgraded: bool) -> [&Image; 3] {
         if is_upgraded {
             self.upgraded.each_ref()
@@ -268,17 +268,17 @@ impl Flow {
         Ok(until("the watcher is installed", limit, is_watched).await?)
     }
 
-    /// Lets KEB deprovision a Runtime, and waits for its end.
+    /// Lets KEB deprovision a Runtime, and waits for the end.
     pub async fn deprovision(&self, instance: &Instance) -> Result<()> {
         self.keb.deprovision(instance).await
     }
 
-    /// Kubeconfig of KCP.
+    /// Returns the path of the kubeconfig of KCP.
     pub fn kcp_kubeconfig(&self) -> PathBuf {
         self.kcp.cluster.kubeconfig_path.clone()
     }
 
-    /// Kubeconfig of the cluster of a Runtime.
+    /// Returns the path of the kubeconfig of a Runtime's cluster.
     pub fn kubeconfig(&self, instance: &Instance) -> Result<PathBuf> {
         Ok(self
             .shoots
@@ -294,7 +294,8 @@ impl Flow {
         self.write_manifests(image, None).await
     }
 
-    /// KIM sees by the label of a release's version that there is something to upgrade; without a version it is the printed one.
+    /// Writes the manifests. KIM detects an upgrade by the label with the version; the default is the version in the printed
+    /// manifests.
     async fn write_manifests(&self, image: &str, version: Option<&str>) -> Result<()> {
         let mut arguments = vec!["manifests", "webhook", "--image", image];
         if !self.has_defaults {
@@ -313,7 +314,7 @@ impl Flow {
         cluster.apply(&manifests.to_string()).await.map(drop)
     }
 
-    /// Keeps what explains a failure: objects, Events and logs of KCP, Envoy's among them.
+    /// Collects diagnostics: objects, Events and logs of KCP, including those of Envoy.
     pub async fn collect(&self, evidence: &Evidence) {
         let lists = [
             ("runtimes", "infrastructuremanager.kyma-project.io/v1"),
@@ -335,7 +336,7 @@ impl Flow {
     }
 }
 
-/// Path of a Kyma on KCP.
+/// Returns the path of a Kyma on KCP.
 pub(crate) fn kyma_path(name: &str) -> String {
     format!("/apis/operator.kyma-project.io/v1beta2/namespaces/{KCP_NAMESPACE}/kymas/{name}")
 }
@@ -343,5 +344,5 @@ pub(crate) fn kyma_path(name: &str) -> String {
 /// Path of the webhook configuration on a runtime, which is created after the watcher is available.
 pub(crate) const WATCHER_WEBHOOKS: &str =
     "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/skr-webhook";
-/// The public manager's default name of the ConfigMap with the manifests.
+/// Name of the ConfigMap with the manifests: the default of the public KIM.
 pub(super) const WEBHOOK_MANIFESTS: &str = "runtime-bootstrapper-manifests";

@@ -1,5 +1,5 @@
-//! Istio on KCP: istiod, and Envoy as its ingress gateway. What Envoy serves comes from istiod alone, which reads the Gateway, the
-//! VirtualServices of the controller and the Secret with the certificate.
+//! Istio on KCP: istiod, and Envoy as its ingress gateway. Envoy's configuration is only from istiod, which reads the Gateway,
+//! the VirtualServices of the controller, and the Secret with the certificate.
 
 use anyhow::Result;
 use clusters::cluster::Cluster;
@@ -13,9 +13,9 @@ use crate::gateway::{Certificates, NODE_PORT, handshake_errors, secret};
 use crate::install::apply;
 use crate::rollout::Workload;
 
-/// Namespace of istiod and the gateway, Istio's default.
+/// Namespace of istiod and the gateway: Istio's default.
 const NAMESPACE: &str = "istio-system";
-/// With the certificate by which Envoy connects to istiod.
+/// Secret with the certificate with which Envoy connects to istiod.
 const XDS_SECRET: &str = "istio-ingressgateway-xds";
 /// Port of Envoy's admin pages.
 const ADMIN_PORT: u16 = 9901;
@@ -35,7 +35,7 @@ impl Istio {
         }
     }
 
-    /// Installs both, without waiting for their Pods.
+    /// Installs istiod and the gateway, without waiting for their Pods.
     pub(super) async fn install(&self, kcp: &Cluster, istiod: &Image, envoy: &Image) -> Result<()> {
         for image in [istiod, envoy] {
             kcp.load_image(image).await?;
@@ -48,7 +48,8 @@ impl Istio {
         kcp.apply(&manifests).await.map(drop)
     }
 
-    /// Of one CA, unless an earlier run made them: both ends of a connection read their files only when they start.
+    /// Creates certificates of one CA, unless an earlier run created them. Both ends of a connection read their files only at
+    /// their start.
     async fn provide_certificates(&self, kcp: &Cluster) -> Result<()> {
         let path = format!("/api/v1/namespaces/{NAMESPACE}/secrets/{XDS_SECRET}");
         if self.gateway.client.find(&path).await?.is_object() {
@@ -71,12 +72,12 @@ impl Istio {
         self.gateway.is_rolled_out().await
     }
 
-    /// Number of TLS handshakes that the gateway rejected.
+    /// Returns the number of TLS handshakes that the gateway rejected.
     pub(super) async fn handshake_errors(&self) -> Result<u64> {
         handshake_errors(&self.page("stats").await?)
     }
 
-    /// A page of Envoy's admin port.
+    /// Returns a page of Envoy's admin port.
     pub(super) async fn page(&self, page: &str) -> Result<String> {
         let pods = self.gateway.pod_names().await?;
         let pod = pods.first().map(String::as_str).unwrap_or_default();
@@ -84,7 +85,7 @@ impl Istio {
     }
 }
 
-/// Certificate of the gateway's ServiceAccount, by which istiod decides on the Secrets that Envoy gets.
+/// Returns the certificate of the gateway's ServiceAccount, with which istiod selects the Secrets for Envoy.
 fn xds_client(authority: &Authority) -> Result<Certificates, Error> {
     let name = format!("spiffe://cluster.local/ns/{NAMESPACE}/sa/istio-ingressgateway");
     let uri = SanType::URI(name.as_str().try_into()?);

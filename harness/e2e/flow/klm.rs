@@ -1,4 +1,4 @@
-//! KLM on KCP: its Pod, its modules, and how often it has reconciled a Kyma.
+//! KLM on KCP: its Pod, its modules, and its counter of reconciles of a Kyma.
 
 use anyhow::{Context as _, Result};
 use api::kcp::KCP_NAMESPACE;
@@ -15,7 +15,7 @@ pub(crate) fn workload(client: crate::client::Client) -> Workload {
     Workload::new(client, KCP_NAMESPACE, MANAGER)
 }
 
-/// Applies what KLM reads, then KLM, without waiting for its Pod.
+/// Applies the objects that KLM reads, then KLM, without waiting for its Pod.
 pub(super) async fn install(kcp: &Cluster, image: &Image) -> Result<()> {
     kcp.load_image(image).await?;
     let modules = MODULES.iter();
@@ -30,7 +30,7 @@ pub(super) async fn install(kcp: &Cluster, image: &Image) -> Result<()> {
     apply(kcp, &objects).await
 }
 
-/// How often KLM has reconciled a Kyma since its Pod was started.
+/// Returns how often KLM has reconciled a Kyma since the start of its Pod.
 pub(crate) async fn reconciles(klm: &Workload, kyma: &str) -> Result<u64> {
     let series = format!("{RECONCILES}_total{{kyma=\"{kyma}\"}}");
     let metrics = klm.metrics(METRICS_PORT).await?;

@@ -22,30 +22,30 @@ use crate::rollout::Workload;
 const CA: &str = "klm-watcher";
 /// Secret that cert-manager issues for the gateway.
 const ISSUED: &str = "klm-watcher-gateway";
-/// Of the watcher on a runtime.
+/// Metrics port of the watcher on a runtime.
 const METRICS_PORT: u16 = 2112;
-/// The kubelet of each node updates the mounted Secret first.
+/// Time limit of a rotation, which includes the kubelets' updates of the mounted Secret.
 const LIMIT: Duration = Duration::from_mins(4);
-/// Pause between two changes of the Kyma.
+/// Delay between two changes of the Kyma.
 const PERIOD: Duration = Duration::from_millis(50);
 
-/// What happened to the changes of a runtime on their way to KCP.
+/// Results of the delivery of a runtime's changes to KCP.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Delivery {
     /// Number of changes.
     pub(crate) changes: u64,
-    /// TLS handshakes that the gateway rejected.
+    /// Number of TLS handshakes that the gateway rejected.
     pub(crate) handshake_errors: u64,
-    /// Reviews that the API server of the runtime sent.
+    /// Number of reviews that the API server of the runtime sent.
     pub(crate) reviews: u64,
-    /// Reviews to which the API server of the runtime got no answer.
+    /// Number of reviews to which the API server of the runtime received no response.
     pub(crate) unanswered: u64,
-    /// Events that watchers dropped, and requests to KCP that failed.
+    /// Number of events that watchers dropped, and of requests to KCP that failed.
     pub(crate) failures: u64,
 }
 
 impl Delivery {
-    /// The increase of the counters since `before`, while there were these changes.
+    /// Returns the increase of the counters since `before`, with this number of changes.
     pub(super) fn since(&self, before: &Self, changes: u64) -> Result<Self> {
         let increase = |of: fn(&Self) -> u64| {
             let increase = of(self).checked_sub(of(before));
@@ -62,7 +62,7 @@ impl Delivery {
 }
 
 impl Flow {
-    /// Deletes the CA, so that cert-manager issues another one, and changes the Kyma on a runtime until the gateway presents a
+    /// Deletes the CA, so that cert-manager issues another one. It changes the Kyma on a runtime until the gateway presents a
     /// certificate of the new CA and every event is delivered.
     pub(crate) async fn rotate_ca(&self, instance: &Instance) -> Result<Delivery> {
         let shoot = self.shoots.find(&instance.shoot)?;
@@ -86,7 +86,7 @@ impl Flow {
         after.since(&before, changes)
     }
 
-    /// The counters as they are.
+    /// Returns the current counters.
     pub(super) async fn counted(&self, shoot: &Shoot, watcher: &Workload) -> Result<Delivery> {
         let api_server = Samples::parse(&shoot.api.text("/metrics").await?);
         let watchers = watcher.metrics(METRICS_PORT).await?;
@@ -100,7 +100,7 @@ impl Flow {
         })
     }
 
-    /// Whether the gateway presents a certificate that a CA other than this one has issued.
+    /// Checks that the gateway presents a certificate that another CA than `old` has issued.
     async fn presents_new(&self, old: &str, serial: &str) -> Result<()> {
         let ca = self.certificate(CA, "tls.crt").await?;
         ensure!(ca != old, "the CA is not rotated");
@@ -122,11 +122,11 @@ impl Flow {
             .to_owned())
     }
 
-    /// Serial number of the certificate that the gateway presents.
+    /// Returns the serial number of the certificate that the gateway presents.
     async fn presented(&self) -> Result<String> {
         let page: Value = serde_json::from_str(&self.istio.page("certs").await?)?;
         let mut certificates = page["certificates"].as_array().into_iter().flatten();
-        // That by which Envoy connects to istiod has another issuer and no DNS name.
+        // The certificate with which Envoy connects to istiod has another issuer and no DNS name.
         let is_served = |it: &&Value| {
             let names = it
                 .pointer("/cert_chain/0/subject_alt_names")
@@ -144,7 +144,7 @@ impl Flow {
     }
 }
 
-/// Whether the replicas of a watcher have no event that waits.
+/// Checks that the replicas of a watcher have no undelivered events.
 pub(super) async fn is_delivered(watcher: &Workload) -> Result<()> {
     let metrics = watcher.metrics(METRICS_PORT).await?;
     let waiting = metrics.values().map(|it| it.sum("watcher_outbox_events"));

@@ -16,20 +16,20 @@ use crate::install::Fixtures;
 use clusters::cluster::{Cluster, ClusterOptions};
 use clusters::images::Image;
 
-/// The clusters that exist, by the names of their Shoots.
+/// The existing clusters, by the names of their Shoots.
 pub(crate) struct Shoots {
     fixtures: Arc<Fixtures>,
-    /// What every node has beside the images of the fixtures.
+    /// Images that every node has, besides those of the fixtures.
     images: Vec<Image>,
     /// Address of the node of KCP, on which the gateway has a port.
     kcp_node: String,
     running: Mutex<BTreeMap<String, Arc<Shoot>>>,
-    /// Errors of stopped clusters. KIM tries again, and finds a cluster gone.
+    /// Errors of stopped clusters. They are kept, because KIM retries and then finds no cluster.
     errors: Mutex<Vec<String>>,
 }
 
 pub(crate) struct Shoot {
-    /// When KIM asked for it.
+    /// Time at which KIM requested the cluster.
     pub(super) requested: Timestamp,
     pub(crate) cluster: Cluster,
     pub(crate) api: Client,
@@ -68,7 +68,7 @@ impl Shoots {
         })
     }
 
-    /// Stops those that no Runtime led to the end of.
+    /// Stops the clusters that were not deprovisioned.
     pub(super) async fn stop(&self) -> Result<()> {
         let left = std::mem::take(&mut *locked(&self.running));
         for (name, shoot) in left {
@@ -112,7 +112,7 @@ impl Provider for Shoots {
                     stopped
                 }
                 Err(used) => {
-                    // A step still reads from it; KIM tries again.
+                    // A step still uses the cluster; KIM retries.
                     locked(&self.running).insert(shoot.to_owned(), used);
                     anyhow::bail!("cluster {shoot} is in use")
                 }

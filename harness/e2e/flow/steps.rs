@@ -1,5 +1,4 @@
-//! The steps of the flow for one Runtime: when each happened, by the times that the API servers stored, and what a module's Pod
-//! looks like.
+//! The steps of the flow for one Runtime: their times, as stored by the API servers, and the Pod of a module.
 
 use anyhow::{Context as _, Result, bail, ensure};
 use api::kcp::{MODE_SIGNAL, WEBHOOK_DEPLOYMENT, kubeconfig_secret};
@@ -13,8 +12,8 @@ use super::klm::reconciles;
 use super::{Flow, kyma_path};
 use crate::client::{Client, Write};
 
-/// The steps in their order, as features name them, with their numbers in the documentation of the flow. A watch is seen by the
-/// first thing that its owner does.
+/// The steps in their order, as features name them, with their numbers in the documentation of the flow. A watch is only
+/// visible by the first action of its owner.
 pub const STEPS: [(u8, &str); 13] = [
     (1, "Runtime created"),
     (2, "cluster requested by KIM"),
@@ -32,7 +31,7 @@ pub const STEPS: [(u8, &str); 13] = [
 ];
 
 impl Flow {
-    /// When a step happened; an error while it has not.
+    /// Returns the time of a step; an error if it has not happened.
     pub async fn time_of(&self, instance: &Instance, step: &str) -> Result<Timestamp> {
         let id = &instance.runtime_id;
         let shoot = self.shoots.find(&instance.shoot)?;
@@ -76,12 +75,12 @@ impl Flow {
             other => bail!("unknown step of the flow: {other}"),
         };
         let text = text.as_str().with_context(|| format!("{step}: no time"))?;
-        // API servers store seconds.
+        // API servers store times in whole seconds.
         let time: Timestamp = text.parse()?;
         Ok(Timestamp::from_second(time.as_second())?)
     }
 
-    /// The template of the module's Deployment on the runtime, and its Pod.
+    /// Returns the template of the module's Deployment on the runtime, and its Pod.
     pub async fn module(&self, instance: &Instance) -> Result<(Value, Value)> {
         let skr = &self.shoots.find(&instance.shoot)?.api;
         let path = format!("/apis/apps/v1/namespaces/{SKR_NAMESPACE}/deployments/pause-test1");
@@ -103,7 +102,7 @@ impl Flow {
         Ok(())
     }
 
-    /// How often KLM has reconciled the Kyma of a Runtime.
+    /// Returns how often KLM has reconciled the Kyma of a Runtime.
     pub async fn reconciles(&self, instance: &Instance) -> Result<u64> {
         reconciles(&self.klm, &instance.runtime_id).await
     }
@@ -119,7 +118,7 @@ async fn transition(client: &Client, path: &str, kind: &str) -> Result<Value> {
     found.with_context(|| format!("condition {kind} is not True: {}", object["status"]))
 }
 
-/// The last transition of a condition that is True.
+/// Returns the time of the last transition of a condition that is True.
 fn condition(object: &Value, kind: &str) -> Option<Value> {
     let found = json::condition(object, kind);
     (found["status"] == "True").then(|| found["lastTransitionTime"].clone())

@@ -1,5 +1,5 @@
-//! The lifecycle-manager takes over the watcher of a runtime, as `docs/migrating.md` says, and the controller takes it back, while
-//! Kymas are created on the runtime.
+//! The lifecycle-manager takes over the watcher of a runtime, as in `docs/migrating.md`, and the controller takes it back,
+//! while Kymas are created on the runtime.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -22,15 +22,15 @@ use crate::client::{Client, Write};
 use crate::definitions::{Stream, check, random};
 use crate::rollout::Workload;
 
-/// Two rollouts of the watcher, the second with Pods that wait before they end.
+/// Time limit for two rollouts of the watcher, of which the second has Pods that wait before they end.
 const LIMIT: Duration = Duration::from_mins(4);
-/// Pause between two Kymas.
+/// Delay between two Kymas.
 const PERIOD: Duration = Duration::from_millis(100);
-/// By which the controller of Watchers gets its own heartbeats.
+/// Name of the Watcher with which the controller of Watchers receives its own heartbeats.
 const OWN_WATCHER: &str = "runtime-bootstrapper";
 const MIGRATING: &str = include_str!("../../../docs/migrating.md");
 
-/// Who installs the watcher.
+/// The installer of the watcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Installer {
     LifecycleManager,
@@ -38,7 +38,7 @@ pub(crate) enum Installer {
 }
 
 impl Flow {
-    /// Lets another installer take over, and gives the names of the Kymas that were created meanwhile.
+    /// Lets another installer take over, and returns the names of the Kymas that were created meanwhile.
     pub(crate) async fn take_over(
         &self,
         instance: &Instance,
@@ -46,7 +46,7 @@ impl Flow {
     ) -> Result<(Delivery, Vec<String>)> {
         let shoot = self.shoots.find(&instance.shoot)?;
         let watcher = Workload::new(shoot.api.clone(), SKR_NAMESPACE, "skr-webhook");
-        // The Pods of the other installer count from 0.
+        // The counters of the other installer's Pods start at zero.
         let before = Delivery {
             failures: 0,
             ..self.counted(&shoot, &watcher).await?
@@ -107,7 +107,7 @@ impl Flow {
         let resumed = json!({ "spec": { "paused": null } });
         skr.patch(DEPLOYMENT, &resumed).await?;
         watcher.is_rolled_out().await?;
-        // As at its next reconcile.
+        // The lifecycle-manager applies the objects at each reconcile.
         apply().await?;
         watcher.is_rolled_out().await
     }
@@ -138,7 +138,7 @@ impl Flow {
         Ok(())
     }
 
-    /// The objects of which KLM has not got an event.
+    /// Returns the objects for which KLM has received no event.
     pub(crate) async fn without_event(&self, names: &[String]) -> Result<Vec<String>> {
         let metrics = self.klm.metrics(KLM_METRICS_PORT).await?;
         let is_missing = |name: &&String| {
@@ -149,7 +149,7 @@ impl Flow {
     }
 }
 
-/// The Deployment by which Pods of the lifecycle-manager get a readiness probe.
+/// Returns the documented Deployment that gives Pods of the lifecycle-manager a readiness probe.
 fn documented() -> Result<Value> {
     let mut blocks = MIGRATING.split("```yaml\n").skip(1);
     let block = blocks.find(|it| it.contains("paused: true"));

@@ -1,4 +1,4 @@
-//! The environment of one scenario: what all share, and the Runtimes that it provisions.
+//! The environment of one scenario: the shared environment, and the Runtimes that the scenario provisions.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -19,7 +19,7 @@ use crate::scenario::{Cluster, Environment};
 use clusters::evidence::Evidence;
 use clusters::setup::Setup;
 
-/// What all scenarios share, and the Runtimes of one.
+/// The shared environment, and the Runtimes of one scenario.
 pub(crate) struct View {
     flow: Arc<Flow>,
     provisioned: Mutex<BTreeMap<String, Provisioned>>,
@@ -52,7 +52,7 @@ impl Environments for Arc<Flow> {
     }
 }
 
-/// An instance of names of its own.
+/// Returns an instance with unique names.
 pub fn instance(mode: &str, modules: &[&str]) -> Instance {
     let unique = random();
     Instance {
@@ -64,7 +64,7 @@ pub fn instance(mode: &str, modules: &[&str]) -> Instance {
 }
 
 impl View {
-    /// What all scenarios share, for an action at the end of the scenario.
+    /// Returns the shared environment, for an action at the end of the scenario.
     pub(crate) fn shared(&self) -> Arc<Flow> {
         Arc::clone(&self.flow)
     }
@@ -73,7 +73,7 @@ impl View {
         testkit::locked(&self.provisioned)
     }
 
-    /// A Runtime by its name in the steps.
+    /// Returns a Runtime by its name in the steps.
     pub(crate) fn provisioned(&self, name: &str) -> Result<Provisioned> {
         let found = self.all().get(name).cloned();
         found.with_context(|| format!("the scenario has no Runtime {name:?}"))
@@ -94,7 +94,7 @@ impl View {
         provisioned
     }
 
-    /// The cluster of a Runtime; without a name, of the only one.
+    /// Returns the cluster of a Runtime; without a name, the only one.
     pub(crate) fn shoot(&self, name: Option<&str>) -> Result<Arc<Shoot>> {
         let instance = if let Some(name) = name {
             self.provisioned(name)?.instance
@@ -109,14 +109,14 @@ impl View {
 }
 
 impl Provisioned {
-    /// Ends what KEB still does for it. An error of KEB is one of the scenario only where a step asks for it.
+    /// Cancels KEB's work for the Runtime. An error of KEB fails the scenario only if a step checks it.
     pub(crate) fn end(&self) {
         if let Some(running) = testkit::locked(&self.running).take() {
             running.abort();
         }
     }
 
-    /// The error of KEB, if it has ended with one.
+    /// Returns the error of KEB, if it has failed.
     pub(crate) fn error(&self) -> Result<()> {
         let ended = {
             let mut running = testkit::locked(&self.running);

@@ -1,4 +1,4 @@
-//! What the controller of Watchers needs on KCP: cert-manager, the definitions of Istio, and the Watchers.
+//! Dependencies of the controller of Watchers on KCP: cert-manager, the definitions of Istio, and the Watchers.
 
 use anyhow::{Result, ensure};
 use api::kcp::KCP_NAMESPACE;
@@ -16,7 +16,7 @@ use crate::install::{apply, printed};
 /// Label by which Watchers select the Istio Gateway.
 const LABEL: &str = "operator.kyma-project.io/watcher-gateway";
 
-/// Installs everything but the controller, without waiting for cert-manager.
+/// Installs everything except the controller, without waiting for cert-manager.
 pub(super) async fn install(kcp: &Cluster, watchers: &[conformance::Watcher]) -> Result<()> {
     let cert_manager = images::cert_manager().await?;
     kcp.load_image(&cert_manager).await?;
@@ -46,7 +46,7 @@ pub(super) async fn has_gateway_secret(kcp: &Client) -> Result<()> {
     .await
 }
 
-/// A Watcher of a scenario file. All events lead to KLM.
+/// Returns a Watcher of a scenario file. KLM is the manager for all events.
 fn watcher(of: &conformance::Watcher) -> Value {
     json!({
         "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Watcher",
@@ -59,7 +59,7 @@ fn watcher(of: &conformance::Watcher) -> Value {
     })
 }
 
-/// The Watcher that lifecycle-manager brings.
+/// Returns the Watcher that lifecycle-manager installs.
 fn own_watcher() -> Value {
     json!({
         "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Watcher",

@@ -8,7 +8,7 @@ use cucumber::Parameter;
 
 use super::Cluster;
 
-/// An object that a step names. ` on runtime "x"` behind it names one of several runtimes, ` on KCP` the control plane.
+/// An object that a step names. The suffix ` on runtime "x"` names one of several runtimes, ` on KCP` the control plane.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Parameter)]
 #[param(
     name = "object",
@@ -33,7 +33,7 @@ impl ObjectRef {
         }
     }
 
-    /// The cluster that holds it: KCP for kinds and the namespace of the control plane, else a runtime.
+    /// Returns the cluster of the object: KCP for kinds and the namespace of the control plane, otherwise a runtime.
     pub(crate) fn cluster(&self) -> Cluster {
         let on_kcp = self.on_kcp
             || self.namespace.as_deref() == Some(api::kcp::KCP_NAMESPACE)
@@ -82,7 +82,7 @@ impl fmt::Display for ObjectRef {
     }
 }
 
-/// Kinds whose objects are all in the namespace of the control plane, so that a step needs not name it.
+/// Kinds whose objects are all in the namespace of the control plane, so that a step may omit it.
 const RUNTIME_KINDS: [&str; 4] = [
     "Runtime",
     "RuntimeBootstrapper",

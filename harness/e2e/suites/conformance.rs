@@ -1,4 +1,4 @@
-//! The conformance suite: clusters that are checked against scenario files by a process that has only their kubeconfigs.
+//! The conformance suite: a process that has only kubeconfigs checks clusters against scenario files.
 
 use std::process::ExitCode;
 
@@ -7,7 +7,7 @@ use e2e::runner::{self, Suite};
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    // Scenarios choose the landscape of the runtime.
+    // The suite is sequential, because scenarios select the landscape of the runtime.
     let suite = Suite::new("conformance", 1);
     Box::pin(runner::main(suite, conformance::start)).await
 }

@@ -1,8 +1,8 @@
-//! Every golden case of the webhook through the fallback policy, which a real API server evaluates.
+//! Runs every golden case of the webhook with the fallback policy, which a real API server evaluates.
 //!
-//! Each case has a Namespace, a policy and a binding of its own, and its Pod is created by dry run. The policy must make of it
-//! what the webhook makes of the same Pod as the API server stores it, and leave the webhook nothing to do; the cases where
-//! it does not are listed in docs/webhook.md.
+//! Each case has its own Namespace, policy and binding, and its Pod is created with a dry run. The policy must change the Pod
+//! in the same way as the webhook changes the Pod that the API server stores. After the policy, the webhook must not change the
+//! Pod. Exceptions are listed in docs/webhook.md.
 
 #![cfg(test)]
 
@@ -31,13 +31,14 @@ use testkit::until::until;
 use admission::{Annotations, Configuration, Context, Namespace, fallback_spec, review};
 use case::{Given, decide_on};
 
-/// Where no policy changes Pods: they show what the API server makes of them by itself.
+/// Namespace without a policy, in which Pods show the changes of the API server itself.
 const BARE: &str = "bare";
 
-/// On every Pod that a policy of this test evaluated whole: nothing else tells an unchanged Pod from a skipped policy.
+/// Label of every Pod for which the API server evaluated a policy of this test completely. Otherwise an unchanged Pod and a
+/// skipped policy could not be distinguished.
 const EVALUATED: &str = "evaluated";
 
-/// Golden cases of texts that no API server takes for a Pod.
+/// Golden cases whose objects every API server rejects as a Pod.
 const NO_PODS: [&str; 4] = [
     "opt-in-not-a-text",
     "registry-image-volume",
@@ -45,7 +46,7 @@ const NO_PODS: [&str; 4] = [
     "registry-no-reference",
 ];
 
-/// Of the section of docs/webhook.md whose list this test keeps true.
+/// Heading of the section of docs/webhook.md with the list that this test checks.
 const HEADING: &str = "### What the policy leaves to the webhook\n";
 
 const HOSTS: usize = 700;
@@ -58,19 +59,19 @@ const PRODUCT: &str = "product";
 
 const WITHIN: Duration = Duration::from_secs(90);
 
-/// A golden case by the name of its file, or one of this test.
+/// A golden case with the name of its file, or a case of this test.
 struct Case {
     name: String,
     golden: case::Case,
 }
 
-/// How a case came out.
+/// Result of a case.
 #[derive(Debug, PartialEq)]
 enum Outcome {
     Same,
-    /// The API server refuses the Pod without any policy too.
+    /// The API server rejects the Pod even without a policy.
     Refused(String),
-    /// What the webhook and the policy make of it.
+    /// The results of the webhook and the policy are different.
     Different(String),
 }
 
@@ -87,7 +88,7 @@ impl Case {
         files.iter().map(case).collect()
     }
 
-    /// One of this test, which has no expectation of its own.
+    /// Returns a case of this test, which has no expected result.
     fn new(name: &str, mut golden: Value) -> Self {
         golden["shows"] = json!("");
         golden["because"] = json!([]);
@@ -96,7 +97,7 @@ impl Case {
         Self { name, golden }
     }
 
-    /// Of the namespace in which the webhook itself runs.
+    /// Returns a case for the namespace in which the webhook itself runs.
     fn product() -> Self {
         let key = api::Feature::FipsMode.key();
         let golden = json!({
@@ -107,7 +108,7 @@ impl Case {
         Self::new(PRODUCT, golden)
     }
 
-    /// A document as large as a policy is made for, and a Pod of many containers.
+    /// Returns a case with a document of the largest supported size, and a Pod with many containers.
     fn largest() -> Self {
         let hosts = (0..HOSTS).map(|number| {
             let host = format!("registry-{number}.europe.example.com");
@@ -148,7 +149,7 @@ impl Case {
         format!("golden-{}", self.name)
     }
 
-    /// The document, with this case's Namespace in the place of the usual one.
+    /// Returns the configuration, with this case's Namespace instead of the usual one.
     fn configuration(&self) -> Configuration {
         let mut document = self.golden.config.clone();
         if let Some(namespaces) = document["namespaceFeatures"].as_object_mut()
@@ -167,7 +168,7 @@ impl Case {
         }
     }
 
-    /// The policy and its binding, in this case's Namespace alone; a policy that fails refuses the Pod and says why.
+    /// Returns the policy and its binding, for this case's Namespace only. A policy that fails rejects the Pod with a reason.
     fn policy(&self) -> [Value; 2] {
         let policy = fallback_spec(
             &self.configuration(),
@@ -226,7 +227,7 @@ impl Case {
         })
         .await?;
         let mut adapted = create(client, self.pod(&namespace)).await?;
-        // A skipped policy is not mistaken for one that changes nothing.
+        // A skipped policy must not be treated as one that changes nothing.
         let is_mirror = !bare["metadata"]["annotations"][names::MIRROR_POD].is_null();
         ensure!(is_evaluated(&adapted) != is_mirror, "not evaluated");
         let metadata = adapted["metadata"].as_object_mut().unwrap();
@@ -243,7 +244,7 @@ impl Case {
         })
     }
 
-    /// The Pod after the webhook.
+    /// Returns the Pod after the webhook.
     fn reviewed(&self, pod: &Value) -> Value {
         let (given, configuration) = (&self.golden.given, self.configuration());
         let annotations = given.namespace_annotations.iter().flatten();
@@ -297,7 +298,7 @@ fn report(outcomes: &[(Case, Outcome)]) -> String {
     lines.collect()
 }
 
-/// The list of the documentation.
+/// Returns the list in the documentation.
 fn documented() -> BTreeSet<String> {
     let text = std::fs::read_to_string(workspace::root().join("docs/webhook.md")).unwrap();
     let (_, section) = text.split_once(HEADING).expect("the section");
@@ -317,7 +318,7 @@ async fn outcomes(client: &Client) -> anyhow::Result<Vec<(Case, Outcome)>> {
             applied.with_context(|| case.name.clone())?;
         }
     }
-    // The account that every Pod has is made after its Namespace.
+    // The default ServiceAccount is created after its Namespace.
     until("Pods can be created", WITHIN, async || {
         let created = create(client, plain(BARE)).await;
         created.map_err(|it| it.to_string())
@@ -333,8 +334,8 @@ async fn outcomes(client: &Client) -> anyhow::Result<Vec<(Case, Outcome)>> {
     outcomes.into_iter().collect()
 }
 
-/// The webhook's own Pods and the probe of the webhook are left alone; the probe of the policy tells its revision. The
-/// policy of the product namespace is in force.
+/// Checks that the policy does not change the webhook's own Pods and its probe, and that the probe of the policy returns its
+/// revision. The policy of the product namespace is active.
 async fn own_pods(client: &Client) -> anyhow::Result<()> {
     let own = json!({(names::OWN_LABEL.0): names::OWN_LABEL.1});
     for (name, labels, is_adapted, is_marked) in [
@@ -393,7 +394,7 @@ async fn apply(client: &Client, object: &Value) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Creates a Pod by dry run and returns it as it would be stored.
+/// Creates a Pod with a dry run and returns it as it would be stored.
 async fn create(client: &Client, pod: Value) -> Result<Value, kube::Error> {
     let namespace = text(&pod["metadata"]["namespace"]);
     let pods = kube::core::Request::new(format!("/api/v1/namespaces/{namespace}/pods"));

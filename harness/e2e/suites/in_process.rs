@@ -1,6 +1,6 @@
-//! The scenarios of features/admission that are pure decisions, against the webhook's router in this process.
+//! The scenarios of features/admission that are pure decisions, with the webhook's router in this process.
 //!
-//! Every scenario has a stand-in for the API server of its own, so scenarios neither wait for nor see each other.
+//! Every scenario has its own stand-in for the API server, so scenarios are independent.
 
 #[path = "in_process/stand_in.rs"]
 mod stand_in;
@@ -31,7 +31,7 @@ async fn admission_decisions() {
     let passed = runner::run(&SUITE, options, selection, Rc::new(InProcess), out);
     let passed = passed.await.unwrap();
     assert!(passed, "{}", std::fs::read_to_string(&log).unwrap());
-    // Fewer would mean that the tags of the features exclude what belongs here.
+    // A lower number would mean that the tags of the features exclude scenarios that belong here.
     assert!(scenarios >= 90, "only {scenarios} scenarios");
 }
 

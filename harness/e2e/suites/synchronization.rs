@@ -1,4 +1,4 @@
-//! The synchronization suite: every scenario has a control plane and two runtime clusters alone.
+//! The synchronization suite: every scenario has exclusive use of a control plane and two runtime clusters.
 
 use std::process::ExitCode;
 

@@ -1,7 +1,7 @@
-//! The step definitions agree with the features that use them and with features/README.md, which lists them.
+//! Compares the step definitions with the features that use them and with features/README.md, which lists them.
 //!
-//! Without the crate's feature `clusters`, definitions for clusters are not compiled; what they are needed for is checked
-//! with it.
+//! Without the crate's feature `clusters`, definitions for clusters are not compiled. The checks that need them run only with
+//! the feature.
 #![expect(
     clippy::unwrap_used,
     reason = "a test target: what cannot be read fails"
@@ -52,7 +52,7 @@ fn definitions() -> Vec<Definition> {
     definitions
 }
 
-/// All features with the examples of their outlines.
+/// Returns all features with the examples of their outlines.
 fn features() -> Vec<Feature> {
     let entries = |folder: &Path| std::fs::read_dir(folder).unwrap();
     let folders = entries(&root().join("features")).map(|it| it.unwrap().path());
@@ -66,10 +66,10 @@ fn features() -> Vec<Feature> {
         .collect()
 }
 
-/// Keyword, text and place of a sentence.
+/// Keyword, text and location of a sentence.
 type Sentence = (StepType, String, String);
 
-/// Every step of every scenario.
+/// Returns every step of every scenario.
 fn steps() -> Vec<Sentence> {
     let mut steps = Vec::new();
     for feature in features() {
@@ -84,7 +84,7 @@ fn steps() -> Vec<Sentence> {
     steps
 }
 
-/// The example sentences of features/README.md: list items that are one code span.
+/// Returns the example sentences of features/README.md: list items that are one code span.
 fn listed() -> Vec<Sentence> {
     let text = std::fs::read_to_string(root().join("features/README.md")).unwrap();
     let examples = text.lines().filter_map(|line| {
@@ -123,7 +123,7 @@ fn every_sentence_of_the_readme_and_the_features_has_one_definition() {
 
 #[test]
 fn the_vocabulary_stays_small() {
-    // A sentence that two keywords share is one.
+    // A sentence with two keywords is counted once.
     let definitions = definitions();
     let sentences: BTreeSet<&str> = definitions.iter().map(|it| it.regex.as_str()).collect();
     let count = sentences.len();

@@ -1,7 +1,7 @@
-//! What a scenario runs on: KCP with two replicas of the controller, and two runtime clusters.
+//! The clusters of a scenario: KCP with two replicas of the controller, and two runtime clusters.
 //!
-//! The installation ends when a controller leads and the sources exist. The first runtime cluster stays in mode
-//! direct from its first use on; the second one is empty at the start of each scenario.
+//! The installation ends when a controller leads and the sources exist. The first runtime cluster stays in mode direct after
+//! its first use; the second one is empty at the start of each scenario.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use clusters::evidence::Evidence;
 use clusters::images::Image;
 use clusters::progress;
 
-/// The webhook's image under the tag of another version: an upgrade, of which every replica is a new Pod.
+/// The webhook's image with the tag of another version, for an upgrade in which every replica becomes a new Pod.
 const UPGRADED_WEBHOOK: &str = "localhost/webhook:upgraded";
 
 /// KCP with the controller, and two runtime clusters.
@@ -35,7 +35,7 @@ pub struct Clusters {
     pub(crate) kcp: ControlPlane,
     pub(crate) runtimes: [RuntimeCluster; 2],
     pub(crate) controller: Controller,
-    /// Image that stands for the public webhook.
+    /// Image that replaces that of the public webhook.
     public: String,
 }
 
@@ -105,7 +105,7 @@ impl Clusters {
         Ok(&self.runtimes[number])
     }
 
-    /// The permanent Runtime of a cluster in mode direct, synchronized.
+    /// Returns the permanent Runtime of a cluster in mode direct, after it is synchronized.
     pub(crate) async fn direct(&self, number: usize, wave: Option<u32>) -> Result<Runtime> {
         let runtime = Runtime::permanent(number);
         self.put_direct(&runtime, wave).await?;
@@ -138,12 +138,12 @@ impl Clusters {
         cluster.has_one_revision().await
     }
 
-    /// The manifests of the public webhook, as KIM installs them.
+    /// Returns the manifests of the public webhook, as KIM installs them.
     pub(crate) fn public_webhook(&self) -> Result<Vec<Value>> {
         doubles::kim::public_webhook(&self.public)
     }
 
-    /// Deletes a Runtime of a scenario, and what is on its cluster.
+    /// Deletes a Runtime of a scenario, and the product's objects on its cluster.
     pub(crate) async fn remove(&self, runtime: &Runtime) -> Result<()> {
         self.kcp.remove(runtime).await?;
         match runtime.cluster {
@@ -156,7 +156,7 @@ impl Clusters {
         }
     }
 
-    /// Waits until the controller has observed the sources, so that its reaction does not fall into the next scenario. The
+    /// Waits until the controller has observed the sources, so that it does not react to them during the next scenario. The
     /// annotations of the permanent copies have the hashes that its state must have.
     pub(crate) async fn sources_observed(&self) -> Result<()> {
         let permanent = self.direct(0, None).await?;
@@ -175,7 +175,7 @@ impl Clusters {
         .await
     }
 
-    /// Keeps what explains a failure: objects, Events and logs of all three clusters.
+    /// Collects diagnostics: objects, Events and logs of all three clusters.
     pub(crate) async fn collect(&self, evidence: &Evidence) {
         let lists = [
             ("kcp/runtimebootstrappers.json", bootstrappers_path()),

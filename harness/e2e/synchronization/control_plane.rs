@@ -17,7 +17,7 @@ use crate::definitions::{check, eventually, object};
 use crate::scenario::ObjectRef;
 use clusters::cluster::{Cluster, MANAGER};
 
-/// KCP as the test sees it. What does not exist is null.
+/// KCP from the perspective of the test. Objects that do not exist are null.
 pub(crate) struct ControlPlane {
     pub(crate) cluster: Cluster,
     pub(crate) api: Client,
@@ -28,7 +28,7 @@ impl ControlPlane {
         self.api.find(&source.on_kcp()).await
     }
 
-    /// Writes a source; a Secret of another type is replaced.
+    /// Writes a source. A Secret of another type is replaced.
     pub(crate) async fn write(&self, source: Source, object: &Value) -> Result<()> {
         let path = source.on_kcp();
         let live = self.source(source).await?;
@@ -122,16 +122,16 @@ impl ControlPlane {
 /// One Runtime.
 #[derive(Debug, Clone)]
 pub(crate) struct Runtime {
-    /// Its name; that of its RuntimeBootstrapper is the same.
+    /// Name of the Runtime and of its RuntimeBootstrapper.
     pub(crate) name: String,
-    /// The runtime ID; empty if it has none.
+    /// Runtime ID; empty if the Runtime has none.
     pub(crate) id: String,
-    /// The number of its cluster, if it has one.
+    /// Number of the Runtime's cluster, if it has one.
     pub(crate) cluster: Option<usize>,
 }
 
 impl Runtime {
-    /// A Runtime with a name that begins so and did not exist before.
+    /// Returns a Runtime with a unique name that starts with `alias`.
     pub(crate) fn fresh(alias: &str, cluster: Option<usize>) -> Self {
         let chance = fastrand::u64(..) & 0xffff_ffff_ffff;
         Self {
@@ -141,7 +141,7 @@ impl Runtime {
         }
     }
 
-    /// The Runtime that keeps a cluster in mode direct through all scenarios.
+    /// Returns the Runtime that keeps a cluster in mode direct in all scenarios.
     pub(crate) fn permanent(cluster: usize) -> Self {
         Self {
             name: format!("permanent-{cluster}"),
@@ -150,7 +150,7 @@ impl Runtime {
         }
     }
 
-    /// How steps name the object, by its name on the cluster.
+    /// Returns a reference to the object, with its name on the cluster.
     pub(crate) fn reference(&self) -> ObjectRef {
         ObjectRef::new(RUNTIME_KIND, Some(KCP_NAMESPACE), &self.name)
     }

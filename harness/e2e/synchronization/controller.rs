@@ -1,4 +1,4 @@
-//! The controller, installed as a user does: the output of `manifests controller --direct` and `crds` is applied.
+//! The controller, installed as a user does: from the output of `manifests controller --direct` and `crds`.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::definitions::{check, eventually};
 use crate::install::{self, apply, printed};
 use crate::rollout::{Workload, kill};
 
-/// The images, and what is installed.
+/// The images, and the current installation.
 pub(crate) struct Controller {
     image: String,
     webhook_image: String,
@@ -21,7 +21,7 @@ pub(crate) struct Controller {
     pub(crate) flags: Vec<String>,
     /// The watcher that the controller installs, if any.
     pub(crate) watcher: Option<WatcherImage>,
-    /// Whether it runs with default flags, and not with those that make scenarios short.
+    /// Whether the controller runs with default flags, instead of those that shorten scenarios.
     pub(crate) has_defaults: bool,
     installed: Mutex<Option<Installation>>,
 }
@@ -32,7 +32,7 @@ pub(crate) struct WatcherImage {
     pub(crate) gateway: &'static str,
 }
 
-/// How the controller is installed: by default with both modes and no flags of its own.
+/// Options of an installation of the controller. The default is both modes without additional flags.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Installation {
     flags: Vec<String>,
@@ -40,7 +40,7 @@ pub(crate) struct Installation {
 }
 
 impl Installation {
-    /// The installation that a step describes, if it describes one.
+    /// Returns the installation that a step describes, if any.
     pub(crate) fn of_step(text: &str) -> Option<Self> {
         let how = text.strip_prefix("the controller runs with")?;
         if how == "out mode direct" {
@@ -58,7 +58,7 @@ impl Installation {
 }
 
 impl Controller {
-    /// With the sources of the suites, and without the controller of Watchers.
+    /// Returns a controller with the sources of the suites, and without the controller of Watchers.
     pub(crate) fn new(image: &str, webhook_image: &str) -> Self {
         Self {
             image: image.to_owned(),
@@ -70,17 +70,18 @@ impl Controller {
         }
     }
 
-    /// The image of the webhook, unless a flag names another one.
+    /// Returns the image of the webhook, unless a flag names another one.
     pub(crate) fn webhook_image(&self) -> &str {
         &self.webhook_image
     }
 
-    /// The manifests of the webhook, as KIM installs them.
+    /// Returns the manifests of the webhook, as KIM installs them.
     pub(crate) async fn webhook(&self) -> Result<Vec<Value>> {
         install::webhook(&self.webhook_image, &[]).await
     }
 
-    /// Installs the controller like this, and waits until a replica leads. It does nothing where it runs like this.
+    /// Installs the controller with these options, and waits until a replica leads. It does nothing if the controller already
+    /// runs with them.
     pub(crate) async fn install(
         &self,
         kcp: &ControlPlane,
@@ -149,7 +150,7 @@ impl Controller {
         runs(kcp).await
     }
 
-    /// Name of the Pod that holds the Lease.
+    /// Returns the name of the Pod that holds the Lease.
     pub(crate) async fn leader(kcp: &ControlPlane) -> Result<String> {
         let path = format!("/apis/coordination.k8s.io/v1/namespaces/{KCP_NAMESPACE}/leases/{NAME}");
         let lease = kcp.api.find(&path).await?;
@@ -157,7 +158,7 @@ impl Controller {
         Ok(holder.context("the Lease has no holder")?.to_owned())
     }
 
-    /// Kills the process of a Pod and deletes the Pod, as when its node fails: another process must take the Lease.
+    /// Kills the process of a Pod and deletes the Pod, as when its node fails. Another process must acquire the Lease.
     pub(crate) async fn kill(kcp: &ControlPlane, pod: &str) -> Result<()> {
         let killed = kill(&kcp.cluster, "environ", &format!("(^| )POD_NAME={pod} ")).await?;
         ensure!(killed == 1, "{killed} processes of {pod}");
@@ -165,7 +166,7 @@ impl Controller {
         kcp.api.delete(&path).await
     }
 
-    /// Sum of a metric over its labels, for each replica.
+    /// Returns the sum of a metric over its labels, for each replica.
     pub(crate) async fn metric(kcp: &ControlPlane, name: &str) -> Result<BTreeMap<String, f64>> {
         let metrics = workload(kcp).metrics(METRICS_PORT).await?.into_iter();
         Ok(metrics.map(|(pod, it)| (pod, it.sum(name))).collect())
@@ -176,7 +177,7 @@ async fn runs(kcp: &ControlPlane) -> Result<()> {
     eventually("the controller is running", async || is_up(kcp).await).await
 }
 
-/// All replicas are available, and one of them holds the Lease.
+/// Waits until all replicas are available, and one of them holds the Lease.
 async fn is_up(kcp: &ControlPlane) -> Result<()> {
     let workload = workload(kcp);
     workload.replicas().await?;
@@ -190,7 +191,7 @@ pub(super) fn workload(kcp: &ControlPlane) -> Workload {
     Workload::new(kcp.api.clone(), KCP_NAMESPACE, NAME)
 }
 
-/// Its ServiceAccount.
+/// User name of the controller's ServiceAccount.
 pub(crate) const ACCOUNT: &str = "system:serviceaccount:kcp-system:rt-bootstrapper-controller";
 /// ConfigMap with the state of the controller `signal`.
 pub(crate) const SIGNAL_STATE: &str = "rt-bootstrapper-signal-state";
@@ -198,5 +199,5 @@ pub(crate) const SIGNAL_STATE: &str = "rt-bootstrapper-signal-state";
 pub(crate) const DIRECT_STATE: &str = "rt-bootstrapper-direct-state";
 const NAME: &str = "rt-bootstrapper-controller";
 const REPLICAS: usize = 2;
-/// Port of metrics of controller and webhook.
+/// Metrics port of controller and webhook.
 pub(super) const METRICS_PORT: u16 = 8080;

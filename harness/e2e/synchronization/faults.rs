@@ -1,6 +1,6 @@
 //! Faults of a runtime cluster, injected on its node and in its API.
 //!
-//! [`Clusters::shut_out`] and [`Clusters::accept_writes`] end them, also when there is none.
+//! [`Clusters::shut_out`] and [`Clusters::accept_writes`] end them, also if there is none.
 
 use std::time::Duration;
 
@@ -16,14 +16,14 @@ use crate::definitions::{check, eventually};
 use crate::rollout::filter;
 
 impl Clusters {
-    /// Rejects connections from KCP, or accepts them again; the test uses another address.
+    /// Rejects connections from KCP, or accepts them again. The test uses another address.
     pub(crate) async fn shut_out(&self, number: usize, is_out: bool) -> Result<()> {
         let address = self.kcp.cluster.node_address().await?;
         let rule = format!("INPUT -s {address} -j REJECT");
         filter(&self.runtimes[number].cluster, "filter", &rule, is_out).await
     }
 
-    /// Denies writes to the pull Secret by an admission policy, and waits until the policy is active.
+    /// Denies writes to the pull Secret with an admission policy, and waits until the policy is active.
     pub(crate) async fn deny_secret(&self, number: usize) -> Result<()> {
         self.runtimes[number].cluster.apply(DENIAL).await?;
         eventually("the policy is active", async || {
@@ -33,7 +33,7 @@ impl Clusters {
         .await
     }
 
-    /// Delays writes to the ConfigMap by a webhook that does not respond.
+    /// Delays writes to the ConfigMap with a webhook that does not respond.
     pub(crate) async fn delay_config_map(&self, number: usize) -> Result<()> {
         let cluster = &self.runtimes[number].cluster;
         filter(cluster, "filter", SILENCE, true).await?;
@@ -46,7 +46,7 @@ impl Clusters {
         .await
     }
 
-    /// Writes to the copy of a source, without effect.
+    /// Writes to the copy of a source without changing it.
     async fn touch(&self, number: usize, source: Source) -> Result<Answer> {
         let path = format!("{}?dryRun=All", source.on_skr());
         let touch = json!({ "metadata": { "labels": { "touched": "x" } } });
@@ -54,7 +54,7 @@ impl Clusters {
         api.ask(Method::PATCH, &path, Some(&touch)).await
     }
 
-    /// Ends what denies or delays writes.
+    /// Removes the objects that deny or delay writes.
     pub(crate) async fn accept_writes(&self, number: usize) -> Result<()> {
         let cluster = &self.runtimes[number].cluster;
         cluster.delete(DENIAL).await?;
@@ -83,7 +83,7 @@ kind: ValidatingAdmissionPolicyBinding
 metadata: {name: scenario-denial}
 spec: {policyName: scenario-denial, validationActions: [Deny]}
 ";
-/// A webhook for the ConfigMap on an address where packets are dropped.
+/// A webhook for the ConfigMap at an address for which packets are dropped.
 const SILENT_WEBHOOK: &str = "
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingWebhookConfiguration
@@ -99,5 +99,5 @@ webhooks:
   sideEffects: None
   admissionReviewVersions: [v1]
 ";
-/// Packets to the port of [`SILENT_WEBHOOK`] are dropped, so that connections are not refused.
+/// Rule that drops packets to the port of [`SILENT_WEBHOOK`], so that connections are not refused.
 const SILENCE: &str = "OUTPUT -p tcp -d 127.0.0.1 --dport 9 -j DROP";

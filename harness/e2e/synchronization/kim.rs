@@ -1,10 +1,10 @@
-//! Double of KIM: it acknowledges a key of the Runtime, copies the three sources to the runtime, and installs the webhook
-//! where there is none.
+//! Double of KIM: it acknowledges a key of the Runtime, copies the three sources to the runtime, and installs the webhook if
+//! there is none.
 //!
-//! Like the public manager (<https://github.com/kyma-project/infrastructure-manager>) it removes the key before it reads the
-//! sources, copies none while one does not exist, never deletes a copy, and skips a Runtime that is suspended or being deleted. Unlike
-//! the public manager it does not write the status of Runtimes. Nothing of Gardener is part of it. It creates objects of the manifests
-//! under the default manager, and applies those that exist.
+//! Like the public KIM (<https://github.com/kyma-project/infrastructure-manager>), it removes the key before it reads the
+//! sources, and copies none while one does not exist. It never deletes a copy, and skips a Runtime that is suspended or being
+//! deleted. Unlike the public KIM it does not write the status of Runtimes, and has no Gardener features. It creates objects of
+//! the manifests with the default field manager, and applies those that exist.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -33,14 +33,14 @@ use crate::definitions::object::path;
 use crate::scenario::ObjectRef;
 use testkit::until::until;
 
-/// Ends the double when it is dropped.
+/// Handle of the double, which ends when the handle is dropped.
 pub(crate) type Running = AbortOnDropHandle<()>;
 
 /// A runtime that the double synchronizes.
 #[derive(Clone)]
 pub(crate) struct Destination {
     pub(crate) api: Client,
-    /// The webhook's manifests, applied when there is no Deployment yet.
+    /// Manifests of the webhook, which are applied if there is no Deployment yet.
     pub(crate) manifests: Vec<Value>,
 }
 
@@ -52,8 +52,8 @@ pub(crate) struct Kim {
 }
 
 impl Kim {
-    /// Starts it; it ends with the handle. It reads and removes the key in a field of the metadata; the public manager's are the
-    /// annotations. From a Runtime without a destination the key is removed and nothing is written.
+    /// Starts the double, which runs until the handle is dropped. It reads and removes the key in a field of the metadata; the
+    /// public KIM uses annotations. For a Runtime without a destination it removes the key and writes nothing.
     pub(crate) fn start(kcp: &ControlPlane, field: &'static str) -> (Arc<Self>, Running) {
         let kind = GroupVersionKind::gvk(RUNTIME_GROUP, RUNTIME_VERSION, RUNTIME_KIND);
         let resource = ApiResource::from_gvk_with_plural(&kind, RUNTIME_PLURAL);
@@ -68,12 +68,12 @@ impl Kim {
         (kim, AbortOnDropHandle::new(task))
     }
 
-    /// The runtime to which a Runtime is synchronized from now on.
+    /// Sets the runtime to which a Runtime is synchronized from now on.
     pub(crate) fn serve(&self, runtime: &str, destination: Destination) {
         testkit::locked(&self.destinations).insert(runtime.to_owned(), destination);
     }
 
-    /// How often it reconciled each Runtime.
+    /// Returns how often the double reconciled each Runtime.
     pub(crate) fn counts(&self) -> BTreeMap<String, u64> {
         testkit::locked(&self.counts).clone()
     }
@@ -145,7 +145,7 @@ impl Destination {
         }
         let deployment = self.api.find(&deployment_path()).await?;
         if !deployment.is_null() {
-            // One that is being deleted stays until its Pods have ended; the webhook is installed after it.
+            // A Deployment that is being deleted stays until its Pods have ended; the webhook is installed afterwards.
             let stays = deployment["metadata"]["deletionTimestamp"].is_null();
             ensure!(stays, "the Deployment is being deleted");
             return Ok(());
@@ -178,7 +178,7 @@ pub(crate) async fn apply_configuration(api: &Client) -> Result<()> {
     api.apply(CA_BUNDLE_MANAGER, &path, &live).await
 }
 
-/// An object of KCP without its metadata but the name.
+/// Returns an object of KCP with only the name in its metadata.
 fn bare(object: &Value) -> Value {
     let mut bare = json!({ "metadata": { "name": object["metadata"]["name"] } });
     for key in ["apiVersion", "kind", "type", "data", "spec"] {
@@ -189,8 +189,8 @@ fn bare(object: &Value) -> Value {
     bare
 }
 
-/// The manager that an API server notes for KIM where KIM names none: its binary, by the `User-Agent`.
+/// Field manager that an API server records for KIM if KIM names none: its binary, from the `User-Agent`.
 const DEFAULT_MANAGER: &str = "manager";
 
-/// The public manager's default.
+/// Number of parallel reconciles: the default of the public KIM.
 const WORKERS: usize = 25;

@@ -1,4 +1,4 @@
-//! Pods that are created continuously on a runtime, and what became of them.
+//! Pods that are created continuously on a runtime, and their results.
 //!
 //! The Pods are stored and deleted again. No node matches their node selector, so their images are not pulled.
 
@@ -19,20 +19,20 @@ use crate::client::{Answer, Client};
 use crate::definitions::pod::{containers, named, pull_secrets};
 use crate::definitions::{Stream, eventually, random};
 
-/// Pods that are created until its end, and a minimum number of them.
+/// A task that creates Pods until its end, and at least [`MINIMUM`].
 pub(crate) type PodStream = Stream<Tally>;
 
-/// What became of the Pods; each list has one text for each Pod that is not as expected.
+/// Results of the Pods; each list has one text for each Pod that is not as expected.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) pods: u32,
-    /// Denied, or without the annotation of the webhook.
+    /// Pods that were denied or lack the annotation of the webhook.
     pub(crate) not_mutated: Vec<String>,
-    /// With an image of a registry whose pull Secret is missing, or the other way round.
+    /// Pods with an image of a registry without its pull Secret, or the other way round.
     pub(crate) mixed: Vec<String>,
-    /// Without the ClusterTrustBundle in each container.
+    /// Pods without the ClusterTrustBundle in each container.
     pub(crate) without_bundle: Vec<String>,
-    /// Times at which not exactly one webhook configuration existed.
+    /// Times at which the number of webhook configurations was not one.
     pub(crate) registrations: Vec<String>,
 }
 
@@ -78,7 +78,7 @@ async fn create(api: &Client, name: &str) -> Result<Answer> {
     Ok(created)
 }
 
-/// Names of the webhook configurations that send Pods to the namespace of the product.
+/// Returns the names of the webhook configurations that send Pods to the namespace of the product.
 async fn registrations(api: &Client) -> Result<Vec<String>> {
     let path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
     let listed = api.get(path).await?;
@@ -135,5 +135,5 @@ fn mounts_bundle(pod: &Value) -> bool {
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const PERIOD: Duration = Duration::from_millis(50);
-/// Fewer Pods show nothing.
+/// Smallest number of Pods that proves anything.
 const MINIMUM: u32 = 20;

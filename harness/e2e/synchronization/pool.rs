@@ -1,4 +1,4 @@
-//! Several sets of clusters, so that scenarios that each need one alone run side by side.
+//! Several sets of clusters, so that scenarios that need exclusive use of a set run in parallel.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -27,10 +27,10 @@ use clusters::evidence::Evidence;
 use clusters::images::{self, Role};
 use clusters::setup::Setup;
 
-/// Sets of clusters that are free, and the way back for those that are in use.
+/// Free sets of clusters, and the channel through which used sets are returned.
 pub struct ClustersPool {
     returns: UnboundedSender<Returned>,
-    /// Those that are returned, and those that no other scenario may use.
+    /// Returned sets, and sets that no other scenario may use.
     free: AsyncMutex<(UnboundedReceiver<Returned>, Vec<Arc<Clusters>>)>,
     size: usize,
 }
@@ -38,7 +38,7 @@ pub struct ClustersPool {
 /// A set, and whether the clean-up of its last scenario succeeded.
 type Returned = (Arc<Clusters>, bool);
 
-/// The environment of one scenario: a set of clusters, which dropping it returns to the pool, and the state of the steps.
+/// The environment of one scenario: a set of clusters, which is returned to the pool on drop, and the state of the steps.
 pub(crate) struct Leased {
     clusters: Arc<Clusters>,
     returns: UnboundedSender<Returned>,
@@ -46,18 +46,18 @@ pub(crate) struct Leased {
     state: Mutex<State>,
 }
 
-/// What steps of a scenario share beside objects.
+/// State that the steps of a scenario share, except objects.
 #[derive(Default)]
 pub(crate) struct State {
     /// Whether a step of the suite has run.
     pub(crate) is_begun: bool,
     /// The KIM double, if the scenario has one.
     pub(crate) kim: Option<(Arc<Kim>, Running)>,
-    /// Runtimes by the names in the steps.
+    /// Runtimes by their names in the steps.
     pub(crate) runtimes: BTreeMap<String, Runtime>,
     /// Runtimes of a step that creates many.
     pub(crate) many: Vec<Runtime>,
-    /// Versions of the objects of the controller, by runtime cluster.
+    /// Versions of the controller's objects, by runtime cluster.
     pub(crate) writes: BTreeMap<String, Value>,
     /// How often KIM had reconciled each Runtime before the last change.
     pub(crate) reconciles: BTreeMap<String, u64>,
@@ -67,7 +67,7 @@ pub(crate) struct State {
     pub(crate) applies: BTreeMap<String, BTreeMap<&'static str, u64>>,
     /// Pods that are being created.
     pub(crate) pods: Option<PodStream>,
-    /// What became of them.
+    /// Results of the created Pods.
     pub(crate) tally: Option<Arc<Tally>>,
     /// Holder of the Lease before a kill.
     pub(crate) leader: Option<String>,
@@ -76,10 +76,10 @@ pub(crate) struct State {
 }
 
 impl ClustersPool {
-    /// Number of sets. A third one makes the suite alone faster, and all suites beside each other slower on two cores.
+    /// Number of sets. A third set would make this suite faster, but all parallel suites slower on two cores.
     pub const SIZE: usize = SUFFIXES.len();
 
-    /// Starts the sets that the selected scenarios need, or takes those that an earlier run kept.
+    /// Starts the sets that the selected scenarios need, or uses those that an earlier run kept.
     pub async fn start(setup: &Setup, selection: &Selection, keep: bool) -> anyhow::Result<Self> {
         let fixtures = Arc::new(Fixtures::prepare(setup, keep).await?);
         let image = images::product(Role::Controller).await?;
@@ -120,7 +120,7 @@ impl ClustersPool {
 }
 
 impl Environments for ClustersPool {
-    /// Takes a free set, with the controller as the scenario's `Given` steps say.
+    /// Takes a free set, and installs the controller as the scenario's `Given` steps describe.
     async fn next(&self, given: Vec<String>) -> anyhow::Result<Arc<dyn Environment>> {
         let leased = Leased {
             clusters: self.take().await?,
@@ -147,23 +147,23 @@ impl Environments for ClustersPool {
 }
 
 impl Leased {
-    /// The state; the guard must not be held across an await.
+    /// Locks the state; the guard must not be held across an await.
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         testkit::locked(&self.state)
     }
 
-    /// The set of clusters, for an action at the end of the scenario.
+    /// Returns the set of clusters, for an action at the end of the scenario.
     pub(crate) fn clusters(&self) -> Arc<Clusters> {
         Arc::clone(&self.clusters)
     }
 
-    /// A Runtime by its name in the steps.
+    /// Returns a Runtime by its name in the steps.
     pub(crate) fn runtime(&self, name: &str) -> anyhow::Result<Runtime> {
         let runtime = self.state().runtimes.get(name).cloned();
         runtime.with_context(|| format!("the scenario has no Runtime {name:?}"))
     }
 
-    /// A runtime cluster by its name in the steps.
+    /// Returns a runtime cluster by its name in the steps.
     pub(crate) fn cluster(&self, name: &str) -> anyhow::Result<&RuntimeCluster> {
         Ok(&self.clusters.runtimes[number(name)?])
     }
@@ -197,7 +197,7 @@ impl Leased {
     }
 }
 
-/// Number of a runtime cluster by its name in the steps.
+/// Returns the number of a runtime cluster by its name in the steps.
 pub(crate) fn number(name: &str) -> anyhow::Result<usize> {
     let found = RUNTIMES.iter().position(|it| *it == name);
     found.with_context(|| format!("runtime {name:?} is not one of {RUNTIMES:?}"))

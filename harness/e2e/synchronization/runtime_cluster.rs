@@ -24,7 +24,7 @@ use testkit::metrics::Samples;
 pub(crate) struct RuntimeCluster {
     pub(crate) cluster: Cluster,
     pub(crate) api: Client,
-    /// The kubeconfig with which another container reaches it.
+    /// Kubeconfig with which another container reaches the cluster.
     pub(crate) kubeconfig: Value,
 }
 
@@ -38,7 +38,7 @@ impl RuntimeCluster {
         })
     }
 
-    /// The copy of a source; null if it does not exist.
+    /// Returns the copy of a source; null if it does not exist.
     pub(crate) async fn copy(&self, source: Source) -> Result<Value> {
         self.api.find(&source.on_skr()).await
     }
@@ -72,7 +72,7 @@ impl RuntimeCluster {
         .await
     }
 
-    /// Waits until the webhook has written the caBundle of its configuration.
+    /// Waits until the webhook has written the `caBundle` of its configuration.
     pub(crate) async fn is_registered(&self) -> Result<()> {
         eventually("the webhook is registered", async || {
             let live = self.api.get(&webhook_path()).await?;
@@ -83,8 +83,9 @@ impl RuntimeCluster {
         .await
     }
 
-    /// What a write of the controller changes: UID and version of the sources and of its ConfigMap, and of each other object the UID
-    /// and what the controller has applied when. Status, caBundle and other fields are written by others.
+    /// Returns the fields that a write of the controller changes: UID and version of the sources and of its ConfigMap. For each
+    /// other object they are the UID, and the fields and the time of the controller's apply, because other clients write
+    /// status, `caBundle` and other fields.
     pub(crate) async fn writes(&self) -> Result<Value> {
         let marker = named_config_map(SKR_NAMESPACE, OWNER_CONFIG_MAP);
         let mut writes = json!({});
@@ -129,8 +130,8 @@ impl RuntimeCluster {
         .await
     }
 
-    /// Number of successful server-side applies to each resource, by all clients; those without a change count. Secrets are
-    /// left out: the webhook applies them too.
+    /// Returns the number of successful server-side applies to each resource by all clients, including those without a change.
+    /// Secrets are excluded, because the webhook also applies them.
     pub(crate) async fn applied(&self) -> Result<BTreeMap<&'static str, u64>> {
         let samples = Samples::parse(&self.api.text("/metrics").await?);
         let counted = ["clustertrustbundles", "configmaps"].map(|resource| {
@@ -144,7 +145,7 @@ impl RuntimeCluster {
         Ok(counted.into())
     }
 
-    /// Names and UIDs of the Pods of the webhook.
+    /// Returns the names and UIDs of the Pods of the webhook.
     pub(crate) async fn webhook_pods(&self) -> Result<Value> {
         let (client, mut uids) = (self.api.clone(), json!({}));
         for pod in (Webhook { client }).live_pods().await? {
@@ -154,7 +155,7 @@ impl RuntimeCluster {
         Ok(uids)
     }
 
-    /// Token of a ServiceAccount that may read all objects and write none.
+    /// Returns the token of a ServiceAccount that may read all objects and write none.
     pub(crate) async fn read_only_token(&self) -> Result<Value> {
         self.cluster.apply(READER).await?;
         self.api.token(SKR_NAMESPACE, "default").await

@@ -1,7 +1,7 @@
 //! The three sources on KCP and their content.
 //!
-//! Every change writes content that did not exist before and that decisions of the webhook show: the pull Secret has
-//! credentials for another host, the configuration rewrites another host, the bundle has another certificate.
+//! Every change writes new content that is visible in decisions of the webhook: the pull Secret has credentials for another
+//! host, the configuration rewrites another host, the bundle has another certificate.
 
 use std::str::FromStr;
 
@@ -55,7 +55,7 @@ impl Source {
         }
     }
 
-    /// How steps name its copy on a runtime.
+    /// Returns the reference to the source's copy on a runtime.
     pub(crate) fn object(self) -> ObjectRef {
         let (kind, namespace, name) = match self {
             Self::PullSecret => ("Secret", Some(SKR_NAMESPACE), PULL_SECRET),
@@ -73,7 +73,7 @@ impl Source {
         self.path(SKR_NAMESPACE)
     }
 
-    /// The key of its hash in the state ConfigMap.
+    /// Returns the key of the source's hash in the state ConfigMap.
     pub(crate) fn state_key(self) -> &'static str {
         match self {
             Self::PullSecret => "lastSeen.pullSecret",
@@ -82,13 +82,13 @@ impl Source {
         }
     }
 
-    /// The object on KCP, with content that did not exist before.
+    /// Returns the object on KCP, with new content.
     pub(crate) fn fresh(self) -> Result<Value> {
         self.marked(&random())
     }
 
-    /// The same with a mark. Sources of one mark belong together: the pull Secret has credentials for the host that replaces
-    /// [`LIVE`] in the configuration.
+    /// Returns the object with content that contains `mark`. Sources with the same mark belong together: the pull Secret has
+    /// credentials for the host that replaces [`LIVE`] in the configuration.
     pub(crate) fn marked(self, mark: &str) -> Result<Value> {
         let host = format!("{FURTHER}{mark}.test");
         Ok(match self {
@@ -111,8 +111,8 @@ impl Source {
         })
     }
 
-    /// The feature that uses it, an image, and a text that the patch for a Pod with this image contains once the webhook uses
-    /// the content.
+    /// Returns the feature that uses the source, an image, and a text. The patch for a Pod with this image contains the text
+    /// when the webhook uses the content.
     pub(crate) fn probe(self, object: &Value) -> Result<(Feature, String, String)> {
         Ok(match self {
             Self::PullSecret => {
@@ -140,12 +140,12 @@ impl Source {
     }
 }
 
-/// The fields of a source that are synchronized.
+/// Returns the fields of a source that are synchronized.
 pub(crate) fn content(object: &Value) -> [&Value; 3] {
     ["type", "data", "spec"].map(|field| &object[field])
 }
 
-/// A pull Secret that has the credentials of an earlier one too, as in a rotation.
+/// Returns a pull Secret that also has the credentials of an earlier one, as in a rotation.
 pub(crate) fn with_hosts_of(object: &Value, earlier: &Value) -> Result<Value> {
     let mut auths = hosts(object)?;
     for host in hosts(earlier)?.keys() {

@@ -1,7 +1,7 @@
 //! Certificates of both sides, all of one CA, and clients of the gateway other than the watcher of the runtime.
 //!
-//! With TLS 1.3 a client learns only after its handshake that its certificate is rejected. A client that is to be rejected
-//! sends no request and reads, which gives the alert of the gateway.
+//! With TLS 1.3 the rejection of a client certificate is visible only after the client's handshake. A client that the gateway
+//! must reject sends no request and reads, which returns the alert of the gateway.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -31,8 +31,8 @@ impl Watching {
         Arc::clone(&testkit::locked(&self.authority))
     }
 
-    /// Rotates the CA of both sides without an interruption: first both CAs are trusted, then the new one signs, then the
-    /// old one is no longer trusted.
+    /// Rotates the CA of both sides without an interruption: first both CAs are trusted, then the new one signs, then the old
+    /// one is no longer trusted.
     pub(crate) async fn rotate(&self) -> Result<()> {
         let old = self.authority();
         let new = Arc::new(fresh_authority()?);
@@ -43,7 +43,7 @@ impl Watching {
         self.distribute(&new, &[&new]).await
     }
 
-    /// Gives certificates of the current CA to both sides, which then trust no other one.
+    /// Issues certificates of the current CA for both sides, which then trust no other CA.
     pub(crate) async fn restore_certificates(&self) -> Result<()> {
         let current = self.authority();
         self.distribute(&current, &[&current]).await
@@ -60,7 +60,7 @@ impl Watching {
         self.runtime.renew(&certificates).await
     }
 
-    /// Connects to the gateway as a client that is to be rejected, and gives the error.
+    /// Connects to the gateway as a client that the gateway must reject, and returns the error.
     pub(crate) async fn rejection(&self, client: &str) -> Result<String> {
         let fleet = self.authority();
         let issue = |change: fn(&mut testkit::pki::rcgen::CertificateParams)| {
@@ -88,7 +88,7 @@ impl Watching {
         }
     }
 
-    /// Posts an event with the certificate of another runtime and a header that claims to be this one.
+    /// Posts an event with the certificate of another runtime, and with a header that contains the certificate of this runtime.
     pub(crate) async fn post_as_other(&self, event: String) -> Result<()> {
         let fleet = self.authority();
         let own = Certificates::issue(&fleet, OTHER_RUNTIME, &[DOMAIN], &[&fleet])?;
@@ -102,7 +102,7 @@ impl Watching {
             .timeout(PATIENCE)
             .build()?;
         let url = format!("https://{HOST}:{NODE_PORT}/v2/{LIFECYCLE}/event");
-        // As if a proxy before the gateway had received the certificate of the runtime.
+        // The header is that of a proxy before the gateway that received the certificate of the runtime.
         let claimed = self.runtime.certificate().await?;
         let claimed = utf8_percent_encode(&claimed, NON_ALPHANUMERIC);
         let header = format!("By=spiffe://x;Subject=\"CN={RUNTIME}\";Cert=\"{claimed}\"");
@@ -117,7 +117,7 @@ impl Watching {
     }
 }
 
-/// Reads without a request: the end of the connection, or an alert as an error.
+/// Reads without sending a request. Returns the end of the connection, or an alert as an error.
 async fn answer(address: SocketAddr, config: ClientConfig) -> Result<usize> {
     let tcp = TcpStream::connect(address).await.context("TCP")?;
     let connector = TlsConnector::from(Arc::new(config));
@@ -136,7 +136,7 @@ pub(super) fn gateway_certificates(
     Ok(Certificates::issue(signer, HOST, &[HOST], trusted)?)
 }
 
-/// One certificate for both directions, as the lifecycle manager orders it: for the Service of the webhook, and for KCP.
+/// Issues one certificate for both purposes, as the lifecycle manager does: for the Service of the webhook, and for KCP.
 pub(super) fn watcher_certificates(
     signer: &Authority,
     trusted: &[&Authority],

@@ -1,5 +1,4 @@
-//! Faults of KCP, the Kymas that scenarios create without a step's document, and what the demo shows: the delivery of one
-//! event, and of one for a change during an outage of KCP.
+//! Faults of KCP, and the Kymas that scenarios create without a step's document.
 
 use anyhow::{Result, bail};
 use serde_json::{Value, json};
@@ -14,12 +13,12 @@ use crate::rollout::filter;
 use crate::scenario::ObjectRef;
 
 impl Watching {
-    /// Injects a fault of KCP, by its name in steps, or ends it, also when there is none.
+    /// Injects a fault of KCP, by its name in steps, or ends it. Ending a fault that is not injected is not an error.
     pub(crate) async fn change_fault(&self, fault: &str, is_injected: bool) -> Result<()> {
         match fault {
             REFUSED if is_injected => self.gateway.workload.stop().await?,
             REFUSED => self.gateway.workload.start(1).await?,
-            // Before they are forwarded to the Pod of the gateway.
+            // Packets are dropped before they are forwarded to the Pod of the gateway.
             "packets are dropped" => {
                 let rule = format!("PREROUTING -p tcp --dport {NODE_PORT} -j DROP");
                 filter(&self.kcp, "mangle", &rule, is_injected).await?;
@@ -33,7 +32,7 @@ impl Watching {
                     }
                 }
             }
-            // The queue of each of them.
+            // The queue of each listener is blocked.
             "the listener is full" => {
                 self.managers.iter().for_each(|it| it.block(is_injected));
             }
@@ -43,7 +42,7 @@ impl Watching {
         Ok(())
     }
 
-    /// Creates a Kyma with a random name, which it returns.
+    /// Creates a Kyma with a random name, and returns the name.
     pub(crate) async fn create_kyma(&self, namespace: &str) -> Result<String> {
         let name = format!("kyma-{}", random());
         let mut object = kyma();
@@ -74,5 +73,5 @@ impl Watching {
     }
 }
 
-/// The gateway is stopped.
+/// Fault for which the gateway is stopped.
 const REFUSED: &str = "connections are refused";

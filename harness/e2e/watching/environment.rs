@@ -1,4 +1,4 @@
-//! What the scenarios share. [`Watching::start`] returns when a change on the runtime leads to an event on KCP.
+//! Environment that the scenarios share. [`Watching::start`] returns when a change on the runtime causes an event on KCP.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -41,9 +41,9 @@ pub struct Watching {
     pub(crate) managers: Vec<Manager>,
     pub(crate) operator: Workload,
     pub(crate) runtime: WatchedRuntime,
-    /// The CA of KCP and the runtime.
+    /// CA of KCP and the runtime.
     pub(super) authority: Mutex<Arc<Authority>>,
-    /// The CAs that the managers trust.
+    /// CAs that the managers trust.
     pub(super) trusted: TrustAnchors,
     domains: Domains,
 }
@@ -63,7 +63,7 @@ impl SkrDomainLookup for Domains {
 }
 
 impl Watching {
-    /// Starts everything, or uses what an earlier run kept.
+    /// Starts the environment, or uses one that an earlier run kept.
     pub async fn start(setup: &Setup, keep: bool) -> Result<Self> {
         let gateway = images::gateway(setup).await?;
         let watcher = images::product(Role::Watcher).await?;
@@ -155,7 +155,7 @@ impl Watching {
         controller.is_rolled_out().await
     }
 
-    /// Installs the example operator of the listener's crate, as an operator runs it, without waiting for its Pod.
+    /// Installs the example operator of the listener's crate, without waiting for its Pod.
     async fn install_operator(&self, image: &Image, bundle: &str) -> Result<()> {
         self.kcp.load_image(image).await?;
         self.trust(bundle).await?;
@@ -166,14 +166,14 @@ impl Watching {
         apply(&self.kcp, &objects).await
     }
 
-    /// Replaces the CAs that the example operator trusts; it reads them again every five seconds.
+    /// Replaces the CAs that the example operator trusts; it reads them every five seconds.
     pub(super) async fn trust(&self, bundle: &str) -> Result<()> {
         let files = json!({ "ca.crt": bundle });
         let secret = secret(KCP_NAMESPACE, "example-operator-ca", &files);
         self.kcp.apply(&secret.to_string()).await.map(drop)
     }
 
-    /// Removes everything that is not kept.
+    /// Removes all objects that are not kept.
     pub async fn stop(self) -> Result<()> {
         for manager in &self.managers {
             manager.stop().await?;
@@ -188,7 +188,7 @@ impl Watching {
         found.with_context(|| format!("manager {name:?} is not one of {MANAGERS:?}"))
     }
 
-    /// Waits until a new Kyma leads to an event; the API server does not ask the watcher at once.
+    /// Waits until a new Kyma causes an event; the API server starts to call the watcher only after some time.
     async fn delivers(&self) -> Result<()> {
         let namespace = self.create_namespace("installation").await?;
         let manager = self.manager(LIFECYCLE)?;
@@ -203,7 +203,7 @@ impl Watching {
         self.delete_namespace(&namespace).await
     }
 
-    /// Liveness of the runtime, as a manager's listener reports it.
+    /// Returns the liveness of the runtime, as a manager's listener reports it.
     pub(crate) fn liveness(&self, manager: &str) -> Result<RuntimeLiveness> {
         let runtimes = self.manager(manager)?.liveness()?.snapshot();
         let mut found = runtimes.into_iter();
@@ -211,7 +211,7 @@ impl Watching {
         found.context("the manager does not know the runtime")
     }
 
-    /// Waits until a manager gets heartbeats from this number of watchers.
+    /// Waits until a manager receives heartbeats from this number of watchers.
     pub(crate) async fn has_heartbeats(&self, manager: &str, count: usize) -> Result<()> {
         eventually("each watcher sends heartbeats", async || {
             let watchers = self.liveness(manager)?.watchers;
@@ -227,7 +227,7 @@ impl Watching {
         testkit::locked(&self.domains.0).insert(RUNTIME.to_owned(), domain.to_owned());
     }
 
-    /// Keeps what explains a failure: objects, Events and logs of both clusters, Envoy's among them, and metrics.
+    /// Collects diagnostics: objects, Events and logs of both clusters, including those of Envoy, and metrics.
     pub(super) async fn collect(&self, evidence: &Evidence) {
         self.kcp.collect_evidence(evidence).await;
         self.runtime.cluster.collect_evidence(evidence).await;
@@ -241,7 +241,7 @@ impl Watching {
     }
 }
 
-/// All managers, at the address by which Pods on KCP reach this machine.
+/// Returns all managers, at the address at which Pods on KCP reach this machine.
 async fn managers(
     kcp: &Cluster,
     trusted: &TrustAnchors,
@@ -260,7 +260,7 @@ async fn managers(
     Ok(managers)
 }
 
-/// Longest time that one event takes when the watcher was asked.
+/// Time limit of one event after the API server called the watcher.
 const EVENT_LIMIT: Duration = Duration::from_secs(2);
-/// The name of the example operator as a manager, and of its Deployment on KCP.
+/// Name of the example operator as a manager, and of its Deployment on KCP.
 const OPERATOR: &str = "example-operator";

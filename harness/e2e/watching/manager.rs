@@ -1,7 +1,7 @@
 //! A manager on KCP: the listener that it embeds, and the events that it received.
 //!
-//! It runs in this process, at the address of the container network, where Envoy on KCP reaches it through a Service without
-//! a selector. Received events are kept when a scenario stops the listener.
+//! It runs in this process, at the address of the container network, where Envoy on KCP reaches it through a Service without a
+//! selector. Received events are kept when a scenario stops the listener.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -24,10 +24,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::HEARTBEAT_INTERVAL;
 
-/// An event that arrived, and when.
+/// An event, and its time of arrival.
 pub(crate) type Received = (Event, SystemTime);
 
-/// The body by which a watcher posts an event about an object.
+/// Returns the body that a watcher posts for an event about an object.
 pub(crate) fn body([group, version, kind]: [&str; 3], namespace: &str, name: &str) -> String {
     let about = json!({
         "watched": { "Namespace": namespace, "Name": name },
@@ -41,7 +41,7 @@ pub(crate) struct Manager {
     pub(super) address: SocketAddr,
     check: CertificateCheck,
     events: Arc<Mutex<Vec<Received>>>,
-    /// Notifications of other kinds, and when they arrived.
+    /// Notifications of other kinds, and their times of arrival.
     others: Arc<Mutex<Vec<(Notification, Instant)>>>,
     /// While true, no event is taken out of the queue of the listener.
     blocked: watch::Sender<bool>,
@@ -56,7 +56,7 @@ struct Running {
 }
 
 impl Manager {
-    /// Listens at a free port of an address of this machine.
+    /// Starts a listener on a free port of an address of this machine.
     pub(super) async fn start(
         name: &'static str,
         address: IpAddr,
@@ -88,7 +88,7 @@ impl Manager {
         self.listen().await.map(drop)
     }
 
-    /// Blocks the queue of the listener, which is then soon full.
+    /// Blocks the queue of the listener, so that it becomes full.
     pub(super) fn block(&self, blocked: bool) {
         self.blocked.send_replace(blocked);
     }
@@ -99,14 +99,14 @@ impl Manager {
         liveness.context("no listener runs")
     }
 
-    /// Metrics of the listener; none while it is stopped.
+    /// Returns the metrics of the listener; none while it is stopped.
     pub(crate) fn metrics(&self) -> Samples {
         let running = locked(&self.running);
         let samples = running.as_ref().map(|it| Samples::of(&it.registry));
         samples.unwrap_or_default()
     }
 
-    /// Events with a body, in the order of arrival.
+    /// Returns the events with a body, in the order of arrival.
     pub(crate) fn received(&self, about: &str) -> Vec<Received> {
         let events = locked(&self.events);
         let is_about = |(event, _): &&Received| {
@@ -117,7 +117,7 @@ impl Manager {
         events.iter().filter(is_about).cloned().collect()
     }
 
-    /// Why the runtime is unresponsive and since when, by the last notification of it.
+    /// Returns why and since when the runtime is unresponsive, from the last notification.
     pub(crate) fn unresponsive(&self) -> Option<(UnresponsiveReason, Instant)> {
         let others = locked(&self.others);
         let last = others.iter().rev().find_map(|(it, arrived)| match it {
@@ -128,10 +128,10 @@ impl Manager {
         last.flatten()
     }
 
-    /// Names of the objects in a namespace that events were about, with the arrival of the first event.
+    /// Returns the names of the objects in a namespace that events were about, with the arrival of the first event.
     pub(crate) fn received_in(&self, namespace: &str) -> BTreeMap<String, SystemTime> {
         let events = locked(&self.events);
-        // Of equal keys, a map keeps the last value.
+        // For equal keys, a map keeps the last value.
         let about = events.iter().rev();
         let about = about.filter(|(event, _)| event.watched.namespace == namespace);
         about
@@ -191,5 +191,6 @@ async fn receive(
     }
 }
 
-/// Fewer than the Kymas of an outage, so that a blocked manager rejects events; more than arrive at once otherwise.
+/// Size of the queue: smaller than the number of Kymas during an outage, so that a blocked manager rejects events, and larger
+/// than the number of events that arrive at once otherwise.
 const QUEUE: usize = 64;

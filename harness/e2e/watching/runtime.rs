@@ -1,4 +1,4 @@
-//! The runtime cluster, and the watcher on it, installed from what `manifests watcher` prints.
+//! The runtime cluster, and its watcher, which is installed from the output of `manifests watcher`.
 
 use std::collections::BTreeMap;
 
@@ -88,7 +88,7 @@ impl WatchedRuntime {
         Ok(reloads.collect())
     }
 
-    /// Metrics of each replica, by Pod.
+    /// Returns the metrics of each replica, by Pod.
     pub(crate) async fn metrics(&self) -> Result<BTreeMap<String, Samples>> {
         self.watcher.metrics(METRICS_PORT).await
     }
@@ -97,7 +97,7 @@ impl WatchedRuntime {
         Ok(Samples::parse(&self.watcher.client.text("/metrics").await?))
     }
 
-    /// Waits until the deletion of no Namespace runs, and all events are delivered.
+    /// Waits until no Namespace is being deleted, and all events are delivered.
     pub(crate) async fn is_idle(&self) -> Result<()> {
         eventually("no Namespace is being deleted", async || {
             let list = self.watcher.client.get("/api/v1/namespaces").await?;
@@ -111,7 +111,7 @@ impl WatchedRuntime {
         self.has_delivered().await
     }
 
-    /// Waits until no replica has an event to deliver, follow-up events included.
+    /// Waits until no replica has an undelivered event, including follow-up events.
     pub(crate) async fn has_delivered(&self) -> Result<()> {
         eventually("the queues of the watcher are empty", async || {
             for (pod, samples) in self.metrics().await? {
@@ -156,7 +156,7 @@ impl WatchedRuntime {
         Ok(restarts(&self.watcher.pods().await?))
     }
 
-    /// The certificate that the watcher presents to KCP, PEM.
+    /// Returns the certificate that the watcher presents to KCP, in PEM.
     pub(super) async fn certificate(&self) -> Result<String> {
         let path = format!("/api/v1/namespaces/{NAMESPACE}/secrets/{SECRET}");
         let secret = self.watcher.client.get(&path).await?;
@@ -164,7 +164,7 @@ impl WatchedRuntime {
         Ok(String::from_utf8(BASE64.decode(text)?)?)
     }
 
-    /// Keeps metrics of each replica, and logs of containers that were restarted.
+    /// Writes metrics of each replica, and logs of restarted containers, to the evidence.
     pub(super) async fn keep(&self, evidence: &Evidence) {
         let kept = self.watcher.keep_metrics(METRICS_PORT, evidence, "watcher");
         kept.await;
@@ -176,7 +176,7 @@ impl WatchedRuntime {
     }
 }
 
-/// What `manifests watcher` prints.
+/// Returns the objects that `manifests watcher` prints.
 async fn manifests(image: &str, certificates: &Certificates) -> Result<Vec<Value>> {
     let folder = tempfile::tempdir()?;
     for (name, text) in certificates.files().as_object().into_iter().flatten() {
@@ -199,9 +199,9 @@ fn configuration_path() -> String {
 }
 
 const NAMESPACE: &str = "kyma-system";
-/// Deployment, Service, webhook configuration and the value of the label `app`.
+/// Name of the Deployment, the Service and the webhook configuration, and value of the label `app`.
 const NAME: &str = "skr-webhook";
 const SECRET: &str = "skr-webhook-tls";
 const METRICS_PORT: u16 = 2112;
-/// Replicas in the manifests.
+/// Number of replicas in the manifests.
 pub(crate) const REPLICAS: usize = 2;

@@ -1,4 +1,4 @@
-//! The environment of one scenario: what all share, and the state that its steps compare with.
+//! The environment of one scenario: the shared environment, and the state with which its steps compare.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -19,7 +19,7 @@ use crate::definitions::Stream;
 use crate::runner::{Environments, Selection};
 use crate::scenario::{Cluster, Environment};
 
-/// What all scenarios share, and the state of one.
+/// The shared environment, and the state of one scenario.
 pub(crate) struct View {
     watching: Arc<Watching>,
     pub(crate) before: Before,
@@ -35,7 +35,7 @@ pub(crate) struct Before {
     pub(crate) restarts: BTreeMap<String, u64>,
 }
 
-/// What steps of a scenario share beside objects.
+/// State that the steps of a scenario share, except objects.
 #[derive(Default)]
 pub(crate) struct State {
     /// Number of events about an object before the scenario's last change, by manager.
@@ -48,7 +48,7 @@ pub(crate) struct State {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Kymas {
     pub(crate) namespace: String,
-    /// Their names, with the start of the write.
+    /// Names of the Kymas, with the start of the write.
     pub(crate) names: Vec<(String, SystemTime)>,
 }
 
@@ -85,12 +85,12 @@ impl View {
         testkit::locked(&self.state)
     }
 
-    /// What all scenarios share, for an action at the end of the scenario.
+    /// Returns the shared environment, for an action at the end of the scenario.
     pub(crate) fn shared(&self) -> Arc<Watching> {
         Arc::clone(&self.watching)
     }
 
-    /// Counts the events about an object until now; later steps look at those that follow.
+    /// Counts the events about an object until now; later steps consider only further events.
     pub(crate) fn mark(&self, about: &str) {
         let counts = self.managers.iter().map(|manager| {
             let key = (manager.name, about.to_owned());
@@ -99,7 +99,7 @@ impl View {
         self.state().marks.extend(counts);
     }
 
-    /// The Kymas that steps created; ends their continuous creation.
+    /// Returns the Kymas that steps created, and ends their continuous creation.
     pub(crate) async fn created_kymas(&self) -> Result<Kymas> {
         let stream = self.state().stream.take();
         if let Some(stream) = stream {
@@ -159,5 +159,5 @@ impl Deref for View {
     }
 }
 
-/// Fewer Kymas show nothing.
+/// Smallest number of Kymas that proves anything.
 const MINIMUM: usize = 20;

@@ -1,7 +1,7 @@
-//! The probe's program: stays for ever, or answers one question about the container that it runs in.
+//! Program of the probe image: runs until it is killed, or returns one fact about the container that it runs in.
 //!
-//! Invariant: standard library only, so that one call of `rustc` builds it; no shell is needed to ask it.
-//! `probe` alone waits until it is killed, which makes it an image for any Pod.
+//! Invariant: standard library only, so that one call of `rustc` builds the program. No shell is needed to run it. `probe`
+//! without arguments waits until it is killed, so the image is usable for any Pod.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -15,7 +15,7 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().collect();
     let mut words: Vec<&str> = words.iter().map(String::as_str).collect();
-    // Called by another name, it does what the program of that name does.
+    // If the program is started as `cat` or `printenv`, the name is the command.
     let name = words.first().and_then(|it| it.rsplit('/').next());
     match (name, words.first_mut()) {
         (Some(name @ ("cat" | "printenv")), Some(first)) => *first = name,
@@ -65,11 +65,11 @@ fn resolve(name: &str) -> Done {
     Ok(())
 }
 
-/// Answers 200 to whatever comes to port 8080, one connection after the other.
+/// Responds 200 to every connection on port 8080, one connection after the other.
 fn serve() -> Done {
     let listener = TcpListener::bind("0.0.0.0:8080").map_err(|error| format!("8080: {error}"))?;
     for stream in listener.incoming().flatten() {
-        // A client that goes away early is its own business.
+        // The client may close the connection early; this is not an error.
         let _ = answer(stream);
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! How a cluster behaves towards its clients, apart from what it stores, and what may be wrong with requests on their way.
+//! Behavior of a cluster other than its stored objects, and faults of requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,30 +9,30 @@ use super::ApiServer;
 use super::kinds::{BUILTIN, Kind};
 use super::rights::Rights;
 
-/// How a cluster behaves; it may change at any time and holds from the next request on.
+/// Behavior of a cluster. Tests may change it at any time; a change applies from the next request on.
 #[derive(Debug, Clone)]
 pub struct Behaviour {
-    /// The kinds that are served.
+    /// Kinds that are served.
     pub kinds: Arc<[&'static Kind]>,
-    /// What clients may do.
+    /// Permissions of clients.
     pub rights: Rights,
-    /// The uid that `kube-system` shows instead of its own: another cluster at the same address.
+    /// UID of `kube-system` in responses, to simulate another cluster at the same address.
     pub identity: Option<String>,
     /// Whether Pods of Deployments never become ready.
     pub stuck: bool,
-    /// What a webhook that runs writes as `caBundle` into each webhook configuration with a Service.
+    /// Value that the webhook writes as `caBundle` into each webhook configuration with a Service.
     pub ca_bundle: Option<&'static str>,
-    /// Whether a quota is used up: objects cannot be created in namespaces.
+    /// Whether a quota is exceeded: objects cannot be created in namespaces.
     pub quota_exceeded: bool,
-    /// Whether dependents hold up deletions in the foreground, until the finalizer `foregroundDeletion` is removed.
+    /// Whether dependents block foreground deletions until the finalizer `foregroundDeletion` is removed.
     pub dependents: bool,
-    /// An annotation that an admission plugin removes from every object that is replaced or patched.
+    /// Annotation that an admission plugin removes from every object that is replaced or patched.
     pub stripped: Option<&'static str>,
-    /// An annotation that an admission plugin adds to every object that is created by a dry run, and its value.
+    /// Annotation, and its value, that an admission plugin adds to every object of a dry-run create.
     pub added: Option<(&'static str, String)>,
-    /// A source of projected volumes that is dropped from Pods that are created, as where its feature gate is off.
+    /// Source of projected volumes that is dropped from created Pods, as if its feature gate is off.
     pub dropped_projection: Option<&'static str>,
-    /// The largest number of objects in a page, whatever a client asks for.
+    /// Largest number of objects in a page, even if a client requests more.
     pub page: usize,
 }
 
@@ -57,16 +57,16 @@ impl Default for Behaviour {
 #[derive(Debug, Clone)]
 pub(super) struct Fault {
     pub(super) pattern: String,
-    /// How many requests it is still to meet.
+    /// Number of requests that the fault can still affect.
     pub(super) left: usize,
     pub(super) effect: Effect,
     pub(super) hits: Arc<AtomicUsize>,
 }
 
-/// What [`FaultBuilder`] describes.
+/// Effect of a fault; see the methods of [`FaultBuilder`].
 #[derive(Clone)]
 pub(super) enum Effect {
-    /// Its code, and `Retry-After` in seconds.
+    /// Status code, and `Retry-After` in seconds.
     Status(u16, Option<u64>),
     Silence,
     LostAnswer,
@@ -81,7 +81,7 @@ impl std::fmt::Debug for Effect {
     }
 }
 
-/// A fault that is being described.
+/// Builder of a fault.
 #[derive(Debug)]
 pub struct FaultBuilder {
     pub(super) server: ApiServer,
@@ -90,42 +90,42 @@ pub struct FaultBuilder {
 }
 
 impl FaultBuilder {
-    /// It happens this many times; without this, until it is stopped.
+    /// Sets how many requests the fault affects. The default is no limit.
     pub fn times(self, times: usize) -> Self {
         Self { times, ..self }
     }
 
-    /// Requests are answered with this status and not carried out.
+    /// Responds with this status and does not execute the requests.
     pub fn status(self, code: u16) -> FaultHandle {
         self.with(Effect::Status(code, None))
     }
 
-    /// The same with `Retry-After`, in seconds.
+    /// Responds with this status and `Retry-After` in seconds, and does not execute the requests.
     pub fn status_after(self, code: u16, retry_after: u64) -> FaultHandle {
         self.with(Effect::Status(code, Some(retry_after)))
     }
 
-    /// Requests are neither carried out nor answered.
+    /// Neither executes requests nor responds.
     pub fn silence(self) -> FaultHandle {
         self.with(Effect::Silence)
     }
 
-    /// Requests are carried out and not answered.
+    /// Executes requests and does not respond.
     pub fn lose_answers(self) -> FaultHandle {
         self.with(Effect::LostAnswer)
     }
 
-    /// The connection breaks before requests are carried out.
+    /// Breaks the connection before the request is executed.
     pub fn reset(self) -> FaultHandle {
         self.with(Effect::Reset)
     }
 
-    /// Something happens before each request is carried out; it may panic, which the client's task then does.
+    /// Calls a function before each request is executed. If the function panics, the client's task panics.
     pub fn before(self, run: impl Fn(&ApiServer) + Send + Sync + 'static) -> FaultHandle {
         self.with(Effect::Before(Arc::new(run)))
     }
 
-    /// Requests wait until the hold is dropped. Each request waits once.
+    /// Blocks requests until the hold is dropped. Each request is blocked once.
     #[must_use]
     pub fn hold(self) -> Hold {
         let (sender, receiver) = watch::channel(true);
@@ -147,7 +147,7 @@ impl FaultBuilder {
     }
 }
 
-/// A fault that is in place; it stays when the handle is dropped.
+/// An active fault; it stays active when the handle is dropped.
 #[derive(Debug, Clone)]
 pub struct FaultHandle {
     server: ApiServer,
@@ -155,12 +155,12 @@ pub struct FaultHandle {
 }
 
 impl FaultHandle {
-    /// How many requests it has met.
+    /// Returns the number of requests that the fault affected.
     pub fn hits(&self) -> usize {
         self.hits.load(Ordering::Relaxed)
     }
 
-    /// Ends it.
+    /// Removes the fault.
     pub fn stop(&self) {
         self.server
             .state()
@@ -169,7 +169,7 @@ impl FaultHandle {
     }
 }
 
-/// Requests that wait; dropping it lets them go on.
+/// Blocked requests, which continue when the hold is dropped.
 #[derive(Debug)]
 pub struct Hold {
     handle: FaultHandle,
@@ -177,7 +177,7 @@ pub struct Hold {
 }
 
 impl Hold {
-    /// How many requests have been held.
+    /// Returns the number of requests that were blocked.
     pub fn hits(&self) -> usize {
         self.handle.hits()
     }

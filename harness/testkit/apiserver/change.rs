@@ -1,7 +1,7 @@
-//! What an object becomes by a write: pure, and cached for applies.
+//! The state of an object after a write: pure functions, with a cache for applies.
 //!
-//! Thousands of simulated clusters hold the same object and are sent the same body; the result is the same too. The key
-//! of the cache has everything that the result depends on; through it clusters share their states.
+//! Thousands of simulated clusters have the same object and receive the same body, so the result is also the same. The key of
+//! the cache contains all inputs of the result, so that clusters share their states.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -16,15 +16,15 @@ use super::status::Refusal;
 use super::validate;
 use crate::locked;
 
-/// What an apply leads to.
+/// Result of an apply.
 type Outcome = Result<Arc<State>, Refusal>;
 
-/// Outcomes of applies.
+/// Cache of the results of applies.
 #[derive(Debug, Default)]
 pub(super) struct Memo(Mutex<HashMap<Digest, Outcome>>);
 
 impl Memo {
-    /// What becomes of an object by an apply.
+    /// Returns the state of an object after an apply.
     pub(super) fn apply(
         &self,
         target: &Target,
@@ -38,7 +38,7 @@ impl Memo {
             format!("{target:?} {manager:?} {force}").as_bytes(),
             body,
         ]);
-        // Entries are inserted whole.
+        // Entries are complete even after a panic.
         if let Some(outcome) = locked(&self.0).get(&key) {
             return outcome.clone();
         }
@@ -79,7 +79,7 @@ fn merged(
     Ok(State::new(&next))
 }
 
-/// What an object becomes by a write that is no apply.
+/// Returns the state of an object after a write other than an apply.
 pub(super) fn edited(
     target: &Target,
     live: Option<&State>,
@@ -117,7 +117,7 @@ pub(super) fn edited(
     Ok(State::new(&next))
 }
 
-/// Removes empty maps, which the types of Go leave out.
+/// Removes empty maps, which the Go types omit.
 fn drop_empty_maps(target: &Target, object: &mut Value) {
     if let Some(fields) = object
         .as_object_mut()
@@ -128,5 +128,5 @@ fn drop_empty_maps(target: &Target, object: &mut Value) {
     }
 }
 
-/// Many more than one rollout needs, also where each runtime has an object of its own.
+/// Largest number of cached results. A rollout needs far fewer, even if each runtime has a different object.
 const LARGEST: usize = 100_000;

@@ -1,8 +1,8 @@
-//! Field sets: who owns which parts of an object, in the form of `fieldsV1`, and which parts may be owned one by one.
+//! Field sets: the owners of the fields of an object, in the format of `fieldsV1`, and the rules for which fields have their
+//! own owner.
 //!
-//! An API server takes the latter from its schema; here it follows from the names of fields, for the kinds that are
-//! served. Lists and maps that are not named are what most schemas make of them: lists are atomic, maps are owned key by
-//! key.
+//! An API server derives these rules from its schema; here they follow from the names of fields, for the kinds that are served.
+//! Other lists and maps have the default of most schemas: lists are atomic, and maps are owned key by key.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -10,11 +10,11 @@ use std::ops::Bound;
 use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
 use serde_json::{Map, Value, json};
 
-/// The places that field managers own. A place is the sequence of its path elements (`f:name`, `k:{…}`, `v:…`), each ended by
-/// a NUL, so that what is inside a place follows it in the set and begins with it.
+/// Paths of fields that field managers own. A path is the sequence of its elements (`f:name`, `k:{…}`, `v:…`), each followed by
+/// a NUL. So the paths below a path follow it in the set and have it as a prefix.
 pub(super) type Fields = BTreeSet<String>;
 
-/// Everything that a value of this shape has.
+/// Returns the paths of all leaves of an object, and of the elements of keyed lists.
 pub(super) fn all(value: &Value) -> Fields {
     let mut fields = Fields::new();
     let is_own = |element: &str| element.starts_with("k:");
@@ -22,14 +22,14 @@ pub(super) fn all(value: &Value) -> Fields {
     fields
 }
 
-/// The same with every map and list as a place of its own.
+/// Returns the paths of all leaves of an object, and of every map, list and element.
 pub(super) fn with_inner_places(value: &Value) -> Fields {
     let mut fields = Fields::new();
     collect((value, Shape::Map), "", &|_| true, &mut fields);
     fields
 }
 
-/// Adds the places of a value at a path: what has nothing inside, and elements that are places of their own.
+/// Adds the paths of a value at `path`: of leaves, and of elements for which `is_own` returns true.
 pub(super) fn collect(
     (value, shape): (&Value, Shape),
     path: &str,
@@ -49,23 +49,23 @@ pub(super) fn collect(
     }
 }
 
-/// The place of an element inside another one.
+/// Returns the path of an element below `path`.
 pub(super) fn at(path: &str, element: &str) -> String {
     format!("{path}{element}\0")
 }
 
-/// Whether the set has a place or something inside it.
+/// Whether the set contains a path or a path below it.
 pub(super) fn has_within(fields: &Fields, place: &str) -> bool {
     let mut following = fields.range::<str, _>((Bound::Included(place), Bound::Unbounded));
     following.next().is_some_and(|it| it.starts_with(place))
 }
 
-/// A place as messages of an API server write it: `.data.key`, `.webhooks[name="a"].clientConfig`.
+/// Returns a path in the format of the API server's messages: `.data.key`, `.webhooks[name="a"].clientConfig`.
 pub(super) fn written(place: &str) -> String {
     place.split_terminator('\0').map(written_element).collect()
 }
 
-/// Writes the form of `fieldsV1`.
+/// Serializes paths in the format of `fieldsV1`.
 pub(super) fn serialize<S: Serializer>(fields: &Fields, into: S) -> Result<S::Ok, S::Error> {
     let mut root = json!({});
     let mut places = fields.iter().peekable();
@@ -84,7 +84,7 @@ pub(super) fn serialize<S: Serializer>(fields: &Fields, into: S) -> Result<S::Ok
     root.serialize(into)
 }
 
-/// Reads the form of `fieldsV1`.
+/// Deserializes paths from the format of `fieldsV1`.
 pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Fields, D::Error> {
     fn read(value: &Value, path: &str, fields: &mut Fields) {
         let inside = value.as_object().filter(|map| !map.is_empty());
@@ -100,7 +100,7 @@ pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Fields, 
     Ok(fields)
 }
 
-/// What a value contains, each with its path element and its own shape; nothing if it is owned as one.
+/// Returns the children of a value, each with its path element and its shape. An atomic value has none.
 pub(super) fn children(value: &Value, shape: Shape) -> Vec<(String, &Value, Shape)> {
     match (value, shape) {
         (Value::Object(map), Shape::Map) => map
@@ -131,21 +131,21 @@ fn written_element(element: &str) -> String {
     format!("[{}]", parts.collect::<Vec<_>>().join(","))
 }
 
-/// How a value is owned.
+/// Granularity of the ownership of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shape {
-    /// As one: scalars, most lists, some maps.
+    /// The value has one owner: scalars, most lists, some maps.
     Atomic,
-    /// A map, key by key.
+    /// A map: each key has its owners.
     Map,
-    /// A list of objects that these of their fields tell apart.
+    /// A list of objects, which are identified by these fields.
     Keyed(&'static [&'static str]),
-    /// A list of scalars that are told apart by themselves.
+    /// A list of scalars, which are identified by their values.
     Set,
 }
 
 impl Shape {
-    /// The shape of the value of a field of that name.
+    /// Returns the shape of the value of a field with this name.
     pub(super) fn of(field: &str, value: &Value) -> Self {
         match value {
             Value::Object(_) if is_atomic(field) => Self::Atomic,
@@ -160,14 +160,14 @@ impl Shape {
     }
 }
 
-/// A list such as `items` or `ports` of another kind has the name but not the keys.
+/// Whether all items have the first key field. Other lists named `items` or `ports` do not.
 fn identified(items: &[Value], keys: &[&str]) -> bool {
     items
         .iter()
         .all(|item| keys.first().is_some_and(|key| item.get(key).is_some()))
 }
 
-/// What tells an element of a keyed list apart, as field sets write it; absent keys have their default.
+/// Returns the identifier of an element of a keyed list in the format of field sets; absent keys have their default.
 pub(super) fn element_key(item: &Value, keys: &[&str]) -> String {
     let fields: BTreeMap<&str, Value> = keys
         .iter()
@@ -176,11 +176,11 @@ pub(super) fn element_key(item: &Value, keys: &[&str]) -> String {
             Some((*key, item.get(key).cloned().or_else(default)?))
         })
         .collect();
-    // A map of strings and numbers can always be written.
+    // A map of strings and numbers can always be serialized.
     format!("k:{}", serde_json::to_string(&fields).unwrap_or_default())
 }
 
-/// Selectors and references are atomic in every kind that has one.
+/// Whether a map is atomic: selectors and references are, in every kind that has them.
 fn is_atomic(map: &str) -> bool {
     let map = map.to_lowercase();
     map.ends_with("selector") || map.ends_with("ref") || map == "matchlabels"

@@ -1,7 +1,7 @@
-//! The kinds that the API server serves, and the discovery documents that say so.
+//! The kinds that the API server serves, and the discovery documents with them.
 //!
-//! A path is served exactly when discovery lists it. Aggregated discovery and OpenAPI are not served, as by an older API
-//! server.
+//! A path is served exactly if discovery lists it. Like an older API server, it does not serve aggregated discovery and
+//! OpenAPI.
 
 use std::collections::BTreeSet;
 
@@ -12,33 +12,33 @@ use serde_json::{Value, json};
 pub struct Kind {
     /// Group and version: `v1`, `apps/v1`.
     pub api_version: &'static str,
-    /// The plural, as in paths.
+    /// Plural name of the resource, as in paths.
     pub resource: &'static str,
-    /// As `kind` has it.
+    /// Name of the kind, as in the field `kind`.
     pub name: &'static str,
-    /// Whether its objects are in namespaces.
+    /// Whether objects of the kind are in namespaces.
     pub namespaced: bool,
-    /// How the server handles its objects.
+    /// How the server handles objects of the kind.
     pub handling: Handling,
 }
 
-/// How the server handles the objects of a kind; each adds something to the one before it.
+/// How the server handles objects of a kind. Each value includes the previous one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Handling {
-    /// It answers them and keeps none: the two reviews.
+    /// The server responds to the two reviews and does not store them.
     Review,
-    /// It keeps them.
+    /// The server stores objects.
     Storage,
-    /// It counts changes of what is neither metadata nor status, in `metadata.generation`.
+    /// The server counts changes outside of metadata and status in `metadata.generation`.
     Generation,
-    /// It has a subresource `status`: writes of the object leave the status alone.
+    /// The kind has the subresource `status`: writes of the object do not change the status.
     Status,
-    /// It knows them from a CustomResourceDefinition.
+    /// The kind is defined by a CustomResourceDefinition.
     Custom,
 }
 
 impl Kind {
-    /// A cluster-scoped kind whose objects are kept.
+    /// Returns a cluster-scoped kind whose objects are stored.
     pub const fn new(
         api_version: &'static str,
         resource: &'static str,
@@ -53,25 +53,25 @@ impl Kind {
         }
     }
 
-    /// Its objects are in namespaces.
+    /// Makes the kind namespaced.
     pub const fn namespaced(mut self) -> Self {
         self.namespaced = true;
         self
     }
 
-    /// The same, handled so.
+    /// Sets how the server handles objects of the kind.
     pub const fn with(mut self, handling: Handling) -> Self {
         self.handling = handling;
         self
     }
 
-    /// The API group; empty for the core group.
+    /// Returns the API group; empty for the core group.
     pub(super) fn group(&self) -> &'static str {
         self.api_version.split_once('/').map_or("", |it| it.0)
     }
 }
 
-/// The document behind a path such as `/apis` or `/api/v1`; `None` if nothing is there.
+/// Returns the discovery document for a path such as `/apis` or `/api/v1`; `None` if the path does not exist.
 pub(super) fn document(kinds: &[&Kind], path: &str) -> Option<Value> {
     match path.trim_matches('/').split('/').collect::<Vec<_>>()[..] {
         ["version"] => Some(json!({
@@ -97,7 +97,7 @@ pub(super) fn document(kinds: &[&Kind], path: &str) -> Option<Value> {
     }
 }
 
-/// Whether a path leads into a group that is served.
+/// Whether a path belongs to a group that is served.
 pub(super) fn has_group(kinds: &[&Kind], path: &str) -> bool {
     let mut segments = path.trim_matches('/').split('/');
     match (segments.next(), segments.next()) {
@@ -133,14 +133,14 @@ fn resources(kinds: &[&Kind], api_version: &str) -> Option<Value> {
     let mut list = json!({
         "kind": "APIResourceList", "groupVersion": api_version, "resources": resources,
     });
-    // The core group's is older than the convention.
+    // The list of the core group has no `apiVersion`, because it is older than this convention.
     if api_version.contains('/') {
         list["apiVersion"] = json!("v1");
     }
     (!resources.is_empty()).then_some(list)
 }
 
-/// `Runtime` of the infrastructure manager.
+/// `Runtime` of KIM.
 pub static RUNTIMES: Kind = custom(
     "infrastructuremanager.kyma-project.io/v1",
     "runtimes",
@@ -184,13 +184,13 @@ const fn custom(api_version: &'static str, resource: &'static str, name: &'stati
     kind.namespaced().with(Handling::Custom)
 }
 
-/// The resource of ClusterTrustBundles.
+/// Name of the resource of ClusterTrustBundles.
 pub const TRUST_BUNDLES: &str = "clustertrustbundles";
 const ADMISSION: &str = "admissionregistration.k8s.io/v1";
 const AUTHORIZATION: &str = "authorization.k8s.io/v1";
 const RBAC: &str = "rbac.authorization.k8s.io/v1";
 
-/// The kinds that every server serves unless told otherwise.
+/// The kinds that every server serves by default.
 #[rustfmt::skip]
 pub(super) static BUILTIN: [&Kind; 26] = [
     &Kind::new("v1", "configmaps", "ConfigMap").namespaced(),

@@ -1,7 +1,8 @@
-//! Server-side apply, and who owns what after any other write.
+//! Server-side apply, and the field owners after any other write.
 //!
-//! Pure: the live object and its owners in, the next ones out. What a manager applies again is no change. The rules are
-//! those of the documentation of server-side apply; lists keep the order of the live object.
+//! The functions are pure: they map the live object and its owners to the next object and owners. If a manager repeats an
+//! apply, nothing changes. The rules are those of the documentation of server-side apply; lists keep the order of the live
+//! object.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,7 @@ use super::object::KEPT_APART;
 use super::request::Target;
 use super::status::Complaint;
 
-/// How a manager came to own fields.
+/// Operation with which a manager became the owner of fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) enum Operation {
     Apply,
@@ -35,7 +36,7 @@ pub(super) struct Manager {
 }
 
 impl Manager {
-    /// Who writes a target; it owns nothing yet.
+    /// Returns the writer of a target, without fields.
     pub(super) fn of(name: &str, operation: Operation, target: &Target) -> Self {
         Self {
             name: name.to_owned(),
@@ -46,20 +47,20 @@ impl Manager {
         }
     }
 
-    /// What tells entries apart.
+    /// Returns the fields that identify an entry.
     fn key(&self) -> (Operation, &str, Option<&str>) {
         (self.operation, &self.name, self.subresource.as_deref())
     }
 }
 
-/// An object as the API server keeps it: without what it writes itself, and its owners.
+/// An object without the fields that the API server writes itself, and its owners.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Owned {
     pub(super) content: Value,
     pub(super) managers: Vec<Manager>,
 }
 
-/// Merges an applied configuration into what is there. Without force, fields of other managers are not changed.
+/// Merges an applied configuration into the live object. Without force, a change of fields of other managers is a conflict.
 pub(super) fn apply(
     live: &Owned,
     configuration: &Value,
@@ -95,7 +96,7 @@ pub(super) fn apply(
     })
 }
 
-/// The owners; what has none is treated as written by a manager before the first apply.
+/// Returns the owners. An object without owners is treated as written by a manager before the first apply.
 fn owners(live: &Owned, applier: &Manager) -> Vec<Manager> {
     if !live.managers.is_empty() || live.content.is_null() {
         return live.managers.clone();
@@ -109,11 +110,11 @@ fn owners(live: &Owned, applier: &Manager) -> Vec<Manager> {
     }]
 }
 
-/// Who owns what after a write that was no apply: the writer owns what it changed. Maps of a custom resource are no structs
-/// of Go.
+/// Returns the object and its owners after a write other than an apply: the writer owns the fields that it changed. `custom` is
+/// for custom resources, whose maps are not Go structs.
 pub(super) fn update(live: &Owned, content: Value, writer: &Manager, custom: bool) -> Owned {
     let mut changed = &changes(&live.content, &content) - &server_owned();
-    // A map of a custom resource that was not there before is a place of its own, also at the top.
+    // A map of a custom resource that did not exist before has its own path, also at the top level.
     let fields = content.as_object().into_iter().flatten();
     for (field, _) in fields.filter(|(field, _)| custom && *field != "metadata") {
         let place = at("", &format!("f:{field}"));
@@ -127,7 +128,7 @@ pub(super) fn update(live: &Owned, content: Value, writer: &Manager, custom: boo
         managers.push(writer.clone());
     }
     for manager in &mut managers {
-        // An owner of something that is gone owns it no longer.
+        // A manager does not own a removed field.
         manager.fields = &manager.fields & &present;
         manager.fields = if manager.key() == writer.key() {
             &manager.fields | &changed
@@ -140,14 +141,14 @@ pub(super) fn update(live: &Owned, content: Value, writer: &Manager, custom: boo
         managers: orderly(managers),
     }
 }
-/// Appliers first, each kind by name, without those that own nothing.
+/// Sorts managers by operation, applies first, and by name, and removes managers without fields.
 fn orderly(mut managers: Vec<Manager>) -> Vec<Manager> {
     managers.retain(|manager| !manager.fields.is_empty());
     managers.sort_by(|one, two| one.key().cmp(&two.key()));
     managers
 }
 
-/// The fields that other managers own and that were to be changed.
+/// Returns the conflicts: changed fields that other managers own.
 fn conflicts(others: &[Manager], changed: &Fields) -> Vec<Complaint> {
     let of = |other: &Manager| {
         let using = match other.operation {
@@ -187,7 +188,7 @@ fn merge(live: &mut Value, configuration: &Value, shape: Shape) {
     }
 }
 
-/// Removes what was applied before and has no owner any more; what becomes empty by that is removed too.
+/// Removes fields that were applied before and have no owner, and the maps and lists that become empty.
 fn prune((value, shape): (&mut Value, Shape), path: &str, before: &Fields, kept: &Fields) {
     let stays = |element: &str, child: &mut Value, shape: Shape| {
         let place = at(path, element);
@@ -224,8 +225,8 @@ fn is_hollow(value: &Value) -> bool {
     }
 }
 
-/// The places that are in the new value and differ from the old one. Maps and lists that were not there before are places
-/// of their own.
+/// Returns the paths of the new value that differ from the old value. Maps and lists that did not exist before have their own
+/// paths.
 fn changes(old: &Value, new: &Value) -> Fields {
     fn compare(old: &Value, (new, shape): (&Value, Shape), path: &str, changed: &mut Fields) {
         if old == new {
@@ -250,7 +251,7 @@ fn changes(old: &Value, new: &Value) -> Fields {
             collect((child, shape), &place, &is_own, changed);
         }
     }
-    // Every object has these, also an empty one.
+    // Every object has these fields, even an empty one.
     fn is_own(element: &str) -> bool {
         !matches!(element, "f:metadata" | "f:spec" | "f:status" | "f:template")
     }
@@ -259,7 +260,7 @@ fn changes(old: &Value, new: &Value) -> Fields {
     changed
 }
 
-/// What the API server fills in itself; it has no owner.
+/// Returns the fields that the API server writes itself; they have no owner.
 fn server_owned() -> Fields {
     let top = ["f:apiVersion", "f:kind", "f:metadata"].map(|field| at("", field));
     let metadata = at("", "f:metadata");

@@ -1,8 +1,8 @@
 //! One stored object.
 //!
-//! A simulator of thousands of clusters keeps hundreds of thousands of them, so what clusters have in common is held once:
-//! a [`State`] never changes and is shared by every cluster that has the same; what differs (uid, versions, times,
-//! counters) is numbers.
+//! A simulator of thousands of clusters stores hundreds of thousands of objects, so common data is stored once. A [`State`] is
+//! immutable and shared by all clusters with an equal object. The fields that differ (UID, versions, times, counters) are
+//! mostly numbers.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::kinds::{Handling, Kind};
 use super::merge::{Manager, Owned};
 use super::store::Common;
 
-/// Where an object is.
+/// Location of an object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key {
     pub(super) kind: &'static Kind,
@@ -27,7 +27,7 @@ pub(super) struct Key {
 }
 
 impl fmt::Display for Key {
-    /// `secrets "a"`, `deployments.apps "a"`: how messages name it.
+    /// Writes the name of the object as in messages: `secrets "a"`, `deployments.apps "a"`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Kind { resource, .. } = self.kind;
         match self.kind.group() {
@@ -37,18 +37,18 @@ impl fmt::Display for Key {
     }
 }
 
-/// Content and owners.
+/// Content and owners of an object.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct State {
-    /// Of the object.
+    /// Digest of the object.
     pub(super) digest: Digest,
-    /// Of what is neither metadata nor status.
+    /// Digest of the fields other than metadata and status.
     pub(super) content: Digest,
-    /// The object with its owners, without what the server writes itself.
+    /// The object with its owners, without the fields that the server writes itself.
     pub(super) object: Value,
 }
 
-/// Enough of SHA-256 that two contents never meet.
+/// A prefix of a SHA-256 hash that is long enough to avoid collisions.
 pub(super) type Digest = [u8; 16];
 
 impl State {
@@ -69,7 +69,7 @@ impl State {
         }
     }
 
-    /// The object again, to be merged with something.
+    /// Returns the content and the owners as input for a merge.
     pub(super) fn owned(&self) -> Owned {
         let managers = managers_of(&self.object);
         let mut content = self.object.clone();
@@ -77,7 +77,7 @@ impl State {
         Owned { content, managers }
     }
 
-    /// Whether finalizers keep the object.
+    /// Whether the object has finalizers.
     pub(super) fn is_held(&self) -> bool {
         let finalizers = self.object["metadata"]["finalizers"].as_array();
         finalizers.is_some_and(|it| !it.is_empty())
@@ -87,24 +87,24 @@ impl State {
 /// One object of one cluster.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Stored {
-    /// Absent once it was deleted; the counters stay.
+    /// Content and owners; absent after the object was deleted. The counters stay.
     pub(super) state: Option<Arc<State>>,
     pub(super) uid: Arc<str>,
     pub(super) version: u64,
     pub(super) generation: u32,
-    /// Since the start of the server, like the times below.
+    /// Time of the creation since the start of the server, like the times below.
     pub(super) created: Duration,
     pub(super) changed: Duration,
-    /// When what is neither metadata nor status changed last.
+    /// Time of the last change outside of metadata and status.
     pub(super) respecified: Duration,
-    /// When its deletion was asked for, while finalizers keep it: whole seconds.
+    /// Time of the deletion in whole seconds, while finalizers keep the object.
     pub(super) deleted: Option<Timestamp>,
-    /// Server-side applies that changed nothing.
+    /// Number of server-side applies that changed nothing.
     pub(super) idle_applies: u32,
 }
 
 impl Stored {
-    /// The object as the API server would give it; `None` once it is deleted.
+    /// Returns the object as in a response of the API server; `None` after it was deleted.
     pub(super) fn render(
         &self,
         key: &Key,
@@ -130,7 +130,7 @@ impl Stored {
         if key.kind.handling >= Handling::Generation {
             metadata["generation"] = json!(self.generation);
         }
-        // Indexing would add what is not there.
+        // Indexing would add an absent field.
         let managers = metadata
             .get_mut("managedFields")
             .and_then(Value::as_array_mut);
@@ -144,11 +144,12 @@ impl Stored {
         Some(object)
     }
 
-    /// What the Deployment controller would write: computed, so that a rollout needs no timer and no write.
+    /// Returns the status that the Deployment controller would write. It is computed, so that a rollout needs no timer and no
+    /// write.
     fn deployment_status(&self, replicas: u64, common: &Common, done: bool) -> Value {
-        // Pods beyond the wanted ones during a rolling update: a quarter, which is the default.
+        // Number of additional Pods during a rolling update: a quarter, which is the default.
         let surge = replicas.div_ceil(4);
-        // While Pods of a new template do not become ready, a rolling update keeps those of the earlier one beside them.
+        // While Pods of a new template are not ready, a rolling update keeps the earlier Pods.
         let (all, updated, ready) = match (done, self.generation) {
             (true, _) => (replicas, replicas, replicas),
             (false, ..=1) => (replicas, replicas, 0),
@@ -187,7 +188,7 @@ pub(super) fn digest(parts: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Diges
     std::array::from_fn(|index| full[index])
 }
 
-/// `managedFields` of an object that a client sent back.
+/// Returns the `managedFields` of an object that a client sent.
 pub(super) fn managers_of(object: &Value) -> Vec<Manager> {
     let entries = object["metadata"]["managedFields"].as_array();
     let entries = entries.into_iter().flatten();
@@ -196,7 +197,7 @@ pub(super) fn managers_of(object: &Value) -> Vec<Manager> {
         .collect()
 }
 
-/// Removes what the store keeps beside the content.
+/// Removes the fields that the store keeps separately from the content.
 pub(super) fn strip(object: &mut Value) {
     let Some(object) = object.as_object_mut() else {
         return;
@@ -209,7 +210,7 @@ pub(super) fn strip(object: &mut Value) {
     }
 }
 
-/// Fields of `metadata` that the API server writes itself: they have no owner and are not part of the content.
+/// Fields of `metadata` that the API server writes itself. They have no owner and are not part of the content.
 pub(super) const KEPT_APART: [&str; 9] = [
     "creationTimestamp",
     "deletionTimestamp",

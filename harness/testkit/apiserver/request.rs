@@ -1,4 +1,4 @@
-//! What a request is about, by its path and query.
+//! Parses the path and the query of a request.
 //!
 //! The legacy `/watch/` prefix and subresources other than `status` are not served.
 
@@ -11,12 +11,12 @@ use super::kinds::{Handling, Kind};
 use super::object::{Key, State};
 use super::status::Refusal;
 
-/// Objects of one kind, or one of them.
+/// A collection of objects of one kind, or one object.
 #[derive(Debug, Clone)]
 pub(super) struct Target {
-    /// Its namespace is empty for cluster-scoped kinds, and where all namespaces are meant; its name for a collection.
+    /// Location. The namespace is empty for cluster-scoped kinds and for all namespaces; the name is empty for a collection.
     pub(super) key: Key,
-    /// Whether the subresource `status` is meant.
+    /// Whether the target is the subresource `status`.
     pub(super) status: bool,
 }
 
@@ -29,7 +29,7 @@ impl std::ops::Deref for Target {
 }
 
 impl Target {
-    /// `None` for a path that names no kind that is served.
+    /// Parses a path. Returns `None` if the path does not name a kind that is served.
     pub(super) fn parse(path: &str, kinds: &[&'static Kind]) -> Option<Self> {
         let segments: Vec<&str> = path.trim_start_matches('/').split('/').collect();
         let (api_version, rest) = match segments.as_slice() {
@@ -43,7 +43,7 @@ impl Target {
         };
         let (namespace, resource, name) = match rest {
             [resource] => ("", *resource, ""),
-            // `namespaces/a` is the object a; anything longer is in it.
+            // `namespaces/a` is the object `a`; longer paths are objects in it.
             [resource, name] => ("", *resource, *name),
             ["namespaces", namespace, resource] => (*namespace, *resource, ""),
             ["namespaces", namespace, resource, name] => (*namespace, *resource, *name),
@@ -51,7 +51,7 @@ impl Target {
         };
         let is_meant = |it: &&&Kind| it.api_version == api_version && it.resource == resource;
         let kind = *kinds.iter().find(is_meant)?;
-        // All objects of a namespaced kind may be listed.
+        // A list of a namespaced kind may be for all namespaces.
         let scope = kind.namespaced != namespace.is_empty() || (kind.namespaced && name.is_empty());
         let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into();
         (scope && (kind.handling >= Handling::Status || !status)).then(|| Self {
@@ -64,7 +64,7 @@ impl Target {
         })
     }
 
-    /// The resource in the words of RBAC: `pods`, `pods/status`.
+    /// Returns the resource in the format of RBAC: `pods`, `pods/status`.
     pub(super) fn resource(&self) -> String {
         let part = if self.status { "/status" } else { "" };
         format!("{}{part}", self.kind.resource)
@@ -78,33 +78,33 @@ pub(super) struct Query {
     pub(super) force: bool,
     pub(super) field_manager: String,
     pub(super) resource_version: String,
-    /// The largest number of objects in a page; 0 for no bound.
+    /// Largest number of objects in a page; 0 for no limit.
     pub(super) limit: usize,
-    /// The token of the last page.
+    /// Continue token of the last page.
     pub(super) r#continue: String,
-    /// Seconds after which a watch ends.
+    /// Timeout of a watch in seconds.
     pub(super) timeout_seconds: Option<u64>,
     pub(super) label_selector: Selector,
     pub(super) field_selector: Selector,
-    /// If set, which is to `All`, nothing is stored.
+    /// If set (only to `All`), nothing is stored.
     pub(super) dry_run: Option<String>,
 }
 
-/// All of these must hold.
+/// A label or field selector, of which all requirements must be met.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Selector(Vec<Requirement>);
 
 #[derive(Debug, Clone)]
 struct Requirement {
     key: String,
-    /// The values of which there must be one; without them there must be any.
+    /// Allowed values; `None` allows any value.
     values: Option<Vec<String>>,
-    /// Whether the opposite is required.
+    /// Whether the requirement is negated.
     not: bool,
 }
 
 impl Selector {
-    /// Whether it holds for what has these values.
+    /// Whether the values meet all requirements.
     fn holds<'a>(&self, value: impl Fn(&str) -> Option<&'a str>) -> bool {
         self.0.iter().all(|part| {
             let is_one = |it: &str| match &part.values {
@@ -134,7 +134,7 @@ impl Query {
         }
     }
 
-    /// Whether an object is one of those that a request means.
+    /// Whether the target and the selectors of a request select an object.
     pub(super) fn selects(&self, target: &Target, key: &Key, state: &State) -> bool {
         let object = &state.object;
         let label = |label: &str| object["metadata"]["labels"][label].as_str();
@@ -143,7 +143,7 @@ impl Query {
             "metadata.namespace" => Some(&*key.namespace),
             other => {
                 let value = object.pointer(&format!("/{}", other.replace('.', "/")));
-                // The API server takes an absent field for an empty one.
+                // The API server treats an absent field as an empty one.
                 Some(value.and_then(Value::as_str).unwrap_or_default())
             }
         };
@@ -153,7 +153,7 @@ impl Query {
             && self.field_selector.holds(field)
     }
 
-    /// The one name that the field selector picks.
+    /// Returns the name that the field selector requires.
     pub(super) fn only_name(&self) -> Option<&str> {
         let mut fields = self.field_selector.0.iter();
         let name = fields.find(|it| it.key == "metadata.name" && !it.not)?;
@@ -161,7 +161,7 @@ impl Query {
     }
 }
 
-/// Whether a kind's objects can be selected by a field.
+/// Whether a field selector for objects of this kind supports a field.
 fn has_field(kind: &Kind, field: &str) -> bool {
     match (kind.resource, field) {
         (_, "metadata.name")

@@ -1,4 +1,4 @@
-//! From a request to an answer: discovery, reviews, and the verbs on objects.
+//! Responses to requests: discovery, reviews, and the verbs on objects.
 
 use std::sync::Arc;
 
@@ -14,20 +14,20 @@ use super::status::Refusal;
 use super::store::{Inner, Store};
 use crate::tls::{Body, answer};
 
-/// What of a request matters.
+/// The parts of a request that the server reads.
 #[derive(Debug, Clone, Copy)]
 pub struct Call<'a> {
-    /// The method.
+    /// Method of the request.
     pub method: &'a Method,
-    /// Path and query.
+    /// Path and query of the request.
     pub uri: &'a Uri,
-    /// The headers.
+    /// Headers of the request.
     pub headers: &'a HeaderMap,
-    /// The whole body.
+    /// Complete body of the request.
     pub body: &'a [u8],
 }
 
-/// An answer, and whether an object changed.
+/// A response, and whether an object changed.
 pub type Answer = (Response<Body>, bool);
 
 impl Call<'_> {
@@ -60,7 +60,7 @@ impl Call<'_> {
 }
 
 impl Store {
-    /// What a request asks for.
+    /// Returns verb, resource and object of a request.
     pub fn asked(&self, call: &Call<'_>) -> Asked {
         let behaviour = self.behaviour();
         let Some(target) = Target::parse(call.uri.path(), &behaviour.kinds) else {
@@ -78,13 +78,13 @@ impl Store {
         }
     }
 
-    /// Answers a request.
+    /// Executes a request and returns the response.
     pub fn respond(self: &Arc<Self>, call: &Call<'_>) -> Answer {
         let answer = self.route(call);
         answer.unwrap_or_else(|refusal| (refused(&refusal), false))
     }
 
-    /// The answer of an optimistic lock that fails, whatever the object.
+    /// Returns the response for a resource version conflict, without reading the object.
     pub fn conflict(&self, call: &Call<'_>) -> Response<Body> {
         let behaviour = self.behaviour();
         match Target::parse(call.uri.path(), &behaviour.kinds) {
@@ -102,7 +102,7 @@ impl Store {
             return match document {
                 Some(document) => Ok((json_response(StatusCode::OK, document.to_string()), false)),
                 None if kinds::has_group(&behaviour.kinds, path) => Err(Refusal::no_such_path()),
-                // A real API server has no `Status` for a group that it does not know.
+                // For an unknown group, a real API server responds without a `Status`.
                 None => Ok((answer(404, "404 page not found\n"), false)),
             };
         };
@@ -176,7 +176,7 @@ impl Store {
         found.ok_or_else(|| Refusal::not_found(target))
     }
 
-    /// A page of a collection; the token of the next one is the last object of this one.
+    /// Returns a page of a collection. The continue token names the last object of the page.
     fn list(&self, target: &Target, query: &Query, partial: bool) -> Result<String, Refusal> {
         let inner = self.inner();
         inner.reached(query)?;
@@ -188,7 +188,7 @@ impl Store {
         let is_after = |key: &Key| after.is_none_or(|it| it < (&*key.namespace, &*key.name));
         let found = inner.selected(target, query);
         let mut found = found.filter(|(key, _)| is_after(key)).peekable();
-        // Each as text at once: the objects of a whole fleet as values are large.
+        // Items are serialized one by one, because the objects of a whole fleet as values need much memory.
         let mut items = Vec::new();
         let mut metadata = json!({"resourceVersion": inner.version.to_string()});
         while let Some((key, _)) = found.next() {
@@ -215,7 +215,7 @@ impl Store {
 }
 
 impl Inner {
-    /// Whether the server is as new as the client wants it.
+    /// Fails if the server has not reached the resource version of the request.
     pub(super) fn reached(&self, query: &Query) -> Result<(), Refusal> {
         match query.resource_version.parse() {
             Ok(version) if self.version < version => Err(Refusal::too_large(version, self.version)),
@@ -223,7 +223,7 @@ impl Inner {
         }
     }
 
-    /// The objects of the collection that a request means.
+    /// Returns the objects that a request selects.
     pub(super) fn selected(
         &self,
         target: &Target,
@@ -237,7 +237,7 @@ impl Inner {
     }
 }
 
-/// The object, or its metadata alone.
+/// Returns the object, or its metadata only if `partial`.
 pub(super) fn shown(mut object: Value, partial: bool) -> Value {
     if !partial {
         return object;
@@ -260,9 +260,9 @@ pub(super) fn refused(refusal: &Refusal) -> Response<Body> {
     response
 }
 
-/// A `Status` of a fault that no object has caused; of 429 the text that priority and fairness answers.
+/// Returns a `Status` for an error that no object caused; for 429 the text that API Priority and Fairness returns.
 pub fn fault(code: u16, retry_after: Option<u64>) -> Response<Body> {
-    // A real API server rejects a request for which it has no capacity before it looks at it, and so without a `Status`.
+    // A real API server rejects a request without capacity before it parses the request, so the response is not a `Status`.
     if code == 429 {
         let text = "Too many requests, please try again later.\n";
         let mut response = answer(429, text);

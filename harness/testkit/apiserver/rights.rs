@@ -1,4 +1,4 @@
-//! Authorization by roles: what the rules of RBAC allow.
+//! Authorization by RBAC rules.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -6,14 +6,14 @@ use serde_json::{Value, json};
 use super::object::Key;
 use super::request::{Query, Target};
 
-/// What a client may do; by default everything.
+/// Permissions of a client; the default is everything.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rights(Vec<Rule>);
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Rule {
-    /// The namespace of a Role; a ClusterRole has none.
+    /// Namespace of a Role; `None` for a ClusterRole.
     #[serde(skip)]
     namespace: Option<String>,
     verbs: Vec<String>,
@@ -30,7 +30,7 @@ impl Default for Rights {
 }
 
 impl Rights {
-    /// These verbs, on everything.
+    /// Returns permissions for these verbs on all resources.
     pub fn with_verbs(verbs: &[&str]) -> Self {
         let any = || vec!["*".to_owned()];
         Self(vec![Rule {
@@ -41,7 +41,7 @@ impl Rights {
         }])
     }
 
-    /// Those of Roles and ClusterRoles; other objects are passed over.
+    /// Returns the permissions of Roles and ClusterRoles; ignores other objects.
     pub fn of_roles<'a>(objects: impl IntoIterator<Item = &'a Value>) -> Self {
         let rules = objects.into_iter().flat_map(|role| {
             let namespace = match role["kind"].as_str() {
@@ -58,7 +58,8 @@ impl Rights {
         Self(rules.collect())
     }
 
-    /// Whether a request is allowed. A list or watch of one name is a request for that name.
+    /// Whether a request is allowed. A list or watch with a field selector for one name is authorized as a request for that
+    /// name.
     pub(super) fn allow(&self, verb: &str, target: &Target, query: &Query) -> bool {
         let name = match &*target.name {
             "" => query.only_name().unwrap_or_default(),
@@ -68,7 +69,7 @@ impl Rights {
         self.permits(verb, (resource.0, &resource.1), (&target.namespace, name))
     }
 
-    /// Whether an apply may create the object: its path names it, where a POST of it does not.
+    /// Whether an apply may create the object. Unlike a POST, the path of an apply contains the object's name.
     pub(super) fn allow_creation(&self, key: &Key) -> bool {
         let resource = (key.kind.group(), key.kind.resource);
         self.permits("create", resource, (&key.namespace, &key.name))
@@ -91,7 +92,7 @@ impl Rights {
         })
     }
 
-    /// The answer to a `SelfSubjectAccessReview` or a `SelfSubjectRulesReview`.
+    /// Returns the response to a `SelfSubjectAccessReview` or a `SelfSubjectRulesReview`.
     pub(super) fn review(&self, resource: &str, mut review: Value) -> Value {
         review["metadata"] = json!({});
         if resource == "selfsubjectrulesreviews" {

@@ -1,4 +1,4 @@
-//! How a request is answered: recorded, met by faults, and then carried out; and what is recorded.
+//! Handling of a request: it is recorded, faults apply to it, and then it is executed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,44 +14,44 @@ use super::behaviour::{Effect, Fault};
 use super::respond::{Call, fault};
 use crate::tls::Body;
 
-/// What a request asks for, in the words of RBAC; an apply is `apply`.
+/// Verb, resource and object of a request in the terms of RBAC; the verb of an apply is `apply`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Asked {
-    /// `get`, `list`, `watch`, `create`, `update`, `patch`, `apply`, `delete`; empty for what is no object.
+    /// `get`, `list`, `watch`, `create`, `update`, `patch`, `apply` or `delete`; empty if the path does not name an object.
     pub verb: &'static str,
-    /// The resource, with `/status` for that subresource; the path of what is no object.
+    /// Resource, with `/status` for that subresource; the path if it does not name an object.
     pub resource: String,
-    /// The namespace; empty for cluster scope and for all namespaces.
+    /// Namespace; empty for cluster scope and for all namespaces.
     pub namespace: String,
-    /// The name; empty for a collection.
+    /// Name; empty for a collection.
     pub name: String,
 }
 
-/// One request that came.
+/// One recorded request.
 #[derive(Debug, Clone)]
 pub struct Recorded {
-    /// What it asked for.
+    /// Verb, resource and object of the request.
     pub asked: Asked,
-    /// The body, if it is JSON.
+    /// Body, if it is JSON.
     pub body: Value,
     /// Path and query.
     pub uri: String,
-    /// The header `Accept`.
+    /// Value of the header `Accept`.
     pub accept: String,
-    /// The bearer token.
+    /// Bearer token.
     pub token: String,
-    /// When it came.
+    /// Time of the request.
     pub begin: Instant,
-    /// When it was answered.
+    /// Time of the response.
     pub end: Option<Instant>,
-    /// The status of the answer.
+    /// Status code of the response.
     pub status: Option<u16>,
     /// Whether an object changed.
     pub changed: bool,
 }
 
 impl Recorded {
-    /// Whether it asked for a write.
+    /// Whether the request is a write.
     pub fn is_write(&self) -> bool {
         !matches!(self.asked.verb, "" | "get" | "list" | "watch")
             && !self.asked.resource.starts_with("selfsubject")
@@ -59,7 +59,7 @@ impl Recorded {
 }
 
 impl std::fmt::Display for Asked {
-    /// `apply secrets a/b`, `list pods`, ` /version`.
+    /// Writes the request as text: `apply secrets a/b`, `list pods`, ` /version`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} {}", self.verb, self.resource)?;
         match (self.namespace.as_str(), self.name.as_str()) {
@@ -71,8 +71,8 @@ impl std::fmt::Display for Asked {
 }
 
 impl Asked {
-    /// Whether it is of a pattern: verb, resource and object (`namespace/name` or `name`), of which the last ones may be
-    /// left out and each may be `*` or alternatives that are separated by `|`.
+    /// Whether the request matches a pattern: verb, resource and object (`namespace/name` or `name`). The last parts may be
+    /// omitted. Each part may be `*` or alternatives separated by `|`.
     pub fn is_of(&self, pattern: &str) -> bool {
         let text = self.to_string();
         let own: Vec<&str> = text.split(' ').collect();
@@ -83,18 +83,18 @@ impl Asked {
     }
 }
 
-/// The connection broke in place of an answer.
+/// Error if the connection broke before a response.
 #[derive(Debug, thiserror::Error)]
 #[error("connection reset")]
 pub struct Reset;
 
 impl ApiServer {
-    /// A client that calls the server without sockets.
+    /// Returns a client that calls the server without sockets.
     pub fn client(&self) -> kube::Client {
         kube::Client::new(self.service(), "default")
     }
 
-    /// The server as a service; the product's own clients can be built over it.
+    /// Returns the server as a service, for example for clients of the product.
     pub fn service(
         &self,
     ) -> impl tower::Service<
@@ -111,7 +111,7 @@ impl ApiServer {
         })
     }
 
-    /// Answers one request.
+    /// Handles one request.
     pub async fn answer<B>(&self, request: Request<B>) -> Result<Response<Body>, Reset>
     where
         B: hyper::body::Body,
@@ -150,7 +150,7 @@ impl ApiServer {
                     return Ok(self.answered(number, fault(code, after), false));
                 }
                 Effect::Before(run) => run(self),
-                // The end of a hold that was dropped is its end as well.
+                // If the sender was dropped, the hold has also ended.
                 Effect::Hold(mut hold) => drop(hold.wait_for(|held| !held).await),
                 Effect::Reset => return Err(Reset),
                 Effect::Silence => std::future::pending().await,
@@ -191,7 +191,7 @@ impl ApiServer {
 
     fn answered(&self, number: usize, response: Response<Body>, changed: bool) -> Response<Body> {
         let mut state = self.state();
-        // Requests may have been taken meanwhile.
+        // The test may have cleared the requests meanwhile.
         if let Some(recorded) = state.requests.get_mut(&number) {
             recorded.end = Some(Instant::now());
             recorded.status = Some(response.status().as_u16());
@@ -200,7 +200,7 @@ impl ApiServer {
         response
     }
 
-    /// The next fault that a request meets; it meets each once.
+    /// Returns the next fault for a request. Each fault applies to a request once.
     fn next_fault(
         &self,
         asked: &Asked,

@@ -1,15 +1,15 @@
-//! Errors of the API server: `Status` objects with the reasons of a real one.
+//! Errors of the API server: `Status` objects with the reasons of a real API server.
 //!
-//! Wording and codes are those of answers of a real API server; the fidelity test compares them.
+//! Texts and codes are those of a real API server; the fidelity test compares them.
 
 use serde_json::{Value, json};
 
 use super::object::Key;
 
-/// What is wrong with an object: field, kind of fault, text.
+/// A validation error of an object: field, reason and text.
 pub(super) type Complaint = (String, &'static str, String);
 
-/// A request that is not fulfilled: the `Status` that says why.
+/// A rejected request: the `Status` with the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Refusal(pub(super) Value);
 
@@ -20,7 +20,7 @@ impl Refusal {
         refusal
     }
 
-    /// A fault of the server, which gives no reason.
+    /// Returns an internal error, which has no reason.
     pub(super) fn without_reason(code: u16, message: impl Into<String>) -> Self {
         let message: String = message.into();
         Self(json!({
@@ -36,7 +36,7 @@ impl Refusal {
         refusal
     }
 
-    /// Adds what a client finds in `details.causes`.
+    /// Adds `details.causes`.
     pub(super) fn because(mut self, complaints: &[Complaint]) -> Self {
         let causes = complaints.iter().map(|(field, reason, message)| {
             json!({"reason": reason, "message": message, "field": field})
@@ -45,7 +45,7 @@ impl Refusal {
         self
     }
 
-    /// Asks the client to come again after some seconds, where there are any.
+    /// Adds the delay after which the client may retry, if there is one.
     pub(super) fn retry_after(mut self, seconds: Option<u64>) -> Self {
         if let Some(seconds) = seconds {
             self.0["details"]["retryAfterSeconds"] = json!(seconds);
@@ -108,7 +108,7 @@ impl Refusal {
         )])
     }
 
-    /// A version that the server has not reached.
+    /// Returns the error for a resource version that the server has not reached.
     pub(super) fn too_large(wanted: u64, current: u64) -> Self {
         let message = format!("Too large resource version: {wanted}, current: {current}");
         let mut refusal = Self::new(504, "Timeout", message).retry_after(Some(1));
@@ -118,19 +118,19 @@ impl Refusal {
         refusal
     }
 
-    /// A version whose changes are forgotten.
+    /// Returns the error for a resource version whose changes are not available any more.
     pub(super) fn expired() -> Self {
         let message = "The resourceVersion for the provided watch is too old.";
         Self::new(410, "Expired", message)
     }
 
-    /// The resource version of another write.
+    /// Returns the error for an outdated resource version.
     pub(super) fn modified(key: &Key) -> Self {
         let why = "the object has been modified; please apply your changes to the latest version and try again";
         Self::conflict(key, why)
     }
 
-    /// An object that is not the one that the client means.
+    /// Returns the error for an object that does not match the client's preconditions.
     pub(super) fn conflict(key: &Key, why: &str) -> Self {
         let message = format!("Operation cannot be fulfilled on {key}: {why}");
         Self::about(key, 409, "Conflict", message)

@@ -1,7 +1,7 @@
-//! The objects of one API server, how they are written, and their history.
+//! The objects of one API server, their writes, and their history.
 //!
-//! One lock, never held over an await. Every accepted write that changes something moves `resourceVersion`; one that
-//! changes nothing moves nothing.
+//! One lock protects the objects and is never held across an await. Every accepted write that changes an object increments
+//! `resourceVersion`; other writes do not.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -21,7 +21,7 @@ use super::validate;
 use super::watch::Log;
 use crate::{Place, locked};
 
-/// What servers share: a clock, which is tokio's, and results of applies that are the same for all.
+/// Data that servers share: a clock, which is tokio's, and the cache of applies.
 #[derive(Debug)]
 pub struct Common {
     start: Timestamp,
@@ -40,7 +40,7 @@ impl Default for Common {
 }
 
 impl Common {
-    /// A clock that differs from that of this process.
+    /// Returns a clock that is ahead of that of this process.
     pub(super) fn ahead_by(difference: SignedDuration) -> Self {
         let common = Self::default();
         Self {
@@ -49,24 +49,24 @@ impl Common {
         }
     }
 
-    /// The time since it was made; times of [`Seen`] are on this clock.
+    /// Returns the time since the creation of the clock. The times of [`Seen`] are relative to the same moment.
     pub fn elapsed(&self) -> Duration {
         self.clock.elapsed()
     }
 
-    /// A moment of this clock in whole seconds.
+    /// Returns a time of this clock in whole seconds.
     pub(super) fn time(&self, since_start: Duration) -> Timestamp {
         let time = self.start.checked_add(since_start);
         whole_seconds(time.unwrap_or(self.start))
     }
 }
 
-/// What became of one object of a server.
+/// State of one object of a server.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Seen {
-    /// A digest of what is neither metadata nor status; absent if the object does not exist.
+    /// Digest of the fields other than metadata and status; absent if the object does not exist.
     pub content: Option<[u8; 16]>,
-    /// When anything of it changed last; zero if it never existed.
+    /// Time of the last change of any field; zero if the object never existed.
     pub changed: Duration,
 }
 
@@ -88,7 +88,8 @@ pub(super) struct Inner {
 }
 
 impl Store {
-    /// A server with the namespaces `default` and `kube-system`. The number tells its uids from those of others.
+    /// Returns a server with the namespaces `default` and `kube-system`. The number is a part of its UIDs, so that they are
+    /// unique among servers.
     pub fn new(common: Arc<Common>, number: u32, behaviour: Arc<Behaviour>) -> Self {
         let inner = Inner {
             version: 1,
@@ -114,28 +115,28 @@ impl Store {
     }
 
     pub(super) fn inner(&self) -> MutexGuard<'_, Inner> {
-        // Changes are made in one step, so a panic leaves whole objects behind.
+        // Every change is one step, so a panic leaves complete objects.
         locked(&self.inner)
     }
 
-    /// How the cluster behaves.
+    /// Returns the behavior of the cluster.
     pub fn behaviour(&self) -> Arc<Behaviour> {
         Arc::clone(&self.inner().behaviour)
     }
 
-    /// From the next request on it behaves so.
+    /// Sets the behavior from the next request on.
     pub fn behave(&self, behaviour: Arc<Behaviour>) {
         self.inner().behaviour = behaviour;
     }
 
-    /// Keeps all changes from now on, so that a watch may begin at any version since.
+    /// Keeps all changes from now on, so that a watch may start at any later version.
     pub fn keep_history(&self) {
         let mut inner = self.inner();
         let version = inner.version;
         inner.log.get_or_insert_with(|| Log::since(version));
     }
 
-    /// Forgets all changes: every watch that begins at an earlier version, or has not seen all of them, has expired.
+    /// Clears the history: every watch that has not received all changes expires.
     pub fn expire_watches(&self) {
         let mut inner = self.inner();
         inner.version += 1;
@@ -147,12 +148,12 @@ impl Store {
         }
     }
 
-    /// Goes back to the version of a backup; the objects stay.
+    /// Sets the resource version to that of a backup; the objects stay.
     pub fn restore_version(&self, version: u64) {
         self.inner().version = version;
     }
 
-    /// Creates or replaces an object as it is given, status, uid and finalizers included.
+    /// Creates or replaces an object as given, including status, UID and finalizers.
     pub fn put(&self, object: &Value) -> Option<Value> {
         let mut inner = self.inner();
         let key = inner.key_of(object)?;
@@ -176,13 +177,13 @@ impl Store {
         self.render(&inner, &key)
     }
 
-    /// One object, as it would be answered.
+    /// Returns an object as in a response.
     pub fn object(&self, place: &Place) -> Option<Value> {
         let inner = self.inner();
         self.render(&inner, &inner.key(place)?)
     }
 
-    /// Removes an object, whatever its finalizers say.
+    /// Removes an object, even if it has finalizers.
     pub fn remove(&self, place: &Place) {
         let mut inner = self.inner();
         let key = inner.key(place).filter(|key| inner.live(key).is_some());
@@ -191,14 +192,14 @@ impl Store {
         }
     }
 
-    /// Deletes an object as a client does: finalizers keep it.
+    /// Deletes an object as a client does: an object with finalizers stays.
     pub fn delete_object(&self, place: &Place) {
         let key = self.inner().key(place);
-        // What does not exist is deleted already.
+        // An object that does not exist is already deleted.
         let _ = key.map(|key| self.delete(&key, b""));
     }
 
-    /// Where objects are, in order.
+    /// Returns the sorted locations of all objects.
     pub fn places(&self) -> Vec<Place> {
         let inner = self.inner();
         let live = inner.objects.iter().filter(|(_, it)| it.state.is_some());
@@ -206,7 +207,7 @@ impl Store {
         places.collect()
     }
 
-    /// What became of an object.
+    /// Returns the state of an object.
     pub fn seen(&self, place: &Place) -> Seen {
         let inner = self.inner();
         let stored = inner.key(place).and_then(|key| inner.objects.get(&key));
@@ -216,14 +217,14 @@ impl Store {
         })
     }
 
-    /// The most applies of one object that changed nothing.
+    /// Returns the largest number of applies of one object that changed nothing.
     pub fn most_idle_applies(&self) -> u32 {
         let inner = self.inner();
         let idle = inner.objects.values().map(|stored| stored.idle_applies);
         idle.max().unwrap_or_default()
     }
 
-    /// Sets the counts of applies to zero.
+    /// Resets the counters of applies that changed nothing.
     pub fn reset_counts(&self) {
         let mut inner = self.inner();
         let stored = inner.objects.values_mut();
@@ -248,7 +249,7 @@ impl Store {
         }
     }
 
-    /// Stores the next state of an object, and when its deletion was asked for. Returns whether anything changes by this.
+    /// Stores the next state of an object, and the time of its deletion. Returns whether the object changes.
     pub(super) fn store(
         &self,
         inner: &mut Inner,
@@ -264,7 +265,7 @@ impl Store {
         }
         let is_last_finalizer = !is_new && deleted.is_some() && !state.is_held();
         if is_last_finalizer && key.kind.resource != "namespaces" {
-            // This is a deletion and no write.
+            // This is a deletion and not a write.
             stored.state = Some(state);
             return true;
         }
@@ -293,7 +294,7 @@ impl Store {
         true
     }
 
-    /// An object, as it would be answered; `None` for one that does not exist.
+    /// Returns an object as in a response; `None` if it does not exist.
     pub(super) fn render(&self, inner: &Inner, key: &Key) -> Option<Value> {
         let stored = inner.objects.get(key)?;
         stored.render(key, &self.common, &inner.behaviour)
@@ -305,12 +306,12 @@ impl Inner {
         self.objects.get(key)?.state.clone()
     }
 
-    /// The key of a namespace's own object; `None` for no namespace.
+    /// Returns the key of the Namespace object; `None` for an empty name.
     pub(super) fn namespace_key(&self, name: &str) -> Option<Key> {
         (!name.is_empty()).then(|| self.key(&place("namespaces", "", name)))?
     }
 
-    /// Whether nothing keeps an object any more whose deletion was asked for.
+    /// Whether an object that is being deleted can be removed.
     pub(super) fn is_released(&self, key: &Key) -> bool {
         let stored = self.objects.get(key).filter(|it| it.deleted.is_some());
         let free = stored
@@ -334,7 +335,7 @@ impl Inner {
         })
     }
 
-    /// Where an object is, by what it says of itself.
+    /// Returns the location of an object from its own fields.
     fn key_of(&self, object: &Value) -> Option<Key> {
         let is_it =
             |it: &&&Kind| object["kind"] == it.name && object["apiVersion"] == it.api_version;

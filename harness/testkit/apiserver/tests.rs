@@ -1,4 +1,4 @@
-//! The server as its clients see it: typed clients of kube, without sockets.
+//! Tests of the server with typed clients of kube, without sockets.
 
 use std::pin::pin;
 
@@ -18,7 +18,7 @@ fn server() -> ApiServer {
     server
 }
 
-/// A client of the ConfigMaps in Namespace `a`.
+/// A client for ConfigMaps in Namespace `a`.
 #[derive(Clone)]
 struct Maps(Api<ConfigMap>);
 
@@ -32,7 +32,7 @@ impl Maps {
         self.0.create(&PostParams::default(), &map).await
     }
 
-    /// Merges into the ConfigMap `x`.
+    /// Sends a merge patch for the ConfigMap `x`.
     async fn merge(&self, change: Value) -> kube::Result<ConfigMap> {
         let patch = Patch::Merge(change);
         self.0.patch("x", &PatchParams::default(), &patch).await
@@ -63,7 +63,7 @@ async fn a_watch_begins_where_a_list_ended_and_expires() {
     let [WatchEvent::Added(_)] = &events("!other", "0", 1).await[..] else {
         panic!("what is there comes first");
     };
-    // The stream ends after its time, although nothing happens.
+    // The stream ends after its timeout without events.
     assert!(events("other", "0", 1).await.is_empty());
 
     let open = maps.0.watch(&WatchParams::default(), &seen).await.unwrap();
@@ -125,7 +125,7 @@ async fn rights_are_checked_and_shown() {
 
 #[rstest]
 #[case(false, [2, 2, 2])]
-// Pods of an earlier template go on to run beside new ones that do not become ready.
+// Pods of an earlier template continue to run while the new Pods are not ready.
 #[case(true, [3, 1, 2])]
 #[tokio::test]
 async fn deployments_roll_out_as_the_server_has_it(#[case] stuck: bool, #[case] after: [i32; 3]) {

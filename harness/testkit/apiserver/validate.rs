@@ -1,6 +1,7 @@
-//! What the API server rejects about the objects that the product writes, and what it fills in.
+//! Validation and defaults of the API server for the objects that the product writes.
 //!
-//! Only rules that a caller can run into; everything else passes. The fidelity test compares them with a real API server.
+//! Only rules that are relevant for a client of this crate are implemented. The fidelity test compares them with a real API
+//! server.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -11,7 +12,7 @@ use super::object::Key;
 use super::request::Target;
 use super::status::{Complaint, Refusal};
 
-/// Whether a body can be an object of that kind at all: what the decoder would say.
+/// Checks that a body can be decoded as an object of the kind.
 pub(super) fn shape(key: &Key, body: &Value) -> Result<(), Refusal> {
     let (kind, metadata) = (key.kind, &body["metadata"]);
     let own = [("name", &key.name), ("namespace", &key.namespace)];
@@ -40,8 +41,7 @@ pub(super) fn shape(key: &Key, body: &Value) -> Result<(), Refusal> {
     }))
 }
 
-/// Whether the values are of the types that the schema has; an applied configuration that fails here is rejected
-/// before anything is merged.
+/// Checks that values have the types of the schema. An applied configuration with another type is rejected before the merge.
 pub(super) fn types(key: &Key, body: &Value) -> Result<(), Refusal> {
     let resource = key.kind.resource;
     let mut maps = ["labels", "annotations"]
@@ -76,7 +76,7 @@ pub(super) fn types(key: &Key, body: &Value) -> Result<(), Refusal> {
     }
 }
 
-/// Keeps what the request may write: the status or everything else, where the status is a subresource.
+/// Keeps the fields that the request may write: the status or all others, if the status is a subresource.
 pub(super) fn scope(target: &Target, content: &mut Value) {
     if let Some(fields) = content
         .as_object_mut()
@@ -89,7 +89,7 @@ pub(super) fn scope(target: &Target, content: &mut Value) {
     }
 }
 
-/// What the API server writes into an object that does not say it.
+/// Sets the default values of the API server.
 pub(super) fn defaults(key: &Key, content: &mut Value) {
     content["apiVersion"] = json!(key.kind.api_version);
     content["kind"] = json!(key.kind.name);
@@ -102,7 +102,7 @@ pub(super) fn defaults(key: &Key, content: &mut Value) {
     }
 }
 
-/// What controllers and strategies of the API server add, which has no owner.
+/// Adds fields of controllers and of the API server that have no owner, and removes default values that it omits.
 pub(super) fn settle(key: &Key, content: &mut Value) {
     if key.kind.resource == "namespaces" {
         content["spec"] = json!({"finalizers": ["kubernetes"]});
@@ -110,7 +110,7 @@ pub(super) fn settle(key: &Key, content: &mut Value) {
             content["status"] = json!({"phase": "Active"});
         }
     }
-    // The API server omits `globalDefault: false`, and `paused: false`, and leaves its owner.
+    // The API server omits `globalDefault: false` and `paused: false`, but keeps their owners.
     if key.kind.resource == "priorityclasses"
         && let Some(content) = content.as_object_mut()
     {
@@ -123,7 +123,7 @@ pub(super) fn settle(key: &Key, content: &mut Value) {
     }
 }
 
-/// Whether an object may be stored in the place of another one.
+/// Checks whether an object may replace the object before it.
 pub(super) fn object(key: &Key, before: &Value, content: &Value) -> Result<(), Refusal> {
     let complaints = match key.kind.resource {
         "secrets" => secret(before, content),

@@ -19,10 +19,10 @@ use super::status::Refusal;
 use super::store::{Inner, Store};
 use crate::tls::{Body, streamed};
 
-/// Changes that a watch may be told of.
+/// History of changes for watches.
 #[derive(Debug)]
 pub(super) struct Log {
-    /// Changes up to this version are forgotten.
+    /// Changes up to this version are not available any more.
     pub(super) forgotten: u64,
     pub(super) changes: VecDeque<Change>,
     pub(super) told: watch::Sender<u64>,
@@ -32,7 +32,7 @@ pub(super) struct Log {
 pub(super) struct Change {
     key: Key,
     before: Option<Arc<State>>,
-    /// What is stored after it.
+    /// The stored object after the change.
     after: Stored,
 }
 
@@ -66,7 +66,7 @@ impl Inner {
 }
 
 impl Store {
-    /// A watch: what is there if the client has seen nothing, then every change since the version that it has seen.
+    /// Starts a watch. Without a resource version it first returns all objects, then every change since that version.
     pub(super) fn watching(
         self: &Arc<Self>,
         target: Target,
@@ -116,14 +116,14 @@ struct Watch {
     target: Target,
     query: Query,
     partial: bool,
-    /// The last version that the client has seen; absent after an error, which ends the watch.
+    /// Last version that the client has received; `None` after an error, which ends the watch.
     since: Option<u64>,
     told: watch::Receiver<u64>,
     end: Option<Instant>,
 }
 
 impl Watch {
-    /// The next lines; `None` at the end.
+    /// Returns the next lines; `None` at the end.
     async fn next(&mut self) -> Option<String> {
         loop {
             self.told.mark_unchanged();
@@ -151,13 +151,14 @@ impl Watch {
         let new = log.changes.range(log.changes.partition_point(is_seen)..);
         let lines = new.filter_map(|change| self.told_of(change, &inner.behaviour));
         let text: String = lines.collect();
-        // After the version went back to that of a backup, the last change may be newer.
+        // After the version was reset to that of a backup, the last change may have a newer version.
         let last = log.changes.back().map_or(since, |it| it.after.version);
         self.since = Some(inner.version.max(since).max(last));
         Some(text)
     }
 
-    /// The line of a change: an object that begins to be selected is added, one that ends to be is deleted.
+    /// Returns the line for a change. An object that becomes selected is added; an object that is no longer selected is
+    /// deleted.
     fn told_of(&self, change: &Change, behaviour: &Behaviour) -> Option<String> {
         let Change { key, before, after } = change;
         let selected = |state: &Option<Arc<State>>| {
@@ -168,7 +169,7 @@ impl Watch {
             (false, false) => return None,
             (false, true) => ("ADDED", &after.state),
             (true, true) => ("MODIFIED", &after.state),
-            // As it was while it was selected, in its new version.
+            // The content that was selected, with the new version.
             (true, false) => ("DELETED", before),
         };
         let stored = Stored {
@@ -181,10 +182,10 @@ impl Watch {
 }
 
 fn line(event: &str, object: &Value) -> String {
-    // In this order, as the real API server writes it.
+    // The order of the fields is that of a real API server.
     let event = json!(event);
     format!("{{\"type\":{event},\"object\":{object}}}\n")
 }
 
-/// A watch that falls behind by more has expired.
+/// Largest number of changes in the history. A watch with more outstanding changes expires.
 const LONGEST_LOG: usize = 10_000;

@@ -14,7 +14,7 @@ use super::status::Refusal;
 use super::store::{Inner, Store};
 use super::validate;
 
-/// A write that was carried out: status and object, and whether anything changed.
+/// Result of a write: status code, object, and whether the object changed.
 pub(super) struct Written {
     pub(super) status: StatusCode,
     pub(super) body: Value,
@@ -38,7 +38,8 @@ impl Store {
             return Err(Refusal::not_allowed("create", &resource, target));
         }
         inner.admit(target, live.is_none())?;
-        // Most bodies name neither, and parsing costs. What cannot be read is rejected later, with the right words.
+        // Most bodies contain neither field, and parsing is expensive. A body that cannot be parsed is rejected later, with the
+        // correct message.
         let text = std::str::from_utf8(body).unwrap_or_default();
         if text.contains("resourceVersion") || text.contains("uid") {
             let body: Value = serde_json::from_str(text).unwrap_or_default();
@@ -55,7 +56,7 @@ impl Store {
         Ok(written)
     }
 
-    /// A webhook that runs writes its `caBundle` once its configuration is there.
+    /// Writes the `caBundle` into a webhook configuration, as the running webhook does.
     fn add_ca_bundles(&self, inner: &mut Inner, target: &Target) -> Result<(), Refusal> {
         let is_configuration = target.kind.resource == "mutatingwebhookconfigurations";
         let live = inner.live(target).filter(|_| is_configuration);
@@ -77,8 +78,8 @@ impl Store {
         Ok(())
     }
 
-    /// Stores the next state of an object, deleted now or not, and answers. An object that was waiting for its last finalizer
-    /// is removed.
+    /// Stores the next state of an object, which may be deleted at time `now`, and returns the response. An object that is
+    /// being deleted and has no finalizer is removed.
     fn put_state(
         &self,
         inner: &mut Inner,
@@ -100,7 +101,7 @@ impl Store {
         }
     }
 
-    /// A merge patch, or else a JSON patch.
+    /// Applies a merge patch or a JSON patch.
     pub(super) fn patch(
         &self,
         target: &Target,
@@ -156,7 +157,7 @@ impl Store {
         Ok(self.put_state(inner, target, Arc::new(state), None))
     }
 
-    /// POST of a collection. A dry run stores nothing.
+    /// Creates an object (POST of a collection). A dry run stores nothing.
     pub(super) fn create(
         &self,
         target: &Target,
@@ -182,7 +183,7 @@ impl Store {
         }
         let state = edited(&target, None, object, manager)?;
         if is_dry_run {
-            // The answer shows an identity of an object that does not exist.
+            // The response contains a UID, although the object does not exist.
             let mut body = state.object;
             if let Some((annotation, value)) = &inner.behaviour.added {
                 body["metadata"]["annotations"][annotation] = json!(value);
@@ -199,7 +200,7 @@ impl Store {
         Ok(written)
     }
 
-    /// DELETE of one object. Finalizers keep it.
+    /// Deletes one object. An object with finalizers stays.
     pub(super) fn delete(&self, key: &Key, options: &[u8]) -> Outcome {
         let options = serde_json::from_slice(options).unwrap_or_default();
         self.delete_in(&mut self.inner(), key, &options)
@@ -238,12 +239,12 @@ impl Store {
         Ok(self.put_state(inner, key, Arc::new(State::new(&owned)), Some(now)))
     }
 
-    /// Deletes what is in a namespace; whether finalizers keep some of it.
+    /// Deletes all objects of a namespace. Returns whether some stay because of finalizers.
     fn empty(&self, inner: &mut Inner, namespace: &str) -> bool {
         let content = inner.inside(namespace).map(|(key, _)| key.clone());
         let content: Vec<Key> = content.collect();
         for key in &content {
-            // Each is there, and no precondition is set.
+            // Each object exists, and there are no preconditions.
             let _ = self.delete_in(inner, key, &Value::Null);
         }
         inner.inside(namespace).next().is_some()
@@ -251,7 +252,7 @@ impl Store {
 }
 
 impl Inner {
-    /// Whether a write may be carried out where it is meant.
+    /// Checks whether a write is permitted in its namespace.
     fn admit(&self, key: &Key, is_new: bool) -> Result<(), Refusal> {
         if !is_new || !key.kind.namespaced {
             return Ok(());
@@ -273,7 +274,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Whether uid and version that a body names are those of the object.
+    /// Checks that UID and resource version of a body are those of the object.
     fn expect(&self, key: &Key, metadata: &Value) -> Result<(), Refusal> {
         let stored = self.objects.get(key);
         let Some(stored) = stored.filter(|it| it.state.is_some()) else {
@@ -288,7 +289,7 @@ impl Inner {
     }
 }
 
-/// Whether the object is the one that the client means.
+/// Checks the preconditions of a client.
 fn expected(key: &Key, stored: &Stored, preconditions: &Value) -> Result<(), Refusal> {
     let own = [
         ("uid", "UID", stored.uid.to_string()),
@@ -321,7 +322,7 @@ fn no_manager() -> Refusal {
     Refusal::new(422, "Invalid", message).because(&[complaint])
 }
 
-/// The operations without a test that a member is null which the object does not have: to an API server that is the same.
+/// Removes tests that an absent member is null, because such a test succeeds at an API server.
 fn without_absent(mut patch: json_patch::Patch, object: &Value) -> json_patch::Patch {
     patch.0.retain(|operation| {
         let json_patch::PatchOperation::Test(test) = operation else {
@@ -335,7 +336,7 @@ fn without_absent(mut patch: json_patch::Patch, object: &Value) -> json_patch::P
     patch
 }
 
-/// The sources stay, without content.
+/// Removes a field from the sources of projected volumes; the empty sources stay.
 fn drop_projection(pod: &mut Value, field: &str) {
     let volumes = pod["spec"]["volumes"].as_array_mut().into_iter().flatten();
     for volume in volumes {

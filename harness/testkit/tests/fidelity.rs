@@ -1,8 +1,8 @@
-//! The API server in memory against a real one: the same calls, and what matters of the answers must be the same.
+//! Sends the same requests to the API server in memory and to a real one, and compares the responses.
 //!
-//! What a caller of the product looks at is compared (status, reason, causes, content, generation, whether the version
-//! moved, owners), for every call that it makes and for the ways in which they go wrong. What a real API server fills in
-//! beyond what was written may be missing in the simulated answer; nothing may be in it that a real one does not have.
+//! The test compares the data that clients of the product read: status, reason, causes, content, generation, owners, and
+//! whether the version changed. It covers every request of the product and its error cases. A simulated response may lack
+//! fields that a real API server adds, but must not have additional fields.
 
 #![cfg(test)]
 
@@ -36,7 +36,7 @@ async fn a_simulated_api_server_answers_as_a_real_one() {
     let cluster = Cluster::start(&run, &setup.provider, &options)
         .await
         .unwrap();
-    // A runtime has it from the start.
+    // A runtime has this namespace from the start.
     let namespace =
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kyma-system"}});
     cluster.apply(&namespace.to_string()).await.unwrap();
@@ -68,12 +68,12 @@ async fn a_simulated_api_server_answers_as_a_real_one() {
     assert_eq!(real_events, events);
 }
 
-/// What is looked at of an answer.
+/// The compared data of a response.
 #[derive(Debug)]
 struct Answer {
     status: u16,
     body: Value,
-    /// Against the last answer that showed the same object.
+    /// Whether the version changed since the last response with the same object.
     version_moved: Option<bool>,
     generation_moved: Option<bool>,
 }
@@ -122,7 +122,7 @@ fn compare(call: &Call, real: &Answer, simulated: &Answer) -> Vec<String> {
         return differences;
     }
     let has = |of: fn(&Value) -> bool| move |it: &Answer| json!(of(&it.body["metadata"]));
-    // A controller of the real cluster may have written in between.
+    // A controller of the real cluster may have written meanwhile.
     if !call.has_controller {
         same("version moved", &|it| json!(it.version_moved));
     }
@@ -151,7 +151,7 @@ fn causes(status: &Value) -> Value {
         .collect()
 }
 
-/// Name, operation and fields of every manager, but for the controllers of a real cluster.
+/// Returns name, operation and fields of every manager, without the controllers of a real cluster.
 fn owners(call: &Call, object: &Value) -> Value {
     let entries = object["metadata"]["managedFields"].as_array();
     let owners = entries.into_iter().flatten().filter(|entry| {
@@ -168,7 +168,7 @@ fn owners(call: &Call, object: &Value) -> Value {
         .collect()
 }
 
-/// Without what differs from cluster to cluster by its nature.
+/// Removes the fields that differ between clusters.
 fn own(body: &Value) -> Value {
     const OTHER: &str =
         "uid resourceVersion creationTimestamp managedFields continue deletionTimestamp";
@@ -185,7 +185,7 @@ fn own(body: &Value) -> Value {
     body
 }
 
-/// The first part of `part` that `whole` does not have.
+/// Returns a description of the first value in `part` that `whole` does not have.
 fn missing(whole: &Value, part: &Value, path: &str) -> Option<String> {
     match (whole, part) {
         (Value::Object(whole), Value::Object(part)) => part.iter().find_map(|(key, part)| {
@@ -202,7 +202,7 @@ fn missing(whole: &Value, part: &Value, path: &str) -> Option<String> {
     }
 }
 
-/// The events of one object that is created, selected, changed, no longer selected, and deleted.
+/// Returns the watch events for an object that is created, selected, changed, no longer selected, and deleted.
 async fn events(client: Client) -> Vec<(&'static str, Value)> {
     let api: Api<ConfigMap> = Api::namespaced(client, "kyma-system");
     let seen = api.list(&ListParams::default()).await.unwrap();

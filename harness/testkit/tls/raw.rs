@@ -1,4 +1,4 @@
-//! Peers that speak HTTP/1.1 by hand, so that a test decides about every byte that is sent.
+//! HTTP/1.1 clients without a library, so that a test controls every byte that is sent.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,19 +13,19 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// The default of [`RawClient::patience`]; no test ends by it when the server is correct.
+/// Default of [`RawClient::patience`]. With a correct server no test reaches this limit.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A client that sends the bytes it is given.
+/// A client that sends arbitrary bytes.
 #[derive(Debug)]
 pub struct RawClient<S> {
     stream: S,
     read: Vec<u8>,
-    /// The time limit of one read; a longer one is needed where the clock is paused.
+    /// Time limit of one read. Tests with a paused clock need a longer limit.
     pub patience: Duration,
 }
 
-/// The same over TLS.
+/// A client over TLS.
 pub type RawTlsClient = RawClient<TlsStream<TcpStream>>;
 
 /// The head of a request or response, and its body if the head announces a length.
@@ -39,7 +39,7 @@ pub struct Message {
     pub body: String,
 }
 
-/// A message with a status.
+/// A response.
 pub type RawResponse = Message;
 
 impl RawClient<TcpStream> {
@@ -50,7 +50,7 @@ impl RawClient<TcpStream> {
 }
 
 impl RawTlsClient {
-    /// Connects with TLS to a server of this name.
+    /// Connects with TLS to a server with this name.
     pub async fn connect_tls(
         address: SocketAddr,
         name: &str,
@@ -64,7 +64,7 @@ impl RawTlsClient {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> RawClient<S> {
-    /// Speaks over a connection that is open.
+    /// Returns a client for an open connection.
     pub fn new(stream: S) -> Self {
         Self {
             stream,
@@ -73,7 +73,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> RawClient<S> {
         }
     }
 
-    /// The connection.
+    /// Returns the connection.
     pub fn stream(&self) -> &S {
         &self.stream
     }
@@ -100,7 +100,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> RawClient<S> {
         self.response().await
     }
 
-    /// Waits until the server ends the connection, in whichever way, without having sent anything more.
+    /// Waits until the server closes or resets the connection. Fails if the server sends more data.
     pub async fn closed(&mut self) -> io::Result<()> {
         let rest = self.rest().await?;
         if rest.is_empty() {
@@ -109,7 +109,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> RawClient<S> {
         Err(invalid(&String::from_utf8_lossy(&rest)))
     }
 
-    /// Everything that comes until the server ends the connection, in whichever way.
+    /// Returns all data until the server closes or resets the connection.
     pub async fn rest(&mut self) -> io::Result<Vec<u8>> {
         while matches!(
             timeout(self.patience, self.stream.read_buf(&mut self.read)).await?,
@@ -120,24 +120,24 @@ impl<S: AsyncRead + AsyncWrite + Unpin> RawClient<S> {
 }
 
 impl Message {
-    /// The first line.
+    /// Returns the first line.
     pub fn line(&self) -> &str {
         self.head.lines().next().unwrap_or_default()
     }
 
-    /// The value of the first header of that name.
+    /// Returns the value of the first header with this name.
     pub fn header(&self, name: &str) -> Option<&str> {
         header(&self.head, name)
     }
 
-    /// Whether it announces the end of the connection.
+    /// Whether the message announces the end of the connection.
     pub fn closes(&self) -> bool {
         let connection = self.header("connection");
         connection.is_some_and(|it| it.eq_ignore_ascii_case("close"))
     }
 }
 
-/// Reads the next message; `read` holds the bytes that came and belong to none yet.
+/// Reads the next message; `read` contains received bytes that belong to no earlier message.
 pub async fn read_message(
     stream: &mut (impl AsyncRead + Unpin),
     read: &mut Vec<u8>,
@@ -199,7 +199,7 @@ mod tests {
 
     use super::*;
 
-    /// A client whose server has sent `bytes`, and that server.
+    /// Returns a client whose server has sent `bytes`, and the server.
     async fn receiving(bytes: &str) -> (RawClient<DuplexStream>, DuplexStream) {
         let (client, mut server) = duplex(4096);
         server.write_all(bytes.as_bytes()).await.unwrap();

@@ -1,6 +1,6 @@
 //! The Certificate of the gateway, and the Secret with which the gateway serves and verifies runtimes.
 //!
-//! A change of one of the three Secrets or of an Istio Gateway starts a reconcile, and the end of a grace period does.
+//! A reconcile starts after a change of one of the three Secrets or of an Istio Gateway, and at the end of a grace period.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -45,8 +45,8 @@ struct Reconciler {
     current: Sender<Option<IssuedGateway>>,
 }
 
-/// Reconciles until it is dropped. `current` gets the CA once it is in the bundle. `acknowledged` has the SHA-256 of the bundle that
-/// all runtimes trust.
+/// Reconciles until the future is dropped. Sends the CA to `current` once the bundle contains the CA. `acknowledged`
+/// contains the SHA-256 of the bundle that all runtimes trust.
 pub(super) async fn run(
     options: CertificateOptions,
     current: Sender<Option<IssuedGateway>>,
@@ -114,7 +114,8 @@ impl Reconciler {
         stream::select(stream::select_all(secrets), gateways.map(drop))
     }
 
-    /// Returns the time after which the next reconcile is due. `trusted` is the SHA-256 of the bundle that all runtimes trust.
+    /// Reconciles once. Returns the time after which the next reconcile is due. `trusted` is the SHA-256 of the
+    /// bundle that all runtimes trust.
     async fn reconcile(&self, trusted: Option<&str>) -> Result<Duration, BoxError> {
         let settings = &self.options.settings;
         let gateways = self.gateways().await?;
@@ -153,7 +154,7 @@ impl Reconciler {
         };
         let desired = match gateway(&state) {
             Ok(desired) => desired,
-            // cert-manager changes the Secret when it has issued.
+            // cert-manager writes the Secret when the certificate is issued, and that change starts a reconcile.
             Err(GatewayError::LeafPending) => return Ok(RESYNC),
             Err(error) => return Err(error.into()),
         };
@@ -191,7 +192,7 @@ impl Reconciler {
         });
     }
 
-    /// All Istio Gateways by name. Without Istio there are none.
+    /// Returns all Istio Gateways by name. Without Istio, the result is empty.
     async fn gateways(&self) -> kube::Result<Vec<Value>> {
         match self.gateways.list(&ListParams::default()).await {
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(Vec::new()),
@@ -199,7 +200,7 @@ impl Reconciler {
         }
     }
 
-    /// Writes the Certificate of the gateway if it differs: its names are the hosts of all Istio Gateways with the Secret.
+    /// Writes the Certificate of the gateway if it differs. Its names are the hosts of all Istio Gateways with the Secret.
     async fn request_certificate(&self, hosts: &[String]) -> kube::Result<()> {
         let settings = &self.options.settings;
         let name = &settings.gateway_certificate;
@@ -262,7 +263,7 @@ impl Reconciler {
     }
 }
 
-/// The hosts of the servers of an Istio Gateway that use the Secret.
+/// Returns the hosts of the servers of an Istio Gateway that use the Secret.
 fn hosts(gateway: &Value, secret: &str) -> Vec<String> {
     let servers = gateway.pointer("/spec/servers").and_then(Value::as_array);
     let of_secret = servers
@@ -276,7 +277,8 @@ fn hosts(gateway: &Value, secret: &str) -> Vec<String> {
         .collect()
 }
 
-/// The first host without a wildcard of a server of an Istio Gateway that uses the Secret, with its port unless that is 443.
+/// Returns the first host without a wildcard of a server of an Istio Gateway that uses the Secret. The port is
+/// appended unless it is 443.
 fn address(gateway: &Value, secret: &str) -> Option<Arc<str>> {
     let servers = gateway.pointer("/spec/servers")?.as_array()?;
     servers.iter().find_map(|server| {
@@ -306,7 +308,7 @@ fn pair(secret: &Secret) -> Option<KeyPair> {
 }
 
 impl Drop for Reconciler {
-    /// A replica that does not lead shows nothing.
+    /// Resets the metrics: a replica that is not the leader reports 0.
     fn drop(&mut self) {
         self.options.metrics.show_gateway(0);
     }

@@ -1,7 +1,8 @@
 //! One Certificate for the runtime of each Kyma, and of each RuntimeBootstrapper without one.
 //!
-//! Changes of a Kyma, its Certificate or the bundle of CAs start a reconcile; every Kyma is reconciled again after [`RESYNC`]. A
-//! Certificate whose Kyma is gone is deleted with its Secret, also if the Kyma was deleted while no replica led.
+//! Changes of a Kyma, its Certificate or the bundle of CAs start a reconcile. Every Kyma is reconciled again after
+//! [`RESYNC`]. If a Kyma no longer exists, its Certificate and its Secret are deleted, also if the Kyma was deleted
+//! while no replica was the leader.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,18 +35,18 @@ use crate::kyma::{KnownKymas, KymaView, Kymas};
 /// Maximum number of concurrent reconciles.
 const CONCURRENCY: u16 = 16;
 
-/// One line about equal failures of Kymas in this time.
+/// Minimum interval between log lines about equal failures of Kymas.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// What all reconciles share.
+/// State and clients that all reconciles share.
 struct Context {
     options: CertificateOptions,
     certificates: Api<DynamicObject>,
     secrets: Api<Secret>,
     kymas: KnownKymas,
-    /// Limits the deletions under way.
+    /// Limit of concurrent deletions.
     deletions: Semaphore,
-    /// The CA that issues now, once it is in the bundle.
+    /// The CA that currently issues certificates, once the bundle contains it.
     current: GatewayReceiver,
     states: Mutex<HashMap<String, State>>,
     log: LogLimit,
@@ -58,8 +59,8 @@ struct State {
     error: Option<&'static str>,
     /// End of the validity in Unix seconds, if cert-manager has issued it.
     not_after: Option<i64>,
-    /// Start of the validity of a certificate, and when the CA was added to the bundle that is known to have issued it. It need not
-    /// be read again.
+    /// Start of the validity of a certificate, and the time at which the CA that issued it was added to the bundle.
+    /// The certificate does not have to be read again.
     of_newest_ca: Option<(i64, i64)>,
 }
 
@@ -82,11 +83,11 @@ pub(super) async fn run(
         queue,
         Concurrency::default().concurrency(CONCURRENCY),
     );
-    // Without a limit: one that waits does not keep reconciles from being started.
+    // No limit of concurrency: a clean-up that waits does not prevent reconciles from starting.
     let clean_ups = reconciles.for_each_concurrent(None, |result| {
         let (context, token) = (Arc::clone(&context), token.clone());
         async move {
-            // The applier reports a queued Kyma that does not exist.
+            // The applier returns this error for a queued Kyma that does not exist.
             if let Err(Error::ObjectNotFound(kyma)) = result {
                 token
                     .run_until_cancelled(context.clean_up(&kyma.name))
@@ -104,7 +105,8 @@ async fn reconcile(kyma: Arc<KymaView>, context: Arc<Context>) -> kube::Result<A
         Ok(desired) => desired,
         Err(error) => {
             context.report(&kyma, &error).await;
-            // One of an earlier Kyma. That of a Kyma stays: events still arrive.
+            // A Certificate without a domain belongs to an earlier Kyma. If the Kyma still exists, its Certificate
+            // stays, because watchers still send events.
             if kyma.is_bootstrapper() && error == CertificateError::DomainMissing {
                 context.delete(&format!("{name}{NAME_SUFFIX}")).await?;
             }
@@ -159,7 +161,7 @@ impl Context {
         }
     }
 
-    /// Writes the Certificate if it differs, and renews it if an earlier CA than the newest one has issued it.
+    /// Writes the Certificate if it differs, and renews it if a CA before the newest one has issued it.
     async fn synchronize(&self, kyma: &Kyma, desired: Value) -> kube::Result<State> {
         let name = format!("{}{NAME_SUFFIX}", kyma.name);
         let live = self.certificates.get_opt(&name).await?;
@@ -198,7 +200,8 @@ impl Context {
         })
     }
 
-    /// Whether the certificate in a Secret names another CA. A Secret that is missing or invalid is left to cert-manager.
+    /// Returns whether the certificate in a Secret names another CA as its issuer. Returns `false` for a missing or
+    /// invalid Secret, which cert-manager repairs.
     async fn is_of_earlier_ca(&self, name: &str, current: &IssuedGateway) -> kube::Result<bool> {
         let secret = self.secrets.get_opt(name).await?;
         let certificate = secret
@@ -208,8 +211,8 @@ impl Context {
         Ok(certificate.is_some_and(|it| !it.is_issued_by(&current.ca)))
     }
 
-    /// Deletes the Certificate and the Secret of a Kyma that is gone. One of another control plane or of another namespace of
-    /// Kymas stays.
+    /// Deletes the Certificate and the Secret of a Kyma that no longer exists. A Certificate of another control plane
+    /// or of another namespace of Kymas stays.
     async fn clean_up(&self, kyma: &str) {
         self.states().remove(kyma);
         self.show();
@@ -218,7 +221,7 @@ impl Context {
             match self.delete_if_gone(kyma).await {
                 Ok(true) => return,
                 Ok(false) if self.kymas.has(kyma) => return,
-                // Its RuntimeBootstrapper is not in the store yet.
+                // The RuntimeBootstrapper of the runtime is not in the store yet.
                 Ok(false) => {}
                 Err(error) => {
                     let error = error_chain(&error);
@@ -251,8 +254,9 @@ impl Context {
         if namespace != Some(&self.options.settings.kyma_namespace) {
             return Ok(());
         }
-        // The Secret first: if that fails, the Certificate shows the next leader what is left. And again, because cert-manager
-        // issues as long as the Certificate exists.
+        // The Secret is deleted first: if that request fails, the Certificate still shows the next leader that a
+        // Secret is left. The Secret is deleted a second time after the Certificate, because cert-manager issues
+        // certificates as long as the Certificate exists.
         self.delete_secret(name).await?;
         let parameters = DeleteParams {
             preconditions: Some(Preconditions {
@@ -298,7 +302,8 @@ impl Context {
             error = text,
             "no certificate for runtime"
         );
-        // Its condition `WatcherInstalled` says it; and a new runtime has no Kyma yet.
+        // No Event for a RuntimeBootstrapper: its condition `WatcherInstalled` contains the reason, and a new runtime
+        // has no Kyma yet.
         if kyma.is_bootstrapper() {
             return;
         }
@@ -313,7 +318,7 @@ impl Context {
         publish_event(client, reporter, event, kyma.reference()).await;
     }
 
-    /// When a failed reconcile is repeated.
+    /// Returns the backoff of a failed reconcile, and logs the failure.
     fn failed(&self, name: &str, error: &kube::Error) -> Action {
         let error = error_chain(error);
         if let Some(suppressed) = self.log.permit() {
@@ -369,7 +374,7 @@ impl Context {
 }
 
 impl Drop for Context {
-    /// A replica that does not lead shows nothing.
+    /// Resets the metrics: a replica that is not the leader reports 0.
     fn drop(&mut self) {
         self.options.metrics.show_runtimes(&BTreeMap::new(), None);
     }

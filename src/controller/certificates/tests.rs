@@ -1,4 +1,5 @@
-//! The controller against a control plane in process that has its permissions and no others. The tests do what cert-manager does.
+//! Tests of the controller against an in-process control plane that grants only the permissions of the controller.
+//! The tests play cert-manager.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -51,7 +52,7 @@ fn authority() -> Authority {
     Authority::new("klm-watcher-selfsigned-ca").unwrap()
 }
 
-/// What cert-manager issues for the gateway.
+/// Returns the Secret that cert-manager issues for the gateway.
 fn leaf(authority: &Authority) -> Value {
     let leaf = authority.leaf_with("gateway", |it| {
         it.use_authority_key_identifier_extension = true;
@@ -60,14 +61,14 @@ fn leaf(authority: &Authority) -> Value {
     secret(LEAF, &leaf.pem, &leaf.key.serialize_pem())
 }
 
-/// What cert-manager issues for the runtime of the Kyma `one`.
+/// Returns the Secret that cert-manager issues for the runtime of the Kyma `one`.
 fn runtime_secret(authority: &Authority) -> Value {
     let mut secret = leaf(authority);
     secret["metadata"]["name"] = json!("one-webhook-tls");
     secret
 }
 
-/// Waits for a state that is reached without another action of the test.
+/// Waits for a state that the controller reaches without another action of the test.
 async fn until(state: impl Fn() -> bool) {
     let limit = Duration::from_mins(2);
     let reached = testkit::until::until("the state", limit, || async { state() });
@@ -109,7 +110,7 @@ impl Env {
         env
     }
 
-    /// A gateway whose first certificate is issued.
+    /// Returns an environment with a gateway whose first certificate is issued.
     async fn with_gateway(authority: &Authority) -> Self {
         let mut env = Self::new();
         env.kcp.put(json!({
@@ -126,7 +127,7 @@ impl Env {
         env
     }
 
-    /// Objects in all namespaces.
+    /// Returns the API server, for access to objects in all namespaces.
     fn server(&self) -> &ApiServer {
         &self.kcp
     }
@@ -170,7 +171,7 @@ impl Env {
         self.server().get("secrets", ISTIO_NAMESPACE, name)
     }
 
-    /// A value of the gateway's Secret, decoded.
+    /// Returns a decoded value of the Secret of the gateway.
     fn gateway(&self, key: &str) -> String {
         let secret = self.secret(GATEWAY).unwrap();
         let value = STANDARD
@@ -179,7 +180,7 @@ impl Env {
         String::from_utf8(value).unwrap()
     }
 
-    /// cert-manager has issued a Certificate at a time.
+    /// Writes the status of a Certificate that cert-manager has issued at this time.
     fn issued(&self, name: &str, not_before: &str) {
         self.server().edit("certificates", (ISTIO_NAMESPACE, name), |it| {
             it["status"] = json!({
@@ -189,7 +190,7 @@ impl Env {
         });
     }
 
-    /// Two reconciles begin one after the other, so the first has ended.
+    /// Waits until two reconciles have started. They do not overlap, so the first one is complete.
     async fn reconcile_twice(&self, kyma: &str) {
         let reads = || {
             let certificate = format!("get certificates istio-system/{kyma}-webhook-tls");
@@ -254,7 +255,7 @@ async fn a_restart_writes_nothing() {
     assert_eq!(env.writes(), before);
 }
 
-/// A private key that tests recognize is in no log line, Event or metric.
+/// Checks that no log line, Event or metric contains the private key of the test.
 #[tokio::test]
 async fn keys_are_not_shown() {
     let authority = authority();

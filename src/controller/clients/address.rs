@@ -1,8 +1,8 @@
 //! Addresses that the API server of a runtime may have.
 //!
-//! Invariant: exactly the addresses that were checked are connected to; a name is resolved at most once per connection.
-//! A name with one forbidden address is rejected: the name of an API server has none, that of an attacker may. Private
-//! networks are allowed, since API servers are in them.
+//! Invariant: connections are opened only to the addresses that were checked; a name is resolved at most once per
+//! connection. A name with one forbidden address is rejected: the name of an API server has no such address, the name
+//! of an attacker may have one. Private networks are allowed, since API servers are in them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -85,8 +85,8 @@ fn is_zero(address: Ipv4Addr) -> bool {
     address.octets()[0] == 0
 }
 
-/// Addresses that packets may be sent to: the address itself, or the IPv4 addresses that translators and tunnels derive
-/// from an IPv6 address.
+/// Returns the addresses to which packets may be sent: the address itself, or the IPv4 addresses that translators and
+/// tunnels derive from an IPv6 address.
 fn targets(address: IpAddr) -> Vec<IpAddr> {
     let IpAddr::V6(address) = address else {
         return vec![address];
@@ -94,12 +94,12 @@ fn targets(address: IpAddr) -> Vec<IpAddr> {
     let octets = address.octets();
     let at = |indexes: [usize; 4]| Ipv4Addr::from(indexes.map(|it| octets[it]));
     let found = match address.segments() {
-        // Mapped, translated, compatible, NAT64.
+        // Prefixes of mapped, translated, compatible and NAT64 addresses.
         [0, 0, 0, 0, 0, 0xffff, ..]
         | [0, 0, 0, 0, 0xffff, 0, ..]
         | [0, 0, 0, 0, 0, 0, 1..=0xffff, _]
         | [0x64, 0xff9b, 0, 0, 0, 0, ..] => vec![at(NAT64_96)],
-        // NAT64 for local use: each network uses one of these forms, so all of them are checked. Bytes that another
+        // NAT64 for local use. Each network uses one of these forms, so all of them are checked. Bytes that another
         // form does not use are 0/8.
         [0x64, 0xff9b, 1, ..] => {
             let forms = [NAT64_48, NAT64_56, NAT64_64, NAT64_96].map(at);
@@ -122,23 +122,23 @@ fn targets(address: IpAddr) -> Vec<IpAddr> {
     found.into_iter().map(IpAddr::V4).collect()
 }
 
-/// With more addresses the time per address would be too short for connecting.
+/// Maximum number of addresses. With more addresses the time per address would be too short for connecting.
 const MAX_ADDRESSES: usize = 4;
 
-/// Bytes of an IPv4 address after a prefix of this number of bits (RFC 6052, 2.2).
+/// Indexes of the bytes of an IPv4 address after a prefix of this number of bits (RFC 6052, 2.2).
 const NAT64_48: [usize; 4] = [6, 7, 9, 10];
 const NAT64_56: [usize; 4] = [7, 9, 10, 11];
 const NAT64_64: [usize; 4] = [9, 10, 11, 12];
 const NAT64_96: [usize; 4] = [12, 13, 14, 15];
 
-/// Metadata services that are not link-local: Azure, Alibaba, Oracle.
+/// Metadata services that are not link-local, over IPv4: Azure, Alibaba, Oracle.
 const METADATA_4: [Ipv4Addr; 3] = [
     Ipv4Addr::new(168, 63, 129, 16),
     Ipv4Addr::new(100, 100, 100, 200),
     Ipv4Addr::new(192, 0, 0, 192),
 ];
 
-/// The same over IPv6: AWS, GCP.
+/// Metadata services that are not link-local, over IPv6: AWS, GCP.
 const METADATA_6: [Ipv6Addr; 2] = [
     Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254),
     Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254),

@@ -10,13 +10,13 @@ use bytes::Bytes;
 use serde_json::Value;
 use zeroize::Zeroizing;
 
-/// The bytes of objects that have other owners, too: sources and manifests, a few dozen.
+/// Cache of the bytes of objects that have other owners, too: a few dozen sources and manifests.
 #[derive(Default)]
 pub(super) struct Bodies(pub(super) Mutex<Vec<(Weak<Value>, Bytes)>>);
 
 impl Bodies {
-    /// The bytes of an object. They are not cached if the caller is the only owner, since no other runtime gets the
-    /// object.
+    /// Returns the bytes of an object. They are not cached if the caller is the only owner, since no other runtime
+    /// gets the object.
     pub(super) fn serialize(&self, object: &Arc<Value>) -> Bytes {
         if Arc::strong_count(object) == 1 {
             return serialize(object);
@@ -36,7 +36,7 @@ impl Bodies {
     }
 }
 
-/// A value as JSON, zeroized when it is dropped.
+/// Serializes a value as JSON. The bytes are zeroized when they are dropped.
 pub(super) fn serialize(value: &Value) -> Bytes {
     let mut length = Length(0);
     let mut bytes = Zeroizing::new(Vec::new());
@@ -47,7 +47,7 @@ pub(super) fn serialize(value: &Value) -> Bytes {
     Bytes::from_owner(bytes)
 }
 
-/// Counts bytes.
+/// Writer that counts bytes.
 struct Length(usize);
 
 impl io::Write for Length {

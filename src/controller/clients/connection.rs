@@ -34,9 +34,9 @@ pub(super) type InUse = Arc<DropGuard>;
 
 /// The sender of requests, by protocol.
 enum Sender {
-    /// Requests one after the other.
+    /// Requests are sent one after the other.
     Http1(http1::SendRequest<Full<Bytes>>),
-    /// Concurrent requests.
+    /// Requests are concurrent.
     Http2(http2::SendRequest<Full<Bytes>>),
 }
 
@@ -59,13 +59,13 @@ impl Connection {
         Ok(Self { sender, in_use })
     }
 
-    /// Whether requests can be concurrent.
+    /// Returns whether requests can be concurrent.
     pub(super) fn is_http2(&self) -> bool {
         matches!(self.sender, Sender::Http2(_))
     }
 
-    /// Waits until a request can be sent; `false` if the server has closed the connection or is shutting it down.
-    /// Nothing was sent then, so that a request on another connection is not a retry.
+    /// Waits until a request can be sent. Returns `false` if the server has closed the connection or is shutting it
+    /// down. No request was sent in that case, so a request on another connection is not a retry.
     pub(super) async fn is_ready(&mut self) -> bool {
         match &mut self.sender {
             Sender::Http1(sender) => sender.ready().await.is_ok(),
@@ -97,7 +97,7 @@ struct Tasks {
 }
 
 impl Tasks {
-    /// Waits for the end of the connection; after it is closed, aborts it if the peer does not read.
+    /// Waits for the end of the connection. Aborts a closed connection whose peer does not read.
     async fn finish(self, closing: CancellationToken) {
         self.tracker.close();
         tokio::select! {
@@ -151,11 +151,11 @@ async fn handshake(stream: TlsStream<TcpStream>, tasks: &Tasks) -> Result<Sender
     }
 }
 
-/// Longer than any network round trip, and short enough for an unresponsive peer.
+/// Time limit for closing a connection: longer than any network round trip, and short enough for an unresponsive peer.
 pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Maximum size of the headers of a response, in bytes; API servers need one kilobyte.
 const MAX_HEADERS: u32 = 32 << 10;
 
-/// Flow-control window, in bytes. With less, a long list would need more round trips than the timeout allows.
+/// Flow-control window, in bytes. With a smaller window, a long list would need more round trips than the timeout allows.
 const READ_AHEAD: u32 = 256 << 10;

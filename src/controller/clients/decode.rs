@@ -1,7 +1,7 @@
 //! Decoding of responses, without the field ownership that the caller does not need.
 //!
-//! `metadata.managedFields` is most of what an API server returns of an object, and as a tree of maps many times as
-//! large as the text. Invariant: everything else is returned as it was sent.
+//! `metadata.managedFields` is most of the data that an API server returns for an object. As a tree of maps it needs
+//! many times the memory of its text. Invariant: all other fields are returned unchanged.
 
 use std::fmt;
 
@@ -12,12 +12,12 @@ use serde_json::{Map, Value};
 
 use super::error::CallError;
 
-/// How much of `metadata.managedFields` is decoded.
+/// Extent to which `metadata.managedFields` is decoded.
 #[derive(Clone, Copy, Debug)]
 pub enum ManagedFields {
-    /// Everything.
+    /// All fields.
     All,
-    /// Everything where a matching manager owns a field; otherwise without `fieldsV1`.
+    /// All fields if a matching manager owns a field; otherwise without `fieldsV1`.
     IfOwnedBy(fn(Manager<'_>) -> bool),
 }
 
@@ -66,7 +66,7 @@ enum Part {
 }
 
 impl Part {
-    /// The position of the value of a key; `None` if it is skipped.
+    /// Returns the position of the value of a key. `None` if the value is skipped.
     fn of(self, key: &str) -> Option<Self> {
         match (self, key) {
             (Self::Object, "items") => Some(Self::Items),
@@ -128,7 +128,7 @@ impl<'de> Visitor<'de> for Reader {
         Ok(Value::Array(list))
     }
 
-    // An object or a list is expected; the consumer reports anything else.
+    // The expected value is an object or a list. The caller reports any other value.
     fn visit_str<E>(self, text: &str) -> Result<Value, E> {
         Ok(text.into())
     }

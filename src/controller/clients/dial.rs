@@ -1,7 +1,7 @@
 //! Opens TLS sessions to API servers.
 //!
-//! Invariant: no proxy, no system roots, no second lookup of the name between the check of an address and its use. Not
-//! in here: the time limit, which the caller sets, and a cache of addresses that worked.
+//! Invariant: no proxy, no system roots, no second lookup of the name between the check of an address and its use.
+//! Not in here: the time limit, which the caller sets, and a cache of addresses that were reachable.
 
 use std::io;
 use std::net::SocketAddr;
@@ -48,13 +48,13 @@ pub(super) async fn dial(
     Ok(stream)
 }
 
-/// Connects to the first address that accepts. `timeout` is the caller's limit for all of them; each gets an equal
-/// share.
+/// Connects to the first address that accepts a connection. `timeout` is the caller's limit for all addresses. Each
+/// address gets an equal share.
 async fn connect(addresses: &[SocketAddr], timeout: Duration) -> io::Result<TcpStream> {
     let share = timeout / u32::try_from(addresses.len()).unwrap_or(u32::MAX).max(1);
     let mut failure = io::Error::from(io::ErrorKind::NotFound);
     for (left, address) in (0..addresses.len()).rev().zip(addresses) {
-        // The last address has the rest of the time, so that the caller reports the timeout.
+        // The last address gets the rest of the time, so that the caller reports the timeout.
         let limit = if left == 0 { Duration::MAX } else { share };
         match tokio::time::timeout(limit, TcpStream::connect(address)).await {
             Ok(Ok(stream)) => {

@@ -1,8 +1,8 @@
 //! Errors of clients of runtimes.
 //!
-//! Invariant: an error contains no text of a response and nothing of a kubeconfig. The response of an API server is
-//! reduced to its machine-readable reason and the names of fields, both bounded. Not in here: retries; an error only
-//! says whether and when a retry is useful.
+//! Invariant: an error contains neither text of a response nor content of a kubeconfig. The response of an API server
+//! is reduced to its machine-readable reason and the names of fields, both bounded. Not in here: retries. An error
+//! only specifies whether and when a retry is useful.
 
 use std::io;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use http::header::InvalidHeaderValue;
 
 use super::reason::Reason;
 
-/// Why a kubeconfig cannot be used. It has to be replaced.
+/// Reason why a kubeconfig cannot be used. The kubeconfig has to be replaced.
 #[derive(Debug, thiserror::Error)]
 pub enum AccessError {
     /// A CA certificate cannot be a trust anchor.
@@ -28,7 +28,7 @@ pub enum AccessError {
     Provider(#[source] rustls::Error),
 }
 
-/// Why a request failed. It is unknown whether a write without a response took effect.
+/// Reason why a request failed. It is unknown whether a write without a response took effect.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
     /// The connection failed, or was closed before the response was complete.
@@ -37,7 +37,7 @@ pub enum CallError {
     /// A runtime must not have this address.
     #[error("server")]
     AddressRefused(#[source] AddressError),
-    /// No connection or no complete response in time.
+    /// There was no connection or no complete response in time.
     #[error("{0} within {1:?}")]
     TimedOut(Phase, Duration),
     /// The TLS handshake failed: the certificate of the server or of the client was rejected.
@@ -82,21 +82,21 @@ pub enum CallError {
     InvalidPath,
 }
 
-/// Why a connection failed.
+/// Reason why a connection failed.
 #[derive(Debug, thiserror::Error)]
 pub enum TransportError {
     /// The host name cannot be resolved.
     #[error("host name cannot be resolved")]
     Name(#[source] io::Error),
-    /// TCP failed, or the stream below TLS.
+    /// TCP, or the stream below TLS, failed.
     #[error("TCP connection failed")]
     Connection(#[source] io::Error),
-    /// HTTP failed: reset, closed too early, or not HTTP.
+    /// HTTP failed: the connection was reset or closed too early, or the server does not use HTTP.
     #[error("HTTP exchange aborted")]
     Exchange(#[source] hyper::Error),
 }
 
-/// Why a runtime must not have an address.
+/// Reason why a runtime must not have an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
     /// A loopback, link-local, metadata, multicast or unspecified address.
@@ -107,16 +107,16 @@ pub enum AddressError {
     ControlPlane,
 }
 
-/// What took too long.
+/// Phase of a request that exceeded its time limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// Name resolution, TCP, TLS and HTTP handshake.
     Connecting,
-    /// From sending the request to the last byte of the response.
+    /// The time from sending the request to the last byte of the response.
     Answering,
 }
 
-/// Why the TLS handshake failed.
+/// Reason why the TLS handshake failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TlsError {
     /// The server's certificate is not issued by the CA of the kubeconfig.
@@ -137,13 +137,13 @@ pub enum TlsError {
     /// The API server rejects the certificate of the client, or requires one.
     #[error("client certificate rejected by the API server")]
     ClientRefused,
-    /// The server does not speak TLS, or no version that the client supports.
+    /// The server does not support TLS, or no version that the client supports.
     #[error("handshake failed")]
     Handshake,
 }
 
 impl CallError {
-    /// Whether the same request may succeed later without any change.
+    /// Returns whether the same request may succeed later without any change.
     #[must_use]
     pub fn transient(&self) -> bool {
         match self {
@@ -157,8 +157,8 @@ impl CallError {
         }
     }
 
-    /// Whether any other request would fail now, too: the API server cannot be reached, or requires a pause. A timeout
-    /// of a response does not mean that, since an admission webhook of the cluster may have delayed it.
+    /// Returns whether any other request would fail now, too: the API server cannot be reached, or requires a pause.
+    /// Returns `false` for a timeout of a response, since an admission webhook of the cluster may have delayed it.
     #[must_use]
     pub fn concerns_all_calls(&self) -> bool {
         match self {
@@ -172,7 +172,7 @@ impl CallError {
         }
     }
 
-    /// The pause that the API server requires; at most [`super::MAX_RETRY_AFTER`].
+    /// Returns the pause that the API server requires, at most [`super::MAX_RETRY_AFTER`].
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
@@ -181,17 +181,17 @@ impl CallError {
         }
     }
 
-    /// Whether the user of the kubeconfig lacks a permission, or a quota is exceeded.
+    /// Returns whether the user of the kubeconfig lacks a permission, or a quota is exceeded.
     pub(crate) fn is_forbidden(&self) -> bool {
         self.status() == Some(403)
     }
 
-    /// Whether the object or its API does not exist.
+    /// Returns whether the object or its API does not exist.
     pub(crate) fn is_not_found(&self) -> bool {
         self.status() == Some(404)
     }
 
-    /// Status code of the response; `None` if there was none.
+    /// Returns the status code of the response; `None` if there was no response.
     pub(super) fn status(&self) -> Option<u16> {
         match self {
             Self::Throttled { .. } => Some(429),
@@ -201,7 +201,7 @@ impl CallError {
         }
     }
 
-    /// The error of a handshake.
+    /// Converts the error of a handshake.
     pub(super) fn of_handshake(error: io::Error) -> Self {
         match tls_error(&error) {
             Some(fault) => Self::Tls(fault),
@@ -209,8 +209,8 @@ impl CallError {
         }
     }
 
-    /// The error of an exchange. In TLS 1.3 a server verifies the certificate of the client after the handshake has
-    /// ended for the client.
+    /// Converts the error of an exchange. In TLS 1.3 a server verifies the certificate of the client after the
+    /// handshake has ended for the client.
     pub(super) fn of_exchange(error: hyper::Error) -> Self {
         match tls_error(&error) {
             Some(fault) => Self::Tls(fault),

@@ -26,7 +26,7 @@ pub(super) struct RequestBuilder {
 }
 
 impl RequestBuilder {
-    /// A request without a body.
+    /// Creates a request without a body.
     pub(super) fn new(verb: &'static str, method: Method, path: &str) -> Self {
         Self {
             verb,
@@ -37,7 +37,7 @@ impl RequestBuilder {
         }
     }
 
-    /// The same request for the metadata of the items of a list alone.
+    /// Returns the request for only the metadata of the items of a list.
     pub(super) fn metadata_only(self) -> Self {
         Self {
             accept: "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
@@ -45,7 +45,7 @@ impl RequestBuilder {
         }
     }
 
-    /// The same request with a body.
+    /// Returns the request with a body.
     pub(super) fn body(self, content_type: &'static str, body: Bytes) -> Self {
         Self {
             body: Some((content_type, body)),
@@ -53,7 +53,7 @@ impl RequestBuilder {
         }
     }
 
-    /// Builds the request: HTTP/2 takes the whole URI, HTTP/1.1 the path and a `Host`.
+    /// Builds the request. HTTP/2 requires the whole URI, HTTP/1.1 the path and a `Host`.
     pub(super) fn build(
         &self,
         target: &Target,
@@ -93,7 +93,7 @@ impl RequestBuilder {
     }
 }
 
-/// Awaits a response and reads it: status and body if successful, otherwise the error.
+/// Awaits a response and reads it. Returns status and body of a successful response, otherwise the error.
 pub(super) async fn receive(
     response: impl Future<Output = hyper::Result<Response<Incoming>>>,
 ) -> Result<(u16, Bytes), CallError> {

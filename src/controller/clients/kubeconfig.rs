@@ -1,13 +1,14 @@
 //! The kubeconfig of a runtime, which is untrusted input.
 //!
-//! Invariants: only an https address, trust anchors and one inline credential of a document are used; no document makes
-//! the controller run a program, open a file, use a proxy or skip a check. An error is a closed enum without text of
-//! the document, so that it can appear in a status or a log. Work and memory are bounded by the size of the document.
-//! Tokens and keys are zeroized when they are dropped; copies of the libraries that parse YAML, JSON and PEM are not.
+//! Invariants: only an https address, trust anchors and one inline credential of a document are used. No document
+//! makes the controller run a program, open a file, use a proxy or skip a check. An error is a closed enum without
+//! text of the document, so that it can appear in a status or a log. Work and memory are bounded by the size of the
+//! document. Tokens and keys are zeroized when they are dropped; copies of the libraries that parse YAML, JSON and
+//! PEM are not.
 //!
-//! Only the cluster and the user of the current context are checked; the rest is not used, but has to be valid. Not in
-//! here: expiry (the handshake checks it), whether key and certificate match (the TLS library checks it), and which
-//! addresses are allowed (names must be resolved for that). The format is client-go's `clientcmd/api/v1`.
+//! Only the cluster and the user of the current context are checked; the rest is not used, but has to be valid. Not
+//! in here: expiry (the handshake checks it), whether key and certificate match (the TLS library checks it), and
+//! which addresses are allowed (names must be resolved for that). The format is client-go's `clientcmd/api/v1`.
 
 use std::fmt;
 
@@ -26,7 +27,7 @@ mod server;
 #[cfg(test)]
 mod tests;
 
-/// Maximum size of a document, in bytes. A Secret cannot be larger; those of Gardener are below 10 kB.
+/// Maximum size of a document, in bytes. A Secret cannot be larger; kubeconfigs of Gardener are below 10 kB.
 pub const MAX_BYTES: usize = 1 << 20;
 
 /// Address and credentials of one API server. `Debug` shows the address only.
@@ -41,7 +42,7 @@ pub struct Access {
     pub credentials: Credentials,
 }
 
-/// The credential. `Debug` shows its kind only; its memory is zeroized when it is dropped.
+/// Credentials of the client. `Debug` shows the kind only; the memory is zeroized when the value is dropped.
 pub enum Credentials {
     /// A bearer token: visible ASCII.
     Token(Zeroizing<String>),
@@ -54,7 +55,7 @@ pub enum Credentials {
     },
 }
 
-/// Why a document is invalid. The texts contain nothing of the document.
+/// Reason why a document is invalid. The texts contain no text of the document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KubeconfigError {
     /// The document exceeds [`MAX_BYTES`].
@@ -66,13 +67,13 @@ pub enum KubeconfigError {
     /// The document is YAML, and a field has another type than in a kubeconfig.
     #[error("not a kubeconfig: a field has an unexpected type")]
     Malformed,
-    /// `kind` or `apiVersion` is another one.
+    /// `kind` or `apiVersion` has another value.
     #[error("kind and apiVersion: expected Config of v1")]
     Foreign,
     /// Two entries of a section have the same name.
     #[error("{0}: duplicate name")]
     Duplicate(&'static str),
-    /// `current-context`, or what it refers to, does not exist.
+    /// `current-context`, or the entry that it refers to, does not exist.
     #[error("{0}: not found")]
     Missing(&'static str),
     /// The document uses a feature that is not allowed in untrusted input.
@@ -142,7 +143,7 @@ pub fn parse(bytes: &[u8]) -> Result<Access, KubeconfigError> {
 fn refuse_cluster(cluster: &Cluster) -> Result<(), KubeconfigError> {
     refuse(&[
         (is_set(cluster.certificate_authority.as_ref()), FILE),
-        // Sends requests with credentials to another host.
+        // `proxy-url` sends requests with credentials to another host.
         (is_set(cluster.proxy_url.as_ref()), "proxy-url"),
         (
             cluster.insecure_skip_tls_verify == Some(true),
@@ -153,18 +154,18 @@ fn refuse_cluster(cluster: &Cluster) -> Result<(), KubeconfigError> {
 
 fn refuse_user(user: &AuthInfo) -> Result<(), KubeconfigError> {
     let files = [&user.client_certificate, &user.client_key, &user.token_file];
-    // Removed in Kubernetes 1.19.
+    // Kubernetes 1.19 removed user names and passwords.
     let passwords = [user.username.as_deref(), shown(user.password.as_ref())];
     let is_any_set = |fields: &[Option<&str>]| fields.iter().any(|it| is_set(it.as_ref()));
-    // To ignore it would use more permissions than intended.
+    // If impersonation were ignored, requests would have more permissions than intended.
     let impersonates = is_set(user.impersonate.as_ref())
         || is_set(user.impersonate_uid.as_ref())
         || user.impersonate_groups.is_some()
         || user.impersonate_user_extra.is_some();
     refuse(&[
-        // Runs a program.
+        // `exec` runs a program.
         (user.exec.is_some(), "exec"),
-        // Removed from client-go.
+        // client-go no longer supports `auth-provider`.
         (user.auth_provider.is_some(), "auth-provider"),
         (is_any_set(&files.map(|it| it.as_deref())), FILE),
         (is_any_set(&passwords), "username or password"),
@@ -172,10 +173,10 @@ fn refuse_user(user: &AuthInfo) -> Result<(), KubeconfigError> {
     ])
 }
 
-/// The path of a local file, which would be read.
+/// Name of the rejected feature: a field with the path of a local file, which client-go would read.
 const FILE: &str = "a file path";
 
-/// Fails with the first feature that the document uses.
+/// Returns an error for the first feature that the document uses.
 fn refuse(features: &[(bool, &'static str)]) -> Result<(), KubeconfigError> {
     match features.iter().find(|(is_used, _)| *is_used) {
         Some((_, feature)) => Err(KubeconfigError::Refused(feature)),
@@ -207,12 +208,12 @@ fn credentials(user: &AuthInfo) -> Result<Credentials, KubeconfigError> {
     }
 }
 
-/// The text of a secret, for the checks of this module.
+/// Returns the text of a secret, for the checks of this module.
 fn shown(secret: Option<&SecretString>) -> Option<&str> {
     secret.map(ExposeSecret::expose_secret)
 }
 
-/// client-go treats an empty string as absent.
+/// Returns whether a field is set. client-go treats an empty string as absent.
 fn is_set(field: Option<&impl AsRef<str>>) -> bool {
     field.is_some_and(|it| !it.as_ref().is_empty())
 }

@@ -1,7 +1,7 @@
 //! A limit of concurrent reconciles.
 //!
-//! Invariants: permits are granted in the order of requests. Work that takes longer than `slow_after` moves to a second
-//! set of permits of the same size, since a reconcile of an unreachable runtime uses no CPU and only waits. When the
+//! Invariants: permits are granted in the order of requests. Work that takes longer than `slow_after` moves to a
+//! second set of permits of the same size: a reconcile of an unreachable runtime uses no CPU and only waits. When the
 //! second set is exhausted, slow work keeps its permits, so that the total is at most twice the size.
 
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub(crate) struct RequestLimiter {
     waiting: Gauge,
 }
 
-/// Counts a waiting reconcile until it is dropped.
+/// Guard that counts a waiting reconcile until the guard is dropped.
 struct Waiting<'a>(&'a Gauge);
 
 impl<'a> Waiting<'a> {
@@ -39,8 +39,8 @@ impl Drop for Waiting<'_> {
 pub(crate) type Permit = Option<OwnedSemaphorePermit>;
 
 impl RequestLimiter {
-    /// A limit of `size`; work that takes longer than `slow_after` moves to the second set. `waiting` is the number of
-    /// waiting reconciles.
+    /// Creates a limiter of `size` permits. Work that takes longer than `slow_after` moves to the second set.
+    /// `waiting` is the number of waiting reconciles.
     pub(crate) fn new(size: usize, slow_after: Duration, waiting: Gauge) -> Self {
         Self {
             permits: Arc::new(Semaphore::new(size)),

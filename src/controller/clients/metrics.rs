@@ -73,13 +73,13 @@ impl ClientMetrics {
     }
 }
 
-/// A request in flight, which is counted when it is dropped.
+/// Measurement of a request in flight. The request is counted when the measurement is dropped.
 pub(super) struct Measurement<'a> {
     metrics: &'a ClientMetrics,
     verb: &'static str,
     begun: Instant,
-    /// The status code of the response; `<error>` for a request without one, as in client-go. `None`: the request is not
-    /// counted.
+    /// The status code of the response; `<error>` for a request without a response, as in client-go. `None` if the
+    /// request is not counted.
     end: Option<Cow<'static, str>>,
 }
 
@@ -109,7 +109,7 @@ impl Drop for Measurement<'_> {
     }
 }
 
-/// From a request within a data center to the longest timeout.
+/// Buckets from a request within a data center to the longest timeout, in seconds.
 const BUCKETS: [f64; 12] = [
     0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
 ];

@@ -1,14 +1,14 @@
 //! The reason of an API server for a rejected request, reduced to its machine-readable parts.
 //!
-//! Invariant: bounded, and limited to letters, digits and the punctuation of field paths. The message is only used to
-//! distinguish a quota from missing permissions, which have the same reason in Kubernetes. It is not kept, since it may
-//! quote the request.
+//! Invariant: the reason is bounded, and limited to letters, digits and the punctuation of field paths. The message
+//! is only used to distinguish a quota from missing permissions, which have the same reason in Kubernetes. It is not
+//! kept, since it may quote the request.
 
 use std::fmt;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Status, StatusCause};
 
-/// The `reason` of a `Status`, and the fields in its causes. Empty if the body is not a `Status`.
+/// The `reason` of a `Status`, and the fields in its causes. The reason is empty if the body is not a `Status`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reason {
     name: String,
@@ -55,7 +55,7 @@ impl Reason {
         fields.filter(|it| !it.is_empty())
     }
 
-    /// A detail that the reason does not contain: `Forbidden` is also the reason for a missing permission.
+    /// Returns a detail that the reason does not contain: `Forbidden` is also the reason for a missing permission.
     fn detail(&self) -> Option<&'static str> {
         if self.quota {
             return Some("a quota is exceeded");
@@ -64,8 +64,8 @@ impl Reason {
         terminating.then_some("the namespace is being deleted")
     }
 
-    /// Whether the object changed since it was read, so that reading and writing again may succeed. It does not against
-    /// a field of another manager, or a name that exists already.
+    /// Returns whether the object changed since it was read, so that reading and writing again may succeed. Returns
+    /// `false` if the conflict is a field of another manager, or a name that exists already.
     pub(super) fn is_stale_write(&self) -> bool {
         self.name != "AlreadyExists" && !self.has_cause("FieldManagerConflict")
     }
@@ -92,7 +92,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// A text that is short and has allowed characters only; any other becomes empty.
+/// Returns a text that is short and has allowed characters only; any other text becomes empty.
 fn bounded(text: Option<String>, allowed: fn(char) -> bool) -> String {
     let is_bounded = |it: &String| it.len() <= MAX_TEXT && it.chars().all(allowed);
     text.filter(is_bounded).unwrap_or_default()

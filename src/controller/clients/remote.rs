@@ -20,8 +20,8 @@ use super::dial::{Target, dial};
 use super::error::{CallError, Phase};
 use super::exchange::{RequestBuilder, receive};
 
-/// Concurrent requests of one connection: as many as a reconcile reads in one step, so that none needs a second round
-/// trip, and fewer than priority and fairness of an API server allows.
+/// Maximum number of concurrent requests of one connection. A reconcile sends at most this number of reads in one
+/// step, so that no read needs a second round trip. API priority and fairness of an API server allows more.
 pub(super) const CONCURRENT_REQUESTS: usize = 16;
 
 /// A client of one runtime. Clones share its connection, which is closed with the last of them.
@@ -51,7 +51,7 @@ impl Remote {
         }
     }
 
-    /// The same client, which decodes `metadata.managedFields` to this extent.
+    /// Returns the client with this extent of decoding `metadata.managedFields`.
     #[must_use]
     pub fn with_managed_fields(self, managed_fields: ManagedFields) -> Self {
         Self {
@@ -60,8 +60,8 @@ impl Remote {
         }
     }
 
-    /// Opens the connection before the first request, so that the caller can do something else before that request and
-    /// need not wait for a handshake then. The caller limits how many connections are opened at once.
+    /// Opens the connection before the first request, so that the caller can do other work and the first request does
+    /// not wait for a handshake. The caller limits how many connections are opened at once.
     ///
     /// # Errors
     /// See [`CallError`]: the runtime cannot be reached.
@@ -97,8 +97,8 @@ impl Remote {
         read(&self.call(request).await?, self.managed_fields)
     }
 
-    /// As [`Self::list`], the metadata of the items alone: whole objects of a page may exceed the limit of a response, and may be
-    /// credentials.
+    /// Reads the metadata of the items of a collection; see [`Self::list`]. Whole objects of a page may exceed the
+    /// limit of a response, and may contain credentials.
     ///
     /// # Errors
     /// See [`CallError`].

@@ -1,9 +1,9 @@
 //! Addresses of host names, by `getaddrinfo` of the system, bounded and cached.
 //!
 //! `getaddrinfo` blocks a thread, and cannot be canceled. Invariants: at most [`CONCURRENT_LOOKUPS`] threads are
-//! blocked, also after callers gave up; there is one lookup per host at a time, which its callers share; an IP address
-//! or a cached host does not wait for a lookup. Other resolvers are not used, since operators expect `/etc/hosts`, the
-//! search domains of `/etc/resolv.conf` and the behavior of the C library.
+//! blocked, also after callers timed out; there is one lookup per host at a time, which its callers share; an IP
+//! address or a cached host does not wait for a lookup. Other resolvers are not used, since operators expect
+//! `/etc/hosts`, the search domains of `/etc/resolv.conf` and the behavior of the C library.
 
 use std::collections::HashMap;
 use std::io;
@@ -16,10 +16,10 @@ use futures::future::{BoxFuture, Shared};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
-/// Concurrent lookups: with responses within 10 ms, thousands of hosts are resolved per second.
+/// Maximum number of concurrent lookups. With responses within 10 ms, thousands of hosts are resolved per second.
 pub(super) const CONCURRENT_LOOKUPS: usize = 32;
 
-/// Lifetime of cached addresses. API servers move, and their names have a similar TTL.
+/// Lifetime of cached addresses. Addresses of API servers change, and their names have a similar TTL.
 pub(super) const POSITIVE_TTL: Duration = Duration::from_secs(30);
 
 /// Lifetime of a cached failure.
@@ -42,7 +42,7 @@ struct Cache {
     sweep_at: usize,
 }
 
-/// A lookup in progress, or its result until that expires.
+/// A lookup in progress, or its result until the result expires.
 struct Entry {
     started: Instant,
     lookup: Shared<BoxFuture<'static, Answer>>,
@@ -55,12 +55,12 @@ struct Answer {
 }
 
 impl Resolver {
-    /// The resolver of the system. A caller waits for at most `wait_limit`.
+    /// Creates a resolver that uses `getaddrinfo` of the system. A caller waits for at most `wait_limit`.
     pub(super) fn new(wait_limit: Duration) -> Self {
         Self::over(wait_limit, Arc::new(|host| system(host).boxed()))
     }
 
-    /// A resolver with another source of addresses.
+    /// Creates a resolver with another source of addresses.
     pub(super) fn over(wait_limit: Duration, query: Query) -> Self {
         Self {
             query,
@@ -70,7 +70,7 @@ impl Resolver {
         }
     }
 
-    /// The addresses of a host; never empty.
+    /// Returns the addresses of a host; never empty.
     pub(super) async fn resolve(&self, host: &str) -> io::Result<Vec<IpAddr>> {
         let (lookup, left) = self.lookup(host);
         let answer = match lookup.peek() {
@@ -83,7 +83,7 @@ impl Resolver {
         }
     }
 
-    /// The lookup of a host, and how long to wait for it.
+    /// Returns the lookup of a host, and the remaining time to wait for it.
     fn lookup(&self, host: &str) -> (Shared<BoxFuture<'static, Answer>>, Duration) {
         let now = Instant::now();
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
@@ -106,7 +106,7 @@ impl Resolver {
         (lookup, self.wait_limit)
     }
 
-    /// Starts a lookup, which continues after its callers gave up and holds its permit until it ends.
+    /// Starts a lookup, which continues after its callers timed out and holds its permit until it ends.
     fn start(&self, host: Arc<str>) -> Shared<BoxFuture<'static, Answer>> {
         let (query, permits, wait_limit) =
             (self.query.clone(), self.permits.clone(), self.wait_limit);

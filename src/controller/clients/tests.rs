@@ -25,22 +25,22 @@ const BOTH: &[&str] = &["h2", "http/1.1"];
 const H1: &[&str] = &["http/1.1"];
 const H2: &[&str] = &["h2"];
 
-/// The authority of servers and clients.
+/// CA of servers and clients.
 static PKI: LazyLock<Authority> = LazyLock::new(|| Authority::new("kubernetes").unwrap());
 
-/// A server that speaks these protocols.
+/// Returns the configuration of a server that supports these protocols.
 fn speaking(alpn: &[&str]) -> ServerConfig {
     let leaf = PKI.leaf("kube-apiserver").unwrap();
     leaf.server_config(alpn, None).unwrap()
 }
 
-/// A server that answers every request with an empty object.
+/// Starts a server that responds to every request with an empty object.
 async fn answering(alpn: &[&str]) -> TlsServer {
     let server = TlsServer::answering(speaking(alpn), |_| async { answer(200, "{}") });
     server.await.unwrap()
 }
 
-/// The clients of runtimes and what they count.
+/// Clients of runtimes, and the registry of their metrics.
 struct Env {
     clients: RuntimeClients,
     registry: Registry,
@@ -70,7 +70,7 @@ impl Env {
         self.clients.open(access(server)).unwrap()
     }
 
-    /// The sum of the samples of a series.
+    /// Returns the sum of the samples of a series.
     fn count(&self, series: &str) -> u64 {
         Samples::of(&self.registry).count(series)
     }
@@ -85,7 +85,7 @@ fn access(server: &TlsServer) -> Access {
     }
 }
 
-/// Waits for a state that comes by itself.
+/// Waits for a state that is reached without another action of the test.
 async fn until(what: &str, state: impl Fn() -> bool) {
     let limit = Duration::from_secs(10);
     let reached = testkit::until::until(what, limit, || async { state() });

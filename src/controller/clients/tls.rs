@@ -18,11 +18,11 @@ use zeroize::Zeroizing;
 
 use super::error::AccessError;
 
-/// HTTP/2 in ALPN.
+/// Name of HTTP/2 in ALPN.
 pub(super) const HTTP_2: &[u8] = b"h2";
 const HTTP_1: &[u8] = b"http/1.1";
 
-/// The TLS configuration for one runtime.
+/// Returns the TLS configuration for one runtime.
 pub(super) fn client_config(
     provider: &Arc<CryptoProvider>,
     authority: Vec<CertificateDer<'static>>,
@@ -48,7 +48,7 @@ pub(super) fn client_config(
     Ok(Arc::new(config))
 }
 
-/// The certificate and key of the client. `with_client_auth_cert` of rustls would drop the key without zeroizing it.
+/// Returns the certificate and key of the client. `with_client_auth_cert` of rustls would drop the key without zeroizing it.
 fn identity(
     chain: &[CertificateDer<'static>],
     key: &PrivateKeyDer<'static>,
@@ -63,8 +63,8 @@ fn identity(
     }
 }
 
-/// The header with the bearer token, if there is one. It is marked as sensitive: not shown by `Debug` and not stored in
-/// an HTTP/2 header table.
+/// Returns the header with the bearer token, if there is one. It is marked as sensitive: not shown by `Debug` and not
+/// stored in an HTTP/2 header table.
 pub(super) fn authorization(credentials: &Credentials) -> Result<Option<HeaderValue>, AccessError> {
     let Credentials::Token(token) = credentials else {
         return Ok(None);

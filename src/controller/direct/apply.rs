@@ -22,7 +22,7 @@ pub(super) struct Applied {
     pub(super) failures: Lanes<Option<WriteFailure>>,
 }
 
-/// Applies the common steps, and then those of each permitted lane. Stops after a failure that concerns all requests.
+/// Applies the common steps, and then the steps of each permitted lane. Stops after a failure that concerns all requests.
 pub(super) async fn apply(
     plan: &Plan,
     is_permitted: impl Fn(Lane) -> bool,

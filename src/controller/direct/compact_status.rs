@@ -1,27 +1,29 @@
 //! Stores the resources and the last statuses of thousands of runtimes in little memory.
 //!
-//! Resources and statuses of healthy runtimes differ only in IDs, versions and times. Each is stored as a shared value (`shape`)
-//! and one string with the texts that are unique to the runtime, which also avoids fragmentation of the memory. Invariant:
-//! `expand` returns what was given to `intern`. Failing runtimes have individual messages and share little.
+//! Resources and statuses of healthy runtimes differ only in IDs, versions and times. Each value is stored as a
+//! shared value (`shape`) and one string with the texts that are unique to the runtime, which also avoids
+//! fragmentation of the memory. Invariant: `expand` returns the value that was passed to `intern`. Failing runtimes
+//! have individual messages and share little.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use api::bootstrapper::{RuntimeBootstrapper, RuntimeBootstrapperStatus};
 
-/// Number of recently used shapes that are kept. It exceeds the number that occurs while all runtimes are healthy.
+/// Number of recently used shapes that are kept. It exceeds the number of shapes that occur while all runtimes are healthy.
 const MAX_SHAPES: usize = 8;
 
-/// Separator of unique texts. It does not occur in valid IDs, versions and times; a value with it is stored as it is.
+/// Separator of unique texts. It does not occur in valid IDs, versions and times. A value that contains it is stored
+/// without sharing.
 const SEPARATOR: char = '\n';
 
-/// A value in which some texts are unique to a runtime, and the rest is common to many.
+/// A value that consists of texts that are unique to a runtime, and of content that is common to many runtimes.
 pub(super) trait Internable: Clone + PartialEq {
-    /// The texts that are unique to a runtime.
+    /// Returns the texts that are unique to a runtime.
     fn unique(&mut self) -> impl Iterator<Item = &mut String>;
 }
 
-/// A value that shares its common part with others.
+/// A value that shares its common content with other values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Interned<T> {
     shape: Arc<T>,
@@ -44,14 +46,14 @@ impl<T: Internable> Interned<T> {
         value
     }
 
-    /// The common part; its unique texts may be empty.
+    /// Returns the common content. Its unique texts may be empty.
     pub(super) fn shape(&self) -> &T {
         &self.shape
     }
 }
 
 impl Interned<RuntimeBootstrapper> {
-    /// The UID, without expanding the value, as every result of a reconcile needs it.
+    /// Returns the UID without expanding the value, because every result of a reconcile needs the UID.
     pub(super) fn uid(&self) -> Option<&str> {
         let metadata = &self.shape.metadata;
         let shared = metadata.uid.as_deref()?;
@@ -63,7 +65,7 @@ impl Interned<RuntimeBootstrapper> {
     }
 }
 
-/// Pool of the shapes that were used last.
+/// Pool of the most recently used shapes.
 pub(super) struct InternPool<T>(VecDeque<Arc<T>>);
 
 impl<T> Default for InternPool<T> {
@@ -73,7 +75,7 @@ impl<T> Default for InternPool<T> {
 }
 
 impl<T: Internable> InternPool<T> {
-    /// Stores a value with a shape that earlier ones share, if it is the same.
+    /// Stores a value. Shares the shape with an earlier value of the same shape.
     pub(super) fn intern(&mut self, mut value: T) -> Interned<T> {
         if value.unique().any(|it| it.contains(SEPARATOR)) {
             return Interned {

@@ -14,20 +14,20 @@ use super::metrics::is_deferred;
 use super::reconcile::ReconcileResult;
 use super::writer::StatusUpdate;
 
-/// The result of a reconcile; `None` of a request to KCP that created or deleted a resource, which the watch reports. An error is
-/// one of KCP.
+/// The result of a reconcile. `None` is the result of a request to KCP that created or deleted a resource, which the
+/// watch reports. An error is an error of KCP.
 pub(super) type JobResult = kube::Result<Option<Box<ReconcileResult>>>;
 
-/// Interval in which one failure of KCP is logged: it concerns all runtimes at once.
+/// Minimum interval between log lines about failures of KCP, which concern all runtimes at once.
 pub(super) const KCP_LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 impl Dispatcher {
-    /// Whether no job runs.
+    /// Returns whether no job runs.
     pub(super) fn is_idle(&self) -> bool {
         self.jobs.is_empty()
     }
 
-    /// The next job that ends; `None` if no job runs.
+    /// Waits for the next job that ends; `None` if no job runs.
     pub(super) async fn next_result(&mut self) -> Option<Result<(Id, JobResult), JoinError>> {
         self.jobs.join_next_with_id().await
     }
@@ -70,7 +70,7 @@ impl Dispatcher {
         let entry = self.store.get(&result.name);
         let resource = entry.and_then(|it| it.resource.as_ref());
         if resource.is_none_or(|it| it.uid() != result.uid.as_deref()) {
-            // It was deleted during the reconcile, so the claims of that reconcile are removed.
+            // The resource was deleted during the reconcile, so the claims of that reconcile are removed.
             if resource.is_none()
                 && let Some(id) = &result.status.runtime_id
             {
@@ -97,7 +97,7 @@ impl Dispatcher {
         }
         let has_event = log_change(&result.name, &entry.status.expand(), &result.status);
         entry.status = status.clone();
-        // Until the watch reports it: a status that KCP rejects is sent again by the next reconcile.
+        // Set until the watch reports the status: the next reconcile sends a status again that KCP rejected.
         entry.status_differs = true;
         self.statuses.send(StatusUpdate {
             name: Name::clone(&result.name),
@@ -140,7 +140,7 @@ fn ready(status: &RuntimeBootstrapperStatus) -> Option<&Condition> {
     status.conditions.iter().find(|it| it.kind == READY)
 }
 
-/// The reason from the closed list, so that it can be a label.
+/// Parses a reason of the closed list, so that it can be a label.
 fn known_reason(reason: &str) -> Option<Reason> {
     reason.parse().ok()
 }

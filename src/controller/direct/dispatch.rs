@@ -1,4 +1,4 @@
-//! Feeds the scheduler with what is observed on KCP, and starts the reconciles that the scheduler returns.
+//! Reports observed changes on KCP to the scheduler, and starts the reconciles that the scheduler returns.
 //!
 //! Invariant: the scheduler (`policy::sync::scheduler`) makes every decision about time, lanes and permits; the state of runtimes
 //! is in the [`RuntimeStore`] only.
@@ -40,7 +40,7 @@ use crate::rollouts::Stored;
 pub(super) struct Dispatcher {
     pub(super) store: RuntimeStore,
     pub(super) scheduler: Scheduler,
-    /// Resource versions of kubeconfig Secrets by runtime ID: no reconcile uses an older one.
+    /// Resource versions of kubeconfig Secrets by runtime ID. No reconcile uses an older version.
     pub(super) kubeconfigs: HashMap<String, String>,
     pub(super) common: Arc<Common>,
     pub(super) installations: Installations,
@@ -109,7 +109,7 @@ impl Dispatcher {
         self.scheduler.wake_lane(&name, Lane::Configuration, now);
     }
 
-    /// Updates how a runtime takes part in rollouts, after its resource or its Runtime changed.
+    /// Updates the participation of a runtime in rollouts, after its resource or its Runtime changed.
     pub(super) fn refresh(&mut self, name: &str) {
         let name = self.store.name(name);
         let Some(resource) = self.store.get(&name).and_then(|it| it.resource.as_ref()) else {
@@ -129,7 +129,8 @@ impl Dispatcher {
         self.publish();
     }
 
-    /// A resource cannot be read: its runtime is neither reconciled nor part of a rollout. Its cluster remains claimed.
+    /// Handles a resource that cannot be read: its runtime is neither reconciled nor a member of a rollout. Its
+    /// cluster remains claimed.
     pub(super) fn suspend(&mut self, name: &str) {
         self.store.drop_resource(name);
         self.scheduler.remove(name, self.now());
@@ -146,7 +147,7 @@ impl Dispatcher {
             self.common.claims.release(&id);
         }
         self.suspend(name);
-        // Its Runtime may need a new one.
+        // The Runtime may need a new resource.
         self.wake(name);
     }
 
@@ -160,7 +161,8 @@ impl Dispatcher {
         }
         self.begin_rollouts();
         if has_changed {
-            // The desired objects may differ although their revision does not, such as in the reason why a source is not written.
+            // The desired objects may differ although their revision does not: for example, in the reason why a
+            // source is not written.
             let now = self.now();
             let resources = self.store.resources();
             let reached = resources.filter(|(_, it)| it.status.is_reached());
@@ -171,8 +173,8 @@ impl Dispatcher {
         }
     }
 
-    /// Sets the stored rollout objects: what an earlier leader reported, and whether an operator pauses a rollout or selects an
-    /// earlier revision.
+    /// Sets the stored rollout objects: the progress that an earlier leader reported, and whether an operator pauses
+    /// a rollout or selects an earlier revision.
     pub(super) fn set_stored(&mut self, stored: BTreeMap<String, Stored>) {
         self.rollouts.set(stored);
         for lane in Lane::ALL {
@@ -223,8 +225,9 @@ impl Dispatcher {
         self.publish();
     }
 
-    /// Gives the webhook the right to the pull Secret that the document names. While the document is missing or invalid, the previous
-    /// one stays on runtimes, and the right with it: a new leader finds it in the revision that is rolled out.
+    /// Gives the webhook the permission for the pull Secret that the configuration document names. While the document
+    /// is missing or invalid, the previous document stays on runtimes, and so does the permission. A new leader reads
+    /// the permission from the revision that is rolled out.
     fn permit_secret(&mut self) {
         let sources = self.sources.as_ref();
         let document = sources.and_then(|(it, _)| it.configuration.valid());
@@ -267,7 +270,7 @@ impl Dispatcher {
         let mut runtimes: BTreeMap<ConditionLabels, i64> = BTreeMap::new();
         let mut oldest: Option<Timestamp> = None;
         for (_, entry) in self.store.resources() {
-            // Times are not part of the shared shape.
+            // Times are not stored in the shared shape.
             for condition in &entry.status.shape().conditions {
                 let labels = [
                     ("type", condition.kind.clone()),
@@ -299,7 +302,7 @@ impl Dispatcher {
             .set_runtimes(runtimes, age.unwrap_or_default());
     }
 
-    /// When the next reconcile is due, if none ends before.
+    /// Returns the time at which the next reconcile is due, if no other reconcile ends before.
     pub(super) fn next(&self) -> Option<Instant> {
         let next = self.scheduler.next(self.now())?;
         Some(self.origin + next)
@@ -421,7 +424,7 @@ impl Dispatcher {
 }
 
 impl Drop for Dispatcher {
-    /// Resets the metrics: the next leader reports them.
+    /// Resets the metrics, because the next leader reports them.
     fn drop(&mut self) {
         self.common.metrics.clear();
     }

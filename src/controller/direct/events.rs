@@ -1,6 +1,6 @@
 //! The main loop: handles events of watches, changes of the sources, results of reconciles, and timers.
 //!
-//! Invariant: one task handles all of them one after the other, so no lock is needed.
+//! Invariant: one task handles all of them sequentially, so no lock is needed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ const GAUGE_INTERVAL: Duration = Duration::from_secs(5);
 /// Delay before a failed read or write of the state ConfigMap is repeated.
 const STATE_RETRY_DELAY: Duration = Duration::from_secs(5);
 
-/// How long reconciles may take to end after the token is canceled. The Lease is held for longer.
+/// Time limit for reconciles to end after the token is canceled. The Lease is held for longer.
 const DRAIN: Duration = Duration::from_secs(5);
 
 /// The main loop of the controller.
@@ -58,7 +58,7 @@ pub(super) struct Loop {
     /// Writes of Events and of revisions that are running.
     tasks: FuturesUnordered<PendingEvent>,
     clock: Clock,
-    /// When the sources are read again: after a change, or when a grace period ends.
+    /// The time at which the sources are read again: after a change, or when a grace period ends.
     next_update: Option<Instant>,
     listed: Listed,
     /// Names of resources that cannot be deserialized.
@@ -136,8 +136,8 @@ impl Loop {
         }
     }
 
-    /// Runs the loop until the token is canceled and the reconciles that run have ended, or [`DRAIN`] is over: an object that is
-    /// replaced is not left deleted.
+    /// Runs the loop until the token is canceled and the running reconciles have ended, or [`DRAIN`] is over. The
+    /// wait ensures that an object that is being replaced is not left deleted.
     pub(super) async fn run(mut self, runtimes: RuntimeChanges, token: CancellationToken) {
         let options = &self.options;
         let mut resources = watches::resources(options);
@@ -182,7 +182,7 @@ impl Loop {
         self.is_listed() && self.has_state
     }
 
-    /// Whether the first lists are complete. Those of the rollouts are included, because a rollout may be paused.
+    /// Returns whether the first lists are complete. The list of the rollouts is included, because a rollout may be paused.
     fn is_listed(&self) -> bool {
         let Listed {
             resources,
@@ -208,7 +208,7 @@ impl Loop {
         self.next_update = Some(self.next_update.map_or(at, |it| it.min(at)));
     }
 
-    /// Starts an update of the state, if it is due and none runs.
+    /// Starts an update of the state, if it is due and no update is running.
     fn update_sources(&mut self, published: &Published) {
         if self.next_update.is_none_or(|at| at > Instant::now()) {
             return;
@@ -237,7 +237,7 @@ impl Loop {
         metrics.state_invalid(update.result.is_err());
         match update.result {
             Ok(history) => {
-                // The next grace period ends then, unless a source changes before.
+                // The next update is at the end of the next grace period, unless a source changes before.
                 if let Some(at) = history.next_deletion() {
                     self.update_by(self.clock.instant(at));
                 }
@@ -255,7 +255,7 @@ impl Loop {
         self.updater = Some(update.updater);
     }
 
-    /// Stores the manifests of the current revision, and deletes those that no rollout needs.
+    /// Stores the manifests of the current revision, and deletes the revisions that no rollout needs.
     fn store_revision(&mut self, revisions: RevisionStore) {
         let kept = self.dispatcher.rollouts.kept();
         let installations = &mut self.dispatcher.installations;
@@ -284,7 +284,7 @@ impl Loop {
         metrics.unreadable(self.unreadable.len());
     }
 
-    /// A resource that cannot be deserialized has an unknown spec, so its runtime is not reconciled.
+    /// Reads a resource. If a resource cannot be deserialized, its spec is unknown, so its runtime is not reconciled.
     fn read_resource(&mut self, resource: DeserializeGuard<RuntimeBootstrapper>) {
         match resource.0 {
             Ok(resource) => {
@@ -308,7 +308,7 @@ impl Loop {
     fn put_resource(&mut self, resource: RuntimeBootstrapper) {
         let name = resource.name_any();
         let known = self.dispatcher.store.get(&name);
-        // For a known resource the claims come from reconciles.
+        // For a known resource, reconciles set the claims.
         if known.is_none_or(|it| it.resource.is_none()) {
             let status = resource.status.as_ref();
             let identity =
@@ -319,7 +319,7 @@ impl Loop {
         }
         let change = self.dispatcher.store.put_resource(resource);
         if change == Change::Spec {
-            // The failures belong to the previous spec.
+            // Failures of the previous spec do not count for the new spec.
             self.dispatcher.scheduler.reset(&name);
         }
         if change != Change::None {
@@ -328,8 +328,8 @@ impl Loop {
         }
     }
 
-    /// Makes a runtime due. For the objects of the first lists this is the configuration lane only: the webhook lane, which reads
-    /// all manifests, is due if the status is incomplete, and otherwise with the resync.
+    /// Makes a runtime due. For the objects of the first lists only the configuration lane becomes due. The webhook
+    /// lane, which reads all manifests, is due if the status is incomplete, and otherwise at the resync.
     fn wake(&mut self, name: &str) {
         if self.has_started {
             self.dispatcher.wake(name);
@@ -383,7 +383,7 @@ impl Loop {
             .kubeconfigs
             .insert(id.clone(), version.clone());
         if before != Some(version) {
-            // The failures belong to the previous kubeconfig, or to its absence.
+            // Failures of the previous or missing kubeconfig do not count for the new kubeconfig.
             for name in self.dispatcher.store.by_id(&id) {
                 self.dispatcher.scheduler.reset(&name);
             }
@@ -403,7 +403,7 @@ impl Loop {
     }
 }
 
-/// The runtime ID of a kubeconfig Secret; `None` for copies and other Secrets with the label.
+/// Returns the runtime ID of a kubeconfig Secret; `None` for copies and other Secrets with the label.
 fn runtime_id(secret: &PartialObjectMeta<Secret>) -> Option<String> {
     let id = secret.labels().get(RUNTIME_ID)?;
     (secret.name_any() == kubeconfig_secret(id)).then(|| id.clone())

@@ -1,7 +1,8 @@
-//! Reads what a reconcile needs from one runtime: one round trip for what every reconcile reads, another one for the rest.
+//! Reads the objects of one runtime that a reconcile needs: one round trip for the objects that every reconcile
+//! reads, a second one for all others.
 //!
-//! Invariant: only reads, and reviews of the controller's own permissions. An object that must not be read is a missing
-//! permission, not an absent object. Not in here: what follows from the observation.
+//! Invariant: the runtime is only read, and the controller's own permissions are reviewed. An object that must not be
+//! read is a missing permission, not an absent object. Not in here: the decisions that follow from the observation.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,16 +23,16 @@ use super::rights;
 use crate::clients::{CallError, Remote};
 use crate::runtime_objects::{Read, cluster_uid, namespace_state, permission, read};
 
-/// Versions in which ClusterTrustBundles may be served. The first one is the most likely, and is requested alone.
+/// Versions in which ClusterTrustBundles may be served. The first version is the most likely, and is requested alone.
 const TRUST_BUNDLE_VERSIONS: [&str; 3] = ["v1beta1", "v1", "v1alpha1"];
 
-/// Secrets in one page of a list; it bounds the memory.
+/// Number of Secrets in one page of a list, which bounds the memory.
 const PAGE: u32 = 100;
 
-/// Most copies of the pull Secret that are deleted in one reconcile.
+/// Maximum number of copies of the pull Secret that are deleted in one reconcile.
 const MAX_COPIES: usize = 10_000;
 
-/// Most pages in which they are listed: a hostile API server may answer with ever another one.
+/// Maximum number of pages of a list of Secrets. Without a limit, a hostile API server could return pages without end.
 const MAX_PAGES: usize = 200;
 
 /// Reads the objects of one runtime.
@@ -44,14 +45,14 @@ pub(super) struct RuntimeReader<'a> {
 /// The served version of ClusterTrustBundles, and the object if it exists.
 type Bundle = (String, Option<Value>);
 
-/// The result of a list in one version; `Forbidden` has the missing permission.
+/// The result of a list in one version; `Forbidden` contains the missing permission.
 enum Listed {
     Found(Bundle),
     Forbidden(String),
 }
 
 impl RuntimeReader<'_> {
-    /// Reads everything except the installed objects; of those only the Deployment.
+    /// Reads all objects except the installed objects. The Deployment is the only installed object that is read.
     pub(super) async fn essentials(&self) -> Result<Observed, CallError> {
         let (cluster, state, (objects, mut unread), (bundle, unlisted), missing_permissions) = futures::try_join!(
             cluster_uid(self.remote),
@@ -80,7 +81,8 @@ impl RuntimeReader<'_> {
         })
     }
 
-    /// Reads the owner marker, the pull Secret, the configuration ConfigMap and the Deployment, and returns missing permissions.
+    /// Reads the owner marker, the pull Secret, the configuration ConfigMap and the Deployment. Returns the objects
+    /// and the missing permissions.
     async fn objects(&self) -> Result<([Option<Value>; 4], Lanes<Vec<String>>), CallError> {
         let marker = Target::config_map(&self.names.namespace, OWNER_CONFIG_MAP);
         let source = |kind| self.names.target(kind, None);
@@ -112,7 +114,8 @@ impl RuntimeReader<'_> {
         Ok((objects, unread))
     }
 
-    /// Adds the installed objects other than the Deployment, and inventory objects that the installation does not have any more.
+    /// Adds the installed objects except the Deployment, and the objects of the inventory that the installation no
+    /// longer contains.
     pub(super) async fn installed(&self, observed: &mut Observed) -> Result<(), CallError> {
         let others = candidates(self.installation, self.names, observed);
         let targets = self
@@ -130,7 +133,8 @@ impl RuntimeReader<'_> {
                 Read::Forbidden(permission) => observed.unread.webhook.push(permission),
             }
         }
-        // Clients of the runtime can list large objects there: one after the other, and without those of others.
+        // Clients of the runtime can add large objects to the inventory. Therefore objects are read sequentially, and
+        // objects of other clients are dropped.
         for target in others {
             match read(self.remote, &target).await? {
                 Read::Found(found) => {
@@ -178,8 +182,8 @@ impl RuntimeReader<'_> {
         Ok(())
     }
 
-    /// Lists the copies of the pull Secret in all namespaces, at most [`MAX_COPIES`]: the next reconcile deletes the others. Those of
-    /// the public webhook are among them. `None` if the list is forbidden.
+    /// Lists the copies of the pull Secret in all namespaces, including copies of the public webhook. Returns at most
+    /// [`MAX_COPIES`]; the next reconcile deletes the others. `None` if the list is forbidden.
     async fn copies(&self) -> Result<Option<Vec<ObjectIdentity>>, CallError> {
         let (label, kind) = (escaped(PULL_SECRET_COPY_LABEL), escaped(DOCKER_CONFIG_TYPE));
         let labelled = format!("labelSelector={label}%3Dtrue&fieldSelector=type%3D{kind}");
@@ -199,7 +203,7 @@ impl RuntimeReader<'_> {
         Ok(Some(copies))
     }
 
-    /// Lists the Secrets of these selectors that `select` wants.
+    /// Lists the Secrets that match the selectors and for which `select` returns an identity. `None` if the list is forbidden.
     async fn secrets(
         &self,
         selectors: &str,
@@ -227,7 +231,8 @@ impl RuntimeReader<'_> {
         Ok(Some(secrets))
     }
 
-    /// Whether Secrets may be deleted in all namespaces. If the review is rejected the deletions show it.
+    /// Returns whether Secrets may be deleted in all namespaces. If the review is rejected, the result of the
+    /// deletions shows the missing permission.
     async fn may_delete_copies(&self) -> Result<bool, CallError> {
         let review = rights::access_review("delete", "secrets");
         match self.remote.post(rights::ACCESS_REVIEWS, &review).await {
@@ -236,8 +241,8 @@ impl RuntimeReader<'_> {
         }
     }
 
-    /// Reads the ClusterTrustBundle in the best served version, or returns the missing permission. A list distinguishes an absent
-    /// object from an absent API, which a read does not.
+    /// Reads the ClusterTrustBundle in the best served version, or returns the missing permission. The request is a
+    /// list, because a list distinguishes an absent object from an absent API.
     async fn trust_bundle(&self) -> Result<(Option<Bundle>, Option<String>), CallError> {
         let Some(name) = &self.names.trust_bundle else {
             return Ok((None, None));
@@ -281,7 +286,7 @@ impl RuntimeReader<'_> {
         }
     }
 
-    /// Returns the missing permissions. If the review is rejected the writes show them.
+    /// Returns the missing permissions. If the review is rejected, the results of the writes show them.
     async fn missing(&self) -> Result<Lanes<Vec<String>>, CallError> {
         let namespace = &self.names.namespace;
         let marker = Target::config_map(namespace, OWNER_CONFIG_MAP);
@@ -306,12 +311,13 @@ impl RuntimeReader<'_> {
     }
 }
 
-/// A permission for Secrets in all namespaces.
+/// Returns the name of a permission for Secrets in all namespaces.
 fn in_all_namespaces(verb: &str) -> String {
     format!("{verb} secrets in all namespaces")
 }
 
-/// Escapes a query value. Names of bundles may contain colons, labels and types a slash; other special characters cannot occur.
+/// Escapes a query value. Names of bundles may contain colons, labels and types may contain slashes. Other special
+/// characters cannot occur.
 fn escaped(name: &str) -> String {
     name.replace('%', "%25")
         .replace(':', "%3A")

@@ -1,8 +1,8 @@
 //! Creates, deletes and finalizes `RuntimeBootstrapper`s, and signals KIM when a runtime is orphaned.
 //!
-//! Invariants: of an existing resource only the controller's finalizer is written, with the resource version as precondition. A
-//! conflict is retried once, because status updates change the version too. Only resources that the controller created are
-//! deleted. Of a Runtime only the key of the signal is written.
+//! Invariants: of an existing resource only the controller's finalizer is written, with the resource version as
+//! precondition. A conflict is retried once, because status updates change the version too. Only resources that the
+//! controller created are deleted. Of a Runtime only the key of the signal is written.
 
 use api::bootstrapper::{DeletionPolicy, FINALIZER, RuntimeBootstrapper, RuntimeBootstrapperSpec};
 use api::kcp::{CONTROLLER_FIELD_MANAGER, SHOOT_NAME};
@@ -19,7 +19,8 @@ use crate::inventory::RuntimeView;
 use crate::requests::{Answer as _, MANAGED_BY, own_label, patching, posting};
 use crate::signal::pace::Pace;
 
-/// Maximum number of concurrent requests: each has its own connection, and more of them do not increase the throughput of KCP.
+/// Maximum number of concurrent requests. Each request has its own connection, and more requests do not increase the
+/// throughput of KCP.
 const MAX_CONCURRENT_REQUESTS: usize = 16;
 
 /// Writes `RuntimeBootstrapper`s and signals.
@@ -27,7 +28,7 @@ pub(super) struct Lifecycle {
     resources: Api<RuntimeBootstrapper>,
     runtimes: Api<RuntimeView>,
     signal: Value,
-    /// Rate limit of signals: each makes KIM reconcile the complete runtime.
+    /// Rate limit of signals: each signal makes KIM reconcile the complete runtime.
     signal_limiter: Mutex<Pace>,
     permits: Semaphore,
 }
@@ -55,14 +56,15 @@ impl Lifecycle {
         let shoot = shoot.map(|it| (SHOOT_NAME.to_owned(), it.to_owned()));
         resource.labels_mut().extend([own_label()]);
         resource.labels_mut().extend(shoot);
-        // Set at creation, which saves a write.
+        // The finalizer is set at creation, which saves a write.
         resource.finalizers_mut().push(FINALIZER.to_owned());
         let _permit = self.permits.acquire().await;
         let created = self.resources.create(&posting(), &resource).await;
         created.unless_exists().map(drop)
     }
 
-    /// Deletes a resource that the controller created; the finalizer delays the deletion until the runtime is done.
+    /// Deletes a resource that the controller created. The finalizer delays the deletion until the clean-up of the
+    /// runtime is complete.
     pub(super) async fn delete(&self, resource: &RuntimeBootstrapper) -> Result<(), kube::Error> {
         let parameters = DeleteParams::default().preconditions(Preconditions {
             uid: resource.uid(),
@@ -100,8 +102,8 @@ impl Lifecycle {
         signaled.await.unless_gone().map(drop)
     }
 
-    /// Removes the finalizer. Returns whether it did: the resource in the store may be older than the one on KCP, which an earlier
-    /// reconcile released.
+    /// Removes the finalizer. Returns whether the finalizer was removed: an earlier reconcile may have removed it
+    /// already, while the resource in the store is older than the resource on KCP.
     pub(super) async fn remove_finalizer(
         &self,
         resource: &RuntimeBootstrapper,
@@ -161,12 +163,12 @@ impl Lifecycle {
     }
 }
 
-/// Whether the resource has the controller's finalizer.
+/// Returns whether the resource has the controller's finalizer.
 pub(super) fn has_finalizer(resource: &RuntimeBootstrapper) -> bool {
     resource.finalizers().iter().any(|it| it == FINALIZER)
 }
 
-/// Whether the controller created the resource.
+/// Returns whether the controller created the resource.
 pub(super) fn is_managed(resource: &RuntimeBootstrapper) -> bool {
     resource
         .labels()

@@ -55,7 +55,7 @@ impl DirectMetrics {
         let unsynchronized = "Time since which a runtime has not been synchronized, of the one that waits for the longest time; 0 if there is none";
         let states = "Number of runtimes in a rollout, by their state";
         let stopped = "1 while no other runtime starts in a rollout, by reason";
-        // From 10 ms to almost three minutes.
+        // Buckets from 10 ms to almost three minutes.
         let histogram = Histogram::new(exponential_buckets(0.01, 2.0, 15));
         Self {
             reconciles: register(registry, "reconcile", reconciles),
@@ -147,7 +147,7 @@ impl DirectMetrics {
         }
     }
 
-    /// Resets the gauges, as this replica does not lead any more.
+    /// Resets the gauges, because this replica is no longer the leader.
     pub(super) fn clear(&self) {
         self.runtimes.clear();
         self.unreadable(0);
@@ -167,7 +167,7 @@ impl DirectMetrics {
         self.actions.get_or_create(&labels).inc();
     }
 
-    /// Counts a reconcile by the reason of the condition `Ready`; `None` where the condition has an unknown reason.
+    /// Counts a reconcile by the reason of the condition `Ready`; `None` if the condition has an unknown reason.
     pub(super) fn reconciled(&self, reason: Option<Reason>, took: Duration) {
         let labels = [
             ("result", reason.map_or("error", result_of)),
@@ -196,7 +196,7 @@ fn result(is_ok: bool) -> &'static str {
     if is_ok { "success" } else { "error" }
 }
 
-/// The result of a reconcile that ended with this reason of `Ready`.
+/// Returns the result of a reconcile that ended with this reason of `Ready`.
 fn result_of(reason: Reason) -> &'static str {
     match reason {
         Reason::Ready => "success",
@@ -205,7 +205,7 @@ fn result_of(reason: Reason) -> &'static str {
     }
 }
 
-/// Whether a reason says that something waits for time or for an operator.
+/// Returns whether a reason means that the controller waits for a time or for an operator.
 pub(super) fn is_deferred(reason: Reason) -> bool {
     matches!(
         reason,

@@ -1,8 +1,8 @@
-//! Computes what the controller would write on one runtime, and why, without the writes.
+//! Computes the writes of the controller on one runtime, and their reasons, without writing.
 //!
-//! Invariant: only reads. On a runtime these are the requests of `gather`, including two reviews of the controller's own
-//! permissions. On KCP the state ConfigMap is read, and advanced in memory only. Not in here: whether the runtime may start in a
-//! rollout, which only the leader knows.
+//! Invariant: objects are only read. On a runtime these are the requests of `gather`, including two reviews of the
+//! controller's own permissions. On KCP the state ConfigMap is read, and advanced in memory only. Not in here:
+//! whether the runtime may start in a rollout, which only the leader can decide.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ mod view;
 use kcp::{Adoption, Kcp};
 pub use view::{PlannedCondition, PlannedLane, PlannedWrite, RuntimePlan};
 
-/// The input of a plan. It must be the same as that of the controller.
+/// Arguments of [`plan_runtime`]. They must equal the options of the controller.
 pub struct PlanOptions {
     /// Client of KCP.
     pub client: Client,
@@ -48,13 +48,13 @@ pub struct PlanOptions {
     pub installations: Installations,
 }
 
-/// Why there is no plan.
+/// Reason why there is no plan.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
     /// The UID of the Namespace `kube-system` of KCP cannot be read.
     #[error("failed to read the identity of KCP: {0}")]
     Identity(String),
-    /// Neither the Runtime nor a `RuntimeBootstrapper` of the name exists.
+    /// Neither the Runtime nor a `RuntimeBootstrapper` with the name exists.
     #[error("Runtime {0} not found, and no RuntimeBootstrapper of its name")]
     NotFound(String),
     /// Objects cannot be read.
@@ -76,10 +76,10 @@ struct Wanted {
     installation: Result<Arc<Installation>, (Arc<Installation>, String)>,
 }
 
-/// Computes what the controller would write on the runtime of the Runtime `name`.
+/// Computes the writes of the controller on the runtime of the Runtime `name`.
 ///
 /// # Errors
-/// [`PlanError`] if KCP does not return the input. An unreachable runtime is not an error, but part of the result.
+/// [`PlanError`] if KCP does not return the input. An unreachable runtime is not an error, but is reported in the result.
 pub async fn plan_runtime(options: PlanOptions, name: &str) -> Result<RuntimePlan, PlanError> {
     let (client, settings) = (options.client.clone(), options.settings.clone());
     let kcp = Kcp {
@@ -110,7 +110,7 @@ pub async fn plan_runtime(options: PlanOptions, name: &str) -> Result<RuntimePla
         objects: wanted.names,
         desired: wanted.desired,
         installation: wanted.installation,
-        // Both lanes are observed, and nothing is written.
+        // Both lanes are observed, and no object is written.
         lanes: Lanes::both(Some(Access::Observe(Deferral::Rollout))),
     };
     let claims = kcp.claims(name).await?;

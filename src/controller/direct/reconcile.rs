@@ -1,9 +1,9 @@
 //! One reconcile of one runtime: reads, plans, applies, and reports the result.
 //!
-//! Invariants: nothing is written before the plan is complete, and then only in the lanes for which the scheduler gave a permit.
-//! On KCP a reconcile writes only the finalizer of its own `RuntimeBootstrapper`, and the signal on its Runtime when that is
-//! orphaned. A failure of KCP says nothing about the runtime, so there is no result then. Not in here: when the next reconcile is
-//! due.
+//! Invariants: no object is written before the plan is complete, and then only in the lanes for which the scheduler
+//! granted a permit. On KCP a reconcile writes only the finalizer of its own `RuntimeBootstrapper`, and the signal on
+//! its Runtime when the runtime is orphaned. A failure of KCP contains no information about the runtime, so the
+//! reconcile has no result. Not in here: when the next reconcile is due.
 
 use std::sync::Arc;
 
@@ -32,10 +32,11 @@ use crate::runtime_objects::WriteFailure;
 mod leave;
 pub(super) mod runtime;
 
-/// What all reconciles share.
+/// State and clients that all reconciles share.
 pub(super) struct Common {
     pub(super) client_factory: ClientFactory,
-    /// Limits handshakes: runtimes that are being connected to, or are connected and wait for `connections`.
+    /// Limits handshakes: runtimes to which a connection is being opened, or which wait for `connections` with an
+    /// open connection.
     pub(super) handshakes: RequestLimiter,
     /// Limits runtimes that are read and written.
     pub(super) connections: RequestLimiter,
@@ -51,7 +52,7 @@ pub(super) struct ReconcileRequest {
     pub(super) resource: Box<RuntimeBootstrapper>,
     /// The last reported status.
     pub(super) previous: RuntimeBootstrapperStatus,
-    /// The runtime ID, or why it is unknown.
+    /// The runtime ID, or the reason why it is unknown.
     pub(super) runtime: Result<RuntimeId, ConnectionError>,
     /// The last observed resource version of the kubeconfig Secret.
     pub(super) kubeconfig: Option<String>,
@@ -60,9 +61,10 @@ pub(super) struct ReconcileRequest {
     /// Names of the three objects on the runtime.
     pub(super) objects: Arc<ObjectNames>,
     pub(super) desired: Arc<Desired>,
-    /// The manifests to install, or why they cannot be rendered, with those for the default settings.
+    /// The manifests to install. The error contains the manifests for the default settings, and the reason why the
+    /// manifests cannot be rendered.
     pub(super) installation: Result<Arc<Installation>, (Arc<Installation>, String)>,
-    /// What may be done in each lane; `None` if the lane is not due.
+    /// Permitted access in each lane; `None` if the lane is not due.
     pub(super) lanes: Lanes<Option<Access>>,
 }
 
@@ -74,7 +76,7 @@ impl ReconcileRequest {
         }
     }
 
-    /// The revision of the webhook that this reconcile may write.
+    /// Returns the revision of the webhook that this reconcile may write.
     fn webhook_revision(&self) -> Option<Hash> {
         self.permit(Lane::Webhook).map(WritePermit::revision)
     }
@@ -83,10 +85,10 @@ impl ReconcileRequest {
 /// The result of one reconcile.
 pub(super) struct ReconcileResult {
     pub(super) name: Name,
-    /// UID of the resource: it may have been deleted and created again meanwhile.
+    /// UID of the resource, which may have been deleted and created again during the reconcile.
     pub(super) uid: Option<String>,
     pub(super) status: RuntimeBootstrapperStatus,
-    /// For the scheduler; [`Report::Idle`] if the deletion of the resource is complete.
+    /// Report for the scheduler; [`Report::Idle`] if the deletion of the resource is complete.
     pub(super) report: Report,
     pub(super) took: Duration,
 }
@@ -163,7 +165,7 @@ fn is_done(report: Report, lane: Lane) -> bool {
         .is_some_and(|it| it.result == LaneResult::Done)
 }
 
-/// The goal of a reconcile of this resource.
+/// Returns the goal of a reconcile of this resource.
 pub(super) fn goal(resource: &RuntimeBootstrapper) -> Goal {
     match (
         resource.meta().deletion_timestamp.is_some(),
@@ -245,7 +247,7 @@ fn lane_report(access: Access, lane: Lane, plan: &Plan, findings: &Findings) -> 
     }
 }
 
-/// Whether the webhook lane has writes or a Deployment that is not available, without reading all manifests.
+/// Returns whether the webhook lane has writes or a Deployment that is not available, without reading all manifests.
 fn webhook_differs(plan: &Plan) -> bool {
     plan.lanes.webhook.blocked.is_none()
         && (plan.installation.deployment != DeploymentStatus::Available

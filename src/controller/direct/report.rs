@@ -1,8 +1,8 @@
 //! Computes the status of a `RuntimeBootstrapper` after a reconcile.
 //!
-//! Invariants: an unchanged observation gives an equal status, times included, so that nothing is written. The configuration of
-//! an unreachable runtime remains as it was last observed. The status contains what a plan wrote before it failed, and a revision
-//! only if the runtime has all of it.
+//! Invariants: an unchanged observation results in an equal status, including times, so that nothing is written. The
+//! configuration of an unreachable runtime remains as last observed. The status contains the objects that a plan
+//! wrote before it failed. It contains a revision only if the runtime has all objects of the revision.
 
 use api::bootstrapper::{ConfigurationStatus, RuntimeBootstrapperStatus, WebhookStatus};
 use policy::sync::observed::DeploymentStatus;
@@ -12,8 +12,8 @@ use policy::sync::{Hash, SourceKind};
 
 use super::reconcile::ReconcileRequest;
 
-/// The status after a reconcile. `cluster` is the UID of the cluster, if it was accepted, and `webhook_revision` the revision of
-/// the webhook that was written, completely or in part.
+/// Returns the status after a reconcile. `cluster` is the UID of the cluster, if it was accepted. `webhook_revision`
+/// is the revision of the webhook that was written, completely or partly.
 pub(super) fn status(
     request: &ReconcileRequest,
     cluster: Option<&str>,
@@ -63,7 +63,7 @@ fn content(
     next
 }
 
-/// Whether a plan was stopped before it changed any of the three objects.
+/// Returns whether a plan was stopped before it changed any of the three objects.
 fn is_unchanged(plan: &Plan, outcome: Outcome<'_>, previous: Option<&ConfigurationStatus>) -> bool {
     if outcome.failures.configuration.is_none() {
         return false;

@@ -1,9 +1,9 @@
 //! The manifests of the webhook, by revision.
 //!
-//! A revision is the hash of the manifests that the controller's flags give. A runtime that has not started in a rollout has an
-//! earlier revision, so the manifests of each revision are stored on KCP in a `ControllerRevision`. Invariant: manifests are
-//! rendered once for the same settings, and for the flags when the controller starts, so that an error is found before a runtime
-//! is written to.
+//! A revision is the hash of the manifests that are rendered from the controller's flags. A runtime that has not
+//! started in a rollout has an earlier revision, so the manifests of each revision are stored on KCP in a
+//! `ControllerRevision`. Invariant: manifests are rendered once for the same settings. The manifests for the flags
+//! are rendered when the controller starts, so that an error is found before a runtime is written to.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -26,18 +26,18 @@ use tokio::time::sleep;
 
 use crate::requests::{Answer as _, MANAGED_BY, own_label};
 
-/// Renders the manifests for settings of the webhook. The second argument is the pull Secret that the configuration document
-/// names; the webhook gets the permission to copy it. The error is human-readable.
+/// Renders the manifests for settings of the webhook. The second argument is the pull Secret that the configuration
+/// document names; the webhook gets the permission to copy it. The error is human-readable.
 pub type Render =
     Arc<dyn Fn(&WebhookSettings, Option<&str>) -> Result<Vec<Value>, String> + Send + Sync>;
 
 /// Maximum number of cached installations for settings of single runtimes.
 const MAX_CUSTOM: usize = 64;
 
-/// Number of the newest stored revisions, which are kept although no rollout needs them.
+/// Number of the newest stored revisions that are kept although no rollout needs them.
 const NEWEST: usize = 10;
 
-/// Why there are no valid manifests.
+/// Reason why there are no valid manifests.
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestsError {
     /// The manifests cannot be rendered for these settings.
@@ -48,7 +48,7 @@ pub enum ManifestsError {
     Installation(#[source] InstallationError),
 }
 
-/// The content of a revision, as it is stored.
+/// The content of a revision, as stored on KCP.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Source {
@@ -97,7 +97,7 @@ impl Installations {
     /// Sets the pull Secret that the configuration document names, which the webhook has to read and copy.
     ///
     /// # Errors
-    /// [`ManifestsError`] if the manifests are invalid; the previous ones remain.
+    /// [`ManifestsError`] if the manifests are invalid; the previous manifests remain.
     pub(super) fn permit(&mut self, named_secret: Option<&str>) -> Result<(), ManifestsError> {
         if self.current.source.named_secret.as_deref() != named_secret {
             self.current = rendered(&self.render, &self.defaults, named_secret)?;
@@ -105,27 +105,27 @@ impl Installations {
         Ok(())
     }
 
-    /// Sets the pull Secret of a stored revision, for a leader that has no valid document to read its name from.
+    /// Sets the pull Secret of a stored revision. Used by a leader without a valid configuration document.
     ///
     /// # Errors
-    /// As [`Self::permit`].
+    /// See [`Self::permit`].
     pub(super) fn permit_as(&mut self, revision: Hash) -> Result<(), ManifestsError> {
         let stored = self.get(revision);
         let named = stored.map(|it| it.source.named_secret.clone());
         named.map_or(Ok(()), |it| self.permit(it.as_deref()))
     }
 
-    /// The revision of the controller's flags.
+    /// Returns the revision of the controller's flags.
     pub(super) fn current(&self) -> Hash {
         self.current.installation.hash()
     }
 
-    /// Whether the manifests of a revision are available.
+    /// Returns whether the manifests of a revision are available.
     pub(super) fn has(&self, revision: Hash) -> bool {
         self.get(revision).is_some()
     }
 
-    /// The version of the webhook in a revision.
+    /// Returns the version of the webhook in a revision.
     pub(super) fn version(&self, revision: Hash) -> Option<String> {
         self.get(revision)
             .map(|it| it.installation.version().to_owned())
@@ -138,8 +138,9 @@ impl Installations {
         self.stored.get(&revision).map(|(_, it)| it)
     }
 
-    /// The manifests of a revision for the settings of a runtime; those of the current revision if the revision is unknown. The
-    /// error has those without the settings, and why they cannot be rendered.
+    /// Returns the manifests of a revision for the settings of a runtime. Uses the current revision if `revision` is
+    /// unknown. The error contains the manifests without the settings, and the reason why the settings cannot be
+    /// rendered.
     pub(super) fn of(
         &mut self,
         revision: Hash,
@@ -158,7 +159,7 @@ impl Installations {
         let made = rendered(&self.render, &settings, base.source.named_secret.as_deref())
             .map(|it| it.installation)
             .map_err(|error| error_chain(&error));
-        // Those that are still used are rendered again.
+        // Entries that are still used are rendered again.
         if self.custom.len() >= MAX_CUSTOM {
             self.custom.clear();
         }
@@ -209,7 +210,7 @@ impl Installations {
         })
     }
 
-    /// Loads stored objects. An invalid one, or one whose name does not match its hash, is ignored.
+    /// Loads stored objects. An object that is invalid, or whose name does not match its hash, is ignored.
     pub(super) fn load(&mut self, objects: Vec<ControllerRevision>) {
         for object in objects {
             let name = object.metadata.name.clone().unwrap_or_default();
@@ -307,7 +308,7 @@ impl RevisionStore {
         deleted: &[String],
     ) -> kube::Result<()> {
         if let Some(object) = created {
-            // An existing one has the same content, because its name is a hash of it.
+            // An existing object has the same content, because its name is a hash of the content.
             let parameters = PostParams::default();
             self.0.create(&parameters, object).await.unless_exists()?;
         }

@@ -1,6 +1,7 @@
 //! Computes the missing permissions of a kubeconfig from a review by the runtime's API server.
 //!
-//! Not in here: the requests. An incomplete review has no missing permissions: the writes show them.
+//! Not in here: the requests. If a review is incomplete, no permission is reported as missing: the results of the
+//! writes show missing permissions.
 
 use k8s_openapi::api::authorization::v1::{
     ResourceRule, SelfSubjectRulesReview, SubjectRulesReviewStatus,
@@ -16,7 +17,7 @@ pub(super) const RULES_REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjec
 /// Path of SelfSubjectAccessReviews.
 pub(super) const ACCESS_REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
-/// A review of one permission in all namespaces, for a resource of the core group.
+/// Returns a review of one permission in all namespaces, for a resource of the core group.
 pub(super) fn access_review(verb: &str, plural: &str) -> Value {
     json!({
         "apiVersion": "authorization.k8s.io/v1",
@@ -25,10 +26,10 @@ pub(super) fn access_review(verb: &str, plural: &str) -> Value {
     })
 }
 
-/// Verbs that a reconcile may need for an object. A server-side apply that creates an object needs `create` besides `patch`.
+/// Verbs that a reconcile may need for an object. A server-side apply that creates an object needs `create` and `patch`.
 const VERBS: [&str; 4] = ["get", "create", "patch", "delete"];
 
-/// A review of the rules in a namespace; the response contains those of the whole cluster as well.
+/// Returns a review of the rules in a namespace. The response contains the rules of the whole cluster as well.
 pub(super) fn rules_review(namespace: &str) -> Value {
     json!({
         "apiVersion": "authorization.k8s.io/v1",
@@ -51,7 +52,7 @@ impl Rules {
         Self(review.ok().and_then(|it| it.status).unwrap_or(unknown))
     }
 
-    /// The missing permissions for the targets, without duplicates, as `verb plural.group`.
+    /// Returns the missing permissions for the targets, without duplicates, as `verb plural.group`.
     pub(super) fn missing<'t>(&self, targets: impl IntoIterator<Item = &'t Target>) -> Vec<String> {
         let mut missing = Vec::new();
         if self.0.incomplete {
@@ -77,7 +78,7 @@ impl Rules {
 fn allows(rule: &ResourceRule, verb: &str, target: &Target) -> bool {
     let (group, plural) = target.resource();
     let is = |it: &String, wanted: &str| it == "*" || it == wanted;
-    // A server-side apply creates an object by its path, so rules with names apply.
+    // A server-side apply creates an object by its path, so rules with resource names apply.
     let names = rule.resource_names.as_deref().unwrap_or_default();
     rule.verbs.iter().any(|it| is(it, verb))
         && rule.api_groups.iter().flatten().any(|it| is(it, group))

@@ -1,7 +1,7 @@
-//! The `RuntimeBootstrapperRollout` objects of both lanes: the requests of operators, and the progress that is reported.
+//! The `RuntimeBootstrapperRollout` objects of both lanes: the settings of operators, and the reported progress.
 //!
-//! Invariant: the status contains what the next leader needs to continue: revision, step and completed revisions. Which runtimes
-//! have started is in their own statuses.
+//! Invariant: the status contains the state that the next leader needs to continue: revision, step and completed
+//! revisions. The statuses of runtimes show which runtimes have started.
 
 use std::collections::BTreeMap;
 
@@ -33,11 +33,11 @@ pub(super) struct RolloutReporter {
     namespace: String,
     event_writer: EventWriter,
     events: mpsc::UnboundedSender<PendingEvent>,
-    /// The last rollback annotation that selects no known revision, to log it once.
+    /// The last rollback annotation that selects no known revision, so that it is logged once.
     unknown_rollback: Option<String>,
 }
 
-/// The reporter, and the future that writes statuses and Events until the reporter is dropped.
+/// Returns the reporter, and the future that writes statuses and Events until the reporter is dropped.
 pub(super) fn reporter(
     event_writer: EventWriter,
     namespace: &str,
@@ -91,12 +91,12 @@ impl RolloutReporter {
         self.stored = Some(stored);
     }
 
-    /// Whether the objects were listed.
+    /// Returns whether the objects were listed.
     pub(super) fn is_known(&self) -> bool {
         self.stored.is_some()
     }
 
-    /// The stored object of a lane.
+    /// Returns the stored object of a lane.
     pub(super) fn stored(&self, lane: Lane) -> Stored {
         let stored = self.stored.as_ref();
         stored
@@ -105,7 +105,7 @@ impl RolloutReporter {
             .unwrap_or_default()
     }
 
-    /// The last completed revision, and the step of an earlier leader if it rolled out the same target.
+    /// Returns the last completed revision, and the step of an earlier leader if that leader rolled out the same target.
     pub(super) fn resume(&self, lane: Lane, target: Hash) -> (Option<Hash>, Option<usize>) {
         let status = self.reported.get(lane);
         let completed = status.completed_revision.as_deref();
@@ -118,13 +118,13 @@ impl RolloutReporter {
         )
     }
 
-    /// The revision that an earlier leader rolled out in a lane.
+    /// Returns the revision that an earlier leader rolled out in a lane.
     pub(super) fn reported_revision(&self, lane: Lane) -> Option<Hash> {
         let status = self.reported.get(lane);
         status.revision.as_ref().and_then(|it| it.parse().ok())
     }
 
-    /// The earlier revision that the rollback annotation selects, if its manifests are known.
+    /// Returns the earlier revision that the rollback annotation selects, if its manifests are known.
     pub(super) fn rollback(&mut self, installations: &Installations) -> Option<Hash> {
         let wanted = self.stored(Lane::Webhook).rollback?;
         let history = &self.reported.webhook.history;
@@ -146,7 +146,7 @@ impl RolloutReporter {
         found
     }
 
-    /// Revisions that may be needed again.
+    /// Returns the revisions that may be needed again.
     pub(super) fn kept(&self) -> Vec<Hash> {
         let status = &self.reported.webhook;
         let history = status.history.iter().map(|it| &it.revision);
@@ -206,7 +206,7 @@ impl RolloutReporter {
         }
     }
 
-    /// A log line and an Event for each change of revision, step or stop.
+    /// Writes a log line and an Event for each change of revision, step or stop.
     fn announce(&mut self, lane: Lane, progress: Progress, status: &RolloutStatus) {
         let gate = |it: &Progress| (it.step, it.stopped, it.is_complete);
         let before = self.progress.get_mut(lane).replace(progress);
@@ -251,7 +251,7 @@ impl RolloutReporter {
             namespace: Some(self.namespace.clone()),
             ..ObjectReference::default()
         };
-        // The receiver ends together with this task.
+        // The receiver ends together with this task, so an error of the send is ignored.
         drop(
             self.events
                 .send(self.event_writer.write(event, note, object)),

@@ -1,7 +1,8 @@
 //! Updates of the state ConfigMap after a change of the sources.
 //!
-//! Invariant: an update is saved before its rollout starts, because the deletion of a source could otherwise be missed after a
-//! restart. It runs beside the main loop: while KCP does not respond, watches and reconciles continue.
+//! Invariant: an update is saved before its rollout starts, because the deletion of a source could otherwise be
+//! missed after a restart. It runs concurrently with the main loop: while KCP does not respond, watches and
+//! reconciles continue.
 
 use std::sync::Arc;
 
@@ -17,23 +18,23 @@ use super::DIRECT_STATE;
 use super::revisions::RevisionStore;
 use crate::state::{Data, SIGNAL_STATE, StateError, StateStore, load};
 
-/// The state of the controller on KCP: what was rolled out, and the stored revisions of the webhook.
+/// The state of the controller on KCP: the history of rolled-out sources, and the stored revisions of the webhook.
 pub(super) struct StateUpdater {
     own: StateStore,
     signal: StateStore,
     pub(super) revisions: RevisionStore,
     has_revisions: bool,
-    /// As it was loaded or saved last. `None` before the first load and after a conflict.
+    /// The history that was loaded or saved last. `None` before the first load and after a conflict.
     history: Option<SourceHistory>,
 }
 
-/// The end of an update.
+/// The result of an update.
 pub(super) struct StateUpdate {
     pub(super) updater: StateUpdater,
     pub(super) sources: Arc<Sources>,
-    /// The stored revisions, when they were listed, which happens once.
+    /// The stored revisions, if this update listed them, which only the first update does.
     pub(super) revisions: Option<Vec<ControllerRevision>>,
-    /// The history that was saved, or why it was not.
+    /// The history that was saved, or the reason why it was not saved.
     pub(super) result: Result<SourceHistory, String>,
 }
 
@@ -54,7 +55,7 @@ impl StateUpdater {
         self.own.reference()
     }
 
-    /// Whether the state is known.
+    /// Returns whether the state is known.
     pub(super) fn is_loaded(&self) -> bool {
         self.history.is_some()
     }
@@ -105,7 +106,7 @@ impl StateUpdater {
             history.write(&mut data);
             let mut saved = self.own.save(data.clone()).await;
             if let Err(StateError::Deleted) = saved {
-                // Created again, because nothing else stores what was rolled out.
+                // The ConfigMap is created again, because no other object stores the history of rolled-out sources.
                 saved = self.own.save(data).await;
             }
             if let Err(error) = saved {

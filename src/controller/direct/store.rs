@@ -1,7 +1,7 @@
-//! What is known of every runtime on KCP: its Runtime and its `RuntimeBootstrapper`.
+//! Known objects of every runtime on KCP: its Runtime and its `RuntimeBootstrapper`.
 //!
-//! Invariant: one entry per name, which is removed when neither object exists; entries are small, because there are thousands.
-//! Not in here: kubeconfigs, objects on runtimes, and times.
+//! Invariant: one entry per name, which is removed when neither object exists; entries are small, because there are
+//! thousands. Not in here: kubeconfigs, objects on runtimes, and times.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -28,11 +28,11 @@ use crate::requests::MANAGED_BY;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RuntimeInfo {
     id: Option<RuntimeId>,
-    /// Its label with the name of the shoot.
+    /// Value of the label with the name of the shoot.
     pub(super) shoot: Option<Box<str>>,
-    /// Whether its labels select mode `direct`.
+    /// Whether the labels select mode `direct`.
     is_direct: bool,
-    /// Its order in a rollout, from its label `wave`.
+    /// Order in a rollout, from the label `wave`.
     pub(super) order: u32,
     is_terminating: bool,
     /// Whether KIM may be signaled when the runtime is orphaned.
@@ -90,25 +90,25 @@ pub(super) struct Entry {
     pub(super) status_differs: bool,
 }
 
-/// What the controller does with the resource itself, besides the reconcile.
+/// Action of the controller on the resource itself, in addition to the reconcile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AdoptionAction {
-    /// Nothing.
+    /// No action.
     Nothing,
-    /// Create the resource: the Runtime selects mode `direct` and has none.
+    /// Create the resource: the Runtime selects mode `direct` and has no resource.
     Adopt,
-    /// Delete the resource: the controller created it, and the Runtime does not select mode `direct` any more.
+    /// Delete the resource: the controller created it, and the Runtime no longer selects mode `direct`.
     Delete,
 }
 
-/// What changed in a resource.
+/// Kind of a change of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
-    /// Nothing that a reconcile uses.
+    /// No change of a field that a reconcile uses.
     None,
-    /// Annotations, labels, or the deletion timestamp.
+    /// A change of annotations, labels, or the deletion timestamp.
     Metadata,
-    /// The spec, or the resource is new.
+    /// A change of the spec, or a new resource.
     Spec,
 }
 
@@ -123,31 +123,31 @@ pub(super) struct RuntimeStore {
 }
 
 impl RuntimeStore {
-    /// The entry of a runtime.
+    /// Returns the entry of a runtime.
     pub(super) fn get(&self, name: &str) -> Option<&Entry> {
         self.entries.get(name)
     }
 
-    /// The entry of a runtime.
+    /// Returns the mutable entry of a runtime.
     pub(super) fn get_mut(&mut self, name: &str) -> Option<&mut Entry> {
         self.entries.get_mut(name)
     }
 
-    /// All entries with a resource.
+    /// Returns all entries with a resource.
     pub(super) fn resources(&self) -> impl Iterator<Item = (&Name, &Entry)> {
         self.entries
             .iter()
             .filter(|(_, entry)| entry.resource.is_some())
     }
 
-    /// The name of an entry, shared with the key of the map.
+    /// Returns the name of an entry, shared with the key of the map.
     pub(super) fn name(&self, name: &str) -> Name {
         self.entries
             .get_key_value(name)
             .map_or_else(|| name.into(), |(name, _)| Name::clone(name))
     }
 
-    /// The names of the Runtimes with a runtime ID.
+    /// Returns the names of the Runtimes with a runtime ID.
     pub(super) fn by_id(&self, id: &str) -> Vec<Name> {
         self.ids
             .get(&RuntimeId::new(id))
@@ -157,7 +157,7 @@ impl RuntimeStore {
             .collect()
     }
 
-    /// Stores a resource, and returns what changed.
+    /// Stores a resource. Returns the kind of the change.
     pub(super) fn put_resource(&mut self, mut resource: RuntimeBootstrapper) -> Change {
         resource.meta_mut().managed_fields = None;
         let is_managed = is_managed(&resource);
@@ -167,10 +167,10 @@ impl RuntimeStore {
                 .keys()
                 .all(|it| it == MANAGED_BY || it == SHOOT_NAME)
         {
-            // Dropped, because a map allocates memory for several entries.
+            // Empty labels are dropped, because a map allocates memory for several entries.
             resource.meta_mut().labels = None;
         }
-        // Not used, and different in each resource, so it could not be shared.
+        // The creation timestamp is not used. It differs in each resource, so it could not be shared.
         resource.meta_mut().creation_timestamp = None;
         let name: Name = self.name(&resource.name_any());
         let entry = self.entries.entry(name).or_default();
@@ -184,7 +184,7 @@ impl RuntimeStore {
         };
         // The status is stored separately from the resource.
         let mut stored = resource.status.take().unwrap_or_default();
-        // A condition of another controller is not part of what is compared and written.
+        // Conditions of other controllers are neither compared nor written.
         stored
             .conditions
             .retain(|it| CONDITIONS.contains(&&*it.kind));
@@ -209,7 +209,7 @@ impl RuntimeStore {
         self.remove_if_empty(name);
     }
 
-    /// Stores a Runtime. Returns the runtimes that have to be reconciled, including those with the same runtime ID.
+    /// Stores a Runtime. Returns the runtimes that have to be reconciled, including runtimes with the same runtime ID.
     pub(super) fn put_runtime(&mut self, name: &str, info: RuntimeInfo) -> Vec<Name> {
         let name = self.name(name);
         let entry = self.entries.entry(Name::clone(&name)).or_default();
@@ -242,7 +242,7 @@ impl RuntimeStore {
         affected
     }
 
-    /// What the controller does with the resource itself.
+    /// Returns the action of the controller on the resource itself.
     pub(super) fn adoption_action(&self, name: &str) -> AdoptionAction {
         let Some(entry) = self.entries.get(name) else {
             return AdoptionAction::Nothing;
@@ -264,7 +264,7 @@ impl RuntimeStore {
         }
     }
 
-    /// The runtime ID of a Runtime, if no other Runtime has the same.
+    /// Returns the runtime ID of a Runtime, if no other Runtime has the same ID.
     pub(super) fn identify(&self, name: &str) -> Result<RuntimeId, ConnectionError> {
         let entry = self.entries.get(name);
         let info = entry
@@ -286,7 +286,7 @@ impl RuntimeStore {
         }
     }
 
-    /// The Runtime of a name; `None` if there is none.
+    /// Returns the Runtime with a name, if it exists.
     pub(super) fn info(&self, name: &str) -> Option<&RuntimeInfo> {
         self.entries.get(name)?.info.as_ref()
     }
@@ -312,15 +312,15 @@ impl RuntimeStore {
     }
 }
 
-/// Whether metadata changed that a reconcile uses; the writes of the controller do not change it.
+/// Returns whether metadata changed that a reconcile uses. Writes of the controller do not change such metadata.
 fn has_relevant_change(before: &RuntimeBootstrapper, after: &RuntimeBootstrapper) -> bool {
     before.meta().deletion_timestamp != after.meta().deletion_timestamp
         || before.annotations() != after.annotations()
         || before.labels() != after.labels()
 }
 
-/// The initial state of a runtime in the rollout of a lane, from its status. An earlier leader started the rollout if it is
-/// resumed.
+/// Returns the initial state of a runtime in the rollout of a lane, from its status. `is_resumed` means that an
+/// earlier leader started the rollout.
 pub(super) fn initial(
     status: &RuntimeBootstrapperStatus,
     lane: Lane,
@@ -359,7 +359,7 @@ pub(super) fn initial(
             let has_some = reported.is_some_and(|it| kinds.any(|kind| kind.hash(it).is_some()));
             let has_failed = has_reason(CONFIGURATION_SYNCHRONIZED, &[Reason::ApplyFailed]);
             Initial {
-                // A failure in a resumed rollout is a failure of its revision.
+                // In a resumed rollout, a failure belongs to the revision of the rollout.
                 revision: if desired.is_synchronized(reported) || (is_resumed && has_failed) {
                     Some(desired.revision)
                 } else {
@@ -373,7 +373,7 @@ pub(super) fn initial(
     }
 }
 
-/// Whether the last reconcile reached the runtime and verified its identity.
+/// Returns whether the last reconcile reached the runtime and verified its identity.
 fn is_reached(status: &RuntimeBootstrapperStatus) -> bool {
     let kinds = [REACHABLE, IDENTITY_VERIFIED];
     !status
@@ -383,7 +383,7 @@ fn is_reached(status: &RuntimeBootstrapperStatus) -> bool {
 }
 
 impl CompactStatus {
-    /// Whether the last reconcile reached the runtime and verified its identity.
+    /// Returns whether the last reconcile reached the runtime and verified its identity.
     pub(super) fn is_reached(&self) -> bool {
         is_reached(self.shape())
     }

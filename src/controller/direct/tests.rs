@@ -1,4 +1,4 @@
-//! Direct mode as a whole, against a control plane in process and runtimes over TLS on this machine.
+//! Tests of the whole controller `direct`, against an in-process control plane and runtimes over TLS on the local machine.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ fn size<A, B, F>(_: impl Fn(A, B) -> F) -> usize {
     size_of::<F>()
 }
 
-/// Hundreds of reconciles wait for KCP or for a permit of a limiter, and each holds its memory from the beginning.
+/// Hundreds of reconciles wait for KCP or for a permit of a limiter, and each allocates its memory at the start.
 #[test]
 fn a_reconcile_that_waits_is_small() {
     let future = size(|common: Arc<Common>, it: ReconcileRequest| async move {

@@ -1,6 +1,6 @@
 //! The watches of the controller `direct` on KCP.
 //!
-//! Of kubeconfig Secrets only the metadata are read, in pages.
+//! The watch of kubeconfig Secrets reads only metadata, in pages.
 
 use api::bootstrapper::RuntimeBootstrapper;
 use api::kcp::RUNTIME_ID;
@@ -17,15 +17,16 @@ use serde::de::DeserializeOwned;
 use super::DirectOptions;
 use crate::inventory::PAGE_SIZE;
 
-/// The changes of the objects of a kind.
+/// Stream of the changes of the objects of a kind.
 pub(super) type Changes<T> = BoxStream<'static, WatchChange<T>>;
 
-/// All `RuntimeBootstrapper`s. One that another version of the definition stored may be invalid; the others are still read.
+/// Watches all `RuntimeBootstrapper`s. A resource that was stored with another version of the
+/// CustomResourceDefinition may be invalid; the others are still read.
 pub(super) fn resources(options: &DirectOptions) -> Changes<DeserializeGuard<RuntimeBootstrapper>> {
     watch(options, Config::default(), "direct-resources-watch")
 }
 
-/// The metadata of the Secrets with kubeconfigs, and of others with the same label.
+/// Watches the metadata of the Secrets with kubeconfigs, and of other Secrets with the same label.
 pub(super) fn kubeconfigs(options: &DirectOptions) -> Changes<PartialObjectMeta<Secret>> {
     let config = Config::default().labels(RUNTIME_ID);
     watch(options, config, "direct-kubeconfigs-watch")

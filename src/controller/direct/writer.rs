@@ -1,8 +1,9 @@
 //! Writes statuses of `RuntimeBootstrapper`s on KCP, and an Event if the condition Ready changed.
 //!
-//! Invariants: of several statuses of one runtime only the latest is written, and never two concurrently. All writes share a rate
-//! limit and back off after a failure. A failed write is repeated unless a later status replaced it. A runtime has at most one
-//! Event per minute. The reason: KCP has many clients, and thousands of runtimes may change at once.
+//! Invariants: of several statuses of one runtime only the latest is written, and never two concurrently. All writes
+//! share a rate limit and back off after a failure. A failed write is repeated unless a later status replaced it. A
+//! runtime has at most one Event per minute. Reason: KCP has many clients, and thousands of runtimes may change at
+//! once.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::num::NonZeroU32;
@@ -38,10 +39,10 @@ const MAX_CONCURRENT_WRITES: usize = 16;
 /// Number of consecutive conflicts after which a status is dropped, because its resource was deleted and created again.
 const MAX_CONFLICTS: u8 = 3;
 
-/// Divisor of the rate limit while reconciles are due: they need KCP for kubeconfigs, and statuses can wait.
+/// Divisor of the rate limit while reconciles are due. Reconciles read kubeconfigs from KCP, and statuses can wait.
 const LOW_PRIORITY_DIVISOR: u32 = 10;
 
-/// Time after an Event in which a runtime has no other one.
+/// Minimum interval between two Events of a runtime.
 const EVENT_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Delay after a failed write.
@@ -50,14 +51,14 @@ const BACKOFF: Backoff = Backoff::WATCH;
 /// A status to write.
 pub(super) struct StatusUpdate {
     pub(super) name: Name,
-    /// UID of its resource: a later resource of the same name has another one.
+    /// UID of the resource. A later resource with the same name has another UID.
     pub(super) uid: Option<String>,
     pub(super) status: CompactStatus,
     /// Whether the condition Ready changed so that an Event is written.
     pub(super) has_event: bool,
 }
 
-/// Accepts statuses to write.
+/// Sender of statuses to write.
 #[derive(Clone)]
 pub(super) struct StatusQueue {
     queue: mpsc::UnboundedSender<StatusUpdate>,
@@ -67,17 +68,17 @@ pub(super) struct StatusQueue {
 impl StatusQueue {
     /// Queues a status.
     pub(super) fn send(&self, update: StatusUpdate) {
-        // Fails only if the writer has ended, which ends the controller too.
+        // The send fails only if the writer has ended, which ends the controller, too.
         drop(self.queue.send(update));
     }
 
-    /// Sets whether KCP has more urgent requests to answer.
+    /// Sets whether KCP has more urgent requests than statuses.
     pub(super) fn set_low_priority(&self, is_low: bool) {
         self.low_priority.store(is_low, Ordering::Relaxed);
     }
 }
 
-/// The queue, and the future that writes its statuses until all queues are dropped.
+/// Creates the queue, and the future that writes its statuses until all queues are dropped.
 pub(super) fn status_queue(
     events: EventWriter,
     namespace: &str,
@@ -170,7 +171,7 @@ impl StatusWriter {
         let known = replaced.is_some();
         update.has_event |= replaced.is_some_and(|(it, _)| it.has_event);
         self.waiting.insert(Name::clone(&name), (update, conflicts));
-        // If its previous status is being written, it is queued when that write ends.
+        // If the previous status is being written, the new status is queued when that write ends.
         if !known && !self.names.contains(&name) {
             self.order.push_back(name);
         }
@@ -230,7 +231,7 @@ impl StatusWriter {
     }
 
     fn back_off(&mut self, update: StatusUpdate, conflicts: u8, error: &kube::Error) {
-        // Writes that were running when the first one failed are the same failure.
+        // Later failures of writes that were in flight during the first failure do not increase the backoff.
         if self.resume <= Instant::now() {
             let error = error_chain(error);
             tracing::warn!(runtime = &*update.name, error, "status updates backing off");
@@ -243,18 +244,18 @@ impl StatusWriter {
     }
 }
 
-/// Writes Events about the condition Ready.
+/// Writer of Events about the condition Ready.
 struct Events {
     writer: EventWriter,
     namespace: String,
-    /// Runtimes that had an Event within the last [`EVENT_INTERVAL`], the latest at the end, and their names.
+    /// Runtimes that had an Event within the last [`EVENT_INTERVAL`], with the latest at the end.
     recent: VecDeque<(Instant, Name)>,
     names: HashSet<Name>,
 }
 
 impl Events {
-    /// Returns the write of the Event of a status, if it has one. A failure is logged, not retried: the condition has the same
-    /// content.
+    /// Returns the future that writes the Event of a status, if it has an Event. A failure is logged and not retried,
+    /// because the condition has the same content.
     fn prepare(&mut self, update: &StatusUpdate) -> Option<BoxFuture<'static, ()>> {
         let now = Instant::now();
         let is_old = |(at, _): &(Instant, Name)| now.duration_since(*at) >= EVENT_INTERVAL;
@@ -287,7 +288,7 @@ impl Events {
     }
 }
 
-/// The condition Ready, and what the runtime has.
+/// Returns the note of an Event: the message of the condition Ready, and the versions on the runtime.
 fn note(ready: &Condition, status: &RuntimeBootstrapperStatus) -> String {
     let configuration = status.configuration.as_ref();
     let parts = [

@@ -14,9 +14,10 @@ use kube::{Api, Client, ResourceExt as _};
 use super::{BootstrapperView, KymaView};
 use crate::inventory::PAGE_SIZE;
 
-/// Watches Kymas and RuntimeBootstrappers of a namespace. Nothing is returned before all Kymas are known; a RuntimeBootstrapper
-/// follows when it is known, so that a KCP without them has its Kymas all the same; `has_bootstrappers` is set when all are known,
-/// and `lacking` gets the name of each that changes and lacks the condition `WatcherInstalled`.
+/// Watches Kymas and RuntimeBootstrappers of a namespace. No event is returned before all Kymas are known.
+/// RuntimeBootstrappers are returned when they are known, so that a KCP without their kind still returns its Kymas.
+/// `has_bootstrappers` is set when all are known. `lacking` receives the name of each changed RuntimeBootstrapper
+/// that has a runtime ID and lacks the condition `WatcherInstalled`.
 pub(super) fn watch_runtimes(
     client: &Client,
     namespace: &str,
@@ -28,11 +29,11 @@ pub(super) fn watch_runtimes(
     let kymas = watch_with_backoff(kymas, config.clone(), of_kymas).map(Change::OfKyma);
     let bootstrappers = Api::<BootstrapperView>::namespaced(client.clone(), namespace);
     let bootstrappers = watch_with_backoff(bootstrappers, config, of_bootstrappers);
-    // What was listed is used before the next event is requested.
+    // The listed objects are processed before the next event is requested.
     let bootstrappers = bootstrappers.inspect(move |event| match event {
         Event::InitDone => has_bootstrappers.store(true, Ordering::Release),
         Event::Apply(it) if it.view.runtime_id.is_some() && !it.has_condition => {
-            // A controller that has ended has dropped its receiver.
+            // The receiver of a controller that has ended is dropped.
             drop(lacking.unbounded_send(it.name_any()));
         }
         _ => {}
@@ -42,22 +43,22 @@ pub(super) fn watch_runtimes(
     stream::select(kymas, bootstrappers).flat_map(move |change| stream::iter(merge.observe(change)))
 }
 
-/// What one of the two watches has told.
+/// An event of one of the two watches.
 enum Change {
     OfKyma(Event<KymaView>),
     OfBootstrapper(Event<BootstrapperView>),
 }
 
-/// What both watches have told so far. Of Kymas only that is kept by which a RuntimeBootstrapper is theirs.
+/// The state of both watches. Of Kymas, only the fields are kept that assign a RuntimeBootstrapper to a Kyma.
 struct Merge {
     namespace: String,
     /// Runtime IDs of Kymas, by name.
     kymas: HashMap<String, Option<String>>,
     /// Number of Kymas by runtime ID.
     owners: HashMap<String, usize>,
-    /// Those whose runtime ID is known, by name. Boxed: half of the places of a map may be empty.
+    /// RuntimeBootstrappers with a known runtime ID, by name. Boxed, because half of the buckets of a map may be empty.
     bootstrappers: HashMap<String, Box<KymaView>>,
-    /// Names of the RuntimeBootstrappers that were returned, and stand for their runtimes.
+    /// Names of the RuntimeBootstrappers that were returned, and represent their runtimes.
     returned: HashSet<String>,
     /// Names in a list of Kymas that is not complete.
     listed_kymas: HashSet<String>,
@@ -88,8 +89,9 @@ impl Merge {
         }
     }
 
-    /// The first list is returned as a list, with the RuntimeBootstrappers that are known when it is complete. A later list is
-    /// a change of each Kyma in it, and the deletion of the others.
+    /// Observes an event of a Kyma. The first list is returned as a list, with the RuntimeBootstrappers that are
+    /// known when it is complete. A later list is returned as a change of each listed Kyma, and a deletion of each
+    /// other Kyma.
     fn observe_kyma(&mut self, event: Event<KymaView>) -> Vec<Event<KymaView>> {
         match event {
             Event::Init => {
@@ -192,7 +194,8 @@ impl Merge {
         view.map(|it| Event::Delete(*it)).into_iter().collect()
     }
 
-    /// Notes a Kyma with its runtime ID, or that it is gone. Returns the RuntimeBootstrappers of its name and of both runtimes.
+    /// Stores the runtime ID of a Kyma, or removes a deleted Kyma. Returns the RuntimeBootstrappers with its name,
+    /// and with its previous or its new runtime ID.
     fn own(&mut self, name: &str, kyma: Option<&KymaView>) -> Vec<String> {
         let after = kyma.and_then(|it| it.runtime_id.clone());
         let before = match kyma {
@@ -229,14 +232,14 @@ impl Merge {
         changed
     }
 
-    /// Whether a RuntimeBootstrapper stands for its runtime.
+    /// Returns whether a RuntimeBootstrapper represents its runtime.
     fn is_own_runtime(&self, name: &str) -> bool {
         let view = self.bootstrappers.get(name);
         let id = view.and_then(|it| it.runtime_id());
         !self.kymas.contains_key(name) && id.is_some_and(|it| !self.owners.contains_key(it))
     }
 
-    /// What follows for a RuntimeBootstrapper that is kept, if anything.
+    /// Returns the event of a stored RuntimeBootstrapper after a change, if there is one.
     fn refresh(&mut self, name: &str, is_changed: bool) -> Option<Event<KymaView>> {
         if !self.is_complete {
             return None;
@@ -247,7 +250,7 @@ impl Merge {
             return (is_new || is_changed).then_some(Event::Apply(view));
         }
         let was_returned = self.returned.remove(name);
-        // Otherwise the Kyma is in its place.
+        // If a Kyma with the name exists, it replaces the RuntimeBootstrapper in the store.
         (was_returned && !self.kymas.contains_key(name)).then_some(Event::Delete(view))
     }
 }

@@ -1,5 +1,5 @@
-//! One watch of Kymas and of their Certificates for both controllers that reconcile Kymas: with thousands of runtimes, each watch
-//! takes megabytes of memory.
+//! One watch of Kymas and of their Certificates for both controllers that reconcile Kymas. With thousands of
+//! runtimes, each watch takes megabytes of memory.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -35,32 +35,32 @@ pub struct KymaOptions {
     pub namespace: String,
     /// Namespace of the Certificates.
     pub certificate_namespace: String,
-    /// The Certificate of the gateway, which is that of no Kyma.
+    /// The Certificate of the gateway, which belongs to no Kyma.
     pub gateway_certificate: String,
 }
 
-/// All Kymas for one controller, and those that change.
+/// All Kymas for one controller, and the stream of changed Kymas.
 pub struct Kymas {
     known: KnownKymas,
     changed: UnboundedReceiver<ObjectRef<KymaView>>,
     lacking_condition: UnboundedReceiver<String>,
 }
 
-/// What is known of Kymas.
+/// The known Kymas.
 #[derive(Clone)]
 pub(crate) struct KnownKymas {
     pub(crate) store: Store<KymaView>,
     namespace: String,
     bootstrappers: Api<BootstrapperView>,
-    /// Whether all RuntimeBootstrappers are in the store, which is ready before that.
+    /// Whether all RuntimeBootstrappers are in the store. The store becomes ready earlier.
     has_bootstrappers: Arc<AtomicBool>,
 }
 
-/// All Kymas for the controllers of Certificates and of the watcher on runtimes, and the future that watches. One that reads slowly
-/// does not delay the other one.
+/// Returns all Kymas for the controllers of Certificates and of the watcher on runtimes, and the future of the watch.
+/// A controller that reads slowly does not delay the other one.
 ///
-/// The first gets each change of a Certificate, the second only that cert-manager has issued it: each item of its queue is a
-/// connection to a runtime.
+/// The first controller receives each change of a Certificate. The second controller receives a change only when
+/// cert-manager has issued the Certificate, because each item of its queue is a connection to a runtime.
 pub fn share(options: &KymaOptions) -> (Kymas, Kymas, impl Future<Output = ()> + Send + use<>) {
     let (store, writer) = store();
     let known = KnownKymas {
@@ -76,7 +76,7 @@ pub fn share(options: &KymaOptions) -> (Kymas, Kymas, impl Future<Output = ()> +
     let runtimes = reflector(writer, runtimes.map(Ok))
         .touched_objects()
         .filter_map(|it| ready(it.ok()))
-        // Without its version and UID, which each place of a queue would keep.
+        // The reference has no resource version and no UID, because each entry of a queue would store them.
         .map(|it| Change {
             kyma: reference_of(&it),
             concerns_watcher: true,
@@ -90,7 +90,7 @@ pub fn share(options: &KymaOptions) -> (Kymas, Kymas, impl Future<Output = ()> +
             concerns_watcher,
         }) = changes.next().await
         {
-            // A controller that has ended has dropped its receiver.
+            // The receiver of a controller that has ended is dropped.
             if concerns_watcher {
                 drop(to_watchers.unbounded_send(kyma.clone()));
             }
@@ -130,7 +130,7 @@ impl KymaOptions {
         watch_runtimes(&self.client, &self.namespace, checks, of_bootstrappers)
     }
 
-    /// The Kymas of Certificates that appear, change or disappear.
+    /// Returns the Kymas of Certificates that are created, changed or deleted.
     fn watch_certificates(&self) -> impl Stream<Item = Change> + Send + use<> {
         let kind = (CERT_MANAGER_API_VERSION, "Certificate");
         let certificates = objects(&self.client, &self.certificate_namespace, kind);
@@ -156,12 +156,12 @@ impl KymaOptions {
     }
 }
 
-/// The last revision of each Certificate. cert-manager increments it after it has written the Secret.
+/// The last revision of each Certificate. cert-manager increments the revision after it has written the Secret.
 #[derive(Default)]
 struct Revisions(HashMap<String, u64>);
 
 impl Revisions {
-    /// Whether the Certificate was issued since it was observed the last time; `None`: it is deleted.
+    /// Returns whether the Certificate was issued since the last observation. `None` means that it was deleted.
     fn observe(&mut self, name: &str, certificate: Option<&Value>) -> bool {
         let revision = certificate.and_then(|it| it.pointer("/status/revision")?.as_u64());
         let Some(revision) = revision else {
@@ -177,13 +177,13 @@ impl Kymas {
         self.known.clone()
     }
 
-    /// The names of RuntimeBootstrappers that have changed and lack the condition `WatcherInstalled`; for the controller of the
-    /// watcher on runtimes alone.
+    /// Returns the names of changed RuntimeBootstrappers that lack the condition `WatcherInstalled`. Only the
+    /// controller of the watcher on runtimes receives names.
     pub(crate) fn lacking_condition(&mut self) -> UnboundedReceiver<String> {
         std::mem::replace(&mut self.lacking_condition, mpsc::unbounded().1)
     }
 
-    /// What is to be reconciled: each Kyma that changes, all of them whenever `of_all` changes, and `others`.
+    /// Returns the queue of Kymas to reconcile: each changed Kyma, all Kymas whenever `of_all` changes, and `others`.
     pub(crate) fn queue<T: Send + Sync + 'static>(
         self,
         of_all: watch::Receiver<T>,
@@ -206,7 +206,7 @@ impl Kymas {
 }
 
 impl KnownKymas {
-    /// Whether an event has to be stored: of a Kyma that is known, only a change that matters to a reconcile.
+    /// Returns whether an event has to be stored. For a known Kyma, only changes that a reconcile uses are stored.
     fn is_changed_by(&self, event: &Event<KymaView>) -> bool {
         let Event::Apply(kyma) = event else {
             return true;
@@ -215,29 +215,30 @@ impl KnownKymas {
         before.is_none_or(|it| !it.is_equivalent(kyma))
     }
 
-    /// Whether there is a Kyma of that name, or a RuntimeBootstrapper in its place.
+    /// Returns whether a Kyma with the name, or a RuntimeBootstrapper without a Kyma, exists.
     pub(crate) fn has(&self, name: &str) -> bool {
         let reference = ObjectRef::new(name).within(&self.namespace);
         self.store.get(&reference).is_some()
     }
 
-    /// Whether all RuntimeBootstrappers are in the store.
+    /// Returns whether all RuntimeBootstrappers are in the store.
     pub(crate) fn has_bootstrappers(&self) -> bool {
         self.has_bootstrappers.load(Ordering::Acquire)
     }
 
-    /// Whether there is none, not even one that is not in the store yet.
+    /// Returns whether neither a Kyma nor a RuntimeBootstrapper with the name exists, including a RuntimeBootstrapper
+    /// that is not in the store yet.
     ///
     /// # Errors
-    /// KCP does not say whether there is a RuntimeBootstrapper.
+    /// KCP does not return whether a RuntimeBootstrapper exists.
     pub(crate) async fn is_gone(&self, name: &str) -> kube::Result<bool> {
-        // Read before the store, which has all of them from then on.
+        // Read before the store: if it is set, the store contains all RuntimeBootstrappers.
         let is_complete = self.has_bootstrappers();
         let is_known = self.has(name);
         if is_known || is_complete {
             return Ok(!is_known);
         }
-        // The watch may fail for long, or the kind not be served.
+        // The watch may fail for a long time, or KCP may not serve the kind.
         let found = self.bootstrappers.get_opt(name).await?;
         Ok(found.is_none_or(|it| it.view.runtime_id.is_none()))
     }
@@ -262,7 +263,7 @@ mod tests {
         assert!(!observe(revision(1)));
         assert!(observe(revision(2)));
         assert!(!observe(None));
-        // Another Certificate of the same name.
+        // Another Certificate with the same name.
         assert!(observe(revision(1)));
     }
 }

@@ -1,4 +1,4 @@
-//! The condition `WatcherInstalled` of the `RuntimeBootstrapper` of a runtime, where there is one.
+//! The condition `WatcherInstalled` of the `RuntimeBootstrapper` of a runtime, if one exists.
 
 use api::bootstrapper::{
     Condition, ConditionStatus, GROUP, KIND, RuntimeBootstrapper, VERSION, WATCHER_INSTALLED,
@@ -15,18 +15,18 @@ use super::Context;
 use super::report::{INSTALLED, Outcome, Retry};
 use crate::clients::RuntimeId;
 
-/// Conditions that are written at once apart from reconciles.
+/// Maximum number of concurrent writes of conditions outside of reconciles.
 const CONDITION_WRITES: usize = 8;
 
 /// Maximum number of characters of a message, as in the schema.
 const MAX_MESSAGE: usize = 2048;
 
 impl Context {
-    /// The `RuntimeBootstrapper` of a runtime, if there is one that this version can read. It is that of the Kyma's name: KEB names
-    /// both by the runtime ID.
+    /// Returns the `RuntimeBootstrapper` of a runtime, if it exists and this version can read it. It has the name of
+    /// the Kyma, because KEB names both by the runtime ID.
     ///
     /// # Errors
-    /// KCP does not return it.
+    /// KCP does not return the `RuntimeBootstrapper`.
     pub(super) async fn bootstrapper(
         &self,
         kyma: &str,
@@ -41,9 +41,9 @@ impl Context {
         Ok(found.filter(is_same).map(Box::new))
     }
 
-    /// Writes the condition of RuntimeBootstrappers that lack it on a runtime with a watcher: of one that appears, or learns its
-    /// runtime ID, after the watcher was installed. Every other reason, and every earlier goal, is that of a reconcile that is due
-    /// or is repeated soon.
+    /// Writes the missing condition of RuntimeBootstrappers whose runtimes have a watcher: the RuntimeBootstrapper
+    /// was created, or its runtime ID was set, after the watcher was installed. For any other reason, or an earlier
+    /// goal, a reconcile is due or is repeated soon.
     pub(super) async fn write_conditions(&self, lacking: impl Stream<Item = String>) {
         let writes = lacking.for_each_concurrent(CONDITION_WRITES, |name| async move {
             let state = self.runtimes().states.get(&name).cloned();
@@ -104,7 +104,7 @@ impl Context {
     }
 }
 
-/// The condition after a reconcile; `None` if nothing is to be installed.
+/// Returns the condition after a reconcile; `None` if the watcher is removed.
 fn condition(
     before: Option<&Condition>,
     outcome: &Outcome,

@@ -1,4 +1,5 @@
-//! The Secret with the certificate of a watcher, from KCP to a runtime. Its bytes are zeroized as soon as they are not needed.
+//! The Secret with the certificate of a watcher, copied from KCP to a runtime. Its bytes are zeroized as soon as they
+//! are not needed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use zeroize::{Zeroize as _, Zeroizing};
 use super::Context;
 use crate::clients::RuntimeId;
 
-/// The reason while cert-manager has not issued the certificate of a runtime.
+/// Reason of the outcome while cert-manager has not issued the certificate of a runtime.
 pub(super) const CERTIFICATE_PENDING: &str = "CertificatePending";
 
 /// The Secret for a runtime, or the reason why there is none.
@@ -68,7 +69,7 @@ fn secret_for_runtime(
     }
     let authorities = STANDARD.decode(bundle).unwrap_or_default();
     let authorities = CertificateInfo::read_all(&authorities).map_err(|_| "InvalidBundle")?;
-    // The API server and the gateway would reject it.
+    // The API server and the gateway would reject a certificate of another CA.
     if !authorities.iter().any(|it| leaf.is_issued_by(it)) {
         return Err("CertificateOfUnknownCA");
     }
@@ -81,7 +82,7 @@ fn secret_for_runtime(
     ))
 }
 
-/// Overwrites the Secrets among objects of a runtime.
+/// Overwrites the data of the Secrets among the objects of a runtime.
 pub(super) fn zeroize_secrets(live: &mut BTreeMap<Target, Value>) {
     let secrets = live
         .iter_mut()
@@ -99,14 +100,14 @@ fn zeroize(secret: &mut Value) {
     }
 }
 
-/// Overwrites a Secret that nothing else refers to.
+/// Overwrites the data of a Secret that has no other owner.
 pub(super) fn zeroize_unshared(object: Arc<Value>) {
     if let Some(mut object) = Arc::into_inner(object) {
         zeroize(&mut object);
     }
 }
 
-/// Overwrites the Secret that an action has written.
+/// Overwrites the data of the Secret that an action has written.
 pub(super) fn zeroize_action(action: Action) {
     if let Action::Apply { target, object } = action
         && target.kind() == "Secret"

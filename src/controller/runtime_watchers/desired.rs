@@ -1,4 +1,5 @@
-//! What all runtimes get, from the Watchers and the gateway on KCP; and the number of runtimes in the status of each Watcher.
+//! The desired state of all runtimes, from the Watchers and the gateway on KCP, and the number of runtimes in the
+//! status of each Watcher.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -33,18 +34,18 @@ use crate::certificates::{GatewayReceiver, IssuedGateway};
 /// Renders the manifests of the watcher for the address of the gateway. The error is human-readable.
 pub type Render = Arc<dyn Fn(&str) -> Result<Vec<Value>, String> + Send + Sync>;
 
-/// Interval in which the status of Watchers is written at most.
+/// Minimum interval between two writes of the status of Watchers.
 const STATUS_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Time after a start in which the gateway without a certificate is not reported: its state is being read.
+/// Time after a start in which a gateway without a certificate is not reported, because its state is being read.
 const GATEWAY_LIMIT: Duration = Duration::from_secs(10);
 
-/// What all runtimes get.
+/// Desired state of all runtimes.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Goal {
-    /// Nothing is changed on any runtime, for this reason; `None` if that is not known yet either.
+    /// No runtime is changed, for this reason; `None` if the reason is not known yet either.
     Unknown(Option<&'static str>),
-    /// The watcher, which may be one to be removed, and the CAs that it trusts, as PEM in base64.
+    /// The watcher, which may have to be removed, and the CAs that it trusts, as PEM in base64.
     Watcher(Arc<DesiredWatcher>, Arc<str>),
 }
 
@@ -54,7 +55,7 @@ impl Default for Goal {
     }
 }
 
-/// What a runtime has from which the watcher is removed.
+/// Returns the desired state of a runtime from which the watcher is removed.
 ///
 /// # Errors
 /// The manifests are invalid.
@@ -86,13 +87,13 @@ struct Desired<'a> {
     is_listed: bool,
     entries: WebhookEntries,
     removal: Arc<DesiredWatcher>,
-    /// When the state of the gateway has been read, if it has a certificate.
+    /// The time by which the state of the gateway has been read, if it has a certificate.
     gateway_limit: Instant,
     /// The manifests for the last address.
     installation: Option<(String, Arc<Installation>)>,
 }
 
-/// Computes the goal at every change until it is dropped, and writes the number of runtimes to each Watcher.
+/// Computes the goal at every change until the future is dropped, and writes the number of runtimes to each Watcher.
 pub(super) async fn run(
     options: &RuntimeWatcherOptions,
     mut gateway: GatewayReceiver,
@@ -120,7 +121,7 @@ pub(super) async fn run(
             () = sleep_until(next_status), if is_status_due => {
                 context.show();
                 is_status_due = false;
-                // Without counts, the end of the first pass changes the states.
+                // If there are no counts yet, the end of the first list changes the states and triggers this branch again.
                 if desired.is_listed && let Some(counts) = context.counts() {
                     is_status_due = !desired.write_statuses(&counts).await;
                 }
@@ -186,7 +187,7 @@ impl<'a> Desired<'a> {
     }
 
     fn try_goal(&mut self, gateway: Option<&IssuedGateway>) -> Result<Goal, String> {
-        // That for heartbeats reports on the others.
+        // The Watcher for heartbeats reports on the other Watchers, so it does not count.
         let is_wanted = |it: &DeserializeGuard<Watcher>| {
             let own = it.0.as_ref().is_ok_and(is_for_heartbeats);
             it.meta().deletion_timestamp.is_none() && !own
@@ -222,7 +223,7 @@ impl<'a> Desired<'a> {
         Ok(Goal::Watcher(Arc::new(desired), bundle.into()))
     }
 
-    /// Whether watchers have a route for heartbeats to this controller.
+    /// Returns whether watchers have a route for heartbeats to this controller.
     fn has_heartbeats(&self) -> bool {
         let mut entries = self.entries.registrations.iter();
         entries.any(|it| it.watcher.manager.as_str() == HEARTBEAT_MANAGER)
@@ -249,7 +250,7 @@ impl<'a> Desired<'a> {
         configuration(&self.entries.registrations, &endpoint).map_err(|error| error_chain(&error))
     }
 
-    /// Writes the statuses that differ. Returns whether all were written.
+    /// Writes the statuses that differ. Returns whether all statuses were written.
     async fn write_statuses(&self, counts: &RuntimeCounts) -> bool {
         let mut is_complete = true;
         let now = Timestamp::now().strftime("%FT%TZ").to_string();
@@ -258,11 +259,11 @@ impl<'a> Desired<'a> {
             let rejected = self.entries.rejected.iter().find(|(it, _)| *it == key);
             let rejected = rejected.map(|(_, error)| error);
             let Some(status) = runtimes_status(watcher, rejected, counts, &now) else {
-                // Its route is reported first.
+                // The controller of routes writes the status first.
                 is_complete &= watcher.status.is_some();
                 continue;
             };
-            // The resource version: a status that was not seen is not overwritten.
+            // With the resource version as precondition, a status that was not observed is not overwritten.
             let patch = json!({
                 "metadata": { "resourceVersion": watcher.resource_version() },
                 "status": { "conditions": status.conditions },
@@ -272,7 +273,7 @@ impl<'a> Desired<'a> {
                 Ok(_) => {}
                 Err(kube::Error::Api(status)) if status.is_not_found() => {}
                 Err(error) => {
-                    // After a conflict, the watch brings the other change.
+                    // After a conflict, the watch returns the other change.
                     let error = error_chain(&error);
                     tracing::debug!(watcher = key.1, error, "failed to write status of Watcher");
                     is_complete = false;

@@ -1,11 +1,13 @@
-//! Heartbeats of the watchers on runtimes. The controller is the manager of a Watcher of its own, and a listener on the leader
-//! receives them.
+//! Heartbeats of the watchers on runtimes. The controller is the manager of its own Watcher, and a listener on the
+//! leader receives the heartbeats.
 //!
-//! A runtime is unresponsive while its watcher sends no heartbeats, rejects TLS handshakes, or gets no AdmissionReview for a
-//! request of the controller that a webhook of the Watcher covers. When that begins or ends, the runtime is reconciled, which
-//! repairs what differs there, and reported. Without the Watcher nothing is expected.
+//! A runtime is unresponsive while its watcher sends no heartbeats, rejects TLS handshakes, or gets no
+//! AdmissionReview for a request of the controller that a webhook of the Watcher covers. At the start and the end of
+//! that state, the runtime is reconciled, which repairs differences, and reported. Without the Watcher no heartbeats
+//! are expected.
 //!
-//! Heartbeats also tell which CAs the watchers trust: when all trust a new one, the gateway may present a certificate of it.
+//! Heartbeats also contain the CAs that the watchers trust. When all watchers trust a new CA, the gateway may present
+//! a certificate that this CA issued.
 
 use std::net::SocketAddr;
 use std::sync::OnceLock;
@@ -31,10 +33,10 @@ use super::{BACKOFF, Context};
 use crate::certificates::{GatewayReceiver, IssuedGateway};
 use crate::clients::{Remote, RuntimeId};
 
-/// Interval in which the CAs that watchers trust are compared while the gateway waits for them.
+/// Interval of comparing the CAs that watchers trust, while the gateway waits for them.
 const ACKNOWLEDGEMENT_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Maximum number of runtimes whose heartbeats are remembered.
+/// Maximum number of runtimes whose heartbeats are stored.
 const MAX_RUNTIMES: usize = 20_000;
 
 /// Settings of the heartbeats.
@@ -42,16 +44,16 @@ const MAX_RUNTIMES: usize = 20_000;
 pub struct HeartbeatSettings {
     /// Address of the listener.
     pub address: SocketAddr,
-    /// Interval in which watchers send them. A runtime is unresponsive after three intervals without any.
+    /// Interval of the heartbeats of watchers. A runtime is unresponsive after three intervals without a heartbeat.
     pub interval: Duration,
 }
 
-/// What is known by heartbeats.
+/// State of the heartbeats of all runtimes.
 pub(super) struct Heartbeats {
     settings: HeartbeatSettings,
     /// Set once the listener serves, with the time at which it started.
     served: OnceLock<(Liveness, Instant)>,
-    /// Whether there is a Watcher for heartbeats.
+    /// Whether a Watcher for heartbeats exists.
     is_expected: AtomicBool,
 }
 
@@ -64,34 +66,34 @@ impl Heartbeats {
         }
     }
 
-    /// Notes whether there is a Watcher for heartbeats.
+    /// Sets whether a Watcher for heartbeats exists.
     pub(super) fn expect(&self, is_expected: bool) {
         self.is_expected.store(is_expected, Ordering::Relaxed);
     }
 
-    /// Forgets a runtime whose watcher is removed.
+    /// Removes a runtime whose watcher is removed.
     pub(super) fn forget(&self, id: &str) {
         if let Some(((liveness, _), id)) = self.served.get().zip(listener::RuntimeId::parse(id)) {
             liveness.forget(&id);
         }
     }
 
-    /// The liveness of runtimes, if heartbeats are expected.
+    /// Returns the liveness of runtimes, if heartbeats are expected.
     fn liveness(&self) -> Option<&Liveness> {
         let is_expected = self.is_expected.load(Ordering::Relaxed);
         let served = self.served.get().filter(|_| is_expected)?;
         Some(&served.0)
     }
 
-    /// The liveness of runtimes once every watcher that is alive has sent a heartbeat: three intervals after the start.
+    /// Returns the liveness of runtimes once every running watcher has sent a heartbeat: three intervals after the start.
     fn complete_liveness(&self) -> Option<&Liveness> {
         let (_, since) = self.served.get()?;
         let is_complete = since.elapsed() > self.settings.interval * 3;
         self.liveness().filter(|_| is_complete)
     }
 
-    /// The result of a reconcile after which the watcher is installed: another one if the runtime is unresponsive. With `remote`, a
-    /// request for a review is sent where there was none for an interval.
+    /// Returns the result of a reconcile after which the watcher is installed; it differs if the runtime is
+    /// unresponsive. With `remote`, sends a request for a review if there was no review within one interval.
     pub(super) async fn judge(
         &self,
         remote: Option<&Remote>,
@@ -152,7 +154,7 @@ impl Heartbeats {
                 .options(|it| {
                     it.heartbeat_interval = self.settings.interval;
                     it.runtimes = MAX_RUNTIMES;
-                    // Only the leader may get heartbeats.
+                    // Only the leader may receive heartbeats.
                     (it.linger, it.grace) = (Duration::ZERO, Duration::from_secs(1));
                 })
                 .build();
@@ -161,7 +163,7 @@ impl Heartbeats {
                     let liveness = listener.liveness();
                     match listener.bind().await {
                         Ok(bound) => {
-                            // Set once: a leader serves once.
+                            // The cell is empty, because a leader starts the listener only once.
                             let _ = self.served.set((liveness, Instant::now()));
                             return (bound, notifications);
                         }
@@ -192,8 +194,8 @@ async fn request_review(remote: &Remote, namespace: &str) -> Result<(), crate::c
     remote.post(&path, &object).await.map(drop)
 }
 
-/// Receives heartbeats until the token is canceled. `changed` gets the ID of each runtime that becomes unresponsive or recovers,
-/// and `acknowledged` the SHA-256 of the CAs that all watchers trust.
+/// Receives heartbeats until the token is canceled. `changed` receives the ID of each runtime that becomes
+/// unresponsive or recovers. `acknowledged` receives the SHA-256 of the CAs that all watchers trust.
 pub(super) async fn run(
     context: &Context,
     mut gateway: GatewayReceiver,
@@ -226,7 +228,7 @@ pub(super) async fn run(
     }
 }
 
-/// The CAs of the gateway, once there are some.
+/// Waits for the CAs of the gateway.
 async fn first_anchors(gateway: &mut GatewayReceiver) -> TrustAnchors {
     loop {
         let bundle = gateway.borrow_and_update().as_ref().map(bundle_of);
@@ -260,13 +262,13 @@ async fn pass_on(mut notifications: Notifications, changed: mpsc::UnboundedSende
         if let Notification::Unresponsive { runtime_id, .. }
         | Notification::Recovered { runtime_id } = notification
         {
-            // The receiver lives as long as the part.
+            // The receiver exists as long as the controller.
             let _ = changed.send(runtime_id.as_str().to_owned());
         }
     }
 }
 
-/// Compares while the gateway waits for the trust of the watchers.
+/// Compares the CAs while the gateway waits until the watchers trust them.
 async fn compare(
     context: &Context,
     gateway: GatewayReceiver,
@@ -290,10 +292,11 @@ async fn compare(
 }
 
 impl Context {
-    /// Whether all watchers trust the CAs with this SHA-256: every one that sends heartbeats, and at least one of each runtime on
-    /// which a watcher should run. A runtime that cannot be reached and whose watcher is silent does not count. None is acknowledged
-    /// before all runtimes are known and every watcher had time for a heartbeat, so a new leader waits for three intervals; where
-    /// KCP does not serve RuntimeBootstrappers, the grace period passes instead.
+    /// Returns whether all watchers trust the CAs with this SHA-256: every watcher that sends heartbeats, and at
+    /// least one watcher of each runtime that should have one. An unreachable runtime with a silent watcher does not
+    /// count. Returns `false` before all runtimes are known and every watcher had time for a heartbeat, so a new
+    /// leader waits for three intervals. If KCP does not serve RuntimeBootstrappers, the gateway waits for the grace
+    /// period instead.
     fn is_acknowledged(&self, bundle: &str) -> bool {
         let Some(liveness) = self.heartbeats.complete_liveness() else {
             return false;

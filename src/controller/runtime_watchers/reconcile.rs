@@ -35,17 +35,17 @@ use crate::clients::{CallError, ManagedFields, Remote, RuntimeId};
 use crate::kyma::KymaView;
 use crate::runtime_objects::{Read, Writer, cluster_uid, namespace_state, read};
 
-/// Time after which the removal from the runtime of a Kyma that does not exist any more is given up.
+/// Time limit of the removal from the runtime of a Kyma that no longer exists.
 const REMOVAL_LIMIT: Duration = Duration::from_mins(30);
 
-/// Delay of a reconcile while an earlier Kyma of the same name is removed.
+/// Delay of a reconcile while the watcher of an earlier Kyma with the same name is being removed.
 const REMOVAL_PAUSE: Duration = Duration::from_secs(2);
 
-/// Attempts that wait for the first certificate of a runtime, about 15 seconds: a watcher does not start without one, and each
-/// connection to a runtime counts when there are thousands of new ones.
+/// Number of attempts that wait for the first certificate of a runtime, about 15 seconds. A watcher does not start
+/// without a certificate, and thousands of new runtimes would need many connections.
 const CERTIFICATE_ATTEMPTS: u32 = 4;
 
-/// Any version that the API server has: with an outdated kubeconfig the reconcile fails, and is repeated.
+/// Allows any version that the API server has cached. With an outdated kubeconfig the reconcile fails, and is repeated.
 const ANY_VERSION: Option<&str> = Some("0");
 
 /// Reconciles the runtime of one Kyma.
@@ -63,7 +63,7 @@ pub(super) async fn reconcile(kyma: Arc<KymaView>, context: Arc<Context>) -> kub
     let is_wanted = matches!(&goal, Goal::Watcher(desired, _) if !desired.is_removed());
     let (desired, bundle) = match goal {
         _ if is_deleted => (Arc::clone(&context.removal), Arc::from("")),
-        // What is known of the runtime stays.
+        // The known state of the runtime stays.
         Goal::Unknown(None) => return Ok(Action::await_change()),
         Goal::Unknown(Some(reason)) => {
             let outcome = Outcome::new(reason, String::new(), Retry::AtChange);
@@ -101,8 +101,8 @@ pub(super) async fn reconcile(kyma: Arc<KymaView>, context: Arc<Context>) -> kub
     Ok(context.finish(&kyma, outcome, revision).await)
 }
 
-/// Removes the watcher from the runtime of a Kyma that was deleted before its deletion was seen, unless a Kyma of that name
-/// exists again.
+/// Removes the watcher from the runtime of a Kyma that was deleted before its deletion was observed, unless a Kyma
+/// with that name exists again.
 pub(super) async fn remove(context: &Context, kyma: &str) {
     if let Some(id) = context.owned_by(kyma) {
         let runtime = Runtime {
@@ -123,7 +123,7 @@ struct Runtime<'a> {
     kyma: &'a str,
     id: RuntimeId,
     desired: &'a DesiredWatcher,
-    /// Whether the Kyma is deleted, or left a RuntimeBootstrapper that has no domain.
+    /// Whether the Kyma is deleted, or was deleted and its RuntimeBootstrapper has no domain.
     is_deleted: bool,
     /// UID of the cluster that an operator accepted by an annotation of the Kyma.
     accepted: Option<&'a String>,
@@ -166,7 +166,7 @@ impl Runtime<'_> {
         }
     }
 
-    /// Makes the runtime as desired; `bundle` are the CAs, as PEM in base64.
+    /// Installs or removes the watcher as desired. `bundle` is the CAs, as PEM in base64.
     async fn synchronize(&self, bundle: &str) -> kube::Result<Outcome> {
         let factory = &self.context.client_factory;
         let certificate = async {
@@ -198,7 +198,7 @@ impl Runtime<'_> {
         Ok(outcome.with_resource(resource))
     }
 
-    /// Whether the runtime is not contacted yet, because it has no certificate and had none before.
+    /// Returns whether the runtime is not contacted yet, because it has no certificate and had none before.
     fn awaits_certificate(&self, certificate: &Certificate) -> bool {
         let runtimes = self.context.runtimes();
         let is_new = runtimes
@@ -220,7 +220,7 @@ impl Runtime<'_> {
         resource: Option<&RuntimeBootstrapper>,
     ) -> Outcome {
         if kubeconfig.is_absent() && self.desired.is_removed() {
-            // The runtime is gone, or has never been there.
+            // The runtime does not exist any more, or did not exist yet.
             return Outcome::removed(self.is_deleted);
         }
         let remote = match self.context.client_factory.client(&self.id, kubeconfig) {
@@ -229,7 +229,7 @@ impl Runtime<'_> {
             }
             Err(error) => return Outcome::unreachable(&error, None),
         };
-        // Boxed: most of the reconciles wait for their turn, and need none of it.
+        // Boxed, because most reconciles wait and do not need the memory yet.
         let run = Box::pin(self.run(&remote, certificate, resource));
         run.await
             .unwrap_or_else(|error| Outcome::unreachable(&unreached(&error), error.retry_after()))
@@ -244,7 +244,7 @@ impl Runtime<'_> {
         let mut observed = self.observe(remote).await?;
         let plan = self.plan(&observed, certificate.as_ref().ok(), resource);
         zeroize_secrets(&mut observed.live);
-        // From here on the plan alone has it, so that the bytes that are sent are not kept for other runtimes.
+        // From here on only the plan owns the Secret, so that the serialized bytes are not cached for other runtimes.
         let missing = certificate.map(zeroize_unshared).err();
         if let Some(blocked) = plan.blocked {
             return Ok(Outcome::blocked(&blocked));
@@ -275,7 +275,7 @@ impl Runtime<'_> {
             }
             (Ok(()), WatcherState::Installed, None) => {
                 let heartbeats = &self.context.heartbeats;
-                // A webhook configuration that was just written is not in force yet.
+                // A webhook configuration that was just written may not be effective yet.
                 let remote = is_unchanged.then_some(remote);
                 let namespace = self.desired.namespace();
                 heartbeats.judge(remote, &self.id, namespace).await
@@ -317,7 +317,7 @@ impl Runtime<'_> {
         plan
     }
 
-    /// Reads the runtime: one round trip, and another one where an earlier version of the controller left something.
+    /// Reads the runtime in one round trip. A second one is necessary if an earlier version of the controller left objects.
     async fn observe(&self, remote: &Remote) -> Result<ObservedWatcher, CallError> {
         let desired = self.desired;
         let marker = Target::config_map(desired.namespace(), OWNER_CONFIG_MAP);
@@ -338,7 +338,8 @@ impl Runtime<'_> {
             Read::Forbidden(permission) => observed.unread.push(permission),
         }
         add(&mut observed, found);
-        // Clients of the runtime can list large objects there: one after the other, and without those of others.
+        // Clients of the runtime can add large objects to the inventory. Therefore objects are read sequentially, and
+        // objects of other clients are dropped.
         for target in desired.obsolete(observed.marker.as_ref()) {
             match read(remote, &target).await? {
                 Read::Found(live) => {
@@ -374,8 +375,8 @@ fn add(observed: &mut ObservedWatcher, found: Found) {
 }
 
 impl Context {
-    /// Notes that a runtime belongs to a Kyma, and that another one does not any more. `None`: the Kyma has no runtime ID. `Err`:
-    /// the runtime belongs to another Kyma.
+    /// Stores that a runtime belongs to a Kyma, and releases the previous runtime of the Kyma. Returns `None` if the
+    /// Kyma has no runtime ID. Returns the other Kyma as error if the runtime belongs to another Kyma.
     fn own(&self, kyma: &str, id: Option<&String>) -> Result<Option<RuntimeId>, String> {
         let id = id.filter(|it| !it.is_empty());
         let mut runtimes = self.runtimes();
@@ -396,7 +397,7 @@ impl Context {
         Err(owner.clone())
     }
 
-    /// The runtime that belongs to a Kyma.
+    /// Returns the runtime that belongs to a Kyma.
     fn owned_by(&self, kyma: &str) -> Option<RuntimeId> {
         let runtimes = self.runtimes();
         let id = runtimes.states.get(kyma)?.id.as_ref()?;
@@ -404,12 +405,12 @@ impl Context {
         is_owner.then(|| RuntimeId::new(id))
     }
 
-    /// When the next attempt is due, after a number of earlier ones.
+    /// Returns the delay of the next attempt after a number of attempts.
     pub(super) fn delay(&self, retry: Retry, attempts: u32) -> Option<Duration> {
         let random = fastrand::u64(..);
         Some(match retry {
             Retry::AtChange => return None,
-            // Spread, so that runtimes that were reconciled together are not again.
+            // The delay is spread, so that runtimes that were reconciled together are not reconciled together again.
             Retry::AtResync => {
                 component_base::backoff::spread(self.options.settings.resync, random)
             }

@@ -21,35 +21,35 @@ use crate::kube_events::publish_event;
 use crate::kyma::KymaView;
 use crate::runtime_objects::WriteFailure;
 
-/// The watcher is installed, and nothing differs.
+/// Reason: the watcher is installed, and no object differs.
 pub(super) const INSTALLED: &str = "Installed";
 
-/// The watcher sends no heartbeats.
+/// Reason: the watcher sends no heartbeats.
 pub(super) const HEARTBEAT_MISSING: &str = "HeartbeatMissing";
 
-/// The watcher reports that TLS handshakes fail.
+/// Reason: the watcher reports that TLS handshakes fail.
 pub(super) const HANDSHAKE_FAILED: &str = "HandshakeFailed";
 
-/// The watcher reports no AdmissionReview where there should be one.
+/// Reason: the watcher reports no AdmissionReview although one was expected.
 pub(super) const REVIEW_MISSING: &str = "ReviewMissing";
 
 const UNRESPONSIVE: [&str; 3] = [HEARTBEAT_MISSING, HANDSHAKE_FAILED, REVIEW_MISSING];
 
-/// Nothing of the watcher is left on the runtime.
+/// Reason: no object of the watcher is left on the runtime.
 const REMOVED: &str = "Removed";
 
-/// The same, for a RuntimeBootstrapper that lacks the domain of a certificate.
+/// Reason: no object of the watcher is left on the runtime, because the RuntimeBootstrapper lacks the domain of a certificate.
 const SKR_DOMAIN_MISSING: &str = "SKRDomainMissing";
 
-/// The reasons of runtimes without a watcher, of which nothing is expected.
+/// The reasons of runtimes without a watcher, from which no heartbeats are expected.
 const NOTHING_LEFT: [&str; 2] = [REMOVED, SKR_DOMAIN_MISSING];
 
-/// Time after an Event about a failure, or about a success, in which a Kyma has no other one.
+/// Minimum interval between two Events of a Kyma about failures, or about successes.
 const EVENT_INTERVAL: Duration = Duration::from_mins(1);
 
 /// The result of a reconcile.
 pub(super) struct Outcome {
-    /// From a closed list: it is a label of a metric.
+    /// Reason from a closed list, because it is a label of a metric.
     pub(super) reason: &'static str,
     pub(super) message: String,
     pub(super) retry: Retry,
@@ -57,16 +57,16 @@ pub(super) struct Outcome {
     pub(super) resource: Option<Box<RuntimeBootstrapper>>,
 }
 
-/// When the next reconcile is due.
+/// Time of the next reconcile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Retry {
-    /// When something changes on KCP.
+    /// After a change on KCP.
     AtChange,
-    /// After the interval of resyncs.
+    /// After the resync interval.
     AtResync,
-    /// Soon: a Deployment is progressing, or objects are being deleted.
+    /// After a short backoff: a Deployment is progressing, or objects are being deleted.
     Progressing,
-    /// After a backoff, and not before the API server asks for it.
+    /// After a backoff, but not before the delay that the API server requires.
     Failed(Option<Duration>),
 }
 
@@ -84,7 +84,8 @@ impl Outcome {
         Self { resource, ..self }
     }
 
-    /// There is no kubeconfig. That of a Kyma that is not deleted may come back.
+    /// Returns the outcome for a runtime without a kubeconfig. The kubeconfig of a Kyma that is not deleted may be
+    /// created again.
     pub(super) fn removed(is_deleted: bool) -> Self {
         let retry = if is_deleted {
             Retry::AtChange
@@ -94,7 +95,8 @@ impl Outcome {
         Self::new(REMOVED, String::new(), retry)
     }
 
-    /// Nothing is left on the runtime of a RuntimeBootstrapper that lacks the domain of the certificate.
+    /// Returns the outcome if no object is left on the runtime of a RuntimeBootstrapper that lacks the domain of the
+    /// certificate.
     pub(super) fn without_domain(self) -> Self {
         Self {
             reason: SKR_DOMAIN_MISSING,
@@ -152,7 +154,7 @@ impl Outcome {
         Self::new(reason, message, retry)
     }
 
-    /// Whether the reason remains without a change.
+    /// Returns whether the reason remains without a change.
     fn is_settled(&self) -> bool {
         self.is_failure() || [INSTALLED, REMOVED].contains(&self.reason)
     }
@@ -165,7 +167,7 @@ impl Outcome {
 }
 
 impl RuntimeState {
-    /// Whether a watcher runs on the runtime, as far as that is known.
+    /// Returns whether a watcher presumably runs on the runtime.
     pub(super) fn has_watcher(&self) -> bool {
         let reasons = [
             INSTALLED,
@@ -178,9 +180,9 @@ impl RuntimeState {
 }
 
 impl Context {
-    /// Stores and reports the result. Returns when the next reconcile is due.
+    /// Stores and reports the result. Returns the time of the next reconcile.
     ///
-    /// `revision` is that of the goal.
+    /// `revision` is the number of the goal.
     pub(super) async fn finish(&self, kyma: &KymaView, outcome: Outcome, revision: u64) -> Action {
         self.options.metrics.reconciled(!outcome.is_failure());
         let name = kyma.name_any();
@@ -202,7 +204,7 @@ impl Context {
             settled = Some(outcome.reason);
             let last = &mut reported[usize::from(outcome.is_failure())];
             let is_due = last.is_none_or(|at| at.elapsed() >= EVENT_INTERVAL);
-            // After a start of the controller, what is installed is no news.
+            // After a start of the controller, an existing installation is not reported.
             if is_due && (outcome.is_failure() || reason.is_some()) {
                 *last = Some(Instant::now());
                 self.publish(kyma, &outcome).await;
@@ -224,7 +226,8 @@ impl Context {
         self.runtimes().states.insert(name.clone(), state);
         self.changed.send_replace(());
         match kyma.runtime_id().filter(|_| outcome.is_installed()) {
-            // It may have appeared since the reconcile began. From here on `write_conditions` does it.
+            // The RuntimeBootstrapper may have been created after the start of the reconcile. From here on
+            // `write_conditions` writes the condition.
             Some(id) if outcome.resource.is_none() => {
                 self.write_condition_of(&name, &RuntimeId::new(id)).await;
             }
@@ -234,7 +237,7 @@ impl Context {
         delay.map_or_else(Action::await_change, Action::requeue)
     }
 
-    /// When a reconcile is repeated that failed because of KCP.
+    /// Returns the backoff of a reconcile that failed because of KCP.
     pub(super) fn failed_on_kcp(&self, kyma: &str, error: &kube::Error) -> Action {
         self.options.metrics.reconciled(false);
         let mut runtimes = self.runtimes();
@@ -251,7 +254,8 @@ impl Context {
         Action::requeue(BACKOFF.delay(attempts, fastrand::u64(..)))
     }
 
-    /// Notes that the watcher is being removed from the runtime of a Kyma that does not exist. Whether that is to be begun.
+    /// Stores that the watcher is being removed from the runtime of a Kyma that does not exist. Returns whether the
+    /// caller has to start the removal.
     pub(super) fn begin_removal(&self, kyma: &str) -> bool {
         let mut runtimes = self.runtimes();
         let Some(state) = runtimes.states.get(kyma) else {
@@ -265,7 +269,7 @@ impl Context {
         runtimes.removing.insert(kyma.to_owned())
     }
 
-    /// Forgets a Kyma, unless one of its name exists again.
+    /// Removes the state of a Kyma, unless a Kyma with its name exists again.
     pub(super) fn end_removal(&self, kyma: &str) {
         let exists = self.kymas.has(kyma);
         let mut runtimes = self.runtimes();
@@ -285,8 +289,8 @@ impl Context {
         self.changed.send_replace(());
     }
 
-    /// The number of runtimes by state, without those from which the watcher was removed; `None` until every runtime was
-    /// reconciled once.
+    /// Returns the number of runtimes by state, without runtimes from which the watcher was removed. `None` until
+    /// every runtime was reconciled once.
     pub(super) fn counts(&self) -> Option<RuntimeCounts> {
         if !self.is_first_pass_complete() {
             return None;
@@ -302,7 +306,7 @@ impl Context {
         for state in self.runtimes().states.values() {
             match state.reason {
                 INSTALLED if state.revision == revision => counts.configured += 1,
-                // Of an earlier goal.
+                // The watcher was installed for an earlier goal.
                 INSTALLED => *counts.others.entry(Reason::Installing.name()).or_default() += 1,
                 reason => *counts.others.entry(reason).or_default() += 1,
             }

@@ -1,4 +1,4 @@
-//! The part against a control plane with the shipped Roles and runtimes over TLS. The tests do what cert-manager does.
+//! Tests of the controller against a control plane with the released Roles, and runtimes over TLS. The tests play cert-manager.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -28,7 +28,7 @@ const WEBHOOKS: &str = "validatingwebhookconfigurations skr-webhook";
 const SECRET: &str = "secrets kyma-system/skr-webhook-tls";
 const DEPLOYMENT: &str = "deployments kyma-system/skr-webhook";
 
-/// A watcher is silent after three of them. A busy machine delays a heartbeat by less.
+/// A watcher is silent after three intervals. The delay of a heartbeat on a machine under load is shorter.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(400);
 
 struct Env {
@@ -46,7 +46,7 @@ struct Env {
 fn manifests(address: &str) -> Vec<Value> {
     let labels = json!({"app": "skr-webhook"});
     vec![
-        // As it is shipped: a field that the API server does not store.
+        // The released manifest contains a field that the API server does not store.
         serde_saphyr::from_str(include_str!("../../../deploy/watcher/priorityclass.yaml")).unwrap(),
         json!({"apiVersion": "v1", "kind": "ServiceAccount",
             "metadata": {"name": "skr-webhook", "namespace": "kyma-system"}}),
@@ -70,7 +70,7 @@ fn watcher(name: &str) -> Value {
             "field": "spec", "serviceInfo": {"name": "events", "namespace": "kcp-system", "port": 8082},
             "gateway": {"selector": {}},
         },
-        // As the controller `watchers` writes it.
+        // Status that the controller `watchers` writes.
         "status": {"state": "Ready"},
     })
 }
@@ -81,13 +81,13 @@ fn kyma(name: &str, id: &str) -> Value {
         "metadata": {
             "name": name, "labels": {"kyma-project.io/runtime-id": id},
             "annotations": {"skr-domain": format!("{name}.kyma.example")},
-            // That of lifecycle-manager.
+            // Finalizer of lifecycle-manager.
             "finalizers": ["operator.kyma-project.io/Kyma"],
         },
     })
 }
 
-/// An address of this test alone.
+/// Returns an address that no other test uses.
 fn loopback() -> SocketAddr {
     static NEXT: AtomicU8 = AtomicU8::new(1);
     let [_, _, high, low] = std::process::id().to_be_bytes();
@@ -111,14 +111,14 @@ impl Env {
         }
     }
 
-    /// A runtime of a Kyma with a certificate, and one Watcher.
+    /// Returns an environment with one Watcher, and with the runtime of a Kyma that has a certificate.
     async fn installed() -> (Self, RuntimeCluster) {
         let mut env = Self::new();
         let cluster = env.install().await;
         (env, cluster)
     }
 
-    /// Starts with a runtime of a Kyma with a certificate, and one Watcher.
+    /// Starts with one Watcher, and with the runtime of a Kyma that has a certificate. Waits until the watcher is installed.
     async fn install(&mut self) -> RuntimeCluster {
         let cluster = self.runtime("one").await;
         self.kcp.put(watcher("klm"));
@@ -230,7 +230,7 @@ impl Env {
         reached.await.unwrap();
     }
 
-    /// Number of runtimes with that reason.
+    /// Returns the number of runtimes with this reason.
     fn runtimes(&self, reason: &str) -> u64 {
         let series = format!("runtime_watchers{{state=\"{reason}\"}}");
         Samples::of(&self.registry).count(&series)

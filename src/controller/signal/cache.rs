@@ -1,8 +1,8 @@
-//! All Runtimes, and the names of those in mode `direct`, as their watches report them.
+//! Cache of all Runtimes, and of the names of the Runtimes in mode `direct`, from their watches.
 //!
-//! Invariants: no Runtime is used before both lists were complete, because a Runtime in mode `direct` must not be signaled; a
-//! Runtime that is older than the response to a write is ignored. Per Runtime, only its name and [`CachedRuntime`] are stored.
-//! Of `RuntimeBootstrapper`s only the metadata is requested.
+//! Invariants: no Runtime is used before both lists were complete, because a Runtime in mode `direct` must not be
+//! signaled. A Runtime that is older than the response to a write is ignored. Per Runtime, only its name and
+//! [`CachedRuntime`] are stored. Of `RuntimeBootstrapper`s only the metadata is requested.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,10 +27,10 @@ use crate::sources::served::served;
 
 const PLURAL: &str = "runtimebootstrappers";
 
-/// Interval in which a KCP that does not serve `RuntimeBootstrapper`s is asked again.
+/// Interval of discovery requests to a KCP that does not serve `RuntimeBootstrapper`s.
 const DISCOVERY_INTERVAL: Duration = Duration::from_mins(1);
 
-/// See the module.
+/// The cache; see the module.
 pub(super) struct RuntimeCache {
     selector: Selector,
     keys: SignalKeys,
@@ -60,11 +60,11 @@ impl RuntimeCache {
         }
     }
 
-    /// Handles the next change. Can be cancelled.
+    /// Handles the next change. Is cancel safe.
     pub(super) async fn next(&mut self) {
         tokio::select! {
             biased;
-            // An orphaned Runtime is signaled before its `RuntimeBootstrapper` is gone.
+            // An orphaned Runtime is signaled before its `RuntimeBootstrapper` is deleted.
             Some(change) = self.changes.0.next() => self.take_runtime(change),
             Some(change) = self.direct_changes.next() => self.take_bootstrapper(change),
         }
@@ -94,18 +94,18 @@ impl RuntimeCache {
         }
     }
 
-    /// Whether both lists were complete.
+    /// Returns whether both lists were complete.
     pub(super) fn is_complete(&self) -> bool {
         self.is_listed == [true; 2]
     }
 
-    /// All Runtimes, in the order of their names.
+    /// Returns all Runtimes, in the order of their names.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&Arc<str>, ObservedRuntime)> {
         let names = self.runtimes.iter();
         names.map(|(name, it)| (name, self.observed(name, it)))
     }
 
-    /// Remembers the Runtimes that are spoiled while a source cannot be used.
+    /// Marks the Runtimes that are spoiled while a source cannot be used.
     pub(super) fn spoil(&mut self, target: &Target) {
         for (name, cached) in &mut self.runtimes {
             let is_direct = self.direct.contains(&**name);
@@ -113,7 +113,7 @@ impl RuntimeCache {
         }
     }
 
-    /// One Runtime.
+    /// Returns a Runtime.
     pub(super) fn get(&self, name: &str) -> Option<ObservedRuntime> {
         let cached = self.runtimes.get(name)?;
         Some(self.observed(name, cached))
@@ -128,7 +128,7 @@ impl RuntimeCache {
         runtime
     }
 
-    /// Handles the response to a write: the metadata. Returns the keys in it.
+    /// Handles the metadata in the response to a write. Returns the keys in the metadata.
     pub(super) fn wrote(&mut self, name: &str, response: ObjectMeta) -> ObservedKeys {
         let written = CachedRuntime::written(response);
         if let Some(cached) = self.runtimes.get_mut(name) {
@@ -141,7 +141,7 @@ impl RuntimeCache {
     }
 }
 
-/// Watches the metadata of all `RuntimeBootstrapper`s. A KCP that does not serve the kind has none.
+/// Watches the metadata of all `RuntimeBootstrapper`s. If KCP does not serve the kind, the list is empty.
 fn bootstrappers(
     client: &Client,
     namespace: &str,
@@ -174,7 +174,7 @@ fn bootstrappers(
 
 type Named = PartialObjectMeta<RuntimeBootstrapper>;
 
-/// Whether the controller has removed its finalizer from a resource that is being deleted.
+/// Returns whether the controller has removed its finalizer from a resource that is being deleted.
 fn is_released(object: &Named) -> bool {
     let is_held = object.finalizers().iter().any(|it| it == FINALIZER);
     object.metadata.deletion_timestamp.is_some() && !is_held

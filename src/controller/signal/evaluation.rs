@@ -1,4 +1,4 @@
-//! All Runtimes at one moment: numbers, and which ones to write.
+//! Evaluation of all Runtimes at one time: their counts, and the Runtimes to write.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::write::{MAX_IN_FLIGHT, Writer};
 /// Minimum time between two evaluations of all Runtimes.
 const EVALUATION_INTERVAL: Duration = Duration::from_millis(100);
 
-/// When to evaluate all Runtimes.
+/// Schedule of the evaluations of all Runtimes.
 #[derive(Debug, Default)]
 pub(super) struct Schedule {
     last: Option<Instant>,
@@ -23,18 +23,18 @@ pub(super) struct Schedule {
 }
 
 impl Schedule {
-    /// Something changed.
+    /// Schedules an evaluation after a change.
     pub(super) fn soon(&mut self) {
         let earliest = self.last.map(|it| it + EVALUATION_INTERVAL);
         self.by([earliest.unwrap_or_else(Instant::now)]);
     }
 
-    /// The next evaluation is not later than these times.
+    /// Schedules the next evaluation not later than these times.
     pub(super) fn by(&mut self, times: impl IntoIterator<Item = Instant>) {
         self.next = times.into_iter().chain(self.next).min();
     }
 
-    /// Whether an evaluation is due, which then counts as carried out.
+    /// Returns whether an evaluation is due, and marks it as done.
     pub(super) fn is_due(&mut self, now: Instant) -> bool {
         let is_due = self.next.is_some_and(|it| it <= now);
         if is_due {
@@ -48,21 +48,21 @@ impl Schedule {
     }
 }
 
-/// See the module.
+/// The evaluation; see the module.
 #[derive(Debug, Default)]
 pub(super) struct Evaluation {
     /// Number of Runtimes by their state; signals in flight count as unacknowledged.
     pub(super) counts: Counts,
-    /// Names of Runtimes that failed, as many as a status contains.
+    /// Names of Runtimes that failed, up to the maximum number in a status.
     pub(super) failed: Vec<String>,
-    /// Why signals are reported as stopped.
+    /// Reason for which signals are reported as stopped.
     pub(super) stop: Option<Stop>,
-    /// Runtimes to write next. Keys are removed before Runtimes are signaled, and Ready Runtimes are signaled before others: KIM may
-    /// never acknowledge a signal to those, which then uses up the limit.
+    /// Runtimes to write next. Keys are removed before Runtimes are signaled. Ready Runtimes are signaled before
+    /// others: KIM may never acknowledge a signal to a Runtime that is not Ready, which then uses up the limit.
     pub(super) due: VecDeque<(Arc<str>, Step)>,
-    /// When a failed write may be retried.
+    /// Time at which a failed write may be retried.
     pub(super) retry_at: Option<Instant>,
-    /// Since when signals are observed to be unacknowledged.
+    /// Time since which a signal is observed to be unacknowledged.
     unacknowledged: HashMap<Arc<str>, Instant>,
 }
 
@@ -111,7 +111,7 @@ impl Evaluation {
         self.due = groups.concat().into();
     }
 
-    /// Since when the oldest signal is unacknowledged.
+    /// Returns the time since which the oldest signal is unacknowledged.
     pub(super) fn oldest(&self) -> Option<Instant> {
         self.unacknowledged.values().min().copied()
     }

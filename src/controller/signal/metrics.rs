@@ -1,4 +1,4 @@
-//! Metrics of mode `signal`. Labels are closed sets; names of Runtimes are not among them.
+//! Metrics of mode `signal`. Labels are closed sets; no label names a Runtime.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-/// The signal's metrics. Clones share them.
+/// Metrics of mode `signal`. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct SignalMetrics {
     writes: Family<Labels<1>, Counter>,
@@ -21,8 +21,9 @@ pub struct SignalMetrics {
 }
 
 impl SignalMetrics {
-    /// Metrics that the registry shows: `signal_writes_total{action}`, `signal_write_errors_total{reason}`,
-    /// `signal_state_invalid{reason}`, `signal_pending_runtimes`, `signal_unacknowledged_runtimes` and `signal_oldest_unacknowledged_age_seconds`.
+    /// Registers the metrics: `signal_writes_total{action}`, `signal_write_errors_total{reason}`,
+    /// `signal_state_invalid{reason}`, `signal_pending_runtimes`, `signal_unacknowledged_runtimes` and
+    /// `signal_oldest_unacknowledged_age_seconds`.
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
         let writes = "Number of successful writes of Runtimes, by action: signals set, keys removed, signals marked as stale";
@@ -58,7 +59,7 @@ impl SignalMetrics {
         self.errors.get_or_create(&[("reason", reason)]).inc();
     }
 
-    /// Why the state cannot be used; `None` if it can.
+    /// Sets the reason why the state cannot be used; `None` if it can be used.
     pub(super) fn state_invalid(&self, reason: Option<&'static str>) {
         self.state_invalid.clear();
         if let Some(reason) = reason {
@@ -68,7 +69,7 @@ impl SignalMetrics {
         }
     }
 
-    /// Sets the numbers of Runtimes and the age of the oldest signal. A replica that does not lead shows zeros.
+    /// Sets the numbers of Runtimes and the age of the oldest signal. A replica that is not the leader reports 0.
     pub(super) fn show(&self, counts: &Counts, oldest: Duration) {
         self.pending.set(counts.waiting.into());
         self.unacknowledged.set(counts.unacknowledged.into());

@@ -1,6 +1,6 @@
-//! How fast signals are given: each costs the manager a whole reconciliation of its runtime.
+//! Rate limit of signals: each signal makes KIM reconcile the complete runtime.
 //!
-//! No clock and no chance of its own.
+//! The caller passes the current time and random numbers.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -8,16 +8,16 @@ use std::time::Duration;
 use component_base::backoff::{Backoff, spread};
 use tokio::time::Instant;
 
-/// After failures, per runtime.
+/// Backoff of a Runtime after failed writes.
 pub(super) const RETRY: Backoff = Backoff {
     base: Duration::from_secs(1),
     cap: Duration::from_mins(5),
 };
 
-/// See the module.
+/// The rate limit; see the module.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
-    /// The longest distance; a fifth of it is chance, so that on average the rate is as set.
+    /// The longest interval. A random amount of up to a fifth is subtracted, so that the average rate is the configured rate.
     longest: Duration,
     next: Instant,
 }
@@ -30,12 +30,12 @@ impl Pace {
         }
     }
 
-    /// When the next one may go.
+    /// Returns the earliest time of the next signal.
     pub(crate) fn next(&self) -> Instant {
         self.next
     }
 
-    /// One goes now. What was not used is lost: a pause is followed by no burst.
+    /// Counts a signal. Unused capacity is lost, so no burst follows a pause.
     pub(crate) fn goes(&mut self, now: Instant, random: u64) {
         self.next = self.next.max(now) + spread(self.longest, random);
     }

@@ -1,4 +1,4 @@
-//! The state ConfigMap, as this process read or wrote it last.
+//! The state ConfigMap, as last read or written by this process.
 //!
 //! Invariants: a change is saved before a Runtime is signaled for it; while the state cannot be read or saved, no Runtime is
 //! signaled.
@@ -13,13 +13,13 @@ use tokio::time::Instant;
 
 use crate::state::{StateError, StateStore};
 
-/// Pauses after failures. A state that an operator corrected is read within the cap.
+/// Backoff after failures. A state that an operator corrected is read within the cap.
 const RETRY: Backoff = Backoff {
     base: Duration::from_secs(1),
     cap: Duration::from_mins(1),
 };
 
-/// Why the state cannot be used.
+/// Reason why the state cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SaveError {
     #[error("failed to load state")]
@@ -29,7 +29,7 @@ pub(super) enum SaveError {
 }
 
 impl SaveError {
-    /// The reason in metrics.
+    /// Returns the reason for metrics.
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Store(StateError::NotOwned { .. }) => "foreign",
@@ -41,7 +41,7 @@ impl SaveError {
         }
     }
 
-    /// Whether an operator has to intervene; the other errors end by themselves.
+    /// Returns whether an operator has to correct the state. The other errors are temporary.
     pub(super) fn is_permanent(&self) -> bool {
         matches!(
             self,
@@ -51,10 +51,10 @@ impl SaveError {
     }
 }
 
-/// See the module.
+/// The state ConfigMap; see the module.
 pub(super) struct StateFile {
     store: StateStore,
-    /// `None` until it was read, and after another client wrote it.
+    /// `None` until the state was read, and after another client wrote it.
     state: Option<PersistedState>,
     is_saved: bool,
     not_before: Option<Instant>,
@@ -72,7 +72,7 @@ impl StateFile {
         }
     }
 
-    /// The state, if it is saved.
+    /// Returns the state, if it is saved.
     pub(super) fn saved(&self) -> Option<&PersistedState> {
         self.state.as_ref().filter(|_| self.is_saved)
     }
@@ -81,23 +81,23 @@ impl StateFile {
         self.state.is_some()
     }
 
-    /// The state, saved or not.
+    /// Returns the state, saved or not.
     pub(super) fn loaded(&mut self) -> Option<&mut PersistedState> {
         self.state.as_mut()
     }
 
-    /// The state changed and has to be saved.
+    /// Marks the state as changed, so that it is saved.
     pub(super) fn changed(&mut self) {
         self.is_saved = false;
     }
 
-    /// Time of the next [`StateFile::synchronize`]; `None` if the state is saved.
+    /// Returns the time of the next [`StateFile::synchronize`]; `None` if the state is saved.
     pub(super) fn due(&self, now: Instant) -> Option<Instant> {
         let is_due = self.saved().is_none();
         is_due.then(|| self.not_before.map_or(now, |it| it.max(now)))
     }
 
-    /// Reads or saves the state; `None` if that is not due.
+    /// Reads or saves the state; `None` if neither is due.
     pub(super) async fn synchronize(&mut self, now: Instant) -> Option<Result<(), SaveError>> {
         self.due(now).filter(|due| *due <= now)?;
         let result = match &self.state {
@@ -130,7 +130,7 @@ impl StateFile {
         Ok(())
     }
 
-    /// The ConfigMap, for Events.
+    /// Returns the reference to the ConfigMap, for Events.
     pub(super) fn reference(&self) -> ObjectReference {
         self.store.reference()
     }

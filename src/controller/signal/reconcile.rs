@@ -1,6 +1,6 @@
-//! The loop: observe, decide, write.
+//! The main loop of mode `signal`: observe, decide, write.
 //!
-//! One task owns the state, so there is no lock; writes are futures of that task, so none outlives it.
+//! One task owns the state, so there is no lock. Writes are futures of that task, so no write continues after the task.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -33,13 +33,13 @@ use crate::sources::Published;
 /// Interval of evaluations while a signal is unacknowledged, for its age in the metrics.
 const AGE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// See the module.
+/// The main loop; see the module.
 pub(super) struct Reconciler {
     settings: SignalSettings,
     sources: Published,
     /// Whether the newest sources are observed.
     observed: bool,
-    /// When they have to be observed again although none changed: a grace period ends.
+    /// The time at which the sources have to be observed again without a change, because a grace period ends.
     observe_at: Option<Instant>,
     gates: Gates,
     absent: AbsentSources,
@@ -178,7 +178,7 @@ impl Reconciler {
         self.schedule.soon();
     }
 
-    /// What Runtimes are compared with; `None` while something is unknown or not saved.
+    /// Returns the state with which Runtimes are compared; `None` while a part of it is unknown or not saved.
     fn target(&self) -> Option<Target> {
         let is_known = self.observed && self.cache.is_complete() && self.rollout.is_some();
         let revisions = self.state.saved().filter(|_| is_known)?.revisions()?;
@@ -247,7 +247,7 @@ impl Reconciler {
         StopReason::of(self.gates, &self.evaluation.counts, &self.settings.limits)
     }
 
-    /// Starts writes, as far as the rate and the limits allow.
+    /// Starts writes, up to the rate limit and the other limits.
     fn start_writes(&mut self) {
         let now = Instant::now();
         let Some(target) = self.target() else {
@@ -263,7 +263,7 @@ impl Reconciler {
             let Some(runtime) = self.cache.get(&name) else {
                 continue;
             };
-            // It may have changed since the evaluation.
+            // The Runtime may have changed since the evaluation.
             let step = target.step(&runtime);
             if step == Step::Signal {
                 if self.stop().is_some() {
@@ -288,7 +288,7 @@ impl Reconciler {
         if write.step != Step::Signal || self.settings.keys.state(keys) == KeyState::Complete {
             return self.writer.succeeded(&write);
         }
-        // An admission plugin removed the keys, and the revision says that the Runtime is signaled.
+        // An admission plugin removed the keys, and the stored revision shows that the Runtime is signaled.
         self.writer.failed(&write.name, None);
         self.writer.start(Write {
             name: write.name,

@@ -1,6 +1,6 @@
-//! What operators see, apart from the status: Events on the state ConfigMap, the readiness check `signal`, and the log.
+//! Reports to operators in addition to the status: Events on the state ConfigMap, the readiness check `signal`, and the log.
 //!
-//! Invariant: what does not change is reported once. Runtimes have no Events: thousands of them would be the same.
+//! Invariant: an unchanged state is reported once. Runtimes have no Events, because thousands of them would be equal.
 
 use std::time::Duration;
 
@@ -17,15 +17,15 @@ use super::persisted_state::SaveError;
 use super::status::Stop;
 use crate::kube_events::EventWriter;
 
-/// An Event that is being written.
+/// Future that writes an Event.
 pub(super) type Report = BoxFuture<'static, ()>;
 
-/// See the module.
+/// The reporter; see the module.
 pub(super) struct EventReporter {
     events: EventWriter,
     readiness: ReadinessCheck,
     metrics: SignalMetrics,
-    /// Why the state cannot be used.
+    /// Reason why the state cannot be used.
     invalid: Option<String>,
     stop: Option<Stop>,
 }
@@ -43,14 +43,14 @@ impl EventReporter {
         }
     }
 
-    /// The first start.
+    /// Reports the first start.
     pub(super) fn initialized(&self, state: ObjectReference) -> Report {
         let text = "state initialized with the current sources, no Runtime is signaled";
         tracing::info!("{text}");
         self.event((EventType::Normal, "StateInitialized"), text, state)
     }
 
-    /// Some sources changed.
+    /// Reports that sources changed.
     pub(super) fn changed(&self, kinds: &[SourceKind], state: ObjectReference) -> Report {
         let sources: Vec<&str> = kinds.iter().map(|kind| kind.name()).collect();
         let sources = sources.join(", ");
@@ -59,7 +59,7 @@ impl EventReporter {
         self.event((EventType::Normal, "SourcesChanged"), &text, state)
     }
 
-    /// Whether signals are stopped, and why. A pending deletion has an Event of its own.
+    /// Reports whether signals are stopped, and the reason. A pending deletion has its own Event.
     pub(super) fn stopped(&mut self, stop: Option<Stop>, state: ObjectReference) -> Option<Report> {
         // The message of a limit contains counts.
         let is_same = match (&self.stop, &stop) {
@@ -87,7 +87,7 @@ impl EventReporter {
         has_event.then(|| self.event(event, &text, state))
     }
 
-    /// The state cannot be used.
+    /// Reports that the state cannot be used.
     pub(super) fn invalid(&mut self, error: &SaveError, state: ObjectReference) -> Option<Report> {
         let text = error_chain(error);
         self.metrics.state_invalid(Some(error.name()));
@@ -107,7 +107,7 @@ impl EventReporter {
         report
     }
 
-    /// The state can be used.
+    /// Reports that the state can be used.
     pub(super) fn valid(&mut self) {
         if self.invalid.take().is_some() {
             tracing::info!("state valid again");
@@ -139,7 +139,7 @@ impl EventReporter {
 }
 
 impl Drop for EventReporter {
-    /// A replica that does not lead reports nothing.
+    /// Resets metrics and readiness: a replica that is not the leader reports no state.
     fn drop(&mut self) {
         self.metrics.state_invalid(None);
         self.metrics.show(&Counts::default(), Duration::ZERO);

@@ -1,4 +1,4 @@
-//! What mode `signal` stores of a Runtime.
+//! The fields of a Runtime that mode `signal` stores.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +12,12 @@ use policy::sync::signal::{ObservedKeys, ObservedRuntime, RuntimeState, SignalKe
 
 use crate::inventory::RuntimeView;
 
-/// What is stored of a Runtime.
+/// The stored fields of a Runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CachedRuntime {
-    /// The resource version, if it is a number, as those of every API server are.
+    /// The resource version, if it is a number, which every known API server uses.
     version: Option<u64>,
-    /// Its eligibility is the one by its own labels and state.
+    /// The observed Runtime. Its eligibility depends only on its own labels and state.
     pub(super) runtime: ObservedRuntime,
 }
 
@@ -55,7 +55,8 @@ impl CachedRuntime {
         }
     }
 
-    /// The newer one of the two: a watch may report a state that is older than the response to a write.
+    /// Returns the newer one of two versions of a Runtime. A watch may return a version that is older than the
+    /// response to a write.
     pub(super) fn after(mut self, before: Option<&Self>, keys: SignalKeys) -> Self {
         let versions = before.and_then(|it| Some((it.version?, self.version?, it)));
         if let Some((known, observed, before)) = versions
@@ -67,7 +68,7 @@ impl CachedRuntime {
         self
     }
 
-    /// The response to a write: the metadata, without the state.
+    /// Converts the response to a write, which contains the metadata without the state.
     pub(super) fn written(metadata: ObjectMeta) -> Self {
         Self::read(&metadata.into(), &Selector::default())
     }

@@ -11,17 +11,17 @@ use tokio::time::Instant;
 use super::evaluation::Evaluation;
 use crate::rollouts::{Stored, conditions};
 
-/// Why no Runtime is signaled, with a message.
+/// Reason why no Runtime is signaled, with a message.
 pub(super) type Stop = (StopReason, String);
 
-/// Time for which a limit has to stop all signals before this is reported. A limit also stops signals for moments, until KIM
-/// acknowledges the next one.
+/// Time for which a limit has to stop all signals before it is reported. A limit also stops signals for short
+/// periods, until KIM acknowledges a signal.
 const LIMIT_REPORT_DELAY: Duration = Duration::from_secs(30);
 
 /// Sends a status to [`crate::rollouts::publish`] when it differs.
 pub(super) struct StatusPublisher {
     sender: watch::Sender<Option<RolloutStatus>>,
-    /// Since when a limit stops all signals.
+    /// Time since which a limit stops all signals.
     limited_since: Option<Instant>,
     has_direct: bool,
 }
@@ -35,7 +35,7 @@ impl StatusPublisher {
         }
     }
 
-    /// The reason to report, and the time at which another one may have to be reported.
+    /// Returns the reason to report, and the time at which another reason may have to be reported.
     pub(super) fn stop(
         &mut self,
         reason: Option<StopReason>,
@@ -51,7 +51,7 @@ impl StatusPublisher {
         (reason, None)
     }
 
-    /// Publishes the status, if it differs from the stored one and from the one that was published last.
+    /// Publishes the status, if it differs from the stored status and from the last published status.
     pub(super) fn publish(
         &self,
         stored: &Stored,
@@ -72,7 +72,7 @@ impl StatusPublisher {
     }
 }
 
-/// The message of a reason.
+/// Returns the message of a reason.
 pub(super) fn message(
     reason: StopReason,
     sources: &Sources,
@@ -102,10 +102,10 @@ pub(super) fn message(
     }
 }
 
-/// Status, reason and message of the condition `Completed`.
+/// Returns status, reason and message of the condition `Completed`.
 ///
-/// KIM skips suspended Runtimes, so they do not keep it from being True. It acknowledges before it copies, and a Runtime is not
-/// Ready until it has.
+/// KIM skips suspended Runtimes, so they do not prevent the status True. KIM acknowledges a signal before it copies
+/// the sources, and a Runtime is not Ready before KIM has copied them.
 fn completed(counts: &Counts, has_direct: bool) -> (bool, &'static str, String) {
     let Counts {
         waiting,
@@ -130,7 +130,7 @@ fn completed(counts: &Counts, has_direct: bool) -> (bool, &'static str, String) 
     }
 }
 
-/// The status of the object `signal`. `previous` is the status that was published last.
+/// Returns the status of the object `signal`. `previous` is the last published status.
 fn status(
     (stored, previous, now): (&Stored, &RolloutStatus, &str),
     revisions: Revisions,

@@ -1,4 +1,4 @@
-//! The whole signal against an API server.
+//! Tests of the whole controller `signal` against an in-process API server.
 
 mod changes;
 mod deletions;

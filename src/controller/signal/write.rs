@@ -1,4 +1,4 @@
-//! Writes of Runtimes: merge patches of the metadata, and pauses after failures.
+//! Writes of Runtimes: merge patches of the metadata, and backoff after failures.
 //!
 //! A patch contains the keys and the annotation of the controller only, so it needs no precondition and can be repeated.
 
@@ -25,7 +25,7 @@ use crate::requests::patching;
 /// Maximum number of concurrent writes.
 pub(super) const MAX_IN_FLIGHT: usize = 16;
 
-/// The longest wait that an API server may ask for.
+/// The longest delay that an API server can require.
 const MAX_RETRY_AFTER: Duration = Duration::from_mins(2);
 
 /// Consecutive failed writes of a Runtime.
@@ -35,7 +35,7 @@ struct Failures {
     retry_at: Instant,
 }
 
-/// What a write was for.
+/// A write, with the step that it carries out.
 pub(super) struct Write {
     pub(super) name: Arc<str>,
     pub(super) step: Step,
@@ -45,7 +45,7 @@ pub(super) struct Write {
 /// A write and its result: the metadata of the Runtime.
 pub(super) type Finished = (Write, Result<ObjectMeta, kube::Error>);
 
-/// See the module.
+/// The writer; see the module.
 pub(super) struct Writer {
     api: Api<RuntimeView>,
     metrics: SignalMetrics,
@@ -65,7 +65,7 @@ impl Writer {
         }
     }
 
-    /// Whether another write may start.
+    /// Returns whether another write may start.
     pub(super) fn has_capacity(&self) -> bool {
         self.writes.len() < MAX_IN_FLIGHT
     }
@@ -74,12 +74,12 @@ impl Writer {
         self.in_flight.contains(name)
     }
 
-    /// When a Runtime may be written again after a failure.
+    /// Returns the time at which a Runtime may be written again after a failure.
     pub(super) fn retry_at(&self, name: &str) -> Option<Instant> {
         self.failures.get(name).map(|it| it.retry_at)
     }
 
-    /// Forgets failures of Runtimes that need no write.
+    /// Drops failures of Runtimes that need no write.
     pub(super) fn retain(&mut self, needs_write: impl Fn(&str) -> bool) {
         self.failures.retain(|name, _| needs_write(name));
     }
@@ -94,14 +94,14 @@ impl Writer {
         }));
     }
 
-    /// The next write that ended; `None` if there is none in flight.
+    /// Waits for the next write that ends; `None` if no write is in flight.
     pub(super) async fn next(&mut self) -> Option<Finished> {
         let finished = self.writes.next().await?;
         self.in_flight.remove(&finished.0.name);
         Some(finished)
     }
 
-    /// A write had its effect.
+    /// Counts a successful write.
     pub(super) fn succeeded(&mut self, write: &Write) {
         self.metrics.wrote(match write.step {
             Step::Signal => "set",
@@ -114,12 +114,12 @@ impl Writer {
         }
     }
 
-    /// A write failed, or an admission plugin removed what it set (no error). It is retried after a pause, as long as there is
-    /// reason to.
+    /// Counts a write that failed. Without an error, an admission plugin removed the keys. The write is retried after
+    /// a backoff, as long as the Runtime needs it.
     pub(super) fn failed(&mut self, name: &Arc<str>, error: Option<&kube::Error>) {
         let reason = error.map_or("ineffective", reason);
         self.metrics.failed(reason);
-        // One line for the failures that many Runtimes have in common.
+        // Failures with the same reason on many Runtimes are logged once.
         let is_known = self.failures.values().any(|it| it.reason == reason);
         if !is_known && !matches!(reason, "gone" | "conflict" | "throttled") {
             let error = error.map(|it| error_chain(it));
@@ -142,7 +142,7 @@ impl Writer {
     }
 }
 
-/// The reason in metrics.
+/// Returns the reason for metrics.
 fn reason(error: &kube::Error) -> &'static str {
     match error {
         kube::Error::Api(status) => match status.code {

@@ -8,7 +8,7 @@ use kube::{Api, Client};
 use policy::sync::Salt;
 use tokio::time::sleep;
 
-/// Reads the salt with one request. The error says why it failed.
+/// Reads the salt with one request. The error contains the cause.
 pub(crate) async fn read_salt(client: &Client) -> Result<Salt, String> {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     match namespaces.get_metadata("kube-system").await {
@@ -20,7 +20,7 @@ pub(crate) async fn read_salt(client: &Client) -> Result<Salt, String> {
     }
 }
 
-/// The salt of every hash: the UID of the Namespace `kube-system` of KCP. Retries until it is read.
+/// Returns the salt of every hash: the UID of the Namespace `kube-system` of KCP. Retries until the UID is read.
 ///
 /// Needs the permission `get` on the Namespace `kube-system`.
 pub async fn salt(client: &Client, readiness: &Readiness) -> Salt {

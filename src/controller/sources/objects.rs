@@ -1,7 +1,7 @@
 //! The sources as the API server returns them; only the relevant fields are kept.
 //!
-//! Invariant: neither the `Debug` output nor the text of a parse error contains a credential. A value that is not base64 is kept
-//! as it is, and is rejected later because it is not a docker config.
+//! Invariant: neither the `Debug` output nor the text of a parse error contains a credential. A value that is not
+//! base64 is kept unchanged, and is rejected later because it is not a docker config.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ use policy::sync::sources::{
 };
 use serde::{Deserialize, Deserializer};
 
-/// The pull Secret.
+/// The pull Secret, with its relevant fields.
 #[derive(Clone, Debug, Deserialize, kube_derive::Resource)]
 #[resource(inherit = Secret)]
 pub(super) struct SecretObject {
@@ -35,7 +35,7 @@ struct SecretData {
     docker_config: Option<Decoded>,
 }
 
-/// A value of a Secret, decoded.
+/// A decoded value of a Secret.
 #[derive(Clone, Deserialize)]
 #[serde(from = "String")]
 struct Decoded(Vec<u8>);

@@ -1,4 +1,4 @@
-//! Publishes what the three watches report when it changes.
+//! Publishes the sources when a watch reports a change.
 //!
 //! Invariants: nothing is published before all three sources were observed; the same content is published once. Not in here: the
 //! watches.
@@ -65,7 +65,7 @@ impl SourceMetrics {
         gauge.set(pending.into());
     }
 
-    /// Sets whether a configured source has never existed, as one controller sees it.
+    /// Sets whether a configured source has never existed, from the state of one controller.
     pub(crate) fn not_found(&self, kind: SourceKind, controller: &'static str, not_found: bool) {
         let labels = [("source", kind.name()), ("controller", controller)];
         self.not_found.get_or_create(&labels).set(not_found.into());
@@ -101,7 +101,7 @@ pub(super) struct Publisher {
 }
 
 impl Publisher {
-    /// A publisher that has not published anything, and the receiver.
+    /// Returns a publisher that has not published anything, and the receiver.
     pub(super) fn new(
         salt: Salt,
         names: ObjectNames,
@@ -121,7 +121,7 @@ impl Publisher {
         (publisher, receiver)
     }
 
-    /// Stores what a watch reported, and publishes if it changes a source. The salt is for the hash of the content.
+    /// Stores the report of a watch, and publishes the sources if a source changed. The salt is for the hash of the content.
     pub(super) fn update(&self, change: impl FnOnce(&mut ObservedSources, &Salt)) {
         let mut seen = self.lock();
         change(&mut seen, &self.salt);
@@ -169,18 +169,18 @@ impl Publisher {
         }
     }
 
-    /// Whether an operator configured the source: only such a source is reported.
+    /// Returns whether an operator configured the source. Only configured sources are reported.
     fn is_configured(&self, kind: SourceKind) -> bool {
         self.names.get(kind).is_some()
     }
 
     fn lock(&self) -> MutexGuard<'_, ObservedSources> {
-        // No code path panics while it holds the lock, and the value is valid after any of them.
+        // No code path panics while it holds the lock, and the value is always valid.
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The sources whose content or error changed.
+/// Returns the sources whose content or error changed.
 fn changed_sources(before: Option<&Sources>, now: &Sources) -> Vec<SourceKind> {
     let differs =
         |kind: &SourceKind| before.is_none_or(|before| before.get(*kind) != now.get(*kind));

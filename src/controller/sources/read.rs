@@ -1,6 +1,6 @@
 //! Reads the three sources once.
 //!
-//! Each is listed by name, as by the watches, so that the permissions of the controller suffice.
+//! Each source is listed by name, as in the watches, so that the permissions of the controller suffice.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use super::trust_bundle;
 /// Reads the current sources.
 ///
 /// # Errors
-/// An object cannot be read. It may exist or not.
+/// An object cannot be read. It is unknown whether the object exists.
 pub(crate) async fn read(
     client: &Client,
     names: &ObjectNames,
@@ -47,7 +47,7 @@ pub(crate) async fn read(
     })
 }
 
-/// The state of one source; without an API or a name it is unmanaged.
+/// Returns the state of one source. A source without an API or a name is unmanaged.
 async fn state<K, T>(
     api: Option<Api<K>>,
     name: Option<&str>,

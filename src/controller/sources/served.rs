@@ -2,10 +2,10 @@
 
 use kube::Client;
 
-/// The first of the versions in which the group has the plural; `None` if it has it in none.
+/// Returns the first of the versions in which the group contains the plural; `None` if no version contains it.
 ///
 /// # Errors
-/// The API server did not respond. The kind may be served or not.
+/// The API server did not respond. It is unknown whether the kind is served.
 pub(crate) async fn served(
     client: &Client,
     group: &str,

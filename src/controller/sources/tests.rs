@@ -1,4 +1,4 @@
-//! The sources against an API server.
+//! Tests of the sources against an in-process API server.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ static V1: Resource = bundles("certificates.k8s.io/v1");
 static V1BETA1: Resource = bundles("certificates.k8s.io/v1beta1");
 static V1ALPHA1: Resource = bundles("certificates.k8s.io/v1alpha1");
 
-/// The versions of ClusterTrustBundle, the best first.
+/// The versions of ClusterTrustBundle, with the best version first.
 static BUNDLES: [&Resource; 3] = [&V1, &V1BETA1, &V1ALPHA1];
 
 struct Env {
@@ -58,7 +58,7 @@ impl Env {
         }
     }
 
-    /// What is published once everything has settled.
+    /// Returns the published sources after all changes were processed.
     async fn settled(&mut self) -> Option<Arc<Sources>> {
         sleep(Duration::from_mins(20)).await;
         self.published.borrow_and_update().clone()
@@ -69,7 +69,7 @@ impl Env {
         SourceKind::ALL.map(|kind| sources.get(kind))
     }
 
-    /// Whether something new is published.
+    /// Returns whether new sources were published.
     async fn news(&mut self) -> bool {
         sleep(Duration::from_mins(20)).await;
         let news = self.published.has_changed().unwrap();
@@ -112,7 +112,7 @@ async fn each_source_is_read_and_its_changes_arrive_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn other_object_of_the_kind_is_not_read() {
-    // The Role allows no list without a name; here is what is left: another object of the kind.
+    // The Role allows only lists by name. This test creates another object of the same kind.
     let kcp = filled();
     let mut env = Env::start(&kcp).await;
     env.settled().await;
@@ -148,7 +148,7 @@ async fn change_of_metadata_alone_is_no_change() {
     kcp.merge("configmaps", "rt-bootstrapper-config", &noted);
     kcp.merge("secrets", "pull", &noted);
     kcp.merge("clustertrustbundles", "roots", &noted);
-    // A watch that begins anew lists the same again.
+    // A watch that restarts lists the same objects again.
     kcp.store().expire_watches();
     assert!(!env.news().await);
 }
@@ -218,7 +218,7 @@ async fn a_source_that_cannot_be_used_says_why_and_is_no_deletion() {
     assert!(env.readiness.report().1.contains("sources: ready\n"));
 }
 
-/// The control plane serves bundles in this version alone, all that there are and this one.
+/// Makes the control plane serve ClusterTrustBundles in this version only, and stores this bundle.
 fn serve_bundles(kcp: &ControlPlane, version: &'static Resource, mut bundle: Value) {
     kcp.behave(|it| {
         let others = it.kinds.iter().copied();
@@ -278,7 +278,7 @@ async fn a_control_plane_without_the_bundles_api_has_none_until_it_serves_it() {
     );
     serve_bundles(&kcp, BUNDLES[0], trust_bundle());
     assert!(matches!(env.summaries().await[1], SourceState::Valid(_)));
-    // And bundles that it cannot show any more are not deleted.
+    // A bundle that is no longer served does not count as deleted.
     serve_no_bundles(&kcp);
     assert!(matches!(env.summaries().await[1], SourceState::Valid(_)));
 }

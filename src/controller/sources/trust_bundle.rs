@@ -19,16 +19,16 @@ const GROUP: &str = "certificates.k8s.io";
 const PLURAL: &str = "clustertrustbundles";
 const VERSIONS: [&str; 3] = ["v1", "v1beta1", "v1alpha1"];
 
-/// Interval of requests to an API server that does not serve the kind; after a failed request a twelfth of it.
+/// Interval of requests to an API server that does not serve the kind. The interval after a failed request is a twelfth of it.
 const RETRY_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Interval of checks for another served version. An upgrade may remove the watched version, which the watch cannot distinguish
 /// from other failures.
 const VERSION_CHECK_INTERVAL: Duration = Duration::from_mins(10);
 
-/// Publishes each state of the object and never returns. An object whose API is not served any more does not count as deleted: an API
-/// server that restarts without the feature must not remove the bundle from all runtimes. If the API was never served, the source
-/// is unmanaged.
+/// Publishes each state of the object and never returns. An object whose API is no longer served does not count as
+/// deleted: an API server that restarts without the feature must not remove the bundle from all runtimes. If the API
+/// was never served, the source is unmanaged.
 pub(super) async fn watch(
     client: &Client,
     name: &str,
@@ -95,13 +95,13 @@ fn kind(version: &str) -> ApiResource {
     }
 }
 
-/// The API in the best version that is served; `None` if none is served.
+/// Returns the API in the best served version; `None` if no version is served.
 pub(super) async fn api(client: &Client) -> kube::Result<Option<Api<BundleObject>>> {
     let version = served(client, GROUP, &VERSIONS, PLURAL).await?;
     Ok(version.map(|version| Api::all_with(client.clone(), &kind(version))))
 }
 
-/// Returns when another version than the watched one is the best that is served.
+/// Returns when the best served version differs from the watched version.
 async fn another_version(client: &Client, watched: &str) {
     loop {
         sleep(VERSION_CHECK_INTERVAL).await;

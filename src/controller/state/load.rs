@@ -1,7 +1,8 @@
-//! Loads what was rolled out before, when a controller starts.
+//! Loads the history of rolled-out sources when a controller starts.
 //!
-//! When a controller starts for the first time, only the state of the other controller says what was rolled out and what was
-//! deleted since. That state is read only as long as the controller has no state of its own.
+//! When a controller starts for the first time, only the state of the other controller contains the sources that were
+//! rolled out and the sources that were deleted since. That state is read only as long as the controller has no own
+//! state.
 
 use policy::sync::history::{HistoryError, SourceHistory};
 
@@ -10,13 +11,13 @@ use super::{StateError, StateStore};
 /// The state with which a controller starts.
 #[derive(Debug, PartialEq, Eq)]
 pub struct LoadedState {
-    /// What was ever rolled out.
+    /// History of all sources that were rolled out.
     pub history: SourceHistory,
-    /// Whether it comes from the other controller, so that it must be saved although nothing changed.
+    /// Whether the state belongs to the other controller, so that it must be saved although nothing changed.
     pub inherited: bool,
 }
 
-/// Why the state cannot be loaded. It does not mean that there is none.
+/// Reason why the state cannot be loaded. It does not mean that there is no state.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// A state ConfigMap cannot be read.
@@ -27,7 +28,7 @@ pub enum LoadError {
     Invalid(#[source] HistoryError),
 }
 
-/// Loads the state of the controller; if it does not exist, that of the other controller, if that exists.
+/// Loads the state of the controller. If it does not exist, loads the state of the other controller, if that exists.
 ///
 /// # Errors
 /// [`LoadError`] if the ConfigMap cannot be read, does not belong to the controller, or is invalid.

@@ -1,4 +1,4 @@
-//! The record against an API server.
+//! Tests of the state ConfigMap against an in-process API server.
 
 use jiff::Timestamp;
 use std::time::Duration;
@@ -19,7 +19,7 @@ fn record(kcp: &ControlPlane) -> StateStore {
     StateStore::new(kcp.client(), NAMESPACE, NAME)
 }
 
-/// What another client left under the name.
+/// Returns a ConfigMap that another client created with this name.
 fn config_map(labels: &Value, data: &Value) -> Value {
     json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": NAME, "labels": labels}, "data": data,
@@ -64,7 +64,7 @@ async fn a_deposed_leader_overwrites_nothing() {
         kcp.object("configmaps", NAME).unwrap()["data"],
         json!({"key": "two"})
     );
-    // Two that both believe to be the first.
+    // The third store has loaded no ConfigMap, so it tries to create the ConfigMap.
     let mut late = record(&kcp);
     assert!(matches!(
         late.save(data("four")).await.unwrap_err(),
@@ -168,7 +168,7 @@ async fn a_write_whose_answer_was_lost_is_found_by_reading_again() {
     assert_eq!(ours.load().await.unwrap(), Some(data("two")));
 }
 
-/// What `known.*` says, for a source that was there.
+/// Returns the `lastSeen.*` data of a source that was rolled out.
 fn rolled_out() -> Data {
     Data::from([
         ("initialized".to_owned(), "true".to_owned()),
@@ -190,7 +190,7 @@ async fn without_any_record_nothing_was_rolled_out() {
     assert!(!recalled.inherited);
 }
 
-/// A source that was deleted between the end of one mode and the beginning of the next is a deletion there.
+/// A source that is deleted after one controller stopped is a deletion for the other controller.
 #[tokio::test(start_paused = true)]
 async fn what_the_mode_before_rolled_out_is_inherited_once() {
     let kcp = ControlPlane::new(Mode::Direct);

@@ -1,4 +1,5 @@
-//! What a runtime costs between calls. A process of its own: other tests would blur the figure.
+//! Test of the memory that remains for a runtime between calls. It runs in its own process, because other tests would
+//! distort the result.
 #![cfg(test)]
 
 use controller::clients::kubeconfig::{Access, Credentials};
@@ -7,10 +8,10 @@ use prometheus_client::registry::Registry;
 use testkit::pki::{Authority, Leaf};
 use testkit::tls::{TlsServer, answer};
 
-/// Runtimes per measurement.
+/// Number of runtimes per measurement.
 const RUNTIMES: usize = 1_000;
 
-/// The authority of servers and clients, and a certificate of both.
+/// The CA of servers and clients, and one certificate for both.
 struct Pki {
     authority: Authority,
     leaf: Leaf,
@@ -32,7 +33,7 @@ async fn reconcile_each(clients: &RuntimeClients, pki: &Pki, port: u16) {
     }
 }
 
-/// Resident memory of this process, in bytes.
+/// Returns the resident memory of this process, in bytes.
 fn resident() -> usize {
     let text = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = text.lines().find_map(|it| it.strip_prefix("VmRSS:"));
@@ -40,7 +41,7 @@ fn resident() -> usize {
     kib.parse::<usize>().unwrap() << 10
 }
 
-/// Bytes that stay behind for each runtime after its reconcile.
+/// Returns the number of bytes that remain for each runtime after its reconcile.
 async fn left_behind() -> usize {
     let authority = Authority::new("kubernetes").unwrap();
     let leaf = authority.leaf("127.0.0.1").unwrap();

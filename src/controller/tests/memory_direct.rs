@@ -1,4 +1,5 @@
-//! What direct mode keeps of a runtime on which nothing happens. A process of its own: other tests would blur the figure.
+//! Test of the memory that the controller `direct` uses for an idle runtime. It runs in its own process, because
+//! other tests would distort the result.
 #![cfg(test)]
 
 use std::num::NonZeroU32;
@@ -22,10 +23,10 @@ use testkit::apiserver::{ApiServer, kinds};
 use testkit::until::until;
 use tokio_util::sync::CancellationToken;
 
-/// As many as one controller is to look after.
+/// Number of runtimes that one controller has to support.
 const RUNTIMES: usize = 5_000;
 
-/// What belongs to one runtime: its Runtime, the Secret with its kubeconfig and its `RuntimeBootstrapper`.
+/// Returns the objects of one runtime on KCP: its Runtime, the Secret with its kubeconfig and its `RuntimeBootstrapper`.
 fn objects(index: usize) -> [Value; 3] {
     let name = format!("5b1d9a3e-0000-4000-8000-{index:012}");
     let labels = json!({"kyma-project.io/runtime-id": name});
@@ -83,7 +84,7 @@ fn status(name: &str) -> Value {
     })
 }
 
-/// Resident memory of this process, in bytes.
+/// Returns the resident memory of this process, in bytes.
 fn resident() -> usize {
     let text = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = text.lines().find_map(|it| it.strip_prefix("VmRSS:"));
@@ -110,7 +111,7 @@ async fn what_is_kept_of_an_idle_runtime_is_small() {
     });
     let render: Render = Arc::new(move |_, _| Ok(vec![deployment.clone()]));
     let installations = Installations::new(render, WebhookSettings::default()).unwrap();
-    // Without sources no runtime is reconciled, so what stays is what is known of each.
+    // Without sources no runtime is reconciled, so the remaining memory is the stored state of each runtime.
     let (_sources, published) = tokio::sync::watch::channel(None);
     let options = DirectOptions {
         client: component_base::client::with_transport(
@@ -139,7 +140,7 @@ async fn what_is_kept_of_an_idle_runtime_is_small() {
     let before = resident();
     let runtimes = inventory::runtimes(&options.client, "kcp-system", &options.readiness);
     let running = tokio::spawn(run(options, runtimes, token.clone()));
-    // Three lists, and the progress of the rollout.
+    // The controller watches Runtimes, kubeconfig Secrets, `RuntimeBootstrapper`s and rollouts.
     until("four watches", Duration::from_secs(30), || async {
         server.count("watch") >= 4
     })

@@ -1,4 +1,4 @@
-//! The inputs with which fuzzing starts, and what it has found: the properties of `fuzz` on a stable compiler.
+//! Runs the properties of `fuzz` on a stable compiler, with the seed inputs of fuzzing and the inputs of earlier findings.
 #![cfg(test)]
 
 use rstest::rstest;

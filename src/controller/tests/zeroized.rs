@@ -1,4 +1,5 @@
-//! What stays of a credential in the memory of a process. A process of its own: other tests would have copies.
+//! Test of the copies of a credential in the memory of a process. It runs in its own process, because other tests
+//! would have copies.
 #![cfg(test)]
 
 use std::fs::{File, read_to_string};
@@ -12,18 +13,19 @@ use prometheus_client::registry::Registry;
 use testkit::pki::Authority;
 use zeroize::Zeroizing;
 
-/// Bytes of the secret, and the part of them that is looked for: an allocator overwrites the beginning of what it frees.
+/// Length of the secret, and the range of bytes that the test searches: an allocator overwrites the first bytes of
+/// freed memory.
 const LENGTH: usize = 2_000;
 const FROM: usize = 500;
 const UNTIL: usize = 548;
 
-/// A byte of the secret. The whole is nowhere but in the memory under test.
+/// Returns a byte of the secret. Only the memory under test contains the complete secret.
 fn byte(index: usize) -> u8 {
     let mixed = index.wrapping_mul(2_654_435_761) >> 7;
     b'a' + u8::try_from(mixed % 26).unwrap()
 }
 
-/// Copies of the secret in the memory of this process.
+/// Returns the number of copies of the secret in the memory of this process.
 fn copies() -> usize {
     let maps = read_to_string("/proc/self/maps").unwrap();
     let mut memory = File::open("/proc/self/mem").unwrap();
@@ -31,7 +33,7 @@ fn copies() -> usize {
     for line in maps.lines().filter(|it| it.contains(" rw-p ")) {
         let (from, until) = line.split(' ').next().unwrap().split_once('-').unwrap();
         let [from, until] = [from, until].map(|it| u64::from_str_radix(it, 16).unwrap());
-        // Zeroized, or it would be the copy that the next search finds.
+        // The region is zeroized, because the next search would find it as a copy.
         let mut region = Zeroizing::new(vec![0; usize::try_from(until - from).unwrap()]);
         memory.seek(SeekFrom::Start(from)).unwrap();
         if memory.read_exact(&mut region).is_err() {
@@ -50,10 +52,10 @@ fn copies() -> usize {
     found
 }
 
-/// A kubeconfig with the secret as its token.
+/// Returns a kubeconfig with the secret as its token.
 fn kubeconfig(authority: &Authority) -> Zeroizing<String> {
     let authority = STANDARD.encode(&authority.certificate.pem);
-    // With capacity for all of it: growing would leave copies behind.
+    // The capacity is sufficient for all of the text, since growing would leave copies in memory.
     let mut text = Zeroizing::new(String::with_capacity(2 * LENGTH + authority.len()));
     text.push_str(
         "{kind: Config, apiVersion: v1, current-context: a, contexts: [{name: a, context: ",

@@ -39,7 +39,7 @@ impl WatcherMetrics {
         drop(self.writes.get_or_create(&[("verb", "")]));
     }
 
-    /// Sets the number of Watchers by state; `None` is the state of one that cannot be read.
+    /// Sets the number of Watchers by state; `None` is the state of a Watcher that cannot be read.
     pub(super) fn show(&self, states: impl IntoIterator<Item = Option<WatcherState>>) {
         let mut counts: BTreeMap<&'static str, i64> = BTreeMap::new();
         for state in states {
@@ -60,7 +60,7 @@ impl WatcherMetrics {
     }
 }
 
-/// The state as a label.
+/// Returns the state as a label.
 fn name(state: WatcherState) -> &'static str {
     match state {
         WatcherState::Unknown => "Unknown",

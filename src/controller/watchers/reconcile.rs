@@ -49,7 +49,7 @@ pub(super) async fn reconcile(
     Ok(action)
 }
 
-/// The cause of a failed reconcile. A Watcher that is gone, or changed meanwhile, has another reconcile.
+/// Returns the cause of a failed reconcile. A Watcher that was deleted during the reconcile is not a failure.
 fn finalizer_error(error: FinalizerError<kube::Error>) -> kube::Result<Action> {
     match error {
         FinalizerError::ApplyFailed(error) | FinalizerError::CleanupFailed(error) => Err(error),
@@ -76,7 +76,7 @@ async fn configure(
     Ok(Action::requeue(RESYNC))
 }
 
-/// The outcome when the VirtualService is as desired.
+/// Returns the outcome if the VirtualService is as desired.
 fn configured(context: &Context, watcher: &Watcher) -> Outcome {
     let all = context.watchers.state();
     let others = all.iter().filter_map(|it| it.0.as_ref().ok());
@@ -130,7 +130,7 @@ async fn route(context: &Context, watcher: &Watcher) -> kube::Result<Result<(), 
     }
 }
 
-/// The Gateways that the Watcher selects.
+/// Returns the Gateways that the Watcher selects.
 async fn gateways(
     context: &Context,
     watcher: &Watcher,
@@ -174,7 +174,7 @@ async fn clean_up(
     write_status(context, watchers, watcher, &Outcome::Deleting).await?;
     let name = watcher.name_any();
     let live = context.virtual_services.get_opt(&name).await;
-    // Without Istio the API server's 404 names no object.
+    // Without Istio, the API server responds with a 404 that names no object.
     let live = live.unless_gone()?.flatten();
     let Some(live) = live.filter(|live| is_owned_by(watcher, &json!(live))) else {
         return Ok(Action::await_change());
@@ -194,7 +194,7 @@ async fn clean_up(
     Ok(Action::await_change())
 }
 
-/// Writes the status and an Event if the outcome is another one than that in the status.
+/// Writes the status and an Event if the outcome differs from the status.
 async fn write_status(
     context: &Context,
     watchers: &Api<Watcher>,
@@ -205,7 +205,7 @@ async fn write_status(
     let Some(after) = status(watcher, outcome, &now) else {
         return Ok(());
     };
-    // The resource version: a status that this reconcile did not see is not overwritten.
+    // With the resource version as precondition, a status that this reconcile did not read is not overwritten.
     let patch = json!({
         "metadata": { "resourceVersion": watcher.resource_version() },
         "status": after,

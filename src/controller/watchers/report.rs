@@ -11,7 +11,7 @@ use super::Context;
 use crate::kube_events::EventWriter;
 
 impl Context {
-    /// Reports a status that was written, if its reason differs from the one before.
+    /// Reports a written status, if its reason differs from the previous reason.
     pub(super) async fn report(&self, watcher: &Watcher, after: &WatcherStatus) {
         let condition = |status: &WatcherStatus| {
             let mut conditions = status.conditions.iter();
@@ -48,7 +48,7 @@ impl Context {
         self.event((event_type, &reason), message, object).await;
     }
 
-    /// Reports a Watcher that cannot be deserialized: its VirtualService stays as it is.
+    /// Reports a Watcher that cannot be deserialized. Its VirtualService remains unchanged.
     pub(super) async fn report_unreadable(&self, invalid: &InvalidObject) {
         let name = invalid.metadata.name.clone().unwrap_or_default();
         let error = invalid.error.as_str();

@@ -1,4 +1,4 @@
-//! The controller against a control plane in process that has its permissions and no others.
+//! Tests of the controller against an in-process control plane that grants only the permissions of the controller.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use super::*;
 use crate::fixture::{ControlPlane, Mode, NAMESPACE};
 
-/// Waits for a state that is reached without another action of the test.
+/// Waits for a state that the controller reaches without another action of the test.
 async fn until(state: impl Fn() -> bool) {
     let limit = Duration::from_secs(20);
     let reached = testkit::until::until("the state", limit, || async { state() });
@@ -48,7 +48,7 @@ fn gateway(name: &str, host: &str) -> Value {
     })
 }
 
-/// An object of another owner that has the name of the Watcher `one`.
+/// Returns a VirtualService of another owner that has the name of the Watcher `one`.
 fn foreign_route() -> Value {
     json!({
         "apiVersion": "networking.istio.io/v1beta1", "kind": "VirtualService",
@@ -68,7 +68,7 @@ impl Env {
         }
     }
 
-    /// A controller that runs beside one Gateway.
+    /// Returns an environment with one Gateway and a running controller.
     fn started() -> Self {
         let mut env = Self::new();
         env.kcp.put(gateway("gateway", "kcp.example"));
@@ -105,7 +105,7 @@ impl Env {
         self.kcp.object("virtualservices", name)
     }
 
-    /// State, and status and reason of the condition.
+    /// Returns the state, and status and reason of the first condition.
     fn status(&self, name: &str) -> Option<String> {
         let watcher = self.kcp.object("watchers", name)?;
         let text = |pointer| watcher.pointer(pointer).and_then(Value::as_str);
@@ -181,7 +181,7 @@ async fn a_changed_watcher_changes_its_route() {
         env.route("one").unwrap()["spec"]["http"][0]["match"][0]["uri"]["prefix"],
         "/v2/other/event"
     );
-    // The label of a Watcher without manager.
+    // The label replaces the missing manager of the Watcher.
     env.kcp.merge("watchers", "one", &json!({"spec": {"manager": null}, "metadata": {"labels": {"operator.kyma-project.io/managed-by": "third"}}}));
     let prefix =
         || env.route("one").unwrap()["spec"]["http"][0]["match"][0]["uri"]["prefix"].clone();
@@ -225,7 +225,7 @@ async fn a_deleted_watcher_takes_its_route_along_and_no_other() {
     assert!(env.route("two").is_some());
 }
 
-/// The finalizer does not keep a Watcher whose route is gone, or was never its own.
+/// The finalizer does not delay the deletion of a Watcher whose VirtualService is deleted or belongs to another owner.
 #[tokio::test]
 async fn a_deleted_watcher_without_a_route_goes() {
     let env = Env::started();
@@ -279,7 +279,7 @@ async fn gateways_that_appear_change_or_go_are_noticed() {
     env.kcp.delete("gateways", "gateway");
     env.until_status("one", "Error False WatcherGatewayNotFound")
         .await;
-    // Events on their way are not stopped by that.
+    // The VirtualService stays, so that events in transit are delivered.
     assert!(env.route("one").is_some());
 }
 
@@ -328,7 +328,7 @@ async fn two_watchers_with_one_manager_are_reported() {
     env.until_status("b", "Warning True ManagerConflict").await;
     assert!(env.status("a").unwrap().starts_with("Ready"));
     until(|| env.kcp.events_of("ManagerConflict") == 1).await;
-    // The other one does not lead there any more.
+    // The other Watcher no longer uses the same manager.
     env.kcp.delete("watchers", "a");
     env.until_status("b", "Ready True Ready").await;
 }
@@ -351,7 +351,7 @@ async fn a_restart_writes_nothing() {
     assert_eq!(env.count("watchers"), 0);
 }
 
-/// Failures are retried, and counted; a permission that is missing has a condition of its own.
+/// Failures are retried and counted. A missing permission is reported in the condition.
 #[tokio::test]
 async fn failures_of_the_control_plane_are_retried() {
     let env = Env::started();
@@ -366,7 +366,7 @@ async fn failures_of_the_control_plane_are_retried() {
     fault.stop();
 }
 
-/// A status that was edited by hand is written again; what the reconcile did not see is not overwritten.
+/// The controller overwrites a status that another client edited.
 #[tokio::test]
 async fn a_status_edited_by_hand_is_repaired() {
     let env = Env::started();

@@ -1,4 +1,4 @@
-//! The few annotations that concern us, read out of a map of any size without keeping it.
+//! The annotations that the webhook uses, read from a map of any size without storing the map.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use partial_json::Scalar;
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 
-/// What the annotations of a Pod or a Namespace say to us.
+/// The relevant annotations of a Pod or a Namespace.
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is a fact of its own about the map, and none excludes another"
@@ -24,7 +24,7 @@ pub struct Annotations {
 }
 
 impl Annotations {
-    /// Reads a map that the caller holds (the Namespace snapshot).
+    /// Reads the relevant annotations from a map of the caller, which is the Namespace snapshot.
     pub fn collect<'a>(entries: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let mut annotations = Self {
             present: true,
@@ -38,23 +38,24 @@ impl Annotations {
         annotations
     }
 
-    /// Whether there is a map at all; without one, a patch has to create it.
+    /// Returns whether the map exists. If it does not exist, a patch has to create it.
     pub(super) fn present(self) -> bool {
         self.present
     }
 
-    /// Whether the marker is there already.
+    /// Returns whether the marker is already set.
     #[must_use]
     pub fn marked(self) -> bool {
         self.marked
     }
 
-    /// Whether the kubelet made this Pod from a file.
+    /// Returns whether the kubelet created this Pod from a file.
     pub(super) fn mirror(self) -> bool {
         self.mirror
     }
 
-    /// Features that this map asks for. `all` stands for the available ones that the map does not mention itself.
+    /// Returns the features to which this map opts in. `all` selects the available features that the map does not
+    /// mention itself.
     #[must_use]
     pub fn requested(self, available: FeatureSet) -> FeatureSet {
         if self.all {
@@ -64,7 +65,7 @@ impl Annotations {
         }
     }
 
-    /// Features with exactly the value `"false"`.
+    /// Returns the features with exactly the value `"false"`.
     #[must_use]
     pub fn refused(self) -> FeatureSet {
         self.refused
@@ -128,7 +129,7 @@ impl<'de> Visitor<'de> for AnnotationsVisitor {
         while let Some(key) = map.next_key::<Scalar<'de>>()? {
             let key = key.text().unwrap_or_default();
             if concerns_us(key) {
-                // A value that is no string opts in to nothing: only the exact text does.
+                // A value that is not a string does not opt in.
                 let value: Scalar<'de> = map.next_value()?;
                 annotations.note(key, value.text().unwrap_or_default());
             } else {

@@ -1,4 +1,4 @@
-//! A configuration document that has been understood: what it holds cannot be wrong any more.
+//! The configuration of the webhook: a parsed and validated configuration document.
 
 use std::collections::HashMap;
 
@@ -16,16 +16,16 @@ mod notices;
 
 pub use notices::Notice;
 
-/// What the process adds to the document.
+/// Settings of the process that are not in the document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The landscape's name; `None` skips `set-landscape`.
+    /// Name of the landscape; `None` disables `set-landscape`.
     pub landscape: Option<String>,
-    /// The pull Secret's name where the document gives none.
+    /// Name of the pull Secret, unless the document contains one.
     pub pull_secret: String,
 }
 
-/// Everything that a decision reads from the configuration.
+/// All configuration that a decision reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Configuration {
     settings: Settings,
@@ -39,38 +39,38 @@ pub struct Configuration {
     notices: Vec<Notice>,
 }
 
-/// The trust bundle's volume and where it is mounted.
+/// The volume of the trust bundle and its mount path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrustBundle {
-    /// The ClusterTrustBundle's name.
+    /// Name of the ClusterTrustBundle.
     pub name: String,
-    /// The file inside the volume.
+    /// File name inside the volume.
     pub file: String,
-    /// The mount path, cleaned.
+    /// The cleaned mount path.
     pub mount_path: String,
-    /// The volume's name.
+    /// Name of the volume.
     pub volume: String,
     pub(super) mount_entry: Entry,
     pub(super) volume_entry: Entry,
 }
 
-/// The key of `clusterTrustBundle` that would make the API server refuse every Pod.
+/// The key of `clusterTrustBundle` whose value would make the API server reject every Pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnusableTrustBundle(pub &'static str);
 
-/// When and where the pull Secret is named.
+/// Rule that determines the Pods to which the pull Secret is added.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PullSecretRule {
-    /// The Secret's name.
+    /// Name of the Secret.
     pub name: String,
-    /// When the entry is added.
+    /// Condition for adding the entry.
     pub inject: Inject,
-    /// The namespaces that credentials may go to; `None` means all.
+    /// Selector of the namespaces that may receive credentials; `None` means all.
     pub namespaces: Option<LabelSelector>,
     pub(super) entry: Entry,
 }
 
-/// Why a document of the right shape cannot be used.
+/// Reason why a well-formed document cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigurationError {
     /// A list names a feature that does not exist.
@@ -78,31 +78,31 @@ pub enum ConfigurationError {
     Feature {
         /// The key of the document.
         list: String,
-        /// The name.
+        /// Name in the list.
         #[source]
         source: UnknownFeature,
     },
-    /// A namespace is given a feature that the catalogue lacks.
+    /// A namespace has a feature that `availableFeatures` does not contain.
     #[error("namespaceFeatures.{namespace}: {key} is not in availableFeatures")]
     NotAvailable {
-        /// The namespace.
+        /// Name of the namespace.
         namespace: String,
-        /// The feature's key.
+        /// Key of the feature.
         key: &'static str,
     },
-    /// Overrides that lead back to themselves.
+    /// The overrides contain a cycle.
     #[error("overrides: cycle: {}", .0.join(" → "))]
     Cycle(Vec<String>),
-    /// A name that no environment could hold, or that is taken.
+    /// A name is not a valid name of an environment variable, or is reserved.
     #[error("fipsVariables: {0:?}: not a valid name of a variable, or reserved")]
     Variable(String),
-    /// A name that no Secret can have.
+    /// A name is not a valid name of a Secret.
     #[error("imagePullSecret.name: {0:?}: not a valid object name (RFC 1123 subdomain)")]
     PullSecretName(String),
 }
 
 impl ConfigurationError {
-    /// What leads to the fault in the document: keys, and an item of a list by its text.
+    /// Returns the path to the error in the document: keys, and the text of an item of a list.
     #[must_use]
     pub fn path(&self) -> Vec<&str> {
         match self {
@@ -120,10 +120,10 @@ impl ConfigurationError {
 }
 
 impl Configuration {
-    /// Understands a document.
+    /// Validates a document and resolves its overrides.
     ///
     /// # Errors
-    /// [`ConfigurationError`] if its parts contradict each other.
+    /// [`ConfigurationError`] if the document is invalid or contradictory.
     pub fn new(document: &Document, settings: &Settings) -> Result<Self, ConfigurationError> {
         let available = features("availableFeatures", &document.available_features, false)?;
         let (overrides, unusable) = Overrides::resolve(&document.overrides)
@@ -168,19 +168,20 @@ impl Configuration {
         &self.notices
     }
 
-    /// Features that may be used at all.
+    /// Returns the available features.
     #[must_use]
     pub fn available(&self) -> FeatureSet {
         self.available
     }
 
-    /// Features that every Pod of the namespace gets.
+    /// Returns the features that every Pod of the namespace gets.
     #[must_use]
     pub fn namespace_features(&self, namespace: &str) -> FeatureSet {
         self.namespaces.get(namespace).copied().unwrap_or_default()
     }
 
-    /// The bundle to mount; `None` if the document names none, the key at fault if it cannot be mounted.
+    /// Returns the bundle to mount. `None` if the document names no bundle; an error with the invalid key if the
+    /// bundle cannot be mounted.
     #[must_use]
     pub fn trust_bundle(&self) -> Option<Result<&TrustBundle, UnusableTrustBundle>> {
         self.trust_bundle.as_ref().map(|it| match it {
@@ -189,19 +190,19 @@ impl Configuration {
         })
     }
 
-    /// When and where the pull Secret is named.
+    /// Returns the rule that determines the Pods to which the pull Secret is added.
     #[must_use]
     pub fn pull_secret(&self) -> &PullSecretRule {
         &self.pull_secret
     }
 
-    /// An image whose registry an override replaces; `None` if there is no such override.
+    /// Returns an image whose registry an override replaces; `None` if there is no such override.
     #[must_use]
     pub fn overridden_image(&self) -> Option<String> {
         self.overrides.example()
     }
 
-    /// The namespaces that the document gives features, in their order.
+    /// Returns the namespaces with features in the document, in alphabetical order.
     pub(super) fn namespaces(&self) -> impl Iterator<Item = (&str, FeatureSet)> {
         let mut all: Vec<_> = self.namespaces.iter().collect();
         all.sort_unstable_by_key(|it| it.0);
@@ -219,7 +220,7 @@ impl Configuration {
     }
 }
 
-/// Reads a list of feature keys. An alias stands for every feature where it is allowed.
+/// Reads a list of feature keys. If `alias` is set, the key for all features is allowed.
 fn features(list: &str, keys: &[String], alias: bool) -> Result<FeatureSet, ConfigurationError> {
     let mut set = FeatureSet::EMPTY;
     for key in keys {
@@ -244,7 +245,7 @@ fn namespaces(
     for (namespace, keys) in &document.namespace_features {
         let explicit: Vec<String> = keys.iter().filter(|key| *key != ALL_KEY).cloned().collect();
         let mut set = features(&format!("namespaceFeatures.{namespace}"), &explicit, false)?;
-        // An empty catalogue is the oldest documents' shape: they load, and nothing runs.
+        // The oldest documents have no `availableFeatures`: they are valid, and no feature is applied.
         if let Some(feature) = set.difference(available).iter().next()
             && !available.is_empty()
         {
@@ -279,7 +280,7 @@ fn fips_variables(document: &Document) -> Result<Vec<String>, ConfigurationError
     };
     let mut variables: Vec<String> = Vec::with_capacity(written.len());
     for name in written {
-        // Two features that set one variable to different values would undo each other for ever.
+        // If two features set one variable to different values, each would overwrite the value of the other one.
         if !names::is_variable(name) || name == LANDSCAPE_VARIABLE {
             return Err(ConfigurationError::Variable(name.clone()));
         }

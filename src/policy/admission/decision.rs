@@ -1,4 +1,4 @@
-//! [`decide`]: the one function that webhook and preview share.
+//! The function [`decide`], which the webhook and the preview share.
 
 use std::collections::BTreeMap;
 
@@ -14,70 +14,70 @@ use super::{
     variables,
 };
 
-/// What is known when a request comes: a snapshot, never a look-up.
+/// The known state at the time of a request: a snapshot, without look-ups.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
-    /// The configuration in force.
+    /// The current configuration.
     pub configuration: &'a Configuration,
-    /// The Pod's Namespace; `None` if the snapshot lacks it.
+    /// The Namespace of the Pod; `None` if the snapshot does not contain it.
     pub namespace: Option<&'a Namespace>,
-    /// What is known of the pull Secret.
+    /// The known state of the pull Secret.
     pub pull_secret: &'a PullSecret,
-    /// What is known of the ClusterTrustBundle.
+    /// The known state of the ClusterTrustBundle.
     pub trust_bundle: TrustBundlePresence,
     /// Whether the API server evaluates the fallback policy of this configuration, which runs before the webhook.
     pub fallback_policy: bool,
 }
 
-/// What matters of a Namespace.
+/// The relevant fields of a Namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Namespace {
-    /// What its annotations say to us.
+    /// The relevant annotations.
     pub annotations: Annotations,
-    /// Its labels, for the selector of the pull Secret.
+    /// The labels, for the selector of the pull Secret.
     pub labels: BTreeMap<String, String>,
 }
 
-/// What is known of the pull Secret in the product namespace.
+/// The known state of the pull Secret in the product namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum PullSecret {
-    /// Not seen yet, absent, or of a shape that a kubelet passes over. To name it does no harm, and a Pod that does
-    /// not name it cannot be mended later.
+    /// The Secret was not observed yet, is absent, or has a format that a kubelet ignores. A Pod may name such a
+    /// Secret without effect. A Pod that does not name it cannot be corrected later.
     #[default]
     Unknown,
-    /// Seen, and no kubelet can parse it: a kubelet fails every pull of a Pod that names such a Secret.
+    /// The Secret was observed, and no kubelet can parse it. A kubelet fails every pull of a Pod that names such a Secret.
     Invalid,
-    /// The registries that it has credentials for.
+    /// The registries for which the Secret has credentials.
     Known(Keyring),
 }
 
-/// What is known of the configured ClusterTrustBundle.
+/// The known state of the configured ClusterTrustBundle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TrustBundlePresence {
-    /// The watch has not answered yet. Nothing is mounted.
+    /// The watch has not responded yet. The bundle is not mounted.
     #[default]
     Unknown,
-    /// It exists.
+    /// The bundle exists.
     Present,
-    /// It does not exist.
+    /// The bundle does not exist.
     Absent,
     /// The API server does not serve the kind.
     Unserved,
-    /// The API server serves the kind and does not project it into Pods, or never told whether it does.
+    /// The API server serves the kind, and does not project it into Pods or never reported whether it does.
     NotProjected,
 }
 
-/// The answer to a request.
+/// The decision about a request.
 #[derive(Clone, Debug)]
 pub struct Decision<'a> {
-    /// What to change.
+    /// The change of the Pod.
     pub patch: Patch,
-    /// Why, and why not: at least one finding for every feature.
+    /// The reasons: at least one finding for every feature.
     pub findings: Vec<Finding<'a>>,
 }
 
 impl<'a> Decision<'a> {
-    /// Nothing is changed, for one reason.
+    /// Returns a decision without a change, with one reason for all features.
     fn unchanged(reason: &Reason<'a>) -> Self {
         Self {
             patch: Patch::default(),
@@ -87,7 +87,7 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// Whether the Pod is changed.
+    /// Returns whether the Pod is changed.
     #[must_use]
     pub fn changed(&self) -> bool {
         !self.patch.is_empty()
@@ -109,7 +109,7 @@ pub fn decide_unsent<'a>(
     }
 }
 
-/// Decides what becomes of a Pod.
+/// Decides about a Pod.
 #[must_use]
 pub fn decide<'a>(request: &'a Request<'a>, context: &Context<'a>) -> Decision<'a> {
     if let Some(reason) = out_of_bounds(request) {
@@ -153,13 +153,13 @@ pub fn decide<'a>(request: &'a Request<'a>, context: &Context<'a>) -> Decision<'
     if context.fallback_policy && request.operation == Operation::Create {
         attribute_to_policy(context.configuration, &mut findings);
     }
-    // A stable order makes reports comparable: by feature, and within one as the Pod has it.
+    // A stable order makes reports comparable: by feature, and for each feature in the order of the Pod.
     findings.sort_by_key(|finding| finding.feature);
     Decision { patch, findings }
 }
 
-/// Says of each feature for which something is in place and nothing left to do that the policy applied it. A Pod that was
-/// written that way cannot be told from one that the policy adapted.
+/// Reports that the policy applied each feature that is in place and complete. A Pod that was written with the
+/// feature in place cannot be distinguished from a Pod that the policy adapted.
 fn attribute_to_policy(configuration: &Configuration, findings: &mut Vec<Finding<'_>>) {
     let in_place = |reason: &Reason<'_>| match reason {
         Reason::NoMatchingOverride { image, .. } => configuration.overrides.have_given(image),
@@ -233,7 +233,7 @@ fn update_images<'a>(
     patch: &mut PatchWriter,
     findings: &mut Vec<Finding<'a>>,
 ) {
-    // Without the stored Pod nothing tells what this request changed, so nothing is touched.
+    // Without the stored Pod it is unknown which images this request changed, so no image is changed.
     let Some(old) = &request.old else {
         findings.push(Finding::new(
             Feature::RegistryRewrite,

@@ -1,11 +1,12 @@
-//! The decisions of this module as a MutatingAdmissionPolicy, which the API server evaluates itself, for the time when no
-//! replica of the webhook answers.
+//! The decisions of this module as a MutatingAdmissionPolicy. The API server evaluates it while no replica of the
+//! webhook responds.
 //!
-//! What the policy changes is what the webhook would change; what CEL cannot express is left to the webhook, never
-//! guessed. It runs before the webhook, so a Pod that it adapted leaves the webhook nothing to do, and has no marker.
+//! The policy makes the same changes as the webhook. Changes that CEL cannot express are left to the webhook, never
+//! guessed. The policy runs before the webhook, so the webhook does not change a Pod that the policy adapted, and the
+//! Pod has no marker.
 //!
-//! Deliberately absent: UPDATE and ephemeral containers, the marker, mount paths with `.`, `..` or `//`, and images whose
-//! new text is so long that only the grammar tells whether it is valid.
+//! Deliberately absent: UPDATE and ephemeral containers, the marker, mount paths with `.`, `..` or `//`, and images
+//! whose new text is so long that only the grammar can determine whether it is valid.
 
 use std::collections::BTreeMap;
 
@@ -24,11 +25,11 @@ mod cel;
 mod containers;
 mod images;
 
-/// The largest policy, in bytes of all its expressions. The API server bounds the cost of an evaluation, and a policy that
-/// exceeds it is skipped for that Pod; within this limit Pods of a hundred containers are evaluated.
+/// Maximum size of all expressions of the policy, in bytes. The API server bounds the cost of an evaluation, and
+/// skips a policy that exceeds the bound for a Pod. Within this limit Pods with a hundred containers are evaluated.
 const MAX_EXPRESSIONS: usize = 64 * 1024;
 
-/// The API server could skip the policy because of its cost.
+/// Error: the API server could skip the policy because of its cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyTooLarge {
     /// The document is too large.
@@ -46,17 +47,17 @@ pub enum PolicyTooLarge {
 /// A MutatingAdmissionPolicy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FallbackSpec {
-    /// Its `spec`.
+    /// The `spec` of the policy.
     pub spec: Value,
-    /// The value of the annotation [`POLICY_REVISION`] that it adds to the Pod [`POLICY_PROBE_POD`], after everything else.
-    /// It changes with what the policy changes of other Pods.
+    /// Value of the annotation [`POLICY_REVISION`] that the policy adds to the Pod [`POLICY_PROBE_POD`], after all
+    /// other changes. The value differs between policies that change other Pods differently.
     pub revision: String,
 }
 
-/// The policy for a configuration and what is known of its objects; `None` if it would change no Pod.
+/// Returns the policy for a configuration and the known state of its objects. `None` if the policy would change no Pod.
 ///
 /// # Errors
-/// [`PolicyTooLarge`] if the API server could skip it because of its cost.
+/// [`PolicyTooLarge`] if the API server could skip the policy because of its cost.
 pub fn fallback_spec(
     configuration: &Configuration,
     pull_secret: &PullSecret,
@@ -81,14 +82,14 @@ pub fn fallback_spec(
         return Err(PolicyTooLarge::Expressions(size));
     }
     let revision = hex::encode(&Sha256::digest(json!([variables, changes]).to_string())[..8]);
-    // One mutation: a Pod gets all changes or, if one of them fails, none.
+    // One mutation: a Pod gets all changes or, if one of them fails, no change.
     let operations = [changes, vec![evaluated(product_namespace, &revision)]].concat();
     let operations: Vec<String> = operations.iter().map(|it| format!("({it})")).collect();
     let mutation = json!({
         "patchType": "JSONPatch", "jsonPatch": {"expression": operations.join(" + ")},
     });
     let spec = json!({
-        // As the webhook: a Pod that cannot be created is worse than one that is adapted later.
+        // As in the webhook configuration: a Pod that cannot be created is worse than a Pod that is adapted later.
         "failurePolicy": "Ignore",
         // Another policy or webhook may add a container.
         "reinvocationPolicy": "IfNeeded",
@@ -110,7 +111,7 @@ pub fn fallback_spec(
     Ok(Some(FallbackSpec { spec, revision }))
 }
 
-/// The conditions of the webhook configuration, where they are about creations.
+/// Returns the conditions of the webhook configuration that apply to CREATE.
 fn match_conditions(product_namespace: &str) -> Value {
     let (key, value) = (quote(OWN_LABEL.0), quote(OWN_LABEL.1));
     let (product, mirror) = (quote(product_namespace), quote(MIRROR_POD));
@@ -124,7 +125,7 @@ fn match_conditions(product_namespace: &str) -> Value {
         {"name": "not-a-mirror-pod", "expression": format!(
             "!(has(object.metadata.annotations) && {mirror} in object.metadata.annotations)"
         )},
-        // It shows that the webhook is asked, so only the webhook may change it.
+        // This probe Pod shows whether the API server calls the webhook, so only the webhook may change it.
         {"name": "not-the-probe-of-the-webhook", "expression": format!("!({webhook_probe})")},
     ])
 }
@@ -136,7 +137,7 @@ fn is_pod(namespace: &str, name: &str) -> String {
     )
 }
 
-/// Marks the Pod by which the webhook sees that the API server evaluates the whole policy.
+/// Returns the operation that marks the probe Pod. The mark shows the webhook that the API server evaluates the whole policy.
 fn evaluated(product_namespace: &str, revision: &str) -> String {
     let probe = is_pod(product_namespace, POLICY_PROBE_POD);
     let path = format!(
@@ -150,7 +151,7 @@ fn evaluated(product_namespace: &str, revision: &str) -> String {
     )
 }
 
-/// Each is evaluated when it is first used.
+/// Returns the variables of the policy. Each variable is evaluated when it is first used.
 fn variables(configuration: &Configuration) -> Vec<Value> {
     let containers = "(has(object.spec.initContainers) ? object.spec.initContainers : []) + \
         (has(object.spec.containers) ? object.spec.containers : [])";
@@ -191,7 +192,7 @@ fn variables(configuration: &Configuration) -> Vec<Value> {
         .collect()
 }
 
-/// The keys of the features that the document gives the Pod's Namespace; each set of keys is written once.
+/// Returns an expression for the features of the Pod's Namespace in the document. Each set of keys occurs once.
 fn configured(configuration: &Configuration) -> String {
     let mut by_keys: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for (namespace, set) in configuration.namespaces() {
@@ -213,7 +214,7 @@ fn configured(configuration: &Configuration) -> String {
     }
 }
 
-/// The keys of the features that are enabled for the Pod.
+/// Returns an expression for the features that are enabled for the Pod.
 fn features(configuration: &Configuration) -> String {
     let keys = |set: FeatureSet| list(set.iter().map(Feature::key));
     let available = configuration.available();

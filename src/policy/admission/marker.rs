@@ -1,4 +1,4 @@
-//! The marker: says of a Pod that it was changed at CREATE.
+//! The marker: an annotation of a Pod that was changed at CREATE.
 
 use api::names::MARKER;
 
@@ -6,7 +6,7 @@ use super::Annotations;
 use super::entry::Entry;
 use super::patch::{PatchWriter, Path, Value};
 
-/// Adds the marker if the patch holds anything; an unchanged Pod carries nothing of ours.
+/// Adds the marker if the patch is not empty. An unchanged Pod gets no marker.
 pub(super) fn mark(annotations: Annotations, patch: &mut PatchWriter) {
     if patch.is_empty() || annotations.marked() {
         return;

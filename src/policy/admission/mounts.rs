@@ -1,7 +1,9 @@
-//! Manipulation 4: the ClusterTrustBundle as a projected volume, mounted read-only in every container, init included.
+//! The feature `add-cluster-trust-bundle`: adds the ClusterTrustBundle as a projected volume, mounted read-only in
+//! every container and init container.
 //!
-//! A container that has a mount or a block device at, above or below the path keeps its own, and a foreign volume of our
-//! name is kept too. The API server refuses a Pod with two mounts, or a mount and a device, at one path.
+//! A container that has a mount or a block device at, above or below the path is not changed. A volume of another
+//! owner with the same name is kept. The API server rejects a Pod with two mounts, or a mount and a device, at one
+//! path.
 
 use std::borrow::Cow;
 
@@ -11,7 +13,7 @@ use super::patch::{PatchWriter, Path, Value};
 use super::pod::{Container, Pod, Spec, Volume};
 use super::{Configuration, Context, Finding, Reason, TrustBundle, TrustBundlePresence};
 
-/// Adds the volume and its mounts where nothing stands against them.
+/// Adds the volume and its mounts where no conflict exists.
 pub(super) fn mount<'a>(
     context: &Context<'a>,
     spec: &'a Spec<'a>,
@@ -52,7 +54,7 @@ pub(super) fn mount<'a>(
     }
 }
 
-/// Whether a Pod has the volume of the configured trust bundle, also where the bundle is gone or the feature withdrawn.
+/// Returns whether a Pod has the volume of the configured trust bundle, also if the bundle was deleted or the feature disabled.
 #[must_use]
 pub fn has_trust_bundle(configuration: &Configuration, pod: &Pod<'_>) -> bool {
     let Some(Ok(bundle)) = configuration.trust_bundle() else {
@@ -74,7 +76,8 @@ fn mountable<'a>(context: &Context<'a>) -> Result<&'a TrustBundle, Reason<'a>> {
             bundle: &bundle.name,
         }),
         TrustBundlePresence::Unserved => Err(Reason::TrustBundleAPINotServed),
-        // An API server that does not project bundles would refuse the Pod, or hide the container's own certificates.
+        // An API server that does not project bundles would reject the Pod, or the volume would hide the container's
+        // own certificates.
         TrustBundlePresence::NotProjected | TrustBundlePresence::Unknown => {
             Err(Reason::TrustBundleNotProjected)
         }
@@ -135,7 +138,7 @@ fn add_volume(bundle: &TrustBundle, spec: &Spec<'_>, patch: &mut PatchWriter) {
     }
 }
 
-/// Whether one cleaned path is at, above or below the other.
+/// Returns whether one cleaned path is at, above or below the other.
 fn touches(one: &str, other: &str) -> bool {
     let (short, long) = if one.len() <= other.len() {
         (one, other)
@@ -146,9 +149,9 @@ fn touches(one: &str, other: &str) -> bool {
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('/') || short == "/")
 }
 
-/// The shortest path that means the same: no `//`, no `.`, no `..`, no slash at the end.
+/// Returns the shortest equivalent path: without `//`, `.`, `..` and a trailing slash.
 pub(super) fn clean(path: &str) -> Cow<'_, str> {
-    // By bytes: nearly all paths are clean, and a search for characters costs more than they are long.
+    // The check compares bytes. Nearly all paths are clean and short, and a search for characters would cost more.
     let mut parts = path.as_bytes().split(|&byte| byte == b'/');
     let is_absolute = parts.next() == Some(b"") && path.len() > 1;
     let is_clean = is_absolute && parts.all(|part| !matches!(part, b"" | b"." | b".."));
@@ -163,6 +166,6 @@ pub(super) fn clean(path: &str) -> Cow<'_, str> {
             _ => parts.push(part),
         }
     }
-    // A relative mount path is taken from the root, as the container runtime does.
+    // A relative mount path is relative to the root, as in the container runtime.
     Cow::Owned(format!("/{}", parts.join("/")))
 }

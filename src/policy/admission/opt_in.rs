@@ -1,10 +1,11 @@
-//! Who asked for what: three layers, joined by OR, minus what the Pod may refuse.
+//! Enabled features of a Pod: the features of three levels (configuration, Namespace, Pod), minus the features from
+//! which the Pod opts out.
 
 use api::{Feature, FeatureSet};
 
 use super::{Annotations, Configuration, Namespace, Reason};
 
-/// The outcome for every feature of one Pod.
+/// The result for every feature of one Pod.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OptIn {
     requested: FeatureSet,
@@ -32,7 +33,7 @@ impl OptIn {
         }
     }
 
-    /// Why the feature is not to be applied; `None` if it is.
+    /// Returns the reason why the feature is not applied; `None` if it is applied.
     pub(super) fn refusal(self, feature: Feature) -> Option<Reason<'static>> {
         if !self.requested.contains(feature) {
             Some(Reason::NotRequested)

@@ -1,4 +1,4 @@
-//! Registry overrides, with chains resolved when the document loads so that applying them twice changes nothing.
+//! Registry overrides. Chains are resolved when the document is loaded, so that applying overrides twice changes nothing.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -6,10 +6,10 @@ use crate::image::Reference;
 
 const DOCKER_HUB: &str = "docker.io";
 
-/// A text of at most so many bytes is no reference that is too long.
+/// Maximum size, in bytes, of a text that is certainly not too long for a reference.
 pub(super) const SURELY_SHORT: usize = 240;
 
-/// Host → resolved replacement.
+/// Map from host to resolved replacement.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Overrides {
     by_host: HashMap<String, Replacement>,
@@ -18,29 +18,29 @@ pub(super) struct Overrides {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Replacement {
     Prefix(String),
-    /// What would come out is no image reference, so a Pod would be blocked by our fault.
+    /// The result is not an image reference, so the webhook would make the Pod invalid.
     Unusable,
 }
 
-/// The hosts that lead back to each other.
+/// The hosts of a cycle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Cycle(pub(super) Vec<String>);
 
-/// What the overrides say of one image.
+/// The result of the overrides for one image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Rewrite {
-    /// No override for its registry.
+    /// There is no override for the registry of the image.
     NoMatchingOverride,
-    /// It starts with its replacement already.
+    /// The image starts with its replacement already.
     Done,
-    /// The new text.
+    /// The new text of the image.
     To(String),
-    /// The override would give no valid reference.
+    /// The result of the override would not be a valid reference.
     Unusable,
 }
 
 impl Overrides {
-    /// Resolves every chain. The hosts whose replacement cannot be used come back beside the result.
+    /// Resolves every chain. Also returns the hosts whose replacement cannot be used.
     pub(super) fn resolve(
         written: &BTreeMap<String, String>,
     ) -> Result<(Self, Vec<String>), Cycle> {
@@ -56,7 +56,7 @@ impl Overrides {
         Ok((Self { by_host }, unusable))
     }
 
-    /// Every host with its replacement, in their order; `None` where it cannot be used.
+    /// Returns every host with its replacement, in alphabetical order; `None` if the replacement cannot be used.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
         let mut all: Vec<_> = self.by_host.iter().collect();
         all.sort_unstable_by_key(|it| it.0);
@@ -66,13 +66,13 @@ impl Overrides {
         })
     }
 
-    /// Whether the image may be the result of a rewrite.
+    /// Returns whether the image may be the result of a rewrite.
     pub(super) fn have_given(&self, image: &str) -> bool {
         let mut all = self.by_host.values();
         all.any(|it| matches!(it, Replacement::Prefix(prefix) if starts_with(image, prefix)))
     }
 
-    /// An image that is rewritten, if any is.
+    /// Returns an image that is rewritten, if there is one.
     pub(super) fn example(&self) -> Option<String> {
         let mut images = self.iter().map(|(host, _)| format!("{host}/any"));
         images.find(|image| {
@@ -90,8 +90,8 @@ impl Overrides {
             return Rewrite::Done;
         }
         let text = join(prefix, &image.full_path(), image.suffix());
-        // Prefix and image are valid, so what they make together is, if it is not too long: a repository may have 255
-        // bytes, and the grammar may imply a `library/`.
+        // Prefix and image are valid, so the combined text is valid if it is not too long. A repository may have 255
+        // bytes, and the grammar may add an implied `library/`.
         if text.len() > SURELY_SHORT && Reference::parse(&text).is_err() {
             return Rewrite::Unusable;
         }
@@ -100,7 +100,7 @@ impl Overrides {
     }
 }
 
-/// What speaks of the image's registry: found by the host as written, or by what the grammar means by it.
+/// Returns the override for the registry of the image: found by the written host, or by the host that the grammar implies.
 fn speaks_of<T>(image: &Reference<'_>, find: impl Fn(&str) -> Option<T>) -> Option<T> {
     image.written_domain().and_then(&find).or_else(|| {
         let implied = image.domain() == DOCKER_HUB;
@@ -108,10 +108,10 @@ fn speaks_of<T>(image: &Reference<'_>, find: impl Fn(&str) -> Option<T>) -> Opti
     })
 }
 
-/// Applies overrides to a host until none applies any more.
+/// Applies overrides to a host until no override applies any more.
 fn follow(written: &BTreeMap<String, String>, host: &str) -> Result<Replacement, Cycle> {
-    // A stand-in for "any image": resolving works on whole references, because the grammar reads a prefix differently
-    // depending on what follows it (`mirror` alone is a path of docker.io).
+    // Placeholder for any image. Chains are resolved for whole references, because the grammar parses a prefix
+    // differently depending on the text after it (`mirror` alone is a path of docker.io).
     const ANY: &str = "any";
     let mut visited = vec![host.to_owned()];
     let mut text = match written.get(host) {
@@ -161,7 +161,7 @@ mod tests {
 
     use super::*;
 
-    /// The repository may have 255 bytes, with the part of the prefix that is no host and an implied `library/`.
+    /// The repository may have 255 bytes, including the path in the prefix and an implied `library/`.
     #[rstest]
     #[case::host("mirror.io", "a/", 253, true)]
     #[case::host_and_path("mirror.io/cache", "a/", 247, true)]

@@ -1,15 +1,15 @@
-//! The patch writer: JSON Patch, `add` and `replace` only, on the few paths that [`Path`] can name.
+//! The patch writer: JSON Patch, `add` and `replace` only, on the few paths of [`Path`].
 //!
-//! Written by hand because a diff is positional and a typed round trip loses unknown fields.
-//! Nothing here can remove or move a value. A patch that grows beyond its limit is none:
-//! half of one would leave a Pod half changed.
+//! The writer is hand-written because a diff is positional, and a round trip through a type loses unknown fields. It
+//! cannot remove or move a value. A patch that exceeds its limit is dropped, because half of a patch would leave a
+//! Pod half changed.
 
 use super::entry::Entry;
 use super::pod::{ContainerList, Placed};
 
-/// The size of the largest patch, in bytes, for a review of `review` bytes. In an answer, where it is base64, it takes
-/// 64 KiB and four times the review at most, and never more than 1 MiB. A container as the API server sends it has
-/// about 400 bytes, and what all features change of it fewer.
+/// Returns the maximum size of a patch, in bytes, for a review of `review` bytes. In a response, where it is base64,
+/// the patch needs at most 64 KiB and four times the review, and never more than 1 MiB. A container that the API
+/// server sends has about 400 bytes, and the changes of all features are smaller.
 pub(super) fn limit(review: usize) -> usize {
     const BASE: usize = 48 * 1024;
     const FACTOR: usize = 3;
@@ -17,27 +17,27 @@ pub(super) fn limit(review: usize) -> usize {
     review.saturating_mul(FACTOR).saturating_add(BASE).min(MAX)
 }
 
-/// A finished JSON Patch document, or none.
+/// A complete JSON Patch document, or no document.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Patch {
     json: Vec<u8>,
 }
 
 impl Patch {
-    /// The document; `None` if there is nothing to change.
+    /// Returns the document; `None` if there is no change.
     #[must_use]
     pub fn json(&self) -> Option<&[u8]> {
         (!self.json.is_empty()).then_some(self.json.as_slice())
     }
 
-    /// Whether there is nothing to change.
+    /// Returns whether there is no change.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.json.is_empty()
     }
 }
 
-/// Where a container stands.
+/// The position of a container in its Pod.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     list: ContainerList,
@@ -53,49 +53,49 @@ impl From<Placed<'_, '_>> for Place {
     }
 }
 
-/// The only paths that are ever written.
+/// The only paths that are written.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Path<'a> {
-    /// A container's image.
+    /// The image of a container.
     Image(Place),
     /// The image of a volume.
     VolumeImage(usize),
-    /// A container's whole environment, which was absent.
+    /// The whole environment of a container that has none.
     Env(Place),
-    /// One entry of the environment, in place.
+    /// One existing entry of the environment.
     EnvEntry(Place, usize),
     /// The end of the environment.
     EnvEnd(Place),
-    /// A container's whole list of mounts, which was absent.
+    /// The whole list of mounts of a container that has none.
     Mounts(Place),
-    /// The end of a container's mounts.
+    /// The end of the mounts of a container.
     MountsEnd(Place),
-    /// The Pod's volumes, which were absent.
+    /// The volumes of a Pod that has none.
     Volumes,
-    /// The end of the Pod's volumes.
+    /// The end of the volumes of the Pod.
     VolumesEnd,
-    /// The Pod's pull Secrets, which were absent.
+    /// The pull Secrets of a Pod that has none.
     PullSecrets,
-    /// The end of the Pod's pull Secrets.
+    /// The end of the pull Secrets of the Pod.
     PullSecretsEnd,
-    /// The Pod's annotations, which were absent.
+    /// The annotations of a Pod that has none.
     Annotations,
     /// One annotation, by its key.
     Annotation(&'a str),
 }
 
-/// What is written at a path.
+/// The value that is written at a path.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Value<'a> {
     /// A string.
     Text(&'a str),
-    /// An entry of a list that is there, or a map.
+    /// An entry of an existing list, or a map.
     Entry(&'a Entry),
-    /// A list that was absent.
+    /// A new list.
     List(&'a [&'a Entry]),
 }
 
-/// Writes a [`Patch`], operation by operation.
+/// Writer of a [`Patch`], one operation after the other.
 #[derive(Debug)]
 pub(super) struct PatchWriter {
     json: Vec<u8>,
@@ -103,7 +103,7 @@ pub(super) struct PatchWriter {
 }
 
 impl PatchWriter {
-    /// The writer of a patch of at most `limit` bytes.
+    /// Creates the writer of a patch of at most `limit` bytes.
     pub(super) fn new(limit: usize) -> Self {
         Self {
             json: Vec::new(),
@@ -111,7 +111,7 @@ impl PatchWriter {
         }
     }
 
-    /// Whether the patch has grown beyond its limit. Further operations are not written.
+    /// Returns whether the patch has exceeded its limit. Further operations are not written.
     pub(super) fn is_too_large(&self) -> bool {
         self.json.len() >= self.limit
     }
@@ -128,7 +128,7 @@ impl PatchWriter {
         self.operation(r#"{"op":"replace","path":""#, path, value);
     }
 
-    /// The patch; `None` if it is too large.
+    /// Returns the patch; `None` if it is too large.
     pub(super) fn finish(mut self) -> Option<Patch> {
         if self.is_too_large() {
             return None;
@@ -151,7 +151,7 @@ impl PatchWriter {
 
     fn next(&mut self) {
         if self.json.is_empty() {
-            // Enough for all features on a Pod of three containers, so that it grows once.
+            // The capacity is sufficient for all features on a Pod with three containers, so that the buffer is allocated once.
             self.json.reserve(2048);
             self.json.push(b'[');
         } else {
@@ -199,7 +199,7 @@ impl PatchWriter {
         }
     }
 
-    /// The compiler copies a text that it knows in a few instructions.
+    /// The compiler copies a constant text with a few instructions.
     #[inline]
     fn text(&mut self, text: &str) {
         self.json.extend_from_slice(text.as_bytes());
@@ -249,7 +249,7 @@ impl PatchWriter {
         }
     }
 
-    /// A key with the escapes of RFC 6901.
+    /// Writes a key with the escapes of RFC 6901.
     fn key(&mut self, key: &str) {
         for byte in key.bytes() {
             match byte {

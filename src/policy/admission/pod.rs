@@ -1,7 +1,7 @@
-//! The borrowed view of a Pod: just the fields that a decision reads, pointing into the request's bytes.
+//! The borrowed view of a Pod: only the fields that a decision reads, as references to the bytes of the request.
 //!
-//! A field that is null counts as absent, as Go's encoder writes it. Everything else is skipped unparsed, so an unknown
-//! field costs its length and survives untouched.
+//! A field that is null counts as absent, as Go's encoder writes it. All other fields are skipped without parsing, so
+//! an unknown field costs only its length and is not changed.
 
 use partial_json::Text;
 use serde::Deserialize;
@@ -12,7 +12,7 @@ use super::annotations::Annotations;
 /// A Pod, or a Pod template.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Pod<'a> {
-    /// Annotations and the deletion mark.
+    /// Annotations and the deletion timestamp.
     #[serde(default)]
     pub metadata: Metadata,
     /// Containers, volumes, pull Secrets.
@@ -24,7 +24,7 @@ pub struct Pod<'a> {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metadata {
-    /// What the annotations say to us.
+    /// The relevant annotations.
     #[serde(default)]
     pub annotations: Annotations,
     /// Present while the Pod is being deleted.
@@ -56,7 +56,7 @@ pub struct Spec<'a> {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Container<'a> {
-    /// Unique within the Pod.
+    /// Name of the container, which is unique within the Pod.
     #[serde(default, borrow)]
     pub name: Text<'a>,
     /// The image reference as written.
@@ -77,13 +77,13 @@ pub struct Container<'a> {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Variable<'a> {
-    /// Its name.
+    /// Name of the variable.
     #[serde(default, borrow)]
     pub name: Text<'a>,
-    /// Its literal value.
+    /// Literal value of the variable.
     #[serde(borrow)]
     pub value: Option<Text<'a>>,
-    /// Where else the value comes from.
+    /// Another source of the value.
     pub value_from: Option<IgnoredAny>,
 }
 
@@ -91,10 +91,10 @@ pub struct Variable<'a> {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Mount<'a> {
-    /// The volume.
+    /// Name of the volume.
     #[serde(default, borrow)]
     pub name: Text<'a>,
-    /// Where the container sees it.
+    /// Path in the container.
     #[serde(default, borrow)]
     pub mount_path: Text<'a>,
 }
@@ -103,26 +103,26 @@ pub struct Mount<'a> {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Device<'a> {
-    /// Where the container sees it.
+    /// Path in the container.
     #[serde(default, borrow)]
     pub device_path: Text<'a>,
 }
 
-/// A volume; of its sources only images and the projected ClusterTrustBundles matter.
+/// A volume. The relevant sources are images and projected ClusterTrustBundles.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Volume<'a> {
-    /// Unique within the Pod.
+    /// Name of the volume, which is unique within the Pod.
     #[serde(default, borrow)]
     pub name: Text<'a>,
-    /// The projected source, if it is one.
+    /// The projected source, if the volume has one.
     #[serde(borrow)]
     pub projected: Option<Projected<'a>>,
-    /// The image whose files it holds, if it is one.
+    /// The image whose files the volume contains, if the source is an image.
     #[serde(borrow)]
     pub image: Option<ImageSource<'a>>,
 }
 
-/// An image as a volume's source.
+/// An image as the source of a volume.
 #[derive(Clone, Debug, Deserialize)]
 pub struct ImageSource<'a> {
     /// The image reference as written.
@@ -133,7 +133,7 @@ pub struct ImageSource<'a> {
 /// A projected volume source.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Projected<'a> {
-    /// What is projected.
+    /// The projected sources.
     #[serde(borrow)]
     pub sources: Option<Vec<Projection<'a>>>,
 }
@@ -142,7 +142,7 @@ pub struct Projected<'a> {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Projection<'a> {
-    /// A ClusterTrustBundle, if it is one.
+    /// A ClusterTrustBundle, if the source is one.
     #[serde(borrow)]
     pub cluster_trust_bundle: Option<BundleProjection<'a>>,
 }
@@ -150,10 +150,10 @@ pub struct Projection<'a> {
 /// A projected ClusterTrustBundle.
 #[derive(Clone, Debug, Deserialize)]
 pub struct BundleProjection<'a> {
-    /// The bundle's name; absent if it is selected by signer.
+    /// Name of the bundle; absent if it is selected by signer.
     #[serde(borrow)]
     pub name: Option<Text<'a>>,
-    /// The file inside the volume.
+    /// File name inside the volume.
     #[serde(borrow)]
     pub path: Option<Text<'a>>,
 }
@@ -166,7 +166,7 @@ pub struct Named<'a> {
     pub name: Text<'a>,
 }
 
-/// Which of a Pod's container lists.
+/// One of the container lists of a Pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ContainerList {
     /// `spec.initContainers`
@@ -178,7 +178,7 @@ pub enum ContainerList {
 }
 
 impl ContainerList {
-    /// The field's name.
+    /// Returns the name of the field.
     #[must_use]
     pub fn field(self) -> &'static str {
         match self {
@@ -189,19 +189,19 @@ impl ContainerList {
     }
 }
 
-/// A container and where it stands in its Pod.
+/// A container and its position in its Pod.
 #[derive(Clone, Copy, Debug)]
 pub struct Placed<'p, 'a> {
-    /// Its list.
+    /// List of the container.
     pub list: ContainerList,
-    /// Its index in that list.
+    /// Index in the list.
     pub index: usize,
     /// The container.
     pub container: &'p Container<'a>,
 }
 
 impl<'a> Spec<'a> {
-    /// The containers of one list, with their places.
+    /// Returns the containers of one list, with their positions.
     pub fn placed(&self, list: ContainerList) -> impl Iterator<Item = Placed<'_, 'a>> {
         self.list(list)
             .iter()
@@ -213,18 +213,18 @@ impl<'a> Spec<'a> {
             })
     }
 
-    /// Init and main containers: what runs from the Pod's start.
+    /// Returns init and main containers, which are the containers that start with the Pod.
     pub fn started(&self) -> impl Iterator<Item = Placed<'_, 'a>> {
         self.placed(ContainerList::Init)
             .chain(self.placed(ContainerList::Main))
     }
 
-    /// The volumes that are images: index, name and reference.
+    /// Returns the volumes that are images: index, name and reference.
     pub fn image_volumes(&self) -> impl Iterator<Item = (usize, &str, &str)> {
         let volumes = self.volumes.as_deref().unwrap_or_default();
         volumes.iter().enumerate().filter_map(|(index, volume)| {
             let reference = volume.image.as_ref()?.reference.as_deref()?;
-            // Without one the API server refuses the Pod, and says it better.
+            // If the reference is missing, the API server rejects the Pod with a more precise error.
             (!reference.is_empty()).then_some((index, &*volume.name, reference))
         })
     }

@@ -1,9 +1,9 @@
-//! Manipulation 2: the pull Secret is named, if a registry of the Pod needs credentials.
+//! The feature `add-img-pull-secret`: adds the pull Secret to a Pod if a registry of the Pod needs credentials.
 //!
-//! A Secret that is not known yet counts as needed: a dangling name is harmless, a missing one cannot be mended later
-//! because the field is immutable. A Secret that no kubelet can parse is never named, not even with `inject: always`:
-//! the kubelet fails every pull of a Pod that names it, public images included. `always` answers which Pods need the
-//! Secret, not whether it can be used.
+//! A Secret that is not known yet counts as needed: the name of a missing Secret is harmless, and a missing name
+//! cannot be added later because the field is immutable. A Secret that no kubelet can parse is never added, not even
+//! with `inject: always`: the kubelet fails every pull of a Pod that names it, including public images. `always`
+//! determines which Pods need the Secret, not whether the Secret can be used.
 
 use api::Feature;
 use api::config::Inject;
@@ -14,7 +14,7 @@ use super::patch::{PatchWriter, Path, Value};
 use super::pod::Spec;
 use super::{Configuration, Context, Finding, Namespace, PullSecret, Reason, registry};
 
-/// Appends the entry, after whatever is there. Comes after the registry rewrite, whose images count.
+/// Appends the entry to the existing entries. Runs after the registry rewrite, because the new images count.
 pub(super) fn inject<'a>(
     context: &Context<'a>,
     spec: &Spec<'_>,
@@ -59,7 +59,8 @@ fn reason<'a>(context: &Context<'a>, spec: &Spec<'_>, findings: &[Finding<'_>]) 
     }
 }
 
-/// Why a stored Pod cannot pull an image that this request lets the webhook rewrite; `None` if nothing is known against it.
+/// Returns the reason why a stored Pod cannot pull an image that the webhook rewrites in this request; `None` if no
+/// reason is known.
 pub(super) fn not_named<'a>(
     context: &Context<'a>,
     spec: &Spec<'_>,
@@ -90,8 +91,8 @@ fn covers(keyring: &Keyring, image: &str) -> bool {
     Reference::parse(image).is_ok_and(|reference| keyring.covers(&reference))
 }
 
-/// Whether the selector lets credentials into the namespace. One that is not known yet may get the name, which opens
-/// nothing by itself; the Secret's copy is decided on the known labels.
+/// Returns whether the selector allows credentials in the namespace. A namespace that is not known yet may get the
+/// name of the Secret, which grants no access by itself. The Secret is copied only on the basis of known labels.
 fn may_hold_credentials(configuration: &Configuration, namespace: Option<&Namespace>) -> bool {
     match (&configuration.pull_secret().namespaces, namespace) {
         (Some(selector), Some(namespace)) => selector.matches(&namespace.labels),

@@ -1,4 +1,4 @@
-//! Why something was changed, or not: a typed value that event, metric, log, report and feature all read from.
+//! Reasons why a feature changed a Pod, or did not: a typed value from which Events, metrics, logs and reports are derived.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use super::registry::User;
 /// One reason, for one feature.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding<'a> {
-    /// The feature that the reason is about.
+    /// Feature of the reason.
     pub feature: Feature,
     /// The reason.
     pub reason: Reason<'a>,
@@ -23,7 +23,7 @@ impl<'a> Finding<'a> {
     }
 }
 
-/// In reports: `{"feature","applied","reason","message"}`.
+/// Serializes a finding for reports: `{"feature","applied","reason","message"}`.
 impl Serialize for Finding<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut finding = serializer.serialize_struct("Finding", 4)?;
@@ -47,53 +47,53 @@ impl Serialize for Finding<'_> {
     reason = "the fields are the user of the image, the container, … that the variant speaks of"
 )]
 pub enum Reason<'a> {
-    /// Neither configuration, Namespace nor Pod asks for the feature.
+    /// Neither configuration, Namespace nor Pod opts in to the feature.
     NotRequested,
-    /// It is asked for, but `availableFeatures` lacks it.
+    /// The Pod opts in to the feature, but `availableFeatures` does not contain it.
     NotAvailable,
-    /// The Pod says `"false"`, and for this feature that wins.
+    /// The Pod opts out with `"false"`, and the configuration allows that for this feature.
     OptedOutByPod,
-    /// A static Pod's mirror is the kubelet's.
+    /// The Pod is the mirror Pod of a static Pod, which the kubelet owns.
     MirrorPod,
-    /// The Pod is on its way out.
+    /// The Pod is being deleted.
     PodTerminating,
     /// The field cannot be changed after creation.
     ImmutableField,
-    /// This operation is not handled.
+    /// The operation is not supported.
     OperationNotHandled,
-    /// Pods of this namespace are never sent.
+    /// Pods of this namespace are never sent to the webhook.
     NamespaceExcluded { namespace: &'a str },
-    /// The Pod is one of the webhook's own, which are never sent.
+    /// The Pod is a Pod of the webhook, which is never sent to the webhook.
     OwnPod,
     /// The patch of all features would be larger than the limit for a review of this size.
     PatchTooLarge,
-    /// Everything was in place before the review, and the fallback policy is in force.
+    /// All changes were in place before the review, and the fallback policy is active.
     AppliedByPolicy,
 
-    /// The image's registry was replaced.
+    /// The registry of the image was replaced.
     ImageRewritten {
         user: User<'a>,
         from: &'a str,
         to: String,
     },
-    /// The image starts with its replacement.
+    /// The image already starts with its replacement.
     ImageAlreadyRewritten { user: User<'a> },
     /// This request did not change the image.
     ImageUnchanged { container: &'a str },
-    /// No override speaks of the image's registry.
+    /// There is no override for the registry of the image.
     NoMatchingOverride { user: User<'a>, image: &'a str },
-    /// The override would give something that is no reference.
+    /// The result of the override would not be a valid image reference.
     InvalidOverride { user: User<'a>, image: &'a str },
-    /// The text is no image reference.
+    /// The text is not an image reference.
     InvalidImageReference { user: User<'a>, image: &'a str },
 
     /// An image's registry is in the Secret's `auths`.
     PullSecretRequired { secret: &'a str, image: String },
-    /// The Secret is not known yet, so the entry is added to be safe.
+    /// The Secret is not known yet, so the entry is added in any case.
     PullSecretNotObserved { secret: &'a str },
-    /// The configuration says `inject: always`.
+    /// The configuration contains `inject: always`.
     PullSecretAlwaysInjected { secret: &'a str },
-    /// The entry is there.
+    /// The entry already exists.
     PullSecretAlreadyPresent { secret: &'a str },
     /// The image of a stored Pod needs the Secret, and the entry cannot be added any more.
     PullSecretNotNamed { secret: &'a str, image: String },
@@ -101,28 +101,28 @@ pub enum Reason<'a> {
     InvalidPullSecret { secret: &'a str },
     /// No registry of the Pod needs credentials.
     PullSecretNotRequired,
-    /// The selector keeps credentials out of the namespace.
+    /// The selector excludes the namespace from credentials.
     NamespaceNotSelected,
 
-    /// The bundle's volume was added to the Pod.
+    /// The volume of the bundle was added to the Pod.
     VolumeAdded { volume: &'a str, bundle: &'a str },
     /// The volume was mounted in the container.
     TrustBundleMounted { container: &'a str, path: &'a str },
-    /// The container has the mount.
+    /// The container already has the mount.
     MountAlreadyPresent { container: &'a str },
-    /// The container has a mount or a block device of its own there.
+    /// The container has another mount or block device at the path.
     MountPathConflict { container: &'a str, path: &'a str },
-    /// The Pod has another volume of that name.
+    /// The Pod has another volume with the name.
     VolumeNameConflict { volume: &'a str },
     /// The configuration names no bundle.
     TrustBundleNotConfigured,
     /// The configured bundle could not be mounted by any Pod.
     InvalidTrustBundleConfig { key: &'static str },
-    /// The cluster lacks the bundle; a Pod would wait for it for ever.
+    /// The bundle does not exist in the cluster; a Pod would wait for it forever.
     TrustBundleNotFound { bundle: &'a str },
     /// The cluster does not serve ClusterTrustBundles.
     TrustBundleAPINotServed,
-    /// The API server would store the volume without the bundle, and an empty folder would hide the path.
+    /// The API server would store the volume without the bundle, and an empty directory would hide the path.
     TrustBundleNotProjected,
 
     /// The variable was added.
@@ -135,12 +135,12 @@ pub enum Reason<'a> {
         container: &'a str,
         variable: &'a str,
     },
-    /// The variable is as it should be.
+    /// The variable already has the value.
     EnvVarAlreadySet {
         container: &'a str,
         variable: &'a str,
     },
-    /// The process was not told its landscape.
+    /// The process has no setting for the landscape.
     LandscapeNotConfigured,
 }
 
@@ -156,7 +156,7 @@ impl Code {
 }
 
 impl Reason<'_> {
-    /// Whether this reason stands for a change.
+    /// Returns whether the reason is a change.
     #[must_use]
     pub fn applied(&self) -> bool {
         matches!(
@@ -172,7 +172,7 @@ impl Reason<'_> {
         )
     }
 
-    /// Whether the Pod has what the feature would add.
+    /// Returns whether the Pod already has the change of the feature.
     pub(super) fn in_place(&self) -> bool {
         matches!(
             self,
@@ -183,7 +183,7 @@ impl Reason<'_> {
         )
     }
 
-    /// Whether the Pod's owner should be told: the feature was asked for, and something stands against it.
+    /// Returns whether the webhook warns the owner of the Pod: the feature was requested, and could not be applied.
     #[must_use]
     pub fn warns(&self) -> bool {
         matches!(
@@ -204,7 +204,7 @@ impl Reason<'_> {
         )
     }
 
-    /// The code in metrics, logs and reports.
+    /// Returns the code in metrics, logs and reports.
     #[must_use]
     pub fn code(&self) -> Code {
         self.into()

@@ -1,8 +1,8 @@
-//! Manipulation 1: registry hosts of images are replaced.
+//! The feature `alter-img-registry`: replaces registry hosts of images.
 //!
-//! At CREATE every image of the Pod is looked at, those that are mounted as volumes too. On UPDATE only a container's
-//! image that this very request changed, and only new ephemeral containers: rewriting anything else would restart
-//! running containers or be refused with 422.
+//! At CREATE all images of the Pod are processed, including images that are mounted as volumes. On UPDATE only images
+//! of containers that the request changed, and only new ephemeral containers, are processed. Other changes would
+//! restart running containers or be rejected with 422.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,12 +16,12 @@ use super::patch::{PatchWriter, Path, Value};
 use super::pod::{Container, ContainerList, Spec};
 use super::{Configuration, Finding, Reason};
 
-/// What a Pod needs an image for.
+/// The use of an image in a Pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum User<'a> {
-    /// The container of this name runs it.
+    /// The container with this name runs the image.
     Container(&'a str),
-    /// The volume of this name is it.
+    /// The volume with this name contains the image.
     Volume(&'a str),
 }
 
@@ -34,7 +34,7 @@ impl fmt::Display for User<'_> {
     }
 }
 
-/// Rewrites the images of a Pod that is created.
+/// Rewrites the images of a new Pod.
 pub(super) fn rewrite_all<'a>(
     configuration: &Configuration,
     spec: &'a Spec<'a>,
@@ -51,7 +51,8 @@ pub(super) fn rewrite_all<'a>(
     }
 }
 
-/// The images as they will be. Where the feature is on, `findings` has one of it for each of them, in their order.
+/// Returns the images after the rewrite. If the feature is enabled, `findings` contains one finding of it for each
+/// image, in the same order.
 pub(super) fn images<'i>(
     spec: &'i Spec<'_>,
     findings: &'i [Finding<'_>],
@@ -70,7 +71,7 @@ pub(super) fn images<'i>(
         })
 }
 
-/// Rewrites the images that differ from the stored Pod's.
+/// Rewrites the images that differ from the images of the stored Pod.
 pub(super) fn rewrite_changed<'a>(
     configuration: &Configuration,
     spec: &'a Spec<'a>,
@@ -97,7 +98,7 @@ pub(super) fn rewrite_changed<'a>(
     }
 }
 
-/// Rewrites the images of the ephemeral containers that the stored Pod lacks.
+/// Rewrites the images of the ephemeral containers that the stored Pod does not have.
 pub(super) fn rewrite_new_ephemeral<'a>(
     configuration: &Configuration,
     spec: &'a Spec<'a>,
@@ -130,7 +131,8 @@ fn apply<'a>(
     findings.push(Finding::new(Feature::RegistryRewrite, reason));
 }
 
-/// The images of a list by the names of its containers; of equal names, the first. A client may send thousands of containers.
+/// Returns the images of a list by container name. Of equal names, the first is used. A map is necessary, because a
+/// client may send thousands of containers.
 fn images_by_name<'s>(
     spec: &'s Spec<'_>,
     list: ContainerList,

@@ -1,11 +1,11 @@
-//! AdmissionReview v1, read once and borrowed.
+//! AdmissionReview v1, parsed once, with borrowed strings.
 //!
-//! A review that is no review is a [`ReviewError`] (HTTP 400: the API server gets no false answer); a proper review whose
-//! Pod cannot be read keeps its uid, so that it can be allowed (own faults never deny a Pod).
+//! A body that is not a review is a [`ReviewError`] (HTTP 400, so that the API server gets no wrong response). A
+//! valid review whose Pod cannot be read keeps its UID, so that it can be allowed (errors of the webhook never deny a
+//! Pod).
 //!
-//! Invariant: what is made of a body has a bound in memory that does not depend on what the Pod consists of. `serde_json`
-//! is asked only about bodies that are short and have few items, because it has no such bound, and its errors repeat
-//! what they are about.
+//! Invariant: the memory for a parsed body has a bound that does not depend on the content of the Pod. `serde_json`
+//! parses only short bodies with few items, because it has no such bound, and its errors repeat parts of the body.
 
 use partial_json::{Text, Unread};
 use serde::Deserialize;
@@ -17,73 +17,73 @@ use super::pod::Pod;
 use crate::review::{API_VERSION, KIND};
 pub use crate::review::{JsonError, ReviewError};
 
-/// The largest number of items in all wanted lists of a document together: containers, their variables, mounts and
-/// devices, volumes and their sources, and pull Secrets, of the new and the stored Pod. Pods in use have some hundreds.
-/// The API server can store a Pod with more, which is left unchanged.
+/// Maximum number of items in all parsed lists of a document together. These are containers, their variables, mounts
+/// and devices, volumes and their sources, and pull Secrets, of the new and the stored Pod. Pods in use have some
+/// hundreds. The API server can store a Pod with more items, which is left unchanged.
 pub const MAX_LIST_ITEMS: usize = 10_000;
 
-/// The largest body, in bytes, about whose errors `serde_json` is asked.
+/// Maximum size of a body, in bytes, for which `serde_json` determines the error.
 const MAX_STRICT_BYTES: usize = 128 * 1024;
 
-/// What the API server asks.
+/// The request of the API server.
 #[derive(Debug)]
 pub struct Review<'a> {
-    /// Identifies the question; the answer repeats it.
+    /// Identifies the request. The response repeats it.
     pub uid: Text<'a>,
-    /// What is asked about.
+    /// The object of the review.
     pub subject: Subject<'a>,
-    /// Whether nothing but the answer may come of it.
+    /// Whether the request is a dry run, which must not have side effects.
     pub dry_run: bool,
 }
 
-/// What a review is about.
+/// The object of a review.
 #[derive(Debug)]
 pub enum Subject<'a> {
     /// A Pod, or its `ephemeralcontainers`.
     Pod(Box<Request<'a>>),
-    /// Another resource: the rules of a webhook configuration are wider than ours.
+    /// Another resource, because the rules of a webhook configuration are wider than the released rules.
     Foreign,
-    /// A Pod that does not look like one, or is too large.
+    /// An invalid Pod, or a Pod that is too large.
     Unreadable(PodError),
 }
 
-/// Why a Pod is not read.
+/// Reason why a Pod is not read.
 #[derive(Debug, thiserror::Error)]
 pub enum PodError {
-    /// A field is missing, duplicate or of another type. The error repeats parts of the Pod; [`JsonError`] is for logs.
+    /// A field is missing, duplicate or of another type. The error repeats text of the Pod; [`JsonError`] is for logs.
     #[error(transparent)]
     Shape(serde_json::Error),
-    /// The Pod has too many list items, or it is of another shape and too large for a parse that tells the place.
+    /// The Pod has too many list items, or is invalid and too large for a parse that determines the position of the error.
     #[error("not a valid Pod with at most {MAX_LIST_ITEMS} list items")]
     TooLarge,
 }
 
-/// A question about a Pod.
+/// A request about a Pod.
 #[derive(Debug)]
 pub struct Request<'a> {
-    /// The namespace; the object itself may lack it.
+    /// The namespace, which may be missing in the object.
     pub namespace: Text<'a>,
-    /// What is done to the Pod.
+    /// The operation on the Pod.
     pub operation: Operation,
-    /// The Pod as it would be stored.
+    /// The new Pod.
     pub object: Pod<'a>,
-    /// The Pod as it is stored, on UPDATE.
+    /// The stored Pod, on UPDATE.
     pub old: Option<Pod<'a>>,
-    /// The size of the largest patch, in bytes. It grows with the review.
+    /// Maximum size of the patch, in bytes. It grows with the review.
     pub(super) patch_limit: usize,
 }
 
-/// What is done to a Pod. As a string it is the label of metrics, such as `add_ephemeral`.
+/// The operation on a Pod. As a string it is a label of metrics, such as `add_ephemeral`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum Operation {
-    /// It is created.
+    /// The Pod is created.
     Create,
-    /// It is changed.
+    /// The Pod is updated.
     Update,
     /// Ephemeral containers are added through the subresource.
     AddEphemeral,
-    /// Anything that we do not register for.
+    /// An operation for which the webhook does not register.
     Other,
 }
 
@@ -123,10 +123,10 @@ struct Resource<'a> {
     resource: Text<'a>,
 }
 
-/// Reads a review out of a request's body.
+/// Parses a review from the body of a request.
 ///
 /// # Errors
-/// [`ReviewError`] if there is no uid to answer to, or the body is something else.
+/// [`ReviewError`] if the review has no UID for a response, or the body is not a review.
 pub fn parse(body: &[u8]) -> Result<Review<'_>, ReviewError> {
     let text = std::str::from_utf8(body).map_err(ReviewError::Encoding)?;
     match partial_json::from_str::<Envelope<'_, Pod<'_>>>(text, MAX_LIST_ITEMS) {
@@ -138,8 +138,8 @@ pub fn parse(body: &[u8]) -> Result<Review<'_>, ReviewError> {
     }
 }
 
-/// The review that an API server sends when this Pod, given as JSON, is created in the namespace. It decides about Pods
-/// that are stored already, or that exist in a manifest only.
+/// Returns the review that an API server sends when this Pod, given as JSON, is created in the namespace. It is used
+/// for decisions about stored Pods, and about Pods of a manifest.
 #[must_use]
 pub fn of_created_pod(namespace: &str, pod: &str) -> String {
     let namespace = serde_json::Value::from(namespace);
@@ -148,15 +148,15 @@ pub fn of_created_pod(namespace: &str, pod: &str) -> String {
     )
 }
 
-/// Whether the text is short and cannot have more than [`MAX_LIST_ITEMS`] list items: each is behind a bracket or a
-/// comma.
+/// Returns whether the text is short and cannot have more than [`MAX_LIST_ITEMS`] list items. Each item follows a
+/// bracket or a comma.
 fn can_be_parsed_strictly(text: &str) -> bool {
     let is_in_front_of_item = |byte: &u8| matches!(byte, b'[' | b',');
     text.len() <= MAX_STRICT_BYTES
         && text.bytes().filter(is_in_front_of_item).count() <= MAX_LIST_ITEMS
 }
 
-/// The slower look, only for what the first could not read: what is wrong, and is it the review or just its Pod?
+/// Parses a body that the fast parser rejected. Determines the error, and whether the review or only its Pod is invalid.
 fn look_closely(text: &str) -> Result<Review<'_>, ReviewError> {
     match serde_json::from_str::<Envelope<'_, Pod<'_>>>(text) {
         Ok(envelope) => envelope.review(|request| request.into_subject(text)),
@@ -185,7 +185,7 @@ impl<'a, T> Envelope<'a, T> {
 }
 
 impl<T> RawRequest<'_, T> {
-    /// The subject of a request whose Pod, if it is about one, is not read.
+    /// Returns the subject of a request without its Pod, if the request is about a Pod.
     fn without_pod<'s>(&self, error: PodError) -> Subject<'s> {
         if self.is_about_pods() {
             Subject::Unreadable(error)

@@ -1,6 +1,8 @@
-//! Which Pods the API server never sends to the webhook, so that a judgement without one can tell why nothing happens.
+//! The Pods that the API server never sends to the webhook. A decision without the API server needs them to explain
+//! why a Pod is not changed.
 //!
-//! The selector and the match conditions of `deploy/webhook/mutatingwebhookconfiguration.yaml` decide it in a cluster.
+//! In a cluster, the selector and the match conditions of `deploy/webhook/mutatingwebhookconfiguration.yaml` exclude
+//! these Pods.
 
 use api::names::{EXCLUDED_NAMESPACE, OWN_LABEL};
 

@@ -1,4 +1,4 @@
-//! Golden cases (one file each), the documented example first, then properties.
+//! Tests of admission decisions: golden cases (one file each), the documented example, and properties.
 
 mod bounds;
 mod case;

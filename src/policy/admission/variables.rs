@@ -1,7 +1,7 @@
-//! Manipulation 3 and `set-landscape`: variables with one value in every container, init included.
+//! The features `set-fips-mode` and `set-landscape`: set variables to one value in every container and init container.
 //!
-//! Present with another value or with `valueFrom` → replaced in place. The last entry of a name is the one that counts in
-//! a container, so every entry of the name is looked at, not just the first.
+//! An entry with another value or with `valueFrom` is replaced in place. A container uses the last entry of a name,
+//! so every entry of the name is checked, not only the first.
 
 use api::{Feature, FeatureSet};
 
@@ -30,7 +30,7 @@ impl Variable {
     }
 }
 
-/// Sets what the enabled features ask for.
+/// Sets the variables of the enabled features.
 pub(super) fn set<'a>(
     configuration: &'a Configuration,
     enabled: FeatureSet,
@@ -63,7 +63,7 @@ pub(super) fn set<'a>(
     }
 }
 
-/// Mends the entries that are there; says what is left to do.
+/// Replaces existing entries that differ. Returns the reason, which shows whether an entry is missing.
 fn settle<'a>(placed: Placed<'a, '_>, wanted: &'a Variable, patch: &mut PatchWriter) -> Reason<'a> {
     let container = &*placed.container.name;
     let variable = &*wanted.name;

@@ -10,23 +10,23 @@ use super::x509::{CertificateInfo, X509Error};
 /// A certificate chain and its private key, in PEM.
 #[derive(Clone, PartialEq, Eq)]
 pub struct KeyPair {
-    /// The certificate, and those that issued it.
+    /// The certificate, followed by its issuers.
     pub certificate: Vec<u8>,
     /// The private key.
     pub key: Zeroizing<Vec<u8>>,
 }
 
-/// Hides the key.
+/// `Debug` output without the key.
 impl fmt::Debug for KeyPair {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("KeyPair")
     }
 }
 
-/// The input.
+/// Input of [`gateway`].
 #[derive(Clone, Copy, Debug)]
 pub struct GatewayState<'a> {
-    /// The certificate of the CA that issues now, in PEM.
+    /// The certificate of the CA that currently issues certificates, in PEM.
     pub ca: &'a [u8],
     /// The certificate that cert-manager issued for the gateway.
     pub leaf: Option<&'a KeyPair>,
@@ -34,7 +34,7 @@ pub struct GatewayState<'a> {
     pub live_bundle: Option<&'a [u8]>,
     /// The certificate in the live Secret.
     pub live_pair: Option<&'a KeyPair>,
-    /// When the newest CA was added to the live bundle, in Unix seconds; `None` if that is not known.
+    /// The time at which the newest CA was added to the live bundle, in Unix seconds; `None` if it is unknown.
     pub ca_added: Option<i64>,
     /// Whether all reachable runtimes have reported that they trust the bundle.
     pub is_acknowledged: bool,
@@ -47,23 +47,23 @@ pub struct GatewayState<'a> {
 /// The desired Secret of the gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gateway {
-    /// The CAs that clients and servers trust, the newest first, in PEM.
+    /// The CAs that clients and servers trust, with the newest CA first, in PEM.
     pub bundle: String,
     /// The certificate with which the gateway serves.
     pub pair: KeyPair,
-    /// When the newest CA was added to the bundle, in Unix seconds.
+    /// The time at which the newest CA was added to the bundle, in Unix seconds.
     pub ca_added: i64,
-    /// The CA that issues now.
+    /// The CA that currently issues certificates.
     pub ca: CertificateInfo,
     /// Whether cert-manager has to issue another certificate for the gateway, since runtimes trust the new CA.
     pub is_leaf_outdated: bool,
-    /// When the grace period of the newest CA ends, if the gateway waits for that.
+    /// The end of the grace period of the newest CA, if the gateway waits for it.
     pub waits_until: Option<i64>,
     /// End of the validity of the certificate with which the gateway serves.
     pub not_after: i64,
 }
 
-/// Why the Secret cannot be computed. It is not changed then.
+/// Reason why the Secret cannot be computed. The Secret is not changed then.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GatewayError {
     /// The certificate of the CA is invalid.
@@ -80,7 +80,7 @@ pub enum GatewayError {
     Leaf(#[source] X509Error),
 }
 
-/// The desired Secret of the gateway.
+/// Computes the desired Secret of the gateway.
 ///
 /// # Errors
 /// [`GatewayError`] if CA or certificate are missing or invalid.
@@ -107,11 +107,11 @@ pub fn gateway(state: &GatewayState<'_>) -> Result<Gateway, GatewayError> {
         }
     }
     if is_known {
-        // The order in which they were added.
+        // The order in which the CAs were added.
         bundle.sort_by_key(|it| live.iter().position(|known| known == *it));
     }
     let trusted_at = ca_added.saturating_add(state.grace_period);
-    // Where no earlier CA exists, no runtime has another bundle.
+    // If no earlier CA exists, no runtime has another bundle.
     let is_trusted = is_first || (is_known && (state.is_acknowledged || state.now >= trusted_at));
     let (pair, info, is_outdated) = pair(state, &ca, &live, is_trusted)?;
     Ok(Gateway {
@@ -125,14 +125,15 @@ pub fn gateway(state: &GatewayState<'_>) -> Result<Gateway, GatewayError> {
     })
 }
 
-/// SHA-256 of a bundle of CAs in hexadecimal digits, as watchers report it.
+/// Returns the SHA-256 of a bundle of CAs in hexadecimal digits, as watchers report it.
 #[must_use]
 pub fn bundle_sha256(bundle: &[u8]) -> String {
     hex::encode(Sha256::digest(bundle))
 }
 
-/// The certificate with which the gateway serves, and whether the issued one is of an earlier CA. Until the newest CA is trusted, one
-/// of another CA than the live certificate's is not used: it may be of a CA before the newest that is not trusted either.
+/// Returns the certificate with which the gateway serves, and whether an earlier CA issued it. Until the newest CA is
+/// trusted, a certificate of another CA than the CA of the live certificate is not used. Its issuer may be an earlier
+/// CA that is not trusted either.
 fn pair(
     state: &GatewayState<'_>,
     ca: &CertificateInfo,
@@ -164,7 +165,7 @@ fn pair(
                 _ => Ok((pair, info, !is_of_ca)),
             }
         }
-        // The gateway goes on with what it has until cert-manager has issued.
+        // The gateway keeps its current certificate until cert-manager has issued one.
         (Err(_), Some((live, info))) => Ok((live, info, false)),
         (Err(error), None) => Err(error),
     }

@@ -4,9 +4,9 @@ use testkit::pki::{Authority, expired};
 
 use super::*;
 
-/// A time at which the certificates of the tests are valid, and two others.
+/// A time at which the certificates of the tests are valid.
 const NOW: i64 = 1_800_000_000;
-/// When the CAs of the tests became valid: 2020-01-01.
+/// The start of the validity of the CAs of the tests: 2020-01-01.
 const CA_CREATED: i64 = 1_577_836_800;
 const DAY: i64 = 24 * 60 * 60;
 const GRACE: i64 = 4 * DAY;
@@ -175,7 +175,7 @@ fn a_renewal_that_failed_is_requested_again_after_an_hour(
     assert_eq!(renewal(&live, now).is_some(), expected);
 }
 
-/// Two CAs with one name, as cert-manager makes them in a rotation.
+/// Two CAs with one name, as in a rotation by cert-manager.
 struct Pki {
     old: Authority,
     new: Authority,
@@ -198,7 +198,7 @@ impl Pki {
         Self { old, new }
     }
 
-    /// The bundle as the product writes it.
+    /// Returns the bundle in the format of the product.
     fn bundle(authorities: &[&Authority]) -> String {
         let all = authorities.iter();
         all.map(|it| CertificateInfo::first(it.pem().as_bytes()).unwrap().pem())
@@ -206,7 +206,7 @@ impl Pki {
     }
 }
 
-/// What is decided of a state at [`NOW`].
+/// Returns the desired Secret for a state.
 fn decided(state: GatewayState<'_>) -> Gateway {
     gateway(&state).unwrap()
 }
@@ -243,7 +243,7 @@ fn a_new_ca_is_trusted_before_it_is_used() {
     let pki = Pki::new();
     let [old, new] = [leaf(&pki.old), leaf(&pki.new)];
     let bundle = Pki::bundle(&[&pki.old]);
-    // cert-manager has rotated the CA, and issued a certificate of it.
+    // cert-manager has rotated the CA, and has issued a certificate with the new CA.
     let rotated = GatewayState {
         live_bundle: Some(bundle.as_bytes()),
         live_pair: Some(&old),
@@ -277,7 +277,7 @@ fn a_new_ca_is_trusted_before_it_is_used() {
         ..waiting
     });
     assert_eq!(acknowledged.pair, new);
-    // An acknowledgement of the bundle before does not count for a CA that is added now.
+    // An acknowledgement of the previous bundle does not count for a CA that is added now.
     let unwritten = decided(GatewayState {
         is_acknowledged: true,
         ..rotated
@@ -308,7 +308,7 @@ fn a_certificate_of_the_earlier_ca_is_used_and_renewed_when_the_new_one_is_trust
     assert_eq!((over.pair, over.is_leaf_outdated), (renewed, true));
 }
 
-/// The certificate was renewed, of a CA that was not trusted yet, and then the CA was rotated again.
+/// A CA that was not trusted yet issued the renewed certificate, and then the CA was rotated again.
 #[test]
 fn a_certificate_of_a_ca_between_the_live_and_the_newest_is_not_used() {
     let pki = Pki::new();
@@ -380,7 +380,7 @@ fn a_ca_that_cannot_be_read_changes_nothing() {
     assert_eq!(gateway(&invalid), Err(GatewayError::CA(X509Error::Empty)));
 }
 
-/// The gateway never loses a valid certificate because cert-manager has none.
+/// The gateway keeps a valid certificate if cert-manager has none.
 #[test]
 fn a_missing_or_invalid_certificate_leaves_the_live_one() {
     let pki = Pki::new();
@@ -404,7 +404,8 @@ fn a_missing_or_invalid_certificate_leaves_the_live_one() {
     assert_eq!(error, GatewayError::Leaf(X509Error::Empty));
 }
 
-/// An expired certificate fails every handshake, one of a CA that runtimes may not trust yet only some.
+/// An expired certificate fails every handshake. A certificate of a CA that runtimes may not trust yet fails only
+/// some handshakes.
 #[test]
 fn an_expired_certificate_is_replaced_within_the_grace_period() {
     let pki = Pki::new();
@@ -424,7 +425,7 @@ fn an_expired_certificate_is_replaced_within_the_grace_period() {
     assert_eq!(decided.pair, new);
 }
 
-/// The public lifecycle-manager serves with the CA itself; its bundle and annotation are continued.
+/// The public lifecycle-manager serves with the CA itself. Its bundle and annotation are reused.
 #[test]
 fn the_ca_as_server_certificate_is_replaced() {
     let pki = Pki::new();
@@ -443,7 +444,7 @@ fn the_ca_as_server_certificate_is_replaced() {
     assert_eq!(decided.ca_added, NOW - 10 * DAY);
 }
 
-/// A clock that was set back does not end a grace period early.
+/// After the clock was set back, a grace period does not end early.
 #[test]
 fn a_time_in_the_future_counts_as_now() {
     let pki = Pki::new();

@@ -1,4 +1,4 @@
-//! What is read of an X.509 certificate.
+//! Relevant fields of an X.509 certificate.
 
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
@@ -21,7 +21,7 @@ pub struct CertificateInfo {
     authority_key: Option<Vec<u8>>,
 }
 
-/// Why a text is not a list of certificates.
+/// Reason why a text is not a list of certificates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum X509Error {
     /// A block is not PEM.
@@ -39,7 +39,7 @@ impl CertificateInfo {
     /// Reads all certificates of a text.
     ///
     /// # Errors
-    /// [`X509Error`] if one of them is invalid, or there is none.
+    /// [`X509Error`] if one of them is invalid, or the text contains no certificate.
     pub fn read_all(pem: &[u8]) -> Result<Vec<Self>, X509Error> {
         let mut found = Vec::new();
         for der in CertificateDer::pem_slice_iter(pem) {
@@ -90,8 +90,8 @@ impl CertificateInfo {
         })
     }
 
-    /// Whether the certificate names `authority` as its issuer. The signature is not verified: the certificates come from
-    /// Secrets of cert-manager, and the question is which of several CAs with one name issued it.
+    /// Returns whether the certificate names `authority` as its issuer. The signature is not verified: the
+    /// certificates come from Secrets of cert-manager, and the function only distinguishes several CAs with one name.
     #[must_use]
     pub fn is_issued_by(&self, authority: &Self) -> bool {
         let is_same_key = match (&self.authority_key, &authority.subject_key) {
@@ -101,7 +101,7 @@ impl CertificateInfo {
         self.issuer == authority.subject && is_same_key
     }
 
-    /// The certificate in PEM.
+    /// Returns the certificate in PEM.
     #[must_use]
     pub fn pem(&self) -> String {
         use base64::Engine as _;

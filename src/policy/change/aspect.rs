@@ -1,26 +1,26 @@
-//! What of an object is looked at on UPDATE, and whether it differs.
+//! The fields of an object that are compared on UPDATE.
 
 use super::equality::same;
 use super::object::{Member, Object};
 use super::watcher::{Field, STATUS};
 
-/// Metadata that the API server keeps for itself: it moves with any write, so it never counts. Labels, annotations,
-/// finalizers, owners and the deletion's time are set by clients, and count where there is no `spec` to look at.
+/// Metadata that the API server manages. It changes with any write, so it never counts. Clients set labels,
+/// annotations, finalizers, owners and the deletion timestamp, which count for a kind without `spec`.
 const BOOKKEEPING: [&str; 3] = ["generation", "managedFields", "resourceVersion"];
 
-/// What of an object is looked at.
+/// The compared fields of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Aspect {
     /// `spec`, or [`Content`](Self::Content) of a kind that has none.
     Spec,
     /// `status` alone.
     Status,
-    /// Everything but [`BOOKKEEPING`]: a ConfigMap's data, a Role's rules, the replicas of a Scale.
+    /// All fields except [`BOOKKEEPING`]: the data of a ConfigMap, the rules of a Role, the replicas of a Scale.
     Content,
 }
 
 impl Aspect {
-    /// What a Watcher of `field` looks at when `subresource` is updated.
+    /// Returns the fields that a Watcher of `field` compares when `subresource` is updated.
     pub(super) fn of(field: Field, subresource: &str) -> Self {
         match (field, subresource) {
             (Field::Spec, "") => Self::Spec,
@@ -30,11 +30,12 @@ impl Aspect {
         }
     }
 
-    /// Whether the two states of an object differ in it.
+    /// Returns whether these fields differ between two states of an object.
     pub(super) fn differs(self, object: &Object<'_>, old: &Object<'_>) -> bool {
         match self {
             Self::Spec => match (object.get("spec"), old.get("spec")) {
-                // No `spec` at all: its meaning lies elsewhere. One that is null belongs to a kind that has one.
+                // The kind has no `spec`, so the other fields are compared. A `spec` that is null belongs to a kind
+                // with `spec`.
                 (None, None) => Self::Content.differs(object, old),
                 _ => specs_differ(object.present("spec"), old.present("spec")),
             },
@@ -50,7 +51,7 @@ impl Aspect {
     }
 }
 
-/// Without a `spec` on one of the sides nothing can be compared, so it counts.
+/// Returns whether two specs differ. If one of them is missing, they count as different.
 fn specs_differ(one: Option<&str>, other: Option<&str>) -> bool {
     match (one, other) {
         (Some(one), Some(other)) => !same(one, other),
@@ -66,7 +67,7 @@ fn same_metadata(one: Option<&str>, other: Option<&str>) -> bool {
     }
 }
 
-/// Whether two objects have the same members, those named in `ignored` aside.
+/// Returns whether two objects have the same members, except the members named in `ignored`.
 fn same_but(one: &Object<'_>, other: &Object<'_>, ignored: &[&str]) -> bool {
     let counts = |member: &&Member<'_>| !ignored.contains(&&*member.key.0);
     let mut one = one.members().iter().filter(counts);

@@ -1,32 +1,34 @@
-//! Whether two JSON values mean the same.
+//! Equality of JSON values.
 //!
-//! Equal bytes are equal values, and the API server writes both sides with one encoder, so that is nearly always the
-//! end of it. Only where bytes differ the values are opened, level by level and without recursion: the order of keys, white
-//! space and the spelling of texts and numbers do not count. Invariant: in doubt different.
+//! Equal bytes are equal values. The API server writes both values with one encoder, so in most cases this comparison
+//! is sufficient. Values are parsed only if their bytes differ, level by level and without recursion. The order of
+//! keys, white space and the notation of texts and numbers do not count. Invariant: values count as different in case
+//! of doubt.
 
 use serde_json::value::RawValue;
 
 use super::number;
 use super::object::{Object, text};
 
-/// How many times over the values may be read. Each level reads its content once more; in a real object most of that is
-/// equal bytes, and two to four times are enough. Who nests a megabyte sixty levels deep would else hold us for a second.
+/// Factor that limits how often the values may be read. Each level reads its content once more. In a real object most
+/// bytes are equal, and a factor of two to four is sufficient. Without a limit, a megabyte of sixty nested levels
+/// would take a second.
 const READINGS: usize = 8;
 
-/// Bytes that may be read in any case, so that small values are compared to the end.
+/// Number of bytes that may always be read, so that small values are compared completely.
 const AT_LEAST: usize = 64 * 1024;
 
-/// What two values with different bytes have to do with each other.
+/// The result of comparing two values with different bytes.
 enum Relation<'a> {
-    /// They mean the same.
+    /// The values are equal.
     Same,
-    /// They do not.
+    /// The values are different.
     Different,
-    /// They do if these pairs do.
+    /// The values are equal if these pairs are equal.
     IfSame(Vec<(&'a str, &'a str)>),
 }
 
-/// Whether `one` and `other`, each one JSON value, mean the same.
+/// Returns whether two JSON values are equal.
 pub(super) fn same(one: &str, other: &str) -> bool {
     let mut budget = AT_LEAST.max(READINGS * (one.len() + other.len()));
     let mut open = vec![(one, other)];
@@ -55,7 +57,7 @@ fn relation<'a>(one: &'a str, other: &'a str) -> Relation<'a> {
             matches!((text(one), text(other)), (Some(one), Some(other)) if one == other)
         }
         (Some(b'-' | b'0'..=b'9'), Some(b'-' | b'0'..=b'9')) => number::same(one, other),
-        // true, false and null have one spelling each.
+        // true, false and null have only one notation.
         _ => false,
     };
     if same {

@@ -1,6 +1,6 @@
-//! Which object an event speaks of.
+//! The object of an event.
 //!
-//! The object's own words come first, the request's where it has none; an event without a name or a kind is never made.
+//! The fields of the object have priority over the fields of the request. An event without a name or a kind is never created.
 
 use std::borrow::Cow;
 
@@ -10,10 +10,11 @@ use super::object::Object;
 use super::review::Request;
 use super::skip_reason::{Side, SkipReason};
 
-/// Longest identity, in bytes: even with each of them escaped (six for one) the event fits a listener's body.
+/// Maximum length of an identity, in bytes. Even if each byte is escaped (with six bytes), the event does not exceed
+/// the maximum body of a listener.
 const LONGEST: usize = BODY_BYTES / 8;
 
-/// Name and namespace.
+/// Returns the name and namespace of the object.
 pub(super) fn watched(
     request: &Request<'_>,
     side: Side,
@@ -42,7 +43,7 @@ pub(super) fn watched(
     Ok(watched)
 }
 
-/// Group, version and kind.
+/// Returns group, version and kind of the object.
 pub(super) fn gvk(
     request: &Request<'_>,
     side: Side,
@@ -65,7 +66,7 @@ pub(super) fn gvk(
     Ok(gvk)
 }
 
-/// Refuses what no listener would take, and no API server has stored.
+/// Returns an error for an identity that no listener accepts, and that no API server has stored.
 pub(super) fn bounded(event: &WatchEvent) -> Result<(), SkipReason> {
     let NamespacedName { namespace, name } = &event.watched;
     let Gvk {
@@ -83,7 +84,7 @@ pub(super) fn bounded(event: &WatchEvent) -> Result<(), SkipReason> {
     Ok(())
 }
 
-/// `apps/v1` → (`apps`, `v1`), `v1` → (``, `v1`); anything else is no apiVersion.
+/// Splits an `apiVersion`: `apps/v1` → (`apps`, `v1`), `v1` → (``, `v1`). `None` if the text is not an `apiVersion`.
 fn split(api_version: &str) -> Option<(&str, &str)> {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     (!version.is_empty() && !version.contains('/')).then_some((group, version))

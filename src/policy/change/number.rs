@@ -1,9 +1,9 @@
-//! Whether two JSON numbers have the same value, exactly.
+//! Exact equality of JSON numbers.
 //!
-//! No float: beyond 2^53 two numbers would share one, and 1e400 has none. `1`, `1.0` and `10e-1` are one number, as
-//! they are for the public watcher.
+//! Floats are not used: beyond 2^53 two numbers would have the same float, and 1e400 has none. `1`, `1.0` and `10e-1`
+//! are equal, as in the public watcher.
 
-/// `±digits × 10^exponent` with neither leading nor trailing zeros in the digits; those are `whole` and then `fraction`.
+/// `±digits × 10^exponent`. The digits are `whole` followed by `fraction`, without leading and trailing zeros.
 struct Decimal<'a> {
     negative: bool,
     whole: &'a str,
@@ -11,7 +11,8 @@ struct Decimal<'a> {
     exponent: i64,
 }
 
-/// Whether two JSON numbers have the same value. Two spellings with exponents beyond 64 bits count as different.
+/// Returns whether two JSON numbers have the same value. Two different notations with exponents beyond 64 bits count
+/// as different.
 pub(super) fn same(one: &str, other: &str) -> bool {
     match (Decimal::read(one), Decimal::read(other)) {
         (Some(one), Some(other)) => one.is(&other),

@@ -1,7 +1,7 @@
-//! A JSON object, opened one level deep: its members point into the request's bytes, their values stay raw.
+//! A JSON object, parsed one level deep. Its members are references to the bytes of the request, and their values are raw JSON.
 //!
-//! A key that is there twice counts once, with its last value, as in Go. Everything below the first level costs its
-//! length and no allocation, however deep it is.
+//! A duplicate key counts once, with its last value, as in Go. Content below the first level costs its length and no
+//! allocation, independent of its depth.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// A JSON string, borrowed unless it holds escapes.
+/// A JSON string, borrowed unless it contains escapes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 pub(super) struct Text<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
 
@@ -25,22 +25,22 @@ pub(super) struct Member<'a> {
     pub(super) value: &'a str,
 }
 
-/// A member that is there, but not of the type that it should have.
+/// Error: a member exists, but has another type than expected.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OtherType;
 
 impl<'a> Object<'a> {
-    /// Opens `json`; `None` if it is no object, or a key is no Unicode (half of a surrogate pair).
+    /// Parses `json`; `None` if it is not an object, or a key is not Unicode (half of a surrogate pair).
     pub(super) fn open(json: &'a str) -> Option<Self> {
         serde_json::from_str(json).ok()
     }
 
-    /// All members, sorted by key.
+    /// Returns all members, sorted by key.
     pub(super) fn members(&self) -> &[Member<'a>] {
         &self.0
     }
 
-    /// The raw value of `key`, if the key is there.
+    /// Returns the raw value of `key`, if the key exists.
     pub(super) fn get(&self, key: &str) -> Option<&'a str> {
         self.0
             .binary_search_by(|member| (*member.key.0).cmp(key))
@@ -49,12 +49,12 @@ impl<'a> Object<'a> {
             .map(|member| member.value)
     }
 
-    /// The value of `key`, if the key is there and not null.
+    /// Returns the value of `key`, if the key exists and the value is not null.
     pub(super) fn present(&self, key: &str) -> Option<&'a str> {
         self.get(key).filter(|value| *value != "null")
     }
 
-    /// The text of `key`; empty if absent or null.
+    /// Returns the text of `key`; empty if absent or null.
     pub(super) fn text(&self, key: &str) -> Result<Cow<'a, str>, OtherType> {
         match self.present(key) {
             None => Ok(Cow::Borrowed("")),
@@ -63,7 +63,7 @@ impl<'a> Object<'a> {
     }
 }
 
-/// The text of a JSON string; `None` if it is none, or no Unicode.
+/// Returns the text of a JSON string; `None` if it is not a string, or not Unicode.
 pub(super) fn text(json: &str) -> Option<Cow<'_, str>> {
     let text: Text<'_> = serde_json::from_str(json).ok()?;
     Some(text.0)
@@ -83,7 +83,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Object<'a> {
                     let value = value.get();
                     members.push(Member { key, value });
                 }
-                // Sorting is stable, so of equal keys the last one comes first, and is the one that stays.
+                // Sorting is stable. After the reversal the last of equal keys is the first, and is kept.
                 members.reverse();
                 members.sort_by(|one, other| one.key.cmp(&other.key));
                 members.dedup_by(|later, kept| later.key == kept.key);

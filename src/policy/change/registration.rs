@@ -1,9 +1,10 @@
-//! What makes an API server send what the Watchers name: one ValidatingWebhookConfiguration, one entry a
-//! Watcher.
+//! The ValidatingWebhookConfiguration that makes an API server send the changes that Watchers select: one entry for
+//! each Watcher.
 //!
-//! Invariant: the same Watchers in any order give the same object, and no single one of them can make the API server reject
-//! it: what it would reject is rejected here, with the name of the Watcher. Deliberately absent: namespace selectors and match
-//! conditions; the public object has none, and a condition that fails would skip the review without a word.
+//! Invariant: the same Watchers in any order result in the same object. No single Watcher can make the API server
+//! reject the object: an invalid Watcher is rejected here, with its name. Deliberately absent: namespace selectors
+//! and match conditions. The public object has none, and a condition that fails would skip the review without an
+//! error.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,54 +14,54 @@ use serde_json::{Value, json};
 
 use super::watcher::{Field, ResourceRule, STATUS, Watcher};
 
-/// Name of the configuration, and of the Service that it leads to.
+/// Name of the configuration, and of its Service.
 pub const CONFIGURATION: &str = "skr-webhook";
 
-/// What the names of entries end in.
+/// Suffix of the names of entries.
 const SUFFIX: &str = "operator.kyma-project.io";
 
-/// A Watcher with what only the API server needs of it.
+/// A Watcher with the additional fields that the API server needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registration {
-    /// The Watcher's namespace on KCP.
+    /// Namespace of the Watcher on KCP.
     pub namespace: String,
-    /// Its name.
+    /// Name of the Watcher.
     pub name: String,
-    /// What is watched for whom.
+    /// The watched resources and the manager.
     pub watcher: Watcher,
-    /// `spec.labelsToWatch`; empty: objects with any labels.
+    /// `spec.labelsToWatch`; if empty, objects with any labels are watched.
     pub labels: BTreeMap<String, String>,
 }
 
-/// Where reviews are sent.
+/// The destination of reviews.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Endpoint<'a> {
-    /// The namespace of the Service.
+    /// Namespace of the Service.
     pub namespace: &'a str,
-    /// The certificates, in PEM, that the watcher's own is verified with; `None` leaves the field to another writer.
+    /// The CA certificates, in PEM, that verify the certificate of the watcher; `None` leaves the field to another client.
     pub authorities: Option<&'a [u8]>,
-    /// How long a write waits at most for an answer that does not come, in seconds: 1 to 30.
+    /// Maximum time that a write waits for a response of the watcher, in seconds: 1 to 30.
     pub timeout_seconds: u8,
 }
 
-/// Why a Watcher cannot be registered.
+/// Reason why a Watcher cannot be registered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RegistrationError {
-    /// Two Watchers have one name; entries are merged by theirs.
+    /// Two Watchers have one name, and the name is the merge key of entries.
     #[error("Watcher {0}: duplicate")]
     Twice(String),
-    /// Namespace or name cannot be those of an object, or are too long together for an entry's name.
+    /// Namespace or name are not valid for an object, or are together too long for the name of an entry.
     #[error("Watcher {0}: namespace or name: not a valid object name")]
     Name(String),
-    /// A label that no object could carry.
+    /// A label is not valid for an object.
     #[error("Watcher {0}: labels: not a valid label")]
     Label(String),
-    /// Nothing to watch, or a part of it is empty.
+    /// The Watcher selects no resource, or a field of the resource is empty.
     #[error("Watcher {0}: resource: version and resource are required")]
     Resource(String),
 }
 
-/// The ValidatingWebhookConfiguration for `registrations`.
+/// Returns the ValidatingWebhookConfiguration for `registrations`.
 ///
 /// # Errors
 /// The first Watcher, by name, that the API server would reject.
@@ -91,7 +92,7 @@ pub fn configuration(
     }))
 }
 
-/// The name of the entry of a Watcher.
+/// Returns the name of the entry of a Watcher.
 #[must_use]
 pub fn entry_name(namespace: &str, name: &str) -> String {
     format!("{namespace}.{name}.{SUFFIX}")
@@ -152,13 +153,13 @@ impl Registration {
             "admissionReviewVersions": ["v1"],
             "clientConfig": client,
             "rules": rules,
-            // A write goes on without us; KCP looks at everything from time to time.
+            // Without the watcher a write succeeds anyway, and KCP reads all objects periodically.
             "failurePolicy": "Ignore",
             "matchPolicy": "Equivalent",
-            // The spool is written, but not for a dry run.
+            // A review writes the spool, except for a dry run.
             "sideEffects": "NoneOnDryRun",
             "timeoutSeconds": endpoint.timeout_seconds,
-            // Selectors that match everything are written, too: one that is added by others is removed.
+            // Selectors that match all objects are written explicitly, so that selectors of other clients are removed.
             "namespaceSelector": {},
             "objectSelector": {},
         });
@@ -190,7 +191,7 @@ fn rule(rule: &ResourceRule, field: Field) -> Value {
     })
 }
 
-/// RFC 1123, as the API server checks it.
+/// Returns whether a text is an RFC 1123 subdomain, with the rules of the API server.
 fn is_subdomain(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(is_label_part)
 }

@@ -1,7 +1,7 @@
-//! AdmissionReview v1, borrowed; the objects in it stay raw.
+//! AdmissionReview v1, with borrowed strings and raw JSON objects.
 //!
-//! A null counts as absent, as Go's decoder takes it. Extra fields are ignored, a field twice is an error: a reader
-//! that takes the first and one that takes the last would disagree on what was decided.
+//! A null counts as absent, as in Go's decoder. Unknown fields are ignored. A duplicate field is an error: a parser
+//! that uses the first value and a parser that uses the last value would have different results.
 
 use std::borrow::Cow;
 
@@ -14,7 +14,7 @@ use super::skip_reason::{Side, SkipReason};
 pub use crate::review::ReviewError;
 use crate::review::{API_VERSION, KIND};
 
-/// A review that can be answered.
+/// A review for which a response is possible.
 #[derive(Debug)]
 pub(super) struct Review<'a> {
     pub(super) uid: Cow<'a, str>,
@@ -23,7 +23,7 @@ pub(super) struct Review<'a> {
     pub(super) request: Request<'a>,
 }
 
-/// What is done to an object.
+/// The operation on an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operation {
     Create,
@@ -31,7 +31,7 @@ pub(super) enum Operation {
     Delete,
 }
 
-/// What is asked.
+/// The request of the API server.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Request<'a> {
@@ -66,7 +66,7 @@ struct GroupVersionKind<'a> {
     kind: Option<Text<'a>>,
 }
 
-/// The resource whose rule matched (`requestResource` may be another version of it).
+/// The resource that the rule matched (`requestResource` may have another version).
 #[derive(Debug, Deserialize)]
 struct GroupVersionResource<'a> {
     #[serde(borrow)]
@@ -89,7 +89,7 @@ struct Envelope<'a> {
 }
 
 impl<'a> Review<'a> {
-    /// Reads a review out of a request's body.
+    /// Parses a review from the body of a request.
     pub(super) fn parse(body: &'a [u8]) -> Result<Self, ReviewError> {
         let text = std::str::from_utf8(body).map_err(ReviewError::Encoding)?;
         let envelope: Envelope<'a> =
@@ -116,7 +116,7 @@ impl<'a> Review<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// The operation, if it is one that changes an object.
+    /// Returns the operation, if it changes an object.
     pub(super) fn operation(&self) -> Result<Operation, SkipReason> {
         match text_of(self.operation.as_ref()) {
             "CREATE" => Ok(Operation::Create),
@@ -131,7 +131,7 @@ impl<'a> Request<'a> {
         self.dry_run.unwrap_or_default()
     }
 
-    /// One of the two objects, opened one level deep.
+    /// Returns one of the two objects, parsed one level deep.
     pub(super) fn object(&self, side: Side) -> Result<Object<'a>, SkipReason> {
         let raw = match side {
             Side::Object => self.object,
@@ -141,7 +141,7 @@ impl<'a> Request<'a> {
         Object::open(raw.get()).ok_or(SkipReason::InvalidObject { side, part: "" })
     }
 
-    /// The subresource; empty for the object itself.
+    /// Returns the subresource; empty for the object itself.
     pub(super) fn subresource(&self) -> &str {
         text_of(self.sub_resource.as_ref())
     }
@@ -150,7 +150,8 @@ impl<'a> Request<'a> {
         text_of(self.name.as_ref())
     }
 
-    /// The namespace of the object. For a Namespace the API server gives its name here, though it is in no namespace.
+    /// Returns the namespace of the object. For a Namespace the field contains its own name, although a Namespace is
+    /// in no namespace.
     pub(super) fn namespace(&self) -> &str {
         match self.resource() {
             ("", _, "namespaces") => "",
@@ -158,7 +159,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Group, version and plural name of the resource; empty where the request has none.
+    /// Returns group, version and plural name of the resource; empty if the request has none.
     pub(super) fn resource(&self) -> (&str, &str, &str) {
         self.resource.as_ref().map_or(("", "", ""), |it| {
             (
@@ -169,7 +170,7 @@ impl<'a> Request<'a> {
         })
     }
 
-    /// The type that the request names; empty where it names none.
+    /// Returns the type in the request; empty if the request has none.
     pub(super) fn gvk(&self) -> Gvk {
         self.kind.as_ref().map_or_else(Gvk::default, |it| Gvk {
             group: text_of(it.group.as_ref()).to_owned(),

@@ -34,24 +34,24 @@ pub enum SkipReason {
     UnknownOperation,
     /// The object of the operation is absent or null.
     ObjectMissing {
-        /// Which one.
+        /// The missing object.
         side: Side,
     },
     /// The object is malformed.
     InvalidObject {
-        /// Which one.
+        /// The malformed object.
         side: Side,
         /// Path of the malformed field, such as `.metadata.name`; empty for the whole object.
         part: &'static str,
     },
-    /// Neither the object nor the request has a name (`generateName` before the name was made).
+    /// Neither the object nor the request has a name (`generateName` before the name was generated).
     NameMissing {
-        /// Which object.
+        /// The object without a name.
         side: Side,
     },
     /// Neither the object nor the request has a usable version and kind.
     KindMissing {
-        /// Which object.
+        /// The object without version and kind.
         side: Side,
     },
     /// Name, namespace, group, version and kind are together longer than a listener accepts.
@@ -61,23 +61,23 @@ pub enum SkipReason {
     },
 }
 
-/// One of a request's two objects.
+/// One of the two objects of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// The object as it would be stored.
+    /// The new object.
     Object,
-    /// The object as it is stored.
+    /// The stored object.
     OldObject,
 }
 
 impl SkipReason {
-    /// The code in metrics, logs and reports: the variant's name.
+    /// Returns the code in metrics, logs and reports: the name of the variant.
     #[must_use]
     pub fn code(&self) -> &'static str {
         self.into()
     }
 
-    /// Whether a change may be missed: no API server sends such a review.
+    /// Returns whether a change may be missed. No API server sends such a review.
     #[must_use]
     pub fn is_fault(&self) -> bool {
         match self {

@@ -1,4 +1,5 @@
-//! Golden cases (one file each), the public watcher's table of sixteen, bad input, then properties.
+//! Tests of decisions about changes: golden cases (one file each), the table of the public watcher, invalid input,
+//! and properties.
 
 mod case;
 mod equality;

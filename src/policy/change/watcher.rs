@@ -1,35 +1,36 @@
-//! What a Watcher custom resource says about changes.
+//! The fields of a Watcher custom resource that select changes.
 
 use watcher_types::{NamespacedName, PathSegment};
 
 use super::review::Request;
 use super::skip_reason::SkipReason;
 
-/// The subresource, and the field, of this name.
+/// Name of the subresource, and of the field.
 pub(super) const STATUS: &str = "status";
 
-/// One Watcher, as far as it concerns what is sent.
+/// The fields of a Watcher that determine the sent events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Watcher {
-    /// Who gets the events: the path segment of the review's URL and of the event's.
+    /// The receiver of the events: the path segment of the URLs of the review and of the event.
     pub manager: PathSegment,
-    /// What of the object itself is looked at. With [`Field::Spec`] and no `resources` the decisions are the public
-    /// watcher's, which knows no Watcher and goes by the review's subresource.
+    /// The compared field of the object itself. With [`Field::Spec`] and no `resources` the decisions equal those of
+    /// the public watcher, which uses only the subresource of the review.
     pub field: Field,
-    /// What is watched; empty: whatever the API server sends here, because its rules are made of the Watchers.
+    /// The watched resources. If empty, all reviews of the API server are accepted, because its rules are generated
+    /// from the Watchers.
     pub resources: Vec<ResourceRule>,
 }
 
 /// `spec.field` of a Watcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Field {
-    /// The `spec`; of a kind without one, its content.
+    /// The `spec`; for a kind without `spec`, its content.
     Spec,
     /// The `status`.
     Status,
 }
 
-/// `spec.resourceToWatch` of a Watcher; each part may be `*`, with the meaning that it has in a webhook's rules.
+/// `spec.resourceToWatch` of a Watcher. Each field may be `*`, with the same meaning as in the rules of a webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceRule {
     /// The API group; empty for core.
@@ -38,12 +39,12 @@ pub struct ResourceRule {
     pub version: String,
     /// The plural name.
     pub resource: String,
-    /// The subresource; `None` leaves it to the field: `spec` means the object itself, `status` its `status`.
+    /// The subresource. If it is `None`, the field determines it: `spec` means the object itself, `status` its `status`.
     pub subresource: Option<String>,
 }
 
 impl ResourceRule {
-    /// Takes the parts as a Watcher has them; `resource` is `resource` or `resource/subresource`.
+    /// Creates a rule from the fields of a Watcher. `resource` is `resource` or `resource/subresource`.
     #[must_use]
     pub fn new(group: &str, version: &str, resource: &str) -> Self {
         let (resource, subresource) = match resource.split_once('/') {
@@ -74,7 +75,7 @@ impl ResourceRule {
 }
 
 impl Watcher {
-    /// Whether what `request` is about is watched.
+    /// Returns an error if the object of `request` is not watched.
     pub(super) fn admits(
         &self,
         request: &Request<'_>,

@@ -1,13 +1,12 @@
-//! Which images a docker config has credentials for, decided as the kubelet decides it.
+//! The images for which a docker config has credentials, with the rules of the kubelet.
 //!
-//! Invariant: no credential outlives [`Keyring::parse`], and no error tells any part of the document.
-//! The keys of `auths` are kept as patterns, and only those that some image can match.
+//! Invariant: no credential exists after [`Keyring::parse`], and no error contains text of the document. The keys of
+//! `auths` are stored as patterns, and only keys that an image can match.
 //!
-//! Deliberately absent: which of several matching entries wins (the kubelet tries them all), credential
-//! helpers and the old `.dockercfg` form. Percent-escapes in a key are not decoded: such a key matches nothing.
+//! Deliberately absent: the order of several matching entries (the kubelet tries all of them), credential helpers and
+//! the old `.dockercfg` format. Percent-escapes in a key are not decoded: such a key matches no image.
 //!
-//! Source: kubernetes `pkg/credentialprovider` (`keyring.go`, `config.go`), Go `net/url`, `net` and
-//! `path/filepath` as they use them.
+//! Source: kubernetes `pkg/credentialprovider` (`keyring.go`, `config.go`), and Go `net/url`, `net` and `path/filepath`.
 
 use base64::{
     Engine as _, alphabet,
@@ -17,16 +16,16 @@ use serde_json::{Map, Value};
 
 use super::Reference;
 
-/// The registries that a pull Secret has credentials for.
+/// The registries for which a pull Secret has credentials.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Keyring {
     patterns: Vec<Pattern>,
 }
 
 impl Keyring {
-    /// Reads the value of a `kubernetes.io/dockerconfigjson` Secret's `.dockerconfigjson`.
+    /// Reads the value of `.dockerconfigjson` of a `kubernetes.io/dockerconfigjson` Secret.
     ///
-    /// A key of `auths` that is no registry address is passed over, as the kubelet does.
+    /// A key of `auths` that is not a registry address is ignored, as in the kubelet.
     ///
     /// # Errors
     /// The kubelet would fail every pull of a Pod that names this Secret, or the document has no `auths`.
@@ -53,7 +52,7 @@ impl Keyring {
         Ok(Self { patterns })
     }
 
-    /// Whether the kubelet would offer a credential of this keyring for the image.
+    /// Returns whether the kubelet would use a credential of this keyring for the image.
     #[must_use]
     pub fn covers(&self, image: &Reference<'_>) -> bool {
         let hub = is_hub(image.domain());
@@ -62,8 +61,8 @@ impl Keyring {
             .any(|pattern| (hub && pattern.is_default_registry()) || pattern.matches(image))
     }
 
-    /// The images that it covers, each as `registry/repository` with the registry and the repository that are meant, as a
-    /// regular expression in the syntax of RE2; `None` if it covers none.
+    /// Returns a regular expression in the syntax of RE2 for the covered images; `None` if no image is covered. It
+    /// matches `registry/repository`, with the normalized registry and path.
     #[must_use]
     pub(crate) fn pattern(&self) -> Option<String> {
         let patterns = self.patterns.iter().map(Pattern::expression);
@@ -71,28 +70,28 @@ impl Keyring {
         (!patterns.is_empty()).then(|| format!("^(?:{})", patterns.join("|")))
     }
 
-    /// Whether it covers no image at all.
+    /// Returns whether the keyring covers no image.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.patterns.is_empty()
     }
 }
 
-/// Why a document is no docker config. Holds nothing of the document but a position in it.
+/// Reason why a document is not a docker config. It contains no text of the document, only a position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyringError {
-    /// Not JSON, or not only one value.
+    /// The document is not JSON, or contains more than one value.
     #[error("not JSON (line {line}, column {column})")]
     NotJson {
-        /// Counted from 1; 0 if there was nothing to read.
+        /// Line, counted from 1; 0 if the document is empty.
         line: usize,
-        /// Counted from 1; 0 if there was nothing to read.
+        /// Column, counted from 1; 0 if the document is empty.
         column: usize,
     },
-    /// JSON, but not an object.
+    /// The document is JSON, but not an object.
     #[error("not a JSON object")]
     NotAnObject,
-    /// No `auths`, or `auths` is null.
+    /// `auths` is missing or null.
     #[error("auths: missing")]
     NoAuths,
     /// `auths` is of another type.
@@ -101,19 +100,19 @@ pub enum KeyringError {
     /// A value in `auths` is of another type.
     #[error("auths: entry: expected an object")]
     EntryNotAnObject,
-    /// A field of an entry that must be text is of another type.
+    /// A field of an entry is not a string.
     #[error("auths: entry: {field}: expected a string")]
     FieldNotText {
-        /// The field's documented name, whatever the document's spelling.
+        /// Documented name of the field, independent of the case in the document.
         field: &'static str,
     },
-    /// An entry's `auth` cannot be decoded to a user and a password.
+    /// The `auth` of an entry cannot be decoded to a user and a password.
     #[error("auths: entry: auth: expected base64 of user:password")]
     AuthNotDecodable,
 }
 
 impl KeyringError {
-    /// Whether the kubelet fails every pull of a Pod that names a Secret with this document.
+    /// Returns whether the kubelet fails every pull of a Pod that names a Secret with this document.
     #[must_use]
     pub fn fails_pulls(&self) -> bool {
         match self {
@@ -128,18 +127,18 @@ impl KeyringError {
     }
 }
 
-/// One key of `auths`: where its credentials may be sent.
+/// One key of `auths`: the registries to which its credentials may be sent.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Pattern {
-    /// Host with optional port; each label of the host may hold `*`.
+    /// Host with optional port; each label of the host may contain `*`.
     host: String,
     /// Empty, or a text prefix of `/repository`.
     path: String,
 }
 
 impl Pattern {
-    /// `None` if the key is no address, or one that no image can have; the latter also keeps a
-    /// password that was written into a key out of memory and logs.
+    /// Parses a key. Returns `None` if the key is not an address, or no image can have the address. This also keeps a
+    /// password in such a key out of memory and logs.
     fn parse(key: &str) -> Option<Self> {
         let address = ["https://", "http://"]
             .iter()
@@ -148,7 +147,7 @@ impl Pattern {
         let address = address.split(['#', '?']).next()?;
         let (authority, path) = address.split_at(address.find('/').unwrap_or(address.len()));
         let host = authority.rsplit('@').next()?;
-        // `/v1/` and `/v2/` are the registry protocol's, not a repository's; only one is taken off.
+        // `/v1/` and `/v2/` are prefixes of the registry protocol, not of a repository. Only one prefix is removed.
         let path = match path.get(..4) {
             Some("/v1/" | "/v2/") => path.get(3..)?,
             _ => path,
@@ -181,19 +180,20 @@ impl Pattern {
                 .replace('[', r"\[")
                 .replace(']', r"\]")
         };
-        // An empty port is none.
+        // An empty port counts as no port.
         let host = literal(self.host.trim_end_matches(':')).replace('*', "[^.:/]*");
         let path = self.path.strip_prefix('/').unwrap_or_default();
         format!("{host}/{}", literal(path))
     }
 
-    /// The one key that stands for Docker Hub under all its names, written `https://index.docker.io/v1/`.
+    /// Returns whether the key is the default registry, written as `https://index.docker.io/v1/`. It means Docker Hub
+    /// with all its names.
     fn is_default_registry(&self) -> bool {
         self.host == "index.docker.io" && self.path.is_empty()
     }
 }
 
-/// The kubelet's own test, which also takes a dotless registry such as `localhost` for Docker Hub.
+/// Returns whether the kubelet treats a registry as Docker Hub, which includes registries without a dot such as `localhost`.
 fn is_hub(domain: &str) -> bool {
     domain == "docker.io" || !domain.contains(['.', ':'])
 }
@@ -201,8 +201,7 @@ fn is_hub(domain: &str) -> bool {
 fn is_host_pattern(host: &str) -> bool {
     let known = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.*".contains(&byte);
     if let Some(bracketed) = host.strip_prefix('[') {
-        // Without a port the kubelet reads the brackets as a glob's character class, which no
-        // address matches.
+        // Without a port the kubelet parses the brackets as a character class of a glob, which no address matches.
         return bracketed.split_once("]:").is_some_and(|(address, port)| {
             address
                 .bytes()
@@ -214,12 +213,12 @@ fn is_host_pattern(host: &str) -> bool {
     !name.is_empty() && name.bytes().all(known) && port.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// What may stand in the path of an image; a prefix with anything else matches none.
+/// Returns whether a byte is valid in the path of an image. A prefix with another byte matches no image.
 fn is_path_byte(byte: u8) -> bool {
     byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"/._-".contains(&byte)
 }
 
-/// Host without brackets, and port; the port is empty if none is written.
+/// Returns the host without brackets, and the port. The port is empty if the host contains none.
 fn split_port(host: &str) -> (&str, &str) {
     if let Some((address, port)) = host
         .strip_prefix('[')
@@ -233,7 +232,7 @@ fn split_port(host: &str) -> (&str, &str) {
     }
 }
 
-/// A wildcard stands for part of one label, never for a dot.
+/// Returns whether the labels of a host match a pattern. A wildcard matches characters of one label, never a dot.
 fn labels_match(pattern: &str, host: &str) -> bool {
     let (mut patterns, mut labels) = (pattern.split('.'), host.split('.'));
     loop {
@@ -245,7 +244,7 @@ fn labels_match(pattern: &str, host: &str) -> bool {
     }
 }
 
-/// `*` is the only wildcard that a URL's host can carry.
+/// Returns whether a label matches a pattern. `*` is the only wildcard in the host of a URL.
 fn glob_matches(pattern: &str, label: &str) -> bool {
     let Some((head, tail)) = pattern.split_once('*') else {
         return pattern == label;
@@ -280,7 +279,7 @@ fn check_entry(entry: &Value) -> Result<(), KeyringError> {
     Ok(())
 }
 
-/// Go's decoder takes names in any case and null for absent.
+/// Returns the members with a name. Go's decoder ignores the case of names, and treats null as absent.
 fn members<'m>(object: &'m Map<String, Value>, name: &str) -> impl Iterator<Item = &'m Value> {
     object
         .iter()
@@ -289,7 +288,7 @@ fn members<'m>(object: &'m Map<String, Value>, name: &str) -> impl Iterator<Item
 }
 
 fn is_user_and_password(auth: &str) -> bool {
-    // Go's decoder passes over line ends, which `base64` without `-w0` leaves behind.
+    // Go's decoder ignores line breaks, which `base64` without `-w0` produces.
     let auth: String = auth
         .chars()
         .filter(|letter| !matches!(letter, '\r' | '\n'))
@@ -298,7 +297,7 @@ fn is_user_and_password(auth: &str) -> bool {
         .is_ok_and(|decoded| decoded.contains(&b':'))
 }
 
-/// As lenient as the kubelet: padded or not, and stray bits in the last letter do no harm.
+/// Base64 decoder that is as lenient as the kubelet: padding is optional, and trailing bits in the last character are ignored.
 const AUTH: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new()

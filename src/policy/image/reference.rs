@@ -1,17 +1,16 @@
-//! An image reference, read in place by the grammar of the distribution project.
+//! An image reference, parsed in place with the grammar of the distribution project.
 //!
-//! Invariant: `written_domain` + `/` + `path` + `suffix` is the text, byte for byte; what the grammar
-//! implies (`docker.io`, `library/`) is answered by accessors and never written into the text.
-//! Parsing is one pass of a hand-written scanner and allocates nothing, since it runs for every
-//! container of every admission review.
+//! Invariant: `written_domain` + `/` + `path` + `suffix` is the text, byte for byte. Accessors return the values that
+//! the grammar implies (`docker.io`, `library/`), which are never written to the text. The parser is a hand-written
+//! scanner with one pass and without allocations, since it runs for every container of every admission review.
 //!
-//! Deliberately absent: the implied tag `latest`, references by digest alone, and any setter.
+//! Deliberately absent: the implied tag `latest`, references by digest alone, and setters.
 //!
 //! Source: distribution/reference 0.6 (`ParseNormalizedNamed`) and go-digest 1.0 (`Validate`).
 
 use std::{borrow::Cow, fmt};
 
-/// An image reference as the kubelet understands it, borrowed from the text it was read from.
+/// An image reference as the kubelet parses it, borrowed from its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Reference<'a> {
     text: &'a str,
@@ -21,10 +20,10 @@ pub struct Reference<'a> {
 }
 
 impl<'a> Reference<'a> {
-    /// Reads an image reference.
+    /// Parses an image reference.
     ///
     /// # Errors
-    /// The text is none by the grammar; the kubelet answers the same text with `InvalidImageName`.
+    /// The text does not match the grammar; the kubelet reports `InvalidImageName` for the same text.
     pub fn parse(text: &'a str) -> Result<Self, ReferenceError> {
         if text.is_empty() {
             return Err(ReferenceError::Empty);
@@ -46,19 +45,19 @@ impl<'a> Reference<'a> {
         Ok(reference)
     }
 
-    /// The reference exactly as it was written.
+    /// Returns the original text.
     #[must_use]
     pub fn text(&self) -> &'a str {
         self.text
     }
 
-    /// The registry as written, with its port; `None` where the grammar implies Docker Hub.
+    /// Returns the written registry, with its port; `None` if the grammar implies Docker Hub.
     #[must_use]
     pub fn written_domain(&self) -> Option<&'a str> {
         self.written_domain
     }
 
-    /// The registry that is meant: `docker.io` where it is implied or written as `index.docker.io`.
+    /// Returns the normalized registry: `docker.io` if it is implied or written as `index.docker.io`.
     #[must_use]
     pub fn domain(&self) -> &'a str {
         match self.written_domain {
@@ -67,13 +66,13 @@ impl<'a> Reference<'a> {
         }
     }
 
-    /// The repository as written, without the registry.
+    /// Returns the written repository, without the registry.
     #[must_use]
     pub fn path(&self) -> &'a str {
         self.path
     }
 
-    /// The repository that is meant: with `library/` in front of an official image of Docker Hub.
+    /// Returns the normalized repository: with the prefix `library/` for an official image of Docker Hub.
     #[must_use]
     pub fn full_path(&self) -> Cow<'a, str> {
         match self.implied_namespace() {
@@ -82,25 +81,25 @@ impl<'a> Reference<'a> {
         }
     }
 
-    /// The tag without its colon.
+    /// Returns the tag without its colon.
     #[must_use]
     pub fn tag(&self) -> Option<&'a str> {
         self.suffix.strip_prefix(':')?.split('@').next()
     }
 
-    /// The digest with its algorithm, without the `@`.
+    /// Returns the digest with its algorithm, without the `@`.
     #[must_use]
     pub fn digest(&self) -> Option<&'a str> {
         self.suffix.split_once('@').map(|(_, digest)| digest)
     }
 
-    /// Everything after the name, verbatim: `:tag`, `@digest`, both or nothing.
+    /// Returns the unchanged text after the name: `:tag`, `@digest`, both or nothing.
     #[must_use]
     pub fn suffix(&self) -> &'a str {
         self.suffix
     }
 
-    /// The name that is meant, `domain/full_path`, without tag and digest.
+    /// Returns the normalized name, `domain/full_path`, without tag and digest.
     #[must_use]
     pub fn name(&self) -> impl fmt::Display + use<'a> {
         let (domain, namespace, path) = (self.domain(), self.implied_namespace(), self.path);
@@ -117,8 +116,8 @@ impl<'a> Reference<'a> {
     fn check_name(&self) -> Result<(), ReferenceError> {
         let mut length = self.implied_namespace().len() + self.path.len();
         if let Some(domain) = self.written_domain.filter(|domain| !is_domain(domain)) {
-            // `my_registry.corp/app` has no host by the grammar, yet as a whole it is a valid repository:
-            // the kubelet takes it, the runtime pulls from that host, and the limit is on the whole.
+            // By the grammar `my_registry.corp/app` has no host, but as a whole it is a valid repository: the kubelet
+            // accepts it, the runtime pulls from that host, and the limit applies to the whole text.
             if !is_path(domain) {
                 return Err(ReferenceError::Domain);
             }
@@ -135,28 +134,28 @@ impl<'a> Reference<'a> {
     }
 }
 
-/// Why a text is no image reference.
+/// Reason why a text is not an image reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum ReferenceError {
-    /// Nothing was written.
+    /// The text is empty.
     #[error("the image is empty")]
     Empty,
-    /// 64 hexadecimal digits alone mean an image id, which no registry can be asked for.
+    /// 64 hexadecimal digits alone are an image ID, which cannot be requested from a registry.
     #[error("64 hexadecimal digits are an image id, not a repository")]
     Identifier,
-    /// The first component can only be a registry, but is no host with an optional port.
+    /// The first component can only be a registry, but is not a host with an optional port.
     #[error("the registry is not a host name or address with an optional port")]
     Domain,
-    /// The repository has an upper-case letter.
+    /// The repository contains an upper-case letter.
     #[error("the repository has an upper-case letter")]
     UppercasePath,
-    /// The repository is empty, or has a character or an order of separators that is not allowed.
+    /// The repository is empty, or contains a character or a sequence of separators that is not allowed.
     #[error("the repository is not made of lower-case letters and digits with single separators")]
     Path,
-    /// The repository, with the `library/` that may be implied, is longer than 255 bytes.
+    /// The repository, including an implied `library/`, is longer than 255 bytes.
     #[error("the repository is longer than {LONGEST_REPOSITORY} bytes")]
     TooLong,
-    /// The tag is empty, longer than 128 bytes, or has a character that is not allowed.
+    /// The tag is empty, longer than 128 bytes, or contains a character that is not allowed.
     #[error("the tag is not 1 to {LONGEST_TAG} letters, digits, '_', '.' and '-'")]
     Tag,
     /// The digest is not an algorithm and a hexadecimal value of the algorithm's length.
@@ -167,7 +166,7 @@ pub enum ReferenceError {
     DigestAlgorithm,
 }
 
-/// The first component is a registry only if it cannot be taken for a namespace of Docker Hub.
+/// Splits the registry from a text. The first component is a registry only if it cannot be a namespace of Docker Hub.
 fn split_domain(text: &str) -> (Option<&str>, &str) {
     match text.split_once('/') {
         Some((first, remote)) if looks_like_domain(first) => (Some(first), remote),
@@ -182,7 +181,7 @@ fn looks_like_domain(first: &str) -> bool {
             .any(|byte| matches!(byte, b'.' | b':') || byte.is_ascii_uppercase())
 }
 
-/// Where a scan stands; only after a word may a name end.
+/// State of a scan. A name may end only after a word.
 #[derive(Clone, Copy, PartialEq)]
 enum Scan {
     Start,
@@ -209,7 +208,7 @@ fn is_path(path: &str) -> bool {
 
 fn is_domain(domain: &str) -> bool {
     if let Some(bracketed) = domain.strip_prefix('[') {
-        // Any mix of digits and colons, as the grammar has it: no resolver is asked here.
+        // The grammar allows any mix of digits and colons, and no resolver is called here.
         return bracketed.split_once(']').is_some_and(|(address, port)| {
             !address.is_empty()
                 && address.split(':').all(is_hex)
@@ -239,7 +238,7 @@ fn is_port(port: &str) -> bool {
     !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// `suffix` is empty or starts with `:` or `@`: it was cut there.
+/// Checks a suffix, which is empty or starts with `:` or `@`.
 fn check_suffix(suffix: &str) -> Result<(), ReferenceError> {
     let (tag, digest) = match suffix.split_once('@') {
         Some((tag, digest)) => (tag, Some(digest)),
@@ -292,8 +291,8 @@ fn is_lower_hex(value: &str, length: usize) -> bool {
     value.len() == length && is_hex(value) && !value.bytes().any(|byte| byte.is_ascii_uppercase())
 }
 
-/// The valid references as a regular expression in the syntax of RE2, but for the length of the repository and for image
-/// ids.
+/// Returns a regular expression in the syntax of RE2 for the valid references. It does not check the length of the
+/// repository, and does not exclude image IDs.
 pub(crate) fn pattern() -> String {
     let part = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*";
     let label = "[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?";
@@ -306,6 +305,6 @@ pub(crate) fn pattern() -> String {
 const HUB: &str = "docker.io";
 const LEGACY_HUB: &str = "index.docker.io";
 const OFFICIAL: &str = "library/";
-/// Bytes of a repository without its registry (`RepositoryNameTotalLengthMax`).
+/// Maximum size of a repository without its registry, in bytes (`RepositoryNameTotalLengthMax`).
 const LONGEST_REPOSITORY: usize = 255;
 const LONGEST_TAG: usize = 128;

@@ -1,4 +1,5 @@
-//! Tables written from the grammar and the kubelet's source, and two independent parsers as judges.
+//! Tests from tables that are based on the grammar and the source of the kubelet, and from comparisons with two
+//! independent parsers.
 
 mod differential;
 mod keyring;

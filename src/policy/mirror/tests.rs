@@ -88,7 +88,7 @@ fn plans(
     assert_eq!(plan(need, source, observed), action);
 }
 
-/// The credentials are revoked, whatever asks for them and whatever the copy looks like.
+/// The credentials are revoked, independent of the need and of the observed copy.
 #[rstest]
 fn deleted_source_takes_its_copies_along(
     #[values(Need::Namespace, Need::Pod, Need::None)] need: Need,

@@ -1,10 +1,11 @@
-//! The order of evictions: one Pod of an owner at a time, and none while evictions have no effect.
+//! The order of evictions: one Pod of an owner at a time, and no Pod while evictions have no effect.
 //!
-//! A circuit breaker proves the way from the API server to the webhook. It starts half-open: one Pod is evicted, and
-//! evictions go on when the next new Pod came out adapted; at most five are ahead of that proof. A new Pod that was
-//! missed opens it for a growing time. The owner of a new Pod that deviates is left alone for an hour and longer, so that
-//! a Pod that another webhook changes back is not evicted again and again; and so is an owner that makes no new Pod, as where
-//! a quota refuses it: each further eviction would leave it with one Pod less.
+//! A circuit breaker verifies that the API server sends Pods to the webhook. It starts half-open: one Pod is evicted,
+//! and evictions continue when the next new Pod is adapted. At most five evictions are not verified yet. A new Pod
+//! that was missed opens the circuit for an increasing time. If a new Pod deviates, its owner is skipped for one hour
+//! or longer, so that a Pod that another webhook changes back is not evicted repeatedly. An owner that creates no new
+//! Pod, for example because of a quota, is skipped in the same way: each further eviction would remove another of its
+//! Pods.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
@@ -13,19 +14,19 @@ use api::bootstrapper::RestartCause;
 
 use super::Deviation;
 
-/// Time in which a new Pod must appear after the eviction that tests the circuit; then another Pod is tried.
+/// Time limit for a new Pod after the eviction that tests the circuit. After it, another Pod is evicted.
 const TEST_TIMEOUT: Duration = Duration::from_mins(2);
 
-/// Evictions after which a new Pod must have come out adapted.
+/// Number of evictions after which a new Pod must have been adapted.
 const UNPROVEN: u32 = 5;
 
-/// Pauses after a new Pod was missed.
+/// Pauses after a new Pod that was missed.
 const OPEN: Pause = Pause::of(Duration::from_mins(5), Duration::from_hours(1));
 
-/// Pauses of an owner whose new Pod deviates too.
+/// Pauses of an owner whose new Pod deviates, too.
 const NO_EFFECT: Pause = Pause::of(Duration::from_hours(1), Duration::from_hours(24));
 
-/// Pauses of an owner that has made no new Pod since the eviction.
+/// Pauses of an owner that has created no new Pod since the eviction.
 const NO_SUCCESSOR: Pause = Pause::of(Duration::from_hours(1), Duration::from_hours(24));
 
 /// Pauses of a namespace in which evictions are forbidden.
@@ -34,10 +35,10 @@ const FORBIDDEN: Pause = Pause::of(Duration::from_mins(10), Duration::from_hours
 /// Pauses of a Pod whose PodDisruptionBudget is exhausted.
 const BUDGET: Pause = Pause::of(Duration::from_secs(30), Duration::from_mins(10));
 
-/// Pause of a Pod that several PodDisruptionBudgets select: the API server refuses each eviction of it.
+/// Pause of a Pod that several PodDisruptionBudgets select: the API server rejects each eviction of it.
 const SEVERAL_BUDGETS: Duration = Duration::from_hours(1);
 
-/// Pauses of a Pod whose eviction failed otherwise.
+/// Pauses of a Pod whose eviction failed for another reason.
 const FAILED: Pause = Pause::of(Duration::from_secs(10), Duration::from_mins(5));
 
 /// A Pod by namespace and name.
@@ -49,60 +50,60 @@ pub struct PodKey {
     pub name: Box<str>,
 }
 
-/// What is known of a covered Pod.
+/// The known state of a covered Pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrackedPod {
-    /// Its uid.
+    /// UID of the Pod.
     pub uid: Box<str>,
-    /// The uid of the ReplicaSet, StatefulSet or DaemonSet that replaces it; `None` if nothing would.
+    /// UID of the ReplicaSet, StatefulSet or DaemonSet that replaces the Pod; `None` if it would not be replaced.
     pub owner: Option<Box<str>>,
-    /// Whether it is ready.
+    /// Whether the Pod is ready.
     pub ready: bool,
-    /// Whether it is being deleted.
+    /// Whether the Pod is being deleted.
     pub terminating: bool,
-    /// How it deviates, if it does.
+    /// The deviation of the Pod, if it deviates.
     pub deviation: Option<Deviation>,
-    /// Whether the webhook adapted it: it carries the marker and does not deviate.
+    /// Whether the webhook adapted the Pod: it has the marker and does not deviate.
     pub adapted: bool,
 }
 
-/// The Pods that are evicted; none by default.
+/// The deviations whose Pods are evicted; none by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EvictionSettings {
-    /// Whether missed Pods are.
+    /// Whether missed Pods are evicted.
     pub missed: bool,
-    /// The changes before which outdated Pods were created.
+    /// The causes for which outdated Pods are evicted.
     pub outdated: Vec<RestartCause>,
 }
 
-/// The API server's answer to an eviction. As a string it is the label of metrics, such as `budget_exhausted`.
+/// The result of an eviction. As a string it is a label of metrics, such as `budget_exhausted`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum EvictionOutcome {
     /// The Pod is being deleted.
     Evicted,
-    /// The Pod is gone, or another Pod has its name.
+    /// The Pod is deleted, or another Pod has its name.
     Gone,
-    /// A PodDisruptionBudget allows no disruption now.
+    /// A PodDisruptionBudget currently allows no disruption.
     BudgetExhausted {
-        /// The pause that the API server asks for.
+        /// The pause that the API server requires.
         retry_after: Option<Duration>,
     },
     /// Several PodDisruptionBudgets select the Pod.
     SeveralBudgets,
-    /// There is no permission in the namespace.
+    /// The permission is missing in the namespace.
     Forbidden,
-    /// Anything else.
+    /// The eviction failed for another reason.
     Failed,
 }
 
-/// All covered Pods, and what was tried.
+/// All covered Pods, and the results of evictions.
 #[derive(Debug)]
 pub struct Evictions {
     pods: BTreeMap<PodKey, Entry>,
     namespaces: HashMap<Box<str>, Held>,
     owners: HashMap<Box<str>, Held>,
-    /// The owners whose new Pod is awaited after an eviction.
+    /// The owners for which a new Pod is expected after an eviction.
     awaited: HashMap<Box<str>, Held>,
     circuit: Circuit,
 }
@@ -114,14 +115,14 @@ struct Entry {
     held: Held,
 }
 
-/// A pause, and how often there was one.
+/// A pause, and the number of pauses so far.
 #[derive(Clone, Copy, Debug, Default)]
 struct Held {
     until: Option<Duration>,
     times: u32,
 }
 
-/// Pauses that double.
+/// Limits of pauses that double.
 #[derive(Clone, Copy)]
 struct Pause {
     base: Duration,
@@ -130,12 +131,13 @@ struct Pause {
 
 #[derive(Clone, Copy, Debug)]
 enum Circuit {
-    /// Evictions have the effect that they should have; so many have not shown it yet, the last one at this time.
+    /// Evictions have the expected effect. `unproven` is the number of evictions whose effect is not verified yet,
+    /// and `last` the time of the last one.
     Closed {
         unproven: u32,
         last: Option<Duration>,
     },
-    /// One eviction is allowed; `tested` since when its effect is awaited.
+    /// One eviction is allowed. `tested` is its time, since which its effect is expected.
     HalfOpen {
         tested: Option<Duration>,
         failures: u32,
@@ -144,7 +146,7 @@ enum Circuit {
     Open { until: Duration, failures: u32 },
 }
 
-/// How the Pods of one owner are.
+/// State of the Pods of one owner.
 #[derive(Default)]
 struct OwnerState {
     disrupted: bool,
@@ -167,8 +169,8 @@ impl Default for Evictions {
 }
 
 impl Evictions {
-    /// Takes what a list or watch tells of a Pod; `None` if it is gone or not covered. Of a watch, a Pod that was not
-    /// known before shows the effect of evictions. Returns how the Pod deviates, if that is new.
+    /// Processes a Pod from a list or watch; `None` if it is deleted or not covered. A new Pod of a watch shows the
+    /// effect of evictions. Returns the deviation of the Pod, if it is new.
     pub fn observe(
         &mut self,
         key: PodKey,
@@ -203,7 +205,7 @@ impl Evictions {
         found
     }
 
-    /// Removes the Pods that a complete list does not have.
+    /// Removes the Pods that a complete list does not contain.
     pub fn retain(&mut self, is_listed: impl Fn(&PodKey) -> bool) {
         self.pods.retain(|key, _| is_listed(key));
         let owners: HashSet<&str> = self
@@ -215,7 +217,7 @@ impl Evictions {
         self.awaited.retain(|owner, _| owners.contains(&**owner));
     }
 
-    /// A new Pod, which the API server sent to the webhook or did not.
+    /// Updates the circuit with a new Pod, which shows whether the API server sends Pods to the webhook.
     fn test(&mut self, pod: &TrackedPod, now: Duration) {
         let failures = match self.circuit {
             Circuit::Closed { .. } => 0,
@@ -244,14 +246,15 @@ impl Evictions {
                 failures: failures.saturating_add(1),
             };
         }
-        // Also if it is outdated at once, as with API servers whose clocks differ: another eviction would change nothing.
+        // This includes a Pod that is outdated at its creation, which occurs if the clocks of API servers differ.
+        // Another eviction would change nothing.
         if let Some(owner) = &pod.owner {
             let held = self.owners.entry(owner.clone()).or_default();
             held.again(NO_EFFECT, now);
         }
     }
 
-    /// The Pod to evict now, with its uid.
+    /// Returns the Pod to evict now, with its UID.
     #[must_use]
     pub fn next(
         &mut self,
@@ -284,7 +287,7 @@ impl Evictions {
                 && !others.disrupted
                 && !(pod.ready && others.unready)
         });
-        // A Pod that does not run anyway comes first, then one that was missed.
+        // A Pod that is not ready has priority, then a missed Pod.
         let (key, entry) = candidates.min_by_key(|(_, entry)| {
             let is_missed = entry.pod.deviation.is_some_and(Deviation::is_missed);
             (entry.pod.ready, !is_missed)
@@ -324,7 +327,7 @@ impl Evictions {
         states
     }
 
-    /// Takes the answer to the eviction that [`Evictions::next`] chose.
+    /// Processes the result of the eviction that [`Evictions::next`] selected.
     pub fn executed(&mut self, key: &PodKey, outcome: EvictionOutcome, now: Duration) {
         if outcome == EvictionOutcome::Forbidden {
             let held = self.namespaces.entry(key.namespace.clone()).or_default();
@@ -360,14 +363,14 @@ impl Evictions {
                     .max(retry_after.map(|it| now + it.min(BUDGET.cap)));
             }
             EvictionOutcome::SeveralBudgets => held.until = Some(now + SEVERAL_BUDGETS),
-            // The watch tells.
+            // The watch reports whether the Pod still exists.
             EvictionOutcome::Gone | EvictionOutcome::Failed | EvictionOutcome::Forbidden => {
                 held.again(FAILED, now);
             }
         }
     }
 
-    /// The number of deviating Pods, by namespace and deviation.
+    /// Returns the number of deviating Pods, by namespace and deviation.
     #[must_use]
     pub fn counts(&self) -> BTreeMap<(&str, Deviation), u32> {
         let mut counts = BTreeMap::new();
@@ -379,7 +382,7 @@ impl Evictions {
         counts
     }
 
-    /// The number of namespaces with deviating Pods in which evictions were forbidden the last time.
+    /// Returns the number of namespaces with deviating Pods in which the last eviction was forbidden.
     #[must_use]
     pub fn forbidden_namespaces(&self) -> usize {
         let deviating = self
@@ -391,7 +394,7 @@ impl Evictions {
         forbidden.filter(|it| namespaces.contains(&***it)).count()
     }
 
-    /// Whether a new Pod was missed, so that nothing is evicted for a while.
+    /// Returns whether a new Pod was missed, so that no Pod is evicted for some time.
     #[must_use]
     pub fn is_open(&self) -> bool {
         matches!(self.circuit, Circuit::Open { .. })
@@ -406,7 +409,7 @@ impl EvictionSettings {
         }
     }
 
-    /// Whether no Pod is ever evicted.
+    /// Returns whether no Pod is ever evicted.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()

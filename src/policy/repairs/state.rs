@@ -1,4 +1,4 @@
-//! What a stored Pod is, beside the Pod that the webhook would make of it now.
+//! State of a stored Pod, compared with the Pod that the webhook would create now.
 
 use api::bootstrapper::RestartCause;
 use api::{Feature, FeatureSet};
@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use crate::admission::{Code, Decision, Reason};
 
-/// Since when the parts of the active revision are what they are; `None` for a part that does not exist.
+/// Times of the last changes of the objects of the active revision; `None` for an object that does not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RevisionTimes {
     /// The configuration document.
@@ -21,44 +21,45 @@ pub struct RevisionTimes {
     pub bundle_content: Option<Timestamp>,
 }
 
-/// Times of a Pod.
+/// Relevant times of a Pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PodTimes {
-    /// When it was created.
+    /// Time of the creation.
     pub created: Timestamp,
-    /// When the annotations by which its Namespace opts in were changed last, or its own annotations after its creation.
+    /// Time of the last change of the annotations by which its Namespace opts in, or of its own annotations after its creation.
     pub opted_in: Option<Timestamp>,
-    /// When the labels of its Namespace were changed last, if a selector of Namespaces keeps the pull Secret out. They decide
-    /// no other change.
+    /// Time of the last change of the labels of its Namespace, if a selector of namespaces excludes the pull Secret.
+    /// The labels determine no other change.
     pub selected: Option<Timestamp>,
     /// Features that the document requests for its Namespace and that it cannot opt out of: it has them whenever it opted in.
     pub required: FeatureSet,
 }
 
-/// What a stored Pod is.
+/// State of a stored Pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PodState {
-    /// No feature is requested for it, or it is never sent to the webhook.
+    /// No feature is requested for the Pod, or the Pod is never sent to the webhook.
     NotCovered,
-    /// It is as the webhook would make it.
+    /// The Pod equals the Pod that the webhook would create.
     Current,
-    /// It is not.
+    /// The Pod differs from the Pod that the webhook would create.
     Deviates(Deviation),
-    /// It is not, and no Pod created at its time would have been: its Namespace or the Pod opted in afterwards.
+    /// The Pod differs because its Namespace or the Pod opted in after its creation. No Pod created at that time
+    /// would have been adapted.
     OptedInLater,
 }
 
-/// How a Pod deviates.
+/// Deviation of a Pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Deviation {
-    /// It was created after the configuration that covers it, and lacks this change (the first of several).
+    /// The Pod was created after the configuration that covers it, and lacks this change (the first of several).
     Missed(Code),
-    /// It was created before a change that reaches new Pods only.
+    /// The Pod was created before a change that reaches new Pods only.
     Outdated(RestartCause),
 }
 
 impl Deviation {
-    /// Its label in metrics.
+    /// Returns the label in metrics.
     #[must_use]
     pub fn reason(self) -> &'static str {
         match self {
@@ -69,24 +70,24 @@ impl Deviation {
         }
     }
 
-    /// Whether the Pod was missed.
+    /// Returns whether the Pod was missed.
     #[must_use]
     pub fn is_missed(self) -> bool {
         matches!(self, Self::Missed(_))
     }
 }
 
-/// Judges a stored Pod by the decision on it as if it were created now.
+/// Returns the state of a stored Pod, from the decision on it as if it were created now.
 ///
 /// Times have a resolution of one second. A Pod that was created within the second of a change is not reported as
-/// missed, and is outdated: a restart too many is harmless, an alarm too many is not.
+/// missed, but as outdated: an unnecessary restart is harmless, a false alarm is not.
 #[must_use]
 pub fn judge(decision: &Decision<'_>, pod: PodTimes, revision: &RevisionTimes) -> PodState {
     let mut findings = decision.findings.iter();
     if findings.all(|it| is_not_covered(&it.reason)) {
         return PodState::NotCovered;
     }
-    // The name of a Secret that does not exist helps no Pod.
+    // The name of a Secret that does not exist does not help a Pod.
     let is_missing =
         |reason: &Reason<'_>| reason.applied() && reason.code() != Code::PullSecretNotObserved;
     let applied = || decision.findings.iter().filter(|it| is_missing(&it.reason));
@@ -120,7 +121,7 @@ pub fn judge(decision: &Decision<'_>, pod: PodTimes, revision: &RevisionTimes) -
     }
 }
 
-/// What changed inside of objects that the Pod uses already.
+/// Returns the cause if the content of an object changed that the Pod uses already.
 fn outdated_content(
     decision: &Decision<'_>,
     pod: PodTimes,

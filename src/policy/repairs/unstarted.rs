@@ -1,10 +1,10 @@
 //! Pods that wait for the volume of the trust bundle.
 //!
-//! A kubelet that cannot mount it, such as one without the feature gate ClusterTrustBundleProjection, tries again for ever,
-//! and the Pod does not change meanwhile: only its time shows it. This process measures the time, from its first observation
-//! of the scheduled Pod. The condition's `lastTransitionTime` is a time of the API server, which is never compared with the
-//! clock of this process: a clock that is two minutes fast would report every Pod that starts. A new leader measures again,
-//! so it reports a Pod that waits two minutes later.
+//! A kubelet that cannot mount the volume, such as a kubelet without the feature gate ClusterTrustBundleProjection,
+//! retries forever. The Pod does not change meanwhile, so only its age shows the failure. This process measures the
+//! time from its first observation of the scheduled Pod. The `lastTransitionTime` of the condition is a time of the
+//! API server, which is never compared with the clock of this process: a clock that is two minutes fast would report
+//! every Pod that starts. A new leader measures again, so it reports a waiting Pod two minutes later.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,19 +18,19 @@ use super::PodKey;
 /// Time after which a Pod is late. A kubelet mounts volumes and creates the sandbox within seconds.
 const START_TIMEOUT: Duration = Duration::from_mins(2);
 
-/// What a container waits for while its Pod has no sandbox.
+/// Reasons for which a container waits while its Pod has no sandbox.
 const BEFORE_START: [&str; 2] = ["ContainerCreating", "PodInitializing"];
 
-/// A Pod that has been scheduled and has not started.
+/// A Pod that was scheduled and has not started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnstartedPod {
-    /// Its uid.
+    /// UID of the Pod.
     pub uid: Box<str>,
-    /// The name of its node.
+    /// Name of the node of the Pod.
     pub node: Box<str>,
 }
 
-/// The Pods that have not started, each with the time of its first observation as such.
+/// The Pods that have not started, each with the time of its first observation in this state.
 #[derive(Debug, Default)]
 pub struct UnstartedPods(BTreeMap<PodKey, Wait>);
 
@@ -42,7 +42,7 @@ struct Wait {
 }
 
 impl UnstartedPod {
-    /// Reads a stored Pod, given as JSON; `None` if it is not scheduled, is being deleted, has got a sandbox, or is no Pod.
+    /// Reads a stored Pod, given as JSON. `None` if it is not scheduled, is being deleted, has a sandbox, or is not a Pod.
     #[must_use]
     pub fn of(pod: &str) -> Option<Self> {
         let pod: StoredPod<'_> = partial_json::from_str(pod, usize::MAX).ok()?;
@@ -61,7 +61,7 @@ impl UnstartedPod {
     }
 }
 
-/// What is read of a stored Pod.
+/// Relevant fields of a stored Pod.
 #[derive(Deserialize)]
 struct StoredPod<'a> {
     #[serde(default, borrow)]
@@ -100,7 +100,7 @@ struct Status<'a> {
     container_statuses: Summary<Containers>,
 }
 
-/// What is read of the conditions of a Pod.
+/// Relevant conditions of a Pod.
 #[derive(Debug, Default)]
 pub struct PodConditions {
     /// Whether the Pod is ready.
@@ -165,7 +165,7 @@ impl<'de> Summarize<'de> for Containers {
 }
 
 impl UnstartedPods {
-    /// Takes what a list or watch tells of a Pod; `None` if it has started, is gone, or lacks the volume.
+    /// Processes a Pod from a list or watch; `None` if it has started, is deleted, or lacks the volume.
     pub fn observe(&mut self, key: &PodKey, pod: Option<UnstartedPod>, now: Duration) {
         let known = self.0.get(key);
         if known.map(|it| &it.pod) == pod.as_ref() {
@@ -182,12 +182,12 @@ impl UnstartedPods {
         }
     }
 
-    /// Removes the Pods that a complete list does not have.
+    /// Removes the Pods that a complete list does not contain.
     pub fn retain(&mut self, is_listed: impl Fn(&PodKey) -> bool) {
         self.0.retain(|key, _| is_listed(key));
     }
 
-    /// The Pods that have become late since the last call.
+    /// Returns the Pods that have become late since the last call.
     pub fn newly_late(&mut self, now: Duration) -> impl Iterator<Item = (&PodKey, &UnstartedPod)> {
         let waits = self.0.iter_mut();
         let late = waits.filter(move |(_, it)| !it.is_late && it.since + START_TIMEOUT <= now);
@@ -197,7 +197,7 @@ impl UnstartedPods {
         })
     }
 
-    /// The number of late Pods by node.
+    /// Returns the number of late Pods by node.
     #[must_use]
     pub fn counts(&self) -> BTreeMap<&str, u32> {
         let mut counts = BTreeMap::new();

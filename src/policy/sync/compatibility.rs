@@ -1,8 +1,8 @@
 //! Compatibility of configuration documents with webhook versions. An incompatible document is not written.
 //!
-//! The public rt-bootstrapper ignores keys that it does not know, so that a document with keys of this project would
-//! take effect only in part. Its version numbers are unrelated to those of this project; a Deployment of this project
-//! has the manifest hash as annotation.
+//! The public rt-bootstrapper ignores unknown keys, so that a document with keys of this project would take effect
+//! only partly. Its version numbers are unrelated to the version numbers of this project. A Deployment of this
+//! project has the manifest hash as annotation.
 
 use api::config::{Document, ImagePullSecret};
 use semver::Version;
@@ -24,7 +24,7 @@ pub enum Requirement {
 /// The webhook that runs on a runtime.
 #[derive(Clone, Debug, PartialEq, Eq, strum::Display)]
 pub enum RunningWebhook {
-    /// No webhook: the next one reads the document when it starts.
+    /// No webhook: the next webhook reads the document when it starts.
     #[strum(to_string = "none")]
     Absent,
     /// A webhook that the controller did not install, or whose version is unknown.
@@ -35,7 +35,7 @@ pub enum RunningWebhook {
     Managed(Version),
 }
 
-/// The webhook does not support a key of the document.
+/// Error: the webhook does not support a key of the document.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("key {key} requires webhook version {needed} or later, {running} is running")]
 pub struct IncompatibleVersion {
@@ -52,9 +52,9 @@ pub(super) fn parse_version(text: &str) -> Option<Version> {
     Version::parse(text.strip_prefix('v').unwrap_or(text)).ok()
 }
 
-/// The webhook that a document requires.
+/// Returns the webhook that a document requires.
 pub(super) fn requirement(document: &Document) -> Requirement {
-    // A new key does not compile here until it is listed: `_` are keys that the public rt-bootstrapper supports.
+    // A new key does not compile here until it is listed. Keys with `_` are supported by the public rt-bootstrapper.
     let Document {
         overrides: _,
         cluster_trust_bundle: _,
@@ -74,7 +74,7 @@ pub(super) fn requirement(document: &Document) -> Requirement {
         (opt_out.is_some(), "optOut", [0, 1, 0]),
     ];
     let used = keys.into_iter().filter(|(is_used, ..)| *is_used);
-    // Of keys with the same version the first is reported.
+    // If several keys have the same version, the first key is reported.
     let newest = used.rev().max_by_key(|(.., version)| *version);
     newest.map_or(Requirement::Any, |(_, key, [major, minor, patch])| {
         let version = Version::new(major, minor, patch);
@@ -85,7 +85,7 @@ pub(super) fn requirement(document: &Document) -> Requirement {
 /// Checks whether a document can be written to a runtime with this webhook.
 ///
 /// # Errors
-/// [`IncompatibleVersion`] if the document would take effect only in part.
+/// [`IncompatibleVersion`] if the document would take effect only partly.
 pub fn check_compatibility(
     requirement: &Requirement,
     running: RunningWebhook,

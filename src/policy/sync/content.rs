@@ -1,8 +1,9 @@
 //! Salted hashes of synchronized objects: equal hashes mean equal content.
 //!
 //! Hashes of credentials appear in annotations and statuses that many users can read. They are salted with the UID of
-//! the Namespace `kube-system` of KCP, which is random and not published, so that guessed content cannot be verified
-//! against them. Every part is hashed with its length, so that different lists of parts have different bytes.
+//! the Namespace `kube-system` of KCP, which is random and not published. Therefore guessed content cannot be
+//! verified with the hashes. Every part is hashed with its length, so that different lists of parts have different
+//! bytes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -24,19 +25,19 @@ pub struct Hash([u8; 32]);
 pub struct HashError;
 
 impl Salt {
-    /// The salt of the KCP whose Namespace `kube-system` has this UID.
+    /// Returns the salt of the KCP whose Namespace `kube-system` has this UID.
     #[must_use]
     pub fn new(kube_system_uid: &str) -> Self {
         Self(Hash::of_parts(["rt-bootstrapper/salt", kube_system_uid]).0)
     }
 
-    /// An ID of KCP that does not reveal its UID, for the ownership ConfigMap on runtimes.
+    /// Returns an ID of KCP that does not reveal its UID, for the ownership ConfigMap on runtimes.
     #[must_use]
     pub fn control_plane(&self) -> String {
         Hash::of_parts([&b"rt-bootstrapper/control-plane"[..], &self.0]).to_string()
     }
 
-    /// The hash of content of some kind, given as its parts.
+    /// Returns the hash of content of a kind, given as its parts.
     pub(super) fn hash<'a>(
         &'a self,
         kind: &'a str,
@@ -57,7 +58,7 @@ impl Hash {
     /// The hash of an unknown revision.
     pub const UNKNOWN: Self = Self([0; 32]);
 
-    /// The hash of a list of parts, without the salt.
+    /// Returns the hash of a list of parts, without the salt.
     pub(super) fn of_parts(parts: impl IntoIterator<Item: AsRef<[u8]>>) -> Self {
         let mut hasher = Sha256::new();
         for part in parts {
@@ -66,7 +67,7 @@ impl Hash {
         Self(hasher.finalize().into())
     }
 
-    /// The hash of a public value, independent of the order of its keys.
+    /// Returns the hash of a public value, independent of the order of its keys.
     pub(super) fn of_value(value: &Value) -> Self {
         let mut hasher = Sha256::new();
         feed_value(&mut hasher, value);

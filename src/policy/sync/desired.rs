@@ -38,7 +38,7 @@ pub enum DesiredObject {
     Untouched(UntouchedReason),
 }
 
-/// Why an object is not changed.
+/// Reason why an object is not changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UntouchedReason {
     /// No name is configured for the object.
@@ -58,16 +58,18 @@ pub struct Desired {
     pub pull_secret: DesiredObject,
     /// The ClusterTrustBundle, in [`TRUST_BUNDLE_VERSION`].
     pub trust_bundle: DesiredObject,
-    /// The same for clusters that serve `v1`, if it is present: computed once, because a bundle may be large.
+    /// The ClusterTrustBundle in `v1`, if it is present, for clusters that serve `v1`. It is computed once, because a
+    /// bundle may be large.
     pub trust_bundle_v1: Option<Arc<Value>>,
     /// The webhook's ConfigMap.
     pub configuration: DesiredObject,
     /// The webhook that the document requires.
     pub requirement: Requirement,
-    /// Revision of the complete configuration: a hash of all three objects. `None` while an object cannot be written.
+    /// Revision of the complete configuration: a hash of all three objects. `None` while the document cannot be
+    /// written because of an invalid source.
     pub complete_revision: Option<Hash>,
-    /// Hash of the desired state of all three objects, also while the configuration is incomplete. A rollout uses it,
-    /// so that a change is rolled out in steps also while a source is invalid.
+    /// Hash of the desired state of all three objects, also while the configuration is incomplete. A rollout uses
+    /// this hash, so that a change is rolled out in steps also while a source is invalid.
     pub revision: Hash,
 }
 
@@ -126,7 +128,7 @@ impl Desired {
         }
     }
 
-    /// The ClusterTrustBundle in a version that a cluster serves, if it is present.
+    /// Returns the ClusterTrustBundle in a version that a cluster serves, if it is present.
     pub(super) fn served_bundle(&self, version: &str) -> Option<Arc<Value>> {
         match &self.trust_bundle_v1 {
             Some(object) if version == "v1" => Some(Arc::clone(object)),
@@ -134,8 +136,8 @@ impl Desired {
         }
     }
 
-    /// Whether a runtime has the desired configuration, according to its status. For an incomplete configuration only
-    /// the objects that can be written are compared.
+    /// Returns whether a runtime has the desired configuration, according to its status. For an incomplete
+    /// configuration only the objects that can be written are compared.
     #[must_use]
     pub fn is_synchronized(&self, status: Option<&ConfigurationStatus>) -> bool {
         if let Some(revision) = self.complete_revision {
@@ -151,7 +153,7 @@ impl Desired {
         })
     }
 
-    /// The desired state of one object.
+    /// Returns the desired state of one object.
     #[must_use]
     pub fn get(&self, kind: SourceKind) -> &DesiredObject {
         match kind {
@@ -163,7 +165,7 @@ impl Desired {
 }
 
 impl DesiredObject {
-    /// A ClusterTrustBundle in another version of its API.
+    /// Returns a ClusterTrustBundle in another version of its API.
     fn in_version(&self, version: &str) -> Option<Arc<Value>> {
         let Self::Present { object, .. } = self else {
             return None;
@@ -176,7 +178,7 @@ impl DesiredObject {
         Some(Arc::new(served))
     }
 
-    /// Whether an object keeps older content because of an invalid source.
+    /// Returns whether an object keeps older content because of an invalid source.
     fn has_invalid_source(&self) -> bool {
         matches!(
             self,
@@ -187,7 +189,7 @@ impl DesiredObject {
         )
     }
 
-    /// The hash of the synchronized content of a missing source, until the end of its grace period.
+    /// Returns the hash of the synchronized content of a missing source, until the end of its grace period.
     pub(super) fn pending_hash(&self) -> Option<Hash> {
         match self {
             Self::Untouched(UntouchedReason::Deferred(SyncDeferred::DeletionPending {
@@ -198,7 +200,7 @@ impl DesiredObject {
         }
     }
 
-    /// The hash of the content that a runtime has or gets; `None` also if it is not known.
+    /// Returns the hash of the content that a runtime has or gets; `None` also if it is not known.
     fn hash(&self) -> Option<Hash> {
         match self {
             Self::Present { hash, .. } => Some(*hash),
@@ -208,7 +210,7 @@ impl DesiredObject {
     }
 }
 
-/// Shows the hash only, since an object may contain credentials.
+/// `Debug` output with the hash only, since an object may contain credentials.
 impl fmt::Debug for DesiredObject {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -245,7 +247,7 @@ fn desired_object<T>(
     }
 }
 
-/// The desired state of an object whose source is absent.
+/// Returns the desired state of an object whose source is absent.
 fn absent(kind: SourceKind, sources: &Sources, history: &SourceHistory) -> DesiredObject {
     let object = sources.names.reference(kind);
     match history.absence(kind, sources.names.get(kind)) {
@@ -304,7 +306,7 @@ fn config_map(
         let text = match part.hash() {
             Some(hash) => hash.to_string(),
             None if **part == DesiredObject::Removed => REQUIRES_NONE.to_owned(),
-            // A hash is not known: the webhook uses such an object in any revision.
+            // If a hash is not known, the webhook uses such an object in any revision.
             None => continue,
         };
         let key = kind.requires_key();

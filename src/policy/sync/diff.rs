@@ -1,13 +1,13 @@
-//! Comparison of a desired object with a live one: does the live object contain all desired fields?
+//! Comparison of a desired object with a live object: whether the live object contains all desired fields.
 //!
-//! Fields that the API server or the webhook adds (defaults, `clusterIP`, `caBundle`) are no differences. Lists that
+//! Fields that the API server or the webhook adds (defaults, `clusterIP`, `caBundle`) are not differences. Lists that
 //! server-side apply merges are compared by their keys, all others by position, so that an additional RBAC rule or
 //! subject is a difference. Selectors are compared as a whole, since an additional term selects fewer objects.
 
 use serde_json::{Map, Value};
 
-/// Whether `live` contains all fields of `desired`. `apiVersion` and `kind` of the object are not compared: items of
-/// lists have none, and the version is that of the request.
+/// Returns whether `live` contains all fields of `desired`. `apiVersion` and `kind` of the object are not compared:
+/// items of lists have none, and the version is the version of the request.
 pub(crate) fn is_applied(desired: &Value, live: &Value) -> bool {
     match (desired, live) {
         (Value::Object(desired), Value::Object(live)) => desired
@@ -18,8 +18,8 @@ pub(crate) fn is_applied(desired: &Value, live: &Value) -> bool {
     }
 }
 
-/// Paths of the fields that differ, such as `spec.containers[manager].image`; empty if an apply would change nothing.
-/// The paths contain names and keys only, never values.
+/// Returns the paths of the fields that differ, such as `spec.containers[manager].image`; empty if an apply would
+/// change nothing. The paths contain names and keys only, never values.
 #[must_use]
 pub fn differing_fields(desired: &Value, live: &Value) -> Vec<String> {
     let mut paths = Vec::new();
@@ -133,15 +133,14 @@ fn list(key: &str, desired: &[Value], live: &[Value]) -> bool {
     })
 }
 
-/// The merge key of a list, if all its items have it.
+/// Returns the merge key of a list, if all its items have it.
 fn item_key(list: &str, desired: &[Value]) -> Option<&'static str> {
-    // Lists with the same name may differ in kind: the `ports` of a Service have names, those of a NetworkPolicy do
-    // not.
+    // Lists with the same name may differ: the `ports` of a Service have names, the `ports` of a NetworkPolicy do not.
     merge_key(list).filter(|key| desired.iter().all(|item| item.get(key).is_some()))
 }
 
-/// Selectors of webhooks, network policies and Services, which server-side apply replaces as a whole. That of a Deployment, which has
-/// fields of its own, is immutable.
+/// Returns whether a field is a selector of a webhook, network policy or Service, which server-side apply replaces as
+/// a whole. The selector of a Deployment has separate fields and is immutable.
 fn is_selector(key: &str, selector: &Map<String, Value>) -> bool {
     match key {
         "namespaceSelector" | "objectSelector" | "podSelector" => true,
@@ -150,7 +149,7 @@ fn is_selector(key: &str, selector: &Map<String, Value>) -> bool {
     }
 }
 
-/// The merge key of a list in server-side apply, for the lists in the manifests of the webhook.
+/// Returns the merge key of a list in server-side apply, for the lists in the manifests of the webhook.
 fn merge_key(list: &str) -> Option<&'static str> {
     match list {
         "containers" | "initContainers" | "env" | "volumes" | "webhooks" | "matchConditions"

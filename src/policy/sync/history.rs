@@ -1,12 +1,13 @@
-//! The history of the sources: which content was last synchronized under which name. It distinguishes a deleted source
-//! from one that never existed.
+//! The history of the sources: the last synchronized content, and its name. It distinguishes a deleted source from a
+//! source that never existed.
 //!
 //! A deleted source is recorded permanently, since a runtime that was unreachable at the time still has the copy. A
-//! source with another name is another source: one that is absent and was never synchronized under its name is not a
+//! source with another name is another source. An absent source that was never synchronized under its name is not a
 //! deletion, so that a changed or mistyped flag deletes nothing.
 //!
-//! An absent source counts as deleted after a grace period. The start of the period is persisted, so that a restart or
-//! another leader does not start it again. Their clocks may differ, so each of them observes the absence for some time itself.
+//! An absent source counts as deleted after a grace period. The start of the period is persisted, so that a restart
+//! or another leader does not restart it. The clocks of leaders may differ, so each leader also observes the absence
+//! for some time itself.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,16 +21,16 @@ use super::sources::{SourceState, Sources};
 /// The current time and the grace period of absent sources.
 #[derive(Clone, Copy, Debug)]
 pub struct Grace {
-    /// Wall-clock time. If it goes back, the grace period starts again.
+    /// Wall-clock time. If it is set back, the grace period starts again.
     pub now: Timestamp,
-    /// The time from the first observation of an absence to the deletion; zero deletes at once.
+    /// The time from the first observation of an absence to the deletion; zero deletes immediately.
     pub period: Duration,
 }
 
-/// What the absence of a source means.
+/// The meaning of the absence of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Absence {
-    /// No source of this name was ever synchronized.
+    /// No source with this name was ever synchronized.
     NeverRolledOut,
     /// The source was synchronized with this content, and the grace period has not ended.
     Pending {
@@ -68,7 +69,7 @@ struct Missing {
 pub struct SourceHistory([Option<HistoryEntry>; 3]);
 
 impl SourceHistory {
-    /// What it means that no source of this name exists, after [`SourceHistory::advance`].
+    /// Returns the meaning of the absence of a source with this name, after [`SourceHistory::advance`].
     #[must_use]
     pub fn absence(&self, kind: SourceKind, name: Option<&str>) -> Absence {
         let entry = self.0[kind as usize].as_ref();
@@ -86,7 +87,7 @@ impl SourceHistory {
         }
     }
 
-    /// Hash of the three contents. A deleted source counts as one that never existed.
+    /// Returns the hash of the three contents. A deleted source counts as a source that never existed.
     #[must_use]
     pub fn revision(&self) -> Hash {
         let contents = self.0.iter().map(|it| {
@@ -96,18 +97,18 @@ impl SourceHistory {
         Hash::of_parts(contents)
     }
 
-    /// When the next grace period ends, after [`SourceHistory::advance`]; `None` while no source is missing.
+    /// Returns the end of the next grace period, after [`SourceHistory::advance`]; `None` while no source is missing.
     #[must_use]
     pub fn next_deletion(&self) -> Option<Timestamp> {
         let all = self.0.iter().flatten();
         all.filter_map(|it| it.missing).map(|it| it.until).min()
     }
 
-    /// Records the current sources. Returns those whose content changed, including deleted ones.
+    /// Records the current sources. Returns the sources whose content changed, including deleted sources.
     ///
-    /// An invalid or unmanaged source is unchanged, and so is a source that never existed under its name, or that is
-    /// absent during its grace period. The history may change without a change of content: by a new name, or the start
-    /// or end of an absence.
+    /// An invalid or unmanaged source is unchanged. A source that never existed under its name, or that is absent
+    /// during its grace period, is unchanged, too. The history may change without a change of content: by a new name,
+    /// or the start or end of an absence.
     pub fn advance(&mut self, sources: &Sources, grace: Grace) -> Vec<SourceKind> {
         let mut changed = Vec::new();
         for kind in SourceKind::ALL {
@@ -154,7 +155,7 @@ impl SourceHistory {
         }
     }
 
-    /// Reads what [`SourceHistory::write`] wrote. Absent keys mean that the source never existed. The source of an
+    /// Reads the data of [`SourceHistory::write`]. Absent keys mean that the source never existed. The source of an
     /// entry without a name is never deleted. An invalid time is ignored, so that the grace period starts again.
     ///
     /// # Errors
@@ -187,12 +188,12 @@ impl HistoryEntry {
         self.name.is_some() && self.name.as_deref() == name
     }
 
-    /// The entry of a source that does not exist now.
+    /// Returns the entry of a source that does not exist now.
     fn absent(self, Grace { now, period }: Grace) -> Self {
         let end = |from: Timestamp, after| from.checked_add(after).unwrap_or(Timestamp::MAX);
         let earliest = |time: Option<Timestamp>| time.map_or(now, |it| it.min(now));
         let since = earliest(self.missing.map(|it| it.since));
-        // The clock of the process that noted the absence may be behind this one.
+        // The clock of the process that recorded the absence may be behind this clock.
         let observed = earliest(self.missing.and_then(|it| it.observed));
         let until = end(since, period).max(end(observed, period.min(OBSERVED)));
         if self.content.is_none() || until <= now {
@@ -213,10 +214,11 @@ impl HistoryEntry {
     }
 }
 
-/// How long a process observes an absence that an earlier one noted, before that counts as a deletion; at most the grace period.
+/// Time for which a process observes an absence that an earlier process recorded, before it counts as a deletion; at
+/// most the grace period.
 const OBSERVED: Duration = Duration::from_mins(1);
 
-/// An entry of the history is invalid.
+/// Error: an entry of the history is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("lastSeen.{}", .kind.name())]
 pub struct HistoryError {

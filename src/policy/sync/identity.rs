@@ -1,5 +1,5 @@
-//! Verifies that a kubeconfig leads to the cluster of its runtime. Nothing is written to a cluster that is not
-//! verified.
+//! Verifies that the cluster of a kubeconfig is the cluster of its runtime. Nothing is written to a cluster that is
+//! not verified.
 
 use api::kcp::{OWNER_CONFIG_MAP, OWNER_CONTROL_PLANE, OWNER_RUNTIME_ID};
 use serde_json::Value;
@@ -16,7 +16,7 @@ pub struct Owner {
     pub control_plane: String,
 }
 
-/// What KCP has recorded about the cluster of a runtime.
+/// The recorded identity of the cluster of a runtime on KCP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IdentityRecord<'a> {
     /// `status.clusterUID` of the `RuntimeBootstrapper`: the UID that was observed first.
@@ -27,18 +27,18 @@ pub struct IdentityRecord<'a> {
     pub claimed_by: Option<&'a str>,
 }
 
-/// Why a cluster is not verified.
+/// Reason why a cluster is not verified.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdentityError {
     /// The UID of the cluster is unknown.
     #[error("Namespace kube-system of the cluster has no UID")]
     ClusterUIDUnknown,
-    /// The kubeconfig leads to KCP.
+    /// The cluster of the kubeconfig is KCP.
     #[error(
         "the cluster is KCP, expected a runtime: the kubeconfig leads to the control plane itself"
     )]
     ClusterIsKCP,
-    /// The kubeconfigs of two runtimes lead to the same cluster.
+    /// The kubeconfigs of two runtimes have the same cluster.
     #[error("cluster is already managed as runtime {runtime}")]
     ClusterAlreadyManaged {
         /// The other runtime.
@@ -60,7 +60,7 @@ by annotation {annotation}={observed}",
         /// The current UID.
         observed: String,
     },
-    /// The kubeconfig leads to another cluster than before.
+    /// The cluster of the kubeconfig is another cluster than before.
     #[error(
         "cluster UID is {observed}, expected {recorded_uid}; if the cluster was rebuilt, accept it by annotation \
 {annotation}={observed}",
@@ -77,9 +77,9 @@ by annotation {annotation}={observed}",
 /// Verifies a cluster by the UID of its `kube-system` and by its ownership ConfigMap. Returns the UID to record.
 ///
 /// # Errors
-/// [`IdentityError`] if the cluster may be the wrong one. An accepted UID covers a rebuilt cluster, and an ownership
-/// ConfigMap with the same runtime and another KCP, as after a restore of KCP with a new `kube-system`. It does not
-/// cover the cluster of another runtime.
+/// [`IdentityError`] if the cluster may be the wrong cluster. An accepted UID covers a rebuilt cluster. It also
+/// covers an ownership ConfigMap with the same runtime and another KCP, as after a restore of KCP with a new
+/// `kube-system`. It does not cover the cluster of another runtime.
 pub fn verify_identity<'o>(
     owner: &Owner,
     record: IdentityRecord<'_>,
@@ -89,8 +89,8 @@ pub fn verify_identity<'o>(
     let observed = observed
         .filter(|uid| !uid.is_empty())
         .ok_or(IdentityError::ClusterUIDUnknown)?;
-    // An accepted UID does not cover this: the webhook would be installed on KCP, or objects of KCP with the same names
-    // be deleted.
+    // An accepted UID does not cover this case: the webhook would be installed on KCP, or objects of KCP with the
+    // same names would be deleted.
     if Salt::new(observed).control_plane() == owner.control_plane {
         return Err(IdentityError::ClusterIsKCP);
     }

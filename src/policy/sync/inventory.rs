@@ -1,8 +1,8 @@
 //! The inventory of a runtime: the objects that the controller has applied there.
 //!
-//! It is a key of the ownership ConfigMap, with one line per object (`apps/v1 Deployment kyma-system/name`). An object
-//! is added before it is applied, so that an object that a later version does not contain can be deleted, when that
-//! version is installed or the webhook is uninstalled.
+//! It is a key of the ownership ConfigMap, with one line per object (`apps/v1 Deployment kyma-system/name`). An
+//! object is added before it is applied. Therefore an object that a later version does not contain can be deleted,
+//! when that version is installed or the webhook is uninstalled.
 //!
 //! Clients of the runtime can change the inventory. Therefore a listed object is deleted only if its manifest hash and
 //! field manager show that the controller applied it. Invalid lines are ignored, and the number of lines is bounded.
@@ -24,10 +24,10 @@ use super::{ObjectNames, SourceKind};
 const MAX_LINES: usize = 128;
 
 /// Objects of the public manifests that the manifests of this project do not contain, with their names in the public
-/// kustomization (<https://github.com/kyma-project/rt-bootstrapper/tree/main/config>), as lines of an inventory. All of
-/// them grant permissions to the ServiceAccount, which has the same name in both, and which does not need them.
+/// kustomization (<https://github.com/kyma-project/rt-bootstrapper/tree/main/config>), as lines of an inventory. All
+/// of them grant permissions that the ServiceAccount, which has the same name in both, does not need.
 const PUBLIC_ONLY_OBJECTS: [&str; 4] = [
-    // Leader election, for which this project has a Role of its own.
+    // Leader election, for which this project has another Role.
     "rbac.authorization.k8s.io/v1 Role kyma-system/rt-bootstrapper-leader-election-role",
     "rbac.authorization.k8s.io/v1 RoleBinding kyma-system/rt-bootstrapper-leader-election-rolebinding",
     // TokenReviews for metrics with authentication.
@@ -52,9 +52,9 @@ pub(super) fn format<'t>(targets: impl IntoIterator<Item = &'t Target>) -> Strin
     lines.into_iter().map(|line| line + "\n").collect()
 }
 
-/// Objects that may be on the runtime in addition to manifests and sources, so that a full reconcile has to read them:
-/// those in the inventory, and at adoption the objects of the public manifests that are not in the manifests of this
-/// project.
+/// Returns the objects that may be on the runtime in addition to manifests and sources, so that a full reconcile must
+/// read them. They are the objects in the inventory, and at adoption the objects of the public manifests that are not
+/// in the manifests of this project.
 #[must_use]
 pub fn candidates(
     installation: &Installation,
@@ -75,30 +75,30 @@ pub fn candidates(
     candidates
 }
 
-/// Whether to delete a candidate after the current manifests are installed.
+/// Returns whether a candidate is deleted after the current manifests are installed.
 pub(super) fn is_obsolete(target: &Target, live: &Value) -> bool {
     let is_manifest = annotation(live, MANIFEST_HASH).is_some() && is_managed(live);
     !is_terminating(live) && (is_manifest || is_public_only(target, live))
 }
 
-/// Whether a candidate belongs to the controller or to the public webhook.
+/// Returns whether a candidate belongs to the controller or to the public webhook.
 #[must_use]
 pub fn is_managed_or_public(target: &Target, live: &Value) -> bool {
     is_managed(live) || is_public_only(target, live)
 }
 
-/// Whether the controller applied an object, according to both annotation and field manager: a copy by another client
-/// has the annotation only.
+/// Returns whether the controller applied an object, according to both annotation and field manager: a copy by
+/// another client has the annotation only.
 pub(super) fn is_managed(live: &Value) -> bool {
     let is_marked = |key: &&str| annotation(live, key).is_some();
     applied_by_controller(live) && [MANIFEST_HASH, CONTENT_HASH].iter().any(is_marked)
 }
 
-/// Whether KIM has installed the webhook, and the controller has not adopted it yet.
+/// Returns whether KIM has installed the webhook, and the controller has not adopted it yet.
 fn is_adoption(observed: &Observed) -> bool {
     let is_foreign = |it: &Value| annotation(it, MANIFEST_HASH).is_none();
     let marker = observed.marker.as_ref();
-    // The controller may have installed the watcher there.
+    // The controller may have installed the watcher on this runtime.
     let is_unknown = marker.is_none_or(|it| data(it, OWNER_INVENTORY).is_none());
     is_unknown && observed.deployment.as_ref().is_some_and(is_foreign)
 }
@@ -107,8 +107,8 @@ fn public_only_objects() -> impl Iterator<Item = Target> {
     PUBLIC_ONLY_OBJECTS.into_iter().filter_map(Target::of_line)
 }
 
-/// Whether an object belongs to the public manifests: by its name, and by its label, its field manager, or since its
-/// only subject is the ServiceAccount of the webhook.
+/// Returns whether an object belongs to the public manifests: by its name, and by its label, its field manager, or
+/// its only subject, the ServiceAccount of the webhook.
 fn is_public_only(target: &Target, live: &Value) -> bool {
     if !public_only_objects().any(|it| it == *target) {
         return false;
@@ -124,8 +124,8 @@ fn is_public_only(target: &Target, live: &Value) -> bool {
         || subjects.is_some_and(|it| !it.is_empty() && it.iter().all(is_account))
 }
 
-/// Whether two entries may be the same object, which can be read in several versions and may have been moved between
-/// groups.
+/// Returns whether two entries may be the same object, which can be read in several versions and may have been moved
+/// between groups.
 fn may_be_same_object(one: &Target, other: &Target) -> bool {
     let key = |it: &Target| {
         (
@@ -137,7 +137,7 @@ fn may_be_same_object(one: &Target, other: &Target) -> bool {
     key(one) == key(other)
 }
 
-/// Whether the object is the ownership ConfigMap or has the name of a synchronized object.
+/// Returns whether the object is the ownership ConfigMap or has the name of a synchronized object.
 fn is_reserved(names: &ObjectNames, target: &Target) -> bool {
     let marker = Target::config_map(&names.namespace, OWNER_CONFIG_MAP);
     let sources = SourceKind::ALL.into_iter();

@@ -26,7 +26,7 @@ impl Lane {
     /// All lanes, in the order in which a reconcile applies them: the webhook needs its configuration when it starts.
     pub const ALL: [Self; 2] = [Self::Configuration, Self::Webhook];
 
-    /// The name of the lane and of its `RuntimeBootstrapperRollout`.
+    /// Returns the name of the lane and of its `RuntimeBootstrapperRollout`.
     #[must_use]
     pub fn name(self) -> &'static str {
         self.into()
@@ -34,7 +34,7 @@ impl Lane {
 }
 
 impl<T> Lanes<T> {
-    /// A value for each lane.
+    /// Creates a value for each lane.
     pub fn from_fn(mut value: impl FnMut(Lane) -> T) -> Self {
         Self {
             configuration: value(Lane::Configuration),
@@ -42,7 +42,7 @@ impl<T> Lanes<T> {
         }
     }
 
-    /// The same value for every lane.
+    /// Creates the same value for every lane.
     pub fn both(value: T) -> Self
     where
         T: Clone,
@@ -53,7 +53,7 @@ impl<T> Lanes<T> {
         }
     }
 
-    /// The value of a lane.
+    /// Returns the value of a lane.
     pub fn get(&self, lane: Lane) -> &T {
         match lane {
             Lane::Configuration => &self.configuration,
@@ -61,7 +61,7 @@ impl<T> Lanes<T> {
         }
     }
 
-    /// A mutable reference to the value of a lane.
+    /// Returns a mutable reference to the value of a lane.
     pub fn get_mut(&mut self, lane: Lane) -> &mut T {
         match lane {
             Lane::Configuration => &mut self.configuration,
@@ -69,12 +69,12 @@ impl<T> Lanes<T> {
         }
     }
 
-    /// The values in the order of [`Lane::ALL`].
+    /// Returns the values in the order of [`Lane::ALL`].
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         [&self.configuration, &self.webhook].into_iter()
     }
 
-    /// References to the values.
+    /// Returns references to the values.
     pub fn as_ref(&self) -> Lanes<&T> {
         Lanes {
             configuration: &self.configuration,

@@ -38,28 +38,28 @@ impl<'a> Manager<'a> {
     }
 }
 
-/// Whether the manager is KIM.
+/// Returns whether the manager is KIM.
 pub(super) fn is_kim(manager: Manager<'_>) -> bool {
     manager.subresource.is_empty() && manager.name == KIM_FIELD_MANAGER
 }
 
-/// Whether the manager is the lifecycle-manager, which installs the public watcher.
+/// Returns whether the manager is the lifecycle-manager, which installs the public watcher.
 #[must_use]
 pub fn is_lifecycle_manager(manager: Manager<'_>) -> bool {
     manager.subresource.is_empty() && manager.name == LIFECYCLE_MANAGER_FIELD_MANAGER
 }
 
-/// Whether to migrate the fields of an object that was adopted already: those that KIM applied since, and those that
-/// had no manager at adoption.
+/// Returns whether to migrate the fields of an object that was adopted already: fields that KIM applied since, and
+/// fields that had no manager at adoption.
 pub(super) fn is_kim_or_unknown(manager: Manager<'_>) -> bool {
     is_kim(manager) || (manager.subresource.is_empty() && manager.name == BEFORE_FIRST_APPLY)
 }
 
-/// Whether to migrate the fields of a manifest object when it is adopted.
+/// Returns whether to migrate the fields of a manifest object when it is adopted.
 ///
-/// KIM creates objects under the default manager, which is the name of its binary, and the public webhook applies its
-/// webhook configuration under the manager that the webhook of this project uses for `caBundle`. So the managers that
-/// keep their fields are listed: the controller, the webhook, and the controllers of Kubernetes.
+/// KIM creates objects under the default manager, which is the name of its binary. The public webhook applies its
+/// webhook configuration under the manager that the webhook of this project uses for `caBundle`. Therefore the
+/// managers that keep their fields are listed: the controller, the webhook, and the controllers of Kubernetes.
 #[must_use]
 pub fn is_installer(manager: Manager<'_>) -> bool {
     let keeps_fields = match manager.name {
@@ -70,26 +70,26 @@ pub fn is_installer(manager: Manager<'_>) -> bool {
     manager.subresource.is_empty() && !keeps_fields
 }
 
-/// Whether a manager owns a field of the object other than its status.
+/// Returns whether a manager owns a field of the object other than its status.
 pub(super) fn managed_by(live: &Value, name: &str) -> bool {
     has(live, |it| it.subresource.is_empty() && it.name == name)
 }
 
-/// Whether the controller has applied the object.
+/// Returns whether the controller has applied the object.
 pub(super) fn applied_by_controller(live: &Value) -> bool {
     has(live, |it| it.is(CONTROLLER_FIELD_MANAGER, APPLY))
 }
 
-/// Whether the object has an entry of a matching manager.
+/// Returns whether the object has an entry of a matching manager.
 pub fn has(live: &Value, matches: impl Fn(Manager<'_>) -> bool) -> bool {
     entries(live).iter().any(|it| matches(Manager::of(it)))
 }
 
-/// The JSON patch that migrates the fields of some managers to another one, and removes annotations.
+/// Returns the JSON patch that migrates the fields of some managers to another manager, and removes annotations.
 ///
-/// The `caBundle` of a mutating webhook is migrated to the manager of the webhook, which is the only one that writes it; without a
-/// `caBundle` the API server cannot call the webhook. `None` if there is nothing to migrate, or the object was read
-/// without its resource version or without fields of a manager.
+/// The `caBundle` of a mutating webhook is migrated to the manager of the webhook, the only manager that writes the
+/// field. Without a `caBundle` the API server cannot call the webhook. `None` if there is nothing to migrate, or the
+/// object was read without its resource version or without fields of a manager.
 pub(super) fn migrate(
     live: &Value,
     matches: impl Fn(Manager<'_>) -> bool,
@@ -174,7 +174,7 @@ fn add_to_entry(entries: &mut Vec<Value>, to: (&str, &str), version: &Value, fie
     }));
 }
 
-/// A set of fields without `caBundle`, and the removed part.
+/// Splits a set of fields into the fields without `caBundle` and the removed fields.
 fn split_ca_bundle(fields: &Value) -> (Value, Value) {
     let (mut others, mut bundles) = (Map::new(), Map::new());
     for (field, below) in fields.as_object().into_iter().flatten() {

@@ -38,7 +38,7 @@ pub struct Manifest {
 /// The phase in which an object is installed; deletion has the reverse order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
-    /// What Pods need: ServiceAccounts, permissions, the Service.
+    /// Requirements of Pods: ServiceAccounts, permissions, the Service.
     Prerequisites,
     /// The Pods.
     Deployment,
@@ -47,7 +47,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// The phase of an object, by its kind.
+    /// Returns the phase of an object, by its kind.
     pub(super) fn of(target: &Target) -> Self {
         match target.kind() {
             "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration" => Self::Webhook,
@@ -57,7 +57,7 @@ impl Phase {
     }
 }
 
-/// Why manifests cannot be installed.
+/// Reason why manifests cannot be installed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InstallationError {
     /// An object has an unknown kind or no name.
@@ -127,25 +127,25 @@ impl Installation {
         })
     }
 
-    /// The objects, in the order of the manifests.
+    /// Returns the objects, in the order of the manifests.
     #[must_use]
     pub fn manifests(&self) -> &[Manifest] {
         &self.manifests
     }
 
-    /// The version of the webhook, by the Deployment's label.
+    /// Returns the version of the webhook, by the Deployment's label.
     #[must_use]
     pub fn version(&self) -> &str {
         &self.version
     }
 
-    /// Hash of all objects.
+    /// Returns the hash of all objects.
     #[must_use]
     pub fn hash(&self) -> Hash {
         self.hash
     }
 
-    /// The Deployment.
+    /// Returns the Deployment.
     #[must_use]
     pub fn deployment(&self) -> Option<&Target> {
         self.manifests
@@ -155,7 +155,7 @@ impl Installation {
     }
 }
 
-/// What to do with the object of a manifest.
+/// The action for the object of a manifest.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum ManifestAction {
     /// The object is up to date.
@@ -170,7 +170,7 @@ pub(super) enum ManifestAction {
     ImmutableConflict,
 }
 
-/// Whether the Pods of the desired version are available.
+/// Returns whether the Pods of the desired version are available.
 pub(super) fn is_rolled_out(installation: &Installation, observed: &Observed) -> bool {
     installation
         .manifests
@@ -182,7 +182,7 @@ pub(super) fn is_rolled_out(installation: &Installation, observed: &Observed) ->
         })
 }
 
-/// Decides what to do with the object of a manifest.
+/// Returns the action for the object of a manifest.
 pub(super) fn manifest_action(
     manifest: &Manifest,
     live: Option<&Value>,
@@ -218,7 +218,7 @@ pub(super) fn manifest_action(
     }
 }
 
-/// The live object of a manifest.
+/// Returns the live object of a manifest.
 pub(super) fn live<'o>(manifest: &Manifest, observed: &'o Observed) -> Option<&'o Value> {
     if manifest.phase == Phase::Deployment {
         return observed.deployment.as_ref();
@@ -226,12 +226,12 @@ pub(super) fn live<'o>(manifest: &Manifest, observed: &'o Observed) -> Option<&'
     observed.installed.as_ref()?.get(&manifest.target)
 }
 
-/// The version in the label of a Deployment.
+/// Returns the version in the label of a Deployment.
 pub(super) fn version_label(deployment: &Value) -> Option<&str> {
     label(deployment, VERSION_LABEL).filter(|version| !version.is_empty())
 }
 
-/// The manifest of an object, with its hash as annotation.
+/// Returns the manifest of an object, with its hash as annotation.
 pub(super) fn manifest(mut object: Value) -> Result<Manifest, TargetError> {
     let target = Target::of(&object)?;
     let phase = Phase::of(&target);
@@ -248,7 +248,7 @@ pub(super) fn manifest(mut object: Value) -> Result<Manifest, TargetError> {
     })
 }
 
-/// A Role with the rules of both versions, since Pods of both are running.
+/// Returns a Role with the rules of both versions, since Pods of both versions are running.
 fn union_rules(desired: &Value, live: &Value) -> Value {
     let rules = |object: &Value| -> Vec<Value> {
         object
@@ -268,7 +268,7 @@ fn union_rules(desired: &Value, live: &Value) -> Value {
     extended
 }
 
-/// Whether an immutable field differs.
+/// Returns whether an immutable field differs.
 fn immutable_differs(desired: &Value, live: &Value) -> bool {
     let differs = |pointer: &str| {
         desired.pointer(pointer).is_some_and(|value| {

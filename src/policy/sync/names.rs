@@ -6,11 +6,11 @@ use api::names::{CONFIG_MAP, PULL_SECRET, SKR_NAMESPACE};
 use super::SourceKind;
 use super::target::Target;
 
-/// Names of the three objects. One without a name is unmanaged: on KCP it is not watched, on runtimes neither read nor
-/// written.
+/// Names of the three objects. An object without a name is unmanaged: on KCP it is not watched, on runtimes neither
+/// read nor written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectNames {
-    /// The namespace of the Secret and the ConfigMap: on a runtime that of the webhook.
+    /// The namespace of the Secret and the ConfigMap; on a runtime the namespace of the webhook.
     pub namespace: String,
     /// The pull Secret.
     pub pull_secret: Option<String>,
@@ -21,7 +21,7 @@ pub struct ObjectNames {
 }
 
 impl ObjectNames {
-    /// The default names of KIM on KCP: the ConfigMap only.
+    /// Returns the default names of KIM on KCP: the ConfigMap only.
     #[must_use]
     pub fn on_kcp() -> Self {
         Self {
@@ -32,7 +32,7 @@ impl ObjectNames {
         }
     }
 
-    /// The default names of KIM on runtimes; it has none for the ClusterTrustBundle.
+    /// Returns the default names of KIM on runtimes; KIM has no default for the ClusterTrustBundle.
     #[must_use]
     pub fn on_runtime() -> Self {
         Self {
@@ -42,7 +42,7 @@ impl ObjectNames {
         }
     }
 
-    /// The name of an object; `None` if it is unmanaged.
+    /// Returns the name of an object; `None` if it is unmanaged.
     #[must_use]
     pub fn get(&self, kind: SourceKind) -> Option<&str> {
         match kind {
@@ -52,8 +52,8 @@ impl ObjectNames {
         }
     }
 
-    /// The object on a runtime that serves ClusterTrustBundles in a version, or not at all. `None` if the object is
-    /// unmanaged or its API is not served.
+    /// Returns the object on a runtime that serves ClusterTrustBundles in the version `bundles`, or not at all.
+    /// `None` if the object is unmanaged or its API is not served.
     #[must_use]
     pub fn target(&self, kind: SourceKind, bundles: Option<&str>) -> Option<Target> {
         let name = self.get(kind)?;
@@ -64,7 +64,7 @@ impl ObjectNames {
         })
     }
 
-    /// Kind, namespace and name of an object, for messages.
+    /// Returns kind, namespace and name of an object, for messages.
     #[must_use]
     pub fn reference(&self, kind: SourceKind) -> String {
         let (object, name) = (kind.object(), self.get(kind).unwrap_or_default());

@@ -14,12 +14,12 @@ use super::target::Target;
 /// The state of the namespace of the webhook.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NamespaceState {
-    /// It does not exist yet. KIM creates it during provisioning.
+    /// The namespace does not exist yet. KIM creates it during provisioning.
     #[default]
     Missing,
-    /// It exists.
+    /// The namespace exists.
     Active,
-    /// It is being deleted, so that nothing can be created in it.
+    /// The namespace is being deleted, so that nothing can be created in it.
     Terminating,
 }
 
@@ -38,7 +38,7 @@ pub struct Observed {
     /// Permissions that are missing in each lane, each as `verb resource.group`. Permissions for objects of all lanes
     /// are in every lane.
     pub missing_permissions: Lanes<Vec<String>>,
-    /// Missing permissions for reading; it is unknown whether these objects exist.
+    /// Missing permissions for reading; it is unknown whether the objects exist.
     pub unread: Lanes<Vec<String>>,
     /// The pull Secret.
     pub pull_secret: Option<Value>,
@@ -58,7 +58,7 @@ pub struct Observed {
 }
 
 impl Observed {
-    /// All permissions that are missing in a lane.
+    /// Returns all permissions that are missing in a lane.
     pub(super) fn missing_permissions_in(&self, lane: Lane) -> Vec<String> {
         [&**self.missing_permissions.get(lane), self.unread.get(lane)].concat()
     }
@@ -83,8 +83,8 @@ pub struct ObjectIdentity {
 }
 
 impl ObjectIdentity {
-    /// A copy of the pull Secret, by the label that the webhook sets, from the metadata of a Secret of the type of copies; `None` if
-    /// it is not a copy.
+    /// Returns the identity of a copy of the pull Secret, from the metadata of a Secret with the type of copies.
+    /// `None` if the Secret is not a copy: it has no label of the webhook.
     #[must_use]
     pub fn of_copy(secret: &Value) -> Option<Self> {
         if label(secret, PULL_SECRET_COPY_LABEL) != Some("true") {
@@ -93,8 +93,8 @@ impl ObjectIdentity {
         Self::of_secret(secret)
     }
 
-    /// As [`Self::of_copy`], of a Secret of the name of the pull Secret, by the field manager that the public webhook and ours have:
-    /// the public one sets no label.
+    /// Returns the identity of a copy, from a Secret with the name of the pull Secret. The public webhook sets no
+    /// label, so the copy is identified by the field manager, which is the same for both webhooks.
     #[must_use]
     pub fn of_public_copy(secret: &Value, product_namespace: &str) -> Option<Self> {
         let is_source = text(secret, "/metadata/namespace") == Some(product_namespace);
@@ -108,7 +108,7 @@ impl ObjectIdentity {
         Some(Self::of(target, secret))
     }
 
-    /// The identity of a live object.
+    /// Returns the identity of a live object.
     #[must_use]
     pub fn of(target: Target, live: &Value) -> Self {
         Self {
@@ -118,7 +118,7 @@ impl ObjectIdentity {
     }
 }
 
-/// Without the objects, which may contain credentials.
+/// `Debug` output without the objects, which may contain credentials.
 impl fmt::Debug for Observed {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
@@ -147,9 +147,9 @@ pub enum DeploymentStatus {
 }
 
 impl DeploymentStatus {
-    /// The status of a Deployment.
+    /// Returns the status of a Deployment.
     ///
-    /// KIM only reads the ready replicas and `Available`, which may be those of the old version.
+    /// KIM only reads the ready replicas and `Available`, which may describe the old version.
     #[must_use]
     pub fn of(deployment: Option<&Value>) -> Self {
         let Some(live) = deployment else {
@@ -178,7 +178,7 @@ impl DeploymentStatus {
     }
 }
 
-/// The desired replicas of a Deployment; one by default.
+/// Returns the desired replicas of a Deployment; one by default.
 pub(super) fn replicas(deployment: &Value) -> u64 {
     deployment
         .pointer("/spec/replicas")
@@ -186,12 +186,12 @@ pub(super) fn replicas(deployment: &Value) -> u64 {
         .unwrap_or(1)
 }
 
-/// Whether an object is being deleted.
+/// Returns whether an object is being deleted.
 pub(super) fn is_terminating(object: &Value) -> bool {
     object.pointer("/metadata/deletionTimestamp").is_some()
 }
 
-/// A number in an object; zero if it is absent.
+/// Returns a number in an object; zero if it is absent.
 pub(super) fn number(object: &Value, pointer: &str) -> u64 {
     object
         .pointer(pointer)
@@ -199,22 +199,22 @@ pub(super) fn number(object: &Value, pointer: &str) -> u64 {
         .unwrap_or_default()
 }
 
-/// A string in an object.
+/// Returns a string in an object.
 pub(super) fn text<'v>(object: &'v Value, pointer: &str) -> Option<&'v str> {
     object.pointer(pointer).and_then(Value::as_str)
 }
 
-/// A value of a ConfigMap.
+/// Returns a value of a ConfigMap.
 pub(super) fn data<'v>(object: &'v Value, key: &str) -> Option<&'v str> {
     object.get("data")?.get(key)?.as_str()
 }
 
-/// An annotation.
+/// Returns an annotation.
 pub(super) fn annotation<'v>(object: &'v Value, key: &str) -> Option<&'v str> {
     object.pointer("/metadata/annotations")?.get(key)?.as_str()
 }
 
-/// A label.
+/// Returns a label.
 pub(super) fn label<'v>(object: &'v Value, key: &str) -> Option<&'v str> {
     object.pointer("/metadata/labels")?.get(key)?.as_str()
 }

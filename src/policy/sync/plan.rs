@@ -82,7 +82,7 @@ pub enum Action {
 /// Actions that may be applied concurrently.
 pub type Step = Vec<Action>;
 
-/// The actions for a runtime, and what its status reports.
+/// The actions for a runtime, and the data for its status.
 ///
 /// A step is applied only if all actions of the previous step succeeded.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -91,15 +91,15 @@ pub struct Plan {
     pub common: Vec<Step>,
     /// The plan of each lane. A failure in one lane does not stop the other.
     pub lanes: Lanes<LanePlan>,
-    /// Why nothing may be written in any lane; if set, there are no steps.
+    /// Reason why nothing may be written in any lane; if set, there are no steps.
     pub blocked: Option<Blocked>,
-    /// Why objects of the configuration cannot be synchronized.
+    /// Reasons why objects of the configuration cannot be synchronized.
     pub deferred: Vec<SyncDeferred>,
     /// Hashes on the runtime before the first step, without a revision and a time.
     pub hashes_before: ConfigurationStatus,
     /// Hashes on the runtime after all steps succeeded, without a time.
     pub hashes: ConfigurationStatus,
-    /// Whether a step changes one of the three objects or what the document requires.
+    /// Whether a step changes one of the three objects or the requirements of the document.
     pub writes_configuration: bool,
     /// The status of the installation.
     pub installation: InstallationStatus,
@@ -112,11 +112,11 @@ pub struct Plan {
 pub struct LanePlan {
     /// The steps in order.
     pub steps: Vec<Step>,
-    /// Why nothing may be written in this lane; if set, there are no steps.
+    /// Reason why nothing may be written in this lane; if set, there are no steps.
     pub blocked: Option<Blocked>,
 }
 
-/// Why nothing may be written to a runtime, or in one lane.
+/// Reason why nothing may be written to a runtime, or in one lane.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Blocked {
     /// The cluster is not verified.
@@ -133,7 +133,7 @@ pub enum Blocked {
     MissingPermissions(Vec<String>),
 }
 
-/// Why an object of the configuration cannot be synchronized.
+/// Reason why an object of the configuration cannot be synchronized.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SyncDeferred {
     /// The source cannot be read or is invalid.
@@ -174,7 +174,7 @@ before",
     },
 }
 
-/// The consequence of a source that does not exist.
+/// Returns the consequence of a source that does not exist.
 fn not_found_consequence(kind: SourceKind) -> &'static str {
     match kind {
         SourceKind::PullSecret | SourceKind::TrustBundle => {
@@ -187,7 +187,7 @@ fn not_found_consequence(kind: SourceKind) -> &'static str {
 }
 
 impl SyncDeferred {
-    /// Whether the runtime has the desired object nevertheless.
+    /// Returns whether the runtime has the desired object despite this cause.
     fn is_satisfied(&self) -> bool {
         matches!(
             self,
@@ -195,7 +195,7 @@ impl SyncDeferred {
         )
     }
 
-    /// The order of causes in a condition; the lowest value determines the reason.
+    /// Returns the order of causes in a condition; the lowest value determines the reason.
     pub(super) fn rank(&self) -> u8 {
         match self {
             Self::DeletionPending { .. } => 0,
@@ -237,7 +237,7 @@ pub struct Context<'a> {
     pub installation: &'a Installation,
     /// The owner to record on the runtime.
     pub owner: &'a Owner,
-    /// What KCP has recorded about the cluster.
+    /// The recorded identity of the cluster on KCP.
     pub record: IdentityRecord<'a>,
 }
 
@@ -288,25 +288,25 @@ impl LanePlan {
 }
 
 impl Plan {
-    /// Whether there are no actions.
+    /// Returns whether there are no actions.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.steps().next().is_none()
     }
 
-    /// All steps: the common ones, then those of each lane in the order of [`Lane::ALL`].
+    /// Returns all steps: the common steps, then the steps of each lane in the order of [`Lane::ALL`].
     pub fn steps(&self) -> impl Iterator<Item = &Step> {
         let lanes = self.lanes.iter().flat_map(|it| &it.steps);
         self.common.iter().chain(lanes)
     }
 
-    /// Whether a deletion is complete: nothing to do, and nothing to wait for.
+    /// Returns whether a deletion is complete: there are no actions, and no further plan has to follow.
     #[must_use]
     pub fn is_removed(&self) -> bool {
         self.is_empty() && !self.unfinished && self.blocked.is_none()
     }
 
-    /// Whether a reconcile should follow soon even if this one succeeds, since the Deployment is not available yet.
+    /// Returns whether a reconcile should follow soon even if this one succeeds, since the Deployment is not available yet.
     #[must_use]
     pub fn is_deployment_pending(&self) -> bool {
         let is_blocked = self.blocked.is_some() || self.lanes.webhook.blocked.is_some();
@@ -315,7 +315,7 @@ impl Plan {
 }
 
 impl Action {
-    /// The object's kind, namespace and name.
+    /// Returns the object's kind, namespace and name.
     #[must_use]
     pub fn target(&self) -> &Target {
         match self {
@@ -327,21 +327,21 @@ impl Action {
         }
     }
 
-    /// The name of the action in metrics and messages.
+    /// Returns the name of the action in metrics and messages.
     #[must_use]
     pub fn verb(&self) -> &'static str {
         self.into()
     }
 }
 
-/// Shows verb and path only, since an object may contain credentials.
+/// `Debug` output with verb and path only, since an object may contain credentials.
 impl fmt::Debug for Action {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{} {}", self.verb(), self.target().path())
     }
 }
 
-/// The checks before any write.
+/// Runs the checks before any write.
 fn preflight(context: Context<'_>, observed: &Observed) -> Result<(), Blocked> {
     verify_identity(
         context.owner,
@@ -372,8 +372,8 @@ fn preflight(context: Context<'_>, observed: &Observed) -> Result<(), Blocked> {
     Ok(())
 }
 
-/// The missing permissions without duplicates, in the order of the checks, since a condition may truncate the last
-/// ones.
+/// Returns an error with the missing permissions, without duplicates. The order is the order of the checks, since a
+/// condition may truncate the last ones.
 fn check_permissions(permissions: &[String]) -> Result<(), Blocked> {
     let mut missing: Vec<String> = Vec::new();
     for permission in permissions {
@@ -387,7 +387,7 @@ fn check_permissions(permissions: &[String]) -> Result<(), Blocked> {
     Err(Blocked::MissingPermissions(missing))
 }
 
-/// Whether an object belongs to the controller or to KIM. Other objects are never deleted.
+/// Returns whether an object belongs to the controller or to KIM. Other objects are never deleted.
 fn is_owned(live: &Value) -> bool {
     [CONTENT_HASH, MANIFEST_HASH]
         .iter()
@@ -409,7 +409,7 @@ fn delete_by_uid(ObjectIdentity { target, uid }: ObjectIdentity, foreground: boo
     }
 }
 
-/// Migrates the fields of matching managers to another one, if there are any, and removes annotations.
+/// Migrates the fields of matching managers to another manager, if there are any, and removes annotations.
 fn migrate_fields(
     target: &Target,
     live: &Value,
@@ -425,7 +425,7 @@ fn migrate_fields(
     Some(Action::Transfer { target, patch })
 }
 
-/// The webhook on the runtime, for checking the compatibility of a document.
+/// Returns the webhook on the runtime, for checking the compatibility of a document.
 fn running_webhook(observed: &Observed) -> RunningWebhook {
     // A Deployment that cannot be read may exist.
     if !observed.unread.webhook.is_empty() && observed.deployment.is_none() {

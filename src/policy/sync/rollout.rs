@@ -1,13 +1,13 @@
-//! The rollout of one revision in one lane: which runtimes may start with it, and how far it is.
+//! The rollout of one revision in one lane: its progress, and the runtimes that may start with the revision.
 //!
-//! Members are ordered by wave label, then by name. A step admits a prefix of that order; the next step follows when every
-//! admitted member has settled and no more failed than the settings allow. A rollout gates a *change*: a member without any
-//! revision gets the last completed one at once.
+//! Members are ordered by wave label, then by name. A step admits a prefix of that order. The next step follows when
+//! every admitted member has settled and the number of failures is within the limit of the settings. A rollout gates
+//! a *change*: a member without any revision gets the last completed revision at once.
 //!
-//! Invariants: only [`Rollout::access`] makes a [`WritePermit`], and never for a member whose step has not come, nor for one
-//! that has not started while the rollout is paused or over its failure limit. A step admits no more members than its size.
-//! Each question and each change costs a lookup; only the begin of a step visits all members. Not in here: the clock, and when
-//! a runtime is reconciled ([`super::scheduler`]).
+//! Invariants: only [`Rollout::access`] creates a [`WritePermit`], and never for a member whose step has not started.
+//! It also creates none for a member that has not started while the rollout is paused or over its failure limit. A
+//! step admits no more members than its size. Each query and each change costs a lookup; only the start of a step
+//! visits all members. Not in here: the clock, and the times at which a runtime is reconciled ([`super::scheduler`]).
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -33,14 +33,14 @@ pub struct WritePermit {
 }
 
 impl WritePermit {
-    /// The revision that may be written.
+    /// Returns the revision that may be written.
     #[must_use]
     pub fn revision(self) -> Hash {
         self.revision
     }
 }
 
-/// Why no other member may start.
+/// Reason why no other member may start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
 pub enum Stopped {
     /// An operator paused the rollout.
@@ -50,35 +50,36 @@ pub enum Stopped {
 }
 
 impl Stopped {
-    /// The reason in conditions and metrics.
+    /// Returns the reason in conditions and metrics.
     #[must_use]
     pub fn name(self) -> &'static str {
         self.into()
     }
 }
 
-/// The rollout of another revision.
+/// The start of the rollout of another revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Begin {
     /// The revision.
     pub target: Hash,
-    /// The last revision whose rollout was completed. A resumed rollout of it is complete.
+    /// The last revision whose rollout was completed. A resumed rollout of this revision is complete.
     pub completed: Option<Hash>,
-    /// The step that an earlier leader reached (0 for the first one), if it rolled out the same revision. Members that have the
-    /// revision soak once more then, because the earlier leader may not have observed them for long enough.
+    /// The step that an earlier leader reached (0 for the first step), if it rolled out the same revision. Members
+    /// that have the revision soak again in this case, because the earlier leader may not have observed them for long
+    /// enough.
     pub resumed: Option<usize>,
-    /// The time, from any fixed moment.
+    /// The time, counted from any fixed moment.
     pub now: Duration,
 }
 
-/// How far a rollout is.
+/// The progress of a rollout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// The current step, counted from 1.
     pub step: usize,
     /// Number of steps.
     pub steps: usize,
-    /// Why no other member may start; `None` if members may start.
+    /// Reason why no other member may start; `None` if members may start.
     pub stopped: Option<Stopped>,
     /// All members by phase.
     pub counts: Counts,
@@ -94,7 +95,7 @@ pub struct Rollout {
     completed: Option<Hash>,
     is_complete: bool,
     is_paused: bool,
-    /// Whether an earlier leader began it.
+    /// Whether an earlier leader started the rollout.
     is_resumed: bool,
     step: usize,
     members: HashMap<Name, Member>,
@@ -108,7 +109,7 @@ pub struct Rollout {
 }
 
 impl Rollout {
-    /// A rollout without members and without a revision; it permits nothing.
+    /// Creates a rollout without members and without a revision, which permits nothing.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self {
@@ -128,7 +129,7 @@ impl Rollout {
         }
     }
 
-    /// Begins or resumes the rollout of a revision. `initial` says what is known of each member.
+    /// Starts or resumes the rollout of a revision. `initial` returns the known state of each member.
     pub fn begin(&mut self, begin: Begin, initial: impl Fn(&Name) -> Initial) {
         let Begin {
             target,
@@ -159,7 +160,7 @@ impl Rollout {
         self.proceed();
     }
 
-    /// Adds a member. One that takes part already is not changed.
+    /// Adds a member. An existing member is not changed.
     pub fn join(&mut self, name: &Name, order: u32, initial: Initial) {
         if self.members.contains_key(name) {
             return;
@@ -206,7 +207,7 @@ impl Rollout {
         self.proceed();
     }
 
-    /// Removes a member that does not take part any more.
+    /// Removes a member that is no longer part of the rollout.
     pub fn leave(&mut self, name: &str) {
         if self.remove(name).is_some() {
             self.admit();
@@ -222,13 +223,13 @@ impl Rollout {
         Some(member)
     }
 
-    /// Stops or continues. What was started is finished in any case.
+    /// Pauses or continues the rollout. Members that have started are finished in any case.
     pub fn pause(&mut self, is_paused: bool) {
         self.is_paused = is_paused;
         self.proceed();
     }
 
-    /// The permission of a member now; `None` if nothing may be written.
+    /// Returns the current permission of a member; `None` if nothing may be written.
     #[must_use]
     pub fn access(&self, name: &str) -> Option<WritePermit> {
         let (member, target) = (self.members.get(name)?, self.target?);
@@ -244,8 +245,9 @@ impl Rollout {
         self.is_complete || (member.is_admitted && self.stopped().is_none())
     }
 
-    /// The revision of a member whose step has not come: a new one gets the last completed revision, and one that has it keeps
-    /// it. Where older revisions cannot be written again, a new one gets the current revision.
+    /// Returns the revision of a member whose step has not started. A new member gets the last completed revision,
+    /// and a member that has this revision keeps it. If older revisions cannot be written again, a new member gets
+    /// the current revision.
     fn fallback(&self, member: &Member) -> Option<Hash> {
         match member.revision {
             None if self.settings.keeps_revisions => self.completed,
@@ -256,8 +258,8 @@ impl Rollout {
         }
     }
 
-    /// Lets a member that may start begin, and returns its permission. An unreachable member remains unreachable until a
-    /// reconcile reports on it, and so delays no step. `now` counts from any fixed moment.
+    /// Starts a member that may start, and returns its permission. An unreachable member remains unreachable until a
+    /// reconcile reports on it, so that it does not delay a step. `now` counts from any fixed moment.
     pub fn start(&mut self, name: &str, now: Duration) -> Option<WritePermit> {
         let permit = self.access(name)?;
         let member = self.members.get(name)?;
@@ -268,7 +270,7 @@ impl Rollout {
         Some(permit)
     }
 
-    /// Notes what a reconcile reports about a member. `now` counts from the same moment as in [`Self::start`].
+    /// Records the observation of a member by a reconcile. `now` counts from the same moment as in [`Self::start`].
     pub fn note(&mut self, name: &str, report: Observation, now: Duration) {
         let Observation {
             permit,
@@ -295,7 +297,7 @@ impl Rollout {
             };
             phase.after(report, now, limits)
         } else if wrote && permit.is_some() {
-            // A reconcile that began before the rollout did: what it wrote has to be replaced.
+            // The reconcile started before the rollout, so the objects that it wrote must be replaced.
             Phase::Progressing { since: now, wrote }
         } else {
             return;
@@ -335,49 +337,49 @@ impl Rollout {
         }
     }
 
-    /// Where a member is.
+    /// Returns the phase of a member.
     #[must_use]
     pub fn phase(&self, name: &str) -> Option<Phase> {
         self.members.get(name).map(|it| it.phase)
     }
 
-    /// The revision that was last written to a member, or that it had when it joined.
+    /// Returns the revision that was last written to a member, or that the member had when it joined.
     #[must_use]
     pub fn revision(&self, name: &str) -> Option<Hash> {
         self.members.get(name).and_then(|it| it.revision)
     }
 
-    /// The revision that is rolled out.
+    /// Returns the revision that is rolled out.
     #[must_use]
     pub fn target(&self) -> Option<Hash> {
         self.target
     }
 
-    /// The last revision whose rollout was completed.
+    /// Returns the last revision whose rollout was completed.
     #[must_use]
     pub fn completed(&self) -> Option<Hash> {
         self.completed
     }
 
-    /// Time for which a member is observed after it has the revision.
+    /// Returns the time for which a member is observed after it has the revision.
     #[must_use]
     pub fn soak(&self) -> Duration {
         self.settings.soak
     }
 
-    /// Number of places in steps that were given to members so far. When it grows, others may start.
+    /// Returns the number of admissions of members to steps so far. When the number increases, other members may start.
     #[must_use]
     pub fn admissions(&self) -> u64 {
         self.admissions
     }
 
-    /// Whether no step follows.
+    /// Returns whether no step follows.
     #[must_use]
     pub fn is_last_step(&self) -> bool {
         self.is_complete || self.step + 1 >= self.settings.count()
     }
 
-    /// How far the rollout is.
+    /// Returns the progress of the rollout.
     #[must_use]
     pub fn progress(&self) -> Progress {
         Progress {
@@ -389,19 +391,19 @@ impl Rollout {
         }
     }
 
-    /// Names of members that failed, in alphabetical order.
+    /// Returns the names of failed members, in alphabetical order.
     pub fn failed(&self) -> impl Iterator<Item = &Name> {
         self.failed.iter()
     }
 
-    /// Whether a member may start with the revision and has not.
+    /// Returns whether a member may start with the revision and has not started.
     #[must_use]
     pub fn is_startable(&self, name: &str) -> bool {
         let member = self.members.get(name);
         member.is_some_and(|it| it.phase == Phase::Waiting && self.may_start(it))
     }
 
-    /// Members that may start with the revision and have not.
+    /// Returns the members that may start with the revision and have not started.
     pub fn startable(&self) -> impl Iterator<Item = &Name> {
         let names = self.order.iter().map(|(_, name)| name);
         names.filter(|it| self.is_startable(it))
@@ -423,8 +425,8 @@ impl Rollout {
         (!self.is_complete && self.all.failed > limit).then_some(Stopped::FailureLimitExceeded)
     }
 
-    /// Admits members until the step has its size: first those that have started, then the others in order. After the last step
-    /// all members may start.
+    /// Admits members until the step has its size: first members that have started, then the other members in order.
+    /// After the last step all members may start.
     fn admit(&mut self) {
         if self.target.is_none() {
             return;
@@ -433,7 +435,7 @@ impl Rollout {
         if self.admitted.total() >= size {
             return;
         }
-        // Of those that have the revision, a new rollout does not count the ones that had it before.
+        // Only a resumed rollout counts members that have the revision as started: in a new rollout they had it before.
         let has = self.target.filter(|_| self.is_resumed);
         let has_started = |member: &Member| match member.phase {
             Phase::Progressing { .. } | Phase::Soaking { .. } | Phase::Failed { .. } => true,
@@ -473,7 +475,7 @@ impl Rollout {
         }
     }
 
-    /// Number of members that the current step admits.
+    /// Returns the number of members that the current step admits.
     fn size(&self) -> u32 {
         let all = count(self.order.len());
         if self.is_complete {
@@ -483,8 +485,9 @@ impl Rollout {
         }
     }
 
-    /// Goes to the next step while the current one has settled, and completes the rollout after the last one. A step of which no
-    /// member was reached is not completed, nor is a rollout without members: nothing shows that the revision works.
+    /// Starts the next step while the current one has settled, and completes the rollout after the last step. A step
+    /// of which no member was reached is not completed, nor is a rollout without members: nothing shows that the
+    /// revision works.
     fn proceed(&mut self) {
         while !self.is_complete
             && self.target.is_some()

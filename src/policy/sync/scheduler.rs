@@ -1,13 +1,16 @@
-//! When a runtime is reconciled, in which lanes, and what may be written: a state machine without clock and effects.
+//! The time at which a runtime is reconciled, the lanes, and the permissions to write: a state machine without clock
+//! and effects.
 //!
-//! Each runtime has, for each lane, a time at which the lane is due, a backoff, and a phase in the rollout of the lane. A
-//! reconcile covers every lane that is due. A reconcile of the webhook lane reads all manifests, which takes many times the
-//! requests and the memory of one of the configuration, so fewer of them run at once.
+//! Each runtime has, for each lane, a time at which the lane is due, a backoff, and a phase in the rollout of the
+//! lane. A reconcile covers every lane that is due. A reconcile of the webhook lane reads all manifests. It needs
+//! many times the requests and the memory of a reconcile of the configuration, so that fewer of them run
+//! concurrently.
 //!
-//! Invariants: never two reconciles of one runtime at once; what becomes due during a reconcile leads to another one; a failure
-//! in one lane delays the other lane only if the runtime cannot be reached; a slow reconcile does not count against the limit
-//! for long; nothing is written without a [`WritePermit`] of the rollout. Not in here: the clock (`now` counts from any fixed
-//! moment), random numbers, and everything that a reconcile does.
+//! Invariants: at most one reconcile of a runtime runs at a time; a lane that becomes due during a reconcile leads to
+//! another reconcile; a failure in one lane delays the other lane only if the runtime cannot be reached; a slow
+//! reconcile counts against the limit only for a short time; nothing is written without a [`WritePermit`] of the
+//! rollout. Not in here: the clock (`now` counts from any fixed moment), random numbers, and all actions of a
+//! reconcile.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,17 +29,17 @@ pub use completion::{LaneReport, Report};
 
 use queue::DueQueue;
 
-/// The delay before an attempt, of the number of earlier attempts and a random number.
+/// The delay before an attempt, as a function of the number of earlier attempts and a random number.
 pub type Delay = Arc<dyn Fn(u32, u64) -> Duration + Send + Sync>;
 
-/// How a scheduler works.
+/// Settings of a scheduler.
 #[derive(Clone)]
 pub struct Settings {
     /// Steps and limits of the rollouts.
     pub rollouts: Lanes<rollout::Settings>,
-    /// Number of reconciles at once; twice as many while some of them are slow.
+    /// Maximum number of concurrent reconciles; up to twice this number while some of them are slow.
     pub concurrency: usize,
-    /// Number of reconciles of the webhook lane at once; twice as many while some of them are slow.
+    /// Maximum number of concurrent reconciles of the webhook lane; up to twice this number while some of them are slow.
     pub webhook_concurrency: usize,
     /// Interval in which every runtime is reconciled in all lanes, shortened by a random share.
     pub resync: Duration,
@@ -49,26 +52,26 @@ pub struct Settings {
 /// A reconcile that takes longer than this is slow.
 const SLOW: Duration = Duration::from_secs(2);
 
-/// How a runtime takes part.
+/// The participation of a runtime in lanes and rollouts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Participation {
-    /// It is synchronized, and takes part in rollouts at this place.
+    /// The runtime is synchronized, and is a member of rollouts.
     Active {
         /// The order of its wave.
         order: u32,
     },
-    /// It is observed, and nothing is written.
+    /// The runtime is observed, and nothing is written.
     Paused,
-    /// It is adopted or deleted: not a matter of lanes.
+    /// The runtime is adopted or deleted, independently of lanes.
     Other,
 }
 
-/// What a reconcile may do in a lane.
+/// The access of a reconcile in a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// It writes this revision.
+    /// The reconcile writes this revision.
     Write(WritePermit),
-    /// It observes, and nothing is written for this reason.
+    /// The reconcile only observes, for this reason.
     Observe(Deferral),
 }
 
@@ -77,11 +80,11 @@ pub enum Access {
 pub struct Work {
     /// The runtime.
     pub name: Name,
-    /// What may be done in each lane; `None` for a lane that is not due.
+    /// The access in each lane; `None` for a lane that is not due.
     pub lanes: Lanes<Option<Access>>,
 }
 
-/// All runtimes.
+/// The scheduler of all runtimes.
 pub struct Scheduler {
     settings: Settings,
     rollouts: Lanes<Rollout>,
@@ -94,22 +97,22 @@ pub struct Scheduler {
 struct Runtime {
     participation: Option<Participation>,
     lanes: Lanes<Schedule>,
-    /// Reconciles in a row that could not reach it.
+    /// Number of consecutive reconciles that could not reach the runtime.
     unreachable: u32,
-    /// It asked for no request before.
+    /// Time before which the API server allows no request.
     not_before: Duration,
-    /// Time at which all lanes are due although nothing changed.
+    /// Time at which all lanes are due without a change.
     resync: Option<Duration>,
 }
 
 /// The attempts of one lane of one runtime.
 #[derive(Clone, Copy, Debug, Default)]
 struct Schedule {
-    /// Attempts in a row that failed, or that found a Deployment progressing.
+    /// Number of consecutive attempts that failed, or that found a progressing Deployment.
     attempts: u32,
-    /// Whether the last attempt found a Deployment progressing.
+    /// Whether the last attempt found a progressing Deployment.
     is_progressing: bool,
-    /// Reconciles since the lane was complete that wrote something and have to be followed by another one.
+    /// Number of reconciles since the lane was complete that wrote an object and must be followed by another reconcile.
     writes: u32,
 }
 
@@ -122,7 +125,7 @@ struct Running {
 }
 
 impl Scheduler {
-    /// A scheduler without runtimes.
+    /// Creates a scheduler without runtimes.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self {
@@ -134,13 +137,13 @@ impl Scheduler {
         }
     }
 
-    /// The rollout of a lane.
+    /// Returns the rollout of a lane.
     #[must_use]
     pub fn rollout(&self, lane: Lane) -> &Rollout {
         self.rollouts.get(lane)
     }
 
-    /// Adds a runtime, or notes how it takes part from now on. Whether it is due is not changed.
+    /// Adds a runtime, or updates its participation. The due times of the runtime are not changed.
     pub fn put(
         &mut self,
         name: &Name,
@@ -162,7 +165,7 @@ impl Scheduler {
         self.reorder(name, now);
     }
 
-    /// Gives a runtime the place of its wave, unless a reconcile runs: that one keeps its permission.
+    /// Moves a runtime to the order of its wave, unless a reconcile runs, which keeps its permission.
     fn reorder(&mut self, name: &Name, now: Duration) {
         let participation = self.runtimes.get(name).and_then(|it| it.participation);
         if let Some(Participation::Active { order }) = participation
@@ -176,7 +179,7 @@ impl Scheduler {
         }
     }
 
-    /// Forgets a runtime.
+    /// Removes a runtime.
     pub fn remove(&mut self, name: &str, now: Duration) {
         self.runtimes.remove(name);
         for lane in Lane::ALL {
@@ -189,8 +192,8 @@ impl Scheduler {
         });
     }
 
-    /// Begins the rollout of a revision; see [`Rollout::begin`]. Members that may start, and those whose status changes because
-    /// they may not, become due.
+    /// Starts the rollout of a revision; see [`Rollout::begin`]. Members become due if they may start, or if their
+    /// status changes because they may not start.
     pub fn begin(&mut self, lane: Lane, begin: Begin, initial: impl Fn(&Name) -> Initial) {
         let (target, now) = (begin.target, begin.now);
         self.rollouts.get_mut(lane).begin(begin, initial);
@@ -214,7 +217,7 @@ impl Scheduler {
         for name in due {
             self.wake_lane(&name, lane, now);
         }
-        // A reconcile that runs was permitted another revision.
+        // A running reconcile was permitted to write another revision.
         for running in self.running.values_mut() {
             *running.again.get_mut(lane) = true;
         }
@@ -225,14 +228,14 @@ impl Scheduler {
         self.change_gates(now, |rollouts| rollouts.get_mut(lane).pause(is_paused));
     }
 
-    /// Makes all lanes of a runtime due now, or as soon as it may be called.
+    /// Makes all lanes of a runtime due now, or as soon as a request to the runtime is allowed.
     pub fn wake(&mut self, name: &Name, now: Duration) {
         for lane in Lane::ALL {
             self.wake_lane(name, lane, now);
         }
     }
 
-    /// Makes one lane of a runtime due now, or as soon as it may be called.
+    /// Makes one lane of a runtime due now, or as soon as a request to the runtime is allowed.
     pub fn wake_lane(&mut self, name: &Name, lane: Lane, now: Duration) {
         if let Some(running) = self.running.get_mut(name) {
             *running.again.get_mut(lane) = true;
@@ -242,13 +245,13 @@ impl Scheduler {
         let at = now.max(runtime.not_before);
         let lane = match runtime.participation {
             Some(Participation::Other) => Lane::Webhook,
-            // Without a resource, it is not known yet whether it takes part.
+            // Without a resource, the participation is not known yet.
             Some(Participation::Active { .. } | Participation::Paused) | None => lane,
         };
         self.queues.get_mut(lane).hasten(name, at);
     }
 
-    /// Forgets the failures of a runtime: their cause may be gone.
+    /// Resets the failures of a runtime, since their cause may be removed.
     pub fn reset(&mut self, name: &str) {
         if let Some(runtime) = self.runtimes.get_mut(name) {
             runtime.unreachable = 0;
@@ -256,7 +259,7 @@ impl Scheduler {
         }
     }
 
-    /// Number of runtimes that are due and not started.
+    /// Returns the number of runtimes that are due and whose reconcile has not started.
     #[must_use]
     pub fn due(&self, now: Duration) -> usize {
         let names = self.queues.configuration.due(now);
@@ -267,13 +270,13 @@ impl Scheduler {
             + names.count()
     }
 
-    /// Number of reconciles that run.
+    /// Returns the number of running reconciles.
     #[must_use]
     pub fn running(&self) -> usize {
         self.running.len()
     }
 
-    /// The time of the next [`Self::start`] that may return something, unless a reconcile ends before.
+    /// Returns the time of the next [`Self::start`] that may return a reconcile, unless a running reconcile ends earlier.
     #[must_use]
     pub fn next(&self, now: Duration) -> Option<Duration> {
         // A running reconcile becomes slow.
@@ -298,7 +301,8 @@ impl Scheduler {
         let (name, from) = self.pop(now, has_webhook_capacity)?;
         let is_due = |lane| self.queues.get(lane).at(&name).is_some_and(|at| at <= now);
         let takes_part = self.takes_part(&name);
-        // What the configuration needs is read anyway, unless it has failed and waits for its next attempt.
+        // The reconcile reads the data of the configuration lane in any case. The lane is omitted if it has failed
+        // and waits for its next attempt.
         let with_configuration = takes_part && self.attempts(&name, Lane::Configuration) == 0;
         let is_due = Lanes {
             configuration: from == Lane::Configuration
@@ -331,8 +335,8 @@ impl Scheduler {
         Some(Work { name, lanes })
     }
 
-    /// The runtime that has been due for the longest time, and the lane. A lane that is due while its runtime is reconciled in
-    /// the other one is due again when that ends.
+    /// Removes and returns the runtime that has been due for the longest time, and the lane. A lane that is due while
+    /// its runtime is reconciled in the other lane is due again when that reconcile ends.
     fn pop(&mut self, now: Duration, has_webhook_capacity: bool) -> Option<(Name, Lane)> {
         loop {
             let (name, lane) = match self.queues.configuration.pop(now) {
@@ -359,7 +363,7 @@ impl Scheduler {
         heavy().filter(|it| it.is_young(now)).count() < most && heavy().count() < 2 * most
     }
 
-    /// Makes a change to rollouts; members that may start because of it become due.
+    /// Changes rollouts. Members that may start because of the change become due.
     fn change_gates(&mut self, now: Duration, change: impl FnOnce(&mut Lanes<Rollout>)) {
         let gate = |rollout: &Rollout| {
             let progress = rollout.progress();

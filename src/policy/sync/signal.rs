@@ -1,4 +1,4 @@
-//! Mode `signal`: which Runtimes KIM is asked to reconcile, so that it copies the sources.
+//! Mode `signal`: the Runtimes that KIM is requested to reconcile, so that KIM copies the sources.
 //!
 //! The state is on the Runtime. One merge patch sets the force-reconcile key and, in [`SIGNALED_REVISION_ANNOTATION`], the
 //! revision of the sources. KIM acknowledges by removing the key that it reads; what remains of the signal is removed, so that
@@ -6,11 +6,13 @@
 //! new Runtime with the current sources. One that is older than the current revision was not selected at the change, and is signaled
 //! when it is. A change during an unacknowledged signal is signaled after the acknowledgement.
 //!
-//! KIM copies all three sources without validation, so no Runtime is signaled while a source is invalid, or missing before the
-//! end of its grace period. KIM may acknowledge an earlier signal then: such a signal is marked as stale and followed by another.
+//! KIM copies all three sources without validation. Therefore no Runtime is signaled while a source is invalid, or
+//! missing before the end of its grace period. KIM may acknowledge an earlier signal during this time: such a signal
+//! is marked as stale and followed by another signal.
 //!
-//! Invariants: no signal without a change, except for an orphaned runtime ([`is_told_of`]); after a change every selected Runtime
-//! is signaled with the revision once, whichever process does it. Not in here: pacing, and the writes.
+//! Invariants: no signal without a change, except for an orphaned runtime ([`is_told_of`]); after a change every
+//! selected Runtime is signaled with the revision once, also if another process becomes the leader. Not in here:
+//! pacing, and the writes.
 
 use api::kcp::{FORCE_RECONCILE_KEY, SIGNALED_REVISION_ANNOTATION};
 use jiff::Timestamp;
@@ -27,17 +29,17 @@ pub use keys::{KeyState, ObservedKeys, Place, SignalKeys};
 pub use limits::{Counts, Gates, Limits, StopReason};
 pub use state::{Advance, InvalidState, PersistedState};
 
-/// Value of the annotation when the signaled revision does not hold.
+/// Value of the annotation when the signaled revision is not valid any more.
 const STALE: &str = "stale";
 
 /// Whether a Runtime may be signaled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Eligibility {
-    /// The selector matches it, it is not being deleted, and it is not in mode `direct`.
+    /// The selector matches the Runtime, which is not being deleted and not in mode `direct`.
     Selected,
-    /// It is in mode `direct`: an unacknowledged signal is withdrawn.
+    /// The Runtime is in mode `direct`: an unacknowledged signal is withdrawn.
     Direct,
-    /// The selector does not match it, it is being deleted, or it does not exist.
+    /// The selector does not match the Runtime, or the Runtime is being deleted or does not exist.
     NotSelected,
 }
 
@@ -49,7 +51,7 @@ pub enum Signaled {
     Never,
     /// The Runtime was signaled with this revision.
     Revision(Hash),
-    /// Another value: the Runtime has to be signaled.
+    /// Another value: the Runtime must be signaled.
     Stale,
 }
 
@@ -64,28 +66,28 @@ impl From<Option<&str>> for Signaled {
 /// State of a Runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuntimeState {
-    /// KIM has reconciled it, or it has no state yet.
+    /// KIM has reconciled the Runtime, or the Runtime has no state yet.
     Ready,
-    /// It has another state.
+    /// The Runtime has another state.
     NotReady,
-    /// An operator suspended its reconciliation by KIM.
+    /// An operator suspended the reconciliation of the Runtime by KIM.
     Suspended,
 }
 
-/// What is observed of a Runtime.
+/// The observed state of a Runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObservedRuntime {
-    /// Whether it may be signaled.
+    /// Whether the Runtime may be signaled.
     pub eligibility: Eligibility,
-    /// The revision of its last signal.
+    /// The revision of the last signal.
     pub signaled: Signaled,
-    /// The keys on it.
+    /// The keys of the Runtime.
     pub keys: ObservedKeys,
     /// Whether another client set the keys; see [`ObservedRuntime::follow`].
     pub foreign: bool,
-    /// Whether KIM may acknowledge its signal while a source cannot be used, or did; see [`Target::spoils`].
+    /// Whether KIM may acknowledge the signal, or acknowledged it, while a source cannot be used; see [`Target::spoils`].
     pub spoiled: bool,
-    /// Its state.
+    /// The state of the Runtime.
     pub state: RuntimeState,
     /// When it was created, in whole seconds.
     pub created: Option<Timestamp>,
@@ -94,7 +96,7 @@ pub struct ObservedRuntime {
 /// Revisions of the sources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Revisions {
-    /// The revision that all Runtimes are to be signaled with.
+    /// The revision with which all Runtimes must be signaled.
     pub current: Hash,
     /// The revision of Runtimes that were never signaled.
     pub baseline: Hash,
@@ -103,7 +105,7 @@ pub struct Revisions {
     pub since: Option<Timestamp>,
 }
 
-/// What Runtimes are compared with.
+/// The target with which Runtimes are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
     /// Revisions of the sources.
@@ -114,27 +116,28 @@ pub struct Target {
     pub usable: bool,
 }
 
-/// What to do about one Runtime.
+/// The step for one Runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Nothing.
+    /// No action.
     Nothing,
-    /// Nothing until KIM acknowledges the signal.
+    /// No action until KIM acknowledges the signal.
     Wait,
-    /// Set the keys and the revision, when no gate or limit stops that.
+    /// Set the keys and the revision, unless a gate or limit prevents the signal.
     Signal,
-    /// Remove the key that KIM left.
+    /// Remove the key that KIM did not remove.
     RemoveLeftover,
-    /// Mark the unacknowledged signal as stale, so that another follows.
+    /// Mark the unacknowledged signal as stale, so that another signal follows.
     MarkStale,
-    /// Take the unacknowledged signal back.
+    /// Withdraw the unacknowledged signal.
     Withdraw,
 }
 
 impl ObservedRuntime {
-    /// Determines whether another client set the keys, from what was observed of the same Runtime before: they appeared without
-    /// a new revision. At the first observation, a Runtime that was never signaled has no keys of the controller. A signal that
-    /// KIM acknowledged in part is complete, whichever client set it.
+    /// Determines whether another client set the keys, from the previous observation of the same Runtime: the keys
+    /// appeared without a new revision. At the first observation, a Runtime that was never signaled has no keys of
+    /// the controller. If KIM acknowledged a complete signal of any client, the remaining key counts as a key of the
+    /// controller.
     pub fn follow(&mut self, before: Option<&Self>, keys: SignalKeys) {
         self.spoiled = before.is_some_and(|it| it.spoiled && it.signaled == self.signaled);
         self.foreign = match before {
@@ -150,10 +153,10 @@ impl ObservedRuntime {
 }
 
 impl Target {
-    /// What to do about a Runtime.
+    /// Returns the step for a Runtime.
     ///
-    /// What is observed must be at least as new as the controller's own last write to this Runtime: an older state would look as if
-    /// KIM had acknowledged the signal.
+    /// The observation must be at least as new as the last write of the controller to this Runtime. An older
+    /// observation would look as if KIM had acknowledged the signal.
     #[must_use]
     pub fn step(&self, runtime: &ObservedRuntime) -> Step {
         let is_ours = runtime.signaled != Signaled::Never && !runtime.foreign;
@@ -175,8 +178,8 @@ impl Target {
         }
     }
 
-    /// Whether a source cannot be used while a Runtime has an unacknowledged signal, whichever client set it. The Runtime is spoiled then, until
-    /// the signal is marked as stale, also when KIM acknowledges it before.
+    /// Returns whether a source cannot be used while a Runtime has an unacknowledged signal of any client. The
+    /// Runtime is then spoiled until the signal is marked as stale, also if KIM acknowledges the signal before.
     #[must_use]
     pub fn spoils(&self, runtime: &ObservedRuntime) -> bool {
         !self.usable
@@ -184,7 +187,7 @@ impl Target {
             && self.keys.state(runtime.keys) == KeyState::Complete
     }
 
-    /// Whether a Runtime was signaled with the current revision, or needs no signal for it.
+    /// Returns whether a Runtime was signaled with the current revision, or needs no signal for it.
     #[must_use]
     pub fn has_revision(&self, runtime: &ObservedRuntime) -> bool {
         let Revisions {
@@ -202,15 +205,17 @@ impl Target {
         }
     }
 
-    /// Whether KIM may have given up on a Runtime before it acknowledged a signal of an earlier revision: it tries again after the
-    /// next change of an annotation only, so the signal is marked as stale, once.
+    /// Returns whether KIM may have stopped its retries for a Runtime before it acknowledged a signal of an earlier
+    /// revision. KIM tries again only after the next change of an annotation. Therefore the signal is marked as stale
+    /// once.
     fn is_abandoned(&self, runtime: &ObservedRuntime) -> bool {
         let is_earlier =
             matches!(runtime.signaled, Signaled::Revision(it) if it != self.revisions.current);
         is_earlier && runtime.state == RuntimeState::NotReady
     }
 
-    /// Whether KIM has not acknowledged a signal of the controller. A suspended Runtime does not count, because KIM skips it.
+    /// Returns whether KIM has not acknowledged a signal of the controller. A suspended Runtime does not count,
+    /// because KIM skips it.
     #[must_use]
     pub fn is_unacknowledged(&self, runtime: &ObservedRuntime) -> bool {
         runtime.eligibility == Eligibility::Selected
@@ -220,10 +225,10 @@ impl Target {
             && self.keys.state(runtime.keys) == KeyState::Complete
     }
 
-    /// The merge patch that carries out a step; `None` if the step writes nothing.
+    /// Returns the merge patch of a step; `None` if the step writes nothing.
     ///
-    /// It contains nothing but the keys and the annotation of the controller, and no resource version: it neither reverts nor
-    /// waits for a concurrent change of anything else.
+    /// The patch contains only the keys and the annotation of the controller, and no resource version. It neither
+    /// reverts concurrent changes of other fields nor conflicts with them.
     #[must_use]
     pub fn patch(&self, step: Step, runtime: &ObservedRuntime) -> Option<Value> {
         let revision = self.revisions.current.to_string();
@@ -242,21 +247,21 @@ impl Target {
     }
 }
 
-/// The merge patch of [`Step::MarkStale`].
+/// Returns the merge patch of [`Step::MarkStale`].
 #[must_use]
 pub fn mark_stale() -> Value {
     annotation(Some(STALE))
 }
 
-/// A patch of the controller's annotation alone.
+/// Returns a patch of only the annotation of the controller.
 fn annotation(value: Option<&str>) -> Value {
     json!({ "metadata": { "annotations": { SIGNALED_REVISION_ANNOTATION: value } } })
 }
 
-/// Whether KIM has to be signaled when a `RuntimeBootstrapper` is deleted.
+/// Returns whether KIM must be signaled when a `RuntimeBootstrapper` is deleted.
 ///
-/// KIM was not signaled for changes while the runtime was in mode `direct`, and not all of them may have been written: the runtime
-/// may have been paused or unreachable.
+/// KIM was not signaled for changes while the runtime was in mode `direct`. Some of these changes may not have been
+/// written, because the runtime was paused or unreachable.
 #[must_use]
 pub fn is_told_of(purpose: Goal, standing: Eligibility) -> bool {
     purpose == Goal::Orphan && standing == Eligibility::Selected

@@ -85,7 +85,7 @@ pub struct Sources {
 }
 
 impl<T> SourceState<Arc<T>> {
-    /// The state of a source that is managed: what was read of the object, or `None` if there is no object.
+    /// Returns the state of a managed source, from the object that was read; `None` if there is no object.
     #[must_use]
     pub fn of(object: Option<Result<T, SourceError>>) -> Self {
         match object {
@@ -97,7 +97,7 @@ impl<T> SourceState<Arc<T>> {
 }
 
 impl<T> SourceState<T> {
-    /// The content, if it is valid.
+    /// Returns the content, if it is valid.
     #[must_use]
     pub fn valid(&self) -> Option<&T> {
         match self {
@@ -117,7 +117,7 @@ impl<T> SourceState<T> {
 }
 
 impl Sources {
-    /// The state of one source, with the hash of its content.
+    /// Returns the state of one source, with the hash of its content.
     #[must_use]
     pub fn get(&self, kind: SourceKind) -> SourceState<Hash> {
         match kind {
@@ -127,7 +127,7 @@ impl Sources {
         }
     }
 
-    /// The invalid sources with the causes.
+    /// Returns the invalid sources with the causes.
     pub fn invalid(&self) -> impl Iterator<Item = (SourceKind, String)> {
         let cause = |kind| match self.get(kind) {
             SourceState::Invalid(cause) => Some((kind, cause)),
@@ -137,8 +137,8 @@ impl Sources {
     }
 }
 
-/// Validates the pull Secret by its `type`, of which none means `Opaque`, and its decoded `.dockerconfigjson`, with the
-/// credentials parsed as in a kubelet.
+/// Validates the pull Secret: its `type`, where an absent type means `Opaque`, and its decoded `.dockerconfigjson`,
+/// in which the credentials are parsed as in a kubelet.
 ///
 /// # Errors
 /// [`SourceError`] if it is invalid.

@@ -23,13 +23,13 @@ pub use strum::VariantArray;
 /// The result of a reconcile.
 #[derive(Clone, Copy, Debug)]
 pub struct Outcome<'a> {
-    /// Why the runtime is not reachable; `None` if it is.
+    /// Reason why the runtime is not reachable; `None` if it is reachable.
     pub connection_error: Option<&'a ConnectionError>,
     /// The plan; `None` if the runtime is not reachable.
     pub plan: Option<&'a Plan>,
     /// The goal of the reconcile.
     pub goal: Goal,
-    /// What was done in each lane.
+    /// The result in each lane.
     pub lanes: Lanes<LaneOutcome>,
     /// The failed write of each lane; `None` if none failed.
     pub failures: Lanes<Option<&'a Failure>>,
@@ -42,11 +42,11 @@ pub enum Goal {
     Sync,
     /// The objects on the runtime are deleted.
     Delete,
-    /// The objects on the runtime are left to KIM.
+    /// The objects on the runtime are orphaned for KIM.
     Orphan,
 }
 
-/// What a reconcile did in one lane.
+/// The result of a reconcile in one lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LaneOutcome {
     /// The lane was not reconciled: its condition remains.
@@ -57,7 +57,7 @@ pub enum LaneOutcome {
     Applied,
 }
 
-/// Why a plan is not applied now.
+/// Reason why a plan is not applied now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deferral {
     /// `spec.paused` is true.
@@ -100,7 +100,7 @@ impl ConditionVerdict {
     }
 }
 
-/// The conditions after a reconcile. `now` (RFC 3339) becomes the transition time of a condition whose status changed.
+/// Returns the conditions after a reconcile. `now` (RFC 3339) becomes the transition time of a condition whose status changed.
 #[must_use]
 pub fn conditions(
     previous: &[Condition],
@@ -180,7 +180,7 @@ fn unreachable() -> ConditionVerdict {
     condition_unknown(Reason::Unreachable, "the runtime is not reachable")
 }
 
-/// `None` if the lane was not reconciled: the previous condition remains.
+/// Returns the condition `Installed`. `None` if the lane was not reconciled: the previous condition remains.
 fn installed(outcome: Outcome<'_>) -> Option<ConditionVerdict> {
     let plan = match common_verdict(outcome, Lane::Webhook) {
         Ok(plan) => plan?,
@@ -233,7 +233,7 @@ fn progress(installation: &InstallationStatus) -> String {
     }
 }
 
-/// `None` if the lane was not reconciled: the previous condition remains.
+/// Returns the condition `ConfigurationSynchronized`. `None` if the lane was not reconciled: the previous condition remains.
 fn synchronized(outcome: Outcome<'_>) -> Option<ConditionVerdict> {
     let plan = match common_verdict(outcome, Lane::Configuration) {
         Ok(plan) => plan?,
@@ -253,7 +253,7 @@ fn synchronized(outcome: Outcome<'_>) -> Option<ConditionVerdict> {
     Some(verdict)
 }
 
-/// The messages of all causes, in the order of their rank; the first determines the reason.
+/// Returns the messages of all causes, in the order of their rank; the first determines the reason.
 fn messages(deferred: &[SyncDeferred]) -> String {
     let mut sorted: Vec<&SyncDeferred> = deferred.iter().collect();
     sorted.sort_by_key(|it| it.rank());
@@ -261,8 +261,8 @@ fn messages(deferred: &[SyncDeferred]) -> String {
     texts.join("; ")
 }
 
-/// The plan of a lane that can be reported, or the condition of a runtime that is unreachable, blocked or being
-/// deleted. `None` if the lane was not reconciled.
+/// Returns the plan of a lane that can be reported, or the condition of a runtime that is unreachable, blocked or
+/// being deleted. `None` if the lane was not reconciled.
 fn common_verdict(outcome: Outcome<'_>, lane: Lane) -> Result<Option<&Plan>, ConditionVerdict> {
     let (None, Some(plan)) = (outcome.connection_error, outcome.plan) else {
         return Err(unreachable());
@@ -287,7 +287,7 @@ fn common_verdict(outcome: Outcome<'_>, lane: Lane) -> Result<Option<&Plan>, Con
     }
 }
 
-/// Reason and message for a runtime whose resource is being deleted; `None` for [`Goal::Sync`].
+/// Returns the reason and message for a runtime whose resource is being deleted; `None` for [`Goal::Sync`].
 #[must_use]
 pub fn deletion_reason(goal: Goal, plan: &Plan) -> Option<(Reason, &'static str)> {
     match goal {
@@ -336,7 +336,7 @@ fn ready(conditions: &[Condition]) -> ConditionVerdict {
     }
 }
 
-/// The condition of a lane that is paused or waits for the rollout.
+/// Returns the condition of a lane that is paused or waits for the rollout.
 fn condition_deferred(deferral: Deferral) -> ConditionVerdict {
     let message = match deferral {
         Deferral::Paused => "spec.paused is true",

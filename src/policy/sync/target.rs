@@ -26,7 +26,7 @@ pub struct Target {
     name: String,
 }
 
-/// Why an object cannot be referenced.
+/// Reason why an object cannot be referenced.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
     /// The kind is not supported.
@@ -43,7 +43,7 @@ pub enum TargetError {
 }
 
 impl Target {
-    /// The reference to an object. Without a namespace, the namespace of a namespaced object is `default`.
+    /// Returns the reference to an object. Without a namespace, the namespace of a namespaced object is `default`.
     ///
     /// # Errors
     /// [`TargetError`] if the kind is not supported or there is no name.
@@ -72,8 +72,8 @@ impl Target {
         })
     }
 
-    /// Parses a line of the inventory (`apps/v1 Deployment kyma-system/name`); `None` if [`line`] would not write it, or it is
-    /// a Namespace, which the controller never owns.
+    /// Parses a line of the inventory (`apps/v1 Deployment kyma-system/name`). `None` if [`line`] would not write
+    /// this line, or the object is a Namespace, which the controller never owns.
     ///
     /// [`line`]: Self::line
     pub(super) fn of_line(line: &str) -> Option<Self> {
@@ -88,7 +88,7 @@ impl Target {
         (is_safe && kind != "Namespace" && target.line() == line).then_some(target)
     }
 
-    /// The line in the inventory.
+    /// Returns the line in the inventory.
     pub(super) fn line(&self) -> String {
         let (version, kind, name) = (self.api_version(), self.kind(), &self.name);
         match &self.namespace {
@@ -97,31 +97,31 @@ impl Target {
         }
     }
 
-    /// A Secret.
+    /// Returns the reference to a Secret.
     #[must_use]
     pub fn secret(namespace: &str, name: &str) -> Self {
         Self::new(SECRET, Some(namespace), name)
     }
 
-    /// A Lease.
+    /// Returns the reference to a Lease.
     #[must_use]
     pub fn lease(namespace: &str, name: &str) -> Self {
         Self::new(LEASE, Some(namespace), name)
     }
 
-    /// A ConfigMap.
+    /// Returns the reference to a ConfigMap.
     #[must_use]
     pub fn config_map(namespace: &str, name: &str) -> Self {
         Self::new(CONFIG_MAP, Some(namespace), name)
     }
 
-    /// A ValidatingWebhookConfiguration.
+    /// Returns the reference to a ValidatingWebhookConfiguration.
     #[must_use]
     pub fn validating_webhook_configuration(name: &str) -> Self {
         Self::new(VALIDATING_WEBHOOKS, None, name)
     }
 
-    /// A ClusterTrustBundle in a served version.
+    /// Returns the reference to a ClusterTrustBundle in a served version.
     #[must_use]
     pub fn trust_bundle(version: &str, name: &str) -> Self {
         Self {
@@ -130,7 +130,7 @@ impl Target {
         }
     }
 
-    /// An object in version `v1`.
+    /// Returns the reference to an object in version `v1`.
     fn new(resource: Resource, namespace: Option<&str>, name: &str) -> Self {
         Self {
             resource,
@@ -140,13 +140,13 @@ impl Target {
         }
     }
 
-    /// The path of the object, which starts with `/api` or `/apis`.
+    /// Returns the path of the object, which starts with `/api` or `/apis`.
     #[must_use]
     pub fn path(&self) -> String {
         format!("{}/{}", self.collection(), self.name)
     }
 
-    /// The path of the collection: all objects of the kind in the namespace.
+    /// Returns the path of the collection: all objects of the kind in the namespace.
     #[must_use]
     pub fn collection(&self) -> String {
         let Resource { group, plural, .. } = self.resource;
@@ -162,7 +162,7 @@ impl Target {
         }
     }
 
-    /// `apiVersion`.
+    /// Returns `apiVersion`.
     #[must_use]
     pub fn api_version(&self) -> String {
         match self.resource.group {
@@ -171,32 +171,32 @@ impl Target {
         }
     }
 
-    /// `kind`.
+    /// Returns `kind`.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         self.resource.kind
     }
 
-    /// The API group, empty for the core group, and the plural, for access reviews.
+    /// Returns the API group, empty for the core group, and the plural, for access reviews.
     #[must_use]
     pub fn resource(&self) -> (&'static str, &'static str) {
         (self.resource.group, self.resource.plural)
     }
 
-    /// `metadata.name`.
+    /// Returns `metadata.name`.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// `metadata.namespace`.
+    /// Returns `metadata.namespace`.
     #[must_use]
     pub fn namespace(&self) -> Option<&str> {
         self.namespace.as_deref()
     }
 }
 
-/// Whether a text is a valid path segment.
+/// Returns whether a text is a valid path segment.
 fn is_segment(text: &str) -> bool {
     let is_plain = |it: u8| it.is_ascii_alphanumeric() || b"-._:".contains(&it);
     text.len() <= MAX_NAME && text.bytes().all(is_plain) && !matches!(text, "." | "..")
@@ -205,7 +205,7 @@ fn is_segment(text: &str) -> bool {
 /// Maximum length of a name in the API, in characters.
 const MAX_NAME: usize = 253;
 
-/// A kind whose objects are in namespaces.
+/// Returns a kind whose objects are in namespaces.
 const fn namespaced(group: &'static str, kind: &'static str, plural: &'static str) -> Resource {
     Resource {
         group,
@@ -215,7 +215,7 @@ const fn namespaced(group: &'static str, kind: &'static str, plural: &'static st
     }
 }
 
-/// A kind whose objects are in no namespace.
+/// Returns a kind whose objects are not in namespaces.
 const fn global(group: &'static str, kind: &'static str, plural: &'static str) -> Resource {
     Resource {
         namespaced: false,

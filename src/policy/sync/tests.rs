@@ -1,5 +1,5 @@
-//! Golden tables for every decision, then properties against interpreters: of a runtime's API server, and of a manager
-//! that takes signals when it likes.
+//! Golden tables for every decision, and properties against interpreters: of the API server of a runtime, and of a
+//! KIM that acknowledges signals at any time.
 
 mod adoption;
 mod api_server;

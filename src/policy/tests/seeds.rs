@@ -1,4 +1,4 @@
-//! What fuzzing begins with, and what it has found: the properties of `fuzz` on a stable compiler.
+//! The seeds of fuzzing, and the inputs that fuzzing has found: the properties of `fuzz` on a stable compiler.
 
 use rstest::rstest;
 

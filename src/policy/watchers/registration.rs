@@ -8,24 +8,24 @@ use crate::change::{self, Field, Registration, RegistrationError, ResourceRule};
 /// The entries of all Watchers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WebhookEntries {
-    /// Those that runtimes get.
+    /// The entries for runtimes.
     pub registrations: Vec<Registration>,
     /// Watchers without an entry, by `(namespace, name)`.
     pub rejected: Vec<((String, String), RejectedWatcher)>,
 }
 
-/// Why a Watcher has no entry on runtimes.
+/// Reason why a Watcher has no entry on runtimes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RejectedWatcher {
-    /// Its component cannot be named in a URL.
+    /// The component of the Watcher cannot be part of a URL.
     #[error(transparent)]
     Manager(RouteError),
-    /// API servers would reject its entry.
+    /// API servers would reject the entry of the Watcher.
     #[error(transparent)]
     Entry(RegistrationError),
 }
 
-/// The entries of Watchers that are not being deleted. One that is invalid does not affect the others.
+/// Returns the entries of Watchers that are not being deleted. An invalid Watcher does not affect the other Watchers.
 #[must_use]
 pub fn webhook_entries<'w>(watchers: impl IntoIterator<Item = &'w Watcher>) -> WebhookEntries {
     let mut entries = WebhookEntries::default();

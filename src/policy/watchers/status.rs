@@ -56,7 +56,8 @@ impl Outcome {
     }
 }
 
-/// The status after a reconcile; `None` if the Watcher has it. `now` is RFC 3339. Conditions of other types are kept.
+/// Returns the status after a reconcile; `None` if the Watcher has this status already. `now` is RFC 3339. Conditions
+/// of other types are kept.
 #[must_use]
 pub fn status(watcher: &Watcher, outcome: &Outcome, now: &str) -> Option<WatcherStatus> {
     let after = WatcherStatus {
@@ -72,12 +73,13 @@ pub fn status(watcher: &Watcher, outcome: &Outcome, now: &str) -> Option<Watcher
 pub struct RuntimeCounts {
     /// Runtimes with the webhooks of all Watchers.
     pub configured: usize,
-    /// The others, by reason.
+    /// Other runtimes, by reason.
     pub others: BTreeMap<&'static str, usize>,
 }
 
-/// The status with the number of runtimes that have the webhook of the Watcher; `None` if the Watcher has it, or is being
-/// deleted. `rejected` says why no runtime can have it. `now` is RFC 3339.
+/// Returns the status with the number of runtimes that have the webhook of the Watcher. `None` if the Watcher has
+/// this status already, or is being deleted. `rejected` is the reason why no runtime can have the webhook. `now` is
+/// RFC 3339.
 #[must_use]
 pub fn runtimes_status(
     watcher: &Watcher,
@@ -124,7 +126,7 @@ impl RuntimeCounts {
     }
 }
 
-/// The conditions of a Watcher with one of this type.
+/// Returns the conditions of a Watcher with a condition of this type.
 fn with_condition(
     watcher: &Watcher,
     kind: &str,

@@ -44,7 +44,7 @@ fn desired() -> Value {
     virtual_service(&parsed(watcher()), &[gateway(&["kcp.example"])]).unwrap()
 }
 
-/// The object that the public lifecycle-manager makes of its own Watcher.
+/// The object that the public lifecycle-manager creates for its own Watcher.
 #[test]
 fn the_virtual_service_is_the_public_one() {
     let expected = json!({
@@ -130,7 +130,7 @@ fn an_object_as_desired_is_kept() {
     assert_eq!(action(desired(), None), Ok(RouteAction::Create(desired())));
 }
 
-/// Fields that another client added are removed, too: a route of one's own would take events from the component.
+/// Fields that another client added are removed, too: another route would redirect events of the component.
 #[rstest]
 #[case::host("/spec/hosts", json!(["other.example"]))]
 #[case::port("/spec/http/0/route/0/destination/port/number", json!(1))]
@@ -228,7 +228,7 @@ fn a_status_that_says_the_same_is_not_written() {
         second.conditions[0].last_transition_time,
         "2027-01-01T00:00:00Z"
     );
-    // The condition is False before and after, so its time stays.
+    // The condition is False before and after, so that its time does not change.
     subject.status = Some(second);
     let third = status(&subject, &Outcome::Deleting, "2028-01-01T00:00:00Z").unwrap();
     assert_eq!(
@@ -255,7 +255,7 @@ fn conditions_of_others_are_kept() {
     assert_eq!(after.state, WatcherState::Warning);
 }
 
-/// One that an API server would reject does not keep the others from runtimes.
+/// A Watcher that an API server would reject does not prevent the entries of other Watchers.
 #[test]
 fn invalid_and_deleted_watchers_have_no_entry() {
     let mut deleted = watcher();

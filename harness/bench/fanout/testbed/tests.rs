@@ -1,7 +1,7 @@
 //! The controller and 200 simulated runtimes, most of them with an injected fault.
 //!
-//! Every runtime has converged before its fault is injected, so one with the second version got it despite the fault.
-//! Runtimes that never respond are part of `harness bench fanout`.
+//! Every runtime has converged before its fault is injected, so a runtime with the second version received it despite the
+//! fault. Runtimes that never respond are part of `harness bench fanout`.
 
 use std::ops::Range;
 
@@ -32,7 +32,7 @@ async fn faults_of_some_runtimes_do_not_affect_others() {
     };
     let mut testbed = Testbed::start(&bench, settings).await.unwrap();
     let mut flags = testbed.flags();
-    // Most runtimes fail at times, and all of them are to be tried.
+    // Most runtimes fail sometimes, and the controller must try all of them.
     flags.push("--max-failures=100%".to_owned());
     let mut controller = testbed.controller.start(flags).unwrap();
     let ran = run_cases(&mut testbed).await;
@@ -46,7 +46,8 @@ async fn run_cases(testbed: &mut Testbed<'_>) -> anyhow::Result<()> {
     let first = Expected::of(&testbed.sources);
     let converged = testbed.converged(0);
     converged.await.context("first version")?;
-    // Sources are written before the installation ends, which would otherwise write to another cluster.
+    // The controller writes sources before the installation ends. Without this wait, the installation would write to another
+    // cluster.
     let resources = Api::<RuntimeBootstrapper>::all(testbed.cluster.client());
     let all = 0..testbed.settings.runtimes;
     let ready = || has_condition(&resources, all.clone(), ConditionStatus::True, None);
@@ -55,14 +56,14 @@ async fn run_cases(testbed: &mut Testbed<'_>) -> anyhow::Result<()> {
     for ((_, _, conditions), numbers) in cases.iter().zip(groups()) {
         for number in numbers {
             let mut conditions = conditions.clone();
-            // Two runtimes with the same cluster would be another fault.
+            // Two runtimes with the same cluster would be a different fault.
             conditions.identity = conditions.identity.map(|it| format!("{it}-{number}"));
             testbed.fleet.set(number..number + 1, &conditions);
         }
     }
     testbed.change(Change::AllThree).await?;
     let second = Expected::of(&testbed.sources);
-    // Those that do not converge come last, so each was tried as long as the slowest that did.
+    // Runtimes that never converge are last, so that the controller tried them as long as the slowest others.
     for ((what, reason, _), numbers) in cases.iter().zip(groups()) {
         let Some(reason) = *reason else {
             let arrived = || async { have(&testbed.fleet, numbers.clone(), &second) };
@@ -83,7 +84,7 @@ async fn run_cases(testbed: &mut Testbed<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether condition `Ready` of all runtimes has this status and reason.
+/// Fails unless condition `Ready` of all runtimes has this status and reason.
 async fn has_condition(
     resources: &Api<RuntimeBootstrapper>,
     numbers: Range<usize>,
@@ -106,7 +107,7 @@ async fn has_condition(
     Ok(())
 }
 
-/// Whether all of these runtimes have the objects.
+/// Fails unless all of these runtimes have the objects.
 fn have(fleet: &Fleet, numbers: Range<usize>, objects: &[Expected]) -> anyhow::Result<()> {
     for expected in objects {
         let arrivals = fleet.arrivals(expected, Duration::ZERO);
@@ -120,7 +121,8 @@ fn groups() -> impl Iterator<Item = Range<usize>> {
     (0..).map(|number| number * OF_EACH..(number + 1) * OF_EACH)
 }
 
-/// Faults, the reason of `Ready` for not writing to such a runtime (one without it converges all the same), and conditions.
+/// Returns faults, the reason of `Ready` if the controller must not write to such a runtime (`None` if the runtime converges),
+/// and conditions.
 fn cases() -> [(&'static str, Option<&'static str>, Conditions); 8] {
     let faulty = Conditions::faulty;
     let resets = [
@@ -136,7 +138,7 @@ fn cases() -> [(&'static str, Option<&'static str>, Conditions); 8] {
         ("no fault", None, Conditions::default()),
         ("status 429", None, faulty(&[(Fault::Throttled(1), SHARE)])),
         ("status 500", None, faulty(&[(Fault::Failing, SHARE)])),
-        // Of the writes alone.
+        // This fault affects only writes.
         (
             "status 409",
             None,
@@ -149,11 +151,11 @@ fn cases() -> [(&'static str, Option<&'static str>, Conditions); 8] {
     ]
 }
 
-/// 200 in all.
+/// Number of runtimes for each fault; 200 in total.
 const OF_EACH: usize = 25;
-/// Per mille: a reconcile of a runtime has dozens of requests, and most reconciles are to succeed.
+/// Share of faulty requests, per mille. A reconcile of a runtime has dozens of requests, and most reconciles must succeed.
 const SHARE: u16 = 10;
-/// The time between two reconciles of a runtime that fails increases.
+/// Time limit for a state. The delay between two reconciles of a failing runtime increases.
 const PATIENCE: Duration = Duration::from_mins(5);
 
 #[test]

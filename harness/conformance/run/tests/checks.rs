@@ -1,4 +1,4 @@
-//! What a run finds on one runtime.
+//! Results of the checks of one runtime.
 
 use api::kcp::WEBHOOK_DEPLOYMENT;
 use api::names::{CONFIG_MAP, SKR_NAMESPACE, WEBHOOK_CONFIGURATION};

@@ -1,4 +1,4 @@
-//! The webhook is installed for the time of a run where nothing of it exists, and removed at its end.
+//! Tests of the installation of the webhook for the duration of a run, and of its removal.
 
 use api::kcp::WEBHOOK_DEPLOYMENT;
 use api::names::{PULL_SECRET_COPY_LABEL, SKR_NAMESPACE, WEBHOOK_CERTIFICATE};
@@ -10,7 +10,7 @@ use crate::Installation;
 use crate::fixture::{SCENARIO, ended, on_one, scenario};
 use crate::objects::objects;
 
-/// How a run ends that installs the configuration of the scenario and more.
+/// Returns the error of a run that installs the configuration of the scenario and the objects of `more`.
 async fn error_of_run(server: &ApiServer, more: Option<Value>) -> String {
     let (scenario, config) = (scenario(SCENARIO), r#"{"auths": {"b.test": {}}}"#);
     let mut objects = objects(&scenario.landscape, SKR_NAMESPACE, config, "").unwrap();
@@ -62,7 +62,7 @@ async fn installation_is_refused_where_an_object_of_the_product_exists(
     assert_eq!(writes.next(), None);
 }
 
-/// The list of all Secrets answers before the installation, and not at its end.
+/// The list of all Secrets succeeds before the installation, and fails at the end of the run.
 #[tokio::test(start_paused = true)]
 async fn copies_that_cannot_be_listed_are_named_by_their_label() {
     let server = ApiServer::new();
@@ -94,8 +94,8 @@ async fn installation_is_removed_at_the_end_with_what_the_webhook_made() {
             "metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]},
         }},
     });
-    // The ServiceAccount of its namespace does not come: the run ends with an error, and removes everything all the same but what
-    // it may not delete.
+    // The ServiceAccount of the run's namespace is never created, so the run ends with an error. It still removes all objects,
+    // except those that it may not delete.
     let error = error_of_run(&server, Some(deployment)).await;
     let command = "kubectl --kubeconfig skr delete --raw /api/v1/namespaces/kyma-system/configmaps/rt-bootstrapper-config";
     assert!(error.contains(command), "{error}");

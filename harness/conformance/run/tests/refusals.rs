@@ -1,4 +1,4 @@
-//! What is refused before anything is made.
+//! Tests of runs that fail before their first write.
 
 use std::path::Path;
 

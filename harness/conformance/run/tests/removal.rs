@@ -1,4 +1,4 @@
-//! What a run made is removed at its end.
+//! Tests of the removal of a run's objects at its end.
 
 use std::time::Duration;
 

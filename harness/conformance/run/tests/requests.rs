@@ -1,4 +1,4 @@
-//! What a run sends is what its list has.
+//! Tests that a run sends exactly the requests of its list.
 
 use std::sync::{Arc, Mutex};
 
@@ -28,7 +28,7 @@ async fn every_write_of_a_run_is_in_the_list_of_a_dry_run_and_in_namespaces_of_i
 
 type Sent = Arc<Mutex<Vec<(Method, String)>>>;
 
-/// The same endpoint, and the requests that are sent to it.
+/// Returns the endpoint, and a record of the requests that are sent to it.
 fn recorded(endpoint: Endpoint) -> (Endpoint, Sent) {
     let sent = Sent::default();
     let (client, seen) = (endpoint.client.clone(), Arc::clone(&sent));

@@ -1,10 +1,10 @@
 //! A stand-in for a cluster with the webhook: testkit's API server, and the webhook's router between it and the clients that
 //! write Pods.
 //!
-//! The webhook learns its four kinds of objects after each write, without a watch. Of admission there is what a decision
-//! needs: the review, its patch and its warnings; Namespace kube-system is excluded, as in the product's webhook
-//! configuration, and its match conditions are left out. Dry runs are answered without the API server's defaults. Scenarios
-//! that need more carry a tag that keeps them out.
+//! The webhook's four kinds of objects are updated after each write, without a watch. Admission is limited to the parts that a
+//! decision needs: the review, its patch and its warnings. Namespace kube-system is excluded, as in the product's webhook
+//! configuration, but match conditions are not evaluated. Responses to dry runs lack the API server's defaults. Scenarios that
+//! need more have a tag that excludes them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ pub(crate) struct StandIn {
 }
 
 impl StandIn {
-    /// A stand-in with the usual configuration, pull Secret and trust bundle.
+    /// Returns a stand-in with the usual configuration, pull Secret and trust bundle.
     pub(crate) fn start() -> Result<Self> {
         let build = BuildInfo {
             version: "0".into(),
@@ -65,7 +65,7 @@ impl StandIn {
         Ok(stand_in)
     }
 
-    /// A client of the stand-in.
+    /// Returns a client of the stand-in.
     pub(crate) fn client(self) -> kube::Client {
         let answer = move |request| {
             let stand_in = self.clone();
@@ -82,7 +82,7 @@ impl StandIn {
             return self.proxy(&path, inner, body).await;
         }
         if path == "/metrics" || path.ends_with("/serviceaccounts/default") {
-            // The router always answers, so nothing is ever admitted without it.
+            // The router always responds, so no object is admitted without a review.
             return Ok(Response::new(Body::from("")));
         }
         let mut warnings = Vec::new();
@@ -105,9 +105,9 @@ impl StandIn {
         Ok(with_warnings(answer.map(Body::new), &warnings))
     }
 
-    /// The Pod that the API server stores for a request, and the warnings of the webhook.
+    /// Returns the Pod that the API server stores for a request, and the warnings of the webhook.
     async fn admit(&self, parts: &Parts, mut pod: Value) -> Result<(Value, Vec<String>)> {
-        // /api/v1/namespaces/NAMESPACE/pods/NAME
+        // The path is /api/v1/namespaces/NAMESPACE/pods/NAME.
         let mut names = parts.uri.path().split('/').skip(4);
         let namespace = names.next().unwrap_or_default();
         let get = |name| self.server.get("pods", namespace, name);
@@ -146,7 +146,7 @@ impl StandIn {
         Ok((pod, warnings.collect()))
     }
 
-    /// The ports of the webhook's Pod.
+    /// Responds for the ports of the webhook's Pod.
     async fn proxy(&self, path: &str, inner: &str, body: Bytes) -> Result<Response<Body>> {
         if path.contains(":8080/") {
             return Ok(Response::new(Body::from(self.metrics.encode()?)));
@@ -158,7 +158,7 @@ impl StandIn {
         Ok(self.webhook.clone().oneshot(request).await?)
     }
 
-    /// Shows the webhook the objects as they are now.
+    /// Updates the webhook's view of the objects.
     fn show(&self) {
         for place in self.server.store().places() {
             if place.resource == "namespaces" {

@@ -1,4 +1,4 @@
-//! The calls of `calls.yaml`, and the product's own objects among them.
+//! The requests of `calls.yaml`, including those for the product's own manifests.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -16,13 +16,13 @@ pub(super) struct Call {
     pub(super) path: String,
     query: String,
     content_type: String,
-    /// With places for the object's uid and version of the last answer.
+    /// Body with placeholders for the UID and the version of the object in the last response.
     body: String,
-    /// Whether a controller of a real cluster writes the object too.
+    /// Whether a controller of a real cluster also writes the object.
     pub(super) has_controller: bool,
 }
 
-/// Keys of a call in the file: method, parameters after `fieldManager`, content type, and whether the body is merged into
+/// Keys of a request in the file: method, parameters after `fieldManager`, content type, and whether the body is merged into
 /// the object.
 const KINDS: [(&str, &str, &str, &str, bool); 7] = [
     ("get", "GET", "", "json", false),
@@ -98,7 +98,7 @@ pub(super) fn calls() -> Vec<Call> {
     groups.iter().flat_map(calls).collect()
 }
 
-/// Puts certificates, the same for both servers, in the places of `$ONE` and `$TWO`.
+/// Replaces `$ONE` and `$TWO` with certificates that are the same for both servers.
 fn with_authorities(body: &str) -> String {
     static AUTHORITIES: OnceLock<[String; 2]> = OnceLock::new();
     let [one, two] = AUTHORITIES.get_or_init(|| {
@@ -110,7 +110,7 @@ fn with_authorities(body: &str) -> String {
     body.replace("$ONE", one).replace("$TWO", two)
 }
 
-/// The objects of a folder, each applied twice.
+/// Returns two applies for each object of a folder.
 fn manifests(folder: &str) -> Vec<Call> {
     let files = std::fs::read_dir(workspace::root().join(folder)).unwrap();
     let mut files: Vec<_> = files.map(|it| it.unwrap().path()).collect();

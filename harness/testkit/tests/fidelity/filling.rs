@@ -1,4 +1,4 @@
-//! A real control plane filled with runtimes: what the product's controller will find there.
+//! Fills a real control plane with runtimes, as the product's controller finds them.
 
 use anyhow::{Context as _, ensure};
 use clusters::cluster::Cluster;
@@ -10,7 +10,7 @@ use kube::{Api, ResourceExt};
 const COUNT: usize = 20;
 const RUNTIME_ID: &str = "kyma-project.io/runtime-id";
 
-/// Fills twice, renews once, and looks at what is there.
+/// Fills twice, renews once, and checks the objects.
 pub(super) async fn check(cluster: &Cluster) -> anyhow::Result<()> {
     let control_plane = ControlPlane::prepare(cluster.client()).await?;
     control_plane.fill(&kubeconfigs("first")).await?;

@@ -22,7 +22,7 @@ async fn the_gateway_gets_a_certificate_of_its_own_and_the_bundle() {
         1
     );
     assert!(env.count("gateway_certificate_expiration_timestamp_seconds") > 4_000_000_000);
-    // Others delete it, or put garbage in it.
+    // Another client deletes the Secret, or writes an invalid bundle to it.
     env.server().remove("secrets", ISTIO_NAMESPACE, GATEWAY);
     until(|| env.secret(GATEWAY).is_some()).await;
     env.server()
@@ -32,8 +32,7 @@ async fn the_gateway_gets_a_certificate_of_its_own_and_the_bundle() {
     until(|| env.gateway("ca.crt").contains("BEGIN CERTIFICATE")).await;
 }
 
-/// Both CAs are trusted at once, certificates of runtimes are renewed, and the gateway keeps its certificate.
-/// Wildcards are in no certificate, so watchers need the name by which they connect.
+/// No certificate contains a wildcard, so watchers need the name to which they connect.
 #[tokio::test]
 async fn the_certificate_has_the_host_that_watchers_are_told() {
     let mut env = Env::new();
@@ -48,6 +47,7 @@ async fn the_certificate_has_the_host_that_watchers_are_told() {
     assert_eq!(*names, json!(["kcp.example"]));
 }
 
+/// Both CAs are trusted at the same time, certificates of runtimes are renewed, and the gateway keeps its certificate.
 #[tokio::test]
 async fn a_rotation_of_the_ca_overlaps() {
     let (old, new) = (authority(), authority());
@@ -72,12 +72,12 @@ async fn a_rotation_of_the_ca_overlaps() {
         env.secret(GATEWAY).unwrap()["metadata"]["annotations"]["caAddedToBundleAt"].clone();
     assert_ne!(added, "2026-01-01T00:00:00Z");
     until(|| env.is_renewing("one-webhook-tls")).await;
-    // What is issued in the same second is of the new CA, and is not renewed again.
+    // A certificate that is issued in the same second is issued by the new CA, and is not renewed again.
     env.server().put(&runtime_secret(&new));
     env.issued("one-webhook-tls", "2026-01-01T00:00:00Z");
     env.reconcile_twice("one").await;
     assert!(!env.is_renewing("one-webhook-tls"));
-    // The grace period is over.
+    // The grace period has ended.
     env.server()
         .edit("secrets", (ISTIO_NAMESPACE, GATEWAY), |it| {
             it["metadata"]["annotations"]["caAddedToBundleAt"] = json!("2026-02-01T00:00:00Z");
@@ -89,7 +89,8 @@ async fn a_rotation_of_the_ca_overlaps() {
     );
 }
 
-/// An earlier CA has issued it before the rotation, by a clock that is ten minutes ahead. Afterwards it is not read at each resync.
+/// The certificate was issued by an earlier CA before the rotation, while the clock of cert-manager was ten minutes
+/// ahead. After the renewal the certificate is not read at each resync.
 #[tokio::test]
 async fn a_certificate_of_an_earlier_ca_is_renewed_whatever_the_clock_of_cert_manager() {
     let (old, new) = (authority(), authority());
@@ -114,7 +115,7 @@ async fn a_certificate_of_an_earlier_ca_is_renewed_whatever_the_clock_of_cert_ma
     assert_eq!(reads(), before);
 }
 
-/// The end of the grace period is not waited for.
+/// The gateway does not wait for the end of the grace period.
 #[tokio::test]
 async fn the_gateway_presents_a_certificate_of_a_new_ca_once_all_watchers_trust_it() {
     let (old, new) = (authority(), authority());
@@ -135,7 +136,7 @@ async fn the_gateway_presents_a_certificate_of_a_new_ca_once_all_watchers_trust_
     assert_eq!(env.gateway("ca.crt"), bundle);
 }
 
-/// Otherwise the gateway would serve with a certificate of the earlier CA until that expires.
+/// Without the renewal, the gateway would serve with a certificate of the earlier CA until that certificate expires.
 #[tokio::test]
 async fn the_certificate_of_the_gateway_is_renewed_when_the_new_ca_is_trusted() {
     let (old, new) = (authority(), authority());

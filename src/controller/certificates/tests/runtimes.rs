@@ -15,7 +15,7 @@ async fn each_kyma_gets_a_certificate_that_follows_it() {
         &json!({"metadata": {"annotations": {"skr-domain": "new.example"}}}),
     );
     until(|| names() == "new.example").await;
-    // Another client edits or deletes it.
+    // Another client edits or deletes the Certificate.
     env.server()
         .edit("certificates", (ISTIO_NAMESPACE, "one-webhook-tls"), |it| {
             it["spec"]["commonName"] = json!("other");
@@ -45,7 +45,7 @@ async fn a_deleted_kyma_leaves_no_certificate_and_no_secret() {
     assert!(env.secret("two-webhook-tls").is_some());
 }
 
-/// A failure is repeated, so that no Secret is left behind.
+/// The controller repeats a failed deletion, so that no Secret is left.
 #[tokio::test]
 async fn a_deletion_that_fails_is_repeated() {
     let env = Env::started();
@@ -60,7 +60,8 @@ async fn a_deletion_that_fails_is_repeated() {
     until(|| env.certificate("one-webhook-tls").is_none()).await;
 }
 
-/// While no replica led. Certificates of others, and of Kymas in another namespace, are not deleted.
+/// The Kyma is deleted while no replica is the leader. Certificates of other owners, and of Kymas in another
+/// namespace, are not deleted.
 #[tokio::test]
 async fn a_certificate_whose_kyma_is_gone_is_deleted_at_the_start() {
     let mut env = Env::started();
@@ -109,7 +110,7 @@ async fn a_kyma_without_a_domain_is_reported_once_and_delays_no_other() {
     assert_eq!(env.kcp.events(), ["SKRDomainMissing"]);
 }
 
-/// Its condition `WatcherInstalled` says why there is no certificate.
+/// The condition `WatcherInstalled` of the RuntimeBootstrapper contains the reason why there is no certificate.
 #[tokio::test]
 async fn a_runtime_bootstrapper_without_a_kyma_gets_a_certificate_once_it_has_a_domain() {
     let env = Env::started();
@@ -124,7 +125,7 @@ async fn a_runtime_bootstrapper_without_a_kyma_gets_a_certificate_once_it_has_a_
         &json!({"metadata": {"annotations": {"skr-domain": "one.example"}}}),
     );
     until(|| env.certificate("one-webhook-tls").is_some()).await;
-    // The same certificate when the runtime gets its Kyma.
+    // The runtime keeps its certificate when its Kyma is created.
     let before = env.certificate("one-webhook-tls").unwrap();
     env.kcp.put(kyma("one"));
     env.kcp.delete("runtimebootstrappers", "one");
@@ -132,7 +133,7 @@ async fn a_runtime_bootstrapper_without_a_kyma_gets_a_certificate_once_it_has_a_
     until(|| env.certificate("two-webhook-tls").is_some()).await;
     let after = env.certificate("one-webhook-tls").unwrap();
     assert_eq!(before["metadata"]["uid"], after["metadata"]["uid"]);
-    // And none when it leaves a RuntimeBootstrapper without a domain.
+    // The certificate is deleted when the Kyma is deleted and the RuntimeBootstrapper has no domain.
     env.kcp.put(crate::fixture::bootstrapper("one"));
     let status = json!({"status": {"runtimeID": "id-one"}});
     env.kcp.merge("runtimebootstrappers", "one", &status);
@@ -141,7 +142,7 @@ async fn a_runtime_bootstrapper_without_a_kyma_gets_a_certificate_once_it_has_a_
     assert_eq!(env.kcp.events(), [""; 0]);
 }
 
-/// While the RuntimeBootstrappers are not known, a runtime without a Kyma looks like one that is gone.
+/// Before the RuntimeBootstrappers are listed, a runtime without a Kyma looks like a deleted runtime.
 #[tokio::test]
 async fn a_restart_deletes_no_certificate_before_all_runtimes_are_known() {
     let mut env = Env::started();
@@ -169,7 +170,7 @@ async fn a_restart_deletes_no_certificate_before_all_runtimes_are_known() {
     assert_eq!(env.certificate(kept).unwrap()["metadata"]["uid"], uid);
 }
 
-/// A certificate that exists stays when the domain is removed: events still arrive.
+/// An existing certificate stays when the domain is removed, because watchers still send events.
 #[tokio::test]
 async fn a_removed_domain_deletes_nothing() {
     let env = Env::started();

@@ -1,8 +1,8 @@
 //! Parsing of a kubeconfig into kube's type, within limits.
 //!
-//! Invariant: anchors and aliases are rejected, since a small document with them can become very large, and so are
-//! duplicate keys and a second document. kube's loader is not used, since it reads files and runs programs that the
-//! document names.
+//! Invariant: anchors and aliases are rejected, since a small document with them can become very large. Duplicate
+//! keys and a second document are rejected, too. kube's loader is not used, since it reads files and runs programs
+//! that the document names.
 
 use kube::config::{AuthInfo, Cluster, Kubeconfig};
 use serde_json::Value;
@@ -33,7 +33,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Kubeconfig, KubeconfigError> {
     Ok(document)
 }
 
-/// The cluster and the user of the current context.
+/// Returns the cluster and the user of the current context.
 pub(super) fn current(document: Kubeconfig) -> Result<(Cluster, AuthInfo), KubeconfigError> {
     let current = document
         .current_context
@@ -52,7 +52,7 @@ pub(super) fn current(document: Kubeconfig) -> Result<(Cluster, AuthInfo), Kubec
     Ok((cluster, user))
 }
 
-/// The only entry of a name: with two entries, the result would depend on the parser.
+/// Returns the only entry with a name. With two entries of the same name, the result would depend on the parser.
 fn only<T>(
     entry: &'static str,
     mut found: impl Iterator<Item = Option<T>>,
@@ -64,7 +64,7 @@ fn only<T>(
     first.ok_or(KubeconfigError::Missing(entry))
 }
 
-/// Limits far above any real kubeconfig (about fifty nodes per context, five levels), and low enough to be cheap.
+/// Returns limits far above any real kubeconfig (about fifty nodes per context, five levels), and low enough to be cheap.
 fn options() -> Options {
     serde_saphyr::options! {
         budget: serde_saphyr::budget! {

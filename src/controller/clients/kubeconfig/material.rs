@@ -12,14 +12,15 @@ use zeroize::Zeroizing;
 
 use super::KubeconfigError;
 
-/// More than a CA rotation needs, and few enough to try each of them in a handshake.
+/// Maximum number of certificates: more than a CA rotation needs, and few enough to try each of them in a handshake.
 const MAX_CERTIFICATES: usize = 32;
 
-/// API servers accept one megabyte of headers; service account tokens have one or two kilobytes.
+/// Maximum size of a token, in bytes. API servers accept one megabyte of headers; service account tokens have one or
+/// two kilobytes.
 const MAX_TOKEN: usize = 16 << 10;
 
-/// The CA certificates of `certificate-authority-data`. Leaf certificates are skipped: as an anchor, a leaf would allow
-/// the owner of its key to issue certificates.
+/// Returns the CA certificates of `certificate-authority-data`. Leaf certificates are skipped: as an anchor, a leaf
+/// would allow the owner of its key to issue certificates.
 pub(super) fn authority(
     data: Option<&str>,
 ) -> Result<Vec<CertificateDer<'static>>, KubeconfigError> {
@@ -38,7 +39,7 @@ pub(super) fn authority(
     Ok(anchors)
 }
 
-/// A token that is valid in a header. White space around it is removed.
+/// Returns a token that is valid in a header. White space around it is removed.
 pub(super) fn token(text: &str) -> Result<Zeroizing<String>, KubeconfigError> {
     let token = text.trim_ascii();
     let visible = !token.is_empty() && token.bytes().all(|it| it.is_ascii_graphic());
@@ -48,7 +49,7 @@ pub(super) fn token(text: &str) -> Result<Zeroizing<String>, KubeconfigError> {
     Ok(token.to_owned().into())
 }
 
-/// The certificates of `client-certificate-data`.
+/// Returns the certificates of `client-certificate-data`.
 pub(super) fn client_chain(
     data: Option<&str>,
 ) -> Result<Vec<CertificateDer<'static>>, KubeconfigError> {
@@ -61,7 +62,7 @@ pub(super) fn client_chain(
     Ok(chain)
 }
 
-/// The key of `client-key-data`.
+/// Returns the key of `client-key-data`.
 pub(super) fn client_key(
     data: Option<&str>,
 ) -> Result<Zeroizing<PrivateKeyDer<'static>>, KubeconfigError> {
@@ -71,7 +72,7 @@ pub(super) fn client_key(
         .ok_or(KubeconfigError::ClientKey)
 }
 
-/// The certificates, at least one; other PEM sections are skipped, as in other parsers.
+/// Returns the certificates, at least one. Other PEM sections are skipped, as in other parsers.
 fn certificates(data: &str) -> Option<Vec<CertificateDer<'static>>> {
     let pem = decode(data)?;
     let found: Vec<_> = CertificateDer::pem_slice_iter(&pem)
@@ -81,8 +82,8 @@ fn certificates(data: &str) -> Option<Vec<CertificateDer<'static>>> {
     (!found.is_empty() && found.len() <= MAX_CERTIFICATES).then_some(found)
 }
 
-/// Whether a certificate may be a trust anchor: it is a CA, or of a version before 3, or self-signed. `None` if it is
-/// not an X.509 certificate.
+/// Returns whether a certificate may be a trust anchor: it is a CA, of a version before 3, or self-signed. `None` if
+/// it is not an X.509 certificate.
 fn may_issue(der: &CertificateDer<'_>) -> Option<bool> {
     let (rest, certificate) = X509Certificate::from_der(der).ok()?;
     if !rest.is_empty() {
@@ -96,7 +97,7 @@ fn may_issue(der: &CertificateDer<'_>) -> Option<bool> {
     Some(says_so || itself)
 }
 
-/// Decodes base64. Go ignores line breaks in it; spaces come from folded YAML.
+/// Decodes base64. White space is ignored, because Go ignores line breaks and folded YAML adds spaces.
 fn decode(data: &str) -> Option<Zeroizing<Vec<u8>>> {
     // The capacity is reserved, since growing would leave copies in memory.
     let mut joined = Zeroizing::new(Vec::with_capacity(data.len()));

@@ -50,14 +50,14 @@ impl Server {
         self.port
     }
 
-    /// The path before every API path: empty, or with a slash at the start and none at the end.
+    /// The path before every API path: empty, or with a leading and without a trailing slash.
     #[must_use]
     pub fn prefix(&self) -> &str {
         &self.prefix
     }
 }
 
-/// `host:port` as in a URL or a `Host` header: IPv6 in brackets, without the default port.
+/// Writes `host:port` as in a URL or a `Host` header: IPv6 in brackets, without the default port.
 impl fmt::Display for Server {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.host.contains(':') {
@@ -125,7 +125,7 @@ fn parse_port(digits: &str) -> Result<u16, ServerUrlError> {
     }
 }
 
-/// The characters of a path (RFC 3986 §3.3).
+/// Returns whether a byte is a character of a path (RFC 3986 §3.3).
 fn is_path(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&byte)
 }

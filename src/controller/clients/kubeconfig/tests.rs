@@ -13,7 +13,7 @@ use super::*;
 
 const TOKEN: &str = "eyJhbGciOiJSUzI1NiJ9.c2VjcmV0LXRva2Vu.c2lnbmF0dXJl";
 
-/// One authority, a leaf of it, and a certificate that vouches for itself alone.
+/// A CA, a leaf that the CA issued, and a self-signed certificate that is not a CA.
 struct Material {
     authority: String,
     leaf: String,
@@ -37,7 +37,7 @@ fn encoded(text: impl AsRef<[u8]>) -> String {
     STANDARD.encode(text)
 }
 
-/// With a token; the cases below bend it.
+/// Returns a valid kubeconfig with a token. The test cases change it.
 fn document() -> Value {
     json!({
         "apiVersion": "v1",
@@ -300,7 +300,7 @@ fn malformed(#[case] text: &str) {
     assert_eq!(error, KubeconfigError::Malformed);
 }
 
-/// Nine generations of nine aliases: 400 million nodes if expanded.
+/// Returns nine generations of nine aliases: 400 million nodes if expanded.
 fn laughs() -> String {
     let generations = (1..10).map(|it| {
         let aliases = vec![format!("*a{}", it - 1); 9].join(",");
@@ -342,7 +342,7 @@ fn what_is_shown_has_no_secret() {
     );
 }
 
-/// A change of the text: a place, and what to do there.
+/// Returns changes of the text: an index, the kind of change, and a byte.
 fn edits() -> impl Strategy<Value = Vec<(prop::sample::Index, u8, u8)>> {
     prop::collection::vec((any::<prop::sample::Index>(), 0..4_u8, any::<u8>()), 1..6)
 }
@@ -376,7 +376,7 @@ proptest! {
                 error.source().map(ToString::to_string).unwrap_or_default(),
             ),
         };
-        // Twelve characters in a row of either secret would be a leak.
+        // An output leaks a secret if it contains twelve consecutive characters of the secret.
         for shown in [shown, cause] {
             for secret in [TOKEN, &encoded(&MATERIAL.key)] {
                 let leaked = secret.as_bytes().windows(12).any(|it| shown.contains(str::from_utf8(it).unwrap()));

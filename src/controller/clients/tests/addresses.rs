@@ -1,4 +1,4 @@
-//! Which addresses are refused.
+//! Tests of the addresses that are refused.
 
 use rstest::rstest;
 

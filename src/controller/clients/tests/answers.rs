@@ -1,4 +1,4 @@
-//! What answers, and the lack of one, mean to the caller.
+//! Tests of the results that callers get for responses, and for missing responses.
 
 use std::error::Error;
 use std::io;
@@ -23,7 +23,7 @@ fn status(reason: &str, message: &str, causes: &Value) -> String {
     .to_string()
 }
 
-/// A GET that fails, with the number of requests it took.
+/// Sends a GET that fails, and returns its error. Checks that exactly one request was sent.
 async fn failing(
     config: ServerConfig,
     code: u16,
@@ -148,7 +148,7 @@ async fn absence_is_an_answer(#[values(H1, H2)] alpn: &'static [&'static str]) {
     assert_eq!(server.opened(), 1);
 }
 
-/// The request as it arrived.
+/// Returns the request as the server received it.
 async fn told(request: http::Request<hyper::body::Incoming>) -> Value {
     let (head, body) = request.into_parts();
     let header = |name: &str| head.headers.get(name).map(|it| it.to_str().unwrap());
@@ -249,7 +249,7 @@ async fn a_bad_path_is_never_sent(#[case] path: &str) {
     assert_eq!(server.requests(), 0);
 }
 
-/// One piece of a body, then whatever comes.
+/// Returns a response with one chunk of a body, followed by the chunks of `rest`.
 fn begun(
     rest: impl stream::Stream<Item = io::Result<Bytes>> + Send + 'static,
 ) -> http::Response<Body> {
@@ -309,7 +309,7 @@ async fn a_slow_drip(#[values(H1, H2)] alpn: &'static [&'static str]) {
     timed_out(&server.await.unwrap()).await;
 }
 
-/// The call's own limit holds, not one a byte.
+/// Checks that the timeout of the whole call applies, not a timeout per byte.
 async fn timed_out(server: &TlsServer) {
     let limit = Duration::from_millis(300);
     let env = Env::new(|it| it.call_timeout = limit);

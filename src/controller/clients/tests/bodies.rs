@@ -1,4 +1,4 @@
-//! Bodies of requests are serialized once for all runtimes.
+//! Tests that bodies of requests are serialized once for all runtimes.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The life of a connection.
+//! Tests of opening, sharing and closing connections.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -18,8 +18,8 @@ async fn calls(remote: &Remote, count: usize) {
     }
 }
 
-/// Waits until the server has no connection and the client has noticed it. A call that the client begins between the
-/// two is sent into a closed connection and fails; its caller retries it.
+/// Waits until the server has no connection and the client has detected it. A call that the client starts between the
+/// two is sent to a closed connection and fails; its caller retries the call.
 async fn until_closed(env: &Env, server: &TlsServer) {
     until("the server has no connection", || server.open() == 0).await;
     until("the client has no connection", || {
@@ -183,7 +183,7 @@ async fn a_goaway_does_not_end_the_call_under_way_when_another_connection_is_ope
     server.retire_connections();
     let limit = Duration::from_secs(10);
     let opened = testkit::until::until("another connection is opened", limit, || async {
-        // A call that is sent before the GOAWAY is read fails.
+        // A call that is sent before the client reads the GOAWAY fails.
         let _ = remote.list(POD).await;
         server.opened() == 2
     });
@@ -193,18 +193,18 @@ async fn a_goaway_does_not_end_the_call_under_way_when_another_connection_is_ope
     under_way.await.unwrap().unwrap();
 }
 
-/// Time passes, for timers alone: sockets and their peers have none to wait for.
+/// Advances the time of timers only. Sockets and their peers are not affected.
 async fn pass(time: Duration) {
     tokio::time::pause();
     tokio::time::advance(time).await;
     tokio::time::resume();
-    // Lets the tasks run whose timers ended.
+    // Runs the tasks whose timers expired.
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
 }
 
-/// GOAWAY, last stream 0, ENHANCE_YOUR_CALM; before it the empty SETTINGS that begin a session.
+/// The empty SETTINGS frame that starts a session, then GOAWAY with last stream 0 and ENHANCE_YOUR_CALM.
 const SETTINGS_AND_GOAWAY: [u8; 26] = [
     0, 0, 0, 4, 0, 0, 0, 0, 0, //
     0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 11,
@@ -219,7 +219,7 @@ async fn a_call_refused_by_goaway_is_an_error_and_the_next_one_tries_anew() {
         Box::pin(async move {
             let mut heard = Vec::new();
             let mut buffer = [0; 4096];
-            // The path is in the HEADERS, spelt by Huffman: so the frame's type tells that the request has come.
+            // The path in the HEADERS is Huffman-encoded, so the type of the frame shows that the request has arrived.
             while !has_headers(&heard) {
                 match stream.read(&mut buffer).await {
                     Ok(0) | Err(_) => return,
@@ -285,7 +285,7 @@ async fn a_peer_that_reads_nothing_holds_nothing(#[values(H1, H2)] alpn: &'stati
     .unwrap();
     let env = Env::new(|it| it.call_timeout = Duration::from_millis(100));
     let remote = env.open(&server);
-    // More than the sockets' buffers take.
+    // The body exceeds the buffers of the sockets.
     let body = Arc::new(json!({"data": "a".repeat(12 << 20)}));
     let error = remote.apply(POD, &body, "us", true).await;
     assert!(

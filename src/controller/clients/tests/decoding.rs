@@ -1,4 +1,4 @@
-//! What is read of a response.
+//! Tests of decoding responses.
 
 use rstest::rstest;
 use serde_json::{Value, json};

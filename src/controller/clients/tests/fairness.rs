@@ -1,4 +1,4 @@
-//! Many runtimes, and many requests, at once.
+//! Tests with many runtimes, and many requests, at once.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -1,4 +1,4 @@
-//! Permits of the limiter.
+//! Tests of the permits of the limiter.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ async fn slow_holders_release_permits_until_the_second_set_is_used_up() {
         }));
     }
     assert!(limiter.acquire().now_or_never().is_none());
-    // Two hold a permit of the second set, two keep theirs.
+    // Two tasks hold a permit of the second set, two tasks keep their first permit.
     tokio::time::sleep(SLOW_AFTER * 10).await;
     assert!(limiter.acquire().now_or_never().is_none());
     let asking = tokio::spawn({

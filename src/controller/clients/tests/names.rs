@@ -1,4 +1,4 @@
-//! Host names, and a resolver that is slow or fails.
+//! Tests of host names, and of a resolver that is slow or fails.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
@@ -18,7 +18,7 @@ const WAIT_LIMIT: Duration = Duration::from_secs(4);
 
 const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// A source of addresses that answers when it is let, and what it was asked.
+/// Record of the lookups of a resolver: the hosts, and the number of concurrent lookups.
 #[derive(Default)]
 struct Source {
     asked: Mutex<Vec<String>>,
@@ -32,8 +32,8 @@ impl Source {
     }
 }
 
-/// A resolver over a source. Of hosts that start with `slow`, each lookup waits for a permit of the gate; those that
-/// start with `missing` do not exist, and those that start with `empty` have no address.
+/// Returns a resolver and the record of its lookups. Each lookup of a host that starts with `slow` waits for a permit
+/// of the gate. Hosts that start with `missing` do not exist, and hosts that start with `empty` have no address.
 fn resolver(gate: &Arc<Semaphore>) -> (Resolver, Arc<Source>) {
     let source = Arc::<Source>::default();
     let (asked, gate) = (source.clone(), gate.clone());
@@ -62,7 +62,7 @@ fn closed() -> Arc<Semaphore> {
     Arc::new(Semaphore::new(0))
 }
 
-/// Resolves so many hosts in vain.
+/// Resolves this number of hosts; each lookup times out.
 async fn stall(resolver: &Resolver, hosts: usize) {
     let lookups = (0..hosts).map(async |index| resolver.resolve(&format!("slow-{index}")).await);
     for result in join_all(lookups).await {
@@ -115,7 +115,7 @@ async fn lookups_at_the_same_time_are_bounded_also_when_their_callers_gave_up() 
     }
     assert_eq!(source.busiest.load(Ordering::SeqCst), CONCURRENT_LOOKUPS);
     assert_eq!(source.asked(), CONCURRENT_LOOKUPS);
-    // The lookups go on without a caller, and their result is there for the next one.
+    // The lookups continue without a caller, and their results are cached for the next caller.
     gate.add_permits(CONCURRENT_LOOKUPS);
     tokio::time::sleep(Duration::from_millis(1)).await;
     assert_eq!(source.running.load(Ordering::SeqCst), 0);

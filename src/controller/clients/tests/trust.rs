@@ -1,4 +1,4 @@
-//! Which servers are trusted, and how the controller proves who it is.
+//! Tests of the servers that are trusted, and of the authentication of the controller.
 
 use rstest::rstest;
 use testkit::pki::{self, Leaf};
@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use super::*;
 use crate::clients::kubeconfig::Credentials;
 
-/// The error of a call to a server that shows this certificate.
+/// Returns the error of a call to a server that presents this certificate.
 async fn fault(shown: &Leaf) -> TlsError {
     let config = shown.server_config(BOTH, None).unwrap();
     let server = TlsServer::answering(config, |_| async { answer(200, "{}") });
@@ -104,7 +104,7 @@ async fn a_client_certificate(
     let answer = remote.list(POD).await;
     assert_eq!(answer.is_ok(), trusted);
     if let Err(error) = answer {
-        // The server may be gone before its alert is read.
+        // The connection may be closed before the client reads the alert of the server.
         let refused = matches!(
             error,
             CallError::Tls(TlsError::ClientRefused) | CallError::Unreachable(_)
@@ -152,7 +152,7 @@ async fn no_session_is_resumed() {
             let kind = stream.get_ref().1.handshake_kind();
             let resumed = kind == Some(rustls::HandshakeKind::Resumed);
             let _ = stream.read(&mut [0; 1024]).await;
-            // A body of its own for each, and then the end of the connection.
+            // The body differs between new and resumed sessions. The connection is closed after the body.
             let head = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 5\r\n\r\n";
             let body = if resumed { " true" } else { "false" };
             let _ = stream.write_all(format!("{head}{body}").as_bytes()).await;

@@ -26,7 +26,7 @@ use crate::inventory::RuntimeView;
 use crate::requests::Answer as _;
 use crate::state::{SIGNAL_STATE, StateStore, load};
 
-/// Objects in one page of a list.
+/// Number of objects in one page of a list.
 const PAGE: u32 = 500;
 
 /// Reads objects of KCP.
@@ -35,13 +35,13 @@ pub(super) struct Kcp<'a> {
     pub(super) settings: &'a DirectSettings,
 }
 
-/// A Runtime and the `RuntimeBootstrapper` of its name; `None` if it does not exist.
+/// A Runtime and the `RuntimeBootstrapper` with its name; `None` if the object does not exist.
 pub(super) struct Found {
     runtime: Option<RuntimeView>,
     resource: Option<RuntimeBootstrapper>,
 }
 
-/// What the controller does about the `RuntimeBootstrapper` itself.
+/// Writes of the controller on the `RuntimeBootstrapper` itself.
 pub(super) enum Adoption {
     /// Nothing is written on the runtime, for this reason.
     Unmanaged(&'static str),
@@ -100,6 +100,8 @@ impl Kcp<'_> {
         Api::namespaced(self.client.clone(), &self.settings.namespace)
     }
 
+    /// Finds the Runtime and the `RuntimeBootstrapper` with a name.
+    ///
     /// # Errors
     /// A request failed, or neither object exists.
     pub(super) async fn find(&self, name: &str) -> Result<Found, PlanError> {
@@ -119,7 +121,7 @@ impl Kcp<'_> {
         Ok(Found { runtime, resource })
     }
 
-    /// The runtime ID, if no other Runtime has the same.
+    /// Returns the runtime ID, if no other Runtime has the same ID.
     ///
     /// # Errors
     /// A request failed.
@@ -146,7 +148,7 @@ impl Kcp<'_> {
         })
     }
 
-    /// The clusters of every other `RuntimeBootstrapper` that has observed its cluster.
+    /// Returns the clusters of all other `RuntimeBootstrapper`s that have observed their clusters.
     ///
     /// # Errors
     /// A request failed.
@@ -170,7 +172,7 @@ impl Kcp<'_> {
         }
     }
 
-    /// What was rolled out before, advanced by the current sources.
+    /// Returns the history of rolled-out sources, advanced by the current sources.
     ///
     /// # Errors
     /// The state ConfigMap cannot be loaded.

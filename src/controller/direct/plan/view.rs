@@ -1,6 +1,6 @@
 //! The output of a plan: the objects that would be written, the fields in which they differ, and the resulting conditions.
 //!
-//! Invariant: it contains no content of an object, only paths of fields and the salted hashes from annotations.
+//! Invariant: the output contains no content of an object, only paths of fields and the salted hashes from annotations.
 
 use std::collections::BTreeMap;
 
@@ -16,52 +16,52 @@ use policy::sync::{Lane, ObjectNames, SourceKind, differing_fields};
 use serde::Serialize;
 use serde_json::Value;
 
-/// What the controller would write on one runtime.
+/// Writes of the controller on one runtime.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RuntimePlan {
     /// Namespace and name of the Runtime.
     pub runtime: String,
-    /// The runtime ID; absent if the Runtime has none, or shares it with another one.
+    /// The runtime ID; absent if the Runtime has none, or shares its ID with another Runtime.
     pub runtime_id: Option<String>,
-    /// UID of the cluster that the kubeconfig leads to; absent if it was not reached.
+    /// UID of the cluster of the kubeconfig; absent if the cluster was not reached.
     #[serde(rename = "clusterUID")]
     pub cluster_uid: Option<String>,
     /// Goal of the reconcile: `Sync`, `Delete`, `Orphan`; absent if the controller writes nothing on the runtime.
     pub goal: Option<&'static str>,
-    /// Why the controller writes nothing on the runtime at all.
+    /// Reason why the controller does not write on the runtime at all.
     pub unmanaged: Option<&'static str>,
     /// Writes on KCP before those on the runtime.
     pub kcp: Vec<String>,
-    /// Why there is no plan: the runtime is unreachable, or must not be written to.
+    /// Reason why there is no plan: the runtime is unreachable, or must not be written to.
     pub blocked: Option<String>,
-    /// Why the writes are deferred.
+    /// Reason why the writes are deferred.
     pub withheld: Option<&'static str>,
-    /// Rollouts in which no other runtime starts. Only the leader knows whether this runtime waits for them.
+    /// Rollouts in which no other runtime starts. Only the leader can determine whether this runtime waits for them.
     pub rollouts: Vec<String>,
     /// Steps before those of the lanes.
     pub common: Vec<Vec<PlannedWrite>>,
     /// The lanes.
     pub lanes: Vec<PlannedLane>,
-    /// Why a part of the configuration is not written.
+    /// Reasons why sources of the configuration are not written.
     pub held: Vec<String>,
     /// The conditions after the writes, if all of them succeed.
     pub conditions: Vec<PlannedCondition>,
 }
 
-/// One lane.
+/// Planned writes of one lane.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PlannedLane {
     /// Name of the lane.
     pub name: &'static str,
-    /// Why nothing may be written in the lane.
+    /// Reason why the lane must not be written.
     pub blocked: Option<String>,
     /// Steps in order; the writes of a step run concurrently.
     pub steps: Vec<Vec<PlannedWrite>>,
 }
 
-/// One write.
+/// One planned write.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PlannedWrite {
@@ -86,21 +86,21 @@ pub struct PlannedWrite {
     pub desired_hash: Option<String>,
 }
 
-/// One condition.
+/// One planned condition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PlannedCondition {
-    /// Type.
+    /// Type of the condition.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Status.
+    /// Status of the condition.
     pub status: ConditionStatus,
-    /// Reason.
+    /// Reason of the condition.
     pub reason: String,
-    /// Message.
+    /// Message of the condition.
     pub message: String,
 }
 
-/// The observed objects.
+/// The observed objects by target.
 type Live<'a> = BTreeMap<Target, &'a Value>;
 
 impl RuntimePlan {
@@ -181,7 +181,7 @@ impl RuntimePlan {
         }
     }
 
-    /// Whether anything would be written, also if it is deferred.
+    /// Returns whether the plan contains a write, including deferred writes.
     #[must_use]
     pub fn writes(&self) -> bool {
         let mut steps = self.common.iter();
@@ -189,7 +189,7 @@ impl RuntimePlan {
         !self.kcp.is_empty() || steps.next().is_some() || lanes.next().is_some()
     }
 
-    /// Whether the runtime or a lane cannot be written to.
+    /// Returns whether the runtime or a lane cannot be written to.
     #[must_use]
     pub fn is_blocked(&self) -> bool {
         self.blocked.is_some() || self.lanes.iter().any(|it| it.blocked.is_some())
@@ -240,7 +240,7 @@ fn write(action: &Action, live: &Live<'_>) -> PlannedWrite {
     }
 }
 
-/// The hash in an annotation of an object. Other clients can write it, so only a valid hash is returned.
+/// Returns the hash in an annotation of an object. Other clients can write the annotation, so only a valid hash is returned.
 fn hash(object: &Value) -> Option<String> {
     let annotations = object.pointer("/metadata/annotations")?;
     let found = [CONTENT_HASH, MANIFEST_HASH].map(|key| annotations.get(key));

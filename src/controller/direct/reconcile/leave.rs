@@ -1,8 +1,8 @@
 //! The deletion of a resource.
 //!
-//! Invariants: the finalizer is removed when the runtime is clean, does not exist any more, or the deletion timed out. KIM is
-//! signaled before, if the runtime is orphaned: until that succeeded the finalizer remains, and the next leader continues after a
-//! crash.
+//! Invariants: the finalizer is removed when the runtime is clean, no longer exists, or the deletion timed out. If
+//! the runtime is orphaned, KIM is signaled before. The finalizer remains until the signal succeeded, and the next
+//! leader continues after a crash.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use policy::sync::status::{ConnectionError, deletion_reason};
 
 use super::{Common, Findings, ReconcileRequest, goal};
 
-/// Removes the finalizer if nothing is left to wait for.
+/// Removes the finalizer if the deletion is complete or timed out.
 pub(super) async fn finish_deletion(
     common: &Common,
     request: &ReconcileRequest,
@@ -37,7 +37,7 @@ pub(super) async fn finish_deletion(
     }
     let is_removed = common.lifecycle.remove_finalizer(&request.resource).await?;
     if is_removed && !is_clean {
-        // Once, although a reconcile may follow before the watch reports that the resource is gone.
+        // Logged once, although a reconcile may follow before the watch reports the deletion of the resource.
         let runtime = &*request.name;
         tracing::warn!(
             runtime,
@@ -48,7 +48,7 @@ pub(super) async fn finish_deletion(
     Ok(Report::Idle)
 }
 
-/// Signals KIM. An error that is permanent is ignored after the deletion timeout.
+/// Signals KIM. A permanent error is ignored after the deletion timeout.
 async fn signal_kim(common: &Common, request: &ReconcileRequest) -> kube::Result<()> {
     match common.lifecycle.signal_kim(&request.name).await {
         Err(kube::Error::Api(status)) if is_permanent(&status) && is_overdue(&request.resource) => {
@@ -60,13 +60,13 @@ async fn signal_kim(common: &Common, request: &ReconcileRequest) -> kube::Result
     }
 }
 
-/// Whether the same request would fail again, because the error is about the client or the object.
+/// Returns whether the same request would fail again, because the error is about the client or the object.
 fn is_permanent(status: &Status) -> bool {
     (400..500).contains(&status.code) && !matches!(status.code, 409 | 429)
 }
 
-/// Whether the deletion made no progress since the previous reconcile. After progress another reconcile follows, also after the
-/// timeout, so that it can observe a complete deletion.
+/// Returns whether the deletion made no progress since the previous reconcile. After progress another reconcile
+/// follows, also after the timeout, so that it can observe a complete deletion.
 fn is_stalled(request: &ReconcileRequest, findings: &Findings, report: Report) -> bool {
     let plan = findings.plan.as_ref().filter(|_| is_progressing(report));
     let goal = goal(&request.resource);

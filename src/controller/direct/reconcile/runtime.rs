@@ -1,7 +1,7 @@
-//! The part of a reconcile that accesses the runtime.
+//! Steps of a reconcile that access the runtime.
 //!
-//! Invariant: the identity of the cluster is verified before anything else, and a rejected cluster remains free for the runtime
-//! that it belongs to.
+//! Invariant: the identity of the cluster is verified before any other step. A rejected cluster remains available for
+//! its own runtime.
 
 use api::kcp::ACCEPT_CLUSTER_UID_ANNOTATION;
 use kube::ResourceExt as _;
@@ -67,8 +67,8 @@ async fn run_connected(
     }
 }
 
-/// Managed fields matter only where fields change owners: when the runtime is deleted or orphaned, and where an installer has
-/// some.
+/// Returns the managed fields that a reconcile needs. Managed fields matter only where fields change owners: when the
+/// runtime is deleted or orphaned, and where an installer owns fields.
 pub(in crate::direct) fn owners(goal: Goal) -> ManagedFields {
     match goal {
         Goal::Sync => ManagedFields::IfOwnedBy(is_installer),
@@ -97,7 +97,8 @@ async fn decide(
     })
 }
 
-/// Reads the runtime and makes the plan. `plan_runtime` does the same, so that it shows what a reconcile would write.
+/// Reads the runtime and makes the plan. `plan_runtime` calls this function, too, so that its output equals the
+/// writes of a reconcile.
 pub(in crate::direct) async fn observe(
     (claims, control_plane): (&Claims, &str),
     request: &ReconcileRequest,
@@ -142,7 +143,7 @@ pub(in crate::direct) async fn observe(
     Ok((observed, plan))
 }
 
-/// Names what was written, without content.
+/// Logs verbs and paths of the writes, without content.
 fn log_writes(runtime: &str, done: &[Action]) {
     if done.is_empty() {
         return;
@@ -151,7 +152,7 @@ fn log_writes(runtime: &str, done: &[Action]) {
     tracing::info!(runtime, writes = ?done, "objects on runtime written");
 }
 
-/// The UID of a cluster that an operator accepted for the runtime.
+/// Returns the UID of a cluster that an operator accepted for the runtime.
 fn accepted(request: &ReconcileRequest) -> Option<&str> {
     let annotations = request.resource.annotations();
     let uid = annotations.get(ACCEPT_CLUSTER_UID_ANNOTATION);

@@ -1,4 +1,4 @@
-//! What KIM left on a runtime, and what an earlier version of the controller left there.
+//! Tests of objects that KIM, or an earlier version of the controller, left on a runtime.
 
 pub(super) mod public;
 
@@ -13,7 +13,7 @@ const MARKER: &str = "configmaps kyma-system/rt-bootstrapper-owner";
 const ELECTION: &str = "rt-bootstrapper-leader-election-role";
 const INVENTORY: &str = "apply configmaps kyma-system/rt-bootstrapper-owner";
 
-/// The Deployment of the public manifests as far as it differs, and who owns its fields.
+/// Returns the fields of the Deployment of the public manifests that differ, with these owners of its fields.
 fn public_deployment(managers: &Value) -> Value {
     let labels = json!({"app": "rt-bootstrapper"});
     let container =
@@ -37,7 +37,7 @@ fn public_deployment(managers: &Value) -> Value {
     })
 }
 
-/// All that the manager wrote by creating the Deployment.
+/// Returns the managed fields of a manager that created the Deployment.
 fn creation(manager: &str) -> Value {
     let container = json!({".": {}, "f:name": {}, "f:image": {}, "f:command": {}, "f:tty": {}});
     let volume = json!({".": {}, "f:name": {}, "f:configMap": {".": {}, "f:name": {}}});
@@ -90,7 +90,7 @@ fn inventory(cluster: &RuntimeCluster) -> String {
     marker["data"]["inventory"].as_str().unwrap().to_owned()
 }
 
-/// Installed in an earlier version that had one object more.
+/// Returns a runtime on which an earlier version with one more object is installed.
 async fn earlier() -> (Env, RuntimeCluster) {
     let mut env = Env::new();
     env.image = format!("registry.example/webhook:{OLD_VERSION}");
@@ -142,7 +142,7 @@ async fn uninstallation_by_a_later_version_deletes_what_only_the_inventory_lists
     assert_eq!(cluster.inventory(), BARE);
 }
 
-/// A client of the runtime lists objects that do not exist, and one of its own that has a copy of the hash.
+/// A client of the runtime adds objects to the inventory that do not exist, and an own object that has a copy of the hash.
 #[tokio::test]
 async fn inventory_that_a_client_writes_deletes_nothing_of_others() {
     let (env, cluster) = upgraded().await;
@@ -172,7 +172,7 @@ async fn inventory_that_a_client_writes_deletes_nothing_of_others() {
     assert!(cluster.find(LEGACY).is_some());
 }
 
-/// A client of the runtime lists large objects of its own, which together would take all memory of the controller.
+/// A client of the runtime adds large objects to the inventory, which together exceed the memory of the controller.
 #[tokio::test]
 async fn objects_that_only_the_inventory_lists_are_read_one_after_the_other() {
     let (env, cluster) = upgraded().await;

@@ -1,4 +1,4 @@
-//! Sources that change, go, or never were.
+//! Tests of sources that change, are deleted, or never existed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ async fn what_changes_together_is_one_version() {
     let (mut env, clusters) = Env::converged(&["a"]).await;
     env.content.password = Some("two");
     env.publish();
-    // Long enough that the first one is seen alone.
+    // Long enough for the controller to observe the first change alone.
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
@@ -121,7 +121,7 @@ async fn rolled_out_source_that_is_deleted_is_removed_also_without_a_leader_at_t
     .await;
 }
 
-/// A flag that is changed or mistyped: the leader that comes up with it finds nothing under the new name.
+/// A flag is changed or has a typo, and the next leader finds no object with the new name.
 #[tokio::test]
 async fn source_that_is_absent_under_another_name_keeps_its_copies() {
     let (mut env, clusters) = Env::converged(&["a"]).await;
@@ -139,7 +139,7 @@ async fn source_that_is_absent_under_another_name_keeps_its_copies() {
     assert_eq!(record.unwrap()["data"]["lastSeen.pullSecret.name"], "pull");
 }
 
-/// What KIM wrote counts as the controller's: its source's deletion would take it away.
+/// Returns an object that KIM wrote. The controller treats it as its own, so a deletion of the source would delete it.
 fn installers(kind: &str, name: &str) -> Value {
     let managed = json!([{
         "manager": "kim-bootstrapper", "operation": "Apply", "apiVersion": "v1", "fieldsV1": {},
@@ -183,7 +183,7 @@ async fn source_that_never_existed_touches_nothing() {
     );
 }
 
-/// The webhook cannot become ready without it, so what is said is what is missing, and what that means.
+/// The webhook cannot become ready without the document, so the message names the missing object and the consequence.
 #[tokio::test]
 async fn document_that_never_existed_touches_nothing_until_it_is_created() {
     let mut env = Env::new();
@@ -244,8 +244,8 @@ fn document(text: Option<&str>) -> SourceState<Arc<Document>> {
 
 const DOCKER_CONFIG: Option<&str> = Some("kubernetes.io/dockerconfigjson");
 
-/// The condition names the source and what is wrong with it, and a document that is good by itself
-/// does not go over without its parts.
+/// The condition names the invalid source and its error. A valid document is not written while an object that it
+/// requires is invalid.
 #[rstest]
 #[case::another_type(
     |it: &mut Sources| it.pull_secret = secret(Some("Opaque"), r#"{"auths":{}}"#),
@@ -296,7 +296,7 @@ async fn invalid_source_is_reported_and_nothing_is_written(
     for key in ["pullSecret", "trustBundle", "configuration"] {
         assert_eq!(content[key], before[key], "{key}");
     }
-    // What is mended goes out.
+    // A corrected source is rolled out.
     env.publish();
     env.until_ready("a").await;
     assert_eq!(clusters[0].take(), [INSTALL[4]]);
@@ -318,7 +318,7 @@ async fn the_record_comes_before_the_runtimes() {
     env.until("it is saved", |it| it.metric(invalid, 0)).await;
 }
 
-/// What was rolled out is known as long as this leader lives, and is written down again.
+/// The leader keeps the history of rolled-out sources in memory, and writes the ConfigMap again.
 #[tokio::test]
 async fn a_record_that_is_deleted_under_a_leader_loses_no_deletion() {
     let (mut env, clusters) = Env::converged(&["a"]).await;
@@ -357,7 +357,7 @@ async fn a_runtime_that_serves_no_bundles_gets_the_rest_and_says_so() {
     assert_eq!(map["metadata"]["annotations"][requires], "none");
 }
 
-/// The change itself makes runtimes due, not the progress that comes back through the watch.
+/// The change of the source makes runtimes due, not the progress that the watch returns.
 #[tokio::test]
 async fn a_changed_source_is_applied_also_while_the_progress_cannot_be_written() {
     let mut env = Env::new();

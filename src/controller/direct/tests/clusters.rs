@@ -1,4 +1,4 @@
-//! Whether a kubeconfig leads where it should, and whether we may write there.
+//! Tests of the identity of the cluster of a kubeconfig, and of the permissions to write there.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -20,7 +20,7 @@ async fn older_kubeconfig_after_a_rotation_is_not_used() {
     env.settle().await;
     let tokens = clusters[0].tokens();
     assert!(tokens.iter().all(|it| it == "second"), "{tokens:?}");
-    // An API server may answer by what it has at hand, but by nothing older than what we were told of.
+    // The API server may respond from its cache, but not with a version older than the version that the watch reported.
     let told = env.kcp.object("secrets", "kubeconfig-id-a").unwrap();
     let read = env.kcp.requests_of("get secrets").pop().unwrap();
     let version = told["metadata"]["resourceVersion"].as_str().unwrap();
@@ -37,7 +37,7 @@ async fn a_control_plane_that_was_put_back_to_a_backup_is_taken_as_it_is() {
     let (env, clusters) = Env::converged(&["a"]).await;
     clusters[0].expect_token("second");
     drop(env.kcp.take_requests());
-    // It has not reached the version that the watch told before.
+    // The API server has not reached the version that the watch reported before.
     env.kcp.fault("get secrets").times(1).status(504);
     env.connect("a", &clusters[0], "second");
     env.until("the kubeconfig is read again", |it| {
@@ -52,28 +52,28 @@ async fn a_control_plane_that_was_put_back_to_a_backup_is_taken_as_it_is() {
     assert_eq!(clusters[0].tokens().last().unwrap(), "second");
 }
 
-/// The runtime's kubeconfig Secret holds this and nothing else.
+/// Replaces the data of the kubeconfig Secret of the runtime.
 fn kubeconfig_data(env: &Env, data: &Value) {
     let mut secret = env.kcp.object("secrets", "kubeconfig-id-a").unwrap();
     secret["data"] = data.clone();
     env.kcp.put(secret);
 }
 
-/// Another authority than the one that issued the API server's certificate.
+/// Returns a kubeconfig with another CA than the issuer of the API server's certificate.
 fn of_another_authority(cluster: &RuntimeCluster) -> String {
     let mut text: Value = serde_json::from_str(&kubeconfig(&cluster.address(), "first")).unwrap();
     text["clusters"][0]["cluster"]["certificate-authority-data"] = json!(STANDARD.encode(roots()));
     text.to_string()
 }
 
-/// The address of a server that accepts connections and sends nothing as long as the test runs.
+/// Returns the address of a server that accepts connections and sends no data until the test ends.
 fn silence() -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let listener = Box::leak(Box::new(listener));
     format!("https://{}", listener.local_addr().unwrap())
 }
 
-/// Errors are distinct. Where the reason is the same the message tells them apart.
+/// Errors are distinct. If the reasons are equal, the messages differ.
 #[rstest]
 #[case::no_secret(
     |it: &Env, _: &RuntimeCluster| it.kcp.delete("secrets", "kubeconfig-id-a"),
@@ -142,7 +142,7 @@ async fn kubeconfig_that_does_not_work_is_reported_with_its_reason(
         .await;
     let conditions = env.status("a")["conditions"].to_string();
     assert!(conditions.contains(message), "{conditions}");
-    // There is something to write, and the other one gets it.
+    // The change requires a write, which the other runtime receives.
     env.content.registry("two.example");
     env.publish();
     env.until("the other one is written", |_| {
@@ -152,9 +152,9 @@ async fn kubeconfig_that_does_not_work_is_reported_with_its_reason(
     env.settle().await;
     assert_eq!(env.condition("b", "Ready"), "True Ready");
     assert_eq!(clusters[0].take(), [""; 0]);
-    // What it held when it was seen last stays said.
+    // The status still contains the last observed configuration.
     assert!(env.status("a")["configuration"]["revision"].is_string());
-    // A kubeconfig that comes back is used at once.
+    // A corrected kubeconfig is used immediately.
     env.connect("a", &clusters[0], "first");
     env.until_ready("a").await;
     assert_eq!(clusters[0].take(), [INSTALL[4]]);
@@ -212,7 +212,7 @@ async fn a_rebuilt_cluster_waits_for_the_annotation() {
     assert_eq!(env.status("a")["clusterUID"], "cluster-new");
 }
 
-/// A `RuntimeBootstrapper` that is deleted would otherwise delete what KCP keeps under the same names.
+/// Otherwise the deletion of a `RuntimeBootstrapper` would delete objects of KCP with the same names.
 #[tokio::test]
 async fn a_kubeconfig_that_leads_to_the_control_plane_is_refused_on_the_way_in_and_out() {
     let env = Env::converged(&["a"]).await.0;
@@ -250,7 +250,7 @@ fn foreign_marker() -> Value {
     })
 }
 
-/// Both find no marker, and the other one is quicker.
+/// Both control planes find no marker, and the other control plane creates the marker first.
 #[tokio::test]
 async fn of_two_control_planes_with_one_kubeconfig_one_writes() {
     let mut env = Env::new();
@@ -320,7 +320,7 @@ async fn resource_without_a_runtime_or_with_a_terminating_one_opens_no_connectio
     assert_eq!(cluster.tokens(), [""; 0]);
 }
 
-/// The definition bounds the UID in a status, so one that is longer would keep every later status away.
+/// The CustomResourceDefinition bounds the UID in a status, so the API server would reject every status with a longer UID.
 #[tokio::test]
 async fn a_cluster_with_an_oversized_uid_is_refused_and_its_status_says_so() {
     let mut env = Env::new();
@@ -331,7 +331,7 @@ async fn a_cluster_with_an_oversized_uid_is_refused_and_its_status_says_so() {
         .await;
     assert!(env.status("a")["clusterUID"].is_null());
     assert_eq!(cluster.take(), [""; 0]);
-    // The longest one is a UID like any other.
+    // A UID of the maximum length is valid.
     cluster.set_uid(&"u".repeat(64));
     env.until_ready("a").await;
 }

@@ -1,4 +1,5 @@
-//! A document that the webhook on a runtime would understand in part only waits for one that understands it all.
+//! Tests of a configuration document that the webhook on a runtime supports only partly: it waits for a webhook that
+//! supports all of it.
 
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -6,7 +7,7 @@ use serde_json::{Value, json};
 use super::env::*;
 use crate::runtime_cluster::RuntimeCluster;
 
-/// A document with a key that the public manager does not know, and ours since 0.1.0.
+/// Returns a document with a key that the public manager does not support, and this webhook supports since 0.1.0.
 fn newer() -> String {
     let document = json!({"overrides": {}, "fipsVariables": ["X"]});
     document.to_string()
@@ -17,7 +18,7 @@ fn has_newer(cluster: &RuntimeCluster) -> bool {
     map["data"].to_string().contains("fipsVariables")
 }
 
-/// What is said of the content while the document waits.
+/// Waits until the document waits for another webhook. Returns the message of the condition.
 async fn until_held_back(env: &Env) -> String {
     env.until_condition(
         "a",
@@ -32,7 +33,7 @@ async fn until_held_back(env: &Env) -> String {
     found.unwrap()["message"].as_str().unwrap().to_owned()
 }
 
-/// Nothing else changes, so nothing at all is written before the upgrade.
+/// No other source changes, so nothing is written before the upgrade.
 #[rstest]
 #[case::ours_and_older("0.0.9", "0.0.9 is running")]
 #[case::ours_without_a_version("latest", "another one is running")]
@@ -69,7 +70,8 @@ async fn a_document_waits_for_the_upgrade_of_the_webhook(
     assert!(has_newer(&clusters[0]));
 }
 
-/// The webhook of KIM: its Deployment has no annotation of the controller, and its version says nothing about it.
+/// Installs the webhook of KIM. Its Deployment has no annotation of the controller, and its version does not show
+/// which keys it supports.
 fn installers(cluster: &RuntimeCluster) -> Option<Value> {
     cluster.put(&json!({
         "apiVersion": "apps/v1", "kind": "Deployment",
@@ -87,7 +89,7 @@ fn installers(cluster: &RuntimeCluster) -> Option<Value> {
     cluster.find(DOCUMENT)
 }
 
-/// Until the last of the installer's Pods is gone, its document stays: they read it too.
+/// The document of KIM stays until the last Pod of KIM is deleted, because these Pods read the document, too.
 #[tokio::test]
 async fn a_document_waits_until_the_webhook_of_another_installer_is_replaced() {
     let mut env = Env::new();

@@ -11,7 +11,7 @@ use policy::sync::sources::{
 };
 use serde_json::json;
 
-/// The sources on the control plane; `None`: there is none.
+/// The sources on the control plane; `None` if the object does not exist.
 #[derive(Clone)]
 pub(super) struct Content {
     pub(super) names: ObjectNames,

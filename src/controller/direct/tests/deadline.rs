@@ -1,4 +1,4 @@
-//! The deadline of a deletion passes while the controller runs, and nothing happens then that would tell it so.
+//! Tests of a deletion timeout that expires while the controller runs, without any event at that time.
 
 use jiff::{SignedDuration, Timestamp};
 use rstest::rstest;
@@ -6,10 +6,10 @@ use serde_json::json;
 
 use super::env::*;
 
-/// The least that the definition allows.
+/// The minimum that the CustomResourceDefinition allows.
 const DEADLINE: SignedDuration = SignedDuration::from_secs(60);
 
-/// How much of it is left once the control plane's clock has been moved.
+/// The time until the deadline after the test changed the deletion timestamp.
 const LEFT: SignedDuration = SignedDuration::from_secs(2);
 
 #[rstest]
@@ -33,7 +33,7 @@ async fn an_unreachable_runtime_is_waited_for_until_the_deadline_passes(#[case] 
     assert_eq!(resource["metadata"]["finalizers"], json!([ours]));
     let abandoned = |it: &Env| it.metric("deletion_timeouts_total", 1);
     assert!(!abandoned(&env));
-    // Time is a matter of when the control plane says that the deletion was asked for.
+    // The deadline depends on the deletion timestamp of the control plane.
     let deadline = Timestamp::from_second(Timestamp::now().as_second()).unwrap() + LEFT;
     let since = (deadline - DEADLINE).to_string();
     let moved = json!({"metadata": {"deletionTimestamp": since}});
@@ -42,7 +42,7 @@ async fn an_unreachable_runtime_is_waited_for_until_the_deadline_passes(#[case] 
     env.until("the resource is gone", is_gone).await;
     assert!(Timestamp::now() >= deadline, "it was given up too early");
     assert!(abandoned(&env));
-    // What is on the runtime stays.
+    // The objects on the runtime stay.
     assert_eq!(clusters[0].take(), [""; 0]);
     assert!(clusters[0].find(WEBHOOK).is_some());
 }

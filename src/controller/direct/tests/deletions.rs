@@ -1,4 +1,4 @@
-//! Sources that are deleted on the control plane, and the time until that is carried out.
+//! Tests of sources that are deleted on the control plane, and of the grace period until the deletion is rolled out.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ const RECORD: &str = "rt-bootstrapper-direct-state";
 const SINCE: &str = "lastSeen.pullSecret.missing-since";
 const PENDING: &str = "False DeletionPending";
 
-/// One runtime that has converged; a source that is missing is waited for as long as that.
+/// Returns one runtime that has converged. `grace` is the grace period of a missing source.
 async fn waiting_for(grace: Duration) -> (Env, RuntimeCluster) {
     let mut env = Env::new();
     env.settings.deletion_grace = grace;
@@ -19,7 +19,7 @@ async fn waiting_for(grace: Duration) -> (Env, RuntimeCluster) {
     (env, cluster)
 }
 
-/// The pull Secret is deleted on the control plane.
+/// Deletes the pull Secret on the control plane, and waits until the deletion is pending.
 async fn delete_pull_secret(env: &mut Env) {
     env.content.password = None;
     env.publish();
@@ -118,8 +118,9 @@ async fn source_that_is_created_again_with_other_content_is_an_update() {
     assert_eq!(cluster.take(), [INSTALL[2], INSTALL[4]]);
 }
 
-/// The next leader goes on where the one before stopped: it neither begins anew nor carries out what is not due, nor what is due before
-/// it has observed the absence for a minute itself.
+/// The next leader continues the grace period of the previous leader. It does not restart the period, and it does not
+/// delete a copy before the end of the period. It also observes the absence for one minute itself, even if the period
+/// has ended.
 #[tokio::test]
 async fn grace_period_goes_on_under_the_next_leader() {
     let (mut env, cluster) = waiting_for(Duration::from_hours(1)).await;
@@ -148,7 +149,7 @@ async fn grace_period_goes_on_under_the_next_leader() {
     assert!(is_there(&cluster));
 }
 
-/// What is said about a missing source does not keep the others from runtimes, nor from one that comes meanwhile.
+/// A missing source does not delay the other sources on runtimes, including a runtime that is added later.
 #[tokio::test]
 async fn other_sources_are_synchronized_while_a_deletion_is_pending() {
     let (mut env, cluster) = waiting_for(Duration::from_hours(1)).await;

@@ -1,4 +1,4 @@
-//! A running controller, the control plane and the runtimes that it talks to, and what other clients do there.
+//! A running controller with its control plane and runtimes, and actions of other clients.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub(super) const WEBHOOK: &str = "mutatingwebhookconfigurations rt-bootstrapper"
 pub(super) const BUNDLE: &str = "clustertrustbundles roots";
 pub(super) const DOCUMENT: &str = "configmaps kyma-system/rt-bootstrapper-config";
 
-/// Everything of an installation, the webhook configuration last.
+/// All writes of an installation. The webhook configuration is the last one.
 pub(super) const INSTALL: [&str; 7] = [
     "create configmaps kyma-system/rt-bootstrapper-owner",
     "apply serviceaccounts kyma-system/rt-bootstrapper",
@@ -41,24 +41,24 @@ pub(super) const INSTALL: [&str; 7] = [
     "apply mutatingwebhookconfigurations rt-bootstrapper",
 ];
 
-/// A version of the webhook with one object more.
+/// A version of the webhook with one more object.
 pub(super) const OLD_VERSION: &str = "0.0.8";
 
-/// Every write.
+/// Verbs of all writes.
 const WRITES: &str = "create|update|patch|apply|delete";
 
 pub(super) struct Env {
     pub(super) kcp: ControlPlane,
     pub(super) settings: DirectSettings,
-    /// The webhook's, where a resource names no other.
+    /// Image of the webhook, unless a resource specifies another image.
     pub(super) image: String,
-    /// The webhook's other settings.
+    /// Other settings of the webhook.
     pub(super) webhook: WebhookSettings,
     pub(super) content: Content,
     pub(super) readiness: Readiness,
-    /// How long a connection to a runtime may take.
+    /// Timeout of a connection to a runtime.
     pub(super) connect_timeout: Duration,
-    /// How long a test waits for something to happen before it fails.
+    /// Time limit of a wait of a test.
     pub(super) patience: Duration,
     sources: watch::Sender<Option<Arc<Sources>>>,
     registry: Registry,
@@ -70,7 +70,7 @@ struct Running {
     task: JoinHandle<()>,
 }
 
-/// A Runtime; without an id it has no label that says one.
+/// Returns a Runtime. If `id` is empty, the Runtime has no label with a runtime ID.
 pub(super) fn runtime(name: &str, id: &str, labels: &[(&str, &str)]) -> Value {
     let mut all: BTreeMap<&str, &str> = labels.iter().copied().collect();
     if !id.is_empty() {
@@ -149,12 +149,12 @@ fn manifests(settings: &WebhookSettings, named_secret: Option<&str>) -> Result<V
 }
 
 impl Env {
-    /// Sources, and nothing else; nothing runs yet.
+    /// Returns an environment with sources only. The controller is not started.
     pub(super) fn new() -> Self {
         Self::on(ControlPlane::new(Mode::Direct))
     }
 
-    /// The same on this control plane, which gives two objects in a page at most.
+    /// Returns an environment with this control plane, which returns at most two objects in a page.
     pub(super) fn on(kcp: ControlPlane) -> Self {
         kcp.behave(|it| it.page = 2);
         let mut settings = DirectSettings {
@@ -173,7 +173,7 @@ impl Env {
             ..DirectSettings::default()
         };
         settings.names.trust_bundle = Some("roots".to_owned());
-        // One step for all, without soak: what is not about rollouts does not wait for one.
+        // One step for all runtimes, without soak, so that tests of other behavior do not wait for a rollout.
         settings.rollouts.webhook.steps = vec![Step::Percent(100)];
         settings.rollouts.webhook.soak = Duration::ZERO;
         let mut content = Content {
@@ -202,14 +202,14 @@ impl Env {
         }
     }
 
-    /// One whose runtimes, of these names, have converged.
+    /// Returns an environment with converged runtimes of these names.
     pub(super) async fn converged(names: &[&str]) -> (Self, Vec<RuntimeCluster>) {
         let mut env = Self::new();
         let clusters = env.converge(names).await;
         (env, clusters)
     }
 
-    /// Adds runtimes of these names, which converge.
+    /// Adds runtimes with these names, and waits until they have converged.
     pub(super) async fn converge(&mut self, names: &[&str]) -> Vec<RuntimeCluster> {
         let clusters = self.add_all(names).await;
         self.start();
@@ -229,7 +229,7 @@ impl Env {
         clusters
     }
 
-    /// A runtime, its Runtime, its kubeconfig and its resource.
+    /// Adds a runtime with its Runtime, its kubeconfig and its resource.
     pub(super) async fn add(&self, name: &str) -> RuntimeCluster {
         let cluster = RuntimeCluster::new(&format!("cluster-{name}")).await;
         self.kcp.put(runtime(name, &format!("id-{name}"), &[]));
@@ -238,7 +238,7 @@ impl Env {
         cluster
     }
 
-    /// The runtime's kubeconfig leads there from now on.
+    /// Replaces the kubeconfig of the runtime with a kubeconfig for this cluster.
     pub(super) fn connect(&self, name: &str, cluster: &RuntimeCluster, token: &str) {
         self.kubeconfig(name, &kubeconfig(&cluster.address(), token));
     }
@@ -284,12 +284,12 @@ impl Env {
         self.running = Some(Running { token, task });
     }
 
-    /// What the controller installs.
+    /// Returns the manifests that the controller installs.
     pub(super) fn installations(&self) -> Installations {
         Installations::new(Arc::new(manifests), self.webhook()).unwrap()
     }
 
-    /// The controller's own choice.
+    /// Returns the default settings of the controller.
     fn webhook(&self) -> WebhookSettings {
         WebhookSettings {
             image: Some(self.image.clone()),
@@ -297,33 +297,33 @@ impl Env {
         }
     }
 
-    /// As at the end of the process, which waits for reconciles that run.
+    /// Stops the controller gracefully: running reconciles end.
     pub(super) async fn stop(&mut self) {
         let Running { token, task } = self.running.take().unwrap();
         token.cancel();
         task.await.unwrap();
     }
 
-    /// As at a lost lease.
+    /// Aborts the controller, as after the loss of the lease.
     pub(super) async fn abort(&mut self) {
         let Running { task, .. } = self.running.take().unwrap();
         task.abort();
         assert!(task.await.unwrap_err().is_cancelled());
     }
 
-    /// The sources say what `content` says from now on.
+    /// Publishes the sources of `content`.
     pub(super) fn publish(&self) {
         self.publish_bent(|_| ());
     }
 
-    /// The same, but for what is bent.
+    /// Publishes the sources of `content` after a change by `bend`.
     pub(super) fn publish_bent(&self, bend: impl FnOnce(&mut Sources)) {
         let mut sources = self.content.read();
         bend(&mut sources);
         self.sources.send_replace(Some(Arc::new(sources)));
     }
 
-    /// A pass over this one: its resource is touched.
+    /// Triggers a reconcile of this runtime by a change of its resource, and waits until it is complete.
     pub(super) async fn pass(&self, name: &str) {
         let before = self.passes();
         let now = format!("{:?}", Instant::now());
@@ -333,29 +333,29 @@ impl Env {
         self.settle().await;
     }
 
-    /// How many passes there were.
+    /// Returns the number of reconciles.
     pub(super) fn passes(&self) -> u64 {
         Samples::of(&self.registry).count("reconcile_total")
     }
 
-    /// Whether the one sample of the series has that value.
+    /// Returns whether the only sample of the series has this value.
     pub(super) fn metric(&self, series: &str, value: u32) -> bool {
         Samples::of(&self.registry).value(series) == Some(value.into())
     }
 
-    /// The samples of a series.
+    /// Returns the samples of a series.
     pub(super) fn samples(&self, series: &str) -> Vec<Sample> {
         Samples::of(&self.registry).matching(series).collect()
     }
 
-    /// The status of a resource.
+    /// Returns the status of a resource.
     pub(super) fn status(&self, name: &str) -> Value {
         self.kcp
             .object("runtimebootstrappers", name)
             .map_or(Value::Null, |it| it["status"].clone())
     }
 
-    /// A condition as `Status Reason`.
+    /// Returns a condition as `Status Reason`.
     pub(super) fn condition(&self, name: &str, kind: &str) -> String {
         let status = self.status(name);
         let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
@@ -389,8 +389,8 @@ impl Env {
         reached.await.unwrap();
     }
 
-    /// Until no pass has begun and nothing was written for much longer than anything here waits. Looks are counted, not time:
-    /// on a loaded machine time passes in which no task of this thread runs.
+    /// Waits until no reconcile started and nothing was written for much longer than any wait in these tests. Checks
+    /// are counted, not time, because on a loaded machine time passes in which no task of this thread runs.
     pub(super) async fn settle(&self) {
         let state = || (self.passes(), self.kcp.count(WRITES));
         let mut ticks = tokio::time::interval(Duration::from_millis(10));

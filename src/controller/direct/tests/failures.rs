@@ -1,4 +1,4 @@
-//! What counts against the failure limit of a rollout, and what keeps a step from running permanently.
+//! Tests of the failures that count against the failure limit of a rollout, and of causes that could delay a step permanently.
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -13,10 +13,10 @@ use super::gates::{
 };
 use crate::runtime_cluster::{RESET, RuntimeCluster};
 
-/// Long enough for every reconcile here, and so long that a test can wait for it.
+/// A deadline that exceeds every reconcile here, and is short enough for a test to wait for it.
 const SHORT: Duration = Duration::from_millis(600);
 
-/// One step for each of two runtimes, both of which have everything.
+/// Returns two converged runtimes with one rollout step for each.
 async fn steps(allowed: u32, deadline: Option<Duration>) -> (Env, RuntimeCluster, RuntimeCluster) {
     let mut env = Env::new();
     for lane in Lane::ALL {
@@ -25,7 +25,7 @@ async fn steps(allowed: u32, deadline: Option<Duration>) -> (Env, RuntimeCluster
     }
     let mut clusters = env.converge(&["a", "b"]).await;
     if let Some(deadline) = deadline {
-        // What converges on a busy machine needs longer.
+        // Converging on a busy machine can take longer than the deadline.
         env.stop().await;
         for lane in Lane::ALL {
             env.settings.rollouts.get_mut(lane).deadline = deadline;
@@ -81,7 +81,7 @@ async fn a_write_that_may_succeed_later_is_no_failure(#[case] status: u16) {
         .await;
 }
 
-/// The API server answers 409 if the object changed since it was read.
+/// The API server responds with 409 if the object changed since it was read.
 #[tokio::test]
 async fn a_transfer_that_came_too_late_is_no_failure() {
     const TRANSFER: &str = "patch configmaps kyma-system/rt-bootstrapper-config";
@@ -124,7 +124,7 @@ async fn pods_that_do_not_come_up_fail_at_the_deadline() {
     let (mut env, first, second) = steps(1, Some(SHORT)).await;
     first.stop_rollouts();
     upgrade(&mut env).await;
-    // One failure is allowed, so the second step comes; without a deadline it would wait permanently.
+    // One failure is allowed, so the second step starts. Without a deadline it would wait permanently.
     env.until("the second step", |_| second.answered(INSTALL[5]))
         .await;
     let is_failed = |it: &Env| progress(it, WEBHOOK_LANE)["failedRuntimes"] == json!(["a"]);
@@ -154,12 +154,12 @@ async fn a_runtime_that_the_control_plane_keeps_from_being_reconciled_does_not_d
     .await;
 }
 
-/// The upgrade itself may be what took the API server down.
+/// The upgrade itself may have caused the outage of the API server.
 #[tokio::test]
 async fn a_runtime_that_is_lost_after_it_was_written_is_a_failure_also_for_the_next_leader() {
     let (mut env, first, second) = steps(0, None).await;
     first.stop_rollouts();
-    // The Deployment is written, and nothing else is answered from then on.
+    // The Deployment is written, and all later requests fail.
     let outage = Arc::new(OnceLock::new());
     let begun = Arc::clone(&outage);
     let write = first.fault(INSTALL[5]).times(1);
@@ -178,7 +178,7 @@ async fn a_runtime_that_is_lost_after_it_was_written_is_a_failure_also_for_the_n
     env.start();
     env.until("reconciles", |it| it.passes() >= 5).await;
     assert_eq!(second.take(), [""; 0]);
-    // Nor does another configuration forget it.
+    // The failure also remains after a change of the configuration.
     let before = progress(&env, CONFIGURATION_LANE)["revision"].clone();
     env.content.registry("two.example");
     env.publish();
@@ -196,7 +196,7 @@ async fn a_runtime_that_is_lost_after_it_was_written_is_a_failure_also_for_the_n
         .await;
 }
 
-/// Upgrades the first of two runtimes as far as it goes without Pods.
+/// Upgrades the first of two runtimes until the upgrade waits for Pods.
 async fn upgrade_without_pods() -> (Env, RuntimeCluster, RuntimeCluster) {
     let (mut env, first, second) = steps(0, None).await;
     first.stop_rollouts();
@@ -250,7 +250,7 @@ async fn a_runtime_without_ready_pods_that_is_lost_is_a_failure_for_the_next_lea
     assert_eq!(second.take(), [""; 0]);
 }
 
-/// The webhook configuration is not there before the Pods are, so no hash says that all manifests are.
+/// The webhook configuration is created after the Pods are ready, so no manifest hash shows a complete installation.
 #[tokio::test]
 async fn a_runtime_that_is_lost_during_its_first_installation_is_a_failure_for_the_next_leader() {
     let mut env = Env::new();
@@ -272,7 +272,8 @@ async fn a_runtime_that_is_lost_during_its_first_installation_is_a_failure_for_t
     assert!(!clusters[1].answered(INSTALL[5]));
 }
 
-/// The runtime is lost in a reconcile that began before the other configuration, whose result says nothing about it.
+/// The runtime is lost in a reconcile that started before the other configuration, and whose result does not apply to
+/// that configuration.
 #[tokio::test]
 async fn a_runtime_without_ready_pods_that_is_lost_is_a_failure_for_another_configuration_too() {
     let (mut env, first, second) = upgrade_without_pods().await;

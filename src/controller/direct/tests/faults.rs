@@ -26,7 +26,7 @@ async fn unreachable_runtime_delays_no_other_and_is_asked_at_growing_intervals()
     env.until_condition("a", "Reachable", "False APIServerError")
         .await;
     dead.take();
-    // A pass asks for several things at once, so only the longest silence tells how rare passes are.
+    // A reconcile sends several requests at once, so only the longest pause shows the interval between reconciles.
     let faults = || -> Vec<Instant> { dead.requests().iter().map(|it| it.begin).collect() };
     let span = |all: &[Instant]| {
         all.last()
@@ -153,7 +153,7 @@ async fn a_change_while_an_unreachable_runtime_is_tried_again_reaches_it() {
     env.publish();
     env.until_condition("a", "Reachable", "False APIServerError")
         .await;
-    // It is there again, and the pass that finds it so was begun for the second document.
+    // The runtime is reachable again. The reconcile that detects this started for the second document.
     let hold = env.kcp.fault("get secrets").hold();
     env.until("tried again", |_| hold.hits() > 0).await;
     outage.stop();
@@ -195,7 +195,7 @@ async fn a_reconcile_that_runs_at_the_end_of_the_process_is_completed() {
     env.content.registry("two.example");
     env.publish();
     env.until("begun", |_| hold.hits() == 1).await;
-    // The document is written after the credentials.
+    // The document is written after the pull Secret.
     tokio::join!(env.stop(), async { drop(hold) });
     assert_eq!(clusters[0].take(), [secret, document]);
 }
@@ -209,7 +209,7 @@ async fn runtimes_are_reconciled_while_the_state_is_being_saved() {
     env.until("saving", |_| hold.hits() == 1).await;
     clusters[0].drop_object(DOCUMENT);
     env.pass("a").await;
-    // What is missing is created again; the change waits for the state.
+    // The missing object is created again. The change waits for the state.
     assert_eq!(clusters[0].take(), [INSTALL[4]]);
     let document = || clusters[0].find(DOCUMENT).unwrap()["data"].to_string();
     assert!(!document().contains("two.example"));
@@ -262,7 +262,7 @@ async fn the_control_plane_may_refuse_statuses_and_finalizers_for_a_while() {
 #[tokio::test]
 async fn a_conflict_of_the_finalizer_is_looked_at_once_more() {
     let (env, clusters) = Env::converged(&["a"]).await;
-    // The pass that is about to end knows an older version of the resource than there is then.
+    // The running reconcile has an older version of the resource than KCP.
     let finalizers = env.kcp.fault("patch runtimebootstrappers");
     finalizers.times(1).status(409);
     env.kcp.delete("runtimebootstrappers", "a");

@@ -1,4 +1,4 @@
-//! Which runtimes a paused, stopped or waiting rollout leaves untouched, also when many reconciles run at once.
+//! Tests of the runtimes that a paused, stopped or waiting rollout does not write to, also with many concurrent reconciles.
 
 use std::time::Duration;
 
@@ -9,17 +9,17 @@ use serde_json::{Value, json};
 use super::env::*;
 use crate::runtime_cluster::RuntimeCluster;
 
-/// The objects of the rollouts.
+/// Plural name of the rollout objects.
 const ROLLOUTS: &str = "runtimebootstrapperrollouts";
 
-/// The names of the objects, by lane.
+/// Names of the rollout objects, by lane.
 pub(super) const CONFIGURATION_LANE: &str = "configuration";
 pub(super) const WEBHOOK_LANE: &str = "webhook";
 
 pub(super) const NEXT_IMAGE: &str = "registry.example/webhook:0.2.0";
 
-/// A controller to which a busy machine may give little time for its TLS handshakes, and the names of its runtimes. A
-/// runtime takes 0.15 s of an idle core, and thirty times as long beside the suites on clusters.
+/// Returns a controller with a connect timeout for a machine under load, and the names of its runtimes. A runtime
+/// takes 0.15 s of an idle core, and thirty times as long while the suites on clusters run.
 fn many(size: usize) -> (Env, Vec<String>) {
     let mut env = Env::new();
     env.connect_timeout = Duration::from_secs(10);
@@ -33,20 +33,20 @@ async fn converge(env: &mut Env, names: &[String]) -> Vec<RuntimeCluster> {
     env.converge(&names).await
 }
 
-/// The status of the rollout of a lane.
+/// Returns the status of the rollout of a lane.
 pub(super) fn progress(env: &Env, lane: &str) -> Value {
     let object = env.kcp.object(ROLLOUTS, lane).unwrap_or_default();
     object["status"].clone()
 }
 
-/// Number of runtimes in a state of the rollout of a lane.
+/// Returns the number of runtimes in a state of the rollout of a lane.
 pub(super) fn count(env: &Env, lane: &str, state: &str) -> u64 {
     progress(env, lane)["runtimes"][state]
         .as_u64()
         .unwrap_or_default()
 }
 
-/// Why the rollout of a lane is stopped; empty if it is not.
+/// Returns the reason why the rollout of a lane is stopped; empty if it is not stopped.
 pub(super) fn stopped(env: &Env, lane: &str) -> String {
     let status = progress(env, lane);
     let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
@@ -64,7 +64,7 @@ pub(super) fn is_completed(env: &Env, lane: &str) -> bool {
         .any(|it| it["type"] == "Completed" && it["status"] == "True")
 }
 
-/// One runtime after the other, and none after more failures than these.
+/// Returns settings of a rollout with one runtime per step, which stops after more than `failures` failures.
 pub(super) fn one_by_one(settings: &Settings, failures: u32) -> Settings {
     Settings {
         steps: (1..5).map(Step::Count).collect(),
@@ -86,8 +86,8 @@ pub(super) async fn pause(env: &Env, lane: &str) {
         .await;
 }
 
-/// Restarts the controller with the next image of the webhook, and waits until it has reconciled as often as there are
-/// runtimes.
+/// Restarts the controller with the next image of the webhook. Waits until the number of reconciles reaches the
+/// number of runtimes.
 async fn upgrade(env: &mut Env, runtimes: usize) {
     env.until("the first rollout is completed", |it| {
         is_completed(it, WEBHOOK_LANE)
@@ -106,7 +106,7 @@ async fn upgrade(env: &mut Env, runtimes: usize) {
     .await;
 }
 
-/// Indices of the runtimes on which the Deployment was to be written.
+/// Returns the indices of the runtimes to which a write of the Deployment was sent.
 fn upgraded(clusters: &[RuntimeCluster]) -> Vec<usize> {
     let is_upgraded = |cluster: &RuntimeCluster| cluster.answered(INSTALL[5]);
     let found = clusters
@@ -131,7 +131,7 @@ async fn a_paused_upgrade_touches_no_runtime(#[case] size: usize) {
     .await;
     env.settle().await;
     assert_eq!(upgraded(&clusters), [0; 0]);
-    // They keep what they have.
+    // The runtimes keep their objects.
     assert_eq!(env.condition(&names[0], "Ready"), "True Ready");
     set_paused(&env, WEBHOOK_LANE, false);
     env.until("all are upgraded", |_| upgraded(&clusters).len() == size)
@@ -155,7 +155,7 @@ async fn an_exceeded_failure_limit_keeps_every_later_step_untouched(#[case] size
         stopped(it, WEBHOOK_LANE) == "FailureLimitExceeded"
     })
     .await;
-    // Those that failed are tried again and again, so nothing is ever quiet.
+    // The controller retries the failed runtimes, so `settle` would not return.
     let passes = env.passes();
     env.until("more reconciles", |it| it.passes() >= passes + 10)
         .await;
@@ -177,7 +177,7 @@ async fn a_later_step_waits_for_the_one_before() {
     upgrade(&mut env, clusters.len()).await;
     env.until("the first step", |_| upgraded(first).len() == first.len())
         .await;
-    // The first step is observed again and again.
+    // The controller repeatedly observes the first step.
     let passes = env.passes();
     env.until("more reconciles", |it| it.passes() >= passes + 20)
         .await;
@@ -187,7 +187,7 @@ async fn a_later_step_waits_for_the_one_before() {
         .await;
 }
 
-/// An earlier leader wrote the Deployment: what has started is finished, and no other runtime starts.
+/// An earlier leader wrote the Deployment. An installation that has started is completed, and no other runtime starts.
 #[tokio::test]
 async fn an_installation_that_has_started_is_completed_while_the_rollout_is_paused() {
     let mut env = Env::new();
@@ -210,7 +210,7 @@ async fn an_installation_that_has_started_is_completed_while_the_rollout_is_paus
     env.until_ready("b").await;
 }
 
-/// Two runtimes that hold everything, before the document on the control plane becomes one that cannot be read.
+/// Returns two synchronized runtimes after the configuration document on the control plane has become invalid.
 async fn spoil_document(env: &mut Env) -> Vec<RuntimeCluster> {
     let clusters = env.converge(&["a", "b"]).await;
     env.content.document = Some("{".to_owned());
@@ -220,7 +220,7 @@ async fn spoil_document(env: &mut Env) -> Vec<RuntimeCluster> {
     clusters
 }
 
-/// The same with one step for each runtime.
+/// Returns two runtimes with an invalid document, and one step for each runtime.
 async fn with_an_invalid_document() -> (Env, Vec<RuntimeCluster>) {
     let mut env = Env::new();
     let rollouts = &mut env.settings.rollouts;
@@ -274,7 +274,7 @@ async fn a_change_beside_an_invalid_document_goes_out_step_by_step() {
     env.until_condition("b", "ConfigurationSynchronized", "False RolloutPending")
         .await;
     assert_eq!(clusters[1].take(), [""; 0]);
-    // An invalid document does not hold the rollout of the rest up for good.
+    // An invalid document does not delay the rollout of the other sources permanently.
     refusal.stop();
     env.until("the second step", |_| clusters[1].answered(INSTALL[2]))
         .await;
@@ -282,7 +282,7 @@ async fn a_change_beside_an_invalid_document_goes_out_step_by_step() {
         .await;
 }
 
-/// One step for all, and one reconcile at a time until the leader changes.
+/// One step for all runtimes, and one reconcile at a time until the leader changes.
 #[tokio::test]
 async fn failures_beside_an_invalid_document_stop_the_rollout_under_the_next_leader_too() {
     let mut env = Env::new();

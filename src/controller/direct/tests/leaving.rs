@@ -1,4 +1,4 @@
-//! Resources that come and go by label, and what becomes of their runtimes.
+//! Tests of resources that a label creates and deletes, and of the objects on their runtimes afterwards.
 
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -11,14 +11,14 @@ const MODE: (&str, &str) = ("rt-bootstrapper.kyma-project.io/mode", "direct");
 
 const SIGNAL: &str = "operator.kyma-project.io/force-patch-reconciliation";
 
-/// Whether KIM was signaled: by label, by annotation.
+/// Returns whether KIM was signaled by label, and by annotation.
 fn told(env: &Env, name: &str) -> (bool, bool) {
     let metadata = env.kcp.object("runtimes", name).unwrap()["metadata"].clone();
     let stands = |map: &str| metadata[map][SIGNAL] == "true";
     (stands("labels"), stands("annotations"))
 }
 
-/// A Runtime without what may be signalled on it.
+/// Returns a Runtime without the fields that a signal changes.
 fn unsignalled(env: &Env, name: &str) -> Value {
     let mut runtime = env.kcp.object("runtimes", name).unwrap();
     runtime["metadata"]["labels"]
@@ -131,7 +131,7 @@ async fn an_unreachable_runtime_is_waited_for_until_the_deadline(
         let tries = outage.hits();
         env.until("tried", |_| outage.hits() > tries + 30).await;
         assert!(env.kcp.object("runtimebootstrappers", "a").is_some());
-        // It comes back, and is cleaned up.
+        // The runtime is reachable again, and its objects are deleted.
         outage.stop();
         until_gone(&env, "a").await;
         assert!(clusters[0].find(WEBHOOK).is_none());
@@ -177,7 +177,7 @@ async fn finalizer_of_another_client_stays_and_the_runtime_is_not_reconciled_aga
     };
     env.until("let go", left).await;
     env.settle().await;
-    // Today's installer comes back before the resource has gone.
+    // A change of the runtime and of its kubeconfig before the resource is deleted does not start a reconcile.
     clusters[0].take();
     let touch = json!({"metadata": {"annotations": {"touched": "now"}}});
     env.kcp.merge("runtimebootstrappers", "a", &touch);
@@ -223,7 +223,7 @@ async fn a_resource_that_a_user_made_is_never_dismissed() {
     assert_eq!(env.condition("a", "Ready"), "True Ready");
 }
 
-/// The sources change while the runtime may not or cannot be written, and then it is the manager's again.
+/// The sources change while the runtime must not or cannot be written to. Afterwards KIM installs the webhook again.
 #[rstest]
 #[case::paused(None, "ConfigurationSynchronized", "False Paused")]
 #[case::given_up(Some(503), "Reachable", "False APIServerError")]
@@ -264,7 +264,7 @@ async fn handing_back(code: u16, seconds: u32) -> (Env, Vec<RuntimeCluster>, Fau
     (env, clusters, refusal)
 }
 
-/// A leader that crashes before it told the manager leaves the finalizer there, and the next leader tells it.
+/// If a leader crashes before it signaled KIM, the finalizer remains, and the next leader signals KIM.
 #[rstest]
 #[case::server_error(500, 0)]
 #[case::forbidden(403, 3600)]
@@ -320,7 +320,7 @@ async fn a_runtime_that_is_not_the_managers_is_not_told(
     drop(clusters);
 }
 
-/// A forbidden read is no sign that something is gone.
+/// A forbidden read does not mean that the object is deleted.
 #[rstest]
 #[case::uninstall("Delete", false)]
 #[case::hand_back("Orphan", false)]

@@ -1,4 +1,4 @@
-//! What operators see of rollouts and of the work queue: gauges and Events.
+//! Tests of the gauges and Events of rollouts and of the work queue.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const AGE: &str = "oldest_unsynchronized_age_seconds";
 const STATES: &str = r#"rollout_runtimes{rollout="configuration"}"#;
 const STOPPED: &str = "rollout_stopped";
 
-/// Waits until a series has exactly these samples, apart from samples that are 0.
+/// Waits until a series has exactly these samples, ignoring samples that are 0.
 async fn until_samples(env: &Env, series: &str, wanted: &[&str]) {
     let shown = |env: &Env| -> Vec<String> {
         let samples = env.samples(series).into_iter();
@@ -37,7 +37,7 @@ fn pause_runtime(env: &Env, name: &str, paused: bool) {
     env.kcp.merge("runtimebootstrappers", name, &patch);
 }
 
-/// Another client sets the transition times of a runtime to one hour ago.
+/// Sets the transition times of a runtime to one hour ago, as another client.
 fn backdate(env: &Env, name: &str) {
     let time = Timestamp::now() - SignedDuration::from_hours(1);
     let time = time.strftime("%FT%TZ").to_string();
@@ -87,7 +87,7 @@ async fn gauges_count_runtimes_by_condition_and_show_the_oldest_unsynchronized_a
     assert!(env.metric(AGE, 0));
 }
 
-/// Two synchronized runtimes; a change of the configuration reaches one after the other.
+/// Returns two synchronized runtimes. A change of the configuration is rolled out to one runtime after the other.
 async fn one_after_the_other() -> (Env, Vec<RuntimeCluster>) {
     let mut env = Env::new();
     let rollouts = &mut env.settings.rollouts;
@@ -102,7 +102,7 @@ async fn one_after_the_other() -> (Env, Vec<RuntimeCluster>) {
     (env, clusters)
 }
 
-/// A change of the configuration fails on the first runtime, which stops the rollout.
+/// Makes a change of the configuration fail on the first runtime, which stops the rollout.
 async fn fail(env: &mut Env, first: &RuntimeCluster) -> FaultHandle {
     let refusal = first.refuse(INSTALL[4], 422);
     env.content.registry("two.example");
@@ -137,7 +137,7 @@ async fn gauges_show_the_states_of_a_rollout_and_why_it_is_stopped() {
     until_samples(&env, STOPPED, &[]).await;
 }
 
-/// The Events about the rollout of the configuration in their order, with `R` in place of its revision.
+/// Returns the Events about the rollout of the configuration in order. `R` replaces its revision.
 fn events(env: &Env) -> Vec<String> {
     let status = progress(env, CONFIGURATION_LANE);
     let revision = status["revision"].as_str().unwrap();
@@ -155,7 +155,7 @@ fn events(env: &Env) -> Vec<String> {
 async fn each_change_of_a_rollout_is_one_event() {
     let (mut env, clusters) = one_after_the_other().await;
     let refusal = fail(&mut env, &clusters[0]).await;
-    // The failed runtime is reconciled again and again.
+    // The controller retries the failed runtime.
     let passes = env.passes();
     env.until("more reconciles", |it| it.passes() >= passes + 3)
         .await;
@@ -178,14 +178,14 @@ async fn workqueue_depth_counts_due_reconciles_that_have_not_started() {
     env.settings.max_concurrent_reconciles = 1;
     let names = ["a", "b", "c"];
     let clusters = env.converge(&names).await;
-    // All are due with the resync, and none is due now.
+    // All runtimes are due at the resync, and none is due now.
     assert!(env.metric("workqueue_depth", 0));
     let holds: Vec<Hold> = clusters.iter().map(|it| it.fault("*").hold()).collect();
     let touch = json!({"metadata": {"annotations": {"touched": "now"}}});
     for name in names {
         env.kcp.merge("runtimebootstrappers", name, &touch);
     }
-    // The second reconcile starts when the first one is slow, and the third one starts after both.
+    // The second reconcile starts when the first one counts as slow, and the third one starts after both.
     env.until("two reconciles run", |it| it.metric("active_workers", 2))
         .await;
     assert!(env.metric("workqueue_depth", 1));

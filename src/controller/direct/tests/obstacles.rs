@@ -1,4 +1,4 @@
-//! What a runtime's own rules put in the way: it is said by name, and what is missing follows when it is gone.
+//! Tests of restrictions of a runtime: the condition names the restriction, and missing objects are written when it is removed.
 
 use std::time::Duration;
 
@@ -54,7 +54,7 @@ async fn a_quota_that_is_exhausted_is_named_and_nothing_requires_what_is_not_the
     assert!(clusters[0].writes().iter().all(|it| it == INSTALL[2]));
     clusters[0].behave(|it| it.quota_exceeded = false);
     env.until_ready("a").await;
-    // The write that succeeds can be one that was already sent when the quota was lifted.
+    // The write that succeeds may have been sent before the quota was removed.
     let mut writes = clusters[0].take();
     assert_eq!(writes.pop().as_deref(), Some(INSTALL[4]));
     assert!(!writes.is_empty() && writes.iter().all(|it| it == INSTALL[2]));
@@ -62,7 +62,7 @@ async fn a_quota_that_is_exhausted_is_named_and_nothing_requires_what_is_not_the
 
 const CONTENT_HASH: &str = "rt-bootstrapper.kyma-project.io/content-hash";
 
-/// The configuration is complete, and the webhook configuration, which comes after it, cannot be written.
+/// The configuration is complete, and the later write of the webhook configuration is rejected.
 #[tokio::test]
 async fn the_configuration_that_arrived_is_said_although_a_later_write_is_refused() {
     let mut env = Env::new();
@@ -96,7 +96,7 @@ async fn the_configuration_that_arrived_is_said_although_a_later_write_is_refuse
     assert_ne!(content["revision"], before["revision"]);
 }
 
-/// The pull Secret is new, and the document, which comes after it, cannot be written.
+/// The pull Secret is new, and the later write of the document is rejected.
 #[tokio::test]
 async fn a_configuration_that_arrived_in_part_is_said_as_it_is() {
     let (mut env, clusters) = Env::converged(&["a"]).await;
@@ -118,7 +118,7 @@ async fn a_configuration_that_arrived_in_part_is_said_as_it_is() {
 
 const SERVICE_ACCOUNT: &str = "serviceaccounts kyma-system/rt-bootstrapper";
 
-/// A runtime with everything but a manifest of the webhook, which its API server refuses from now on.
+/// Returns a runtime on which only a manifest of the webhook is missing. Its API server rejects that manifest.
 async fn with_a_refused_manifest() -> (Env, RuntimeCluster) {
     let mut env = Env::new();
     env.settings.resync = Duration::from_millis(400);
@@ -137,7 +137,8 @@ fn annotation(object: &Value, key: &str) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// The document follows the rotated Secret: one that required the old one would keep the webhook from using the new one.
+/// The document is written after the rotated Secret: a document that requires the previous Secret would prevent the
+/// webhook from using the new Secret.
 #[tokio::test]
 async fn rotated_credentials_and_their_document_arrive_beside_a_refused_manifest() {
     let (mut env, cluster) = with_a_refused_manifest().await;
@@ -168,7 +169,7 @@ async fn revoked_credentials_are_deleted_beside_a_refused_manifest() {
     assert_eq!(env.condition("a", "Installed"), "False ApplyFailed");
 }
 
-/// The reverse: a quota for Secrets does not keep the webhook away.
+/// The other direction: a rejected pull Secret does not prevent the installation of the webhook.
 #[tokio::test]
 async fn the_webhook_is_installed_beside_a_refused_configuration() {
     let mut env = Env::new();
@@ -182,7 +183,7 @@ async fn the_webhook_is_installed_beside_a_refused_configuration() {
     assert!(cluster.answered(INSTALL[6]));
 }
 
-/// All that the configuration needs, and nothing of the webhook's.
+/// The kubeconfig has all permissions for the configuration, and not all permissions for the webhook.
 #[tokio::test]
 async fn missing_permissions_of_the_webhook_do_not_keep_the_configuration_away() {
     let mut env = Env::new();

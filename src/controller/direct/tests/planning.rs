@@ -1,4 +1,4 @@
-//! The plan of one runtime, compared with what the controller then does. A plan makes no write.
+//! Tests that compare the plan of one runtime with the writes of the controller. A plan does not write.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -13,7 +13,7 @@ use super::gates::{CONFIGURATION_LANE, WEBHOOK_LANE, is_completed};
 use crate::clients::{ClientMetrics, ClientOptions};
 use crate::runtime_cluster::RuntimeCluster;
 
-/// Puts the sources of the test on KCP, under the identity that their hashes are salted with.
+/// Creates the sources of the test on KCP, and sets the identity of KCP, which salts their hashes.
 fn put_sources(env: &Env) {
     env.kcp.edit("namespaces", ("", "kube-system"), |it| {
         it["metadata"]["uid"] = json!("kcp-uid");
@@ -52,8 +52,8 @@ async fn planned(env: &Env, name: &str) -> Result<RuntimePlan, PlanError> {
     plan_runtime(options, name).await
 }
 
-/// The plan; every request that it took was a read or a review of the own permissions. No controller runs meanwhile: its writes
-/// would count as those of the plan.
+/// Returns the plan. Checks that every request was a read or a review of the controller's permissions. No controller
+/// runs meanwhile, because its writes would count as writes of the plan.
 async fn plan(env: &Env, cluster: &RuntimeCluster, name: &str) -> RuntimePlan {
     env.kcp.take_requests();
     cluster.take_requests();
@@ -72,13 +72,13 @@ async fn plan(env: &Env, cluster: &RuntimeCluster, name: &str) -> RuntimePlan {
     plan
 }
 
-/// The writes of a plan, in the words of [`Recorded`].
+/// Returns the writes of a plan in the format of [`Recorded`].
 fn writes(plan: &RuntimePlan) -> Vec<String> {
     let lanes = plan.lanes.iter().flat_map(|it| &it.steps);
     let steps = plan.common.iter().chain(lanes);
     let text = steps.flatten().map(|it| {
         let verb = match it.action {
-            // Only the marker must not exist; what else is new is created by an apply.
+            // Only the marker must not exist before. All other new objects are created by an apply.
             "create" if it.name == "rt-bootstrapper-owner" => "create",
             "create" | "apply" => "apply",
             "transfer" | "remove-keys" => "patch",
@@ -93,7 +93,7 @@ fn writes(plan: &RuntimePlan) -> Vec<String> {
     all
 }
 
-/// Until the controller has written what was planned; it writes nothing else.
+/// Waits until the controller has written the planned objects. Checks that it writes no other object.
 async fn until_written(env: &Env, cluster: &RuntimeCluster, plan: &RuntimePlan) {
     let written = || {
         let requests = cluster.requests().into_iter();
@@ -275,7 +275,7 @@ async fn deleted_source_is_held_until_its_grace_period_ends_and_the_state_is_not
     assert!(writes(&plan).contains(&removal), "{plan:#?}");
 }
 
-/// The cluster of another runtime, credentials that are rejected, and a missing permission: nothing is written.
+/// The cluster belongs to another runtime, or the credentials are rejected: no object is written.
 #[rstest]
 #[case::identity("id-b", "first", "OwnershipConflict")]
 #[case::credentials("id-a", "other", "Unauthorized")]

@@ -1,4 +1,4 @@
-//! What operators see on KCP: Events, statuses that another client edits, resources that cannot be read.
+//! Tests of Events, of statuses that another client edits, and of resources that cannot be read.
 
 use serde_json::{Value, json};
 use testkit::logs::Logs;
@@ -7,7 +7,7 @@ use tracing::Level;
 use super::env::*;
 use super::gates::{CONFIGURATION_LANE, NEXT_IMAGE, WEBHOOK_LANE, is_completed, progress};
 
-/// Notes of the Events about a runtime.
+/// Returns the reasons and notes of the Events about a runtime.
 fn notes(env: &Env, name: &str) -> Vec<(String, String)> {
     let events = env.kcp.requests_of("create events").into_iter();
     let of_runtime = events.filter(|it| it.body["regarding"]["name"] == name);
@@ -50,7 +50,7 @@ async fn a_status_that_another_client_edits_is_written_again() {
         .await;
     drop(env.kcp.take_requests());
     env.pass("a").await;
-    // The progress of rollouts is written once a second, by another task.
+    // Another task writes the progress of rollouts once a second.
     let mut writes = env.kcp.writes();
     writes.retain(|it| !it.contains("runtimebootstrapperrollouts"));
     assert_eq!(writes, [""; 0], "once");
@@ -96,7 +96,7 @@ async fn what_is_written_is_logged_without_its_content() {
     assert!(!logs.lines().concat().contains("hunter2"));
 }
 
-/// As after a downgrade, too. The other lane goes on.
+/// This also occurs after a downgrade. The other lane continues.
 #[tokio::test]
 async fn a_rollout_that_cannot_be_read_is_paused_and_stops_nothing_else() {
     let (mut env, clusters) = Env::converged(&["a"]).await;
@@ -122,7 +122,7 @@ async fn a_rollout_that_cannot_be_read_is_paused_and_stops_nothing_else() {
     .await;
 }
 
-/// As after a downgrade: a value that this version does not know.
+/// This occurs after a downgrade: the resource contains a value that this version does not support.
 #[tokio::test]
 async fn a_resource_that_cannot_be_read_stops_no_other_runtime() {
     let mut env = Env::new();
@@ -132,7 +132,7 @@ async fn a_resource_that_cannot_be_read_stops_no_other_runtime() {
     let _b = env.converge(&["b"]).await;
     assert!(env.metric("unreadable_resources", 1));
     assert_eq!(a.requests().len(), 0);
-    // It can become unreadable while the controller runs, and readable again.
+    // The resource can become unreadable while the controller runs, and readable again.
     let policy = |policy: &str| json!({"spec": {"deletionPolicy": policy}});
     env.kcp
         .merge("runtimebootstrappers", "a", &policy("Orphan"));

@@ -1,4 +1,4 @@
-//! Revisions of the webhook: what a runtime has whose step has not come, and the way back.
+//! Tests of the revision of the webhook on runtimes whose step has not started, and of rollbacks.
 
 use policy::sync::rollout::{MaxFailures, Step};
 use serde_json::json;
@@ -7,7 +7,7 @@ use super::env::*;
 use super::gates::{NEXT_IMAGE, WEBHOOK_LANE, is_completed, progress, stopped};
 use crate::runtime_cluster::RuntimeCluster;
 
-/// The image of the Deployment on a runtime.
+/// Returns the image of the Deployment on a runtime.
 fn image(cluster: &RuntimeCluster) -> String {
     let deployment = cluster.find(DEPLOYMENT).unwrap_or_default();
     let image = &deployment["spec"]["template"]["spec"]["containers"][0]["image"];
@@ -53,7 +53,7 @@ async fn a_runtime_that_joins_while_the_rollout_is_stopped_has_the_completed_rev
     let joined = env.add("c").await;
     env.until_ready("c").await;
     assert_eq!(image(&joined), "registry.example/webhook:0.1.0");
-    // Its step has not come, so drift is repaired to what it has.
+    // The step of the runtime has not started, so drift is repaired with the previous revision.
     joined.drop_object(WEBHOOK);
     env.pass("c").await;
     env.until("repaired", |_| joined.find(WEBHOOK).is_some())

@@ -1,4 +1,4 @@
-//! Steps of the configuration lane, its failure limit, and pauses.
+//! Tests of the steps of the configuration lane, its failure limit, and pauses.
 
 use policy::sync::rollout::MaxFailures;
 use serde_json::json;
@@ -37,7 +37,7 @@ async fn a_step_that_fails_stops_the_rest_and_is_reported() {
     }
     env.until("stopped", is_stopped).await;
     assert_eq!((clusters[1].take(), clusters[2].take()), (vec![], vec![]));
-    // It recovers, and the others follow one after the other.
+    // The failed runtime recovers, and the other runtimes follow one after the other.
     refusal.stop();
     for name in ["a", "b", "c"] {
         env.until_ready(name).await;
@@ -67,7 +67,7 @@ async fn an_unreachable_or_paused_runtime_delays_no_step() {
     env.until_condition("b", "ConfigurationSynchronized", "False Paused")
         .await;
     assert_eq!(clusters[1].take(), [""; 0]);
-    // Both catch up.
+    // Both runtimes receive the change later.
     outage.stop();
     env.kcp.merge(
         "runtimebootstrappers",
@@ -129,7 +129,7 @@ async fn an_operator_pauses_the_rollout_and_lets_it_go_on() {
     }
 }
 
-/// The next leader, or an upgraded one, starts no reconcile before it knows whether there is a pause.
+/// The next leader, which may be a newer version, starts no reconcile before it has read whether the rollout is paused.
 #[tokio::test]
 async fn a_pause_holds_over_a_restart_however_late_it_is_heard_of() {
     let (mut env, clusters) = Env::converged(&["a", "b"]).await;
@@ -153,7 +153,7 @@ async fn a_pause_holds_over_a_restart_however_late_it_is_heard_of() {
     assert!(env.readiness.is_ready());
 }
 
-/// One step for all: what one leader learnt the next one knows.
+/// One step for all runtimes. The next leader reads the failures from the statuses.
 #[tokio::test]
 async fn a_rollout_that_its_failure_limit_stopped_stays_stopped_under_the_next_leader() {
     let mut env = Env::new();
@@ -172,7 +172,7 @@ async fn a_rollout_that_its_failure_limit_stopped_stays_stopped_under_the_next_l
     };
     assert_eq!(tried(), 1);
     env.stop().await;
-    // From now on all may begin at once.
+    // All reconciles may start at once.
     env.settings.max_concurrent_reconciles = 3;
     env.start();
     env.until("passes", |it| it.passes() > 3 && tried() > 0)
@@ -180,7 +180,7 @@ async fn a_rollout_that_its_failure_limit_stopped_stays_stopped_under_the_next_l
     env.settle().await;
     assert_eq!(tried(), 1);
     assert!(is_stopped(&env));
-    // It is mended, and the others follow.
+    // The failure is corrected, and the other runtimes follow.
     refusals.iter().for_each(FaultHandle::stop);
     for (name, cluster) in names.iter().zip(&clusters) {
         let written = |_: &Env| cluster.answered(INSTALL[4]);

@@ -1,4 +1,4 @@
-//! Settings of the webhook: the controller's, a runtime's own, and what the configuration document asks for.
+//! Tests of the settings of the webhook: of the controller, of a single runtime, and of the configuration document.
 
 use serde_json::{Value, json};
 
@@ -58,7 +58,7 @@ async fn landscape_of_a_resource_reaches_that_runtime_alone_and_drift_of_it_is_r
     assert_eq!(clusters[1].take(), [""; 0]);
 }
 
-/// The webhook of that runtime reads the objects by these names.
+/// The webhook of the runtime reads the objects by these names.
 #[tokio::test]
 async fn names_in_a_resource_are_the_names_under_which_the_controller_writes() {
     let mut env = Env::new();
@@ -79,7 +79,7 @@ async fn names_in_a_resource_are_the_names_under_which_the_controller_writes() {
     assert_eq!(clusters[0].kyma("secrets/registry-credentials"), None);
 }
 
-/// Without the right to it the webhook could not copy it.
+/// Without the permission, the webhook could not copy the Secret.
 #[tokio::test]
 async fn secret_that_the_document_names_is_permitted_to_the_webhook() {
     let (mut env, clusters) = Env::converged(&["a"]).await;
@@ -93,7 +93,7 @@ async fn secret_that_the_document_names_is_permitted_to_the_webhook() {
     };
     env.until("the right", |_| named("theirs")).await;
     env.until_ready("a").await;
-    // A document that cannot be read says nothing about it.
+    // An invalid document does not change the permission.
     env.content.document = Some("{".to_owned());
     env.publish();
     env.until_condition("a", "ConfigurationSynchronized", "False InvalidSource")
@@ -105,7 +105,7 @@ async fn secret_that_the_document_names_is_permitted_to_the_webhook() {
         *revision == it.status("a")["webhook"]["updateRevision"]
     })
     .await;
-    // The next leader has not read a valid one.
+    // The next leader has not read a valid document.
     for document in [Some("{".to_owned()), None] {
         env.stop().await;
         env.content.document = document;

@@ -1,4 +1,4 @@
-//! From nothing to everything, and that nothing follows from nothing.
+//! Tests of a new installation, and of unchanged runtimes, which are not written to.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ async fn created_resource_installs_the_webhook_with_its_configuration_last() {
     assert_eq!(sorted, expected, "each object once");
 }
 
-/// Neither kubeconfigs nor other Secrets of the control plane are read but one by one.
+/// Kubeconfigs and other Secrets of the control plane are read only with single requests.
 #[tokio::test]
 async fn secrets_of_the_control_plane_are_listed_and_watched_without_their_data() {
     let (env, _clusters) = Env::converged(&["a"]).await;
@@ -103,7 +103,8 @@ async fn the_status_says_what_is_there() {
     );
 }
 
-/// Until the webhook has written its `caBundle`, no Pod is sent; nothing tells the controller when it has.
+/// The API server sends no Pod before the webhook has written its `caBundle`, and no event reports that write to the
+/// controller.
 #[tokio::test]
 async fn a_runtime_is_ready_once_its_webhook_can_be_called() {
     let mut env = Env::new();
@@ -139,11 +140,11 @@ async fn converged_runtimes_are_not_written_to_even_after_a_restart() {
     for cluster in &clusters {
         cluster.take();
     }
-    // The time of the resync is random, and must not come while the test observes.
+    // The time of the resync is random, and must not occur during the test.
     env.settings.resync = std::time::Duration::from_hours(24);
     env.start();
     env.until("passes", |it| it.passes() >= 3).await;
-    // As long as a status of a rollout is delayed.
+    // Waits longer than the delay of the status of a rollout.
     let mut interval = tokio::time::interval(std::time::Duration::from_millis(1200));
     interval.tick().await;
     interval.tick().await;
@@ -199,7 +200,7 @@ async fn an_image_without_manifests_is_said_and_keeps_what_is_there() {
     env.until_condition("a", "Installed", "False ApplyFailed")
         .await;
     assert_eq!(clusters[0].take(), [""; 0]);
-    // It can be taken off all the same.
+    // The resource can still be deleted, which deletes the installation.
     env.kcp.delete("runtimebootstrappers", "a");
     env.until("gone", |it| {
         it.kcp.object("runtimebootstrappers", "a").is_none()
@@ -208,12 +209,12 @@ async fn an_image_without_manifests_is_said_and_keeps_what_is_there() {
     assert!(clusters[0].find(DEPLOYMENT).is_none());
 }
 
-/// An installation takes several reconciles, of which each makes the next one possible. A Deployment that was slow does not
-/// delay what follows it.
+/// An installation takes several reconciles, and each reconcile enables the next one. A slow Deployment does not
+/// delay the following steps.
 #[tokio::test]
 async fn a_step_of_an_installation_follows_the_one_before_without_a_growing_delay() {
     let mut env = Env::new();
-    // After eight looks without a change the next delay is 2.5 seconds at least.
+    // After eight reads without a change, the next delay is at least 2.5 seconds.
     env.settings.progress_backoff.cap = Duration::from_hours(1);
     env.patience = Duration::from_mins(1);
     let cluster = env.add("a").await;
@@ -231,11 +232,11 @@ async fn a_step_of_an_installation_follows_the_one_before_without_a_growing_dela
     env.until_ready("a").await;
 }
 
-/// A Runtime exists long before its cluster: the time that it was without a kubeconfig must not delay its installation.
+/// A Runtime exists long before its cluster. The time without a kubeconfig must not delay the installation.
 #[tokio::test]
 async fn failures_before_the_kubeconfig_existed_do_not_delay_the_installation() {
     let mut env = Env::new();
-    // After a dozen attempts longer than the test waits.
+    // After a dozen attempts, the delay exceeds the time limit of the test.
     env.settings.progress_backoff.cap = Duration::from_hours(1);
     let cluster = env.add("a").await;
     cluster.stop_rollouts();

@@ -1,4 +1,4 @@
-//! Direct mode begins where the signal ended.
+//! Tests of a change from the controller `signal` to the controller `direct`.
 
 use rstest::rstest;
 use serde_json::json;
@@ -7,7 +7,7 @@ use super::env::*;
 
 const OWN: &str = "rt-bootstrapper-direct-state";
 
-/// A source that is deleted between the end of one mode and the first start of the other.
+/// A source is deleted after the controller `signal` stopped and before the first start of the controller `direct`.
 #[rstest]
 #[case::usual("kcp-system")]
 #[case::another("elsewhere")]
@@ -29,7 +29,7 @@ async fn what_the_signal_rolled_out_and_is_gone_is_removed(#[case] namespace: &'
     assert_eq!(own["data"]["lastSeen.trustBundle"], "deleted");
 }
 
-/// What was known is remembered here before anything else happens, though nothing changed.
+/// The state of the controller `signal` is stored first, although no source changed.
 #[tokio::test]
 async fn what_the_signal_rolled_out_is_remembered() {
     let (mut env, _clusters) = Env::converged(&["a"]).await;

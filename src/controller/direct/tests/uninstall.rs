@@ -1,4 +1,5 @@
-//! What is left on a runtime whose resource was deleted: nothing of ours, and all of others.
+//! Tests of the objects on a runtime after the deletion of its resource: the product's objects are deleted, and all
+//! others stay.
 
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -9,15 +10,15 @@ use crate::runtime_cluster::RuntimeCluster;
 
 const FOREIGN: &str = "kubernetes.io/dockerconfigjson";
 
-/// Namespaces of customers.
+/// Returns the names of namespaces of customers.
 fn namespaces(count: usize) -> impl Iterator<Item = String> {
     (0..count).map(|number| format!("customer-{number:03}"))
 }
 
-/// A runtime that holds what customers made, and what it holds before the webhook is installed.
+/// Returns a runtime with objects of customers, and the list of its objects before the webhook is installed.
 async fn with_customers(env: &Env, customers: usize) -> (RuntimeCluster, Vec<String>) {
     let cluster = env.add("a").await;
-    // Of the copies' name, of their type, or with their label.
+    // One Secret has the name and type of a copy, the other one has only the label.
     cluster.make_secret("shop", "registry-credentials", FOREIGN, false);
     cluster.make_secret("shop", "another", "Opaque", true);
     namespaces(customers).for_each(|it| cluster.namespace(&it));
@@ -25,7 +26,7 @@ async fn with_customers(env: &Env, customers: usize) -> (RuntimeCluster, Vec<Str
     (cluster, before)
 }
 
-/// The same, installed, with a webhook that ran.
+/// Returns a runtime with objects of customers on which the webhook is installed and has run.
 async fn installed(copies: usize) -> (Env, RuntimeCluster, Vec<String>) {
     let mut env = Env::new();
     let (cluster, before) = with_customers(&env, copies).await;
@@ -48,7 +49,7 @@ fn message(env: &Env) -> Value {
     found.unwrap()["message"].clone()
 }
 
-/// More copies than one page of a list holds.
+/// The number of copies exceeds one page of a list.
 #[tokio::test]
 async fn uninstallation_leaves_the_runtime_as_it_was_before_the_installation() {
     let (env, cluster, before) = installed(150).await;
@@ -99,7 +100,8 @@ async fn uninstallation_leaves_the_runtime_as_it_was_before_the_installation() {
     assert!(order.is_sorted(), "{writes:?}");
 }
 
-/// Whole copies of a page may exceed the limit of a response: a pull Secret may have the keys of many registries.
+/// Whole copies of a page may exceed the limit of a response, because a pull Secret may contain the credentials of
+/// many registries.
 #[tokio::test]
 async fn copies_of_a_large_pull_secret_are_deleted() {
     let (env, cluster, before) = installed(120).await;
@@ -114,7 +116,7 @@ async fn copies_of_a_large_pull_secret_are_deleted() {
     assert_eq!(cluster.inventory(), before);
 }
 
-/// As where KIM had installed the public webhook, and ours never ran. The public one sets no label.
+/// KIM had installed the public webhook, which sets no label on copies, and this webhook never ran.
 #[tokio::test]
 async fn copies_of_the_public_webhook_are_deleted() {
     let (env, cluster, before) = installed(1).await;
@@ -131,7 +133,7 @@ async fn copies_of_the_public_webhook_are_deleted() {
     assert_eq!(cluster.inventory(), before);
 }
 
-/// A webhook that runs writes a copy anew that is deleted under it.
+/// A running webhook creates a deleted copy again.
 #[tokio::test]
 async fn copies_are_deleted_once_the_webhooks_pods_are_gone() {
     let (env, cluster, before) = installed(3).await;
@@ -158,7 +160,7 @@ async fn copies_are_deleted_once_the_webhooks_pods_are_gone() {
     assert_eq!(cluster.inventory(), before);
 }
 
-/// Everything but this verb on Secrets outside of the product's namespace.
+/// Returns all permissions except this verb on Secrets outside of the product's namespace.
 fn all_but(verb: &str) -> Rights {
     let mut verbs = vec![
         "get", "list", "watch", "create", "update", "patch", "delete",
@@ -180,7 +182,7 @@ fn all_but(verb: &str) -> Rights {
     ])
 }
 
-/// Nothing is begun of what cannot be completed, and a deletion that cannot be carried out is not claimed as done.
+/// No deletion starts that cannot be completed, and an incomplete deletion is not reported as complete.
 #[rstest]
 #[case::may_not_list("list", "list secrets in all namespaces")]
 #[case::may_not_delete("delete", "delete secrets in all namespaces")]

@@ -1,4 +1,4 @@
-//! Upgrades of the webhook in steps: the order of runtimes, lost permissions, and the revisions that are kept.
+//! Tests of upgrades of the webhook in steps: the order of runtimes, lost permissions, and the revisions that are kept.
 
 use api::kcp::WAVE_LABEL;
 use policy::sync::rollout::Step;
@@ -28,7 +28,7 @@ async fn upgrade(env: &mut Env) {
     env.start();
 }
 
-/// The names of ControllerRevisions in the requests of this verb that were answered.
+/// Returns the names of the ControllerRevisions in the completed requests with this verb.
 fn revisions(env: &Env, verb: &str) -> Vec<String> {
     let mut requests = env.kcp.requests_of(&format!("{verb} controllerrevisions"));
     requests.retain(|it| it.end.is_some());
@@ -37,13 +37,13 @@ fn revisions(env: &Env, verb: &str) -> Vec<String> {
 
 #[tokio::test]
 async fn old_revisions_that_no_rollout_needs_are_deleted() {
-    // With the first revision, two more than the ten newest ones, which are kept in any case.
+    // With the first revision, there are two more revisions than the ten newest ones, which are always kept.
     const CHANGES: usize = 11;
     let (mut env, _clusters) = Env::converged(&["a"]).await;
     // The API server returns a list without a limit in one page.
     env.kcp.behave(|it| it.page = usize::MAX);
     until_completed(&env).await;
-    // The first revision remains the completed one.
+    // The first revision remains the completed revision.
     pause(&env, WEBHOOK_LANE).await;
     for number in 1..=CHANGES {
         env.stop().await;
@@ -64,7 +64,7 @@ async fn old_revisions_that_no_rollout_needs_are_deleted() {
     assert_eq!(kept, CHANGES, "the completed one and all newer ones");
 }
 
-/// Permissions for all objects of the configuration, and not for all objects of the webhook.
+/// Returns permissions for all objects of the configuration, and for some objects of the webhook.
 fn without_service_accounts() -> Rights {
     let role = json!({"kind": "ClusterRole", "rules": [
         {"apiGroups": [""], "resources": ["namespaces", "secrets", "configmaps"], "verbs": ["*"]},
@@ -74,7 +74,7 @@ fn without_service_accounts() -> Rights {
     Rights::of_roles([&role])
 }
 
-/// Two runtimes with the webhook; an upgrade reaches one after the other, and no failure is allowed.
+/// Returns two runtimes with the webhook. An upgrade is rolled out to one runtime after the other, and no failure is allowed.
 async fn with_webhook_steps() -> (Env, Vec<RuntimeCluster>) {
     let mut env = Env::new();
     env.settings.rollouts.webhook = one_by_one(&env.settings.rollouts.webhook, 0);
@@ -189,7 +189,7 @@ async fn set_wave(env: &Env, name: &str, wave: &str) {
     env.until("a reconcile", |it| it.passes() > passes).await;
 }
 
-/// By their names, the first runtime would start first.
+/// By name, runtime `a` would start first.
 #[rstest]
 #[case::lower_wave(["2", "1"], None)]
 #[case::relabelled_before_its_start(["1", "2"], Some("3"))]
@@ -218,7 +218,7 @@ async fn the_runtime_with_the_lower_wave_starts_first(
     set_paused(&env, WEBHOOK_LANE, false);
     env.until("the second runtime", |_| clusters[1].answered(INSTALL[5]))
         .await;
-    // Its Deployment is observed again and again.
+    // The controller repeatedly observes the Deployment.
     let passes = env.passes();
     env.until("more reconciles", |it| it.passes() >= passes + 10)
         .await;

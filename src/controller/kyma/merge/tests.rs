@@ -15,13 +15,13 @@ fn kyma(name: &str) -> KymaView {
     object(name, &Value::Null)
 }
 
-/// One that is not named by its runtime ID.
+/// Returns a Kyma whose name is not its runtime ID.
 fn named(name: &str, id: &str) -> KymaView {
     let labels = json!({RUNTIME_ID: id});
     serde_json::from_value(json!({"metadata": {"name": name, "labels": labels}})).unwrap()
 }
 
-/// One whose runtime is known.
+/// Returns a RuntimeBootstrapper with a known runtime ID.
 fn bootstrapper(name: &str) -> BootstrapperView {
     object(
         name,
@@ -29,7 +29,7 @@ fn bootstrapper(name: &str) -> BootstrapperView {
     )
 }
 
-/// Events as `init`, `done`, `+name` of a Kyma, `*name` of a RuntimeBootstrapper, `-name`.
+/// Formats events: `init`, `done`, `+name` for a Kyma, `*name` for a RuntimeBootstrapper, `-name` for a deletion.
 fn shown(events: &[Event<KymaView>]) -> String {
     let own = |it: &KymaView| {
         let sign = if it.is_bootstrapper { '*' } else { '+' };
@@ -48,7 +48,7 @@ fn shown(events: &[Event<KymaView>]) -> String {
     texts.join(" ")
 }
 
-/// Observes a list of both watches, and returns what the last change leads to.
+/// Observes a list of both watches, and returns the events of the last change.
 fn after_lists(kymas: &[&str], bootstrappers: &[&str], change: Change) -> String {
     let mut merge = Merge::new("kcp");
     let mut observe = |change| merge.observe(change);
@@ -93,7 +93,7 @@ fn first_list_has_kymas_and_runtime_bootstrappers_without_one() {
     );
 }
 
-/// Kymas of a list that failed are not those of the list that followed.
+/// Kymas of an aborted list are not used for the next list.
 #[test]
 fn a_list_that_is_begun_again_has_its_own_kymas() {
     let mut merge = Merge::new("kcp");

@@ -1,8 +1,8 @@
-//! The certificate of a runtime and the CA bundle, in the order in which a runtime needs them.
+//! Tests of the order in which a runtime gets its certificate and the CA bundle.
 
 use super::*;
 
-/// During a rotation both CAs are in the bundle; a certificate that the API server would not trust is not written.
+/// During a rotation the bundle contains both CAs. A certificate that the API server would not trust is not written.
 #[tokio::test]
 async fn a_new_ca_is_trusted_before_its_certificate_is_used() {
     let (env, cluster) = Env::installed().await;
@@ -23,7 +23,7 @@ async fn a_new_ca_is_trusted_before_its_certificate_is_used() {
     assert!(position(WEBHOOKS) < position(SECRET), "{writes:?}");
 }
 
-/// A rotation ends without a runtime that cannot be reached for longer than the grace period.
+/// A rotation does not wait for a runtime that is unreachable for longer than the grace period.
 #[tokio::test]
 async fn a_runtime_that_is_offline_during_a_rotation_gets_the_new_ca_first() {
     let (env, cluster) = Env::installed().await;
@@ -67,7 +67,7 @@ async fn a_new_runtime_is_contacted_once_its_certificate_is_issued() {
         .await;
 }
 
-/// After a change of the leader, too.
+/// The installed watcher is also updated after a change of the leader.
 #[tokio::test]
 async fn an_installed_watcher_follows_the_watchers_without_a_certificate() {
     let (mut env, cluster) = Env::installed().await;
@@ -80,7 +80,7 @@ async fn an_installed_watcher_follows_the_watchers_without_a_certificate() {
         .await;
 }
 
-/// While the gateway has no certificate nothing is changed, but a removal needs none.
+/// While the gateway has no certificate, no runtime is changed. A removal needs no certificate.
 #[tokio::test]
 async fn without_the_gateway_nothing_changes() {
     let (mut env, cluster) = Env::installed().await;
@@ -102,7 +102,7 @@ async fn without_the_gateway_nothing_changes() {
     .await;
 }
 
-/// Events and statuses are among the requests.
+/// The checked requests include Events and statuses.
 #[tokio::test]
 async fn no_key_is_written_to_kcp() {
     let (env, cluster) = Env::installed().await;

@@ -1,4 +1,4 @@
-//! What is reported: conditions of Watchers and RuntimeBootstrappers, and failures, which delay no other runtime.
+//! Tests of the conditions of Watchers and RuntimeBootstrappers, and of failures, which do not delay other runtimes.
 
 use rstest::rstest;
 
@@ -25,7 +25,7 @@ async fn one_runtime_that_does_not_answer_delays_no_other() {
     assert_eq!(env.kcp.events_of("APIServerError"), 1);
 }
 
-/// Nothing is written to any of these, and each is counted by its reason.
+/// The controller writes to none of these runtimes, and counts each of them by its reason.
 #[rstest]
 #[case::another_runtime(|it: &Env, cluster: &RuntimeCluster| {
     cluster.put(&json!({"apiVersion": "v1", "kind": "ConfigMap",
@@ -84,7 +84,7 @@ async fn an_invalid_watcher_says_so_and_keeps_no_other_from_runtimes() {
         .await;
 }
 
-/// The Watcher of a later version of the definition, which this version cannot read.
+/// A later version of the CustomResourceDefinition stored the Watcher, and this version cannot read it.
 #[tokio::test]
 async fn the_webhook_of_an_unreadable_watcher_stays() {
     let (env, cluster) = Env::installed().await;
@@ -96,7 +96,7 @@ async fn the_webhook_of_an_unreadable_watcher_stays() {
         .await;
 }
 
-/// KCP does not return what a reconcile needs: the runtime is not counted as installed.
+/// KCP does not return the kubeconfig: the runtime is not counted as installed.
 #[tokio::test]
 async fn a_failure_of_kcp_is_counted() {
     let mut env = Env::new();
@@ -112,7 +112,7 @@ async fn a_failure_of_kcp_is_counted() {
         .await;
 }
 
-/// A runtime that does not answer has the webhooks of earlier Watchers only.
+/// A runtime that does not respond has only the webhooks of earlier Watchers.
 #[tokio::test]
 async fn a_runtime_counts_when_it_has_the_webhooks_of_all_watchers() {
     let (env, cluster) = Env::installed().await;
@@ -131,7 +131,7 @@ async fn a_runtime_counts_when_it_has_the_webhooks_of_all_watchers() {
     silence.stop();
 }
 
-/// The other conditions are those of the controller `direct`.
+/// The controller `direct` owns the other conditions.
 #[tokio::test]
 async fn the_runtime_bootstrapper_has_a_condition_while_there_is_a_watcher() {
     let mut env = Env::new();
@@ -173,7 +173,7 @@ async fn the_runtime_bootstrapper_has_a_condition_while_there_is_a_watcher() {
     assert_eq!(conditions(&env, "other"), [ours]);
 }
 
-/// KEB may create it later, and `direct` writes its runtime ID later still.
+/// KEB may create the RuntimeBootstrapper later, and the controller `direct` writes its runtime ID after that.
 #[tokio::test]
 async fn a_runtime_bootstrapper_that_appears_later_gets_its_condition_without_a_reconcile() {
     let (env, cluster) = Env::installed().await;
@@ -200,7 +200,7 @@ async fn a_runtime_bootstrapper_that_appears_later_gets_its_condition_without_a_
     assert_eq!(cluster.requests().len(), before);
 }
 
-/// Other controllers write the status of a Kyma again and again.
+/// Other controllers write the status of a Kyma frequently.
 #[tokio::test]
 async fn the_status_of_a_kyma_starts_no_reconcile() {
     let (env, one) = Env::installed().await;

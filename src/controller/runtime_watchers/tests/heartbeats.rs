@@ -1,4 +1,4 @@
-//! Heartbeats of watchers. A test sends them as the gateway forwards them.
+//! Tests of heartbeats of watchers. A test sends them in the format in which the gateway forwards them.
 
 use listener::XFCC_HEADER;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -9,14 +9,14 @@ use tokio::task::JoinHandle;
 
 use super::*;
 
-/// Shorter than the interval.
+/// Pause between two heartbeats, which is shorter than the interval.
 const PAUSE: Duration = Duration::from_millis(40);
-/// Interval of tests in which no watcher is silent while a busy machine delays its heartbeats.
+/// Interval that is long enough that no watcher is silent, although a machine under load delays its heartbeats.
 const LONG_INTERVAL: Duration = Duration::from_secs(2);
-/// Three intervals in which nothing is acknowledged, and more than the controller takes to compare afterwards.
+/// Time in which no CA is acknowledged: three intervals, and the time until the controller compares the CAs afterwards.
 const WAIT: Duration = Duration::from_secs(11);
 
-/// The Watcher as it is shipped.
+/// Returns the released Watcher.
 fn own_watcher() -> Value {
     let mut watcher = watcher("heartbeats");
     watcher["spec"]["manager"] = json!("runtime-bootstrapper");
@@ -33,7 +33,8 @@ fn leaf(env: &Env, name: &str) -> Leaf {
         .unwrap()
 }
 
-/// Sends one heartbeat with more fields; returns the status of the response, or `None` while the listener does not run.
+/// Sends one heartbeat with additional fields. Returns the status line of the response, or `None` while the listener
+/// does not run.
 async fn send(address: SocketAddr, leaf: &Leaf, fields: &Value) -> Option<String> {
     let mut heartbeat = json!({
         "bootId": "boot-1", "sequence": 0, "spoolDepth": 0, "oldestAgeSeconds": 0, "version": "1",
@@ -54,7 +55,7 @@ async fn send(address: SocketAddr, leaf: &Leaf, fields: &Value) -> Option<String
     Some(response.line().to_owned())
 }
 
-/// Sends heartbeats of a runtime until it is aborted.
+/// Sends heartbeats of a runtime until the task is aborted.
 fn beat(env: &Env, id: &str, fields: Value) -> JoinHandle<()> {
     let (address, leaf) = (env.listener, leaf(env, id));
     tokio::spawn(async move {
@@ -69,12 +70,12 @@ fn beat(env: &Env, id: &str, fields: Value) -> JoinHandle<()> {
     })
 }
 
-/// A runtime with a watcher, and the Watcher for heartbeats.
+/// Returns a runtime with a watcher, and with the Watcher for heartbeats.
 async fn expecting() -> (Env, RuntimeCluster) {
     expecting_every(HEARTBEAT_INTERVAL).await
 }
 
-/// The same with this interval.
+/// Returns a runtime with a watcher, and with the Watcher for heartbeats, with this heartbeat interval.
 async fn expecting_every(interval: Duration) -> (Env, RuntimeCluster) {
     let mut env = Env::new();
     env.heartbeat_interval = interval;
@@ -100,7 +101,7 @@ async fn a_runtime_without_heartbeats_is_reported_until_they_arrive() {
     let beating = beat(&env, "id-one", reviewed);
     env.until("it is responsive", |env| env.runtimes("Installed") == 1)
         .await;
-    // What differs is repaired when they are missing again, long before the resync.
+    // When heartbeats are missing again, the runtime is repaired long before the resync.
     cluster.drop_object(WEBHOOKS);
     beating.abort();
     env.until("it is repaired", |_| entries(&cluster).len() == 2)
@@ -112,7 +113,7 @@ async fn a_runtime_whose_requests_are_not_reviewed_is_reported_until_they_are() 
     let (env, cluster) = expecting().await;
     let beating = beat(&env, "id-one", json!({"reviewsSeen": 0}));
     env.until("a request was not reviewed", |env| {
-        // In place of the resync, which sends a request.
+        // The change replaces the resync, which would send a request.
         let label = json!({"metadata": {"labels": {"a": fastrand::u32(..).to_string()}}});
         env.kcp.merge("kymas", "one", &label);
         env.runtimes("ReviewMissing") == 1
@@ -153,7 +154,7 @@ async fn the_watcher_for_heartbeats_alone_installs_nothing() {
     assert!(cluster.take().is_empty());
 }
 
-/// The gateway may use a new CA when every watcher trusts it; one that cannot be reached is not waited for.
+/// The gateway may use a new CA when every watcher trusts it. The gateway does not wait for an unreachable runtime.
 #[tokio::test]
 async fn a_bundle_is_acknowledged_when_every_watcher_has_it() {
     let (env, _one) = expecting_every(LONG_INTERVAL).await;
@@ -191,7 +192,7 @@ async fn a_bundle_is_acknowledged_when_every_watcher_has_it() {
     late.abort();
 }
 
-/// One that is not known yet may have a RuntimeBootstrapper alone.
+/// A runtime that is not known yet may have only a RuntimeBootstrapper.
 #[tokio::test]
 async fn a_bundle_is_not_acknowledged_before_all_runtimes_are_known() {
     let mut env = Env::new();
@@ -218,7 +219,8 @@ async fn a_bundle_is_not_acknowledged_before_all_runtimes_are_known() {
     beating.abort();
 }
 
-/// A new leader has heard of none of them. The one that lacks the CA cannot be reached, and sends its heartbeat last.
+/// A new leader has received no heartbeat. The runtime that lacks the CA is unreachable, and its watcher sends its
+/// heartbeat last.
 #[tokio::test]
 async fn a_bundle_is_not_acknowledged_before_every_watcher_had_time_for_a_heartbeat() {
     let interval = Duration::from_secs(5);
@@ -237,7 +239,7 @@ async fn a_bundle_is_not_acknowledged_before_every_watcher_had_time_for_a_heartb
     let mut acknowledged = env.acknowledged.subscribe();
     env.gateway.send_replace(Some(issued));
     env.start();
-    // The watchers of the runtimes send one after the other.
+    // The watchers of the runtimes send their heartbeats one after the other.
     let first = tokio::time::timeout(interval, acknowledged.changed());
     assert!(first.await.is_err());
     let outdated = beat(&env, "id-two", reviewed(&"0".repeat(64)));
@@ -257,7 +259,7 @@ async fn a_bundle_is_not_acknowledged_before_every_watcher_had_time_for_a_heartb
     late.abort();
 }
 
-/// Its watcher keeps what it has, and would reject the gateway.
+/// The watcher without a new certificate keeps its CAs, and would reject the gateway.
 #[tokio::test]
 async fn a_bundle_is_not_acknowledged_while_a_watcher_without_a_new_certificate_lacks_it() {
     let (env, _one) = expecting_every(LONG_INTERVAL).await;
@@ -287,7 +289,7 @@ async fn a_bundle_is_not_acknowledged_while_a_watcher_without_a_new_certificate_
     outdated.abort();
 }
 
-/// Its watcher is removed, and was the last one that did not trust the new CA.
+/// The watcher of the runtime is removed, and was the last watcher that did not trust the new CA.
 #[tokio::test]
 async fn a_runtime_that_has_no_domain_any_more_is_not_waited_for() {
     let (env, _one) = expecting_every(LONG_INTERVAL).await;
@@ -322,7 +324,7 @@ async fn a_runtime_that_has_no_domain_any_more_is_not_waited_for() {
     beating.abort();
 }
 
-/// Only a certificate of the watchers' CA counts.
+/// A heartbeat requires a certificate that the CA of the watchers issued.
 #[tokio::test]
 async fn a_heartbeat_of_another_ca_is_rejected() {
     let (env, _cluster) = expecting().await;

@@ -1,4 +1,4 @@
-//! Which cluster is the runtime of which Kyma or RuntimeBootstrapper.
+//! Tests of the assignment of clusters to Kymas and RuntimeBootstrappers.
 
 use rstest::rstest;
 
@@ -21,7 +21,7 @@ async fn of_two_kymas_with_one_runtime_the_first_one_has_it() {
     assert_eq!(entries(&cluster), [entry("klm")]);
 }
 
-/// The removal of the earlier one does not end in its runtime.
+/// The removal for the earlier Kyma does not remove the watcher of the new Kyma.
 #[tokio::test]
 async fn a_kyma_that_is_created_again_has_its_watcher() {
     let (env, cluster) = Env::installed().await;
@@ -40,7 +40,7 @@ async fn a_kyma_that_is_created_again_has_its_watcher() {
         entries(&cluster) == both && env.runtimes("Installed") == 1
     })
     .await;
-    // Longer than the pause of the removal.
+    // The time span is longer than the pause of the removal.
     let span = BACKOFF.base + Duration::from_secs(1);
     let stays = testkit::until::holds("it stays", span, || async { entries(&cluster) == both });
     stays.await.unwrap();

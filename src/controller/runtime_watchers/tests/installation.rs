@@ -1,10 +1,10 @@
-//! How the watcher comes to a runtime, follows the Watchers, and is removed.
+//! Tests of installing the watcher on a runtime, updating it after changes of Watchers, and removing it.
 
 use rstest::rstest;
 
 use super::*;
 
-/// The rest of a migration is the plan's; here, the fields have to be read.
+/// The plan has its own tests for migrations. This test verifies that the managed fields are read.
 #[tokio::test]
 async fn fields_of_the_lifecycle_manager_are_taken_over_and_removed() {
     let (env, cluster) = Env::installed().await;
@@ -30,7 +30,7 @@ async fn fields_of_the_lifecycle_manager_are_taken_over_and_removed() {
     );
 }
 
-/// They get heartbeats before the first event, and the Pods of the watcher stay.
+/// The watcher sends heartbeats to the new manager before the first event. The Pods of the watcher stay.
 #[tokio::test]
 async fn the_watcher_is_told_of_the_manager_of_another_watcher_without_a_rollout() {
     let (env, cluster) = Env::installed().await;
@@ -91,7 +91,7 @@ async fn the_runtime_of_a_kyma_gets_the_watcher_once() {
         env.condition("klm") == "True 1 of 1 runtimes"
     })
     .await;
-    // Nothing differs for the next leader.
+    // For the next leader no object differs.
     env.stop().await;
     assert_eq!(env.runtimes("Installed"), 0);
     drop(env.kcp.take_requests());
@@ -162,7 +162,7 @@ async fn the_last_watcher_takes_everything_with_it() {
         .await;
 }
 
-/// Of a Kyma that is being deleted, and of one that is gone at once.
+/// The Kyma is being deleted, or is deleted immediately.
 #[rstest]
 #[case::with_finalizer(true)]
 #[case::gone(false)]

@@ -1,4 +1,4 @@
-//! What is a change, and for whom.
+//! Tests of the changes that are signaled, and of the Runtimes that are signaled.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -41,7 +41,7 @@ async fn nothing_to_do_is_nothing_written() {
     assert!(env.metric("signal_pending_runtimes", 0));
 }
 
-/// KIM provisions it with the current sources.
+/// KIM provisions the new Runtime with the current sources.
 #[tokio::test(start_paused = true)]
 async fn runtime_that_joins_later_is_not_signalled_before_the_next_change() {
     let env = Env::initialized(&["a"]).await;
@@ -96,7 +96,7 @@ async fn runtime_that_joins_while_others_wait_for_a_signal_is_signalled() {
     env.until_signalled(&["a", "b"]).await;
 }
 
-/// Thousands of them would be held for nothing but their names.
+/// Thousands of complete resources would be stored only for their names.
 #[tokio::test(start_paused = true)]
 async fn resources_of_direct_runtimes_are_listed_and_watched_as_metadata() {
     let env = Env::initialized(&["a"]).await;
@@ -130,7 +130,7 @@ async fn signal_writes_its_key_and_the_revision_in_one_patch(
         env.signals(),
         [format!("a {}", json!({"metadata": metadata}))]
     );
-    // Everything else is as it was: specification, status, generation, finalizers, labels and annotations of others.
+    // Specification, status, generation, finalizers, and labels and annotations of other clients are unchanged.
     let mut after = env.kcp.object("runtimes", "a").unwrap();
     for map in ["labels", "annotations"] {
         for key in [KEY, REVISION] {
@@ -216,7 +216,7 @@ async fn source_that_is_absent_under_another_name_signals_no_runtime() {
     assert!(env.signals().is_empty(), "{:?}", env.signals());
 }
 
-/// A source that is named and was never there is said, and the others are signaled all the same.
+/// A configured source that never existed is reported, and changes of the other sources are signaled.
 #[tokio::test(start_paused = true)]
 async fn source_that_was_never_there_is_reported_and_holds_no_other_back() {
     let mut env = Env::new(&["a"]);
@@ -287,7 +287,7 @@ async fn signals_to_a_thousand_runtimes_are_paced_and_counted() {
         "{took:?}"
     );
     assert!(env.kcp.most_at_once("patch runtimes") <= 16);
-    // No burst: in no second more than a fifth above the rate.
+    // There is no burst: the rate in each second is at most a fifth above the configured rate.
     let writes = env.kcp.writes_of("runtimes");
     for (first, last) in writes.iter().zip(writes.iter().skip(61)) {
         assert!(last.begin - first.begin >= Duration::from_secs(1));
@@ -304,7 +304,7 @@ async fn signals_to_a_thousand_runtimes_are_paced_and_counted() {
     assert_eq!(states.len(), 2, "{states:?}");
     let size = env.state().to_string().len();
     assert!(size < 1000, "{size}");
-    // The status is written once in a second at most.
+    // The status is written at most once per second.
     let statuses = env.kcp.writes_of("runtimebootstrapperrollouts");
     for pair in statuses.windows(2) {
         assert!(pair[1].begin - pair[0].begin >= Duration::from_secs(1));

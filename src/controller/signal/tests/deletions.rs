@@ -1,4 +1,4 @@
-//! Sources that are deleted, and the time until that is signaled.
+//! Tests of deleted sources, and of the grace period until the deletion is signaled.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::env::*;
 
 const SINCE: &str = "lastSeen.pullSecret.missing-since";
 
-/// One whose pull Secret was rolled out and has just been deleted.
+/// Returns an environment whose pull Secret was rolled out and has just been deleted.
 async fn deleted(names: &[&str]) -> Env {
     let mut env = Env::new(names);
     env.kcp.put(pull_secret("one"));
@@ -88,7 +88,7 @@ async fn grace_period_goes_on_under_the_next_leader() {
     assert!(left.abs_diff(took) < tolerance, "{took:?}");
 }
 
-/// KIM looks at all three sources at each signal: one for another source would carry the deletion out.
+/// KIM copies all three sources at each signal, so a signal for another source would carry out the deletion.
 #[tokio::test(start_paused = true)]
 async fn other_changes_are_not_signaled_while_a_deletion_is_pending() {
     let env = deleted(&["a"]).await;
@@ -99,7 +99,7 @@ async fn other_changes_are_not_signaled_while_a_deletion_is_pending() {
     env.until_signalled(&["a"]).await;
 }
 
-/// KIM may take it while the source is missing, and is told again once it is there.
+/// KIM may acknowledge the signal while the source is missing, and is signaled again when the source exists.
 #[tokio::test(start_paused = true)]
 async fn signal_that_stands_when_a_source_goes_missing_is_followed_by_another() {
     let mut env = Env::new(&["a"]);

@@ -1,4 +1,4 @@
-//! A running signal, the control plane that it talks to, and what other clients do there.
+//! A running controller `signal` with its control plane, and actions of other clients.
 
 use policy::sync::ObjectNames;
 use std::num::NonZeroU32;
@@ -20,7 +20,7 @@ pub(super) const KEY: &str = "operator.kyma-project.io/force-patch-reconciliatio
 pub(super) const REVISION: &str = "rt-bootstrapper.kyma-project.io/signaled-revision";
 pub(super) const STATE: &str = "rt-bootstrapper-signal-state";
 
-/// How long a write takes.
+/// Latency of a write.
 const LATENCY: Duration = Duration::from_millis(20);
 
 pub(super) struct Env {
@@ -30,7 +30,7 @@ pub(super) struct Env {
     metrics: SignalMetrics,
     source_metrics: SourceMetrics,
     pub(super) settings: SignalSettings,
-    /// What the pull Secret is called.
+    /// Configured name of the pull Secret.
     pub(super) pull_secret: String,
     running: Option<Running>,
 }
@@ -62,12 +62,12 @@ pub(super) fn labelled(name: &str, key: &str, value: &str) -> Value {
 }
 
 impl Env {
-    /// Sources and the Runtimes of these names; nothing runs yet.
+    /// Returns an environment with sources and Runtimes with these names. The controller is not started.
     pub(super) fn new(names: &[&str]) -> Self {
         Self::on(ControlPlane::new(Mode::Signal), names)
     }
 
-    /// The same on this control plane.
+    /// Returns an environment with this control plane.
     pub(super) fn on(kcp: ControlPlane, names: &[&str]) -> Self {
         kcp.delay_writes(LATENCY);
         kcp.put(config_map("one.example"));
@@ -94,7 +94,7 @@ impl Env {
         }
     }
 
-    /// An environment whose state is initialized and in which no Runtime was signaled.
+    /// Returns an environment whose state is initialized and in which no Runtime was signaled.
     pub(super) async fn initialized(names: &[&str]) -> Self {
         let mut env = Self::new(names);
         env.start().await;
@@ -142,7 +142,7 @@ impl Env {
         });
     }
 
-    /// As at a shutdown.
+    /// Stops the controller gracefully, as at a shutdown.
     pub(super) async fn stop(&mut self) {
         let Running {
             token,
@@ -154,7 +154,7 @@ impl Env {
         sources.abort();
     }
 
-    /// As at a lost lease, or a crash.
+    /// Aborts the controller, as after the loss of the lease or a crash.
     pub(super) async fn kill(&mut self) {
         let Running {
             signal, sources, ..
@@ -168,12 +168,12 @@ impl Env {
         self.kcp.put(config_map(registry));
     }
 
-    /// All writes of Runtimes so far: `name {patch}`.
+    /// Returns all writes of Runtimes, as `name {patch}`.
     pub(super) fn signals(&self) -> Vec<String> {
         self.texts("runtimes")
     }
 
-    /// All writes of the state so far: `name {object}`.
+    /// Returns all writes of the state, as `name {object}`.
     pub(super) fn states(&self) -> Vec<String> {
         self.texts("configmaps")
     }
@@ -183,14 +183,14 @@ impl Env {
         self.kcp.writes_of(plural).iter().map(text).collect()
     }
 
-    /// All writes so far but Events.
+    /// Returns all writes except Events.
     pub(super) fn writes(&self) -> Vec<String> {
         let mut writes = self.kcp.writes();
         writes.retain(|it| !it.starts_with("create events "));
         writes
     }
 
-    /// Names of the Runtimes that were written, in alphabetical order, as often as they were.
+    /// Returns the names of the written Runtimes in alphabetical order, with one entry for each write.
     pub(super) fn signalled(&self) -> Vec<String> {
         let writes = self.kcp.writes_of("runtimes").into_iter();
         let mut names: Vec<String> = writes.map(|it| it.asked.name).collect();
@@ -198,61 +198,61 @@ impl Env {
         names
     }
 
-    /// Whether a write of a Runtime is under way.
+    /// Returns whether a write of a Runtime is in flight.
     pub(super) fn is_writing(&self) -> bool {
         let writes = self.kcp.writes_of("runtimes");
         writes.iter().any(|it| it.end.is_none())
     }
 
-    /// Forgets the requests so far.
+    /// Drops the recorded requests.
     pub(super) fn forget(&self) {
         drop(self.kcp.take_requests());
     }
 
-    /// The key on a Runtime: label, annotation.
+    /// Returns whether the key is set on a Runtime, as label and as annotation.
     pub(super) fn keys(&self, name: &str) -> (bool, bool) {
         let runtime = self.kcp.object("runtimes", name).unwrap();
         let stands = |map: &str| runtime["metadata"][map][KEY] == "true";
         (stands("labels"), stands("annotations"))
     }
 
-    /// The manager takes the signal.
+    /// Removes the key, as KIM does to acknowledge the signal.
     pub(super) fn take(&self, name: &str, map: &str) {
         self.kcp
             .merge("runtimes", name, &json!({"metadata": {map: {KEY: null}}}));
     }
 
-    /// The revision that a Runtime was signaled with.
+    /// Returns the revision with which a Runtime was signaled.
     pub(super) fn signaled_revision(&self, name: &str) -> Option<String> {
         let runtime = self.kcp.object("runtimes", name).unwrap();
         let revision = runtime["metadata"]["annotations"][REVISION].as_str();
         revision.map(str::to_owned)
     }
 
-    /// Data of the state ConfigMap.
+    /// Returns the data of the state ConfigMap.
     pub(super) fn state(&self) -> Value {
         self.kcp.object("configmaps", STATE).unwrap()["data"].clone()
     }
 
-    /// The current revision.
+    /// Returns the current revision.
     pub(super) fn revision(&self) -> String {
         self.state()["revision"].as_str().unwrap().to_owned()
     }
 
-    /// Status of the object `signal`.
+    /// Returns the status of the object `signal`.
     pub(super) fn status(&self) -> Value {
         let object = self.kcp.object("runtimebootstrapperrollouts", "signal");
         object.unwrap_or_default()["status"].clone()
     }
 
-    /// Numbers of Runtimes that wait for a signal, and for KIM, in the status of the object `signal`.
+    /// Returns the numbers of Runtimes that wait for a signal, and for KIM, from the status of the object `signal`.
     pub(super) fn counts(&self) -> (u64, u64) {
         let runtimes = &self.status()["runtimes"];
         let count = |key: &str| runtimes[key].as_u64().unwrap();
         (count("waiting"), count("progressing"))
     }
 
-    /// Status, reason and message of a condition of the object `signal`.
+    /// Returns status, reason and message of a condition of the object `signal`.
     pub(super) fn condition(&self, kind: &str) -> (String, String, String) {
         let status = self.status();
         let all = status["conditions"].as_array().cloned().unwrap_or_default();
@@ -261,13 +261,13 @@ impl Env {
         (text("status"), text("reason"), text("message"))
     }
 
-    /// Whether the object `signal` says that signals are stopped for that reason.
+    /// Returns whether the object `signal` reports that signals are stopped for this reason.
     pub(super) fn is_stopped(&self, reason: &str) -> bool {
         let (status, found, _) = self.condition("Stopped");
         status == "True" && found == reason
     }
 
-    /// An operator pauses or resumes signals.
+    /// Pauses or resumes signals, as an operator.
     pub(super) fn pause(&self, paused: bool) {
         self.kcp.put(json!({
             "apiVersion": "operator.kyma-project.io/v1alpha1", "kind": "RuntimeBootstrapperRollout",
@@ -275,7 +275,7 @@ impl Env {
         }));
     }
 
-    /// Reasons of the Events so far, without those about a source that was never there.
+    /// Returns the reasons of the created Events, without Events about a source that never existed.
     pub(super) fn events(&self) -> Vec<String> {
         let mut events = self.kcp.events();
         events.retain(|it| it != "SourceNotFound");
@@ -286,12 +286,12 @@ impl Env {
         Samples::of(&self.registry)
     }
 
-    /// Whether the one sample of the series has that value.
+    /// Returns whether the only sample of the series has this value.
     pub(super) fn metric(&self, series: &str, value: u32) -> bool {
         self.samples().value(series) == Some(value.into())
     }
 
-    /// Waits (the clock is paused: this takes no time) until the condition holds.
+    /// Waits until the condition is true. The clock is paused, so the wait takes no time.
     pub(super) async fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
         let limit = Duration::from_mins(30);
         let reached = testkit::until::until(what, limit, || async {
@@ -301,14 +301,14 @@ impl Env {
         reached.await.unwrap();
     }
 
-    /// Waits until these were written, and each write is done.
+    /// Waits until these Runtimes were written, and each write is complete.
     pub(super) async fn until_signalled(&self, names: &[&str]) {
         let what = format!("{names:?} signalled");
         self.until(&what, |it| it.signalled() == names && !it.is_writing())
             .await;
     }
 
-    /// Whatever was going to happen has happened: every timer of the signal is shorter than this.
+    /// Waits longer than every timer of the controller, so that all pending actions are complete.
     pub(super) async fn quiet(&self) {
         sleep(Duration::from_mins(15)).await;
     }

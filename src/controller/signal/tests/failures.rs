@@ -1,4 +1,4 @@
-//! Faults, and that they delay no other Runtime.
+//! Tests of faults, which do not delay other Runtimes.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use tokio::time::{Instant, sleep};
 
 use super::env::*;
 
-/// A state ConfigMap.
+/// Returns a state ConfigMap.
 fn state(labels: &Value, data: &Value) -> Value {
     json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": STATE, "labels": labels}, "data": data,
     })
 }
 
-/// What is wrong with writes of a Runtime.
+/// Returns a builder of a fault of the writes of a Runtime.
 fn refused(env: &Env, name: &str) -> FaultBuilder {
     env.kcp.fault(&format!("patch runtimes {NAMESPACE}/{name}"))
 }
@@ -101,7 +101,7 @@ async fn concurrent_change_by_another_client_is_not_lost() {
     let mut theirs = runtime("a");
     theirs["metadata"]["annotations"]["theirs"] = json!("kept");
     theirs["spec"]["shoot"]["name"] = json!("renamed");
-    // Between the read and the write.
+    // The other client writes between the read and the write of the controller.
     let kcp = env.kcp.clone();
     refused(&env, "a")
         .times(1)
@@ -201,7 +201,7 @@ async fn a_record_that_cannot_be_used_signals_no_runtime_and_loses_nothing(
         1,
         "{events:?}"
     );
-    // An operator restores it: the change is still one.
+    // An operator restores the state: the change of the source is still detected.
     env.kcp
         .put(state(&good["metadata"]["labels"], &good["data"]));
     env.until_signalled(&["a"]).await;
@@ -250,7 +250,7 @@ async fn a_record_that_is_deleted_under_a_running_leader_is_written_anew() {
     assert!(env.readiness.is_ready());
 }
 
-/// The state is read again, and the write in flight is one for an earlier revision.
+/// The state is read again, and the write in flight is for an earlier revision.
 #[tokio::test(start_paused = true)]
 async fn change_during_a_write_and_a_conflict_of_the_state_is_signalled_afterwards() {
     let env = Env::initialized(&["a"]).await;

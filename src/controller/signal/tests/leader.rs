@@ -1,4 +1,4 @@
-//! One writes, and only as long as it leads. Who leads is the Lease's affair.
+//! Tests that only the leader writes. The Lease, which selects the leader, is not tested here.
 
 use serde_json::json;
 use std::num::NonZeroU32;
@@ -67,7 +67,7 @@ async fn a_shutdown_ends_what_is_under_way() {
     assert_eq!(env.writes().len(), writes);
 }
 
-/// The state is on the Runtimes, so both observe what the other one did.
+/// The state is stored on the Runtimes, so each leader observes the writes of the other one.
 #[tokio::test(start_paused = true)]
 async fn runtimes_that_another_leader_signalled_by_mistake_are_not_signalled_again() {
     let env = half_way(&NAMES).await;
@@ -84,7 +84,8 @@ async fn runtimes_that_another_leader_signalled_by_mistake_are_not_signalled_aga
     assert!(env.readiness.is_ready(), "{:?}", env.readiness.report());
 }
 
-/// The first start saves the current sources as the baseline; what the Runtimes were signaled with is on them.
+/// The first start saves the current sources as the baseline. The annotations of the Runtimes contain the revisions
+/// with which they were signaled.
 #[tokio::test(start_paused = true)]
 async fn after_a_loss_of_the_state_only_runtimes_with_another_revision_are_signalled() {
     let mut env = Env::initialized(&["a", "b", "c"]).await;
@@ -106,7 +107,7 @@ async fn after_a_loss_of_the_state_only_runtimes_with_another_revision_are_signa
     assert_eq!(env.signalled(), ["b"]);
 }
 
-/// KIM may have copied the content in between to Runtimes that were not signaled with it.
+/// KIM may have copied the other content to Runtimes that were not signaled with it.
 #[tokio::test(start_paused = true)]
 async fn content_that_returns_during_a_pause_is_signalled_under_the_next_leader() {
     let mut env = Env::initialized(&["a", "b"]).await;

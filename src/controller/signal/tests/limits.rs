@@ -1,4 +1,4 @@
-//! When signals stop, how that is shown, and how they go on.
+//! Tests of the limits that stop signals, of the reported conditions, and of resuming.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -30,7 +30,8 @@ fn count(env: &Env, reason: &str) -> usize {
     events.iter().filter(|it| *it == reason).count()
 }
 
-/// KIM stops at some errors before it acknowledges. The first change reached the others before.
+/// After some errors KIM stops a reconcile before it acknowledges the signal. The first change was applied to the
+/// Ready Runtime.
 #[tokio::test(start_paused = true)]
 async fn runtimes_on_which_kim_gave_up_do_not_keep_a_later_change_from_the_others() {
     let names = names(51);
@@ -78,7 +79,7 @@ async fn no_more_than_fifty_signals_are_unacknowledged(#[case] per_second: u32) 
     assert!(env.metric("signal_unacknowledged_runtimes", 50));
     assert!(env.metric("signal_pending_runtimes", 10));
     assert_eq!(count(&env, "SignalsSuspended"), 1);
-    // One acknowledgement lets one signal follow.
+    // One acknowledgement allows one further signal.
     env.take(&env.signalled()[0], "annotations");
     env.until("the next one", |it| it.signals().len() == 51)
         .await;
@@ -96,7 +97,7 @@ async fn no_more_than_fifty_signals_are_unacknowledged(#[case] per_second: u32) 
     assert_eq!((stopped.as_str(), reason.as_str()), ("False", "NotStopped"));
 }
 
-/// Where KIM acknowledges in time, the limit stops signals for moments only, and nothing is said about it.
+/// If KIM acknowledges in time, the limit stops signals for short periods only, and no condition reports it.
 #[tokio::test(start_paused = true)]
 async fn limit_that_is_reached_for_moments_is_not_reported() {
     let names = names(10);
@@ -142,7 +143,7 @@ async fn suspended_runtimes_are_signalled_and_do_not_count_as_unacknowledged() {
     assert_eq!(env.condition("Completed").0, "True");
 }
 
-/// As after the deletion of a source, without which KIM does not complete a reconcile.
+/// The Runtimes are not Ready, as after the deletion of a source without which KIM does not complete a reconcile.
 #[tokio::test(start_paused = true)]
 async fn signals_stop_while_more_signalled_runtimes_than_the_limit_are_not_ready() {
     let mut env = Env::new(&["a", "b", "c", "d", "e"]);
@@ -171,7 +172,7 @@ async fn signals_stop_while_more_signalled_runtimes_than_the_limit_are_not_ready
     assert!(ready && report.contains("FailureLimitExceeded"), "{report}");
     assert_eq!(count(&env, "SignalsSuspended"), 1);
     assert_eq!(count(&env, "SignalsResumed"), 0);
-    // One of them recovers, which is as many as allowed.
+    // One Runtime recovers, so the number of failures equals the limit.
     set_state(&env, "a", "Ready");
     env.until_signalled(&["a", "b", "c", "d", "e"]).await;
     env.quiet().await;
@@ -179,7 +180,7 @@ async fn signals_stop_while_more_signalled_runtimes_than_the_limit_are_not_ready
     assert_eq!(count(&env, "SignalsResumed"), 1);
 }
 
-/// As after a change of flags back to signals alone.
+/// The flags were changed from both controllers to the controller `signal` alone.
 #[rstest]
 #[case::enabled(true, "True")]
 #[case::disabled(false, "False")]
@@ -202,7 +203,7 @@ async fn runtimes_in_mode_direct_that_nothing_synchronizes_are_shown(
     );
 }
 
-/// KIM acknowledges a signal, and then copies the sources.
+/// KIM acknowledges a signal before it copies the sources.
 #[tokio::test(start_paused = true)]
 async fn signals_are_completed_once_the_runtimes_are_ready_again() {
     let env = Env::initialized(&["a", "b"]).await;
@@ -225,7 +226,7 @@ async fn signals_are_completed_once_the_runtimes_are_ready_again() {
     assert_eq!(env.condition("Completed").0, "True");
 }
 
-/// The next leader stops as well, and the next change is signaled: it may be the repair.
+/// The next leader stops as well. The next change is signaled, because it may correct the failure.
 #[tokio::test(start_paused = true)]
 async fn failures_count_under_the_next_leader_until_the_next_change() {
     let mut env = Env::new(&["a", "b", "c"]);

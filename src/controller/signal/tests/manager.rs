@@ -1,4 +1,4 @@
-//! From the signal to its being taken, and what is left over.
+//! Tests from the signal to its acknowledgement by KIM, and of the keys that KIM leaves.
 
 use std::time::Duration;
 
@@ -118,7 +118,7 @@ async fn signal_of_another_client_is_not_written_again_but_followed_by_ours() {
     env.until_signalled(&["b"]).await;
     env.quiet().await;
     assert_eq!(env.signalled(), ["b"]);
-    // It may have been on its way before the change.
+    // The key may have been set before the change.
     env.take("a", "annotations");
     env.until_signalled(&["a", "b"]).await;
 }
@@ -167,7 +167,7 @@ async fn a_signal_on_a_runtime_that_goes_over_to_direct_is_taken_back() {
     assert_eq!(env.signalled(), ["a"]);
 }
 
-/// Direct mode signals a runtime that it hands back, and is gone.
+/// The controller `direct` signals an orphaned runtime, and then removes the resource.
 #[tokio::test(start_paused = true)]
 async fn what_the_manager_leaves_of_a_hand_back_is_removed() {
     let mut env = Env::new(&["a"]);
@@ -202,7 +202,7 @@ async fn runtimes_that_are_listed_again_are_not_signalled_again() {
     assert_eq!(env.keys("a"), (false, false));
 }
 
-/// Another client, as KIM's own controller for changed sources, sets the key that KIM reads.
+/// Another client sets the key that KIM reads, for example KIM's own controller for changed sources.
 #[tokio::test(start_paused = true)]
 async fn key_that_another_client_sets_later_is_left_to_kim() {
     let env = signalled(BOTH).await;

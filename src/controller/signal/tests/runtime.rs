@@ -1,4 +1,4 @@
-//! What is read of a Runtime.
+//! Tests of the fields that are read from a Runtime.
 
 use kube::core::Expression;
 use rstest::rstest;

@@ -1,4 +1,4 @@
-//! Which Runtimes are signaled.
+//! Tests of the selection of Runtimes that are signaled.
 
 use std::num::NonZeroU32;
 
@@ -37,7 +37,7 @@ async fn only_affected_runtimes_are_signalled() {
     assert_eq!(env.signalled(), ["plain", "signal", "without-id"]);
 }
 
-/// Sources, Runtimes, resources and record are all where the controller is.
+/// Sources, Runtimes, resources and the state are all in the namespace of the controller.
 #[tokio::test(start_paused = true)]
 async fn all_of_it_may_be_in_another_namespace() {
     let kcp = ControlPlane::in_namespace(Mode::Signal, "elsewhere");
@@ -55,7 +55,7 @@ async fn all_of_it_may_be_in_another_namespace() {
     assert!(env.readiness.is_ready(), "{:?}", env.readiness.report());
 }
 
-/// Direct mode has removed its finalizer; a finalizer of another client does not keep the runtime from being signaled.
+/// The controller `direct` has removed its finalizer. A finalizer of another client does not prevent signals to the Runtime.
 #[rstest]
 #[case::seen_from_the_start(true)]
 #[case::seen_later(false)]
@@ -92,7 +92,7 @@ async fn no_runtime_is_signalled_before_direct_runtimes_are_known() {
     forbidden.stop();
     env.quiet().await;
     assert!(env.signals().is_empty());
-    // And from then on one that is handed back is as any other.
+    // After its release, the Runtime is signaled like any other Runtime.
     env.kcp.delete("runtimebootstrappers", "a");
     env.quiet().await;
     env.change("three.example");
@@ -108,7 +108,7 @@ async fn a_control_plane_without_the_lifecycle_kind_has_no_direct_runtimes() {
     env.change("two.example");
     env.until_signalled(&["a"]).await;
     env.take("a", "annotations");
-    // Installed later, it counts from then on.
+    // The kind is installed later, and its resources count from then on.
     env.kcp.serve(&kinds::BOOTSTRAPPERS, true);
     env.kcp.put(bootstrapper("a"));
     env.quiet().await;

@@ -1,4 +1,4 @@
-//! What is not signalled while a source cannot be used, as the manager would copy it, and that nothing of it is lost.
+//! Tests of signals that are withheld while a source cannot be used, because KIM would copy it, and of their later delivery.
 
 use std::num::NonZeroU32;
 
@@ -27,7 +27,7 @@ fn without_the_key() -> Value {
     config_map
 }
 
-/// One whose three sources are known and whose pull Secret then cannot be used.
+/// Returns an environment whose three sources are known, and whose pull Secret then becomes invalid.
 async fn unusable(names: &[&str]) -> Env {
     let mut env = Env::new(names);
     env.kcp.put(pull_secret("one"));
@@ -70,7 +70,7 @@ async fn no_runtime_is_signalled_for_one_source_while_another_cannot_be_used(
     assert!(env.signals().is_empty(), "{:?}", env.signals());
     assert_eq!(env.counts(), (2, 0));
     assert!(env.metric("signal_pending_runtimes", 2));
-    // Mended to what it was, which is no change by itself.
+    // The source is corrected to its previous content, which is not a change.
     usable.retain(|object| object["metadata"]["name"] == name);
     env.kcp.put(usable.remove(0));
     env.until_signalled(&["a", "b"]).await;
@@ -144,10 +144,10 @@ async fn signals_that_were_not_given_yet_are_withheld_and_those_that_stand_are_r
     env.kcp.put(of_another_type());
     env.quiet().await;
     let first = env.signalled().remove(0);
-    // It is marked, so that the next leader repeats it as well.
+    // The Runtime is marked, so that the next leader repeats the signal as well.
     assert_eq!(env.signals().len(), 2);
     assert_eq!(env.signaled_revision(&first).as_deref(), Some("stale"));
-    // The manager takes it now, and copies what cannot be used.
+    // KIM acknowledges the signal now, and copies the invalid source.
     env.take(&first, "annotations");
     env.quiet().await;
     assert_eq!(env.signals().len(), 2);
@@ -163,7 +163,7 @@ async fn signals_that_were_not_given_yet_are_withheld_and_those_that_stand_are_r
     assert_eq!(env.counts(), (0, 0));
 }
 
-/// Also where the source is mended, to what it was, before the next one leads.
+/// The source is corrected to its previous content before the next leader starts.
 #[tokio::test(start_paused = true)]
 async fn the_next_leader_repeats_what_stood() {
     let mut env = Env::new(&["a"]);
@@ -221,7 +221,7 @@ async fn why_signals_wait_is_said_once_and_not_any_more_afterwards() {
     assert!(report.contains("signal: ready\n"), "{report}");
 }
 
-/// Direct mode tells the manager of whom it hands back all the same, and the manager copies what there is.
+/// The controller `direct` signals KIM for an orphaned Runtime anyway, and KIM copies the invalid source.
 #[tokio::test(start_paused = true)]
 async fn who_is_handed_back_meanwhile_is_signalled_again() {
     let env = unusable(&[]).await;

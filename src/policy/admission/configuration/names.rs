@@ -1,4 +1,4 @@
-//! What the API server accepts as a name, so that no configuration makes it refuse a Pod.
+//! Rules of the API server for names, so that no configuration makes it reject a Pod.
 
 use api::config::ClusterTrustBundle;
 
@@ -6,12 +6,12 @@ use super::super::entry::Entry;
 use super::super::mounts::clean;
 use super::{TrustBundle, UnusableTrustBundle};
 
-/// A DNS-1123 subdomain: names of Secrets.
+/// Returns whether a name is a DNS-1123 subdomain, as names of Secrets are.
 pub(super) fn is_subdomain(name: &str) -> bool {
     name.len() <= 253 && name.split('.').all(is_label_part)
 }
 
-/// A DNS-1123 label: names of volumes.
+/// Returns whether a name is a DNS-1123 label, as names of volumes are.
 fn is_label(name: &str) -> bool {
     name.len() <= 63 && is_label_part(name)
 }
@@ -21,7 +21,7 @@ fn is_label_part(part: &str) -> bool {
     !part.is_empty() && part.bytes().all(inner) && !part.starts_with('-') && !part.ends_with('-')
 }
 
-/// A name of an environment variable: printable ASCII but `=`.
+/// Returns whether a name is valid for an environment variable: printable ASCII except `=`.
 pub(super) fn is_variable(name: &str) -> bool {
     !name.is_empty()
         && name
@@ -29,24 +29,25 @@ pub(super) fn is_variable(name: &str) -> bool {
             .all(|byte| matches!(byte, b' '..=b'~') && byte != b'=')
 }
 
-/// A ClusterTrustBundle is named `name` or `signer.domain:path:name`; colons separate the parts.
+/// Returns whether a name is valid for a ClusterTrustBundle: `name` or `signer.domain:path:name`, where colons
+/// separate the segments.
 fn is_bundle_name(name: &str) -> bool {
     name.len() <= 253 && name.split(':').all(is_subdomain)
 }
 
-/// A file inside a volume: relative, never upwards, and not with the beginning that the kubelet reserves.
+/// Returns whether a path is a file inside a volume: relative, without `..`, and without the prefix that the kubelet reserves.
 fn is_relative_file(path: &str) -> bool {
     !path.starts_with('/')
         && !path.starts_with("..")
         && path.split('/').all(|part| !part.is_empty() && part != "..")
 }
 
-/// An absolute path in a container; a colon would separate mount options.
+/// Returns whether a path is absolute and valid in a container. A colon would separate mount options.
 fn is_mount_path(path: &str) -> bool {
     path.starts_with('/') && !path.contains(':') && clean(path) != "/"
 }
 
-/// The bundle as it can be mounted, or the key that stands against it.
+/// Returns the bundle if it can be mounted, otherwise the key of the invalid value.
 pub(super) fn trust_bundle(
     written: &ClusterTrustBundle,
 ) -> Result<TrustBundle, UnusableTrustBundle> {

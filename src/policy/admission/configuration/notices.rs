@@ -1,4 +1,4 @@
-//! What is odd about a document that can be used: almost always a mistake that would have no visible effect.
+//! Notices about a document that can be used: they are almost always mistakes without a visible effect.
 
 use std::fmt;
 
@@ -11,43 +11,43 @@ use api::suggest::closest;
 use super::UnusableTrustBundle;
 use crate::image::Reference;
 
-/// Something odd that does not make a document invalid.
+/// A notice about a document that is still valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Notice {
-    /// Nothing will ever be changed.
+    /// No feature is available, so no Pod is ever changed.
     #[error("availableFeatures: empty: no Pod is changed")]
     NothingAvailable,
-    /// The alias stands for nothing.
+    /// The key for all features has no effect, because no feature is available.
     #[error("`{ALL_KEY}` of namespace `{0}` has no effect while `availableFeatures` is empty")]
     AllOfNothing(String),
-    /// An override whose result is no image reference.
+    /// The result of an override is not an image reference.
     #[error("overrides[{0:?}]: the result is not a valid image reference: not applied")]
     UnusableOverride(String),
-    /// An override with a key that no image can have as its registry.
+    /// The key of an override cannot be the registry of an image.
     #[error(
         "overrides[{0:?}]: not a registry host such as docker.io or localhost:5000: matches no image"
     )]
     OverrideNeverMatches(String),
-    /// Features of a namespace whose Pods are never sent.
+    /// A namespace has features, but its Pods are never sent to the webhook.
     #[error("namespaceFeatures.{0}: no effect: Pods of namespace {0} are never changed")]
     NamespaceExcluded(String),
-    /// A key that means nothing.
+    /// A key is unknown.
     #[error("{key}: unknown key, ignored{}", Meant(*.meant))]
     UnknownKey {
-        /// The path to it.
+        /// Path to the unknown key.
         key: FieldPath,
-        /// The path to the key that was probably meant.
+        /// Path to the key that was probably meant.
         meant: Option<&'static str>,
     },
-    /// A key that is written more than once.
+    /// A key occurs more than once.
     #[error("{0}: duplicate key: the last value is used")]
     DuplicateKey(FieldPath),
-    /// A bundle that no Pod could mount.
+    /// The bundle cannot be mounted by any Pod.
     #[error("`clusterTrustBundle.{0}` would make a Pod invalid: the bundle is not mounted")]
     UnusableTrustBundle(&'static str),
 }
 
-/// The parts of a document that have no effect as they are.
+/// The values of a document that have no effect.
 pub(super) struct Unusable {
     /// The keys of overrides that do not yield an image reference.
     pub(super) overrides: Vec<String>,
@@ -65,7 +65,7 @@ impl fmt::Display for Meant {
     }
 }
 
-/// Everything that is odd about a document, in the order of its keys.
+/// Returns all notices about a document, in the order of its keys.
 pub(super) fn of(document: &Document, unusable: Unusable) -> Vec<Notice> {
     let mut notices = Vec::new();
     let nothing_available = document.available_features.is_empty();
@@ -95,7 +95,7 @@ pub(super) fn of(document: &Document, unusable: Unusable) -> Vec<Notice> {
     notices
 }
 
-/// Whether an image can have this registry.
+/// Returns whether an image can have this registry.
 fn is_host(key: &str) -> bool {
     let image = format!("{key}/any");
     Reference::parse(&image).is_ok_and(|it| it.written_domain() == Some(key))

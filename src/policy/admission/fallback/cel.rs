@@ -1,4 +1,4 @@
-//! Parts of expressions in CEL.
+//! Builders of CEL expressions.
 
 use api::Feature;
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::super::Configuration;
 use super::super::entry::Entry;
 
-/// Operations that the Pod gets if the feature is enabled.
+/// Returns the operations for a feature, which apply only if the feature is enabled for the Pod.
 pub(super) fn guarded(
     configuration: &Configuration,
     feature: Feature,
@@ -17,7 +17,7 @@ pub(super) fn guarded(
     is_available.then(|| format!("!({key} in variables.features) ? [] : {list}"))
 }
 
-/// A map with these entries; `none` gives the type of one without.
+/// Returns a map with these entries. `none` is the entry of an empty map, which determines its type.
 pub(super) fn map(entries: impl Iterator<Item = String>, none: &str) -> String {
     let entries: Vec<String> = entries.collect();
     let none = entries.is_empty().then(|| none.to_owned());
@@ -25,11 +25,11 @@ pub(super) fn map(entries: impl Iterator<Item = String>, none: &str) -> String {
     format!("{{{}}}", entries.join(", "))
 }
 
-/// An entry of a list of the Pod.
+/// Returns an entry of a list of the Pod as a literal.
 pub(super) fn literal(entry: &Entry) -> String {
     fn of(value: &Value) -> String {
         match value {
-            // Values of several types in one map or list are none of CEL's types.
+            // CEL does not allow values of several types in one map or list without `dyn`.
             Value::Object(fields) => {
                 let fields = fields.iter();
                 let fields =
@@ -50,7 +50,7 @@ pub(super) fn list<'a>(texts: impl Iterator<Item = &'a str>) -> String {
     format!("[{}]", texts.map(quote).collect::<Vec<_>>().join(", "))
 }
 
-/// A text as CEL writes it: the escapes of JSON are escapes of CEL.
+/// Returns a text as a CEL literal: the escapes of JSON are valid escapes of CEL.
 pub(super) fn quote(text: &str) -> String {
     Value::from(text).to_string()
 }

@@ -1,4 +1,4 @@
-//! What of the policy is about containers: mounts of the trust bundle, and variables.
+//! Expressions of the policy for containers: mounts of the trust bundle, and environment variables.
 
 use api::Feature;
 
@@ -20,7 +20,7 @@ pub(super) fn mounts(
     );
     let (mount, added) = (literal(&bundle.mount_entry), literal(&bundle.volume_entry));
     let path = quote(&format!("{}/", bundle.mount_path));
-    // A path with parts that mean another place is left to the webhook.
+    // A path with `.`, `..` or `//` is left to the webhook.
     let clean = quote(r"^/$|^(/([^/.][^/]*|\.[^/.][^/]*|\.\.[^/]+))+/?$");
     let is_free = |taken: &str| {
         format!(
@@ -55,7 +55,7 @@ pub(super) fn mounts(
     guarded(configuration, Feature::TrustBundle, &operations)
 }
 
-/// The variables that the enabled features set.
+/// Returns an expression for the variables that the enabled features set.
 pub(super) fn wanted(configuration: &Configuration) -> Option<String> {
     let all = configuration.variables().iter();
     let all = all.filter(|it| configuration.available().contains(it.feature));
@@ -68,7 +68,7 @@ pub(super) fn wanted(configuration: &Configuration) -> Option<String> {
     (!all.is_empty()).then(|| format!("[{all}].filter(w, w.feature in variables.features)"))
 }
 
-/// The environment of a container is replaced as a whole.
+/// Returns the operations that replace the whole environment of a container.
 pub(super) fn environment(configuration: &Configuration) -> Option<String> {
     wanted(configuration)?;
     let is_right = "has(e.value) && e.value == w.value && !has(e.valueFrom)";

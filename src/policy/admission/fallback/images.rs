@@ -1,4 +1,4 @@
-//! What of the policy is about images: registries are replaced, and the pull Secret is named.
+//! Expressions of the policy for images: replacing registries, and adding the pull Secret.
 
 use api::Feature;
 use api::config::{Inject, LabelOperator, LabelSelector};
@@ -10,13 +10,15 @@ use super::super::{Configuration, PullSecret};
 use super::PolicyTooLarge;
 use super::cel::{guarded, list, map, quote};
 
-/// The longest regular expression of the registries of a pull Secret, in bytes. Matching costs its length for each image.
+/// Maximum size of the regular expression of the registries of a pull Secret, in bytes. The cost of matching an image
+/// is proportional to this size.
 pub(super) const MAX_REGISTRIES: usize = 2 * 1024;
 
-/// The valid references of a list of images: as written, the registry as written and as meant, the repository as meant, and the rest.
+/// Returns an expression for the valid references of a list of images. Each reference contains the image, the written
+/// registry, the normalized registry and path, and the suffix.
 pub(super) fn references(images: &str) -> String {
     let pattern = quote(&reference_pattern());
-    // What the grammar takes for a registry.
+    // The text that the grammar parses as a registry.
     let domain = r#"i.matches("^(localhost|[^/]*[.:A-Z][^/]*)/") ? i.split("/", 2)[0] : """#;
     let hub = r#"r.domain in ["", "docker.io", "index.docker.io"]"#;
     format!(
@@ -29,9 +31,9 @@ pub(super) fn references(images: &str) -> String {
     )
 }
 
-/// Registry → replacement; the empty text for one that cannot be used.
+/// Returns a map from registry to replacement. The replacement is empty if the override cannot be used.
 pub(super) fn overrides(configuration: &Configuration) -> String {
-    // A key that is empty means nothing; here it stands for an image without an override.
+    // An override with an empty key has no effect. In the policy the empty key means an image without an override.
     let entries = configuration.overrides.iter();
     let entries = entries.filter(|(host, _)| !host.is_empty());
     let entries =
@@ -39,7 +41,7 @@ pub(super) fn overrides(configuration: &Configuration) -> String {
     map(entries, r#""": """#)
 }
 
-/// The images to replace, and the new texts.
+/// Returns an expression for the images to replace, with their new texts.
 pub(super) fn rewrites() -> String {
     format!(
         r#"variables.references
@@ -52,7 +54,7 @@ pub(super) fn rewrites() -> String {
     )
 }
 
-/// The images as they will be.
+/// Returns an expression for the images after the rewrite.
 pub(super) fn rewritten() -> String {
     let key = quote(Feature::RegistryRewrite.key());
     format!(
@@ -124,7 +126,7 @@ pub(super) fn pull_secrets(
     Ok(guarded(configuration, Feature::PullSecret, &operations))
 }
 
-/// Whether the selector matches the labels of the Namespace.
+/// Returns an expression that is true if the selector matches the labels of the Namespace.
 fn selects(selector: &LabelSelector) -> String {
     let labels = "variables.namespaceLabels";
     let equal = selector.match_labels.iter().map(|(key, value)| {

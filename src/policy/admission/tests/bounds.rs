@@ -1,4 +1,4 @@
-//! What one review can make the webhook hold is bounded, whatever its Pod consists of.
+//! Tests that the memory for one review is bounded, independent of the content of its Pod.
 
 use std::borrow::Cow;
 use std::time::{Duration, Instant};
@@ -13,14 +13,14 @@ use crate::admission::{
     Code, Configuration, Context, Decision, PullSecret, Settings, TrustBundlePresence, decide,
 };
 
-/// A review whose Pod is the text `pod`.
+/// Returns a review whose Pod is the text `pod`.
 fn review(pod: &str) -> String {
     format!(
         r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{{"uid":"u-1","resource":{{"group":"","version":"v1","resource":"pods"}},"operation":"CREATE","namespace":"shop","object":{pod}}}}}"#
     )
 }
 
-/// A JSON array of `count` times `item`.
+/// Returns a JSON array with `count` copies of `item`.
 fn list(item: &str, count: usize) -> String {
     format!("[{}]", vec![item; count].join(","))
 }
@@ -54,7 +54,7 @@ fn pod_with_more_list_items_than_the_limit_is_not_read(#[case] pod: &str, #[case
     assert!(!is_pod(&review::parse(above.as_bytes()).unwrap()));
 }
 
-/// `serde_json` reads an array as a struct, and the fast reader does not: the limit holds for both.
+/// `serde_json` reads an array as a struct, and the fast parser does not. The limit applies to both.
 #[rstest]
 #[case::empty_containers(r#"{"metadata":[null,null],"spec":{"containers":LIST}}"#, "{}")]
 #[case::containers_as_arrays(r#"{"spec":{"containers":LIST}}"#, r#"["",null,null,null,null]"#)]
@@ -81,8 +81,9 @@ fn timed(code: impl FnOnce()) -> Duration {
     start.elapsed()
 }
 
-/// Any client may send an UPDATE of thousands of containers whose long names begin alike. Its time grows with their number, not with
-/// the square of it: four times as many take four times as long, and sixteen times if each is compared with each.
+/// Any client may send an UPDATE with thousands of containers whose long names have the same prefix. The time must be
+/// proportional to their number: four times as many containers take four times as long. If each container were
+/// compared with each, the time would be sixteen times as long.
 #[rstest]
 #[case::containers("UPDATE", r#"{"containers":LIST}"#)]
 #[case::ephemeral_containers(
@@ -112,7 +113,7 @@ fn time_for_an_update_grows_with_the_number_of_containers(
     assert!(more < 9 * some, "{some:?}, {more:?}");
 }
 
-/// The error of `serde_json` repeats the text, six times as long if its characters are escaped.
+/// The error of `serde_json` repeats the text, which is six times as long if its characters are escaped.
 #[test]
 fn error_of_a_long_invalid_pod_does_not_repeat_it() {
     let body = review(&format!(r#"{{"spec":"{}"}}"#, "\u{7f}".repeat(1_000_000)));
@@ -144,7 +145,7 @@ fn uid_above_the_limit_is_rejected(#[case] length: usize, #[case] accepted: bool
     }
 }
 
-/// A configuration with all features but the landscape and this number of FIPS variables.
+/// Returns a configuration with all features except the landscape, and with this number of FIPS variables.
 fn configuration(variables: usize) -> Configuration {
     let mut document: Value = serde_json::from_str(include_str!("example/config.json")).unwrap();
     let names: Vec<_> = (0..variables).map(|it| format!("FIPS_{it}")).collect();
@@ -206,7 +207,7 @@ fn pod_whose_patch_is_too_large_is_left_unchanged(
     });
 }
 
-/// As the API server sends it: with defaults, and the mount of the ServiceAccount's token.
+/// A container as the API server sends it: with defaults, and the mount of the token of the ServiceAccount.
 const DEFAULTED: &str = r#"{"name":"a","image":"replace.me/shop/cart:1.2.3","resources":{},"volumeMounts":[{"name":"kube-api-access-x2x4x","readOnly":true,"mountPath":"/var/run/secrets/kubernetes.io/serviceaccount"}],"terminationMessagePath":"/dev/termination-log","terminationMessagePolicy":"File","imagePullPolicy":"IfNotPresent"}"#;
 
 #[rstest]

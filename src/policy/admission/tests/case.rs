@@ -1,4 +1,4 @@
-//! What a golden file says, and how it is run. `harness/e2e/suites/fallback_policy.rs` compiles this file as well.
+//! The format of a golden file, and its execution. `harness/e2e/suites/fallback_policy.rs` compiles this file as well.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::image::Keyring;
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct Case {
-    /// The sentence that the case shows.
+    /// Sentence that describes the behavior.
     pub(super) shows: String,
     pub(super) config: Value,
     #[serde(default)]
@@ -22,10 +22,10 @@ pub(super) struct Case {
     pub(super) object: Value,
     #[serde(default)]
     pub(super) old_object: Value,
-    /// The Pod that comes out; absent if nothing changes.
+    /// The resulting Pod; absent if it is unchanged.
     #[serde(default)]
     pub(super) gives: Option<Value>,
-    /// `feature Code`, all but `NotRequested`, in the order of the findings.
+    /// The findings as `feature Code`, without `NotRequested`, in their order.
     pub(super) because: Vec<String>,
     /// The warnings; not compared if absent.
     #[serde(default)]
@@ -38,11 +38,11 @@ pub(super) struct Given {
     pub(super) operation: String,
     pub(super) sub_resource: Option<String>,
     pub(super) namespace: String,
-    /// The Namespace's annotations; null if the snapshot lacks the Namespace.
+    /// Annotations of the Namespace; null if the snapshot does not contain the Namespace.
     pub(super) namespace_annotations: Option<BTreeMap<String, String>>,
     pub(super) namespace_labels: BTreeMap<String, String>,
     pub(super) auths: Option<Vec<String>>,
-    /// Whether the pull Secret was seen and no kubelet can parse it.
+    /// Whether the pull Secret was observed and no kubelet can parse it.
     pub(super) invalid_pull_secret: bool,
     pub(super) trust_bundle: String,
     pub(super) landscape: Option<String>,
@@ -64,7 +64,7 @@ impl Default for Given {
     }
 }
 
-/// What was decided, in a form that outlives the review.
+/// The decision, without references to the review.
 pub(super) struct Outcome {
     pub(super) pod: Value,
     pub(super) patch: Option<Value>,
@@ -81,7 +81,7 @@ pub(super) fn configuration(document: &Value, landscape: Option<&str>) -> Config
 }
 
 impl Case {
-    /// Decides, and applies what was decided with `json-patch`.
+    /// Makes the decision, and applies its patch with `json-patch`.
     pub(super) fn run(&self, object: &Value) -> Outcome {
         let given = &self.given;
         let configuration = configuration(&self.config, given.landscape.as_deref());

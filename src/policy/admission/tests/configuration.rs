@@ -1,4 +1,4 @@
-//! Documents that contradict themselves; overrides that chain, cycle or lead nowhere.
+//! Tests of contradictory documents, and of overrides with chains, cycles or invalid results.
 
 use std::error::Error;
 

@@ -1,4 +1,4 @@
-//! The documented example: the Pod of `example/deployment.yaml` is stored as `example/pod.yaml`.
+//! Test of the documented example: the Pod of `example/deployment.yaml` is stored as `example/pod.yaml`.
 
 use serde_json::{Value, json};
 

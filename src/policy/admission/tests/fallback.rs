@@ -1,5 +1,5 @@
-//! The fallback policy where it can be judged without an API server: its regular expressions, its bounds, and the reason for
-//! what it has applied. The golden cases run through the policy itself in `harness/e2e/suites/fallback_policy.rs`.
+//! Tests of the fallback policy without an API server: its regular expressions, its bounds, and the reasons for its
+//! changes. The golden cases run through the policy itself in `harness/e2e/suites/fallback_policy.rs`.
 
 use std::sync::LazyLock;
 
@@ -14,7 +14,7 @@ use crate::image::{Keyring, Reference, reference_pattern};
 
 static PATTERN: LazyLock<Regex> = LazyLock::new(|| Regex::new(&reference_pattern()).unwrap());
 
-/// Texts made of what decides about references.
+/// Texts from which the test builds references.
 const PIECES: [&str; 24] = [
     "a",
     "B",
@@ -100,7 +100,7 @@ const IMAGES: [&str; 18] = [
     "aXio/x",
 ];
 
-/// As the policy matches: the registry and the repository that are meant.
+/// Matches as the policy does: against the normalized registry and path.
 #[test]
 fn the_pattern_of_a_keyring_covers_what_the_keyring_covers() {
     for key in KEYS {
@@ -181,7 +181,7 @@ fn a_document_that_changes_no_pod_has_no_policy(#[case] document: Value) {
     assert_eq!(spec, Ok(None));
 }
 
-/// Another spec has another revision, and the same one the same in every process.
+/// A different spec has a different revision, and an equal spec has the same revision in every process.
 #[test]
 fn a_revision_changes_with_the_spec_alone() {
     let spec = |overrides, known| {
@@ -209,7 +209,7 @@ fn a_revision_changes_with_the_spec_alone() {
 
 const ADAPTED: &str = "alter-img-registry AppliedByPolicy";
 
-/// What is said about a Pod of which the policy has rewritten the first image.
+/// Checks the findings for a Pod whose first image the policy has rewritten.
 #[rstest]
 #[case::all_in_place("CREATE", &["mirror.io/x"], true, &[ADAPTED])]
 #[case::beside_a_foreign_image("CREATE", &["mirror.io/x", "c.io/x"], true, &["alter-img-registry NoMatchingOverride", ADAPTED])]

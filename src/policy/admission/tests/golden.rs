@@ -1,4 +1,4 @@
-//! Golden cases: each file is one case and names the rule that it shows.
+//! Golden cases: each file is one case and describes the rule that it shows.
 #![expect(
     clippy::disallowed_methods,
     reason = "a golden file is the test's input"

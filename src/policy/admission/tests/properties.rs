@@ -1,5 +1,5 @@
-//! What must hold for every Pod: the second pass is empty, unknown fields survive, only `add` and `replace` on allowed
-//! paths, and no rule of the API server is broken by what is added.
+//! Properties of every Pod: a second review has an empty patch, unknown fields are kept, a patch contains only `add`
+//! and `replace` on allowed paths, and the changes violate no rule of the API server.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -43,7 +43,7 @@ fn env() -> impl Strategy<Value = Value> {
     ]
 }
 
-/// Distinct mount paths, as the API server wants them; ours among them.
+/// Generates distinct mount paths, as the API server requires, including mounts of the trust bundle.
 fn mounts() -> impl Strategy<Value = Value> {
     let mount = prop::sample::select(vec![
         ("own", "/etc/ssl/certs", json!({})),
@@ -73,7 +73,7 @@ fn mounts() -> impl Strategy<Value = Value> {
     prop_oneof![Just(Value::Null), list]
 }
 
-/// Distinct devices; some where the trust bundle would be mounted.
+/// Generates distinct devices, some of them at the mount path of the trust bundle.
 fn devices() -> impl Strategy<Value = Value> {
     let path = prop::sample::select(vec![
         "/etc/ssl/certs",
@@ -127,7 +127,7 @@ fn volumes() -> impl Strategy<Value = Value> {
     ])
 }
 
-/// Adds the volumes that the containers name and the Pod lacks, so that most Pods are valid.
+/// Adds the volumes that the containers name and the Pod does not have, so that most Pods are valid.
 fn with_named_volumes(mut volumes: Value, containers: [&Value; 2]) -> Value {
     for container in containers.into_iter().flat_map(|it| it.as_array().unwrap()) {
         for list in ["volumeMounts", "volumeDevices"] {
@@ -201,7 +201,7 @@ fn pull_secret() -> impl Strategy<Value = PullSecret> {
     ])
 }
 
-/// Overrides without a cycle: chains only lead forward.
+/// Generates overrides without a cycle.
 fn overrides() -> impl Strategy<Value = Value> {
     prop::sample::select(vec![
         json!({}),
@@ -247,7 +247,7 @@ fn is_allowed(path: &str) -> bool {
     }
 }
 
-/// Everything of `before` is in `after`, but for images and the variables that we replace by name.
+/// Returns whether `after` contains all values of `before`, except images and the variables that the webhook replaces by name.
 fn survives(before: &Value, after: &Value) -> bool {
     match (before, after) {
         (Value::Object(before), Value::Object(after)) => {
@@ -270,7 +270,7 @@ fn survives(before: &Value, after: &Value) -> bool {
     }
 }
 
-/// Asserts that the Pod breaks no rule of the API server that it did not break before.
+/// Asserts that the changed Pod violates no rule of the API server that the original Pod does not violate.
 fn assert_valid(before: &Value, after: &Value) {
     let own = violations(before);
     let added: Vec<_> = violations(after).difference(&own).cloned().collect();
@@ -341,7 +341,7 @@ proptest! {
             prop_assert_eq!(&operation["op"], "replace");
             let path = operation["path"].as_str().unwrap();
             prop_assert!(path.ends_with("/image"));
-            // The containers of both Pods are named by their places.
+            // The containers of both Pods are named by their indices.
             prop_assert_ne!(before.pointer(path), after.pointer(path), "{}", path);
         }
     }

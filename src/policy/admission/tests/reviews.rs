@@ -1,4 +1,4 @@
-//! Bodies that are no review, and reviews that are about something else.
+//! Tests of bodies that are not a review, and of reviews of other resources.
 
 use rstest::rstest;
 use serde_json::{Value, json};

@@ -1,7 +1,6 @@
-//! The API server's rules for Pods, as far as a patch of the webhook could break one of them.
+//! The rules of the API server for Pods that a patch of the webhook could violate.
 //!
-//! Source: `ValidateVolumeMounts`, `ValidateVolumeDevices`, `validateVolumes`, `ValidateEnv` and
-//! `validateImagePullSecrets` in
+//! Source: `ValidateVolumeMounts`, `ValidateVolumeDevices`, `validateVolumes`, `ValidateEnv` and `validateImagePullSecrets` in
 //! <https://github.com/kubernetes/kubernetes/blob/v1.36.0/pkg/apis/core/validation/validation.go>.
 //! The Pod is typed, so a value of the wrong type is a violation as well.
 
@@ -15,7 +14,7 @@ use serde_json::{Value, json};
 
 type Volumes<'p> = HashMap<&'p str, &'p Volume>;
 
-/// Every rule that the Pod breaks, with the field, as the API server would list them.
+/// Returns every rule that the Pod violates, with the field, as the API server would list them.
 pub(super) fn violations(pod: &Value) -> BTreeSet<String> {
     let pod: Pod = match serde_json::from_value(pod.clone()) {
         Ok(pod) => pod,
@@ -96,7 +95,7 @@ fn check_containers(spec: &PodSpec, volumes: &Volumes<'_>, found: &mut BTreeSet<
     }
 }
 
-/// Duplicate names are allowed: the last entry wins.
+/// Checks the environment of a container. Duplicate names are allowed: the last entry is used.
 fn check_env<'p>(at: &str, env: impl Iterator<Item = &'p EnvVar>, found: &mut BTreeSet<String>) {
     for (index, variable) in env.enumerate() {
         let is_printable = variable.name.bytes().all(|it| matches!(it, b' '..=b'~'));
@@ -182,7 +181,7 @@ fn check_devices(
     }
 }
 
-/// RFC 1123.
+/// Returns whether a name is an RFC 1123 label.
 fn is_label(name: &str) -> bool {
     let known = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
     (1..=63).contains(&name.len())
@@ -191,7 +190,7 @@ fn is_label(name: &str) -> bool {
         && !name.ends_with('-')
 }
 
-/// Relative, and never upwards.
+/// Returns whether a path is relative and without `..`.
 fn is_descending(path: &str) -> bool {
     !path.is_empty() && !path.starts_with('/') && path.split('/').all(|part| part != "..")
 }

@@ -1,4 +1,4 @@
-//! What a golden file says, and how it is run.
+//! The format of a golden file, and its execution.
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -10,21 +10,21 @@ use crate::change::*;
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct Case {
-    /// The sentence that the case shows.
+    /// Sentence that describes the behavior.
     pub(super) shows: String,
     #[serde(default)]
     pub(super) watcher: Rules,
-    /// Fields of the request, but for the uid and the objects.
+    /// Fields of the request, without the UID and the objects.
     pub(super) request: Map<String, Value>,
-    /// An object; a text is put into the review as it stands, so that every byte of it counts.
+    /// An object. A string is inserted into the review unchanged, so that each of its bytes is tested.
     #[serde(default)]
     pub(super) object: Value,
     #[serde(default)]
     pub(super) old_object: Value,
-    /// The event's body, if one is sent.
+    /// The body of the event, if an event is sent.
     #[serde(default)]
     pub(super) sends: Option<Value>,
-    /// `Code: message`, if none is.
+    /// `Code: message`, if no event is sent.
     #[serde(default)]
     pub(super) silent: Option<String>,
 }
@@ -72,7 +72,7 @@ impl Case {
     }
 }
 
-/// Whatever the API server sends, by `spec`: what the public watcher does.
+/// Returns a Watcher of all resources by `spec`, as in the public watcher.
 pub(super) fn public() -> Watcher {
     Rules::default().watcher()
 }
@@ -84,7 +84,7 @@ fn raw(object: &Value) -> String {
     }
 }
 
-/// A review with these raw objects.
+/// Returns a review with these raw objects.
 pub(super) fn review(request: &Map<String, Value>, object: &str, old_object: &str) -> String {
     let mut request = request.clone();
     request.insert("uid".into(), json!("u-1"));
@@ -95,14 +95,14 @@ pub(super) fn review(request: &Map<String, Value>, object: &str, old_object: &st
     )
 }
 
-/// What an UPDATE of `old` to `object` gives.
+/// Returns the result of an UPDATE of `old` to `object`.
 pub(super) fn update(object: &str, old: &str) -> Outcome {
     let request = Map::from_iter([("operation".to_owned(), json!("UPDATE"))]);
     let body = review(&request, object, old);
     decide(&public(), body.as_bytes()).unwrap().outcome
 }
 
-/// The event, or `Code: message`.
+/// Returns the event, or `Code: message`.
 pub(super) fn said(outcome: &Outcome) -> Result<WatchEvent, String> {
     match outcome {
         Outcome::Send(event) => Ok(event.clone()),

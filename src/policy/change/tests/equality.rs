@@ -1,4 +1,4 @@
-//! When two values mean the same, at the spec of an object: from the bytes to the event.
+//! Tests of the equality of two values in the spec of an object: from the bytes to the event.
 
 use rstest::rstest;
 

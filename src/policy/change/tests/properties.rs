@@ -1,5 +1,5 @@
-//! What must hold for every object: spelling never sends, a changed leaf always does, what is not looked at never does,
-//! and no bytes make it panic.
+//! Properties of every object: another notation never sends an event, a changed leaf always sends an event, a field
+//! that is not compared never sends an event, and no bytes cause a panic.
 
 use std::fmt::Write;
 
@@ -29,7 +29,7 @@ fn value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Few enough that two of them are often equal.
+/// Generates values from a small set, so that two of them are often equal.
 fn small() -> impl Strategy<Value = Value> {
     let scalar = prop::sample::select(vec![json!(0), json!(1), json!(null), json!("a")]);
     scalar.prop_recursive(2, 6, 2, |inner| {
@@ -51,7 +51,7 @@ fn object(spec: Value) -> Value {
     object
 }
 
-/// Writes `value` in another spelling: `seed` chooses order, white space, and how texts and numbers are written.
+/// Writes `value` in another notation: `seed` determines order, white space, and the notation of texts and numbers.
 fn respelled(value: &Value, seed: &mut u64, out: &mut String) {
     let mut next = |below: u64| {
         *seed = seed
@@ -104,7 +104,7 @@ fn respelled(value: &Value, seed: &mut u64, out: &mut String) {
     out.push_str(space);
 }
 
-/// Changes the `index`th leaf (counted round), if there is one.
+/// Changes the leaf at `index` modulo the number of leaves, if there is one.
 fn change_leaf(value: &mut Value, index: usize) -> bool {
     let count = leaves(value);
     count > 0 && change_nth(value, index % count)

@@ -1,4 +1,4 @@
-//! What the API server is told.
+//! Tests of the webhook configuration for the API server.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,8 @@ fn entries(registrations: &[Registration]) -> Vec<Value> {
     configuration["webhooks"].as_array().unwrap().clone()
 }
 
-/// The object that lifecycle-manager makes of the one Watcher that it ships, but for the timeout and written-out defaults.
+/// The expected object is the object of lifecycle-manager for its one released Watcher, except the timeout and
+/// explicit defaults.
 #[test]
 fn one_watcher_gives_the_public_object() {
     let expected = json!({
@@ -126,7 +127,7 @@ fn labelled(key: &str, value: &str) -> Registration {
     }
 }
 
-/// One Watcher that the API server refuses would take the others' entries with it.
+/// If the API server rejected one Watcher, it would also reject the entries of the other Watchers.
 #[rstest]
 #[case::no_name("Name", named("kcp-system", ""))]
 #[case::dots_in_a_namespace("Name", named("kcp.system", "a"))]

@@ -1,4 +1,4 @@
-//! Bodies that are no review, and reviews about something that cannot be read: each has its named answer.
+//! Tests of bodies that are not a review, and of reviews that cannot be read: each has its own error.
 
 use rstest::rstest;
 use serde_json::{Map, Value, json};
@@ -24,7 +24,7 @@ fn good() -> Value {
     })
 }
 
-/// The good review with one value replaced or added.
+/// Returns the valid review with one value replaced or added.
 fn with(parent: &str, key: &str, value: Value) -> String {
     let mut review = good();
     review.pointer_mut(parent).unwrap()[key] = value;
@@ -43,7 +43,7 @@ fn error(body: &[u8]) -> &'static str {
     }
 }
 
-// The public watcher answers these with 200 and nothing.
+// The public watcher responds to these bodies with 200 and an empty body.
 #[rstest]
 #[case::empty("Shape", "")]
 #[case::no_json("Shape", "hello")]
@@ -289,7 +289,7 @@ fn nesting_of_10_000_levels_is_survived() {
         update(&object("1"), &object("2")),
         Outcome::Send(_)
     ));
-    // Equal, but too far down to be sure of it.
+    // The values are equal, but nested too deeply for a complete comparison.
     assert!(matches!(
         update(&object("1"), &object("1.0")),
         Outcome::Send(_)

@@ -1,6 +1,6 @@
-//! The public watcher's integration test: 4 operations × 4 changes, without kind and apiVersion, as it writes them.
+//! The integration test of the public watcher: 4 operations × 4 changes, without kind and apiVersion, as in the public test.
 //!
-//! It covers messages, which object is told of, spec and status, a spec that is null, a review without kind, and the
+//! It covers messages, the object of an event, spec and status, a spec that is null, a review without kind, and the
 //! group, version and kind of the object.
 
 use rstest::rstest;

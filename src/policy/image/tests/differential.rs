@@ -1,5 +1,5 @@
-//! Two parsers by other people as judges of ours. Where a judge is known to leave the distribution
-//! project's grammar, the input is passed over, each time with the reason.
+//! Comparisons with two parsers of other projects. Inputs are skipped on which a parser is known to deviate from the
+//! grammar of the distribution project, each with the reason.
 
 use container_image_dist_ref::{ImgRef, digest::Digest};
 use oci_spec::distribution::Reference as OciReference;
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use crate::image::Reference;
 
-/// Texts near the grammar, so that a fair share of them is valid.
+/// Generates texts that are similar to the grammar, so that many of them are valid.
 fn near_reference() -> impl Strategy<Value = String> {
     let domain = prop_oneof![
         4 => Just(String::new()),
@@ -39,7 +39,7 @@ fn near_reference() -> impl Strategy<Value = String> {
         .prop_map(|(domain, path, tag, digest)| domain + &path + &tag + &digest)
 }
 
-/// Any text of the letters that mean something here.
+/// Generates texts of the characters that are relevant for the grammar.
 fn soup() -> impl Strategy<Value = String> {
     "[ab0AB./:@_\\[\\]-]{0,16}"
 }
@@ -55,34 +55,35 @@ fn is_identifier(text: &str) -> bool {
             .all(|byte| matches!(byte, b'a'..=b'f' | b'0'..=b'9'))
 }
 
-/// Inputs on which `container_image_dist_ref` does not answer as the distribution project does.
+/// Returns whether `container_image_dist_ref` deviates from the distribution project on an input.
 fn raw_grammar_deviates(text: &str) -> bool {
     let first = text.split_once('/').map_or("", |(first, _)| first);
-    // `ParseNormalizedNamed` refuses identifiers; the raw grammar has no opinion.
+    // `ParseNormalizedNamed` rejects identifiers; the raw grammar does not distinguish them.
     is_identifier(text)
-        // It takes real IPv6 addresses only, the grammar any digits and colons.
+        // The parser accepts only valid IPv6 addresses, the grammar any digits and colons.
         || first.starts_with('[')
-        // It forgets its limit of 128 bytes for a tag behind a slash.
+        // The parser ignores its limit of 128 bytes for a tag after a slash.
         || text.split([':', '@']).any(|part| part.len() > 128)
-        // It takes any algorithm with any of OCI's alphabet; go-digest knows three, and it two of them.
+        // The parser accepts any algorithm of the OCI grammar. go-digest supports three algorithms, of which the
+        // parser supports two.
         || text.split_once('@').is_some_and(|(_, digest)| {
             !digest.starts_with("sha256:") && !digest.starts_with("sha512:")
         })
 }
 
-/// Inputs on which `oci_spec` does not answer as the distribution project does.
+/// Returns whether `oci_spec` deviates from the distribution project on an input.
 fn oci_spec_deviates(text: &str) -> bool {
     let first = text.split_once('/').map_or("", |(first, _)| first);
     let digest = text.split_once('@').map_or("", |(_, digest)| digest);
-    // It takes an identifier for a name.
+    // The parser accepts an identifier as a name.
     is_identifier(text)
-        // Its `\w` is Unicode's.
+        // The parser uses a Unicode `\w`.
         || !text.is_ascii()
-        // It keeps an upper-case first component on Docker Hub, where it then is no valid name.
+        // The parser treats an upper-case first component as a namespace of Docker Hub, where it is not a valid name.
         || (!first.contains(['.', ':']) && first.bytes().any(|byte| byte.is_ascii_uppercase()))
-        // It knows no IPv6.
+        // The parser does not support IPv6.
         || first.starts_with('[')
-        // It takes a digest's digits in upper case.
+        // The parser accepts upper-case digits in a digest.
         || digest.bytes().any(|byte| byte.is_ascii_uppercase())
 }
 
@@ -100,7 +101,7 @@ proptest! {
             prop_assert_eq!(name, Some(judged.to_str()));
             prop_assert_eq!(ours.tag(), judge.tag());
             prop_assert_eq!(ours.digest(), judge.digest().map(Digest::to_str));
-            // The raw grammar takes every first component that can be a host for one.
+            // The raw grammar treats every first component that can be a host as a host.
             if let (Some(domain), Some(judge)) = (ours.written_domain(), judge.domain()) {
                 prop_assert_eq!(domain, judge.to_str());
             }
@@ -116,7 +117,7 @@ proptest! {
             prop_assert_eq!(ours.domain(), judge.registry());
             prop_assert_eq!(ours.full_path(), judge.repository());
             prop_assert_eq!(ours.digest(), judge.digest());
-            // It writes the default tag.
+            // The parser adds the default tag.
             let tag = ours.tag().or(ours.digest().is_none().then_some("latest"));
             prop_assert_eq!(tag, judge.tag());
         }
@@ -132,7 +133,7 @@ proptest! {
         }
     }
 
-    /// What is meant can be written out, and then means the same.
+    /// Parsing the normalized name results in the same reference.
     #[test]
     fn the_name_is_canonical(text in texts()) {
         if let Ok(reference) = Reference::parse(&text) {
@@ -154,7 +155,7 @@ proptest! {
     }
 }
 
-/// The strategies above would prove nothing if they made no valid texts.
+/// Without valid texts the strategies above would prove nothing.
 #[test]
 fn the_generated_texts_are_a_fair_mix() {
     use proptest::{strategy::ValueTree, test_runner::TestRunner};

@@ -1,4 +1,4 @@
-//! Which images a docker config covers; the rows follow the kubelet's source.
+//! Tests of the images that a docker config covers, based on the source of the kubelet.
 
 use rstest::rstest;
 use serde_json::json;
@@ -13,7 +13,7 @@ fn keyring(key: &str) -> Keyring {
 }
 
 #[rstest]
-// Host alone.
+// Host only.
 #[case("registry.example.com", "registry.example.com/a/b:1", true)]
 #[case(
     "registry.example.com",
@@ -32,7 +32,7 @@ fn keyring(key: &str) -> Keyring {
 #[case("https://registry.example.com/", "registry.example.com/a", true)]
 #[case("HTTPS://registry.example.com", "registry.example.com/a", false)]
 #[case("oci://registry.example.com", "registry.example.com/a", false)]
-// The registry protocol's own prefix.
+// Prefix of the registry protocol.
 #[case("https://registry.example.com/v1/", "registry.example.com/a", true)]
 #[case("https://registry.example.com/v2/", "registry.example.com/a", true)]
 #[case("registry.example.com/v2/", "registry.example.com/a", true)]
@@ -57,7 +57,7 @@ fn keyring(key: &str) -> Keyring {
 #[case("localhost:5000", "localhost:5000/a", true)]
 #[case("*:5000", "localhost:5000/a", true)]
 #[case("localhost:*", "localhost:5000/a", false)]
-// Path: a prefix of text, not of components.
+// Path: a prefix of the text, not of components.
 #[case("registry.example.com/team", "registry.example.com/team/a", true)]
 #[case("registry.example.com/team", "registry.example.com/team", true)]
 #[case("registry.example.com/team", "registry.example.com/teams/a", true)]
@@ -71,7 +71,7 @@ fn keyring(key: &str) -> Keyring {
 #[case("registry.example.com/a?x=1", "registry.example.com/a/b", true)]
 #[case("registry.example.com/a#x", "registry.example.com/a/b", true)]
 #[case("user@registry.example.com", "registry.example.com/a", true)]
-// Wildcards: within one label each.
+// Wildcards: each matches within one label.
 #[case("*.example.com", "registry.example.com/a", true)]
 #[case("*.example.com", "a.b.example.com/a", false)]
 #[case("*.example.com", "example.com/a", false)]
@@ -93,7 +93,7 @@ fn keyring(key: &str) -> Keyring {
 #[case("*", "registry.example.com/a", false)]
 #[case("*.*", "docker.io/bash", true)]
 #[case("registr?.example.com", "registry.example.com/a", false)]
-// Docker Hub: the default registry's key, the canonical name, and what only resembles them.
+// Docker Hub: the key of the default registry, the canonical name, and similar names.
 #[case("https://index.docker.io/v1/", "nginx", true)]
 #[case("https://index.docker.io/v1/", "bitnami/redis:7", true)]
 #[case("https://index.docker.io/v1/", "docker.io/bash", true)]
@@ -103,7 +103,7 @@ fn keyring(key: &str) -> Keyring {
 #[case("https://index.docker.io/v1/", "localhost:5000/a", false)]
 #[case("https://index.docker.io/v1/", "docker.io:443/bash", false)]
 #[case("https://index.docker.io/v1/", "[::1]/a", false)]
-// The kubelet looks for a dot or a colon alone, so these two are Docker Hub to it.
+// The kubelet checks only for a dot or a colon, so it treats these two as Docker Hub.
 #[case("https://index.docker.io/v1/", "localhost/a", true)]
 #[case("https://index.docker.io/v1/", "FOO/a", true)]
 #[case("index.docker.io", "nginx", true)]
@@ -125,7 +125,7 @@ fn keyring(key: &str) -> Keyring {
 #[case("docker.io/bitnami", "nginx", false)]
 #[case("registry-1.docker.io", "nginx", false)]
 #[case("hub.docker.com", "nginx", false)]
-// Addresses. Without a port the kubelet takes the brackets for a character class.
+// Addresses. Without a port the kubelet parses the brackets as a character class.
 #[case("10.0.0.1:5000", "10.0.0.1:5000/a", true)]
 #[case("10.0.0.*", "10.0.0.7/a", true)]
 #[case("[::1]:5000", "[::1]:5000/a", true)]
@@ -177,12 +177,12 @@ fn a_key_that_is_no_address_covers_nothing(
     r#"{"credsStore":"x","auths":{"a.com":{"identitytoken":"t","x":[1]}}}"#,
     &["a.com"]
 )]
-// user:password, with and without padding, with a line end, with an empty password.
+// user:password, with and without padding, with a line break, with an empty password.
 #[case(r#"{"auths":{"a.com":{"auth":"dXNlcjpwYXNzd29yZA=="}}}"#, &["a.com"])]
 #[case(r#"{"auths":{"a.com":{"auth":"dXNlcjpwYXNzd29yZA"}}}"#, &["a.com"])]
 #[case(r#"{"auths":{"a.com":{"auth":"dXNlcjpw\nYXNzd29yZA==\n"}}}"#, &["a.com"])]
 #[case(r#"{"auths":{"a.com":{"auth":"dXNlcjo="}}}"#, &["a.com"])]
-// Stray bits behind the last byte.
+// Trailing bits after the last byte.
 #[case(r#"{"auths":{"a.com":{"auth":"dXNlcjp="}}}"#, &["a.com"])]
 #[case(r#"{"auths":{"a.com":{"auth":""}}}"#, &["a.com"])]
 #[case(" {\"auths\":{\"a.com\":{}}}\n", &["a.com"])]
@@ -231,7 +231,7 @@ fn read(#[case] document: &str, #[case] registries: &[&str]) {
     r#"{"auths":{"a.com":{"auth":"hunter2-do-not-print"}}}"#,
     KeyringError::AuthNotDecodable
 )]
-// `user` alone.
+// `user` only.
 #[case(
     r#"{"auths":{"a.com":{"auth":"dXNlcg=="}}}"#,
     KeyringError::AuthNotDecodable

@@ -1,10 +1,10 @@
-//! Texts that are image references, and what each part of them means.
+//! Tests of valid image references, and of the meaning of their components.
 
 use rstest::rstest;
 
 use crate::image::Reference;
 
-/// Digests of no content in particular, of the right length.
+/// Digests of arbitrary content with the correct length.
 const SHA256: &str = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 const SHA384: &str = "sha384:38b060a751ac96384cd9327eb1b1e36a21fdb71114be07434c0cc7bf63f6e1da274edebfe76f65fbd51ad2f14898b95b";
 const SHA512: &str = "sha512:cf83e1357eefb8bdf1542850d66d8007d620e4050b5715dc83f4a921d36ce9ce47d0d13c5d85f2b0ff8318d2877eec2f63b931bd47417a81a538327af927da3e";
@@ -32,7 +32,7 @@ fn parse(text: &str) -> Reference<'_> {
 #[case("127.0.0.1", "docker.io", "library/127.0.0.1")]
 #[case("xn--n3h.com", "docker.io", "library/xn--n3h.com")]
 #[case("library", "docker.io", "library/library")]
-// Namespaces of Docker Hub: no dot, no port, no upper-case letter in front of the first slash.
+// Namespaces of Docker Hub: no dot, no port, no upper-case letter before the first slash.
 #[case("bitnami/redis", "docker.io", "bitnami/redis")]
 #[case("library/nginx", "docker.io", "library/nginx")]
 #[case("foo_bar/baz", "docker.io", "foo_bar/baz")]
@@ -45,7 +45,7 @@ fn parse(text: &str) -> Reference<'_> {
 #[case("localhost1/foo", "docker.io", "localhost1/foo")]
 #[case("mylocalhost/foo", "docker.io", "mylocalhost/foo")]
 #[case("1234/foo", "docker.io", "1234/foo")]
-// 63 and 65 hexadecimal digits are names, 64 are not; nor are they special behind a namespace.
+// 63 and 65 hexadecimal digits are valid names, 64 are not. After a namespace, 64 digits are valid, too.
 #[case(
     "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b85",
     "docker.io",
@@ -66,7 +66,7 @@ fn parse(text: &str) -> Reference<'_> {
     "docker.io",
     "library/g3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 )]
-// Docker Hub by its names.
+// Docker Hub with its names.
 #[case("docker.io/bash", "docker.io", "library/bash")]
 #[case("docker.io/library/bash", "docker.io", "library/bash")]
 #[case("docker.io/bitnami/redis", "docker.io", "bitnami/redis")]
@@ -76,7 +76,7 @@ fn parse(text: &str) -> Reference<'_> {
 #[case("index.docker.io/bash", "docker.io", "library/bash")]
 #[case("index.docker.io/library/bash", "docker.io", "library/bash")]
 #[case("index.docker.io/bitnami/redis", "docker.io", "bitnami/redis")]
-// What only resembles it: another host to the grammar, with no `library/`.
+// Hosts that are similar to Docker Hub: other hosts for the grammar, without `library/`.
 #[case("registry-1.docker.io/bash", "registry-1.docker.io", "bash")]
 #[case("docker.io:443/bash", "docker.io:443", "bash")]
 #[case("index.docker.io:443/bash", "index.docker.io:443", "bash")]
@@ -130,7 +130,7 @@ fn parse(text: &str) -> Reference<'_> {
     "registry.local:5000",
     "docker.io/library/nginx"
 )]
-// Addresses in brackets: any digits and colons, as the grammar has it.
+// Addresses in brackets: any digits and colons, as in the grammar.
 #[case("[::1]/foo", "[::1]", "foo")]
 #[case("[::1]:5000/foo", "[::1]:5000", "foo")]
 #[case("[2001:db8::1]/repo", "[2001:db8::1]", "repo")]
@@ -143,7 +143,8 @@ fn parse(text: &str) -> Reference<'_> {
 #[case("[::]/a", "[::]", "a")]
 #[case("[:]/a", "[:]", "a")]
 #[case("[A]/a", "[A]", "a")]
-// No host by the grammar, but a repository whose first component holds a dot: where it is pulled from.
+// By the grammar the texts have no host, but a repository whose first component contains a dot. The runtime pulls
+// from that component.
 #[case("my_registry.corp/app", "my_registry.corp", "app")]
 #[case("my__registry.corp/a/b", "my__registry.corp", "a/b")]
 fn names(#[case] text: &str, #[case] domain: &str, #[case] full_path: &str) {
@@ -245,7 +246,7 @@ fn a_tag_may_have_128_bytes() {
     assert_eq!(parse(&format!("nginx:{tag}")).tag(), Some(tag.as_str()));
 }
 
-/// The limit is on the repository; a registry in front of it does not count, an implied `library/` does.
+/// The limit applies to the repository: a registry before it does not count, an implied `library/` does.
 #[rstest]
 #[case::hub(247, "")]
 #[case::hub_written(247, "docker.io/")]

@@ -1,4 +1,4 @@
-//! Texts that are no image references, and the reason given.
+//! Tests of texts that are not image references, and of the errors.
 
 use rstest::rstest;
 
@@ -154,7 +154,7 @@ const HEX64: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b785
 #[case::ipv6_letters("[fooo::]/foo", Domain)]
 #[case::ipv6_suffixed("[::1].com/foo", Domain)]
 #[case::ipv6_prefixed("a[::1]/foo", Domain)]
-// An address alone has no repository behind it; the brackets then are part of one.
+// An address alone has no repository after it, so the brackets belong to the repository.
 #[case::ipv6_alone("[::1]", Path)]
 // Tag.
 #[case::tag_empty("foo:", Tag)]

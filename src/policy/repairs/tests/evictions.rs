@@ -1,4 +1,4 @@
-//! The order and pace of evictions.
+//! Tests of the order and the rate of evictions.
 
 use std::time::Duration;
 
@@ -34,14 +34,14 @@ fn pod(uid: &str, owner: &str, deviation: Option<Deviation>) -> TrackedPod {
     }
 }
 
-/// A running state, and its time.
+/// The evictions under test, and the current time.
 struct World {
     evictions: Evictions,
     now: Duration,
 }
 
 impl World {
-    /// Pods as `(name, owner)`, all missed.
+    /// Creates a state with Pods as `(name, owner)`, all missed.
     fn missed(pods: &[(&str, &str)]) -> Self {
         let mut world = Self {
             evictions: Evictions::default(),
@@ -68,7 +68,7 @@ impl World {
         key.name.to_string()
     }
 
-    /// The evicted Pod goes, and its owner makes another.
+    /// Deletes the evicted Pod, and creates a new Pod of its owner.
     fn replace(&mut self, old: &str, new: TrackedPod) {
         self.evictions.observe(key(old), None, false, self.now);
         let name = key(&new.uid);
@@ -177,7 +177,7 @@ fn pods_of_one_owner_go_one_after_the_other() {
     assert_eq!(world.next().as_deref(), Some("b"));
 }
 
-/// As where a quota, or another webhook, refuses the new Pod.
+/// A quota or another webhook rejects the new Pod.
 #[test]
 fn an_owner_that_makes_no_new_pod_keeps_the_others() {
     let mut world = World::missed(&[("a", "o"), ("b", "o"), ("c", "o")]);
@@ -190,7 +190,7 @@ fn an_owner_that_makes_no_new_pod_keeps_the_others() {
     world.evictions.observe(key("b"), None, false, world.now);
     world.pass(Duration::from_secs(7199));
     assert_eq!(world.next(), None);
-    // A list, after the watch was interrupted, has the new Pod too.
+    // The list after an interrupted watch contains the new Pod, too.
     let new = pod("a2", "o", None);
     world
         .evictions

@@ -1,4 +1,4 @@
-//! Stored Pods, judged by real decisions.
+//! Tests of the states of stored Pods, with decisions of the webhook.
 
 use api::bootstrapper::RestartCause;
 use api::config::Document;
@@ -18,8 +18,8 @@ fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
 }
 
-/// The document is from second 100, the registries from 110, the credentials from 200, the bundle from 120, and its content
-/// from 300.
+/// Returns the times of a revision: the document is from second 100, the registries from 110, the credentials from
+/// 200, the bundle from 120, and its content from 300.
 fn revision() -> RevisionTimes {
     RevisionTimes {
         document: at(100),
@@ -51,7 +51,7 @@ fn configuration() -> Configuration {
     Configuration::new(&Document::parse(&document.to_string()).unwrap(), &settings).unwrap()
 }
 
-/// Lets `then` see the decision on the Pod.
+/// Calls `then` with the decision on the Pod.
 fn decided<T>(namespace: &str, pod: &Value, then: impl FnOnce(&Decision<'_>) -> T) -> T {
     let secret = PullSecret::Known(Keyring::parse(SECRET.as_bytes()).unwrap());
     decided_with(&secret, namespace, pod, then)
@@ -83,7 +83,7 @@ fn decided_with<T>(
     ))
 }
 
-/// A Pod without anything of ours; `adapted` as the webhook would have made it.
+/// Returns a Pod without changes of the webhook, or with all changes if `adapted` is true.
 fn pod(adapted: bool) -> Value {
     let mut pod = json!({
         "metadata": {"name": "web", "namespace": "shop"},
@@ -111,7 +111,7 @@ fn outdated(cause: RestartCause) -> PodState {
     PodState::Deviates(Deviation::Outdated(cause))
 }
 
-/// Its image needed no Secret when it was created; the Secret was deleted since.
+/// At the creation of the Pod its image needed no Secret. The Secret was deleted afterwards.
 #[test]
 fn a_pod_without_the_name_of_a_secret_that_does_not_exist_was_not_missed() {
     let mut pod = json!({
@@ -222,7 +222,7 @@ fn a_pod_from_before_the_opt_in_was_not_missed(
     assert_eq!(judged("shop", &pod(false), 500, opted_in), state);
 }
 
-/// Labels of a Namespace decide about the pull Secret alone.
+/// Labels of a Namespace determine only the pull Secret.
 #[rstest]
 #[case::selected_before(
     true,

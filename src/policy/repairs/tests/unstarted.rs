@@ -1,4 +1,4 @@
-//! Pods that wait for their volumes, and since when.
+//! Tests of Pods that wait for their volumes, and of the start of the wait.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::admission::review::{self, Subject};
 use crate::admission::*;
 use crate::repairs::*;
 
-/// As a kubelet leaves a Pod whose volumes it cannot mount.
+/// Returns a Pod whose volumes the kubelet cannot mount.
 fn waiting() -> Value {
     json!({
         "metadata": {"name": "web", "namespace": "shop", "uid": "1"},
@@ -124,7 +124,7 @@ fn volume(name: &str, bundle: &str) -> Value {
     json!({"spec": {"volumes": [{"name": name, "projected": {"sources": [source]}}]}})
 }
 
-/// The keys that become late at this second.
+/// Returns the keys of Pods that become late at this second.
 fn late(pods: &mut UnstartedPods, second: u64) -> Vec<String> {
     let late = pods.newly_late(Duration::from_secs(second));
     late.map(|(key, _)| key.name.to_string()).collect()
@@ -142,7 +142,7 @@ fn a_pod_is_late_two_minutes_after_it_was_seen_scheduled(
     let mut pods = UnstartedPods::default();
     let pod = || Some(unstarted("1", "node-1"));
     pods.observe(&key("web"), pod(), Duration::ZERO);
-    // Another list or an update of its status does not start the time anew.
+    // Another list or an update of the status does not restart the wait.
     pods.observe(&key("web"), pod(), Duration::from_secs(50));
     assert_eq!(late(&mut pods, second).len(), usize::from(expected));
     assert_eq!(pods.counts().len(), usize::from(expected));

@@ -27,8 +27,8 @@ pub(super) struct Changes {
 }
 
 impl Changes {
-    /// Objects that the document requires are written before it; objects that no document requires are deleted after
-    /// it.
+    /// Returns the steps. Objects that the document requires are written before it; objects that no document requires
+    /// are deleted after it.
     pub(super) fn steps(self) -> Vec<Step> {
         vec![
             self.transfers,
@@ -39,7 +39,7 @@ impl Changes {
         ]
     }
 
-    /// Whether no content changes. A change of ownership only is not counted.
+    /// Returns whether no content changes. A change of ownership only is not counted.
     pub(super) fn is_empty(&self) -> bool {
         self.parts.is_empty() && self.document.is_empty() && self.removals.is_empty()
     }
@@ -80,7 +80,7 @@ pub(super) fn decide(
         };
         kind.set_hash(&mut plan.hashes, hash);
         kind.set_hash(&mut plan.hashes_before, live_hash(live));
-        // The document is the last one, so that the hashes of the other objects are known.
+        // The document is processed last, so that the hashes of the other objects are known.
         if is_kept && kind == SourceKind::Configuration {
             let refreshed = refresh_requirements(context, desired, observed, &plan.hashes);
             changes.document.extend(refreshed);
@@ -125,7 +125,7 @@ impl Plan {
     }
 }
 
-/// The synchronized object that a target is; the manifests contain no object of these kinds.
+/// Returns the kind of the synchronized object with this target; the manifests contain no object of these kinds.
 pub(super) fn kind_of(target: &Target) -> Option<SourceKind> {
     match (target.kind(), target.name()) {
         ("ConfigMap", OWNER_CONFIG_MAP) => None,
@@ -154,7 +154,7 @@ fn object_change(
         DesiredObject::Untouched(UntouchedReason::Deferred(deferred)) => {
             return Err(deferred.clone());
         }
-        // The invalid source is reported by itself.
+        // The invalid source is reported separately.
         DesiredObject::Untouched(
             UntouchedReason::Disabled
             | UntouchedReason::Unmanaged
@@ -185,8 +185,8 @@ fn object_change(
     }
 }
 
-/// The document without requirements that this runtime cannot fulfill: a ClusterTrustBundle that is not served, or an
-/// object that is absent and whose source is missing.
+/// Returns the document without requirements that this runtime cannot fulfill: a ClusterTrustBundle that is not
+/// served, or an object that is absent and whose source is missing.
 fn with_met_requirements(
     document: &Arc<Value>,
     desired: &Desired,
@@ -218,7 +218,7 @@ fn with_met_requirements(
     Arc::new(adapted)
 }
 
-/// The synchronized hash of a source that is missing.
+/// Returns the synchronized hash of a source that is missing.
 fn pending_hash(kind: SourceKind, desired: &Desired) -> Option<String> {
     let hash = desired.get(kind).pending_hash();
     hash.map(|it| it.to_string())
@@ -267,8 +267,8 @@ fn write(
     });
 }
 
-/// The JSON patch that removes keys that are not in the desired ConfigMap, since a webhook could use them. There is one
-/// operation per map, since the API server accepts at most 10,000.
+/// Returns the JSON patch that removes keys that are not in the desired ConfigMap, since a webhook could use them.
+/// The patch has one operation per map, since the API server accepts at most 10,000 operations.
 fn remove_keys_patch(object: &Value, live: &Value) -> Option<Value> {
     let version = text(live, "/metadata/resourceVersion")?;
     let mut patch =
@@ -288,14 +288,14 @@ fn remove_keys_patch(object: &Value, live: &Value) -> Option<Value> {
     (patch.len() > 1).then_some(Value::Array(patch))
 }
 
-/// Whether an immutable ConfigMap has other keys than the desired one, which cannot be removed.
+/// Returns whether an immutable ConfigMap has other keys than the desired one, which cannot be removed.
 fn has_immutable_keys(object: &Value, live: &Value) -> bool {
     let is_immutable = live.get("immutable") == Some(&Value::Bool(true));
     is_immutable && object["kind"] == "ConfigMap" && remove_keys_patch(object, live).is_some()
 }
 
-/// Whether an immutable field differs: the type of a Secret, the signer of a ClusterTrustBundle, or the data of an
-/// object that is marked as immutable.
+/// Returns whether an immutable field differs: the type of a Secret, the signer of a ClusterTrustBundle, or the data
+/// of an object that is marked as immutable.
 fn immutable_differs(object: &Value, live: &Value) -> bool {
     let differs = |key: &str| match (object.get(key), live.get(key)) {
         (Some(desired), Some(live)) => !is_applied(desired, live),
@@ -306,7 +306,7 @@ fn immutable_differs(object: &Value, live: &Value) -> bool {
     differs("type") || signer(object) != signer(live) || (is_immutable && differs("data"))
 }
 
-/// The object's kind, namespace and name; `None` if it is disabled or the runtime does not serve its API.
+/// Returns kind, namespace and name of the object; `None` if it is disabled or the runtime does not serve its API.
 pub(super) fn target(
     kind: SourceKind,
     context: Context<'_>,
@@ -317,7 +317,7 @@ pub(super) fn target(
         .target(kind, observed.trust_bundles.as_deref())
 }
 
-/// The live object.
+/// Returns the live object.
 pub(super) fn live(kind: SourceKind, observed: &Observed) -> Option<&Value> {
     match kind {
         SourceKind::PullSecret => observed.pull_secret.as_ref(),
@@ -326,8 +326,8 @@ pub(super) fn live(kind: SourceKind, observed: &Observed) -> Option<&Value> {
     }
 }
 
-/// The hash in the annotation of a live object. Clients of the runtime can change it, so its length is checked for the
-/// status.
+/// Returns the hash in the annotation of a live object. Clients of the runtime can change it, so its length is
+/// checked for the status.
 fn live_hash(live: Option<&Value>) -> Option<String> {
     live.and_then(|live| annotation(live, CONTENT_HASH))
         .filter(|hash| hash.len() <= MAX_HASH)

@@ -1,4 +1,4 @@
-//! The plans of a deletion: with all objects, or orphaning them for KIM.
+//! The plans of a deletion: all objects are deleted, or they are orphaned for KIM.
 
 use api::kcp::{
     CONTENT_HASH, CONTROLLER_FIELD_MANAGER, KIM_FIELD_MANAGER, MANIFEST_HASH, OWNER_CONFIG_MAP,
@@ -18,10 +18,11 @@ use crate::sync::observed::{NamespaceState, ObjectIdentity, Observed, data, is_t
 use crate::sync::target::Target;
 use crate::sync::{SourceKind, managed_fields};
 
-/// Deletes the webhook: the webhook configurations, the Deployment with its Pods; then what Pods need, the copies of
-/// the pull Secret in all namespaces, the certificate and the Lease of the webhook, the three objects, and at last the
-/// ownership ConfigMap. Objects that only the inventory lists are deleted with those of the manifests. Objects of other
-/// owners are kept. [`Plan::is_removed`] is true when all are deleted.
+/// Returns the plan that deletes the webhook. The webhook configurations are deleted first, then the Deployment with
+/// its Pods and the prerequisites of Pods. The copies of the pull Secret in all namespaces, the certificate and the
+/// Lease of the webhook, and the three objects follow. The ownership ConfigMap is deleted last. Objects that only the
+/// inventory lists are deleted with the objects of the manifests. Objects of other owners are kept.
+/// [`Plan::is_removed`] is true when all are deleted.
 ///
 /// The copies are deleted after the Pods and their permissions, since a running webhook would create them again. The
 /// reconcile must have read the manifests ([`Observed::installed`]) and the objects of the webhook
@@ -67,10 +68,10 @@ pub fn plan_deletion(context: Context<'_>, observed: &Observed) -> Plan {
     deletion_plan(context, observed, steps)
 }
 
-/// Concurrent deletions; there is a copy in up to every namespace of a runtime.
+/// Maximum number of concurrent deletions. Each namespace of a runtime may contain a copy.
 const CONCURRENT_DELETIONS: usize = 32;
 
-/// Foreground deletions of objects that are not being deleted yet.
+/// Returns foreground deletions of objects that are not being deleted yet.
 fn delete_with_dependents<'o>(
     objects: impl Iterator<Item = &'o (&'o Target, &'o Value)>,
 ) -> Vec<Action> {
@@ -81,7 +82,7 @@ fn delete_with_dependents<'o>(
         .collect()
 }
 
-/// Deletions of the three objects, unless another owner created them.
+/// Returns deletions of the three objects, unless another owner created them.
 fn delete_sources(context: Context<'_>, observed: &Observed) -> Vec<Action> {
     let deletion = |kind| {
         let target = content::target(kind, context, observed)?;
@@ -108,13 +109,14 @@ fn delete_marker(context: Context<'_>, observed: &Observed) -> Vec<Action> {
         .collect()
 }
 
-/// Orphans the objects for KIM: annotations and field ownership of the controller are removed, the webhook and the
-/// three objects are kept, and at last the ownership ConfigMap is deleted. The plan is empty when this is complete.
+/// Returns the plan that orphans the objects for KIM. Annotations and field ownership of the controller are removed,
+/// the webhook and the three objects are kept, and finally the ownership ConfigMap is deleted. The plan is empty when
+/// this is complete.
 ///
 /// The reconcile must have read the manifests ([`Observed::installed`]).
 #[must_use]
 pub fn plan_orphan(context: Context<'_>, observed: &Observed) -> Plan {
-    // The document is first: while it requires hashes, the other objects must have them.
+    // The document is orphaned first: while it requires hashes, the other objects must have these hashes.
     let document = orphan_source(SourceKind::Configuration, context, observed);
     let mut rest: Vec<Action> = [SourceKind::PullSecret, SourceKind::TrustBundle]
         .into_iter()

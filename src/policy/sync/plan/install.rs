@@ -26,8 +26,8 @@ pub(super) struct Install {
 }
 
 impl Install {
-    /// Prerequisites are applied before Pods, webhook configurations after the Pods are available, and obsolete objects
-    /// are deleted last.
+    /// Returns the steps: prerequisites are applied before Pods, webhook configurations after the Pods are available,
+    /// and obsolete objects are deleted last.
     pub(super) fn steps(self) -> Vec<Step> {
         let mut steps = vec![
             self.transfers,
@@ -145,7 +145,7 @@ fn installation_status(observed: &Observed, is_current: bool) -> InstallationSta
     }
 }
 
-/// The first live webhook configuration with an entry whose Service is called without a `caBundle`.
+/// Returns the first live webhook configuration with an entry whose Service is called without a `caBundle`.
 fn without_ca_bundle(context: Context<'_>, observed: &Observed) -> Option<Target> {
     let manifests = context.installation.manifests().iter();
     let mut configurations = manifests.filter(|it| it.phase == Phase::Webhook);

@@ -29,8 +29,8 @@ pub(super) fn record_owner(context: Context<'_>, observed: &Observed, plan: &mut
     plan.common.push(vec![action]);
 }
 
-/// Deletes obsolete objects and removes them from the inventory, webhook configurations first. There is nothing to
-/// delete unless the reconcile read them and the Pods of the desired version are available.
+/// Deletes obsolete objects and removes them from the inventory, webhook configurations first. Nothing is deleted
+/// unless the reconcile read the objects and the Pods of the desired version are available.
 ///
 /// A source that was synchronized under another name is kept, since Pods may mount it, until the source is deleted.
 pub(super) fn prune(
@@ -58,7 +58,7 @@ pub(super) fn prune(
     steps
 }
 
-/// Candidates that exist.
+/// Returns the candidates that exist.
 pub(super) fn present<'o>(
     context: Context<'_>,
     observed: &'o Observed,
@@ -68,7 +68,8 @@ pub(super) fn present<'o>(
     installed.filter(move |(target, _)| candidates.contains(target))
 }
 
-/// Candidates that remain in the inventory: those that were not read, cannot be read, or belong to the controller.
+/// Returns the candidates that remain in the inventory: candidates that were not read, cannot be read, or belong to
+/// the controller.
 fn remaining(context: Context<'_>, observed: &Observed) -> BTreeSet<Target> {
     let mut remaining = candidates(context.installation, context.names, observed);
     if let Some(installed) = &observed.installed {

@@ -15,8 +15,8 @@ use crate::sync::observed::Observed;
 use crate::sync::sources::ReferencedObjects;
 use crate::sync::target::Target;
 
-/// An apply of the live document with updated requirements; `None` if they are up to date or the document is not
-/// managed.
+/// Returns an apply of the live document with updated requirements. `None` if the requirements are up to date or the
+/// document is not managed.
 ///
 /// `after` has the hashes after the plan.
 pub(super) fn refresh_requirements(
@@ -59,7 +59,7 @@ pub(super) fn refresh_requirements(
     Some(Action::Apply { target, object })
 }
 
-/// Whether the runtime will not get the object.
+/// Returns whether the runtime will not get the object.
 fn is_gone(kind: SourceKind, desired: &Desired, observed: &Observed) -> bool {
     let unserved = kind == SourceKind::TrustBundle && observed.trust_bundles.is_none();
     unserved || *desired.get(kind) == DesiredObject::Removed

@@ -1,8 +1,8 @@
-//! The plan for the watcher on one runtime: what is written, in which order, and how it is removed.
+//! The plan for the watcher on one runtime: the objects to write, their order, and the removal.
 //!
-//! The webhook configuration makes the API server send changes to the watcher. It is created after the Pods are available, and
-//! deleted before anything else. While it exists it is written before the certificates, so that the API server trusts the CA of
-//! a new certificate before a Pod presents it.
+//! The webhook configuration makes the API server send changes to the watcher. It is created after the Pods are
+//! available, and deleted before all other objects. While it exists it is written before the certificates, so that
+//! the API server trusts the CA of a new certificate before a Pod presents it.
 //!
 //! Invariants: nothing is written to a cluster that is not verified; a plan that is computed after its own effect is empty; an
 //! object of another owner is never deleted; objects are in the inventory before they are written.
@@ -30,15 +30,15 @@ pub const CERTIFICATE_SECRET: &str = "skr-webhook-tls";
 /// The webhook configuration.
 const CONFIGURATION: &str = "skr-webhook";
 
-/// The watcher as every runtime gets it.
+/// The desired watcher, which is the same for every runtime.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DesiredWatcher {
     namespace: String,
     installation: Arc<Installation>,
-    /// The webhook configuration; `None` if the watcher is to be removed.
+    /// The webhook configuration; `None` if the watcher must be removed.
     webhooks: Option<Manifest>,
     configuration: Target,
-    /// Entries of the webhook configuration that stay as they are but for the CAs, because their Watchers cannot be read.
+    /// Entries of the webhook configuration in which only the CAs are updated, because their Watchers cannot be read.
     kept: Vec<String>,
     /// CAs of the webhook configuration, as PEM in base64.
     bundle: String,
@@ -46,16 +46,16 @@ pub struct DesiredWatcher {
     managers: BTreeSet<String>,
 }
 
-/// What determines whether a runtime may be written to.
+/// The input that determines whether a runtime may be written.
 #[derive(Clone, Copy, Debug)]
 pub struct WatcherContext<'a> {
     /// The expected owner.
     pub owner: &'a Owner,
-    /// What KCP knows of the cluster.
+    /// The recorded identity of the cluster on KCP.
     pub record: IdentityRecord<'a>,
 }
 
-/// What a reconcile read of a runtime.
+/// The objects of a runtime that a reconcile read.
 #[derive(Clone, Default)]
 pub struct ObservedWatcher {
     /// UID of the Namespace `kube-system`.
@@ -66,7 +66,7 @@ pub struct ObservedWatcher {
     pub namespace: NamespaceState,
     /// Live objects, by [`DesiredWatcher::targets`] and [`DesiredWatcher::obsolete`].
     pub live: BTreeMap<Target, Value>,
-    /// Objects that cannot be read, as missing permissions.
+    /// Missing permissions of objects that cannot be read.
     pub unread: Vec<String>,
 }
 
@@ -75,7 +75,7 @@ pub struct ObservedWatcher {
 pub struct WatcherPlan {
     /// The steps in order; each is applied only if all actions of the previous one succeeded.
     pub steps: Vec<Step>,
-    /// Why nothing may be written; if set, there are no steps.
+    /// Reason why nothing may be written; if set, there are no steps.
     pub blocked: Option<Blocked>,
     /// The state before the first step.
     pub state: WatcherState,
@@ -84,12 +84,12 @@ pub struct WatcherPlan {
 /// The state of the watcher on a runtime.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum WatcherState {
-    /// It is being installed, updated or removed, or nothing is known yet.
+    /// The watcher is being installed, updated or removed, or its state is not known yet.
     #[default]
     Progressing,
-    /// It is available, and the API server sends it what the Watchers name.
+    /// The watcher is available, and the API server sends it the changes that the Watchers select.
     Installed,
-    /// Nothing of it is left.
+    /// All objects of the watcher are deleted.
     Removed,
     /// The progress deadline of the Deployment is exceeded.
     ProgressDeadlineExceeded,
@@ -98,7 +98,8 @@ pub enum WatcherState {
 }
 
 impl DesiredWatcher {
-    /// Creates the desired watcher of manifests and of the webhook configuration; without one it is removed.
+    /// Creates the desired watcher from manifests and the webhook configuration. Without a webhook configuration, the
+    /// watcher is removed.
     ///
     /// # Errors
     /// [`InstallationError`] if the manifests cannot be installed.
@@ -125,27 +126,28 @@ impl DesiredWatcher {
         })
     }
 
-    /// Whether the watcher is to be removed.
+    /// Returns whether the watcher must be removed.
     #[must_use]
     pub fn is_removed(&self) -> bool {
         self.webhooks.is_none()
     }
 
-    /// The namespace of the watcher.
+    /// Returns the namespace of the watcher.
     #[must_use]
     pub fn namespace(&self) -> &str {
         &self.namespace
     }
 
-    /// The managers whose changes the watcher reports, one a line. It sends heartbeats to them before there is a change, so that a
-    /// manager is told of a watcher that never reports one.
+    /// Returns the managers whose changes the watcher reports, one per line. The watcher sends heartbeats to them
+    /// before the first change, so that a manager receives heartbeats even from a watcher that never reports a
+    /// change.
     #[must_use]
     pub fn managers(&self) -> String {
         let lines = self.managers.iter();
         lines.flat_map(|it| [it.as_str(), "\n"]).collect()
     }
 
-    /// All objects that a reconcile has to read, besides [`Self::obsolete`].
+    /// Returns all objects that a reconcile must read, in addition to [`Self::obsolete`].
     #[must_use]
     pub fn targets(&self) -> BTreeSet<Target> {
         let manifests = self.installation.manifests().iter();
@@ -155,7 +157,7 @@ impl DesiredWatcher {
         targets
     }
 
-    /// Objects of the inventory that an earlier version of the controller wrote, and this one does not.
+    /// Returns the objects of the inventory that an earlier version of the controller wrote, and this version does not write.
     #[must_use]
     pub fn obsolete(&self, marker: Option<&Value>) -> BTreeSet<Target> {
         let mut listed = inventory::parse(marker, OWNER_WATCHER_INVENTORY);
@@ -170,8 +172,9 @@ impl DesiredWatcher {
         Target::config_map(&self.namespace, OWNER_CONFIG_MAP)
     }
 
-    /// The webhook configuration for one runtime, with the live entries of Watchers that cannot be read. Without a certificate for
-    /// the runtime its Pods keep the one that they have, and the live CAs, by which the API server trusts it, stay too.
+    /// Returns the webhook configuration for one runtime, with the live entries of Watchers that cannot be read.
+    /// Without a certificate for the runtime, its Pods keep their current certificate. The live CAs, which the API
+    /// server needs to trust that certificate, are kept, too.
     fn webhooks(&self, live: Option<&Value>, has_certificate: bool) -> Option<Manifest> {
         let desired = self.webhooks.as_ref()?;
         let entries = live.and_then(|it| it.get("webhooks")?.as_array());
@@ -189,19 +192,19 @@ impl DesiredWatcher {
         let mut object = Value::clone(&desired.object);
         if let Some(all) = object["webhooks"].as_array_mut() {
             all.extend(kept);
-            // All entries lead to the same Pods.
+            // All entries call the same Pods.
             for entry in all {
                 entry["clientConfig"]["caBundle"] = bundle.into();
             }
         }
-        // The hash is that of the object without it.
+        // The hash is computed without the hash annotation.
         if let Some(annotations) = object["metadata"]["annotations"].as_object_mut() {
             annotations.remove(MANIFEST_HASH);
             if annotations.is_empty() {
                 object["metadata"].as_object_mut()?.remove("annotations");
             }
         }
-        // The same kind and name as before.
+        // Kind and name are unchanged, so that no error is possible.
         manifest(object).ok()
     }
 }
@@ -218,8 +221,9 @@ fn manager_of(entry: &Value) -> Option<&str> {
     Some(path.rsplit_once('/')?.1)
 }
 
-/// The Secret of the watcher, for [`plan_watcher`]: its certificate, as PEM in base64, and [`DesiredWatcher::managers`], in base64.
-/// It is mounted, so that another manager reaches the watcher without a rollout.
+/// Returns the Secret of the watcher, for [`plan_watcher`]: its certificate, as PEM in base64, and
+/// [`DesiredWatcher::managers`], in base64. The Secret is mounted, so that the watcher receives another manager
+/// without a rollout.
 #[must_use]
 pub fn certificate_secret(
     namespace: &str,
@@ -241,7 +245,8 @@ pub fn certificate_secret(
     }))
 }
 
-/// The plan for one runtime. Without a certificate nothing is installed, and what is installed keeps the one that it has.
+/// Returns the plan for one runtime. Without a certificate nothing is installed, and an installed watcher keeps its
+/// certificate.
 #[must_use]
 pub fn plan_watcher(
     context: WatcherContext<'_>,

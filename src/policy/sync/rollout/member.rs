@@ -4,46 +4,46 @@ use std::time::Duration;
 
 use super::{Hash, WritePermit};
 
-/// Where a member is on its way to the revision.
+/// The phase of a member in a rollout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Not started.
+    /// The member has not started.
     Waiting,
-    /// Started, and not complete.
+    /// The member has started, and is not complete.
     Progressing {
         /// Time of the start.
         since: Duration,
-        /// Whether something was written since.
+        /// Whether an object was written since.
         wrote: bool,
     },
-    /// Complete, and observed until the soak duration has passed.
+    /// The member is complete, and observed until the soak duration has passed.
     Soaking {
-        /// Time at which it was complete.
+        /// Time at which the member was complete.
         since: Duration,
     },
-    /// Complete.
+    /// The member is complete.
     Done,
-    /// Started, and failed. It is retried, and may become complete.
+    /// The member has started, and failed. It is retried, and may become complete.
     Failed {
         /// Time of the start.
         since: Duration,
-        /// Whether something was written since.
+        /// Whether an object was written since.
         wrote: bool,
     },
-    /// Unreachable before anything was written to it.
+    /// The member was unreachable before anything was written to it.
     Unreachable,
 }
 
-/// What a reconcile reports about one lane of a runtime.
+/// The result of a reconcile in one lane of a runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LaneResult {
     /// The runtime has the revision.
     Done,
-    /// Everything that can be written now is written; the rest needs time.
+    /// All objects that can be written now are written; the other objects need time.
     Progressing,
-    /// The reconcile ended early, for a reason that passes by itself, such as a conflict or a request to slow down.
+    /// The reconcile ended early for a temporary reason, such as a conflict or a throttled request.
     Interrupted,
-    /// A write was rejected, or what was written does not become ready.
+    /// A write was rejected, or the written objects do not become ready.
     Failed,
     /// The API server was not reached, or must not be used.
     Unreachable,
@@ -51,32 +51,32 @@ pub enum LaneResult {
     Deferred,
 }
 
-/// What a reconcile reports about a member.
+/// The result of a reconcile for a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Observation {
-    /// The permission under which it ran.
+    /// The permission of the reconcile.
     pub permit: Option<WritePermit>,
-    /// How it ended.
+    /// The result of the reconcile in the lane.
     pub result: LaneResult,
-    /// Whether it tried to write.
+    /// Whether the reconcile tried to write.
     pub wrote: bool,
 }
 
-/// Durations that decide about a member.
+/// Time limits of the phases of a member.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TimeLimits {
     pub(super) soak: Duration,
     pub(super) deadline: Duration,
 }
 
-/// What is known of a member when it joins or when a rollout begins.
+/// The known state of a member when it joins or when a rollout starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Initial {
-    /// The revision that was last written to it.
+    /// The revision that was last written to the member.
     pub revision: Option<Hash>,
-    /// Whether it has that revision completely.
+    /// Whether the member has that revision completely.
     pub is_complete: bool,
-    /// Whether the last reconcile could not reach it.
+    /// Whether the last reconcile could not reach the member.
     pub is_unreachable: bool,
     /// Whether a write of that revision was rejected, or did not become ready.
     pub is_failed: bool,
@@ -117,12 +117,12 @@ impl Member {
         }
     }
 
-    /// Whether it takes a place in a step. One that is unreachable and has another revision shows nothing of the target.
+    /// Returns whether the member counts in a step. An unreachable member with another revision shows nothing of the target.
     pub(super) fn takes_place(&self, target: Option<Hash>) -> bool {
         self.phase != Phase::Unreachable || self.revision == target
     }
 
-    /// Begins anew, for a target, with what is known.
+    /// Resets the member for a target, with its known state.
     pub(super) fn reset(&mut self, initial: Initial, target: Hash) {
         self.is_admitted = false;
         self.revision = initial.revision;
@@ -145,19 +145,19 @@ impl Member {
 }
 
 impl Phase {
-    /// Whether a member in this phase has not started.
+    /// Returns whether a member in this phase has not started.
     #[must_use]
     pub fn is_startable(self) -> bool {
         matches!(self, Self::Waiting | Self::Unreachable)
     }
 
-    /// Whether it is [`Self::Failed`].
+    /// Returns whether the phase is [`Self::Failed`].
     #[must_use]
     pub fn is_failed(self) -> bool {
         matches!(self, Self::Failed { .. })
     }
 
-    /// The phase after a reconcile that was permitted to write the revision.
+    /// Returns the phase after a reconcile that was permitted to write the revision.
     pub(super) fn after(self, report: Observation, now: Duration, limits: TimeLimits) -> Self {
         let Observation { result, wrote, .. } = report;
         let TimeLimits { soak, deadline } = limits;
@@ -178,7 +178,7 @@ impl Phase {
             // Readiness is lost during the soak. A failure counts until the member is complete.
             (LaneResult::Failed, _)
             | (LaneResult::Progressing, Self::Soaking { .. } | Self::Failed { .. }) => failed,
-            // What was written may be the cause.
+            // The written objects may be the cause.
             (LaneResult::Unreachable, _) if wrote => failed,
             (LaneResult::Unreachable, _) => Self::Unreachable,
             (LaneResult::Deferred, Self::Unreachable) => Self::Waiting,
@@ -194,13 +194,13 @@ impl Phase {
 }
 
 impl Counts {
-    /// All members.
+    /// Returns the number of all members.
     #[must_use]
     pub fn total(&self) -> u32 {
         self.unsettled() + self.done + self.failed + self.unreachable
     }
 
-    /// Members that the step waits for.
+    /// Returns the number of members that the step waits for.
     pub(super) fn unsettled(&self) -> u32 {
         self.waiting + self.progressing + self.soaking
     }

@@ -5,20 +5,20 @@ use std::time::Duration;
 /// The steps, their soak duration and the limits of a rollout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The steps. Unless the last one is for all members, another one for all follows.
+    /// The steps. Unless the last step is for all members, another step for all members follows.
     pub steps: Vec<Step>,
-    /// Time for which a member is observed after it has the revision. Its step goes on when that time has passed.
+    /// Time for which a member is observed after it has the revision. The step of the member waits for this time.
     pub soak: Duration,
     /// Failures after which no other member starts; `None` for no limit.
     pub max_failures: Option<MaxFailures>,
-    /// Time after which a member that started and is not complete has failed, whatever the cause.
+    /// Time after which a member that started and is not complete has failed, for any cause.
     pub deadline: Duration,
     /// Whether an older revision can be written again.
     pub keeps_revisions: bool,
 }
 
-/// Usual value of [`Settings::deadline`]: the ten minutes after which a Deployment exceeds its progress deadline by default,
-/// and five minutes more, because reconciles may be that far apart.
+/// Usual value of [`Settings::deadline`]: the ten minutes after which a Deployment exceeds its progress deadline by
+/// default, and five more minutes, which may be the interval between two reconciles.
 pub const RUNNING_DEADLINE: Duration = Duration::from_mins(15);
 
 /// Members that have started when a step is complete.
@@ -30,7 +30,7 @@ pub enum Step {
     Percent(u8),
 }
 
-/// Failures that a rollout may have.
+/// The number of failures that a rollout may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MaxFailures {
     /// A number of members.
@@ -40,7 +40,7 @@ pub enum MaxFailures {
 }
 
 impl Settings {
-    /// Settings with these steps, and without limits.
+    /// Creates settings with these steps, and without limits.
     #[must_use]
     pub fn new(steps: Vec<Step>) -> Self {
         Self {
@@ -52,12 +52,12 @@ impl Settings {
         }
     }
 
-    /// Number of steps, the last one for all members.
+    /// Returns the number of steps, of which the last one is for all members.
     pub(super) fn count(&self) -> usize {
         self.steps.len() + usize::from(self.steps.last() != Some(&Step::Percent(100)))
     }
 
-    /// Number of members that a step admits.
+    /// Returns the number of members that a step admits.
     pub(super) fn size(&self, step: usize, all: u32) -> u32 {
         match self.steps.get(step) {
             Some(Step::Count(count)) => (*count).min(all),
@@ -68,7 +68,7 @@ impl Settings {
 }
 
 impl MaxFailures {
-    /// The limit for a number of members.
+    /// Returns the limit for a number of members.
     pub(in crate::sync) fn of(self, members: u32) -> u32 {
         match self {
             Self::Count(count) => count,
@@ -82,7 +82,8 @@ fn share(all: u32, percent: u8, round: u64) -> u32 {
     u32::try_from(share).unwrap_or(u32::MAX).min(all)
 }
 
-/// The order that the wave label of a Runtime gives. Without a label, or with one that is not a number, it is last.
+/// Returns the order of a Runtime by its wave label. Without a label, or with a label that is not a number, the
+/// Runtime is last.
 #[must_use]
 pub fn order(label: Option<&str>) -> u32 {
     label

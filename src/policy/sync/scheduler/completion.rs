@@ -1,6 +1,6 @@
-//! What follows from the end of a reconcile: the phase of each lane, and when each is due again.
+//! The effects of the end of a reconcile: the phase of each lane, and the time at which the lane is due again.
 //!
-//! Invariant: a runtime that was reconciled is due again, unless its resource is gone.
+//! Invariant: a runtime that was reconciled is due again, unless its resource does not exist.
 
 use std::time::Duration;
 
@@ -9,56 +9,56 @@ use super::{
     Scheduler, WritePermit,
 };
 
-/// Attempts after which the backoff grows no more while KCP fails.
+/// Number of attempts after which the backoff does not grow further while KCP fails.
 const MAX_INTERRUPTED_ATTEMPTS: u32 = 2;
 
-/// Writes of a lane that are followed by another reconcile without a growing delay: twice as many as an installation has.
-/// Another writer that undoes each of them is not answered this fast for long.
+/// Number of writes of a lane that are followed by another reconcile without a growing delay: twice the number of
+/// writes of an installation. If another client reverts each write, the delay grows after this number.
 const FAST_WRITES: u32 = 8;
 
-/// Number of times that a runtime is observed while it soaks.
+/// Number of observations of a runtime while it soaks.
 const SOAK_LOOKS: u32 = 8;
 
-/// Minimum time between two of them.
+/// Minimum time between two observations of a runtime that soaks.
 const MIN_LOOK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The end of a reconcile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Report {
-    /// The resource is gone, or there is nothing to do until something changes.
+    /// The resource does not exist, or no action is necessary until a change.
     Idle,
-    /// KCP did not respond as needed, so nothing is known of the runtime.
+    /// KCP did not respond as needed, so that the state of the runtime is unknown.
     Interrupted,
-    /// The runtime was not reached, or must not be used.
+    /// The runtime was not reached, or must not be called.
     Unreachable {
-        /// Time for which the API server asked for no request.
+        /// Time for which the API server allows no request.
         retry_after: Option<Duration>,
-        /// Whether something was written before.
+        /// Whether an object was written before.
         wrote: bool,
     },
     /// The runtime was reached.
     Reconciled {
-        /// The report of each lane that was part of the reconcile; of a deletion, the one of the webhook lane.
+        /// The report of each lane that was part of the reconcile. A deletion has the report of the webhook lane only.
         lanes: Lanes<Option<LaneReport>>,
-        /// Whether the webhook lane has something to do although it was not part of the reconcile.
+        /// Whether objects of the webhook lane differ although the lane was not part of the reconcile.
         webhook_differs: bool,
     },
 }
 
-/// What a reconcile reports about one lane.
+/// The report of a reconcile about one lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaneReport {
-    /// How it ended.
+    /// The result of the reconcile in the lane.
     pub result: LaneResult,
-    /// Whether it tried to write.
+    /// Whether the reconcile tried to write.
     pub wrote: bool,
-    /// Whether it is observed again soon although nothing may be written.
+    /// Whether the lane is observed again soon although nothing may be written.
     pub look_again: bool,
-    /// Time for which the API server asked for no request.
+    /// Time for which the API server allows no request.
     pub retry_after: Option<Duration>,
 }
 
-/// When something happens, and a random number for delays.
+/// The time of an event, and a random number for delays.
 #[derive(Clone, Copy)]
 struct Moment {
     now: Duration,
@@ -66,7 +66,7 @@ struct Moment {
 }
 
 impl Scheduler {
-    /// Notes the end of a reconcile.
+    /// Processes the end of a reconcile.
     pub fn finish(&mut self, name: &Name, report: Report, now: Duration, random: u64) {
         let at = Moment { now, random };
         let Some(running) = self.running.remove(name) else {
@@ -76,7 +76,7 @@ impl Scheduler {
             self.take(name, report, running.lanes, at);
             self.reorder(name, now);
         }
-        // Also of one that was removed meanwhile: its Runtime may need another resource.
+        // This includes a runtime that was removed during the reconcile: its Runtime may need another resource.
         for lane in Lane::ALL {
             if *running.again.get(lane) {
                 self.wake_lane(name, lane, now);
@@ -115,7 +115,7 @@ impl Scheduler {
         for lane in self.concerned(name, lanes) {
             let report = observation(lanes, lane, LaneResult::Interrupted, false);
             self.note(name, lane, report, at.now);
-            // KCP failed, not the runtime, and there are all runtimes to retry when it works again.
+            // KCP failed, not the runtime. All runtimes must be retried when KCP works again.
             if let Some(runtime) = self.runtimes.get_mut(name) {
                 let attempts = &mut runtime.lanes.get_mut(lane).attempts;
                 *attempts = (*attempts).min(MAX_INTERRUPTED_ATTEMPTS);
@@ -164,12 +164,13 @@ impl Scheduler {
         };
         runtime.unreachable = 0;
         runtime.not_before = Duration::ZERO;
-        // Where the webhook lane is due since the last resync, it waits for its turn, and the configuration does not with it.
+        // A webhook lane that is due since the last resync waits for its turn, but the configuration lane does not
+        // wait with it.
         let is_over = runtime.resync.is_some_and(|at| at <= now);
         if reports.webhook.is_some() || is_over {
             runtime.resync = Some(now + resync.saturating_sub(share(resync / 5, random)));
         } else if runtime.resync.is_none() {
-            // The first reconcile after a start does not read all manifests: complete ones are spread over the interval.
+            // The first reconcile after a start does not read all manifests. Complete reconciles are spread over the interval.
             runtime.resync = Some(now + share(resync, random));
         }
         for lane in Lane::ALL {
@@ -193,11 +194,11 @@ impl Scheduler {
         let takes_part = self.takes_part(name);
         for lane in Lane::ALL {
             let queue = self.queues.get_mut(lane);
-            // What was never reconciled is due with the next resync.
+            // A lane that was never reconciled is due with the next resync.
             if let Some(at) = resync.filter(|_| takes_part) {
                 queue.hasten(name, at);
             }
-            // The API server asked for no request of either lane.
+            // The API server allows no request of either lane.
             if queue.at(name).is_some_and(|at| at < not_before) {
                 queue.set(name, not_before);
             }
@@ -209,7 +210,7 @@ impl Scheduler {
         let phase = self.rollouts.get(lane).phase(name);
         let rollout = self.rollouts.get(lane);
         let soak = rollout.soak();
-        // After the last step, no other runtime waits for what is seen.
+        // After the last step, no other runtime waits for the observation.
         let look = if rollout.is_last_step() {
             Duration::MAX
         } else {
@@ -280,7 +281,8 @@ impl Scheduler {
         )
     }
 
-    /// The lanes that were part of a reconcile; what is not a matter of lanes is scheduled as the webhook lane.
+    /// Returns the lanes that were part of a reconcile. A reconcile that is independent of lanes is scheduled as the
+    /// webhook lane.
     fn concerned<T: Copy>(&self, name: &str, lanes: Lanes<Option<T>>) -> Vec<Lane> {
         if !self.takes_part(name) {
             return vec![Lane::Webhook];
@@ -290,7 +292,7 @@ impl Scheduler {
     }
 }
 
-/// What the end of a reconcile says in one lane.
+/// Returns the observation of one lane at the end of a reconcile.
 fn observation(
     access: Lanes<Option<Access>>,
     lane: Lane,
@@ -308,7 +310,7 @@ fn observation(
     }
 }
 
-/// `random / 2⁶⁴` of a duration.
+/// Returns `random / 2⁶⁴` of a duration.
 fn share(whole: Duration, random: u64) -> Duration {
     let nanos = (whole.as_nanos() * u128::from(random)) >> 64;
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))

@@ -1,6 +1,6 @@
-//! Which names are due, and when.
+//! A queue of names, ordered by the time at which they are due.
 //!
-//! Invariant: a name is in the queue at most once, and the name that became due first is the first one out.
+//! Invariant: a name is in the queue at most once, and the name that became due first is returned first.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use crate::sync::rollout::Name;
 /// Names by the time at which they are due.
 #[derive(Debug, Default)]
 pub(super) struct DueQueue {
-    /// The number keeps the order of arrival among names that are due at the same time.
+    /// The number preserves the order of arrival of names that are due at the same time.
     order: BTreeSet<(Duration, u64, Name)>,
     entries: HashMap<Name, (Duration, u64)>,
     arrivals: u64,
 }
 
 impl DueQueue {
-    /// Makes a name due at `at`, whatever was set before.
+    /// Makes a name due at `at`, independently of its previous time.
     pub(super) fn set(&mut self, name: &Name, at: Duration) {
         self.remove(name);
         self.arrivals += 1;
@@ -26,7 +26,7 @@ impl DueQueue {
         self.entries.insert(Arc::clone(name), (at, self.arrivals));
     }
 
-    /// Makes a name due at `at` unless it is due before.
+    /// Makes a name due at `at`, unless it is due earlier.
     pub(super) fn hasten(&mut self, name: &Name, at: Duration) {
         if self.at(name).is_none_or(|due| due > at) {
             self.set(name, at);
@@ -51,17 +51,17 @@ impl DueQueue {
         Some(name)
     }
 
-    /// The time at which the next name is due.
+    /// Returns the time at which the next name is due.
     pub(super) fn next(&self) -> Option<Duration> {
         self.order.first().map(|(at, ..)| *at)
     }
 
-    /// The time at which a name is due.
+    /// Returns the time at which a name is due.
     pub(super) fn at(&self, name: &str) -> Option<Duration> {
         self.entries.get(name).map(|(at, _)| *at)
     }
 
-    /// Names that are due.
+    /// Returns the names that are due.
     pub(super) fn due(&self, now: Duration) -> impl Iterator<Item = &Name> {
         let due = self.order.iter().take_while(move |(at, ..)| *at <= now);
         due.map(|(.., name)| name)

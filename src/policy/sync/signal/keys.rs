@@ -2,23 +2,23 @@
 
 use super::{FORCE_RECONCILE_KEY, Value, annotation, json};
 
-/// One of the two places of the key.
+/// A location of the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Among the labels.
+    /// The labels.
     Label,
-    /// Among the annotations, as in the public KIM.
+    /// The annotations, as in the public KIM.
     Annotation,
 }
 
-/// Where the key is set, and which one KIM removes to acknowledge a signal.
+/// The locations of the key in a signal, and the location from which KIM removes the key to acknowledge the signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SignalKeys {
-    /// In one place.
+    /// One location.
     Only(Place),
-    /// In both places. KIM leaves the one that it does not read.
+    /// Both locations. KIM does not remove the key that it does not read.
     Both {
-        /// The one that KIM removes; `None`: the one that is removed first.
+        /// The location from which KIM removes the key. `None`: the first location from which the key is removed.
         obeyed: Option<Place>,
     },
 }
@@ -29,21 +29,21 @@ impl Default for SignalKeys {
     }
 }
 
-/// The places in which a Runtime has the key with the value `"true"`; another value is no signal.
+/// The locations in which a Runtime has the key with the value `"true"`; another value is not a signal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ObservedKeys {
-    /// Among the labels.
+    /// Whether the labels contain the key.
     pub label: bool,
-    /// Among the annotations.
+    /// Whether the annotations contain the key.
     pub annotation: bool,
 }
 
-/// How much of a signal is on a Runtime.
+/// The state of a signal on a Runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyState {
     /// No key.
     Absent,
-    /// A key that is not a signal by itself: what KIM left.
+    /// A key that is not a signal by itself, because KIM removed the other key.
     Partial,
     /// A signal that KIM has not acknowledged.
     Complete,
@@ -57,7 +57,7 @@ impl SignalKeys {
         }
     }
 
-    /// How much of a signal these keys are.
+    /// Returns the state of a signal with these keys.
     #[must_use]
     pub fn state(self, keys: ObservedKeys) -> KeyState {
         let ObservedKeys { label, annotation } = keys;
@@ -79,21 +79,21 @@ impl SignalKeys {
         }
     }
 
-    /// The merge patch that signals an orphaned Runtime: without a revision, because the controller `direct` does not know the one
-    /// of the controller `signal`. The Runtime then counts as a new one.
+    /// Returns the merge patch that signals an orphaned Runtime. It has no revision, because only the controller
+    /// `signal` has the current revision. The Runtime then counts as a new Runtime.
     #[must_use]
     pub fn set(self) -> Value {
         self.signal(None)
     }
 
-    /// The merge patch that signals a Runtime with a revision.
+    /// Returns the merge patch that signals a Runtime with a revision.
     pub(super) fn signal(self, revision: Option<&str>) -> Value {
         let mut patch = annotation(revision);
         self.put(&mut patch, |_| true, &json!("true"));
         patch
     }
 
-    /// The merge patch that removes those keys that a Runtime has.
+    /// Returns the merge patch that removes the keys that a Runtime has.
     pub(super) fn remove(self, keys: ObservedKeys) -> Value {
         let mut patch = json!({ "metadata": {} });
         let is_there = |place| match place {

@@ -1,7 +1,7 @@
-//! When no further Runtime is signaled.
+//! Gates and limits of signals.
 
 use super::{KeyState, ObservedRuntime, RuntimeState, Signaled, Target};
-// The limit of failures is the one of rollouts.
+// The failure limit has the same type as the failure limit of rollouts.
 use crate::sync::rollout::MaxFailures;
 
 use super::Eligibility;
@@ -11,18 +11,19 @@ use super::Eligibility;
 pub struct Counts {
     /// All selected Runtimes.
     pub total: u32,
-    /// Runtimes that have to be signaled with the current revision.
+    /// Runtimes that must be signaled with the current revision.
     pub waiting: u32,
-    /// Runtimes whose signal with the current revision is not acknowledged, suspended ones included.
+    /// Runtimes whose signal with the current revision is not acknowledged, including suspended Runtimes.
     pub progressing: u32,
-    /// Runtimes for which KIM acknowledged the current revision, and those that need no signal for it.
+    /// Runtimes for which KIM acknowledged the current revision, and Runtimes that need no signal for it.
     pub done: u32,
     /// Runtimes for which KIM acknowledged the current revision, and that are not Ready since.
     pub failed: u32,
-    /// Unacknowledged signals of any revision, without those of suspended Runtimes, and without those of an earlier revision on
-    /// Runtimes that are not Ready: KIM may have given up on them, and they must not keep a later change from the others.
+    /// Unacknowledged signals of any revision. Signals of suspended Runtimes are not counted. Signals of an earlier
+    /// revision on Runtimes that are not Ready are not counted either: KIM may have stopped its retries, and a later
+    /// change must reach the other Runtimes.
     pub unacknowledged: u32,
-    /// Runtimes in mode `direct`, which are in no other number.
+    /// Runtimes in mode `direct`, which are not part of the other counts.
     pub direct: u32,
 }
 
@@ -56,12 +57,12 @@ impl Counts {
 pub struct Limits {
     /// Maximum number of unacknowledged signals.
     pub max_unacknowledged: u32,
-    /// Maximum number of signaled Runtimes that are not Ready; a percentage is one of all selected Runtimes.
+    /// Maximum number of signaled Runtimes that are not Ready; a percentage refers to all selected Runtimes.
     pub max_failures: MaxFailures,
 }
 
 impl Default for Limits {
-    /// 50 unacknowledged signals, twice the number of KIM's workers, and 2 % of the Runtimes.
+    /// Returns a limit of 50 unacknowledged signals, twice the number of KIM's workers, and of failures of 2 % of the Runtimes.
     fn default() -> Self {
         Self {
             max_unacknowledged: 50,
@@ -71,14 +72,14 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Number of signaled Runtimes that may be not Ready.
+    /// Returns the number of signaled Runtimes that may be not Ready.
     #[must_use]
     pub fn failures(&self, total: u32) -> u32 {
         self.max_failures.of(total)
     }
 }
 
-/// What stops all signals, whatever the counts are.
+/// Gates that stop all signals, independently of the counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gates {
     /// An operator paused the signals.
@@ -89,7 +90,7 @@ pub struct Gates {
     pub deletion_pending: bool,
 }
 
-/// Why no further Runtime is signaled.
+/// Reason why no further Runtime is signaled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
 pub enum StopReason {
     /// An operator paused the signals.
@@ -105,7 +106,7 @@ pub enum StopReason {
 }
 
 impl StopReason {
-    /// The reason, if there is one. A limit stops nothing where no Runtime waits.
+    /// Returns the reason, if there is one. A limit is not a reason if no Runtime waits.
     #[must_use]
     pub fn of(gates: Gates, counts: &Counts, limits: &Limits) -> Option<Self> {
         let waits = counts.waiting > 0;
@@ -126,7 +127,7 @@ impl StopReason {
         stopped.map(|(_, reason)| reason)
     }
 
-    /// Whether the numbers of Runtimes are the reason.
+    /// Returns whether the counts of Runtimes are the reason.
     #[must_use]
     pub fn is_limit(self) -> bool {
         matches!(
@@ -135,7 +136,7 @@ impl StopReason {
         )
     }
 
-    /// The reason in conditions.
+    /// Returns the reason in conditions.
     #[must_use]
     pub fn name(self) -> &'static str {
         self.into()

@@ -1,4 +1,4 @@
-//! What is persisted of mode `signal`, apart from the Runtimes: a few hundred bytes, however many Runtimes there are.
+//! The persisted state of mode `signal`, in addition to the Runtimes: a few hundred bytes for any number of Runtimes.
 
 use std::collections::BTreeMap;
 
@@ -25,17 +25,17 @@ pub struct PersistedState {
 /// Result of [`PersistedState::advance`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Advance {
-    /// There was no state: the sources as they are become the baseline, and no Runtime is signaled.
+    /// There was no state: the current sources become the baseline, and no Runtime is signaled.
     First,
     /// Nothing changed.
     Unchanged,
-    /// No content changed, but the state has to be saved: a source has another name, is missing, or exists again.
+    /// No content changed, but the state must be saved: a source has another name, is missing, or exists again.
     Noted,
     /// These sources changed: save the state, then signal.
     Changed(Vec<SourceKind>),
 }
 
-/// A state that cannot be read. To start with an empty one would lose changes, so an operator has to correct or delete it.
+/// Error: the state cannot be read. An empty state instead would lose changes, so that an operator must correct or delete it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidState {
     /// An entry about a source is invalid.
@@ -47,11 +47,12 @@ pub enum InvalidState {
 }
 
 impl PersistedState {
-    /// Observes the sources. Unless the result is [`Advance::Unchanged`], the state has to be saved before a Runtime is signaled.
+    /// Processes the observed sources. Unless the result is [`Advance::Unchanged`], the state must be saved before a
+    /// Runtime is signaled.
     ///
-    /// A revision is the hash of the content, and, while Runtimes wait for a signal of the previous revision, of that one and of
-    /// the baseline too: then a content that returns is a new revision, because KIM may have copied the content in between to
-    /// Runtimes that were not signaled with it.
+    /// A revision is the hash of the content. While Runtimes wait for a signal of the previous revision, it is also
+    /// the hash of that revision and of the baseline. Content that returns is then a new revision, because KIM may
+    /// have copied the intermediate content to Runtimes that were not signaled with it.
     pub fn advance(&mut self, sources: &Sources, grace: Grace) -> Advance {
         let before = self.history.clone();
         let changed = self.history.advance(sources, grace);
@@ -83,8 +84,8 @@ impl PersistedState {
         Advance::Changed(changed)
     }
 
-    /// Makes the current revision the baseline, once no selected Runtime waits for a signal. Returns whether the state has to be
-    /// saved.
+    /// Makes the current revision the baseline, when no selected Runtime waits for a signal. Returns whether the
+    /// state must be saved.
     pub fn complete(&mut self) -> bool {
         let Some(revisions) = &mut self.revisions else {
             return false;
@@ -96,19 +97,19 @@ impl PersistedState {
         is_new
     }
 
-    /// Revisions of the sources; `None` before the first [`PersistedState::advance`].
+    /// Returns the revisions of the sources; `None` before the first [`PersistedState::advance`].
     #[must_use]
     pub fn revisions(&self) -> Option<Revisions> {
         self.revisions
     }
 
-    /// The last observed sources.
+    /// Returns the last observed sources.
     #[must_use]
     pub fn history(&self) -> &SourceHistory {
         &self.history
     }
 
-    /// The state as data of a ConfigMap.
+    /// Returns the state as data of a ConfigMap.
     #[must_use]
     pub fn write(&self) -> BTreeMap<String, String> {
         let mut data = BTreeMap::new();
@@ -126,7 +127,7 @@ impl PersistedState {
         data
     }
 
-    /// Reads what [`PersistedState::write`] wrote. Data without a baseline is the state before the first start.
+    /// Reads the data of [`PersistedState::write`]. Data without a baseline is the state before the first start.
     ///
     /// # Errors
     /// [`InvalidState`] if a value is invalid.

@@ -6,7 +6,7 @@ use api::names::{CONFIG_KEY, DOCKER_CONFIG_KEY, DOCKER_CONFIG_TYPE};
 use crate::admission::ConfigurationError;
 use crate::image::KeyringError;
 
-/// Why a source is invalid.
+/// Reason why a source is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
     /// The Secret has another type, which a kubelet does not use.
@@ -29,7 +29,7 @@ pub enum SourceError {
     Configuration(#[source] ConfigurationError),
 }
 
-/// Why a text is not a list of certificates.
+/// Reason why a text is not a list of certificates.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PemError {
     /// There is no certificate.

@@ -1,7 +1,7 @@
 //! Checks that a text is a list of PEM certificates, without parsing X.509.
 //!
-//! Text between blocks is allowed, as in RFC 7468. The API server of KCP has validated the certificates; this check
-//! prevents that a private key is distributed to all runtimes by mistake.
+//! Text between blocks is allowed, as in RFC 7468. The API server of KCP has validated the certificates. This check
+//! prevents the accidental distribution of a private key to all runtimes.
 
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
@@ -13,7 +13,7 @@ const LABEL: &str = "-----BEGIN CERTIFICATE-----";
 
 /// Checks the text.
 pub(super) fn check(text: &str) -> Result<(), PemError> {
-    // An indented block is text to the API server, but a private key to a reader of the bundle.
+    // The API server treats an indented block as text, but a reader of the bundle may treat it as a private key.
     let mut labels = text.lines().filter(|it| it.trim_start().starts_with(BEGIN));
     if let Some(index) = labels.position(|it| it.trim_end() != LABEL) {
         return Err(PemError::Label(index + 1));
@@ -34,7 +34,7 @@ pub(super) fn check(text: &str) -> Result<(), PemError> {
     Ok(())
 }
 
-/// Whether the bytes are a DER SEQUENCE of exactly their length.
+/// Returns whether the bytes are a DER SEQUENCE of exactly their length.
 fn is_sequence(der: &[u8]) -> bool {
     let [0x30, first, rest @ ..] = der else {
         return false;

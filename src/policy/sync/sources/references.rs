@@ -1,4 +1,4 @@
-//! The objects that a document refers to by name. The webhook does not read others, so that they must not be required.
+//! The objects that a document refers to by name. The webhook does not read other objects, so that they must not be required.
 
 use api::config::Document;
 use api::names::CONFIG_KEY;
@@ -11,7 +11,7 @@ use crate::sync::observed::data;
 /// The objects that a document refers to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReferencedObjects {
-    /// `None`: the name in the webhook's flag is used.
+    /// `None` if the webhook uses the name in its flag.
     pull_secret: Option<String>,
     trust_bundle: Option<String>,
 }
@@ -25,27 +25,27 @@ impl ReferencedObjects {
         }
     }
 
-    /// The objects that a live document refers to; `None` if it cannot be parsed.
+    /// Returns the objects that a live document refers to; `None` if it cannot be parsed.
     pub(in crate::sync) fn of_live(config_map: &Value) -> Option<Self> {
         let document = Document::parse(data(config_map, CONFIG_KEY)?).ok()?;
         Some(Self::of(&document))
     }
 
-    /// The pull Secret that the document names, if any.
+    /// Returns the pull Secret that the document names, if any.
     #[must_use]
     pub fn pull_secret(&self) -> Option<&str> {
         self.pull_secret.as_deref()
     }
 
-    /// Whether the document refers to an object other than the synchronized one. A document without a trust bundle does
-    /// not.
+    /// Returns whether the document refers to an object other than the synchronized one. A document without a trust
+    /// bundle does not refer to another bundle.
     pub(in crate::sync) fn names_other_object(
         &self,
         kind: SourceKind,
         names: &ObjectNames,
     ) -> bool {
         match kind {
-            // Without a name, the webhook's flag applies, which has the name of the synchronized Secret.
+            // Without a name, the flag of the webhook applies, which contains the name of the synchronized Secret.
             SourceKind::PullSecret => match &self.pull_secret {
                 None => names.pull_secret.is_none(),
                 secret => names.pull_secret != *secret,

@@ -2,7 +2,7 @@
 
 use api::kcp::RUNTIME_ID;
 
-/// Why a runtime is not reachable. The texts contain nothing secret.
+/// Reason why a runtime is not reachable. The texts contain no secrets.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectionError {
     /// The `Runtime` does not exist, or is being deleted.
@@ -23,7 +23,7 @@ pub enum ConnectionError {
     /// The connection cannot be established or was aborted.
     #[error("connection failed: {0}")]
     ConnectionFailed(String),
-    /// No connection or no response in time; the text names the limit.
+    /// No connection or no response within the time limit, which the text contains.
     #[error("{0}")]
     Timeout(String),
     /// The TLS handshake failed.
@@ -32,7 +32,7 @@ pub enum ConnectionError {
     /// The API server rejects the credentials.
     #[error("API server returned 401: credentials of the kubeconfig rejected")]
     Unauthorized,
-    /// The API server returns an error, or a response that is not one of the Kubernetes API.
+    /// The API server returns an error, or a response that is not a response of the Kubernetes API.
     #[error("{0}")]
     APIServerError(String),
 }

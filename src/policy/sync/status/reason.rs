@@ -55,11 +55,11 @@ pub enum Reason {
     Installing,
     /// The progress deadline of the Deployment is exceeded.
     ProgressDeadlineExceeded,
-    /// An immutable field of an object in use differs, so it would have to be recreated.
+    /// An immutable field of an object in use differs, so that the object would have to be recreated.
     ImmutableField,
     /// The webhook is being deleted.
     Uninstalling,
-    /// The objects on the runtime are being left to KIM.
+    /// The objects on the runtime are being orphaned for KIM.
     Orphaning,
     /// A write failed.
     ApplyFailed,
@@ -67,7 +67,7 @@ pub enum Reason {
     Paused,
     /// [`Deferral::Rollout`].
     RolloutPending,
-    /// The configuration on the runtime is that of KCP.
+    /// The configuration on the runtime equals the configuration on KCP.
     Synchronized,
     /// [`SyncDeferred::InvalidSource`].
     InvalidSource,
@@ -81,12 +81,12 @@ pub enum Reason {
     SourceNotFound,
     /// The conditions of which `Ready` consists are true.
     Ready,
-    /// No reconcile has examined it yet.
+    /// No reconcile has determined the condition yet.
     Pending,
 }
 
 impl Reason {
-    /// The name in conditions, metrics and logs.
+    /// Returns the name in conditions, metrics and logs.
     #[must_use]
     pub fn name(self) -> &'static str {
         self.into()

@@ -1,4 +1,4 @@
-//! Adoption of what KIM and the public webhook leave behind, and the way back.
+//! Adoption of the objects of KIM and of the public webhook, and orphaning.
 
 use api::kcp::MANIFEST_HASH;
 use rstest::rstest;
@@ -12,7 +12,7 @@ use crate::sync::target::Target;
 
 const WEBHOOK_MANAGER: &str = "rt-bootstrapper-webhook";
 
-/// The manifests in the shape of the public ones: each has something that ours do not name.
+/// Returns manifests in the shape of the public manifests: each has fields that the manifests of this project do not contain.
 fn public() -> Vec<Value> {
     let own_pods = json!({ "key": "app.kubernetes.io/name", "operator": "NotIn", "values": ["rt-bootstrapper"] });
     let mut all = manifests("1.7.0");
@@ -32,7 +32,7 @@ fn public() -> Vec<Value> {
     all
 }
 
-/// How a manifest comes to a runtime.
+/// A function that writes a manifest to a runtime.
 type Write = fn(&mut Runtime, &Value);
 
 fn created(runtime: &mut Runtime, manifest: &Value) {
@@ -56,7 +56,7 @@ fn live(runtime: &Runtime, index: usize) -> &Value {
     runtime.get(&place(index)).unwrap()
 }
 
-/// Managers of an object with their operations.
+/// Returns the managers of an object with their operations.
 fn managers(object: &Value) -> Vec<String> {
     let entries = object["metadata"]["managedFields"].as_array().unwrap();
     let text = |it: &Value| format!("{} {}", it["manager"], it["operation"]).replace('"', "");
@@ -116,7 +116,8 @@ fn adoption_removes_fields_that_the_manifests_do_not_name(#[case] write: Write) 
     assert!(runtime.plan(&desired).is_empty());
 }
 
-/// The public webhook applies the whole configuration with its `caBundle`; ours patches the `caBundle` alone.
+/// The public webhook applies the whole configuration with its `caBundle`. The webhook of this project patches only
+/// the `caBundle`.
 #[rstest]
 #[case::public_webhook("Apply", true)]
 #[case::our_webhook("Update", false)]
@@ -149,7 +150,7 @@ fn adoption_leaves_the_ca_bundle_to_the_webhook(#[case] operation: &str, #[case]
     );
 }
 
-/// A `caBundle` of the webhook, which owns it alone or with everything beside it.
+/// Sets a `caBundle` as the webhook, which owns only the `caBundle` or all fields of the configuration.
 fn bundle(runtime: &mut Runtime, operation: &str, whole: bool) {
     let installed = runtime.observed.installed.as_mut().unwrap();
     let configuration = installed.get_mut(&place(4)).unwrap();
@@ -198,7 +199,7 @@ fn adoption_leaves_fields_of_the_controllers_of_kubernetes() {
     assert_eq!(managers(deployment).len(), 3);
 }
 
-/// What another client adds to an adopted object stays, so that the controller does not fight with it.
+/// Fields that another client adds to an adopted object are kept, so that the controller does not overwrite them repeatedly.
 #[test]
 fn adopted_object_keeps_fields_that_another_client_adds() {
     let desired = desired(&sources());
@@ -213,7 +214,7 @@ fn adopted_object_keeps_fields_that_another_client_adds() {
     assert!(plan.is_empty(), "{plan:?}");
 }
 
-/// KIM re-applies its manifests to an adopted runtime: also a field that is only added goes again.
+/// KIM applies its manifests again to an adopted runtime: fields that KIM adds are removed, too.
 #[test]
 fn adopted_object_loses_fields_that_kim_adds() {
     let desired = desired(&sources());
@@ -253,7 +254,7 @@ fn handover_without_its_apply_is_followed_by_the_apply() {
     assert!(runtime.plan(&desired).is_empty());
 }
 
-/// The ownership ConfigMap exists where the controller has installed the watcher.
+/// The ownership ConfigMap also exists if the controller has installed the watcher.
 #[rstest]
 #[case::absent(None, true)]
 #[case::of_the_watcher(Some(api::kcp::OWNER_WATCHER_INVENTORY), true)]

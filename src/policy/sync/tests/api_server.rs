@@ -1,5 +1,4 @@
-//! As much of an API server as the plans' effects need: server-side apply with ownership of map fields, JSON patch, and
-//! deletion.
+//! An API server for the effects of plans: server-side apply with ownership of map fields, JSON patch, and deletion.
 
 use std::collections::BTreeMap;
 
@@ -18,20 +17,20 @@ use crate::sync::target::Target;
 
 use super::apply::{apply, fields, stored};
 use super::samples::*;
-/// A runtime, and everything that the plans' functions want besides.
+/// A runtime, and the other inputs of a plan.
 pub(super) struct Runtime {
     pub(super) observed: Observed,
     pub(super) names: ObjectNames,
     pub(super) installation: Installation,
     pub(super) owner: Owner,
-    /// What the webhook made while it ran.
+    /// The objects that the webhook created.
     made: BTreeMap<Target, Value>,
-    /// Applies, deletions and patches since the beginning, by `verb kind/name`.
+    /// All applies, deletions and patches, as `verb kind/name`.
     pub(super) log: Vec<String>,
 }
 
 impl Runtime {
-    /// One that today's manager has provisioned, without anything of ours.
+    /// Creates a runtime that KIM has provisioned, without objects of the controller.
     pub(super) fn new() -> Self {
         Self {
             observed: Observed {
@@ -55,7 +54,7 @@ impl Runtime {
         }
     }
 
-    /// The webhook runs, and has made a copy in each of these namespaces, its certificate and its Lease.
+    /// Adds the objects of a running webhook: a copy in each of these namespaces, its certificate and its Lease.
     pub(super) fn webhook_makes(&mut self, namespaces: &[&str]) {
         let copies = namespaces.iter().map(|namespace| {
             let labels = json!({ (api::names::PULL_SECRET_COPY_LABEL): "true" });
@@ -87,7 +86,7 @@ impl Runtime {
         self.observed.webhook_objects = Some(made);
     }
 
-    /// The Pods of a Deployment that is being deleted are gone.
+    /// Removes a Deployment that is being deleted, as after the end of its Pods.
     pub(super) fn pods_end(&mut self) {
         let terminating = |it: &Value| !it["metadata"]["deletionTimestamp"].is_null();
         if self.observed.deployment.as_ref().is_some_and(terminating) {
@@ -95,7 +94,7 @@ impl Runtime {
         }
     }
 
-    /// One that holds everything of a version already.
+    /// Creates a runtime that has the desired state.
     pub(super) fn converged(desired: &Desired) -> Self {
         let mut runtime = Self::new();
         runtime.converge(desired);
@@ -116,7 +115,7 @@ impl Runtime {
         plan(self.context(), desired, &self.observed)
     }
 
-    /// Passes until nothing is left to do, with a Deployment that becomes available at once.
+    /// Reconciles until no action remains, with a Deployment that becomes available immediately.
     pub(super) fn converge(&mut self, desired: &Desired) {
         for _ in 0..6 {
             let plan = self.plan(desired);
@@ -173,7 +172,7 @@ impl Runtime {
         self.put(&target, after);
     }
 
-    /// The Deployment's controller has done its work, and the webhook has written the `caBundle`.
+    /// Sets the status of a Deployment whose rollout is complete, and the `caBundle` that the webhook writes.
     pub(super) fn roll_out(&mut self) {
         let installed = self.observed.installed.iter_mut();
         for live in installed.flat_map(BTreeMap::values_mut) {
@@ -198,7 +197,7 @@ impl Runtime {
         }
     }
 
-    /// The Deployment's new Pods do not come up.
+    /// Sets the status of a Deployment whose new Pods do not become available.
     pub(super) fn hang(&mut self) {
         self.roll_out();
         if let Some(live) = &mut self.observed.deployment {
@@ -206,7 +205,7 @@ impl Runtime {
         }
     }
 
-    /// Today's installer writes an object.
+    /// Applies an object as KIM.
     pub(super) fn installer_applies(&mut self, object: &Value) {
         self.someone_applies(object, api::kcp::KIM_FIELD_MANAGER);
     }
@@ -217,7 +216,7 @@ impl Runtime {
         self.put(&target, Some(apply(live, object, manager)));
     }
 
-    /// A client creates an object with a plain POST: the manager owns its fields by an update, not by an apply.
+    /// Creates an object with a POST by another client: the manager owns its fields by an update, not by an apply.
     pub(super) fn someone_creates(&mut self, object: &Value, manager: &str) {
         let target = Target::of(object).unwrap();
         assert!(self.get(&target).is_none(), "it is there already");
@@ -278,7 +277,7 @@ impl Runtime {
     }
 }
 
-/// Whether a Secret is the pull Secret itself, whatever it is called.
+/// Returns whether a Secret is the pull Secret itself, under any name.
 fn is_source(target: &Target) -> bool {
     target.namespace() == Some(NAMESPACE) && target.name() != api::names::WEBHOOK_CERTIFICATE
 }

@@ -1,4 +1,4 @@
-//! Server-side apply with ownership of map fields, and JSON merge, as far as the plans' effects need them.
+//! Server-side apply with ownership of map fields, and JSON merge, as far as plans need them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,21 +6,21 @@ use serde_json::{Map, Value, json};
 
 static VERSIONS: AtomicU64 = AtomicU64::new(1);
 
-/// Every write gives a new resource version.
+/// Returns an object with a new resource version, as every write does.
 pub(super) fn stored(mut object: Value) -> Value {
     let version = VERSIONS.fetch_add(1, Ordering::Relaxed);
     object["metadata"]["resourceVersion"] = version.to_string().into();
     if object["metadata"].get("uid").is_none() {
         object["metadata"]["uid"] = format!("uid-{version}").into();
     }
-    // Of what is not set, an API server writes nothing.
+    // The API server omits a field with this default value.
     if object["spec"]["paused"] == false {
         object["spec"].as_object_mut().unwrap().remove("paused");
     }
     object
 }
 
-/// Server-side apply, forced: lists are one value, but for those whose items have names.
+/// Returns the result of a forced server-side apply. A list is one value, unless its items have names.
 pub(super) fn apply(mut live: Value, object: &Value, manager: &str) -> Value {
     let owned = fields(object);
     let spec = live["spec"].clone();
@@ -81,7 +81,7 @@ pub(super) fn fields(value: &Value) -> Value {
     }
 }
 
-/// Lists whose items have names are merged by them.
+/// Returns whether a list is merged by the names of its items.
 fn is_named(items: &[Value]) -> bool {
     !items.is_empty() && items.iter().all(|it| it.get("name").is_some())
 }
@@ -90,12 +90,12 @@ fn key_of(item: &Value) -> String {
     format!("k:{}", json!({ "name": item["name"] }))
 }
 
-/// Who applies a selector replaces all of it.
+/// Returns whether an apply replaces the whole field, which is a selector.
 fn is_atomic(key: &str) -> bool {
     ["selector", "namespaceSelector", "objectSelector"].contains(&key)
 }
 
-/// Takes out what the manager owned, owns no more, and no other manager owns.
+/// Removes the fields that the manager owned and does not own any more, and that no other manager owns.
 fn remove(live: &mut Value, before: &Value, now: &Value, others: &[&Value]) {
     let Some(before) = before.as_object() else {
         return;

@@ -1,4 +1,4 @@
-//! What keeps a plan from being made, or from saying too much.
+//! Causes that block or defer a plan, and limits of the reported content.
 
 use api::kcp::CONTENT_HASH;
 use rstest::rstest;
@@ -13,7 +13,7 @@ use crate::sync::plan::{Blocked, SyncDeferred, plan};
 use crate::sync::sources::{SourceState, Sources};
 use crate::sync::{Lane, Lanes, SourceKind, status};
 
-/// A webhook that is too old keeps what it has.
+/// A webhook that is too old keeps the previous document.
 #[test]
 fn a_document_waits_for_a_webhook_that_understands_it() {
     let before = desired(&sources());
@@ -60,7 +60,7 @@ fn a_document_waits_for_a_webhook_that_understands_it() {
     );
 }
 
-/// Nothing is written before everything is in order: the namespace has to be there.
+/// Nothing is written before all checks succeed, such as the check of the namespace.
 #[rstest]
 #[case::no_namespace(|it: &mut Runtime| it.observed.namespace = NamespaceState::Missing, "Namespace kyma-system not found")]
 #[case::terminating(|it: &mut Runtime| it.observed.namespace = NamespaceState::Terminating, "Namespace kyma-system is being deleted")]
@@ -76,7 +76,7 @@ fn blockades(#[case] fault: fn(&mut Runtime), #[case] text: &str) {
     assert!(!plan.is_deployment_pending());
 }
 
-/// What is missing in one lane keeps nothing of the other one away.
+/// A missing permission in one lane does not affect the other lane.
 #[rstest]
 #[case::of_the_configuration(
     Lane::Configuration,
@@ -114,7 +114,7 @@ fn a_missing_permission_blocks_its_lane_alone(
     );
 }
 
-/// A Deployment that may not be read may run a webhook that does not understand the document.
+/// A Deployment that cannot be read may run a webhook that does not support the document.
 #[test]
 fn a_document_with_new_keys_waits_while_the_deployment_may_not_be_read() {
     let mut runtime = Runtime::converged(&desired(&sources()));
@@ -143,7 +143,7 @@ fn a_refused_cluster_is_not_written_to() {
     assert!(matches!(plan.blocked, Some(Blocked::Identity(_))));
 }
 
-/// Whatever is logged: no credential is in it.
+/// `Debug` output contains no credentials.
 #[test]
 fn nothing_tells_a_credential() {
     let sources = Sources {
@@ -159,7 +159,7 @@ fn nothing_tells_a_credential() {
     assert!(text.contains("apply /api/v1/namespaces/kyma-system/secrets/registry-credentials"));
 }
 
-/// A client that writes these on the runtime must not prevent the write of its status.
+/// Metadata that a client of the runtime writes must not prevent an update of the status.
 #[test]
 fn what_a_runtime_says_of_itself_is_bounded_as_in_a_status() {
     let known = Sources {

@@ -26,7 +26,7 @@ fn versions(#[case] text: &str, #[case] expected: Option<&str>) {
     assert!(version("0.1.0-rc.1") < version("0.1.0"));
 }
 
-/// Public keys need nothing; each of ours needs a webhook that knows it.
+/// Public keys have no requirement. Each key of this project requires a webhook that supports it.
 #[rstest]
 #[case::public(
     r#"{"overrides":{},"clusterTrustBundle":{"name":"a","certWritePath":"b","volumeMountPath":"/c","volumeName":"d"},"availableFeatures":[],"namespaceFeatures":{}}"#,

@@ -38,7 +38,7 @@ fn no_hash(#[case] text: &str) {
     assert!(text.parse::<Hash>().is_err());
 }
 
-/// A hash does not allow trying out contents without the control plane's UID.
+/// Without the UID of KCP, guessed content cannot be verified with a hash.
 #[test]
 fn equal_contents_of_two_control_planes_have_different_hashes() {
     let config = Some(&br#"{"auths":{}}"#[..]);
@@ -50,7 +50,7 @@ fn equal_contents_of_two_control_planes_have_different_hashes() {
     assert_ne!(hash("one"), hash("two"));
 }
 
-/// The type has to be the docker config's.
+/// The type must be the type of a docker config.
 #[rstest]
 #[case::good(TYPE, Some(r#"{"auths":{}}"#), "")]
 #[case::opaque(
@@ -124,7 +124,7 @@ fn documents(#[case] data: &[(&str, &str)], #[case] error: &str) {
     assert_eq!(found.unwrap_or_default(), error);
 }
 
-/// It is there, and so it is not absent.
+/// The ConfigMap exists, so that the source is not absent.
 #[test]
 fn a_config_map_without_data_is_invalid() {
     let error = read_configuration(&salt(), None).unwrap_err();
@@ -133,7 +133,7 @@ fn a_config_map_without_data_is_invalid() {
 
 const NO_DOCUMENT: &str = "rt-bootstrapper-config.json: missing or empty";
 
-/// Keys and values do not run together.
+/// The hash distinguishes the end of a key from the start of its value.
 #[test]
 fn where_a_key_ends_is_part_of_the_content() {
     let hash = |pairs: &[(&str, &str)]| {

@@ -1,4 +1,4 @@
-//! What is wanted of a runtime.
+//! The desired state of a runtime.
 
 use api::bootstrapper::ConfigurationStatus;
 use rstest::rstest;
@@ -13,7 +13,7 @@ use crate::sync::desired::{Desired, DesiredObject};
 use crate::sync::history::SourceHistory;
 use crate::sync::sources::{SourceState, Sources, read_trust_bundle};
 
-/// They hold names, data and type, and nothing of the source's metadata.
+/// The objects contain names, data and type of the sources, and no other metadata.
 #[test]
 fn objects_hold_content_and_our_annotations_alone() {
     let sources = Sources {
@@ -70,7 +70,7 @@ fn objects_hold_content_and_our_annotations_alone() {
     }
 }
 
-/// Parts are optional. A source that cannot be read changes nothing; what does not depend on it goes over all the same.
+/// Sources are optional. A source that cannot be read changes nothing, and objects that do not depend on it are synchronized.
 #[rstest]
 #[case::all_there(sources(), true, ["present", "present", "present"])]
 #[case::nothing_ever(absent(), false, ["never", "never", "never"])]
@@ -98,7 +98,7 @@ fn wanted(#[case] now: Sources, #[case] there_before: bool, #[case] expected: [&
     assert_eq!(desired.complete_revision.is_none(), held);
 }
 
-/// What the operator gave no name is neither written nor waited for.
+/// An object without a configured name is neither written nor required.
 #[test]
 fn a_part_without_a_name_is_off() {
     let names = ObjectNames {
@@ -124,7 +124,7 @@ fn a_part_without_a_name_is_off() {
     );
 }
 
-/// What an object is called on KCP says nothing of its name on the runtime.
+/// The name of an object on KCP does not determine its name on the runtime.
 #[test]
 fn each_object_has_the_runtimes_name_for_it() {
     let names = ObjectNames {
@@ -140,8 +140,8 @@ fn each_object_has_the_runtimes_name_for_it() {
     assert_eq!(written, ["there", "their-roots", "rt-bootstrapper-config"]);
 }
 
-/// What the webhook does not read, it must not wait for: a document may name another Secret, or another bundle, than the
-/// ones that are written.
+/// A document must require only objects that the webhook reads: it may name another Secret or another bundle than the
+/// written objects.
 #[rstest]
 #[case::ours("", Some("registry-credentials"), &["pull-secret", "trust-bundle"])]
 #[case::our_secret_by_name(r#","imagePullSecret":{"name":"registry-credentials"}"#, Some("registry-credentials"), &["pull-secret", "trust-bundle"])]
@@ -176,7 +176,7 @@ fn a_document_requires_only_what_it_names(
         .filter_map(|key| key.strip_prefix("rt-bootstrapper.kyma-project.io/requires-"))
         .collect();
     assert_eq!(required, parts);
-    // A source that is invalid keeps a document away that names it, and no other one.
+    // An invalid source defers only a document that names it.
     let configuration = || document(extra);
     let [secret, bundle] = [
         Sources {
@@ -196,7 +196,7 @@ fn a_document_requires_only_what_it_names(
     assert_eq!(is_held(bundle), parts.contains(&"trust-bundle"));
 }
 
-/// What only metadata tells apart is the same content, and so the same version.
+/// Sources that differ only in metadata have the same content, and so the same revision.
 #[test]
 fn equal_contents_are_one_version() {
     assert_eq!(desired(&sources()), desired(&sources()));
@@ -254,14 +254,14 @@ fn a_change_beside_an_invalid_source_is_another_revision() {
     assert_eq!((one.complete_revision, two.complete_revision), (None, None));
     assert_ne!(one.revision, two.revision);
     assert_ne!(one.revision, desired(&sources()).revision);
-    // Why a source is invalid changes nothing of what is written.
+    // The cause of an invalid source does not change the written objects.
     let other = SourceState::Invalid("y".to_owned());
     let same = desired(&Sources {
         configuration: other,
         ..sources()
     });
     assert_eq!(one.revision, same.revision);
-    // A runtime that holds the parts holds all that is wanted, whatever its document.
+    // A runtime with the other two objects has the desired state, with any document.
     let mut holds_one = said(&one);
     assert!(one.is_synchronized(Some(&holds_one)) && !two.is_synchronized(Some(&holds_one)));
     holds_one.config_map_hash = Some("another".to_owned());
@@ -275,7 +275,7 @@ fn a_complete_version_is_held_only_as_a_whole() {
     assert_eq!(wanted.complete_revision, Some(wanted.revision));
     let mut holds = said(&wanted);
     assert!(wanted.is_synchronized(Some(&holds)));
-    // All three hashes are right, but the document may still require an older part.
+    // All three hashes are correct, but the document may still require an older object.
     holds.revision = None;
     assert!(!wanted.is_synchronized(Some(&holds)));
 }

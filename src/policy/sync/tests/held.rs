@@ -1,4 +1,4 @@
-//! Sources that are missing or invalid: what goes over, and what is held back.
+//! Missing and invalid sources: the objects that are synchronized, and the objects that are deferred.
 
 use api::kcp::{CONTENT_HASH, REQUIRES_PULL_SECRET, REQUIRES_TRUST_BUNDLE};
 use rstest::rstest;
@@ -17,7 +17,7 @@ const SECRET: &str = "apply Secret/registry-credentials";
 const TRUST: &str = "apply ClusterTrustBundle/landscape";
 const DOCUMENT: &str = "apply ConfigMap/rt-bootstrapper-config";
 
-/// What one change writes: a part of the content, and the document that requires it.
+/// A change writes one object of the configuration, and the document that requires it.
 #[rstest]
 #[case::secret(Sources { pull_secret: secret("two"), ..sources() }, &[SECRET, DOCUMENT])]
 #[case::bundle(Sources { trust_bundle: bundle(2), ..sources() }, &[TRUST, DOCUMENT])]
@@ -36,7 +36,7 @@ fn one_change(#[case] now: Sources, #[case] writes: &[&str]) {
     assert!(runtime.plan(&desired).is_empty());
 }
 
-/// What is wanted while one source is missing, and was there before.
+/// Returns the desired state while one source is missing that existed before.
 fn missing(kind: SourceKind) -> Desired {
     let mut known = SourceHistory::default();
     known.advance(&sources(), NOT_YET);
@@ -80,7 +80,7 @@ source is created again before"
     assert_eq!(held, [text]);
 }
 
-/// What is there is left, and said is what is missing, by the name under which it was looked for.
+/// Existing objects are not changed. The message contains the missing source with its configured name.
 #[rstest]
 #[case::pull_secret(
     Sources { pull_secret: SourceState::Absent, ..sources() },
@@ -125,7 +125,7 @@ fn source_that_was_never_there_is_said_and_the_others_go_over(
     assert!(runtime.plan(&desired(&rotated)).is_empty());
 }
 
-/// A document that required it would be waited for.
+/// The webhook would wait for an object that the document requires.
 #[rstest]
 #[case::pull_secret(SourceKind::PullSecret, REQUIRES_PULL_SECRET)]
 #[case::trust_bundle(SourceKind::TrustBundle, REQUIRES_TRUST_BUNDLE)]
@@ -141,8 +141,8 @@ fn runtime_that_never_had_a_missing_source_is_not_required_to_have_it(
     assert_eq!(runtime.plan(&desired).hashes.revision, None);
 }
 
-/// What the runtime holds goes over although its document is held back: without a word to the webhook it would wait for
-/// the parts before, and keep the old credentials.
+/// Objects are synchronized although their document is deferred. Without updated requirements in the live document,
+/// the webhook would wait for the previous objects, and keep the old credentials.
 #[rstest]
 #[case::invalid(broken(), &[SECRET, DOCUMENT])]
 #[case::another_part_is_invalid(Sources { trust_bundle: unreadable(), ..next() }, &[SECRET, DOCUMENT])]
@@ -158,7 +158,7 @@ fn a_document_that_is_held_back_requires_what_goes_over(
     let mut known = SourceHistory::default();
     known.advance(&sources(), AT_ONCE);
     let mut runtime = Runtime::converged(&after(&sources(), &known));
-    // Ours no more, as far as documents are concerned: a rollout hangs.
+    // During an incomplete rollout, the webhook is not treated as a webhook of this project.
     runtime.hang();
     let before = runtime.live(SourceKind::Configuration).unwrap().clone();
     known.advance(&now, AT_ONCE);
@@ -186,7 +186,7 @@ fn a_document_that_is_held_back_requires_what_goes_over(
     runtime.converge(&after(&sources(), &known));
 }
 
-/// The document is broken, and the pull Secret rotates.
+/// Returns sources with an invalid document and a rotated pull Secret.
 fn broken() -> Sources {
     Sources {
         configuration: unreadable(),
@@ -194,7 +194,7 @@ fn broken() -> Sources {
     }
 }
 
-/// The pull Secret rotates.
+/// Returns sources with a rotated pull Secret.
 fn next() -> Sources {
     Sources {
         pull_secret: secret("two"),
@@ -202,7 +202,7 @@ fn next() -> Sources {
     }
 }
 
-/// Where a pass ended between the part and the document, and the source of the part then broke.
+/// A reconcile ended between the writes of the object and the document, and the source of the object became invalid.
 #[test]
 fn a_document_that_is_held_back_requires_what_is_there() {
     let mut known = SourceHistory::default();
@@ -219,7 +219,7 @@ fn a_document_that_is_held_back_requires_what_is_there() {
     assert_eq!(runtime.log, [SECRET, DOCUMENT]);
 }
 
-/// A document that is not ours, or that requires nothing, has nothing to renew: the webhook takes its parts as they come.
+/// A document of another owner, or without requirements, is not updated: the webhook uses its objects in any revision.
 #[rstest]
 #[case::of_the_installer(true)]
 #[case::of_another_client(false)]
@@ -241,7 +241,7 @@ fn a_document_without_requirements_stays(#[case] installer: bool) {
     assert_eq!(runtime.live(SourceKind::Configuration).cloned(), before);
 }
 
-/// What the live document names counts, not what one names that does not come.
+/// The names in the live document are relevant, not the names in a document that is deferred.
 #[test]
 fn a_live_document_that_names_another_secret_does_not_come_to_wait_for_ours() {
     let named = Sources {

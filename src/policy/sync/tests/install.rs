@@ -7,8 +7,8 @@ use crate::sync::manifests::{Installation, InstallationError, Phase};
 use crate::sync::observed::DeploymentStatus;
 use crate::sync::target::Target;
 
-/// First the marker, then the configuration, what the Pods need in the order of the manifests, the Deployment, and the
-/// webhook configuration once every Pod is available.
+/// The order is: the ownership ConfigMap, the configuration, the prerequisites of Pods in the order of the manifests,
+/// the Deployment, and the webhook configuration when every Pod is available.
 #[test]
 fn a_first_installation() {
     let desired = desired(&sources());
@@ -56,7 +56,7 @@ fn a_first_installation() {
     );
 }
 
-/// Today's installer has installed another version: it serves until ours has taken over.
+/// Returns a runtime on which KIM has installed another version, which serves until the new version is available.
 fn taken_over() -> Runtime {
     let mut runtime = Runtime::new();
     for manifest in manifests("1.7.0") {
@@ -72,7 +72,7 @@ fn taken_over() -> Runtime {
     runtime
 }
 
-/// An installer that creates its objects with a plain POST owns their fields under another name than by applying them.
+/// A client that creates its objects with a POST owns their fields under another name than with an apply.
 #[test]
 fn what_another_manager_created_is_overwritten_where_the_manifests_name_the_field() {
     let desired = desired(&sources());
@@ -109,7 +109,7 @@ fn what_another_manager_created_is_overwritten_where_the_manifests_name_the_fiel
     assert!(runtime.plan(&desired).is_empty());
 }
 
-/// A paused Deployment has no progress deadline, so nothing else would end the wait for it.
+/// A paused Deployment has no progress deadline, so that nothing else would end the wait for it.
 #[test]
 fn a_paused_deployment_goes_on() {
     let desired = desired(&sources());
@@ -125,7 +125,7 @@ fn a_paused_deployment_goes_on() {
     assert!(runtime.plan(&desired).is_empty());
 }
 
-/// No instant without a webhook or with two.
+/// Exactly one webhook is active at any time.
 #[test]
 fn a_take_over_leaves_the_old_webhook_in_force_until_the_new_one_serves() {
     let desired = desired(&sources());
@@ -177,7 +177,7 @@ fn a_take_over_leaves_the_old_webhook_in_force_until_the_new_one_serves() {
     assert!(runtime.plan(&desired).is_empty());
 }
 
-/// Another version is an upgrade, the same is none; ours also sees a change below the version.
+/// A changed version is an upgrade. A changed manifest with the same version is also applied.
 #[test]
 fn upgrades() {
     let desired = desired(&sources());
@@ -205,7 +205,7 @@ fn upgrades() {
     );
 }
 
-/// Past the progress deadline it is a failure, and a new version is the way out.
+/// A rollout that exceeds the progress deadline has failed, and a new version replaces it.
 #[test]
 fn a_failed_rollout_is_replaced_by_a_new_version() {
     let desired = desired(&sources());
@@ -226,7 +226,7 @@ fn a_failed_rollout_is_replaced_by_a_new_version() {
     runtime.converge(&desired);
 }
 
-/// Among them is what the public installer does not look at.
+/// The cases include status fields that KIM does not check.
 #[rstest]
 #[case::all_well(json!({}), DeploymentStatus::Available)]
 #[case::not_seen_yet(json!({"observedGeneration": 1}), DeploymentStatus::Progressing)]
@@ -250,7 +250,7 @@ fn rollouts(#[case] changes: Value, #[case] expected: DeploymentStatus) {
     assert_eq!(DeploymentStatus::of(None), DeploymentStatus::Missing);
 }
 
-/// A pass over the content alone decides nothing about manifests that it did not look at.
+/// A reconcile of only the configuration changes no manifests, because it did not read them.
 #[test]
 fn what_was_not_looked_at_is_left_alone() {
     let desired = desired(&sources());
@@ -290,7 +290,7 @@ fn drift(
     assert!(runtime.plan(&desired).is_empty());
 }
 
-/// Replacing the Deployment would leave the runtime without a webhook: an operator has to decide.
+/// Recreating the Deployment would leave the runtime without a webhook, so that an operator must decide.
 #[test]
 fn another_selector_is_nothing_to_replace_by_itself() {
     let desired = desired(&sources());
@@ -316,7 +316,7 @@ fn places(#[case] object: Value, #[case] path: &str) {
     assert_eq!(target.api_version(), object["apiVersion"]);
 }
 
-/// What cannot be installed is an error at once, no endless progress.
+/// Manifests that cannot be installed are an error immediately, not an endless installation.
 #[rstest]
 #[case::empty(vec![], "there are no manifests")]
 #[case::no_deployment(manifests("1")[..3].to_vec(), "the manifests contain 0 Deployments, expected one")]
@@ -330,7 +330,7 @@ fn unusable_manifests(#[case] documents: Vec<Value>, #[case] text: &str) {
     assert_eq!(crate::sync::status::error_chain(&error), text);
 }
 
-/// Values are values, whatever they look like.
+/// A value may contain a YAML or PEM separator.
 #[test]
 fn a_value_may_look_like_a_separator() {
     let mut documents = manifests("0.1.0");

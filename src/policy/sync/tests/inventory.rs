@@ -1,4 +1,4 @@
-//! The inventory: what is listed, pruned and uninstalled.
+//! The inventory: listed, pruned and uninstalled objects.
 
 mod hostile;
 mod leftovers;
@@ -17,7 +17,7 @@ use crate::sync::target::Target;
 const MARKER: &str = "apply ConfigMap/rt-bootstrapper-owner";
 const PRUNED: &str = "delete ServiceAccount/legacy";
 
-/// An object that an earlier version had.
+/// Returns an object of an earlier version.
 fn legacy() -> Value {
     json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "legacy", "namespace": "kyma-system" } })
 }
@@ -30,7 +30,7 @@ fn wanted() -> Desired {
     desired(&sources())
 }
 
-/// A runtime with an earlier version that had more objects.
+/// Returns a runtime with an earlier version that had more objects.
 fn with(extra: &[Value]) -> Runtime {
     let mut runtime = Runtime::new();
     runtime.installation = Installation::new([&manifests("0.0.9"), extra].concat()).unwrap();
@@ -72,7 +72,7 @@ fn inventory_lists_every_object_before_it_is_applied() {
     assert_eq!(markers, 1, "{:?}", runtime.log);
 }
 
-/// The old Pods may need it until the new ones serve.
+/// The old Pods may need the object until the new Pods are available.
 #[test]
 fn upgrade_prunes_an_object_that_the_new_version_does_not_have_once_its_pods_serve() {
     let mut runtime = with(&[legacy()]);
@@ -98,7 +98,7 @@ fn upgrade_prunes_an_object_that_the_new_version_does_not_have_once_its_pods_ser
     assert_eq!(plan.installation.complete, Some(true));
 }
 
-/// A renamed webhook configuration goes before the Service that it names.
+/// A renamed webhook configuration is deleted before the other objects.
 #[test]
 fn upgrade_prunes_a_webhook_configuration_before_the_rest() {
     let mut configuration = manifests("0.0.9").remove(4);
@@ -132,7 +132,7 @@ fn object_stays_in_the_inventory_until_it_is_deleted() {
     assert_eq!(runtime.log, [MARKER]);
 }
 
-/// Pods may mount it; but credentials that are revoked must not remain.
+/// Pods may mount the object, but revoked credentials must be deleted.
 #[test]
 fn source_under_an_earlier_name_is_kept_until_the_source_is_deleted() {
     let mut runtime = Runtime::converged(&wanted());

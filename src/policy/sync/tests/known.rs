@@ -1,4 +1,4 @@
-//! What is remembered of the sources, which tells a deletion from a source that never existed.
+//! The history of the sources, which distinguishes a deletion from a source that never existed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use crate::sync::SourceKind;
 use crate::sync::history::{Absence, Grace, SourceHistory};
 use crate::sync::sources::{PullSecret, SourceState, Sources};
 
-/// Creation, change and deletion are all noticed, also those made while we were down, since what is compared is a
-/// record; a source that never existed is none of them.
+/// Creation, change and deletion are detected, also while no controller runs, because the sources are compared with
+/// the history. A source that never existed is not a change.
 #[test]
 fn what_was_known_tells_a_deletion_from_nothing() {
     let mut known = SourceHistory::default();
@@ -63,7 +63,7 @@ fn what_was_known_tells_a_deletion_from_nothing() {
     );
 }
 
-/// The sources as they were, but the pull Secret is looked for under another name.
+/// Returns the sources with another configured name of the pull Secret.
 fn renamed(pull_secret: SourceState<Arc<PullSecret>>) -> Sources {
     Sources {
         names: ObjectNames {
@@ -105,7 +105,7 @@ fn source_with_the_same_content_under_another_name_is_remembered_under_that_name
     assert_eq!(what(&after(&deleted, &known).pull_secret), "removed");
 }
 
-/// Whichever name it had, nothing is deleted, and the name is there from the next content on.
+/// A recorded source without a name is never deleted. Its name is recorded with the next content.
 #[rstest]
 #[case::content(&"0".repeat(64))]
 #[case::deleted("deleted")]
@@ -123,7 +123,7 @@ fn remembered_source_without_a_name_is_not_deleted(#[case] last: &str) {
     assert_eq!(what(&after(&gone, &known).pull_secret), "removed");
 }
 
-/// The sources as they were, but the pull Secret is missing.
+/// Returns the sources without the pull Secret.
 fn missing() -> Sources {
     Sources {
         pull_secret: SourceState::Absent,
@@ -131,7 +131,7 @@ fn missing() -> Sources {
     }
 }
 
-/// So many seconds after the beginning, with a grace period of five minutes.
+/// Returns a time in seconds, with a grace period of five minutes.
 fn at(seconds: i64) -> Grace {
     Grace {
         now: Timestamp::from_second(seconds).unwrap(),
@@ -166,7 +166,7 @@ fn missing_source_is_deleted_at_the_end_of_the_grace_period_also_after_restarts(
     assert_eq!(restarted(&known), known);
 }
 
-/// Its clock is ahead of the one of the leader before, or no leader observed the absence in between.
+/// The clock of the new leader is ahead of the clock of the previous leader, or no leader observed the absence in between.
 #[test]
 fn leader_deletes_nothing_before_it_has_observed_the_absence_for_a_minute() {
     let mut known = SourceHistory::default();
@@ -210,7 +210,7 @@ fn clock_that_is_set_back_does_not_prolong_a_grace_period_beyond_its_length() {
     assert_eq!(known.next_deletion(), Timestamp::from_second(1300).ok());
 }
 
-/// Nothing changes for a runtime before the end of the grace period: neither the version nor what the document requires.
+/// Before the end of the grace period, neither the revision nor the requirements of the document change.
 #[test]
 fn missing_source_leaves_the_version_and_the_requirements_as_they_are() {
     let mut known = SourceHistory::default();

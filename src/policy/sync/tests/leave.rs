@@ -9,8 +9,8 @@ use crate::sync::identity::IdentityRecord;
 use crate::sync::observed::{NamespaceState, ObjectIdentity, Observed, WebhookObjects};
 use crate::sync::plan::{Blocked, Context, Plan, plan, plan_deletion, plan_orphan};
 
-/// The webhook configuration goes first, so that no Pod is sent to a webhook that is not there; what the webhook made goes
-/// once it cannot make it anew.
+/// The webhook configuration is deleted first, so that no Pod is sent to a webhook that does not exist. The objects
+/// that the webhook created are deleted when the webhook cannot create them again.
 #[test]
 fn an_uninstallation() {
     let mut runtime = Runtime::converged(&desired(&sources()));
@@ -50,7 +50,7 @@ fn an_uninstallation() {
     assert!(plan_deletion(runtime.context(), &runtime.observed).is_removed());
 }
 
-/// A pass that did not look at what the webhook made cannot tell that nothing of it is left.
+/// A reconcile that did not list the objects of the webhook cannot determine that all of them are deleted.
 #[test]
 fn uninstallation_that_was_not_looked_at_is_not_finished() {
     let mut runtime = Runtime::new();
@@ -72,7 +72,7 @@ fn many_copies_are_deleted_some_at_a_time() {
     assert!(plan_deletion(runtime.context(), &runtime.observed).is_removed());
 }
 
-/// What a Secret of the type of copies has to be to be one: another one may have the label.
+/// A Secret with the type of copies is a copy if it has the label. A Secret of another type may have the label, too.
 #[rstest]
 #[case::copy(json!("true"), true)]
 #[case::another_value(json!("false"), false)]
@@ -95,7 +95,7 @@ fn an_uninstallation_leaves_what_others_made() {
     assert!(plan_deletion(runtime.context(), &runtime.observed).is_removed());
 }
 
-/// The namespace was deleted: what was in it went with it, what is outside still has to go.
+/// The objects in the namespace were deleted with it, and the other objects must still be deleted.
 #[test]
 fn an_uninstallation_without_the_namespace() {
     let mut runtime = Runtime::converged(&desired(&sources()));
@@ -111,7 +111,7 @@ fn an_uninstallation_without_the_namespace() {
     assert_eq!(left, [None, None, Some("a"), None]);
 }
 
-/// One of the two ways out.
+/// A plan of a deletion: with all objects, or orphaning them.
 type Leave = fn(Context<'_>, &Observed) -> Plan;
 
 #[rstest]
@@ -128,7 +128,8 @@ fn a_refused_cluster_is_left_alone(#[case] leave: Leave) {
     assert!(plan.is_empty() && plan.blocked.is_some());
 }
 
-/// What may not be read may be there. A right to write tells when it is needed, and what can go goes without it.
+/// An object that cannot be read may exist. A missing permission to write is reported when it is needed, and other
+/// objects are deleted without it.
 #[rstest]
 #[case::uninstall(plan_deletion)]
 #[case::hand_back(plan_orphan)]
@@ -145,7 +146,7 @@ fn what_may_not_be_read_is_not_gone(#[case] leave: Leave) {
     assert!(!plan.is_empty() && plan.blocked.is_none());
 }
 
-/// Everything stays, nothing says that we were there, and today's installer owns what it finds.
+/// All objects are kept, no metadata of the controller remains, and KIM owns all fields.
 #[test]
 fn a_way_back() {
     let desired = desired(&sources());
@@ -186,7 +187,7 @@ fn a_way_back() {
     }
 }
 
-/// There and back again, any number of times.
+/// Orphaning and adoption can be repeated any number of times.
 #[test]
 fn a_second_take_over_finds_nothing_odd() {
     let desired = desired(&sources());
@@ -203,7 +204,7 @@ fn a_second_take_over_finds_nothing_odd() {
     assert_eq!(managers, 1);
 }
 
-/// The API server keeps other writers' fields apart, and so does the transfer.
+/// The API server records the fields of other managers separately, and the transfer keeps them.
 #[test]
 fn other_writers_keep_their_fields() {
     let desired = desired(&sources());
@@ -224,7 +225,7 @@ fn other_writers_keep_their_fields() {
     assert_eq!(managers, ["customer", KIM_FIELD_MANAGER]);
 }
 
-/// The ownership ConfigMap says whose the cluster is, and what of the watcher is there.
+/// The ownership ConfigMap contains the owner of the cluster and the inventory of the watcher.
 #[rstest]
 #[case::uninstalled(plan_deletion)]
 #[case::orphaned(plan_orphan)]

@@ -1,4 +1,4 @@
-//! What a plan writes to a runtime, and deletes.
+//! The objects that a plan writes to a runtime, and deletes.
 
 use api::kcp::REQUIRES_TRUST_BUNDLE;
 use rstest::rstest;
@@ -31,7 +31,7 @@ fn nothing_differs_nothing_is_done() {
     assert_eq!(plan.installation.complete, Some(true));
 }
 
-/// Drift: another client changes the runtime, and the annotations still say what they said.
+/// Drift: another client changes an object on the runtime.
 #[rstest]
 #[case::secret(SourceKind::PullSecret, "/data/.dockerconfigjson", json!("e30="), &[SECRET])]
 #[case::bundle(SourceKind::TrustBundle, "/spec/trustBundle", json!(""), &[TRUST])]
@@ -62,7 +62,7 @@ fn drift(
     assert!(runtime.plan(&desired).is_empty(), "once");
 }
 
-/// As many as an object may hold, by one operation: the API server accepts 10,000.
+/// One operation removes any number of keys, because the API server accepts at most 10,000 operations.
 #[test]
 fn any_number_of_added_keys_is_removed_by_one_small_patch() {
     let desired = desired(&sources());
@@ -106,7 +106,7 @@ fn what_cannot_be_changed_is_replaced(#[case] changes: serde_json::Value, #[case
     assert_eq!(runtime.log, writes);
 }
 
-/// Keys of an immutable ConfigMap cannot be removed, and the refused patch would stop all that follows.
+/// Keys of an immutable ConfigMap cannot be removed, and the rejected patch would prevent all following steps.
 #[test]
 fn an_immutable_config_map_with_another_key_is_replaced() {
     let desired = desired(&sources());
@@ -127,7 +127,7 @@ fn an_immutable_config_map_with_another_key_is_replaced() {
     );
 }
 
-/// A key that is removed on KCP disappears on the runtime, also where today's installer wrote it.
+/// A key that is removed on KCP is removed on the runtime, also if KIM wrote it.
 #[test]
 fn a_key_that_the_installer_wrote_and_that_is_gone_disappears() {
     let desired = desired(&sources());
@@ -157,7 +157,7 @@ fn a_key_that_the_installer_wrote_and_that_is_gone_disappears() {
     assert_eq!(managers, ["rt-bootstrapper-controller"]);
 }
 
-/// A Secret of another client is never deleted, even if it has our name.
+/// A Secret of another client is never deleted, even if it has the name of the pull Secret.
 #[test]
 fn only_ours_is_removed() {
     let mut known = SourceHistory::default();
@@ -176,7 +176,7 @@ fn only_ours_is_removed() {
     assert!(runtime.plan(&desired).is_empty());
 }
 
-/// A runtime whose API has no ClusterTrustBundles gets the rest, and nothing waits for the bundle.
+/// A runtime whose API does not serve ClusterTrustBundles gets the other objects, and the webhook does not wait for the bundle.
 #[test]
 fn without_bundles_the_rest_goes_over() {
     let desired = desired(&sources());

@@ -1,4 +1,4 @@
-//! Whatever happens in whatever order, what has to hold holds.
+//! Invariants of plans for any order of events.
 
 mod scheduler;
 mod signals;
@@ -17,7 +17,7 @@ use crate::sync::identity::IdentityRecord;
 use crate::sync::plan::{Action, plan};
 use crate::sync::sources::{SourceState, Sources};
 
-/// A state of one source: absent, invalid, not looked for, or one of three contents.
+/// A state of one source: absent, invalid, unmanaged, or one of three contents.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Source {
     Absent,
@@ -55,7 +55,7 @@ fn sources([pull_secret, trust_bundle, configuration]: [Source; 3]) -> Sources {
     }
 }
 
-/// What may happen to a runtime between two passes.
+/// An event on a runtime between two reconciles.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     Lost(SourceKind),
@@ -137,7 +137,7 @@ fn kind_of(action: &Action) -> Option<SourceKind> {
     }
 }
 
-/// Whether an action leaves a document as it is, but for what it requires.
+/// Returns whether an action changes only the requirements of a document.
 fn is_renewal(action: &Action, runtime: &Runtime) -> bool {
     let Action::Apply { object, .. } = action else {
         return false;
@@ -151,8 +151,9 @@ fn is_renewal(action: &Action, runtime: &Runtime) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// A plan is empty after its own effect; an invalid or never-seen source yields no action on its object; parts go
-    /// before the document; a refused cluster gets nothing.
+    /// A plan is empty after its own effect. A source that is invalid or never existed yields no action on its
+    /// object. The other objects are written before the document. Nothing is written to a cluster that is not
+    /// verified.
     #[test]
     fn plans(
         history in prop::collection::vec(
@@ -215,7 +216,7 @@ proptest! {
         prop_assert_eq!(runtime.plan(&desired).hashes.revision, desired.complete_revision.map(|it| it.to_string()));
     }
 
-    /// A pass that stops anywhere leaves nothing that the next one cannot mend.
+    /// The next reconcile corrects the state that an interrupted reconcile leaves.
     #[test]
     fn interrupted_passes(state in [source(), source(), source()], cuts in prop::collection::vec(0usize..12, 0..5)) {
         let mut runtime = Runtime::new();

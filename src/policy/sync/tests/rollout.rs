@@ -1,4 +1,4 @@
-//! Steps, soak, limits, pauses and what a next leader knows.
+//! Steps, soak duration, limits, pauses and the state of the next leader.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn name(number: usize) -> Name {
     format!("r{number:04}").into()
 }
 
-/// The default settings of the webhook lane.
+/// Returns the default settings of the webhook lane.
 fn defaults() -> Settings {
     let steps = [1, 10].map(Step::Percent);
     Settings {
@@ -55,7 +55,7 @@ fn note(
     rollout.note(name, report, now);
 }
 
-/// Members that have revision 1 completely, and the rollout of revision 2.
+/// Returns the rollout of revision 2, with members that have revision 1 completely.
 fn upgrade(settings: Settings, members: usize) -> Rollout {
     let mut rollout = Rollout::new(settings);
     for number in 0..members {
@@ -74,7 +74,7 @@ fn holds(revision: Hash) -> Initial {
     }
 }
 
-/// Every member that may start does, with this result. Returns how many started.
+/// Starts every member that may start, with this result. Returns the number of started members.
 fn run(rollout: &mut Rollout, result: LaneResult, now: Duration) -> usize {
     let names: Vec<Name> = rollout.startable().cloned().collect();
     for name in &names {
@@ -85,7 +85,7 @@ fn run(rollout: &mut Rollout, result: LaneResult, now: Duration) -> usize {
     names.len()
 }
 
-/// Every member that soaks is observed again.
+/// Observes every member that soaks, with this result.
 fn observe(rollout: &mut Rollout, members: usize, result: LaneResult, now: Duration) {
     for name in (0..members).map(name) {
         if let Some(Phase::Soaking { .. }) = rollout.phase(&name) {
@@ -203,7 +203,8 @@ fn a_member_that_was_unreachable_before_delays_no_step_and_starts_when_it_is_bac
     assert_eq!(rollout.progress().counts.done, 3);
 }
 
-/// Otherwise a runtime that cannot be reached is the first step of every rollout, and the revision goes to many untried.
+/// Otherwise an unreachable runtime would be the first step of every rollout, and the revision would reach many
+/// runtimes without a test.
 #[test]
 fn an_unreachable_member_takes_no_place_in_a_step() {
     let mut rollout = upgrade(defaults(), 5_000);
@@ -214,17 +215,17 @@ fn an_unreachable_member_takes_no_place_in_a_step() {
     unreachable(&mut rollout, "r0000");
     assert!(rollout.is_startable("r0001"));
     assert_eq!(rollout.startable().count(), 1);
-    // One that is found unreachable when it is started gives its place to the next.
+    // A member that is found unreachable at its start is replaced by the next member.
     let permit = rollout.start("r0001", Duration::ZERO);
     let report = (LaneResult::Unreachable, false);
     note(&mut rollout, "r0001", permit, report, Duration::ZERO);
     assert!(rollout.is_startable("r0002"));
-    // One that is back waits for a later step.
+    // A member that is reachable again waits for a later step.
     let report = (LaneResult::Deferred, false);
     note(&mut rollout, "r0000", None, report, Duration::ZERO);
     assert_eq!(rollout.startable().count(), 1);
     assert_eq!(rollout.progress().step, 1);
-    // A rollout that reaches no member goes nowhere.
+    // A rollout that reaches no member does not progress.
     for number in 0..5_000 {
         unreachable(&mut rollout, &name(number));
     }
@@ -247,7 +248,7 @@ fn a_new_member_gets_the_last_completed_revision_whatever_stops_the_rollout() {
         Duration::ZERO,
     );
     assert_eq!(rollout.phase("r0009"), Some(Phase::Waiting));
-    // It takes part from then on.
+    // The member is part of the rollout from then on.
     rollout.pause(false);
     let mut now = Duration::ZERO;
     for _ in 0..4 {
@@ -313,7 +314,7 @@ fn a_rollback_to_an_earlier_revision_is_stepped() {
     });
     assert_eq!(run(&mut rollout, LaneResult::Done, Duration::ZERO), 1);
     assert_eq!(rollout.progress().counts.waiting, 9);
-    // The same while revision 2 is not complete: no member that has it goes back unseen.
+    // A rollback is also stepped while revision 2 is not complete: no member with revision 2 is changed outside a step.
     rollout.begin(begin(revision(1), Some(revision(1)), None), |_| {
         holds(revision(2))
     });
@@ -390,7 +391,7 @@ fn the_next_leader_goes_on_at_the_step_and_knows_who_failed() {
     assert_eq!(rollout.phase("r0000"), Some(Phase::Soaking { since: now }));
     assert!(rollout.phase("r0001").unwrap().is_failed());
     assert_eq!(rollout.startable().count(), 0);
-    // A finished one stays so.
+    // A complete rollout remains complete.
     rollout.begin(begin(target, Some(target), Some(3)), |_| holds(target));
     assert!(rollout.progress().is_complete);
     rollout.join(&name(900), u32::MAX, Initial::default());
@@ -398,7 +399,7 @@ fn the_next_leader_goes_on_at_the_step_and_knows_who_failed() {
     assert_eq!(permit.revision(), target);
 }
 
-/// It was unreachable before, so the new revision is not the cause, and may be the repair.
+/// The member was unreachable before, so that the new revision is not the cause, and may be the repair.
 #[test]
 fn a_runtime_that_an_earlier_revision_left_unreachable_stops_no_rollout() {
     let mut rollout = upgrade(defaults(), 3);

@@ -26,7 +26,7 @@ pub(super) fn salt() -> Salt {
     Salt::new("11111111-2222-4333-8444-555555555555")
 }
 
-/// The webhook's manifests, as far as the order needs them.
+/// Returns the manifests of the webhook, with the fields that are relevant for the order.
 pub(super) fn manifests(version: &str) -> Vec<Value> {
     let labels = json!({ "app.kubernetes.io/name": "rt-bootstrapper" });
     vec![
@@ -65,7 +65,7 @@ pub(super) fn secret(password: &str) -> SourceState<Arc<PullSecret>> {
     )))
 }
 
-/// A certificate as far as its outer form goes.
+/// Returns a PEM block with the outer form of a certificate.
 pub(super) fn pem(content: u8) -> String {
     use base64::Engine as _;
     let der = base64::engine::general_purpose::STANDARD.encode([0x30, 0x03, 0x02, 0x01, content]);
@@ -83,26 +83,26 @@ pub(super) fn document(extra: &str) -> SourceState<Arc<Document>> {
     SourceState::of(Some(read_configuration(&salt(), Some(&data))))
 }
 
-/// What makes a document name a bundle.
+/// Returns the key of a document that names a bundle.
 pub(super) fn mounting(bundle: &str) -> String {
     format!(
         r#","clusterTrustBundle":{{"name":"{bundle}","certWritePath":"a.crt","volumeMountPath":"/b","volumeName":"c"}}"#
     )
 }
 
-/// A source that is absent is deleted.
+/// No grace period: an absent source is deleted.
 pub(super) const AT_ONCE: Grace = Grace {
     now: Timestamp::UNIX_EPOCH,
     period: Duration::ZERO,
 };
 
-/// A source that is absent is missing, and not deleted for five minutes.
+/// A grace period of five minutes: an absent source is missing, and not deleted yet.
 pub(super) const NOT_YET: Grace = Grace {
     period: Duration::from_mins(5),
     ..AT_ONCE
 };
 
-/// What the sources are called on KCP.
+/// Returns the names of the sources on KCP.
 pub(super) fn source_names() -> ObjectNames {
     ObjectNames {
         pull_secret: Some("pull".to_owned()),
@@ -111,7 +111,7 @@ pub(super) fn source_names() -> ObjectNames {
     }
 }
 
-/// All three sources, valid.
+/// Returns three valid sources.
 pub(super) fn sources() -> Sources {
     Sources {
         names: source_names(),
@@ -121,7 +121,7 @@ pub(super) fn sources() -> Sources {
     }
 }
 
-/// What is wanted of a runtime, if the sources have been like this from the beginning.
+/// Returns the desired state of a runtime, if the sources have not changed.
 pub(super) fn desired(sources: &Sources) -> Desired {
     let mut known = SourceHistory::default();
     known.advance(sources, AT_ONCE);

@@ -8,7 +8,7 @@ use crate::sync::scheduler::{LaneReport, Participation, Report, Scheduler, Setti
 use crate::sync::{Hash, Lane, Lanes};
 
 const RESYNC: Duration = Duration::from_mins(10);
-/// In the middle of the interval that it chooses from.
+/// A random number in the middle of its interval.
 const RANDOM: u64 = 1 << 63;
 
 fn scheduler(runtimes: &[&str]) -> Scheduler {
@@ -48,7 +48,7 @@ fn start_all(scheduler: &mut Scheduler, now: Duration) -> Vec<Work> {
     std::iter::from_fn(|| scheduler.start(now)).collect()
 }
 
-/// The configuration is complete, and the webhook was not looked at.
+/// Ends a reconcile with a complete configuration and without the webhook lane.
 fn finish(scheduler: &mut Scheduler, work: &Work, now: Duration) {
     let configuration = LaneReport {
         result: LaneResult::Done,
@@ -67,7 +67,7 @@ fn finish(scheduler: &mut Scheduler, work: &Work, now: Duration) {
     scheduler.finish(&work.name, report, now, RANDOM);
 }
 
-/// Otherwise all that wait for the installation of the webhook are read again and again, and delay it.
+/// Otherwise all runtimes that wait for the installation of the webhook would be read repeatedly, and delay it.
 #[test]
 fn a_runtime_that_waits_for_the_webhook_lane_is_not_reconciled_in_the_other_one_all_the_time() {
     let mut scheduler = scheduler(&["a", "b", "c", "d"]);
@@ -79,7 +79,7 @@ fn a_runtime_that_waits_for_the_webhook_lane_is_not_reconciled_in_the_other_one_
     for work in light {
         finish(&mut scheduler, &work, Duration::ZERO);
     }
-    // The first one is slow, so one more may start; both go on.
+    // The first reconcile is slow, so that another one may start. Both continue.
     let now = Duration::from_secs(3);
     assert_eq!(start_all(&mut scheduler, now).len(), 1);
     let now = RESYNC;
@@ -105,7 +105,7 @@ fn report(result: LaneResult) -> LaneReport {
     }
 }
 
-/// Its Runtime may need another resource, for which nothing else wakes it.
+/// The Runtime of the removed runtime may need another resource, and no other event wakes it.
 #[test]
 fn a_runtime_that_is_removed_and_woken_during_its_reconcile_is_due_afterwards() {
     let mut scheduler = scheduler(&["a"]);
@@ -141,7 +141,7 @@ fn a_request_to_wait_holds_for_both_lanes() {
     assert!(scheduler.start(wait).is_some());
 }
 
-/// Pods that end within the soak are seen, and not only those that are not ready at its end.
+/// Pods that end during the soak are detected, not only Pods that are not ready at its end.
 #[test]
 fn a_runtime_is_observed_several_times_while_it_soaks() {
     let soak = Duration::from_mins(2);
@@ -151,7 +151,7 @@ fn a_runtime_is_observed_several_times_while_it_soaks() {
     };
     let mut scheduler = with_rollouts(&["a", "b"], Lanes::both(settings));
     let work = scheduler.start(Duration::ZERO).unwrap();
-    // Another one waits for the next step.
+    // The other runtime waits for the next step.
     let waiting = scheduler.start(Duration::ZERO).unwrap();
     let deferred = Some(LaneReport {
         wrote: false,

@@ -25,7 +25,7 @@ fn hash(text: &str) -> Hash {
     text.parse().unwrap()
 }
 
-/// The current revision is `NOW`, and Runtimes that were never signaled have this baseline.
+/// Returns a target with the current revision `NOW` and this baseline for Runtimes that were never signaled.
 fn target(baseline: &str, keys: SignalKeys) -> Target {
     Target {
         revisions: Revisions {
@@ -38,7 +38,7 @@ fn target(baseline: &str, keys: SignalKeys) -> Target {
     }
 }
 
-/// A selected Runtime; `keys` are `l` (label) and `a` (annotation).
+/// Returns a selected Runtime; `keys` are `l` (label) and `a` (annotation).
 fn runtime(signaled: Option<&str>, keys: &str) -> ObservedRuntime {
     ObservedRuntime {
         eligibility: Eligibility::Selected,
@@ -187,13 +187,13 @@ fn signal_is_marked_stale_while_a_source_cannot_be_used(
     let mut runtime = runtime(signaled, keys);
     runtime.spoiled = target.spoils(&runtime);
     assert_eq!(target.step(&runtime), step);
-    // KIM acknowledges it before it is marked.
+    // KIM acknowledges the signal before it is marked.
     let before = runtime;
     runtime.keys = ObservedKeys::default();
     runtime.follow(Some(&before), BOTH);
     let acknowledged = target.step(&runtime);
     assert_eq!(acknowledged == Step::MarkStale, step == Step::MarkStale);
-    // It is marked.
+    // The signal is marked.
     let before = runtime;
     runtime.signaled = Signaled::Stale;
     runtime.follow(Some(&before), BOTH);
@@ -216,7 +216,7 @@ fn key_of_another_client_is_not_removed(
     let mut now = runtime(signaled, keys);
     now.follow(Some(&before), BOTH);
     assert_eq!(target(NOW, BOTH).step(&now), step);
-    // It remains one, however often it is observed.
+    // Another observation does not change the result.
     let mut again = now;
     again.follow(Some(&now), BOTH);
     assert_eq!(again, now);
@@ -249,7 +249,7 @@ fn orphaned_runtime_is_signaled_without_a_revision() {
     assert_eq!(BOTH.set(), json!({ "metadata": metadata }));
 }
 
-/// As long as the key that KIM reads is there, the signal is.
+/// A signal exists while the key that KIM reads exists.
 #[rstest]
 #[case(Place::Label, "l", Step::Wait)]
 #[case(Place::Label, "a", Step::RemoveLeftover)]
@@ -366,7 +366,7 @@ fn limit_of_failures(#[case] max_failures: MaxFailures, #[case] total: u32, #[ca
     assert_eq!(limits.failures(total), limit);
 }
 
-/// Creation, change and deletion count; nothing else does.
+/// Only creation, change and deletion of content are a new revision.
 #[rstest]
 #[case::same(sources(), None)]
 #[case::changed(rotated("two"), Some(SourceKind::PullSecret))]
@@ -384,7 +384,7 @@ fn content_is_a_new_revision(#[case] now: Sources, #[case] changed: Option<Sourc
     assert_eq!(state.advance(&now, AT_ONCE), Advance::Unchanged);
 }
 
-/// A flag that is changed or mistyped is no deletion; a name that is new is saved, or its deletion would be missed.
+/// A changed or mistyped flag is not a deletion. A new name is saved, so that its deletion is detected.
 #[test]
 fn source_under_another_name_is_no_new_revision() {
     let names = || ObjectNames {
@@ -422,11 +422,11 @@ fn content_that_returns_before_all_runtimes_were_signaled_is_a_new_revision() {
     assert!(state.complete());
     state.advance(&rotated("two"), AT_ONCE);
     assert!(state.complete() && !state.complete());
-    // Every Runtime was signaled since, so the revision of the content is unambiguous again, as after a loss of the state.
+    // Every Runtime has been signaled, so that the revision of the content is unambiguous again, as after a loss of the state.
     state.advance(&sources(), AT_ONCE);
     assert_eq!(current(&state), first);
     assert_eq!(current(&started()), first);
-    // And a revision before that is not used again for another time.
+    // An earlier revision is not used again.
     state.advance(&rotated("two"), AT_ONCE);
     assert!(!revisions.contains(&current(&state)));
 }

@@ -161,7 +161,7 @@ fn a_failed_preflight() {
     );
 }
 
-/// It is never rolled out, and a condition says why.
+/// An invalid source is never synchronized, and a condition contains the cause.
 #[test]
 fn an_invalid_source() {
     let plan = held(&Sources {
@@ -197,7 +197,7 @@ fn source_that_was_never_there_is_not_synchronized() {
     );
 }
 
-/// The most urgent one gives the reason, and none is left out.
+/// The most urgent cause determines the reason, and the message contains all causes.
 #[test]
 fn several_sources_that_are_not_as_they_should_be_are_all_said() {
     let mut plan = held(&Sources {
@@ -221,11 +221,11 @@ source is created again before; invalid source pullSecret: type: expected kubern
     );
 }
 
-/// A runtime whose webhook is too old for a document says so in a condition.
+/// A condition reports that the webhook is too old for a document.
 #[test]
 fn a_webhook_that_is_too_old() {
     let mut runtime = Runtime::converged(&desired(&sources()));
-    // By its annotation ours is known; the installer's has none.
+    // A Deployment of this project has the annotation, a Deployment of KIM does not.
     let live = runtime.observed.deployment.as_mut().unwrap();
     let metadata = live["metadata"].as_object_mut().unwrap();
     metadata.remove("annotations");
@@ -245,7 +245,7 @@ fn a_webhook_that_is_too_old() {
     );
 }
 
-/// A Secret among the manifests would belong to the webhook: the lane decides, not the kind.
+/// A Secret in the manifests would belong to the webhook: the lane determines the condition, not the kind.
 #[rstest]
 #[case::configuration(
     Lane::Configuration,
@@ -337,7 +337,7 @@ fn leaving() {
     assert_eq!(found[4], "Ready=False/Uninstalling");
 }
 
-/// Nothing new, nothing to write: not even a time.
+/// A reconcile without a change does not change the conditions, including their times.
 #[test]
 fn a_pass_without_news_changes_nothing() {
     let plan = held(&sources());
@@ -369,7 +369,7 @@ fn a_pass_without_news_changes_nothing() {
     assert_eq!(third[0].observed_generation, Some(2));
 }
 
-/// A pass that looks at the content alone leaves what was said about the installation.
+/// A reconcile of only the configuration keeps the condition of the installation.
 #[test]
 fn what_was_not_looked_at_is_as_it_was() {
     let desired = desired(&sources());
@@ -384,7 +384,7 @@ fn what_was_not_looked_at_is_as_it_was() {
     );
 }
 
-/// `kubectl get` shows the reason of `Ready` alone, `kubectl wait` and people read its message: both name the cause.
+/// `kubectl get` shows only the reason of `Ready`, and `kubectl wait` and users read its message: both contain the cause.
 #[test]
 fn every_condition_that_is_not_true_has_a_message_and_ready_repeats_the_first() {
     let unreached = ConnectionError::RuntimeNotFound("kcp-system/a".to_owned());

@@ -127,7 +127,7 @@ impl Runtime {
         plan_watcher(context, desired, self.certificate.as_ref(), &self.observed)
     }
 
-    /// Applies the plan and returns what was written, with the state before.
+    /// Applies the plan and returns the writes, with the state before.
     fn reconcile(&mut self, desired: &DesiredWatcher) -> (Vec<String>, WatcherState) {
         let plan = self.plan(desired);
         assert_eq!(plan.blocked, None);
@@ -161,7 +161,7 @@ impl Runtime {
         let after = match action {
             Action::Create { object, .. } => {
                 assert_eq!(live, None);
-                // A created object is not an applied one.
+                // A created object has the operation `Update`, not `Apply`.
                 let mut created = apply(json!({}), object, WATCHER_FIELD_MANAGER);
                 created["metadata"]["managedFields"][0]["operation"] = json!("Update");
                 Some(created)
@@ -214,7 +214,7 @@ impl Runtime {
         }
     }
 
-    /// The Pods of a Deployment that is being deleted have ended.
+    /// Removes Deployments that are being deleted, as after the end of their Pods.
     fn end_pods(&mut self) {
         let is_deleted = |it: &Value| !it["metadata"]["deletionTimestamp"].is_null();
         self.observed.live.retain(|_, live| !is_deleted(live));
@@ -336,7 +336,7 @@ fn the_api_server_trusts_a_new_ca_before_the_watcher_has_its_certificate() {
     );
 }
 
-/// The Pods keep a certificate of the CA before, which the API server would not trust any more.
+/// The Pods keep a certificate of the previous CA, which the API server would not trust any more.
 #[test]
 fn without_a_certificate_of_the_new_ca_the_live_ca_stays() {
     let mut runtime = Runtime::installed(&one());
@@ -346,7 +346,7 @@ fn without_a_certificate_of_the_new_ca_the_live_ca_stays() {
         runtime.reconcile(&renewed),
         (vec![], WatcherState::Installed)
     );
-    // Another entry leads to the same Pods.
+    // Another entry calls the same Pods.
     let (written, _) = runtime.reconcile(&desired(vec![entry("one", "new"), entry("two", "new")]));
     assert_eq!(written, [format!("apply {WEBHOOKS}")]);
     let bundles = |runtime: &Runtime| {
@@ -405,7 +405,7 @@ fn a_deleted_object_comes_back(#[case] object: &str) {
     assert!(runtime.observed.live.contains_key(&target(object)));
 }
 
-/// All entries lead to the Pods, which have a certificate of the new CA.
+/// All entries call the Pods, which have a certificate of the new CA.
 #[test]
 fn the_entry_of_an_unreadable_watcher_trusts_the_new_ca() {
     let mut runtime = Runtime::installed(&desired(vec![entry("one", "old"), entry("two", "old")]));

@@ -1,4 +1,4 @@
-//! The public manifests under the real ones: what is adopted is as if it had been installed.
+//! Tests of adopting the public manifests: an adopted installation equals a new installation of the released manifests.
 
 use http::{Method, Request};
 use policy::sync::target::Target;
@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 use crate::direct::tests::env::*;
 use crate::runtime_cluster::RuntimeCluster;
 
-/// The fixture of the KIM double.
+/// The public manifests, from the KIM double.
 const PUBLIC: &str = include_str!("../../../../../harness/doubles/kim/webhook.yaml");
 
-/// A version of the webhook with the manifests that are released.
+/// A version of the webhook with the released manifests.
 pub(in crate::direct::tests) const REAL: &str = "real";
 
-/// The manifests that are released.
+/// Returns the released manifests.
 pub(in crate::direct::tests) fn real() -> Vec<Value> {
     let files = [
         include_str!("../../../../../deploy/webhook/priorityclass.yaml"),
@@ -33,7 +33,7 @@ pub(in crate::direct::tests) fn real() -> Vec<Value> {
         .collect()
 }
 
-/// Creates an object under a manager, as KIM does, or applies it.
+/// Creates an object with a field manager, as KIM does, or applies it.
 async fn write(cluster: &RuntimeCluster, object: &Value, manager: &str, how: &Method) {
     let target = Target::of(object).unwrap();
     let (path, content) = match *how {
@@ -59,7 +59,7 @@ async fn create(cluster: &RuntimeCluster) -> Vec<Value> {
     public
 }
 
-/// The object as the API server has it, without what is its own.
+/// Returns the object of the API server without the fields that differ between clusters.
 fn bare(mut object: Value) -> Value {
     let metadata = object["metadata"].as_object_mut().unwrap();
     for own in ["uid", "resourceVersion", "creationTimestamp", "generation"] {

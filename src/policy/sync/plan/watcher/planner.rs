@@ -101,14 +101,15 @@ impl Planner<'_> {
         (steps.in_order(), state)
     }
 
-    /// Whether the lifecycle-manager has applied fields of an object.
+    /// Returns whether the lifecycle-manager has applied fields of an object.
     fn is_shared(&self, target: &Target) -> bool {
         let live = self.live(target);
         live.is_some_and(|live| managed_fields::has(live, managed_fields::is_lifecycle_manager))
     }
 
-    /// The migration of the fields that the lifecycle-manager has applied to an object, if there are any. The apply that follows
-    /// removes those that the controller does not set. Without the manifest hash it follows even if the reconcile ends in between.
+    /// Returns the migration of the fields that the lifecycle-manager has applied to an object, if there are any. The
+    /// next apply removes the fields that the controller does not set. The manifest hash is removed, so that the
+    /// apply follows even if the reconcile ends before it.
     fn transfer(&self, target: &Target) -> Option<Action> {
         let live = self.live(target)?;
         let annotations = &[MANIFEST_HASH];
@@ -116,7 +117,7 @@ impl Planner<'_> {
         migrate_fields(target, live, from, WATCHER_FIELD_MANAGER, annotations)
     }
 
-    /// Adds the actions on all manifests. Returns the state, and whether one differs that has to wait.
+    /// Adds the actions on all manifests. Returns the state, and whether a manifest that differs has to wait.
     fn manifests(&self, steps: &mut Steps, is_rolled_out: bool) -> (WatcherState, bool) {
         let mut state = WatcherState::Installed;
         let mut is_waiting = false;
@@ -172,7 +173,7 @@ impl Planner<'_> {
         let mut deployments = manifests.filter(|it| it.phase == Phase::Deployment);
         deployments.all(|it| {
             let live = self.live(&it.target);
-            // One that is being deleted is available until its Pods end.
+            // A Deployment that is being deleted is available until its Pods end.
             let is_kept = |live: &Value| live["metadata"]["deletionTimestamp"].is_null();
             live.is_some_and(|live| is_applied(&it.object, live) && is_kept(live))
                 && DeploymentStatus::of(live) == DeploymentStatus::Available
@@ -257,8 +258,9 @@ impl Planner<'_> {
         })
     }
 
-    /// The webhook configuration first, then the Deployment with its Pods, which deliver what they have, then the rest. The keys
-    /// of the ownership ConfigMap are last.
+    /// Returns the steps of a removal, and the state. The webhook configuration is deleted first, then the Deployment
+    /// with its Pods, which deliver the remaining events, then the other objects. The keys of the ownership ConfigMap
+    /// are removed last.
     pub(super) fn remove(&self) -> (Vec<Step>, WatcherState) {
         let ours = self.observed.live.iter().filter(|(_, live)| is_ours(live));
         let present: Vec<(&Target, &Value)> = ours.collect();
@@ -305,12 +307,12 @@ impl Planner<'_> {
 struct Steps {
     marker: Step,
     transfers: Step,
-    /// The webhook configuration, where it exists.
+    /// The webhook configuration, if it exists.
     trust: Step,
     recreated: Step,
     prerequisites: Step,
     pods: Step,
-    /// The webhook configuration, where it does not exist.
+    /// The webhook configuration, if it does not exist.
     webhooks: Step,
     obsolete: Step,
 }

@@ -1,4 +1,4 @@
-//! What a client of the runtime can do with the inventory: nothing to objects that are not the controller's.
+//! Changes of the inventory by a client of the runtime do not affect objects of other owners.
 
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -11,13 +11,13 @@ use crate::sync::tests::api_server::Runtime;
 use crate::sync::tests::samples::installation;
 use api::kcp::OWNER_INVENTORY;
 
-/// A client of the runtime writes the inventory.
+/// Writes the inventory as a client of the runtime.
 fn write(runtime: &mut Runtime, text: impl Into<String>) {
     let marker = runtime.observed.marker.as_mut().unwrap();
     marker["data"][OWNER_INVENTORY] = text.into().into();
 }
 
-/// An object that is in the inventory and does not say itself that it is the controller's.
+/// Returns a runtime with an object that is in the inventory and whose metadata does not show that the controller applied it.
 fn foreign(pointer: &str, value: Value) -> Runtime {
     let mut runtime = with(&[legacy()]);
     runtime.installation = installation("0.0.9");
@@ -56,7 +56,7 @@ fn inventory_that_names_a_foreign_object_deletes_nothing(
     assert!(!runtime.log.contains(&PRUNED.to_owned()));
 }
 
-/// Lines that lead elsewhere than they say, or to what is never pruned.
+/// Invalid lines, lines with the path of another object, and lines of objects that are never pruned.
 #[rstest]
 #[case::nothing("")]
 #[case::words("a b c d e f")]
@@ -93,7 +93,7 @@ fn long_inventory_is_read_in_part() {
     assert_eq!(inventory(&runtime).len(), 8);
 }
 
-/// The three objects, the marker and the manifests are not candidates, in whatever version of their API.
+/// The three objects, the ownership ConfigMap and the manifests are not candidates, in any version of their API.
 #[test]
 fn what_is_wanted_is_never_pruned() {
     let mut runtime = Runtime::converged(&wanted());
@@ -111,7 +111,7 @@ fn what_is_wanted_is_never_pruned() {
     assert_eq!(runtime.log, [MARKER]);
 }
 
-/// An object that may not be read may be there.
+/// An object that cannot be read may exist.
 #[test]
 fn entry_that_may_not_be_read_stays_and_blocks_the_uninstallation() {
     let mut runtime = Runtime::converged(&wanted());

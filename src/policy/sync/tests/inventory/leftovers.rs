@@ -1,4 +1,4 @@
-//! Objects of the public manifests that ours do not have.
+//! Objects of the public manifests that the manifests of this project do not contain.
 
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use crate::sync::plan::plan_deletion;
 use crate::sync::tests::api_server::Runtime;
 use crate::sync::tests::samples::manifests;
 
-/// The public webhook, created by KIM, and one of its other objects.
+/// Returns a runtime with the public webhook, created by KIM, and one of its other objects.
 fn public(leftover: &Value) -> Runtime {
     let mut runtime = Runtime::new();
     for manifest in manifests("1.7.0").iter().chain([leftover]) {
@@ -62,7 +62,7 @@ fn adoption_deletes_leftovers_that_are_certainly_of_the_public_webhook(
     assert_eq!(inventory(&runtime).len(), 8);
 }
 
-/// An adoption that had only listed what there is: while the public webhook stands, so do its objects.
+/// The adoption has only written the inventory: the public webhook and its objects are kept.
 #[test]
 fn uninstallation_leaves_the_objects_of_a_public_webhook_that_was_not_adopted() {
     let mut runtime = public(&labelled());

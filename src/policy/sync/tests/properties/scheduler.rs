@@ -1,4 +1,4 @@
-//! A simulated fleet around the scheduler. It asserts with every piece of work that no gate forbids it.
+//! A simulated fleet around the scheduler. For each started reconcile, it asserts that no gate forbids the reconcile.
 
 mod events;
 
@@ -18,13 +18,13 @@ fn revision(number: u8) -> Hash {
     format!("{number:064x}").parse().unwrap()
 }
 
-/// What a runtime has, and what the controller has observed of it.
+/// The state of a runtime, and the observation of the runtime by the controller.
 #[derive(Clone, Debug, Default)]
 struct Simulated {
     order: u32,
     is_paused: bool,
     is_unreachable: bool,
-    /// What was written last, and whether it is complete.
+    /// The revision that was written last, and whether it is complete.
     written: Lanes<Option<Hash>>,
     is_complete: Lanes<bool>,
     seen_unreachable: bool,
@@ -37,16 +37,16 @@ struct Fleet {
     now: Duration,
     runtimes: BTreeMap<Name, Simulated>,
     running: Vec<Work>,
-    /// Revisions that no runtime becomes ready with.
+    /// Revisions with which no runtime becomes ready.
     bad: BTreeSet<Hash>,
     targets: Lanes<Hash>,
     completed: Lanes<Option<Hash>>,
     is_paused: Lanes<bool>,
     /// Runtimes that were permitted to write the current target of the webhook lane.
     started: BTreeSet<Name>,
-    /// Those of them that did not have it before.
+    /// Runtimes of `started` that did not have the target before.
     permitted: BTreeSet<Name>,
-    /// The largest number of runtimes since the rollout of the webhook began.
+    /// The largest number of runtimes since the start of the webhook rollout.
     most: usize,
     steps: Vec<Step>,
     allowed: usize,
@@ -116,7 +116,7 @@ impl Fleet {
             .begin(lane, begin, |name| initial(&runtimes[name], lane));
     }
 
-    /// Number of runtimes that a step may start.
+    /// Returns the number of runtimes that a step may start.
     fn size(&self, step: usize) -> usize {
         match self.steps.get(step) {
             Some(Step::Count(count)) => usize::try_from(*count).unwrap(),
@@ -144,7 +144,8 @@ impl Fleet {
         self.scheduler.wake(name, self.now);
     }
 
-    /// The leader is killed: what ran may have written or not, and another one begins with what the statuses say.
+    /// Replaces the leader. Running reconciles may have written or not, and the next leader starts with the content
+    /// of the statuses.
     fn change_leader(&mut self, has_written: bool) {
         let steps = Lanes::from_fn(|lane| self.scheduler.rollout(lane).progress().step - 1);
         if has_written {
@@ -153,7 +154,7 @@ impl Fleet {
             }
         }
         self.running.clear();
-        // The others were killed before they wrote, so the next leader does not know that they may.
+        // The other reconciles ended before they wrote, so that the next leader has no record of their permissions.
         let has_written =
             |name: &Name| self.runtimes[name].written.webhook == Some(self.targets.webhook);
         self.permitted.retain(has_written);
@@ -172,7 +173,7 @@ impl Fleet {
         }
     }
 
-    /// Forgets the runtimes that may not write the current target any more, and have not: those that were unreachable.
+    /// Removes the runtimes that may not write the current target any more, and have not written it: they were unreachable.
     fn forget_unreachable(&mut self) {
         let (target, webhook) = (self.targets.webhook, self.scheduler.rollout(Lane::Webhook));
         let stays = |name: &Name| {
@@ -231,7 +232,7 @@ impl Fleet {
         }
     }
 
-    /// What a reconcile does on the runtime.
+    /// Applies the effect of a reconcile to the runtime.
     fn apply(&mut self, work: &Work) -> Option<Report> {
         let runtime = self.runtimes.get_mut(&work.name)?;
         if runtime.is_unreachable {
@@ -255,7 +256,7 @@ impl Fleet {
             let wrote = *written != Some(permit.revision());
             self.writes += usize::from(wrote);
             if lane == Lane::Webhook && permit.revision() == self.targets.webhook {
-                // It may have begun before the rollout did.
+                // The reconcile may have started before the rollout.
                 self.started.insert(Arc::clone(&work.name));
             }
             *written = Some(permit.revision());
@@ -295,7 +296,7 @@ impl Fleet {
         }
     }
 
-    /// Lets everything that is due happen, and time pass, until nothing is due before the next resync.
+    /// Runs all due reconciles and advances the time, until nothing is due before the next resync.
     fn run_dry(&mut self) {
         for _ in 0..20_000 {
             self.start_all();

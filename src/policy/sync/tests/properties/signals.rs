@@ -1,4 +1,4 @@
-//! However sources, Runtimes, KIM, other clients and crashes come together: every selected runtime gets the current content.
+//! Every selected runtime gets the current content, for any combination of sources, Runtimes, KIM, other clients and crashes.
 
 use std::collections::BTreeMap;
 
@@ -12,17 +12,17 @@ use crate::sync::signal::{
     RuntimeState, SignalKeys, Signaled, Step, Target,
 };
 
-/// A Runtime, and what is observed of it.
+/// A Runtime, and its last observation.
 struct Runtime {
     object: Value,
     is_direct: bool,
-    /// The content that KIM copied last; `None` if a source could not be used then.
+    /// The content that KIM copied last; `None` if a source could not be used at that time.
     copied: Option<[Source; 3]>,
     before: Option<ObservedRuntime>,
     signals: usize,
 }
 
-/// Runtimes, a KIM that reads one of the keys, and a controller that may crash and forget everything except its saved state.
+/// Runtimes, a KIM that reads one of the keys, and a controller that may crash and lose all state except its saved state.
 struct Model {
     keys: SignalKeys,
     reads_label: bool,
@@ -34,7 +34,7 @@ struct Model {
     state: PersistedState,
     saved: BTreeMap<String, String>,
     runtimes: Vec<Runtime>,
-    /// Content changes, signals that were marked as stale or taken back, and orphaned runtimes: the reasons for a signal.
+    /// Content changes, signals that were marked as stale or withdrawn, and orphaned runtimes: the reasons for a signal.
     reasons: usize,
 }
 
@@ -43,7 +43,7 @@ enum Event {
     Sources([Source; 3], bool),
     Reconcile(prop::sample::Index),
     Acknowledge(prop::sample::Index),
-    /// KIM reconciles the Runtime for a reason of its own.
+    /// KIM reconciles the Runtime without a signal.
     Copy(prop::sample::Index),
     /// Another client sets the keys.
     Force(prop::sample::Index),
@@ -152,7 +152,7 @@ impl Model {
         self.evaluate();
     }
 
-    /// The controller observes all Runtimes.
+    /// Observes all Runtimes as the controller.
     fn evaluate(&mut self) {
         let (target, keys) = (self.target(), self.keys);
         for runtime in &mut self.runtimes {
@@ -171,7 +171,7 @@ impl Model {
         }
     }
 
-    /// The controller reconciles one Runtime, unless a gate stops signals.
+    /// Reconciles one Runtime as the controller, unless a gate stops signals.
     fn reconcile(&mut self, index: usize) -> Step {
         self.evaluate();
         let (target, keys) = (self.target(), self.keys);
@@ -256,7 +256,7 @@ impl Model {
                 for runtime in &mut self.runtimes {
                     runtime.before = None;
                 }
-                // The next leader observes the sources before anything else.
+                // The next leader observes the sources first.
                 self.sources(self.live, self.waits);
             }
         }
@@ -284,8 +284,8 @@ fn keys() -> impl Strategy<Value = (SignalKeys, bool)> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 4 * ProptestConfig::default().cases, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// No signal without a reason, none while a source cannot be used; in the end KIM has copied the current content to every
-    /// selected runtime, and nothing else of a Runtime was written.
+    /// No signal is sent without a reason, or while a source cannot be used. Finally KIM has copied the current
+    /// content to every selected runtime, and no other field of a Runtime was written.
     #[test]
     fn signals(
         (keys, reads_label) in keys(),
@@ -296,7 +296,7 @@ proptest! {
         for event in &events {
             model.apply(event);
         }
-        // Sources that cannot be used are repaired, to what they were.
+        // Sources that cannot be used are restored to their last usable content.
         model.sources(model.known, false);
         for _ in 0..6 {
             for index in 0..count {
@@ -317,7 +317,7 @@ proptest! {
                 continue;
             }
             prop_assert_eq!(runtime.copied, Some(model.known));
-            // The key that KIM leaves of a signal of another client may stay.
+            // The key that KIM does not remove of a signal of another client may remain.
             if !events.iter().any(others) {
                 let observed = model.runtimes[index].observe(keys);
                 prop_assert_eq!(keys.state(observed.keys), KeyState::Absent);

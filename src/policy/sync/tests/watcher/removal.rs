@@ -1,4 +1,4 @@
-//! What is deleted with a Watcher or with the last one, and what belongs to others and stays.
+//! Objects that are deleted with a Watcher or with the last Watcher, and objects of other owners, which are kept.
 
 use api::kcp::OWNER_INVENTORY;
 
@@ -29,7 +29,7 @@ fn the_entry_of_a_deleted_watcher_goes_and_that_of_an_unreadable_one_stays() {
     assert_eq!(names(&runtime), [entry("one", "")["name"].clone()]);
 }
 
-/// The Pods deliver what they have before the Secret and the NetworkPolicies that they need are deleted.
+/// The Pods deliver their events before the Secret and the NetworkPolicies that they need are deleted.
 #[test]
 fn removal_begins_with_the_webhook_configuration_and_waits_for_the_pods() {
     let mut runtime = Runtime::installed(&one());
@@ -92,7 +92,7 @@ fn removal_keeps_what_belongs_to_others() {
     assert_eq!(marker["data"]["runtimeID"], "runtime-1");
 }
 
-/// The object of another owner that would have to be created again.
+/// An object of another owner that would have to be recreated.
 #[test]
 fn an_object_of_another_owner_is_not_replaced() {
     let class = json!({ "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",

@@ -1,10 +1,10 @@
-//! The controller takes over what the lifecycle-manager has installed.
+//! The controller adopts the objects that the lifecycle-manager has installed.
 
 use api::kcp::LIFECYCLE_MANAGER_FIELD_MANAGER;
 
 use super::*;
 
-/// An object as the lifecycle-manager applies it.
+/// Applies an object as the lifecycle-manager.
 fn applied_by_lifecycle_manager(runtime: &mut Runtime, object: &Value) {
     let target = Target::of(object).unwrap();
     let live = runtime.live(&target).cloned().unwrap_or_else(|| json!({}));
@@ -30,7 +30,7 @@ fn watcher_of_lifecycle_manager() -> [Value; 3] {
     [deployment, webhooks, secret]
 }
 
-/// Whether nothing is left that only the lifecycle-manager sets, and its fields are the controller's.
+/// Asserts that no field of the lifecycle-manager remains, and that the controller owns all fields.
 fn assert_taken_over(runtime: &Runtime) {
     for live in runtime.observed.live.values() {
         let managers = live["metadata"]["managedFields"].as_array().unwrap().iter();
@@ -77,7 +77,7 @@ fn the_watcher_of_the_lifecycle_manager_is_taken_over_while_its_webhooks_stay() 
     assert_taken_over(&runtime);
 }
 
-/// The API server would forget all managers.
+/// The API server would remove all managers.
 #[test]
 fn managers_whose_fields_were_not_read_are_not_written() {
     let mut runtime = Runtime::installed(&one());

@@ -1,4 +1,4 @@
-//! Whatever happens to a fleet: nothing is written that a gate forbids, and in the end every runtime has everything.
+//! Invariants for any events of a fleet: nothing is written that a gate forbids, and finally every runtime has all revisions.
 
 use proptest::prelude::*;
 
@@ -75,7 +75,7 @@ impl Fleet {
                 self.started.remove(&name(member));
                 self.permitted.remove(&name(member));
                 self.scheduler.remove(&name(member), self.now);
-                // Its reconcile ends with the news that the resource is gone.
+                // The reconcile of this runtime ends because its resource does not exist.
                 for work in self.running.extract_if(.., |it| it.name == name(member)) {
                     let report = Report::Idle;
                     self.scheduler.finish(&work.name, report, self.now, 0);
@@ -112,9 +112,9 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2 * ProptestConfig::default().cases, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// No runtime starts that a step, a pause or the failure limit keeps back, and no two reconciles of one runtime overlap
-    /// (both are asserted while events are handled). Once all faults are over, every runtime has the target of both lanes, and
-    /// nothing is written any more.
+    /// No runtime starts that a step, a pause or the failure limit blocks, and no two reconciles of one runtime
+    /// overlap (both are asserted while events are handled). When all faults are corrected, every runtime has the
+    /// target of both lanes, and nothing is written any more.
     #[test]
     fn every_runtime_gets_every_revision_and_none_too_early(
         steps in prop::collection::vec(step(), 0..3),
@@ -142,7 +142,7 @@ proptest! {
         prop_assert_eq!(fleet.writes, writes, "something is written although nothing differs");
     }
 
-    /// Whatever stops the rollout of the webhook, configuration reaches every runtime that can be reached.
+    /// The configuration reaches every reachable runtime, even if the rollout of the webhook is stopped.
     #[test]
     fn configuration_waits_for_no_rollout_of_the_webhook(
         steps in prop::collection::vec(step(), 0..3),
@@ -157,7 +157,7 @@ proptest! {
         fleet.handle(Event::PauseRollout(Lane::Webhook, true));
         fleet.bad.extend((1..5).map(revision));
         fleet.handle(Event::Change(Lane::Configuration, 9));
-        // As long as the longest delay of a runtime that was unreachable.
+        // At least the longest delay of a runtime that was unreachable.
         for _ in 0..200 {
             fleet.now += Duration::from_secs(1);
             fleet.start_all();
