@@ -105,20 +105,18 @@ pub fn judge(decision: &Decision<'_>, pod: PodTimes, revision: &RevisionTimes) -
     } else {
         is_before(Some(revision.document)).then_some(RestartCause::Configuration)
     };
-    match cause {
-        Some(cause) => PodState::Deviates(Deviation::Outdated(cause)),
-        None => {
-            let opted_in_later = is_before(pod.opted_in);
-            let selected_later = is_before(pod.selected);
-            let mut missed = applied().filter(|it| {
-                let is_new = opted_in_later && !pod.required.contains(it.feature);
-                !is_new && (it.feature != Feature::PullSecret || !selected_later)
-            });
-            missed.next().map_or(PodState::OptedInLater, |it| {
-                PodState::Deviates(Deviation::Missed(it.reason.code()))
-            })
-        }
+    if let Some(cause) = cause {
+        return PodState::Deviates(Deviation::Outdated(cause));
     }
+    let opted_in_later = is_before(pod.opted_in);
+    let selected_later = is_before(pod.selected);
+    let mut missed = applied().filter(|it| {
+        let is_new = opted_in_later && !pod.required.contains(it.feature);
+        !is_new && (it.feature != Feature::PullSecret || !selected_later)
+    });
+    missed.next().map_or(PodState::OptedInLater, |it| {
+        PodState::Deviates(Deviation::Missed(it.reason.code()))
+    })
 }
 
 /// Returns the cause if the content of an object changed that the Pod uses already.

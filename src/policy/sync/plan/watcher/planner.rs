@@ -195,7 +195,7 @@ impl Planner<'_> {
         let recorded: BTreeMap<&str, &str> = recorded.filter_map(|it| it.split_once(' ')).collect();
         let live = self.live(&webhooks.target);
         let version = marker.and_then(|it| it["metadata"]["resourceVersion"].as_str());
-        let line = |manager: &String| {
+        let entry = |manager: &String| {
             let entries = webhooks.object["webhooks"].as_array().into_iter().flatten();
             let mut own = entries.filter(|it| manager_of(it) == Some(manager));
             let is_written = writes && !own.all(|it| is_in_force(it, live));
@@ -211,7 +211,7 @@ impl Planner<'_> {
             };
             Some(format!("{manager} {hash}\n"))
         };
-        self.desired.managers.iter().filter_map(line).collect()
+        self.desired.managers.iter().filter_map(entry).collect()
     }
 
     /// Objects of earlier versions that the controller wrote.
