@@ -1,4 +1,4 @@
-//! What of the watcher's `outbox` reads a file of the spool.
+//! The modules of the `outbox` of the watcher that read a file of the spool.
 
 #[path = "../src/watcher/outbox/key.rs"]
 mod key;

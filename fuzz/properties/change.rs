@@ -1,9 +1,9 @@
-//! Whatever is asked of the watcher, what it sends is what a listener takes.
+//! For any input of the watcher, a listener accepts the resulting event.
 
 use policy::change::{Field, Outcome, Watcher, decide};
 use watcher_types::{PathSegment, WatchEvent};
 
-/// Holds for all bytes.
+/// Checks the property, which holds for all bytes.
 pub(crate) fn check(data: &[u8]) {
     for field in [Field::Spec, Field::Status] {
         let watcher = Watcher {

@@ -1,9 +1,9 @@
-//! A configuration document means the same however it is written, and what is wrong with it is a bounded text.
+//! The meaning of a configuration document does not depend on its notation, and the description of an error has a limited size.
 
 use api::config::Document;
 use policy::admission::{Configuration, Settings};
 
-/// Holds for all bytes.
+/// Checks the property, which holds for all bytes.
 pub(crate) fn check(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;
@@ -15,7 +15,7 @@ pub(crate) fn check(data: &[u8]) {
             return;
         }
     };
-    // A parsed tree keeps one of two equal keys, and another order of keys.
+    // A parsed tree keeps one of two equal keys, and has another order of keys.
     if document.duplicate_keys.is_empty()
         && let Ok(tree) = serde_json::from_str::<serde_json::Value>(text)
         && let Ok(mut again) = Document::parse(&format!("{tree:#}"))

@@ -1,4 +1,4 @@
-//! A docker config means the same however it is written; an error is a short text of fixed words.
+//! The meaning of a docker config does not depend on its notation, and an error is a short constant text.
 
 use policy::image::{Keyring, Reference};
 
@@ -9,7 +9,7 @@ const IMAGES: [&str; 4] = [
     "[::1]:5000/d",
 ];
 
-/// Holds for all bytes.
+/// Checks the property, which holds for all bytes.
 pub(crate) fn check(data: &[u8]) {
     let keyring = match Keyring::parse(data) {
         Ok(keyring) => keyring,

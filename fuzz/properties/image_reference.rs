@@ -1,8 +1,8 @@
-//! An image reference is its parts, byte for byte, and what it means is a reference of the same meaning.
+//! An image reference equals its parts byte for byte, and its normalized form is a reference with the same meaning.
 
 use policy::image::Reference;
 
-/// Holds for all bytes.
+/// Checks the property, which holds for all bytes.
 pub(crate) fn check(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;
@@ -21,7 +21,7 @@ pub(crate) fn check(data: &[u8]) {
     assert_eq!(rest.concat(), suffix);
 
     let meant = format!("{}{suffix}", reference.name());
-    // With what the grammar implies, a repository may be longer than it allows.
+    // With the implicit parts of the grammar, a repository may be longer than the maximum.
     let Ok(again) = Reference::parse(&meant) else {
         assert!(reference.full_path().len() > path.len(), "{meant}");
         return;

@@ -1,8 +1,8 @@
-//! An untrusted kubeconfig gives an address, authorities and one credential, which `Debug` does not show, or a short error.
+//! An untrusted kubeconfig results in an address, CAs and one credential, which `Debug` does not show, or in a short error.
 
 use controller::clients::kubeconfig::{Credentials, MAX_BYTES, parse};
 
-/// Holds for all bytes.
+/// Checks the property, which holds for all bytes.
 pub(crate) fn check(data: &[u8]) {
     let access = match parse(data) {
         Ok(access) => access,

@@ -1,4 +1,5 @@
-//! What `serde_json` reads, the reader of a few fields reads in the same way; it ends with a value or an error for all other bytes.
+//! If `serde_json` accepts a document, the partial parser returns the same result. For other bytes it returns a value or an
+//! error.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +7,7 @@ use partial_json::{Scalar, Text, from_str};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-/// A field of each kind that reviews are read with.
+/// A field of each kind that is used for reviews.
 #[derive(Debug, Deserialize, PartialEq)]
 pub(crate) struct Wanted<'a> {
     #[serde(borrow)]
@@ -22,7 +23,7 @@ pub(crate) struct Wanted<'a> {
     below: Option<Box<Self>>,
 }
 
-/// Holds for all bytes.
+/// Checks the property, which holds for all bytes.
 pub(crate) fn check(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;

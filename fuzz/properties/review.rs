@@ -1,5 +1,5 @@
-//! Whatever is asked of the webhook, it is read or refused; of a Pod as an API server encodes it, the patch fits, and a
-//! second pass changes nothing.
+//! Any request to the webhook is parsed or rejected. For a Pod in the encoding of an API server, the patch fits, and a
+//! second run changes nothing.
 
 use std::sync::LazyLock;
 
@@ -31,11 +31,11 @@ static CONFIGURATION: LazyLock<Configuration> = LazyLock::new(|| {
     configuration.unwrap_or_else(|| unreachable!("the document above is good"))
 });
 
-/// Holds for all bytes.
+/// Checks the property, which holds for all bytes.
 pub(crate) fn check(data: &[u8]) {
     let Some(patch) = patch(data) else { return };
     let Ok(mut body) = serde_json::from_slice::<Value>(data) else {
-        // Deeper than this reader goes, or a number that it does not hold.
+        // The nesting exceeds the limit of this parser, or a number is not representable.
         return;
     };
     let object = &mut body["request"]["object"];
@@ -50,8 +50,8 @@ pub(crate) fn check(data: &[u8]) {
     assert_eq!(self::patch(body.to_string().as_bytes()), None, "{body}");
 }
 
-/// Whether an API server could have written it, which decodes what users send and encodes it anew: `metadata` and `spec`
-/// are always there, and what is an object or a list of objects is never anything else.
+/// Returns whether an API server could have written the Pod. An API server decodes the input of users and encodes it again:
+/// `metadata` and `spec` always exist, and objects and lists of objects have no other type.
 fn is_encoded(pod: &Value) -> bool {
     pod["metadata"].is_object() && pod["spec"].is_object() && has_shape(pod)
 }
@@ -62,7 +62,7 @@ fn has_shape(value: &Value) -> bool {
             "metadata" | "spec" | "annotations" | "projected" | "clusterTrustBundle" => {
                 (member.is_null() || member.is_object()) && has_shape(member)
             }
-            // A container's is text, a volume's an object.
+            // The field is a text in a container, and an object in a volume.
             "image" => !member.is_array(),
             "containers"
             | "initContainers"
@@ -82,7 +82,7 @@ fn has_shape(value: &Value) -> bool {
     }
 }
 
-/// What the webhook would answer, if it is asked about a Pod and would change it.
+/// Returns the patch of the webhook, if the body is a review of a Pod that the webhook would change.
 fn patch(body: &[u8]) -> Option<Vec<u8>> {
     let review = review::parse(body).ok()?;
     assert!(!review.uid.is_empty());

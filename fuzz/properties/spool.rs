@@ -1,4 +1,5 @@
-//! A file of the spool is read to its end, however it comes in; what is intact in it is found, damage is told.
+//! A file of the spool is read to its end, independent of the size of the reads. Intact records are found, and damage is
+//! reported.
 
 use std::io::{self, Read};
 
@@ -6,7 +7,8 @@ use crate::outbox::key;
 use crate::outbox::record::{FRAME_BYTES, Kind, write};
 use crate::outbox::segment::{HEADER_BYTES, header, read};
 
-/// Holds for all bytes: as a file, and as the recipe for one, because a checksum cannot be guessed.
+/// Checks the property, which holds for all bytes. The bytes are used as a file, and as a recipe for a file, because a
+/// checksum cannot be guessed.
 pub(crate) fn check(data: &[u8]) {
     same_in_steps(data);
     let (file, records) = cook(data);
@@ -39,7 +41,7 @@ fn same_in_steps(file: &[u8]) {
     }
 }
 
-/// Its records, the bytes that belong to none, and whether it is of another version.
+/// Returns the records, the number of bytes that belong to no record, and whether the file is of another version.
 fn records_of(file: &[u8], step: usize) -> (Records, u64, bool) {
     let mut records = Vec::new();
     let mut file = Stepping { file, step };
@@ -65,8 +67,8 @@ impl Read for Stepping<'_> {
     }
 }
 
-/// Makes a file of `recipe`: pieces of a kind and a length each, intact records and, between them, what is none. Junk
-/// holds no byte that begins a marker, which alone could make it look like the beginning of a record.
+/// Creates a file from `recipe`, which contains a kind and a length for each piece: intact records and, between them, other
+/// bytes. The other bytes contain no byte that starts a marker, so they cannot look like the start of a record.
 fn cook(recipe: &[u8]) -> (Vec<u8>, Records) {
     let (mut file, mut records) = (header().to_vec(), Records::new());
     let mut rest = recipe;
@@ -80,7 +82,7 @@ fn cook(recipe: &[u8]) -> (Vec<u8>, Records) {
             Kind::ResyncReported,
         ];
         if let Some(kind) = kinds.get(usize::from(*what)) {
-            // A marker within a payload would make two readings of a record that follows damage.
+            // A marker in a payload would make a record after damage ambiguous.
             let payload: Vec<u8> = piece.iter().map(|byte| byte & 0x7F).collect();
             write(&mut file, *kind, &payload);
             records.push((*kind, payload));

@@ -1,10 +1,10 @@
-//! What a listener has read of an event or a heartbeat, it would read again.
+//! A listener accepts an event or a heartbeat again after it was parsed and serialized.
 
 use std::fmt::Debug;
 
 use watcher_types::{BODY_BYTES, EventError, Heartbeat, WatchEvent};
 
-/// Holds for all bytes.
+/// Checks the property, which holds for all bytes.
 pub(crate) fn check(data: &[u8]) {
     comes_back(data, WatchEvent::parse);
     comes_back(data, Heartbeat::parse);
@@ -17,7 +17,7 @@ fn comes_back<T: serde::Serialize + PartialEq + Debug>(
     let Ok(read) = parse(body) else { return };
     assert!(body.len() <= BODY_BYTES);
     let written = serde_json::to_vec(&read).unwrap_or_default();
-    // Keys that were left out are written.
+    // Omitted keys are also written.
     if written.len() <= BODY_BYTES {
         assert_eq!(parse(&written).ok(), Some(read));
     }

@@ -1,5 +1,5 @@
-//! A list of Watchers gives a webhook configuration that API servers take, whatever single ones contain, and a route or an error
-//! for each.
+//! A list of Watchers results in a webhook configuration that API servers accept, for any content of single Watchers, and
+//! in a route or an error for each Watcher.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use policy::change::{Endpoint, configuration};
 use policy::watchers::{Gateway, virtual_service, webhook_entries};
 use serde_json::Value;
 
-/// Holds for all bytes.
+/// Checks the property, which holds for all bytes.
 pub(crate) fn check(data: &[u8]) {
     let Ok(watchers) = serde_json::from_slice::<Vec<Watcher>>(data) else {
         return;

@@ -1,4 +1,4 @@
-//! A header has one reading or none, and a certificate that is found in it is found where it is written plainly, too.
+//! A header has one interpretation or none, and a certificate that is found in it is also found in its normalized notation.
 
 use http::{HeaderMap, HeaderValue};
 use rustls_pki_types::CertificateDer;
@@ -7,12 +7,12 @@ use crate::xfcc::{
     Element, TrustedHops, XFCC_BYTES, XFCC_HEADER, client_certificate, only_value, parse,
 };
 
-/// Envoy's, and one more.
+/// Keys of Envoy, and an unknown key.
 const KEYS: [&str; 7] = ["By", "Hash", "Cert", "Subject", "URI", "DNS", "x"];
 
 const GATEWAY: &str = "spiffe://gateway";
 
-/// Holds for all bytes.
+/// Checks the property, which holds for all bytes.
 pub(crate) fn check(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;
@@ -41,7 +41,7 @@ pub(crate) fn check(data: &[u8]) {
     }
 }
 
-/// What is known of an element, each value in quotes.
+/// Returns the known pairs of an element, with each value in quotes.
 fn write(element: &Element<'_>) -> String {
     let pairs = KEYS.into_iter().flat_map(|key| {
         element.values(key).map(move |value| {

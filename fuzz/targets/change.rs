@@ -1,4 +1,4 @@
-//! The watcher's AdmissionReview: any bytes.
+//! Fuzz target of the AdmissionReview of the watcher: any bytes.
 #![no_main]
 
 #[path = "../properties/change.rs"]

@@ -1,4 +1,4 @@
-//! The webhook's configuration document: any bytes.
+//! Fuzz target of the configuration document of the webhook: any bytes.
 #![no_main]
 
 #[path = "../properties/configuration.rs"]

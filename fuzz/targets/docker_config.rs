@@ -1,4 +1,4 @@
-//! The value of a pull Secret: any bytes.
+//! Fuzz target of the value of a pull Secret: any bytes.
 #![no_main]
 
 #[path = "../properties/docker_config.rs"]

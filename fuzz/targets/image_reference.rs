@@ -1,4 +1,4 @@
-//! An image field: any bytes.
+//! Fuzz target of an image field: any bytes.
 #![no_main]
 
 #[path = "../properties/image_reference.rs"]

@@ -1,4 +1,4 @@
-//! A runtime's kubeconfig: any bytes.
+//! Fuzz target of the kubeconfig of a runtime: any bytes.
 #![no_main]
 
 #[path = "../properties/kubeconfig.rs"]

@@ -1,4 +1,4 @@
-//! A document with more than the wanted fields: any bytes.
+//! Fuzz target of a document with additional fields: any bytes.
 #![no_main]
 
 #[path = "../properties/review.rs"]

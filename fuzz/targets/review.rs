@@ -1,4 +1,4 @@
-//! The webhook's AdmissionReview: any bytes.
+//! Fuzz target of the AdmissionReview of the webhook: any bytes.
 #![no_main]
 
 #[path = "../properties/review.rs"]

@@ -1,5 +1,5 @@
-//! A file of the watcher's spool: any bytes, and records with anything between them. The watcher publishes no reader, so
-//! its files are compiled here by themselves, under the names that they have there.
+//! Fuzz target of a file of the spool: any bytes, and records with any bytes between them. The watcher publishes no reader,
+//! so its files are compiled here as separate modules, with the same names.
 #![no_main]
 #![expect(dead_code, reason = "the watcher uses more of these files")]
 

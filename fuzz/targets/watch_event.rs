@@ -1,4 +1,4 @@
-//! What is posted to a listener: any bytes.
+//! Fuzz target of requests to a listener: any bytes.
 #![no_main]
 
 #[path = "../properties/watch_event.rs"]

@@ -1,4 +1,4 @@
-//! The Watchers on KCP: any bytes.
+//! Fuzz target of the Watchers on KCP: any bytes.
 #![no_main]
 
 #[path = "../properties/watchers.rs"]

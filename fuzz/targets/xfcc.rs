@@ -1,5 +1,5 @@
-//! The gateway's header, and the certificate in it: any bytes. The listener does not publish
-//! it, so its file is compiled here alone.
+//! Fuzz target of the header of the gateway, and the certificate in it: any bytes. The listener does not publish the
+//! parser, so its file is compiled here separately.
 #![no_main]
 
 #[path = "../properties/xfcc.rs"]

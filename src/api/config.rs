@@ -1,8 +1,8 @@
-//! The webhook's configuration document: the public JSON plus our optional keys.
+//! Configuration document of the webhook: the public JSON with additional optional keys.
 //!
-//! [`Document::parse`] checks the *shape*; what the words mean together (features that contradict each other,
-//! cycles in `overrides`) is decided by `policy::admission::Configuration`.
-//! The format is that of <https://github.com/kyma-project/rt-bootstrapper>, with further keys.
+//! [`Document::parse`] checks only the *structure*. `policy::admission::Configuration` checks the semantics (contradictory
+//! features, cycles in `overrides`). The format is that of <https://github.com/kyma-project/rt-bootstrapper>, with further
+//! keys.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,7 +23,7 @@ mod tests;
 pub use schema::schema;
 pub use selector::{LabelOperator, LabelRequirement, LabelSelector, SelectorError};
 
-/// Every key of the document that means something, as the path to it.
+/// All supported keys of the document, as paths.
 pub const KEYS: [&str; 14] = [
     "overrides",
     "availableFeatures",
@@ -41,30 +41,30 @@ pub const KEYS: [&str; 14] = [
     "optOut",
 ];
 
-/// A configuration document of the right shape.
+/// A configuration document with a valid structure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Document {
     /// Registry host (with port, if any) → replacement prefix.
     pub overrides: BTreeMap<String, String>,
-    /// The bundle to mount; without it the feature does nothing.
+    /// ClusterTrustBundle that is mounted; without it the feature has no effect.
     pub cluster_trust_bundle: Option<ClusterTrustBundle>,
-    /// Namespace → features (or the alias `all`) that every Pod of it gets.
+    /// Namespace → features (or the alias `all`) that all its Pods get.
     pub namespace_features: BTreeMap<String, Vec<String>>,
-    /// Features that may be used at all; empty means none.
+    /// Features that are available; empty means none.
     pub available_features: Vec<String>,
     /// Variables that switch a workload to FIPS mode; `None` means the default.
     pub fips_variables: Option<Vec<String>>,
-    /// How the pull Secret is named and spread.
+    /// Name of the pull Secret, and the Pods and namespaces that get it.
     pub image_pull_secret: ImagePullSecret,
-    /// Features for which a Pod's `"false"` wins; `None` means the default (the trust bundle alone).
+    /// Features for which the value `"false"` of a Pod has priority; `None` means the default (only the trust bundle).
     pub opt_out: Option<Vec<String>>,
-    /// Keys that mean nothing here. They are accepted, because a newer document must not break an older webhook.
+    /// Unsupported keys. They are accepted, because a newer document must not break an older webhook.
     pub unknown_keys: Vec<FieldPath>,
-    /// Keys of `overrides` and `namespaceFeatures` that are written more than once; the last one counts.
+    /// Keys of `overrides` and `namespaceFeatures` that occur more than once. The last occurrence applies.
     pub duplicate_keys: Vec<FieldPath>,
 }
 
-/// The ClusterTrustBundle and where a container finds it.
+/// ClusterTrustBundle and its location in a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterTrustBundle {
     /// Name of the ClusterTrustBundle object.
@@ -77,7 +77,7 @@ pub struct ClusterTrustBundle {
     pub volume_name: String,
 }
 
-/// How the pull Secret is named, and which Pods and namespaces get it.
+/// Name of the pull Secret, and the Pods and namespaces that get it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImagePullSecret {
     /// Name of the pull Secret; `None` means the value of the flag `--image-pull-secret-name`.
@@ -88,7 +88,7 @@ pub struct ImagePullSecret {
     pub namespace_selector: Option<LabelSelector>,
 }
 
-/// When a Pod that opted in gets the pull Secret's entry.
+/// When a Pod that opted in gets the entry of the pull Secret.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -96,42 +96,42 @@ pub enum Inject {
     /// Only if the pull Secret has credentials for a registry of the Pod.
     #[default]
     Needed,
-    /// Every Pod that opted in, as the public rt-bootstrapper does it.
+    /// Always if the Pod opted in, as in the public rt-bootstrapper.
     Always,
 }
 
-/// Why a text is no configuration document.
+/// Reason why a text is not a valid configuration document.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DocumentError {
     /// The text is not JSON, or a value has the wrong type.
     #[error("line {line}, column {column}: {}", AtField(.path, .problem))]
     Shape {
-        /// The field; empty where the syntax is wrong.
+        /// The field; empty after a syntax error.
         path: FieldPath,
-        /// What was expected, and what was found.
+        /// Expected and actual value.
         problem: String,
         /// Line of the text, counted from 1.
         line: usize,
         /// Column of the line, counted from 1.
         column: usize,
     },
-    /// `overrides` is required; an empty object is enough.
+    /// `overrides` is required; an empty object is sufficient.
     #[error("overrides: required ({{}} for none)")]
     NoOverrides,
     /// One of the four strings of `clusterTrustBundle` is missing or empty.
     #[error("clusterTrustBundle.{0}: required")]
     TrustBundle(&'static str),
-    /// The API server would refuse the label selector.
+    /// The API server would reject the label selector.
     #[error("imagePullSecret.namespaceSelector.matchExpressions[{index}].values: {cause}")]
     Selector {
         /// The index of the requirement.
         index: usize,
-        /// What is wrong with it.
+        /// Problem of the requirement.
         cause: SelectorError,
     },
 }
 
-/// A problem behind its field, if it has one.
+/// A problem, prefixed with its field if there is one.
 struct AtField<'a>(&'a FieldPath, &'a str);
 
 impl fmt::Display for AtField<'_> {
@@ -145,7 +145,7 @@ impl fmt::Display for AtField<'_> {
 }
 
 impl DocumentError {
-    /// Line of the document at fault, counted from 1, where the parser knows it.
+    /// Returns the line of the error in the document, counted from 1, if the parser reports it.
     #[must_use]
     pub fn line(&self) -> Option<usize> {
         match self {
@@ -154,7 +154,7 @@ impl DocumentError {
         }
     }
 
-    /// The keys that lead to what is at fault, where it is no matter of lines; the last of them may be missing.
+    /// Returns the keys of the invalid field, for errors without a line. The last key may be missing in the document.
     #[must_use]
     pub fn path(&self) -> Vec<&str> {
         match self {
@@ -167,7 +167,7 @@ impl DocumentError {
         }
     }
 
-    /// The field and what is wrong with it, without the position: for those who tell the position themselves.
+    /// Returns the field and its problem without the position, for callers that print the position themselves.
     #[must_use]
     pub fn problem(&self) -> String {
         match self {
@@ -178,10 +178,10 @@ impl DocumentError {
 }
 
 impl Document {
-    /// Reads a document.
+    /// Parses a document.
     ///
     /// # Errors
-    /// [`DocumentError`] if the text is no JSON of this shape, or a required key is missing.
+    /// [`DocumentError`] if the text is not JSON of this structure, or a required key is missing.
     pub fn parse(text: &str) -> Result<Self, DocumentError> {
         let (raw, unknown_keys) = Raw::parse(text)?;
         let (overrides, twice) = raw.overrides.ok_or(DocumentError::NoOverrides)?.unique();

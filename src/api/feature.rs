@@ -6,26 +6,25 @@ use serde::{Serialize, Serializer};
 
 use crate::suggest::closest;
 
-/// Alias that stands for every available feature; legal in `namespaceFeatures` and as an annotation,
-/// never in `availableFeatures`.
+/// Alias for all available features. Valid in `namespaceFeatures` and as an annotation, but not in `availableFeatures`.
 pub const ALL_KEY: &str = "rt-cfg.kyma-project.io/all";
 
-/// One manipulation of a Pod. The order is the order in which they are applied and reported.
+/// A feature that changes a Pod. The order is the order in which features are applied and reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Feature {
     /// Registry hosts of images are replaced.
     RegistryRewrite,
-    /// The pull Secret is named in `imagePullSecrets`.
+    /// The pull Secret is added to `imagePullSecrets`.
     PullSecret,
     /// The ClusterTrustBundle is mounted.
     TrustBundle,
     /// FIPS variables are set.
     FipsMode,
-    /// The landscape's name is set as a variable.
+    /// The name of the landscape is set as a variable.
     Landscape,
 }
 
-/// A key that names none of our features.
+/// A key that is not a feature.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown feature {:?}{}", .0, DidYouMean(.0))]
 pub struct UnknownFeature(pub String);
@@ -42,7 +41,7 @@ impl fmt::Display for DidYouMean<'_> {
 }
 
 impl Feature {
-    /// Every feature, in order.
+    /// All features, in order.
     pub const ALL: [Self; 5] = [
         Self::RegistryRewrite,
         Self::PullSecret,
@@ -51,7 +50,7 @@ impl Feature {
         Self::Landscape,
     ];
 
-    /// The annotation key, which is the configuration key too.
+    /// Returns the annotation key, which is also the configuration key.
     #[must_use]
     pub fn key(self) -> &'static str {
         match self {
@@ -63,7 +62,7 @@ impl Feature {
         }
     }
 
-    /// The key without its domain: what reports, metrics and logs say.
+    /// Returns the key without its domain, as used in reports, metrics and logs.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -75,14 +74,14 @@ impl Feature {
         }
     }
 
-    /// The feature of an annotation or configuration key.
+    /// Returns the feature of an annotation or configuration key.
     #[must_use]
     pub fn from_key(key: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|feature| feature.key() == key)
     }
 
-    /// The feature that was probably meant by a key that is not known: one that is spelt differently, or has another
-    /// domain or none.
+    /// Returns the feature that was probably intended by an unknown key, which has a different spelling, or another domain
+    /// or none.
     #[must_use]
     pub fn like(key: &str) -> Option<Self> {
         let (_, name) = key.rsplit_once('/').unwrap_or_default();
@@ -105,12 +104,12 @@ impl Serialize for Feature {
     }
 }
 
-/// A set of features; copying it costs a byte.
+/// A set of features, stored in one byte.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FeatureSet(u8);
 
 impl FeatureSet {
-    /// No feature.
+    /// The empty set.
     pub const EMPTY: Self = Self(0);
 
     /// Adds one feature.
@@ -118,31 +117,31 @@ impl FeatureSet {
         self.0 |= 1 << feature as u8;
     }
 
-    /// Whether the feature is in the set.
+    /// Returns whether the feature is in the set.
     #[must_use]
     pub fn contains(self, feature: Feature) -> bool {
         self.0 & (1 << feature as u8) != 0
     }
 
-    /// Whether no feature is in the set.
+    /// Returns whether the set is empty.
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Features of either set.
+    /// Returns the features of either set.
     #[must_use]
     pub fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Features of both sets.
+    /// Returns the features of both sets.
     #[must_use]
     pub fn intersection(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
-    /// Features of this set that the other lacks.
+    /// Returns the features of this set that are not in the other set.
     #[must_use]
     pub fn difference(self, other: Self) -> Self {
         Self(self.0 & !other.0)

@@ -1,10 +1,10 @@
-//! Errors of JSON in the words of those who write it: the field, what was expected, and what was found.
+//! Descriptions of JSON errors for authors of documents: the field, the expected value, and the actual value.
 //!
 //! Invariant: the description of a wrong type does not repeat the value, which may be a secret.
 
 use std::fmt;
 
-/// The way to a field: the keys of mappings and the indexes of lists.
+/// Path of a field: the keys of mappings and the indexes of lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldPath(pub Vec<Step>);
 
@@ -18,14 +18,14 @@ pub enum Step {
 }
 
 impl FieldPath {
-    /// The field below this one.
+    /// Returns the path of a field of this mapping.
     #[must_use]
     pub fn key(mut self, key: impl Into<String>) -> Self {
         self.0.push(Step::Key(key.into()));
         self
     }
 
-    /// The item of this list.
+    /// Returns the path of an item of this list.
     #[must_use]
     pub fn index(mut self, index: usize) -> Self {
         self.0.push(Step::Index(index));
@@ -33,8 +33,8 @@ impl FieldPath {
     }
 }
 
-/// The form is that of `kubectl explain`, with a key in brackets where it has other characters than a name has:
-/// `spec.containers[0].name`, `overrides["replace.me"]`.
+/// Uses the format of `kubectl explain`, with brackets for a key that is not a plain name: `spec.containers[0].name`,
+/// `overrides["replace.me"]`.
 impl fmt::Display for FieldPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
@@ -78,19 +78,20 @@ impl From<&serde_ignored::Path<'_>> for FieldPath {
     }
 }
 
-/// What an error says, without its position: `expected a string, got a boolean`.
+/// Returns the text of an error, without its position: `expected a string, got a boolean`.
 #[must_use]
 pub fn describe(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let position = text.rsplit_once(" at line ");
     let text = position.map_or(text.as_str(), |(text, _)| text);
-    // The value may have any text in it, so the words behind it are looked for from the end.
+    // The value may contain any text, so the text after it is searched from the end.
     match text.rsplit_once(", expected ") {
         Some((found, expected)) if found.starts_with("invalid type: ") => {
             let found = found.trim_start_matches("invalid type: ");
             format!("expected {}, got {}", wanted(expected), got(found))
         }
-        // A list of the values of all fields is another form of a mapping to serde, but not to authors.
+        // serde accepts a list of the values of all fields as another format of a mapping, but authors of documents do not
+        // use it.
         Some((found, expected))
             if found.starts_with("invalid length") && expected.starts_with("struct") =>
         {
@@ -100,7 +101,7 @@ pub fn describe(error: &serde_json::Error) -> String {
     }
 }
 
-/// What a reader of serde expected, without the names of its types.
+/// Returns the type that serde expected, without the names of Rust types.
 fn wanted(expected: &str) -> &str {
     match expected.split(' ').next() {
         Some("struct" | "map") => "a mapping",
@@ -113,7 +114,7 @@ fn wanted(expected: &str) -> &str {
     }
 }
 
-/// What serde found, without its value.
+/// Returns the type that serde found, without its value.
 fn got(found: &str) -> &'static str {
     match found.split([' ', ',']).next() {
         Some("null") => "null",

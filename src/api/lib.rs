@@ -1,6 +1,6 @@
-//! What crosses a process boundary: annotation keys, object names, the webhook's configuration document.
+//! Interfaces between processes: annotation keys, object names, and the configuration document of the webhook.
 //!
-//! Types and parsing only. Deliberately absent: IO, Kubernetes clients, and every decision (those live in `policy`).
+//! Types and parsing only. Deliberately absent: I/O, Kubernetes clients, and all decisions (which are in `policy`).
 
 pub mod bootstrapper;
 pub mod config;

@@ -1,7 +1,7 @@
-//! The custom resource `RuntimeBootstrapperRollout`: progress and pause of what the controller writes to all runtimes.
+//! The custom resource `RuntimeBootstrapperRollout`: progress and pause of the writes of the controller to all runtimes.
 //!
-//! The controller creates one object for each of [`CONFIGURATION`], [`WEBHOOK`] and [`SIGNAL`] and owns its status. Operators own
-//! the spec.
+//! The controller creates one object for each of [`CONFIGURATION`], [`WEBHOOK`] and [`SIGNAL`] and owns its status.
+//! Operators own the spec.
 
 #![allow(
     clippy::duplicated_attributes,
@@ -15,10 +15,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::bootstrapper::Condition;
 
-/// Kind.
+/// Kind of the custom resource.
 pub const KIND: &str = "RuntimeBootstrapperRollout";
 
-/// Plural.
+/// Plural of the custom resource.
 pub const PLURAL: &str = "runtimebootstrapperrollouts";
 
 /// Name of the object for the lane of the same name in mode `direct`: pull Secret, ClusterTrustBundle and ConfigMap.
@@ -30,7 +30,7 @@ pub const WEBHOOK: &str = "webhook";
 /// Name of the object for the signals of mode `signal`.
 pub const SIGNAL: &str = "signal";
 
-/// Condition: every runtime has the revision, except those that failed or are unreachable.
+/// Condition: all runtimes have the revision, except runtimes that failed or are unreachable.
 pub const COMPLETED: &str = "Completed";
 
 /// Condition: no other runtime starts with the revision, because of a pause or a limit.
@@ -39,10 +39,10 @@ pub const STOPPED: &str = "Stopped";
 /// Annotation on the object [`WEBHOOK`] that selects an earlier revision: its hash from `status.history`, or `previous`.
 pub const ROLLBACK_ANNOTATION: &str = "rt-bootstrapper.kyma-project.io/rollback";
 
-/// Value of [`ROLLBACK_ANNOTATION`] that selects the revision that was completed before the one of the controller's flags.
+/// Value of [`ROLLBACK_ANNOTATION`] that selects the revision that was completed before the revision of the controller's flags.
 pub const ROLLBACK_PREVIOUS: &str = "previous";
 
-/// Number of runtimes that `status.failedRuntimes` names at most.
+/// Maximum number of runtimes in `status.failedRuntimes`.
 pub const MAX_FAILED_RUNTIMES: usize = 20;
 
 /// Desired state of a rollout. An empty spec is valid.
@@ -157,7 +157,7 @@ pub struct RolloutStatus {
 )]
 #[serde(rename_all = "camelCase")]
 pub struct RolloutCounts {
-    /// All runtimes that take part.
+    /// All runtimes of the rollout.
     #[serde(default)]
     pub total: u32,
     /// Runtimes that have not started.
@@ -196,7 +196,7 @@ pub struct CompletedRevision {
     pub completion_time: String,
 }
 
-/// The CustomResourceDefinition.
+/// Returns the CustomResourceDefinition.
 #[must_use]
 pub fn crd() -> CustomResourceDefinition {
     RuntimeBootstrapperRollout::crd()

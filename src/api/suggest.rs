@@ -1,13 +1,13 @@
-//! What was probably meant by a name that does not exist.
+//! Suggestions for names that do not exist.
 
-/// From here on two names are taken for two spellings of one.
+/// Similarity from which on two names count as two spellings of one name.
 const SIMILAR: f64 = 0.7;
 
-/// Length in bytes of the longest text that is compared. Candidates are shorter than half of it, so that no longer text is
-/// similar to one; the time for a comparison grows with the length.
+/// Maximum length in bytes of a text that is compared. Candidates are shorter than half of it, so no longer text is similar
+/// to one of them. The time for a comparison grows with the length.
 const LONGEST: usize = 256;
 
-/// The candidate that is most like a text, if one is like it at all. Upper and lower case do not count.
+/// Returns the candidate that is most similar to a text, if one is similar enough. The comparison is case-insensitive.
 #[must_use]
 pub fn closest<'a>(text: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if text.len() > LONGEST {

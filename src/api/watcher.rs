@@ -1,7 +1,8 @@
-//! The custom resource `Watcher`: what is watched on runtimes, and which component on KCP gets the events.
+//! The custom resource `Watcher`: the watched resource on runtimes, and the component on KCP that gets the events.
 //!
-//! Kind, fields and status are those of the public lifecycle-manager, so that its Watchers are valid here without a change and
-//! ours there. The schema also rejects at `kubectl apply` what no controller could use.
+//! Kind, fields and status are those of the public lifecycle-manager, so that its Watchers are valid here without a change,
+//! and Watchers of this project are valid there. The schema also rejects values at `kubectl apply` that no controller could
+//! use.
 
 #![allow(
     clippy::duplicated_attributes,
@@ -20,10 +21,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::bootstrapper::Condition;
 
-/// Kind.
+/// Kind of the custom resource.
 pub const KIND: &str = "Watcher";
 
-/// Plural.
+/// Plural of the custom resource.
 pub const PLURAL: &str = "watchers";
 
 /// API version.
@@ -35,7 +36,7 @@ pub const MANAGED_BY_LABEL: &str = "operator.kyma-project.io/managed-by";
 /// Finalizer: the VirtualService is deleted before the Watcher.
 pub const FINALIZER: &str = "operator.kyma-project.io/watcher";
 
-/// Condition: the VirtualService leads to the component.
+/// Condition: the VirtualService routes events to the component.
 pub const VIRTUAL_SERVICE: &str = "VirtualService";
 
 /// Condition: the watcher on all runtimes has the webhook of the Watcher.
@@ -178,7 +179,7 @@ pub struct GatewayReference {
     pub selector: LabelSelector,
 }
 
-/// The schema of a label selector, without the descriptions of the Kubernetes API.
+/// Returns the schema of a label selector, without the descriptions of the Kubernetes API.
 fn selector_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     schemars::json_schema!({
         "description": "Label selector of the Istio Gateways; an empty one selects all of the namespace.",
@@ -251,10 +252,10 @@ pub enum WatcherState {
     Unmanaged,
 }
 
-/// The CustomResourceDefinition.
+/// Returns the CustomResourceDefinition.
 ///
-/// The version `v1beta1` is not served. It is defined because an API server rejects a definition without a version in which it
-/// once stored objects.
+/// The version `v1beta1` is not served. It is defined because an API server rejects a definition without a version in which
+/// it once stored objects.
 #[must_use]
 pub fn crd() -> CustomResourceDefinition {
     let mut crd = Watcher::crd();
@@ -272,7 +273,7 @@ pub fn crd() -> CustomResourceDefinition {
 }
 
 impl Watcher {
-    /// The component that gets the events: `spec.manager`, or the label [`MANAGED_BY_LABEL`] when that is absent or empty.
+    /// Returns the component that gets the events: `spec.manager`, or the label [`MANAGED_BY_LABEL`] if that is absent or empty.
     #[must_use]
     pub fn manager(&self) -> Option<&str> {
         let label = || self.metadata.labels.as_ref()?.get(MANAGED_BY_LABEL);

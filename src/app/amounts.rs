@@ -1,15 +1,15 @@
-//! Amounts of CPU and memory for the webhook's container.
+//! Amounts of CPU and memory for the container of the webhook.
 //!
-//! Invariant: what is installed has the form in which the API server stores it (`1Gi`, not `1024Mi`), or each look at the
-//! Deployment would find a difference.
+//! Invariant: installed amounts have the format in which the API server stores them (`1Gi`, not `1024Mi`), because
+//! otherwise each comparison with the Deployment would find a difference.
 
 use api::bootstrapper::{ResourceAmounts, WebhookResources};
 use serde_json::{Value, json};
 
-/// Suffixes of memory, from bytes on.
+/// Suffixes of memory amounts, starting with bytes.
 const SUFFIXES: [&str; 4] = ["", "Ki", "Mi", "Gi"];
 
-/// Why amounts cannot be used.
+/// Reason why amounts are not usable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum AmountError {
     #[error("{0:?} is neither cpu=AMOUNT nor memory=AMOUNT, or is given twice")]
@@ -22,7 +22,7 @@ pub(crate) enum AmountError {
     Limit(&'static str),
 }
 
-/// Reads `cpu=AMOUNT,memory=AMOUNT`, or one of them, as `kubectl set resources` does.
+/// Parses `cpu=AMOUNT,memory=AMOUNT`, or one of them, as `kubectl set resources` does.
 pub(crate) fn amounts(text: &str) -> Result<ResourceAmounts, AmountError> {
     let mut amounts = ResourceAmounts::default();
     for part in text.split(',') {
@@ -39,7 +39,7 @@ pub(crate) fn amounts(text: &str) -> Result<ResourceAmounts, AmountError> {
     Ok(amounts)
 }
 
-/// The amounts as settings of the Deployment's template; what is not given keeps the template's value.
+/// Returns the amounts as settings of the template of the Deployment. A missing amount keeps the value of the template.
 pub(crate) fn settings(
     given: &WebhookResources,
 ) -> Result<[(&'static str, Option<Value>); 4], AmountError> {
@@ -69,7 +69,7 @@ pub(crate) fn settings(
     ])
 }
 
-/// In thousandths of a core.
+/// Parses CPU into thousandths of a core.
 fn cpu(text: &str) -> Result<u64, AmountError> {
     let (digits, unit) = match text.strip_suffix('m') {
         Some(digits) => (digits, 1),
@@ -85,7 +85,7 @@ fn cpu_text(thousandths: u64) -> String {
     format!("{thousandths}m")
 }
 
-/// In bytes.
+/// Parses memory into bytes.
 pub(crate) fn memory(text: &str) -> Result<u64, AmountError> {
     let parts = SUFFIXES.into_iter().zip(0..).skip(1);
     let found = parts.filter_map(|(suffix, power)| Some((text.strip_suffix(suffix)?, power)));

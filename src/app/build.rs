@@ -1,8 +1,8 @@
-//! How the released binary is linked.
+//! Build script that sets the link arguments of the released binary.
 //!
-//! A static, position-independent binary carries a relocation for each pointer in its tables, and these processes have
-//! many tables: packed they take a fiftieth. Functions that came out the same are kept once; that is lld's to do, which
-//! is what links on x86-64.
+//! A static, position-independent binary contains a relocation for each pointer in its tables, and these programs have many
+//! tables. Packed relocations take a fiftieth of the size. Identical functions are merged, which requires lld, the default
+//! linker on x86-64.
 
 use std::env::var;
 

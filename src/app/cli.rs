@@ -63,10 +63,10 @@ impl Cli {
 }
 
 impl Role {
-    /// Runs the subcommand to its end.
+    /// Runs the subcommand.
     ///
     /// # Errors
-    /// The error that ends the subcommand; the caller prints it.
+    /// The error that ends the subcommand. The caller prints it.
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         match self {
             Self::Webhook(arguments) => compose::webhook::run(&arguments),

@@ -1,4 +1,4 @@
-//! One function a role: reads like a parts list, and decides nothing.
+//! Composition of the components: one function per component, without logic.
 
 pub(crate) mod controller;
 pub(crate) mod watcher;
@@ -11,28 +11,29 @@ use anyhow::Context as _;
 use component_base::metrics::BuildInfo;
 use serve::{Options, TlsHandle};
 
-/// A role is tens of microseconds of work at a time, or waits: more threads would only cost memory on large nodes.
+/// Number of threads. A component either works for tens of microseconds at a time or waits, so more threads would only use
+/// memory on large nodes.
 const THREADS: usize = 2;
 
-/// How long requests may take to end after the shutdown delay; a review takes well under a second.
+/// Time in which requests may end after the shutdown delay. A review takes much less than a second.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// The age after which the API server is asked to dial again. After a restart of one replica all connections are on the
-/// other one; this is how they spread again.
+/// Age of a connection after which the API server is requested to reconnect. After a restart of one replica all connections
+/// are on the other replica. Reconnecting distributes them again.
 const CONNECTION_AGE: Duration = Duration::from_mins(10);
 
-/// How an endpoint for the API server's admission reviews serves.
+/// Returns the server options of an endpoint for admission reviews of the API server.
 fn admission_options(tls: TlsHandle, shutdown_delay_duration: Duration) -> Options {
     let mut options = Options::tls(tls);
     options.limits.age = Some(CONNECTION_AGE);
     options.linger = shutdown_delay_duration;
     options.grace = GRACE;
-    // The API server dials the endpoint itself: no proxy in between could read another end of a request.
+    // The API server connects directly, so no proxy can interpret the end of a request differently.
     options.strict_framing = false;
     options
 }
 
-/// Version and source revision of this binary, for the metrics of every component.
+/// Returns version and source revision of this binary, for the metrics of all components.
 pub(crate) fn build_info() -> BuildInfo {
     BuildInfo {
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -40,9 +41,9 @@ pub(crate) fn build_info() -> BuildInfo {
     }
 }
 
-/// Runs a role to its end.
+/// Runs a component to its end.
 fn run_to_end(role: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<ExitCode> {
-    // Never more than there are cores: two threads on one of them would only hand work to and fro.
+    // Never more threads than cores, because two threads on one core would only add context switches.
     let threads = std::thread::available_parallelism().map_or(1, |it| it.get().min(THREADS));
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads)

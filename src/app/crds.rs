@@ -6,13 +6,13 @@ use clap::Args;
 
 use crate::edge;
 
-/// The definitions, in the files that the types are compared with.
+/// The definitions, from files that tests compare with the types.
 const DEFINITIONS: [&str; 2] = [
     include_str!("../../deploy/controller/runtimebootstrapper.crd.yaml"),
     include_str!("../../deploy/controller/runtimebootstrapperrollout.crd.yaml"),
 ];
 
-/// The definition of Watchers. The lifecycle-manager installs one of its own, which this one would replace.
+/// The definition of Watchers. The lifecycle-manager installs a different definition, which this definition would replace.
 const WATCHER: &str = include_str!("../../deploy/controller/watcher.crd.yaml");
 
 /// Arguments of `crds`.

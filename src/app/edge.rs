@@ -1,6 +1,6 @@
-//! Where texts leave the process: an error's chain is printed here, once, and a reader that went away is no error.
+//! Output of the process. The chain of an error is printed here, once. A closed output pipe is not an error.
 //!
-//! Invariant: what others wrote (names, messages, file contents) reaches a terminal without control characters.
+//! Invariant: external texts (names, messages, file contents) are printed without control characters.
 
 use std::borrow::Cow;
 use std::io::{self, ErrorKind, Write};
@@ -9,13 +9,13 @@ use std::process::ExitCode;
 #[cfg(test)]
 mod tests;
 
-/// Exit status of a usage error, as clap has it.
+/// Exit status of a usage error, as in clap.
 const USAGE: u8 = 2;
 
-/// Prints an error with everything that caused it.
+/// Prints an error with all its causes.
 pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     if let Some(usage) = error.downcast_ref::<clap::Error>() {
-        // With standard error gone there is no other place for it.
+        // If standard error is closed, there is no other output for the error.
         let _unheard = usage.print();
         return ExitCode::from(USAGE);
     }
@@ -23,15 +23,15 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Prints a remark that does not stop anything.
+/// Prints a warning.
 pub(crate) fn warn(remark: &str) {
     say(&format!("warning: {remark}"));
 }
 
-/// Writes the whole result, or nothing if the caller failed before.
+/// Writes the whole result. A caller that fails before writes nothing.
 ///
 /// # Errors
-/// Standard output cannot be written; a pipe that was closed (`| head`) is a reader that has seen enough.
+/// Standard output cannot be written. A closed pipe (`| head`) is not an error.
 pub(crate) fn write_out(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -40,7 +40,7 @@ pub(crate) fn write_out(text: &str) -> io::Result<()> {
     }
 }
 
-/// A text whose control characters are escaped, so that it cannot steer a terminal.
+/// Returns a text with escaped control characters, so that it cannot control a terminal.
 pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     if !text.contains(char::is_control) {
         return Cow::Borrowed(text);
@@ -53,6 +53,6 @@ pub(crate) fn printable(text: &str) -> Cow<'_, str> {
 }
 
 fn say(line: &str) {
-    // With standard error gone the error cannot be reported.
+    // If standard error is closed, the error cannot be reported.
     let _unheard = writeln!(io::stderr(), "{}", printable(line));
 }

@@ -1,4 +1,4 @@
-//! The one binary: reads the arguments, runs the role, prints what went wrong. A role is wired in its own module.
+//! The binary: reads the arguments, runs the component, and prints errors. Each component is composed in a separate module.
 
 mod amounts;
 mod cli;
@@ -15,7 +15,7 @@ mod watchers;
 
 use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
 
-/// Less CPU and memory than glibc's allocator for calls to thousands of runtimes (docs/benchmarks.md, "Fan-out").
+/// Uses less CPU and memory than the allocator of glibc for calls to thousands of runtimes (docs/benchmarks.md, "Fan-out").
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -27,14 +27,14 @@ fn main() -> std::process::ExitCode {
     }
 }
 
-/// Prevents core files, which would hold tokens, keys and the pull Secret. The kernel ignores the limit where it pipes core files
-/// to a program of the node, such as systemd-coredump, and writes none of a process that is not dumpable.
+/// Prevents core files, which would contain tokens, keys and the pull Secret. The kernel ignores the limit if it pipes core
+/// files to a program of the node, such as systemd-coredump. It writes no core file of a process that is not dumpable.
 fn disable_core_files() {
     let none = Rlimit {
         current: Some(0),
         maximum: Some(0),
     };
-    // Any process may lower its limit and stop being dumpable.
+    // Each process may lower its limit and become non-dumpable.
     let _never_fails = setrlimit(Resource::Core, none);
     let _never_fails = set_dumpable_behavior(DumpableBehavior::NotDumpable);
 }

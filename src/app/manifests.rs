@@ -1,10 +1,10 @@
-//! Role `manifests`: what `kubectl apply -f -` needs to install a role.
+//! Subcommand `manifests`: prints the objects that `kubectl apply -f -` needs to install a component.
 //!
-//! The files under `deploy/` are the one source; they are complete as they are, and this prints them with settings put in
-//! where the files mark a place (`template`), so that the comments stay. Invariants: a value is checked against the grammar
-//! of what it is before it is put in; and `---` is between documents and nowhere else (installers split there).
+//! The files under `deploy/` are the only source. They are complete, and this subcommand prints them with settings inserted
+//! at marked lines (`template`), so that the comments are kept. Invariants: a value is validated by its grammar before it
+//! is inserted; and `---` occurs only between documents, because installers split there.
 //!
-//! Deliberately absent: Namespace and ConfigMap, which belong to the installer.
+//! Deliberately absent: Namespace and ConfigMap, which the installer creates.
 
 use std::process::ExitCode;
 
@@ -35,14 +35,14 @@ pub(crate) use watcher::{
 #[cfg(test)]
 mod tests;
 
-/// The webhook's image that the files name.
+/// Image of the webhook in the files.
 pub(crate) const WEBHOOK_IMAGE: &str = concat!(
     "ghcr.io/kyma-project/runtime-bootstrapper-webhook:",
     env!("CARGO_PKG_VERSION")
 );
 
-/// The parts of role `webhook`. The webhook configuration comes last: with it Pods are sent, so whatever answers has to
-/// be on its way.
+/// Manifests of the component `webhook`. The webhook configuration is last, because the API server sends Pods as soon as it
+/// exists. By then the Deployment must have been created.
 const WEBHOOK: [&str; 8] = [
     include_str!("../../deploy/webhook/serviceaccount.yaml"),
     include_str!("../../deploy/webhook/rbac.yaml"),
@@ -88,7 +88,8 @@ struct WebhookArgs {
     /// Name of the ConfigMap with the configuration document
     #[arg(long, value_name = "NAME", value_parser = secret_name)]
     config_map_name: Option<String>,
-    /// Name of the pull Secret that is copied to namespaces; must be that of `imagePullSecret.name` of the configuration document, if set
+    /// Name of the pull Secret that is copied to namespaces; must be that of `imagePullSecret.name` of the configuration
+    /// document, if set
     #[arg(long, value_name = "NAME", value_parser = secret_name)]
     image_pull_secret_name: Option<String>,
     /// Number of replicas, 2 to 10
@@ -106,13 +107,13 @@ struct WebhookArgs {
     /// Evict Pods that were created after the configuration that covers them and lack its changes
     #[arg(long)]
     evict_missed_pods: bool,
-    /// Evict Pods from before a change of these: trust-bundle, pull-secret, configuration
+    /// Evict Pods that were created before a change of: trust-bundle, pull-secret, configuration
     #[arg(long, value_name = "CHANGES", value_delimiter = ',', value_parser = restart_cause)]
     restart_pods_on_change: Option<Vec<RestartCause>>,
     /// Keep a MutatingAdmissionPolicy that adapts Pods while no replica answers: on or off
     #[arg(long, value_name = "SWITCH", value_parser = switch)]
     mutating_admission_policy: Option<bool>,
-    /// Namespaces, beside that of the webhook, in which it may evict Pods; they must exist
+    /// Additional Namespaces in which the webhook may evict Pods; they must exist
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = namespace)]
     pod_restart_namespaces: Option<Vec<String>>,
     /// Namespace of the webhook; it must exist
@@ -142,7 +143,7 @@ impl WebhookArgs {
     }
 }
 
-/// Why a value cannot be part of the manifests.
+/// Reason why a value cannot be used in the manifests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 enum ValueError {
     #[error(
@@ -159,7 +160,7 @@ enum ValueError {
     Separator,
 }
 
-/// Why settings of the webhook cannot be installed.
+/// Reason why settings of the webhook cannot be installed.
 #[derive(Debug, thiserror::Error)]
 enum SettingsError {
     #[error("arguments of the webhook: {0}")]
@@ -169,7 +170,7 @@ enum SettingsError {
 }
 
 impl SettingsError {
-    /// Without what clap says about its usage.
+    /// Converts an error of clap, without its text about the usage.
     fn of(error: &clap::Error) -> Self {
         let text = error.to_string();
         let first = text.lines().next().unwrap_or_default();
@@ -180,7 +181,7 @@ impl SettingsError {
 /// Prints the manifests.
 ///
 /// # Errors
-/// A file that an argument names cannot be used, or standard output cannot be written.
+/// A file in an argument is not usable, or standard output cannot be written.
 pub(crate) fn run(arguments: &ManifestsArgs) -> anyhow::Result<ExitCode> {
     let text = match &arguments.role {
         Role::Webhook(arguments) => webhook(&arguments.settings(), None, &arguments.namespace)?,
@@ -198,7 +199,7 @@ fn webhook(
 ) -> Result<String, SettingsError> {
     let pull_secret_name = settings.pull_secret_name.as_deref();
     let config_map = settings.config_map_name.as_deref().unwrap_or(CONFIG_MAP);
-    // The default stays beside other names, because the configuration document may change to it and back while we run.
+    // The default name is also permitted, because the configuration document may change to it and back at any time.
     let mut copied = vec![PULL_SECRET];
     copied.extend(pull_secret_name.filter(|it| *it != PULL_SECRET));
     copied.extend(named_secret.filter(|it| Some(*it) != pull_secret_name && *it != PULL_SECRET));
@@ -232,7 +233,7 @@ fn has_fallback_policy(settings: &WebhookSettings) -> bool {
     settings.mutating_admission_policy == Some(true)
 }
 
-/// Without the policy the webhook deletes one from before.
+/// Returns the verbs for the policy. Without the policy the webhook only deletes an earlier policy.
 fn fallback_policy_verbs(settings: &WebhookSettings) -> Option<Value> {
     let verbs = [
         "create", "delete", "get", "list", "patch", "update", "watch",
@@ -240,7 +241,7 @@ fn fallback_policy_verbs(settings: &WebhookSettings) -> Option<Value> {
     has_fallback_policy(settings).then(|| json!(verbs))
 }
 
-/// The settings that are flags of the webhook, where they differ from its defaults.
+/// Returns the settings that are flags of the webhook, if they differ from its defaults.
 fn flags_of(settings: &WebhookSettings) -> Vec<String> {
     let causes = settings.restart_pods_on_change.iter().flatten();
     let causes: Vec<&str> = causes.map(|it| it.flag()).collect();
@@ -269,7 +270,8 @@ fn flags_of(settings: &WebhookSettings) -> Vec<String> {
         .collect()
 }
 
-/// The permission to evict Pods of a further namespace, as `deploy/webhook/rbac.yaml` gives it for that of the webhook.
+/// Returns the permission to evict Pods of a further namespace, equal to the permission for the namespace of the webhook in
+/// `deploy/webhook/rbac.yaml`.
 fn restarter(restarted: &str, namespace: &str) -> String {
     format!(
         "\
@@ -293,7 +295,7 @@ subjects:
     )
 }
 
-/// What the files say, for the sake of limits that are compared with it.
+/// Returns the resources in the files, with which given limits and requests are compared.
 fn default_resources() -> WebhookResources {
     let amounts = |cpu: Option<&str>, memory: &str| ResourceAmounts {
         cpu: cpu.map(str::to_owned),
@@ -305,16 +307,16 @@ fn default_resources() -> WebhookResources {
     }
 }
 
-/// An empty list would make every `kubectl apply` a change.
+/// Returns the list, or `None` if there is no name. An empty list would cause a change at each `kubectl apply`.
 fn image_pull_secrets(name: Option<&str>) -> Option<Value> {
     Some(json!([{ "name": name? }]))
 }
 
-/// The same as objects, for an installer that is no person. The webhook may copy the Secret that the configuration document
-/// names, too.
+/// Returns the manifests as objects, for the controller. The webhook may also copy the Secret `named_secret` of the
+/// configuration document.
 ///
 /// # Errors
-/// A value cannot be part of the manifests.
+/// A value cannot be used in the manifests.
 pub(crate) fn webhook_objects(
     settings: &WebhookSettings,
     named_secret: Option<&str>,
@@ -323,10 +325,10 @@ pub(crate) fn webhook_objects(
     parsed(&webhook(settings, named_secret, namespace)?)
 }
 
-/// The objects of manifests.
+/// Parses the objects of manifests.
 fn parsed(text: &str) -> anyhow::Result<Vec<Value>> {
     let mut objects: Vec<Value> = serde_saphyr::from_multiple(text)?;
-    // A document of comments only.
+    // Removes documents that contain only comments.
     objects.retain(|object| !object.is_null());
     Ok(objects)
 }
@@ -357,7 +359,7 @@ fn namespace(text: &str) -> Result<String, ValueError> {
     whole(text)
 }
 
-/// A text without what installers split at.
+/// Checks that a text does not contain the document separator.
 fn whole(text: &str) -> Result<String, ValueError> {
     if text.contains("---") {
         return Err(ValueError::Separator);

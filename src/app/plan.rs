@@ -1,7 +1,7 @@
-//! Subcommand `plan`: what the controller would write on a runtime, and why. Writes nothing.
+//! Subcommand `plan`: prints what the controller would write on a runtime, and why. Writes nothing.
 //!
-//! The decision is the controller's own (`controller::direct::plan_runtime`); it depends on the flags, which are those of the
-//! controller.
+//! The decision is the same as in the controller (`controller::direct::plan_runtime`). It depends on the flags, which are
+//! those of the controller.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -24,7 +24,7 @@ use crate::edge;
 
 mod render;
 
-/// The exit code when something would be written; distinct from a failure (1) and a usage error (2).
+/// Exit code if the controller would write something. It differs from a failure (1) and a usage error (2).
 const WOULD_WRITE: u8 = 3;
 
 const NOTES: &str = "\
@@ -42,7 +42,7 @@ pub(crate) struct PlanArgs {
     /// Name of the Runtime
     #[arg(value_name = "RUNTIME", value_parser = values::object_name)]
     runtime: String,
-    /// Form of the result
+    /// Format of the result
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     output: Output,
     /// Namespace of the sources, Runtimes and kubeconfigs on KCP
@@ -67,19 +67,19 @@ pub(crate) struct PlanArgs {
     kubeconfig: Option<PathBuf>,
 }
 
-/// The form of the result.
+/// Format of the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Output {
-    /// Steps, reasons and conditions in words
+    /// Steps, reasons and conditions as text
     Text,
-    /// The same for programs
+    /// Steps, reasons and conditions as JSON
     Json,
 }
 
-/// Reads, decides, prints.
+/// Reads the state, decides, and prints the plan.
 ///
 /// # Errors
-/// KCP does not provide what decides, or the output cannot be written.
+/// The required objects cannot be read from KCP, or the output cannot be written.
 pub(crate) fn run(arguments: &PlanArgs) -> anyhow::Result<ExitCode> {
     let plan = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -106,7 +106,7 @@ async fn plan(arguments: &PlanArgs) -> anyhow::Result<RuntimePlan> {
     let installations = settings::installations(&arguments.sources, &arguments.webhook)?;
     let options = client_options(arguments.kubeconfig.clone());
     let client = connect(options, &RequestMetrics::default()).await?;
-    // A registry that nothing exposes.
+    // This registry is not exposed.
     let mut metrics = Metrics::new("plan", build_info());
     let fleet = ClientOptions {
         allow_loopback: arguments.allow_loopback_runtimes,

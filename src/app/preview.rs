@@ -1,11 +1,11 @@
-//! Role `preview`: what the webhook would do to the Pods of some manifests, and why, without a cluster.
+//! Subcommand `preview`: prints how the webhook would change the Pods of manifests, and why, without a cluster.
 //!
-//! Invariant: the decision is the webhook's own (`policy::admission::decide` on a review that is read like any other),
-//! and an invalid input leaves standard output empty.
+//! Invariant: the decision is the same as in the webhook (`policy::admission::decide` on a review that is parsed in the
+//! same way), and an invalid input results in an empty standard output.
 //!
-//! What cannot be known offline is assumed, always in the same way: the ClusterTrustBundle exists, the pull Secret is
-//! unknown unless `--pull-secret` shows it, and a Namespace that no manifest describes exists without annotations.
-//! Deliberately absent: a cluster client, and the answers that only UPDATE gets (every Pod is taken as newly created).
+//! Unknown information is always assumed in the same way: the ClusterTrustBundle exists, the pull Secret is unknown unless
+//! `--pull-secret` contains it, and a Namespace without a manifest exists without annotations. Deliberately absent: a
+//! cluster client, and the decisions that only UPDATE gets (each Pod counts as newly created).
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -33,10 +33,10 @@ use judgement::Verdict;
 use manifest::Manifests;
 use render::Report;
 
-/// The exit code that `--exit-code` asks for: distinct from a failure (1) and a usage error (2).
+/// Exit code of `--exit-code`. It differs from a failure (1) and a usage error (2).
 const WOULD_CHANGE: u8 = 3;
 
-/// What an offline run cannot know, and what is assumed instead.
+/// Help text about the assumptions of an offline run.
 const ASSUMPTIONS: &str = "\
 An offline run knows less than the webhook. It takes the ClusterTrustBundle as present, the pull Secret as unknown
 unless --pull-secret shows it, and a Namespace that no MANIFEST describes as one without annotations and labels. Every
@@ -48,19 +48,19 @@ Exit codes: 0; 1 invalid input; 2 wrong usage; 3 with --exit-code, if a Pod woul
 #[derive(Args, Debug)]
 #[command(after_help = ASSUMPTIONS)]
 pub(crate) struct PreviewArgs {
-    /// Configuration: the JSON document, or the ConfigMap that holds it
+    /// Configuration: the JSON document, or the ConfigMap that contains it
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
     /// Pull Secret: a manifest, or the docker config JSON; without it every Pod that opts in gets the entry
     #[arg(long, value_name = "FILE")]
     pull_secret: Option<PathBuf>,
-    /// The landscape's name, as the webhook's own --landscape
+    /// Name of the landscape, as --landscape of the webhook
     #[arg(long, value_name = "NAME")]
     landscape: Option<String>,
-    /// Form of the result
+    /// Format of the result
     #[arg(short, long, value_enum, default_value_t = Output::Diff)]
     output: Output,
-    /// Namespace of the manifests that name none
+    /// Namespace of manifests without a namespace
     #[arg(short, long, value_name = "NAME", value_parser = values::namespace, default_value = "default")]
     namespace: String,
     /// Exit with 3 if a Pod would be changed
@@ -80,18 +80,18 @@ pub(crate) struct PreviewArgs {
     manifests: Vec<PathBuf>,
 }
 
-/// The form of the result.
+/// Format of the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Output {
-    /// A unified diff per Pod, with the reasons in front of it
+    /// A unified diff per Pod, preceded by the reasons
     Diff,
     /// The Pods as they would be admitted
     Yaml,
-    /// Everything, for programs
+    /// All information as JSON
     Json,
 }
 
-/// Reads, decides, prints. If any input is invalid, all of its errors are printed and nothing else.
+/// Reads the inputs, decides, and prints the result. If an input is invalid, only the errors of all inputs are printed.
 pub(crate) fn run(arguments: &PreviewArgs) -> ExitCode {
     preview(arguments).unwrap_or_else(Errors::report)
 }
@@ -140,7 +140,7 @@ fn configuration(arguments: &PreviewArgs) -> Result<Configuration, PreviewError>
     Ok(configuration)
 }
 
-/// The pull Secret, and the warning that it is not the one that the configuration names.
+/// Returns the pull Secret, and prints a warning if it is not the Secret of the configuration.
 fn pull_secret(
     arguments: &PreviewArgs,
     configuration: Option<&Configuration>,

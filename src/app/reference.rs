@@ -1,7 +1,8 @@
 //! Pages of `docs/reference` and the embedded JSON Schema, generated from the code.
 //!
-//! Commands, metrics and the custom resource are asked at run time for what they are. One test compares the files with the
-//! code; `cargo reference` runs it with the variable `UPDATE_REFERENCE`, so that it writes them first. Compiled for tests only.
+//! The content is generated at run time from the commands, metrics and custom resources. One test compares the files with
+//! the code. `cargo reference` runs it with the variable `UPDATE_REFERENCE`, which makes it write the files first. Compiled
+//! for tests only.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -17,10 +18,10 @@ mod permissions;
 mod promql;
 mod queries;
 
-/// What writes the files.
+/// Command that writes the files.
 const COMMAND: &str = "cargo reference";
 
-/// A file of the repository with the text that it should have.
+/// A file of the repository with its expected text.
 struct Page {
     path: &'static str,
     text: String,
@@ -51,14 +52,14 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The beginning of a generated page.
+/// Returns the start of a generated page.
 fn heading(title: &str, about: &str) -> String {
     format!(
         "# {title}\n\n<!-- Generated from the code by `{COMMAND}`; do not edit. -->\n\n{about}\n"
     )
 }
 
-/// A table in Markdown. A cell is one line, and a pipe in it is escaped.
+/// Returns a table in Markdown. A cell is one line, and a pipe in it is escaped.
 fn table(header: &[&str], rows: &[Vec<String>]) -> String {
     let line = |cells: &[String]| {
         let cells: Vec<String> = cells
@@ -75,7 +76,7 @@ fn table(header: &[&str], rows: &[Vec<String>]) -> String {
     text
 }
 
-/// A text as code, or a dash for none.
+/// Returns a text as code, or a dash if it is empty.
 fn code(text: &str) -> String {
     if text.is_empty() {
         return "–".to_owned();

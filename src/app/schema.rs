@@ -1,7 +1,7 @@
-//! Subcommand `schema`: the JSON Schema of the webhook's configuration document, for editors.
+//! Subcommand `schema`: prints the JSON Schema of the configuration document of the webhook, for editors.
 //!
-//! The schema is derived from the types that read the document (`api::config`). It is embedded as a file, which a test
-//! compares with the types, so that the code that derives it is not part of the binary.
+//! The schema is derived from the types that parse the document (`api::config`). It is embedded as a file, which a test
+//! compares with the types, so that the binary does not contain the code that derives it.
 
 use std::process::ExitCode;
 
@@ -57,7 +57,7 @@ mod tests {
                 "namespaceFeatures" => json!({"shop": [key]}),
                 _ => json!([key]),
             };
-            // Every feature is available, so that a namespace may have any.
+            // All features are available, so that a namespace may have any of them.
             let mut document = json!({"overrides": {}, "availableFeatures": api::Feature::ALL.map(api::Feature::key)});
             document[list] = value;
             assert_eq!(

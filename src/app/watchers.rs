@@ -1,7 +1,7 @@
-//! The file of Watchers: a YAML list, each with what a Watcher custom resource says of changes.
+//! The file of Watchers: a YAML list, whose items contain the fields of a Watcher custom resource about changes.
 //!
-//! Read by `manifests watcher`, which registers them at the API server, and by the role `watcher`, which then sends nothing
-//! else. Invariant: an unknown key is an error, so that a misspelt one cannot widen what is watched.
+//! `manifests watcher` reads it to register the Watchers at the API server. The component `watcher` reads it to send only
+//! these changes. Invariant: an unknown key is an error, so that a misspelled key cannot extend the watched changes.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,7 +15,7 @@ use watcher_types::{EventError, PathSegment};
 #[cfg(test)]
 mod tests;
 
-/// Why the file is no list of Watchers.
+/// Reason why the file is not a list of Watchers.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WatchersError {
     #[error("cannot read {}", file.display())]
@@ -30,7 +30,7 @@ pub(crate) enum WatchersError {
     #[error("{}: Watcher {number}", file.display())]
     Watcher {
         file: PathBuf,
-        /// From 1.
+        /// Position in the list, from 1.
         number: usize,
         source: serde_json::Error,
     },
@@ -70,10 +70,10 @@ enum Aspect {
     Status,
 }
 
-/// Reads `file`.
+/// Reads the Watchers of `file`.
 ///
 /// # Errors
-/// Not readable, not YAML, or not such a list.
+/// The file is not readable, not YAML, or not a list of Watchers.
 pub(crate) fn read(file: &Path) -> Result<Vec<Registration>, WatchersError> {
     let text = std::fs::read_to_string(file).map_err(|source| WatchersError::Read {
         file: file.to_owned(),

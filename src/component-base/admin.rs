@@ -1,8 +1,8 @@
 //! HTTP endpoints for kubelet and Prometheus: `/healthz`, `/readyz` and `/metrics`, without TLS.
 //!
-//! Health and metrics have separate servers, so that a NetworkPolicy can allow one of them only, and scrapers cannot
-//! use up the connections of the kubelet. Invariants: no response waits for anything; at the connection limit a new
-//! client evicts a slow or idle one.
+//! Health and metrics have separate servers, so that a NetworkPolicy can allow only one of them, and scrapers cannot use up
+//! the connections of the kubelet. Invariants: a response never waits; at the connection limit a new client evicts a slow
+//! or idle client.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ const CONNECTIONS: usize = 32;
 /// Time limit of a response: the default scrape timeout of Prometheus.
 const RESPONSE: Duration = Duration::from_secs(10);
 
-/// Time for responses in flight when the server is stopped.
+/// Time for responses in progress when the server is stopped.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Addresses of the endpoints.
@@ -66,7 +66,7 @@ impl Admin {
         })
     }
 
-    /// The addresses, with the ports that were assigned where port 0 was requested.
+    /// Returns the addresses, with the assigned ports if port 0 was requested.
     #[must_use]
     pub fn addresses(&self) -> AdminOptions {
         AdminOptions {
@@ -87,7 +87,7 @@ impl Admin {
     }
 }
 
-/// One request per connection: kept-alive connections would use up the limit.
+/// Returns options for one request per connection, because persistent connections would use up the limit.
 fn server_options() -> Options {
     let mut options = Options::plain();
     options.limits.connections = CONNECTIONS;
@@ -102,7 +102,7 @@ fn server_options() -> Options {
     options
 }
 
-/// Router of `/healthz`, which returns 200, and of `/readyz`, which returns 200 or 503 with one line per check.
+/// Returns the router of `/healthz`, which returns 200, and of `/readyz`, which returns 200 or 503 with one line per check.
 pub fn health_router(readiness: Readiness) -> Router {
     Router::new().route("/healthz", get(async || "ok\n")).route(
         "/readyz",
@@ -118,7 +118,7 @@ pub fn health_router(readiness: Readiness) -> Router {
     )
 }
 
-/// Router of `/metrics`, which returns [`Metrics::encode`].
+/// Returns the router of `/metrics`, which returns [`Metrics::encode`].
 pub fn metrics_router(metrics: Arc<Metrics>) -> Router {
     Router::new().route("/metrics", get(async move || scrape(&metrics)))
 }

@@ -21,10 +21,10 @@ impl Backoff {
         cap: Duration::from_secs(30),
     };
 
-    /// The delay after `attempt` earlier consecutive failures (0 for the first failure).
+    /// Returns the delay after `attempt` earlier consecutive failures (0 for the first failure).
     ///
-    /// One half is fixed and one half is random, so that replicas that failed together do not retry together, and none
-    /// retries at once. `random` is uniform over `u64`.
+    /// One half is fixed and one half is random, so that replicas that failed together do not retry together, and no
+    /// replica retries at once. `random` is uniform over `u64`.
     #[must_use]
     pub fn delay(&self, attempt: u32, random: u64) -> Duration {
         let doublings = 2_u32.saturating_pow(attempt);
@@ -34,14 +34,15 @@ impl Backoff {
     }
 }
 
-/// A period shortened by up to a fifth at random, so that replicas that were started together do not stay synchronous.
+/// Returns a period that is shortened by up to a fifth at random, so that replicas that were started together do not stay
+/// synchronous.
 #[must_use]
 pub fn spread(period: Duration, random: u64) -> Duration {
     let fifth = period / 5;
     period.saturating_sub(share(fifth, random))
 }
 
-/// The part `random / 2⁶⁴` of a duration.
+/// Returns the fraction `random / 2⁶⁴` of a duration.
 fn share(whole: Duration, random: u64) -> Duration {
     let nanos = (whole.as_nanos() * u128::from(random)) >> 64;
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))

@@ -1,9 +1,9 @@
-//! The client for the API server of the cluster that a component belongs to.
+//! Client of the API server in the cluster of a component.
 //!
-//! kube's default stack has no timeout for responses, retries for minutes without a log message, and never closes idle
-//! connections. In this stack every request has a deadline (a watch only until its first byte), nothing is retried (the
-//! caller decides), idle connections are closed, and every request is counted. Not in here: HTTP/2, proxies, rate limits,
-//! and protection against a malicious kubeconfig, since it comes from the user who starts the process.
+//! The default stack of kube has no timeout for responses, retries for minutes without a log message, and never closes idle
+//! connections. In this stack each request has a deadline (a watch only until its first byte), nothing is retried (the
+//! caller decides), idle connections are closed, and each request is counted. Not in here: HTTP/2, proxies, rate limits,
+//! and protection against a malicious kubeconfig, because it comes from the user who starts the process.
 //!
 //! ```text
 //! kube::Client ─ RequestService (counter, deadline) ─ base URI ─ auth ─ headers ─ pool ─ rustls ─ TCP
@@ -37,16 +37,16 @@ mod call;
 mod deadline;
 mod metered;
 
-/// Time after which an idle connection is closed. An API server closes it after minutes, a load balancer after a minute
-/// or less; a request on a connection that the peer has closed fails.
+/// Time after which an idle connection is closed. An API server closes it after minutes, a load balancer after a minute or
+/// less. A request on a connection that the other side has closed fails.
 const IDLE: Duration = Duration::from_secs(30);
-/// Idle connections that are kept. Each watch has its own connection (HTTP/1.1); these are for other requests, as many
-/// as a component sends at once: with fewer, most requests of a burst would need a TLS handshake.
+/// Maximum number of idle connections. Each watch has a separate connection (HTTP/1.1). The idle connections are for other
+/// requests, as many as a component sends concurrently. With fewer, most requests of a burst would need a TLS handshake.
 const IDLE_CONNECTIONS: usize = 16;
 
-/// Time without a packet after which the kernel probes a connection; it is closed after three probes in as much time again. A watch
-/// only receives: without probes it would not notice an API server that went away without a word for five minutes, and meanwhile the
-/// objects that it shows would be old.
+/// Time without a packet after which the kernel probes a connection. The connection is closed after three unanswered probes
+/// within the same time again. A watch only receives data: without probes it would detect an unreachable API server only
+/// after five minutes, and its objects would be outdated until then.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 
 /// Options of a client.
@@ -60,7 +60,7 @@ pub struct ClientOptions {
     pub timeout: Duration,
 }
 
-/// Why a client cannot be created.
+/// Reason why a client cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// There is no kubeconfig, and the process does not run in a Pod.
@@ -74,7 +74,7 @@ pub enum ClientError {
         /// The cause.
         source: KubeconfigError,
     },
-    /// The kubeconfig requires a proxy. It is rejected, since ignoring it would send requests by an unexpected route.
+    /// The kubeconfig requires a proxy. It is rejected, because ignoring it would send requests by an unexpected route.
     #[error("proxy {0} in the kubeconfig is not supported")]
     Proxy(Uri),
     /// The user agent is not a valid header value.
@@ -105,8 +105,8 @@ pub async fn connect(
     Ok(with_transport(transport, &namespace, timeout, requests))
 }
 
-/// Creates a client over any transport, with a time limit of requests and the request counter: for tests with a service in place of an API
-/// server, and for transports of other modules.
+/// Creates a client with any transport, with a time limit of requests and the request counter: for tests with a service
+/// instead of an API server, and for transports of other modules.
 pub fn with_transport<S, B>(
     transport: S,
     namespace: &str,
@@ -128,7 +128,7 @@ where
     Client::new(service, namespace)
 }
 
-/// Counts each request, and gives it a deadline.
+/// Service that counts each request, and applies a deadline to it.
 struct RequestService<S> {
     transport: S,
     timeout: Duration,
@@ -212,8 +212,8 @@ fn transport(config: &Config, limit: Duration) -> kube::Result<Transport> {
         .boxed())
 }
 
-/// Adds a time limit to connecting, TLS handshake included. It also applies after the request that needed the
-/// connection was dropped, since the pool continues to connect.
+/// Adds a time limit to connecting, including the TLS handshake. It also applies after the request that needed the
+/// connection was dropped, because the pool continues to connect.
 pub fn limited<C, E>(
     connector: C,
     limit: Duration,

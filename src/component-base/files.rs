@@ -1,8 +1,8 @@
 //! Small files that may change at any time, such as those of a mounted Secret or `ConfigMap`.
 //!
-//! The kubelet replaces symbolic links, which a watch on the files would not notice. So the files are read periodically
-//! and compared by content. Files that are read one after the other may be of two revisions; the next read corrects
-//! that.
+//! The kubelet replaces symbolic links, which a watch on the files would not detect. Therefore the files are read
+//! periodically and compared by content. Files that are read one after the other may be of two revisions. The next read
+//! corrects that.
 
 use std::fs::{File, metadata};
 use std::io::{self, Read as _};
@@ -13,13 +13,13 @@ use sha2::{Digest as _, Sha256};
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-/// Why a file was not read.
+/// Reason why a file was not read.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     /// The file does not exist.
     #[error("not found")]
     NotFound,
-    /// The file is not a regular one; reading a pipe, for instance, would block.
+    /// The file is not a regular file; reading a pipe, for instance, would block.
     #[error("not a regular file")]
     NotRegular,
     /// The file exceeds this limit, in bytes.
@@ -33,7 +33,7 @@ pub enum FileError {
 /// Hash of the content of files, for comparison without a copy of a key in memory.
 pub type Fingerprint = [u8; 32];
 
-/// Reads a regular file of at most `limit` bytes. Blocks.
+/// Reads a regular file of at most `limit` bytes. Blocks the thread.
 ///
 /// # Errors
 /// [`FileError`].
@@ -55,7 +55,7 @@ pub fn read(path: &Path, limit: usize) -> Result<Vec<u8>, FileError> {
     Ok(content)
 }
 
-/// The fingerprint of contents in this order.
+/// Returns the fingerprint of contents in this order.
 #[must_use]
 pub fn fingerprint(contents: &[&[u8]]) -> Fingerprint {
     let mut hash = Sha256::new();

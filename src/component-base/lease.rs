@@ -1,9 +1,9 @@
 //! Leader election over a `coordination.k8s.io/v1` Lease, with fenced work.
 //!
 //! Invariants:
-//! - Every write contains the `resourceVersion` it is based on, so that of two concurrent writes one fails.
+//! - Each write contains the `resourceVersion` on which it is based, so that one of two concurrent writes fails.
 //! - The Lease of another holder has expired only when the local monotonic clock has observed no change of it for its whole
-//!   duration. The times in the Lease are informational, since clocks differ.
+//!   duration. The times in the Lease are informational, because clocks differ.
 //! - Local work ends before another replica can regard the Lease as expired: its token is canceled and its task aborted at
 //!   two thirds of the duration after the last successful renewal was *sent*.
 //!
@@ -42,11 +42,11 @@ const DURATION: Duration = Duration::from_secs(15);
 /// Interval of renewal.
 const RENEW_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How long after a renewal was sent the work may continue without another renewal. The last third of the duration is for
-/// requests that are in flight then.
+/// Time after a renewal was sent in which the work may continue without another renewal. The last third of the duration is
+/// for requests that are in progress then.
 const FENCE: Duration = Duration::from_secs(10);
 
-/// Time limit of an attempt: after one lost response there must be time for another attempt before the fence.
+/// Time limit of an attempt. After a lost response there must be time for another attempt before the fence.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_millis(2_500);
 
 /// Options of a leader election.
@@ -56,8 +56,8 @@ pub struct LeaseOptions {
     pub namespace: String,
     /// Name of the Lease.
     pub name: String,
-    /// Identity of this process, unique among all that run at the same time. The name of the Pod is suitable: a
-    /// restarted container of the Pod continues with the Lease at once.
+    /// Identity of this process, unique among all concurrent processes. The name of the Pod is suitable: a restarted
+    /// container of the Pod continues with the Lease at once.
     pub identity: Identity,
 }
 
@@ -113,7 +113,7 @@ pub async fn run_while_leading<W, F>(
         let end = run_term(&mut candidate, &shutdown, fence, &mut work, on_end).await;
         tracing::info!(lease, reason = end.reason(), "lost leadership");
         if let TermEnd::Work(_) = end {
-            // Another replica may lead.
+            // Another replica may become the leader.
             shutdown.run_until_cancelled(sleep(RENEW_INTERVAL)).await;
         }
     }

@@ -1,7 +1,7 @@
 //! Listening sockets for IPv4 and IPv6.
 //!
-//! `[::]` accepts both families, whatever the system's default for such sockets is. If the kernel has no IPv6,
-//! `0.0.0.0` is bound instead, with a log message. Every other address is bound as it is.
+//! `[::]` accepts both families, independent of the system default for such sockets. If the kernel has no IPv6, `0.0.0.0`
+//! is bound instead, with a log message. Other addresses are bound unchanged.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -11,7 +11,7 @@ use serve::{BoundServer, Options, Server};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
 
-/// Connections that the kernel queues until they are accepted, as in tokio.
+/// Maximum number of connections that the kernel queues until they are accepted, as in tokio.
 const BACKLOG: i32 = 1024;
 
 /// An address cannot be bound.
@@ -26,7 +26,7 @@ pub struct ListenError {
     source: io::Error,
 }
 
-/// The unspecified address, which accepts IPv4 and IPv6.
+/// Returns the unspecified address, which accepts IPv4 and IPv6.
 #[must_use]
 pub fn unspecified_address(port: u16) -> SocketAddr {
     (Ipv6Addr::UNSPECIFIED, port).into()
@@ -79,7 +79,7 @@ fn open(address: SocketAddr) -> io::Result<TcpListener> {
     if address.ip() == Ipv6Addr::UNSPECIFIED {
         socket.set_only_v6(false)?;
     }
-    // A restarted process can bind the port while connections of the previous one are in state TIME_WAIT.
+    // A restarted process can bind the port while connections of the previous process are in state TIME_WAIT.
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
@@ -97,7 +97,7 @@ mod tests {
 
     use super::*;
 
-    /// Whether the kernel of this host has IPv6; asked without what is tested.
+    /// Returns whether the kernel of this host has IPv6, without using the tested function.
     fn has_ipv6() -> bool {
         std::net::TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok()
     }
@@ -115,7 +115,7 @@ mod tests {
         let listener = listen_with(unspecified_address(0), open).unwrap();
         assert!(accepts(&listener, Ipv4Addr::LOCALHOST.into()).await);
         let address = listener.local_addr().unwrap();
-        // Without IPv6 in the kernel the fallback is what there has to be.
+        // Without IPv6 in the kernel the fallback is expected.
         assert_eq!(address.is_ipv6(), has_ipv6(), "{address}");
         assert_eq!(
             accepts(&listener, Ipv6Addr::LOCALHOST.into()).await,
@@ -131,7 +131,7 @@ mod tests {
         assert!(!accepts(&listener, Ipv6Addr::LOCALHOST.into()).await);
     }
 
-    /// A kernel without IPv6 (`ipv6.disable=1`), as far as it tells.
+    /// Simulates a kernel without IPv6 (`ipv6.disable=1`).
     fn open_without_ipv6(code: Errno, address: SocketAddr) -> io::Result<TcpListener> {
         match address {
             SocketAddr::V4(_) => open(address),

@@ -1,9 +1,9 @@
 //! The metrics of one process, as OpenMetrics text.
 //!
 //! Metrics of the component have the prefix that the caller sets. Metrics that other projects define have no prefix:
-//! `process_*` as in every Prometheus client library, `rest_client_*` and `leader_election_*` as in client-go.
-//! Invariant: there is no global registry; every module registers its metrics before the process serves and keeps the
-//! handle. Not in here: HTTP (see [`crate::admin`]) and metrics of a component.
+//! `process_*` as in all Prometheus client libraries, `rest_client_*` and `leader_election_*` as in client-go. Invariant:
+//! there is no global registry; each module registers its metrics before the process serves and keeps the handle. Not in
+//! here: HTTP (see [`crate::admin`]) and metrics of a component.
 
 use std::fmt;
 
@@ -22,16 +22,16 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 /// Build information, exposed as `<prefix>_build_info`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct BuildInfo {
-    /// The version of the release.
+    /// Version of the release.
     pub version: String,
-    /// The source revision, or "unknown".
+    /// Source revision, or "unknown".
     pub revision: String,
 }
 
-/// The names and values of the labels of a series, in the order in which they are exposed.
+/// Names and values of the labels of a series, in the order in which they are exposed.
 pub type Labels<const N: usize> = [(&'static str, &'static str); N];
 
-/// A new metric that the registry exposes.
+/// Creates a metric that the registry exposes.
 pub fn register<M>(registry: &mut Registry, name: &str, help: &str) -> M
 where
     M: Metric + Clone + Default,
@@ -39,7 +39,7 @@ where
     expose(registry, name, help, M::default())
 }
 
-/// The metric, which the registry exposes.
+/// Registers a metric, and returns it.
 pub fn expose<M>(registry: &mut Registry, name: &str, help: &str, metric: M) -> M
 where
     M: Metric + Clone,
@@ -56,7 +56,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// A registry with a prefix, build information and the metrics of this process.
+    /// Creates a registry with a prefix, build information and the metrics of this process.
     #[must_use]
     pub fn new(prefix: &str, build: BuildInfo) -> Self {
         let mut product = Registry::with_prefix(prefix);
@@ -67,17 +67,17 @@ impl Metrics {
         Self { product, process }
     }
 
-    /// The registry of the component's metrics, with the prefix.
+    /// Returns the registry of the metrics of the component, with the prefix.
     pub fn registry(&mut self) -> &mut Registry {
         &mut self.product
     }
 
-    /// The registry of metrics whose names client-go defines, without a prefix.
+    /// Returns the registry of metrics whose names client-go defines, without a prefix.
     pub fn unprefixed(&mut self) -> &mut Registry {
         &mut self.process
     }
 
-    /// All metrics as OpenMetrics text.
+    /// Returns all metrics as OpenMetrics text.
     ///
     /// # Errors
     /// A metric cannot be written as text.

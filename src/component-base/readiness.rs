@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::watch::WatchMetrics;
 
-/// The state of a check.
+/// State of a check.
 #[derive(Debug)]
 enum CheckState {
     Ready,
@@ -18,7 +18,7 @@ enum CheckState {
     Detail(String),
 }
 
-/// All checks of one process. Clones share them.
+/// All checks of one process. Clones share the checks.
 #[derive(Clone, Debug, Default)]
 pub struct Readiness {
     checks: Arc<Mutex<Checks>>,
@@ -32,7 +32,7 @@ struct Checks {
 }
 
 impl Readiness {
-    /// No checks yet. Watches report their failures in these metrics.
+    /// Creates a state without checks. Watches report their failures in these metrics.
     #[must_use]
     pub fn new(watches: WatchMetrics) -> Self {
         Self {
@@ -41,8 +41,8 @@ impl Readiness {
         }
     }
 
-    /// Adds a check, which is not ready at first. A second call with the same name returns another handle of the same
-    /// check and does not change its state.
+    /// Adds a check, which is not ready at first. A second call with the same name returns another handle of the same check
+    /// and does not change its state.
     #[must_use]
     pub fn check(&self, name: impl Into<Cow<'static, str>>) -> ReadinessCheck {
         let name = name.into();
@@ -57,8 +57,8 @@ impl Readiness {
         }
     }
 
-    /// A check that never fails: what would make the process not ready is a message for operators only. For what a process that
-    /// is ready starts to wait for later, often together with all other replicas.
+    /// Returns a check that never fails: a failure is only a message for operators. It is for conditions for which a ready
+    /// process starts to wait later, often together with all other replicas.
     #[must_use]
     pub fn advisory_check(&self, name: impl Into<Cow<'static, str>>) -> ReadinessCheck {
         ReadinessCheck {
@@ -73,13 +73,13 @@ impl Readiness {
         self.lock().draining = true;
     }
 
-    /// Whether the process is ready.
+    /// Returns whether the process is ready.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.lock().is_ready()
     }
 
-    /// Whether the process is ready, and one line per check.
+    /// Returns whether the process is ready, and one line per check.
     #[must_use]
     pub fn report(&self) -> (bool, String) {
         let checks = self.lock();
@@ -116,7 +116,7 @@ pub struct ReadinessCheck {
 }
 
 impl ReadinessCheck {
-    /// The name given to [`Readiness::check`].
+    /// Returns the name of the check.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -127,7 +127,7 @@ impl ReadinessCheck {
         self.readiness.lock().states.remove(&self.name);
     }
 
-    /// The metrics of the watches of this process.
+    /// Returns the metrics of the watches of this process.
     pub(crate) fn watches(&self) -> &WatchMetrics {
         &self.readiness.watches
     }
@@ -137,12 +137,13 @@ impl ReadinessCheck {
         checks.states.insert(self.name.clone(), state);
     }
 
-    /// The check passes.
+    /// Records that the check passes.
     pub fn ready(&self) {
         self.set(CheckState::Ready);
     }
 
-    /// The check fails, so that requests should go to another replica; an advisory one passes. The reason is for operators.
+    /// Records that the check fails, so that requests should go to another replica. An advisory check passes. The reason is
+    /// for operators.
     pub fn not_ready(&self, reason: impl Into<String>) {
         self.set(if self.is_advisory {
             CheckState::Detail(reason.into())
@@ -151,8 +152,8 @@ impl ReadinessCheck {
         });
     }
 
-    /// The check passes, with a message for operators, for instance that a document was rejected, or that a watch fails
-    /// while its last state is still served.
+    /// Records that the check passes, with a message for operators, for instance that a document was rejected, or that a
+    /// watch fails while its last state is still served.
     pub fn detail(&self, message: impl Into<String>) {
         self.set(CheckState::Detail(message.into()));
     }

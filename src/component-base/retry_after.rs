@@ -6,8 +6,8 @@ use http::HeaderMap;
 use http::header::RETRY_AFTER;
 use jiff::Timestamp;
 
-/// The value of `Retry-After`, in seconds or as a date (RFC 9110 §10.2.3), at most `most`. `None` if it is absent or
-/// invalid.
+/// Returns the value of `Retry-After`, in seconds or as a date (RFC 9110 §10.2.3), at most `most`. `None` if it is absent
+/// or invalid.
 #[must_use]
 pub fn retry_after(headers: &HeaderMap, now: Timestamp, most: Duration) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();

@@ -1,7 +1,7 @@
 //! Shutdown by SIGTERM and SIGINT.
 //!
-//! The first one starts the drain, the second one ends the wait for it. Invariant: nothing in here ends the process;
-//! the caller awaits [`Shutdown::second_signal`] and returns from `main`. Not in here: order and deadlines of the
+//! The first signal starts the drain, and the second signal ends the wait for it. Invariant: this module never ends the
+//! process; the caller awaits [`Shutdown::second_signal`] and returns from `main`. Not in here: order and deadlines of the
 //! drain, which differ per component.
 
 use std::io;
@@ -61,7 +61,7 @@ impl Shutdown {
         }
     }
 
-    /// A token that the first SIGTERM or SIGINT cancels. A task that fails permanently may cancel it as well.
+    /// Returns a token that the first SIGTERM or SIGINT cancels. A task that fails permanently may also cancel it.
     #[must_use]
     pub fn token(&self) -> CancellationToken {
         self.first.clone()

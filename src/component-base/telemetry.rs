@@ -1,4 +1,4 @@
-//! Log lines on stderr.
+//! Log messages on stderr.
 //!
 //! In JSON, each line is an object with `ts` (RFC 3339, UTC), `level`, `target`, `message`, `fields`, and `spans` from
 //! the outermost to the innermost, if any. Fields of a message are nested, so that a field `level` does not hide the
@@ -44,12 +44,12 @@ impl FromStr for Format {
     }
 }
 
-/// The module of kube's client that logs a whole response, Secrets included, at level `warn` if it cannot parse it.
+/// The module of the client of kube that logs a whole response, including Secrets, at level `warn` if it cannot parse it.
 const KUBE_CLIENT: &str = "kube_client::client";
 
-/// Which events are logged: a level, and levels of modules, as in `info,kube=warn`. Spans and patterns are not
-/// supported, since they would need a regular expression engine. Whatever it says, of the module that logs responses of the API
-/// server only errors are logged.
+/// Filter of logged events: a level, and levels of modules, as in `info,kube=warn`. Spans and patterns are not supported,
+/// because they would need a regular expression engine. For the module that logs responses of the API server, only errors
+/// are logged, independent of the filter.
 #[derive(Clone, Debug)]
 pub struct Filter(Targets);
 
@@ -66,7 +66,7 @@ impl FromStr for Filter {
     }
 }
 
-/// Why logging cannot be set up.
+/// Reason why logging cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
     /// The format is unknown.
@@ -80,7 +80,7 @@ pub enum TelemetryError {
         /// The cause.
         source: tracing_subscriber::filter::ParseError,
     },
-    /// The process has a subscriber already, which is kept.
+    /// The process already has a subscriber, which is kept.
     #[error("logging is already set up")]
     AlreadySetUp(#[source] tracing_subscriber::util::TryInitError),
 }
@@ -88,7 +88,7 @@ pub enum TelemetryError {
 /// Sets the subscriber of the process.
 ///
 /// # Errors
-/// A subscriber is set already; it is kept.
+/// A subscriber is already set; it is kept.
 pub fn init(format: Format, Filter(filter): Filter) -> Result<(), TelemetryError> {
     let set = match format {
         Format::Json => json_lines(filter, io::stderr).try_init(),
@@ -110,9 +110,9 @@ where
     tracing_subscriber::registry().with(lines.with_filter(filter))
 }
 
-/// An error and all its sources in one line, outermost first.
+/// Returns an error and all its sources in one line, outermost first.
 ///
-/// Errors of some libraries contain the text of their source; such a source is not repeated.
+/// Errors of some libraries contain the text of their source. Such a source is not repeated.
 #[must_use]
 pub fn error_chain(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();

@@ -1,12 +1,12 @@
 //! Watches that retry without an end.
 //!
-//! kube's watcher recovers from errors, but returns each of them and does not pause. This one pauses with backoff, logs
-//! a change of state once, and reports failures by a readiness check; its stream has events only. Invariant: the stream
-//! returns no error and does not end. Each watch has its own backoff.
+//! The watcher of kube recovers from errors, but returns each error and does not pause. This watch pauses with backoff,
+//! logs a change of state once, and reports failures with a readiness check. Its stream contains only events. Invariant:
+//! the stream returns no error and does not end. Each watch has a separate backoff.
 //!
-//! The check is not ready until the first list is complete. After that a failing watch only sets a message, since the
+//! The check is not ready until the first list is complete. After that a failing watch only sets a message, because the
 //! last state is still served. A failing watch is also a metric (`metrics`). Check and metric end with the stream: a
-//! dropped watch, such as one of a former leader, is neither ready nor failing.
+//! dropped watch, such as a watch of a former leader, is neither ready nor failing.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -36,8 +36,8 @@ const RECOVERY_TIMEOUT: Duration = STREAM_HEAD_TIMEOUT.saturating_add(Duration::
 
 /// Watches with backoff. No request is sent before the stream is polled.
 ///
-/// `Init` starts a list and `InitDone` completes it; a list that fails is started again by another `Init`, so the
-/// caller has to collect objects until `InitDone`.
+/// `Init` starts a list and `InitDone` completes it. A list that fails is restarted with another `Init`, so the caller must
+/// collect objects until `InitDone`.
 pub fn watch_with_backoff<K>(
     api: Api<K>,
     config: watcher::Config,
@@ -62,7 +62,7 @@ fn supervise<K: Send + 'static>(
                     return Some((event, (events, begin, health)));
                 }
                 Some(Err(error)) => error_chain(&error),
-                // kube's watcher does not end; if a later version does, the watch is started again.
+                // The watcher of kube does not end. If a later version does, the watch is restarted.
                 None => {
                     events = begin();
                     "the watch ended".to_owned()
@@ -74,7 +74,7 @@ fn supervise<K: Send + 'static>(
     })
 }
 
-/// The next item of a watch, which counts as recovered if there is none for a while.
+/// Returns the next item of a watch. The watch counts as recovered if there is no item for a while.
 async fn next_item<T>(events: &mut BoxStream<'static, T>, health: &mut WatchHealth) -> Option<T> {
     if health.may_have_recovered() {
         if let Ok(item) = timeout(RECOVERY_TIMEOUT, events.next()).await {
@@ -85,7 +85,7 @@ async fn next_item<T>(events: &mut BoxStream<'static, T>, health: &mut WatchHeal
     events.next().await
 }
 
-/// The reported state of a watch.
+/// Reported state of a watch.
 struct WatchHealth {
     check: ReadinessCheck,
     synced: bool,
@@ -108,8 +108,8 @@ impl WatchHealth {
         }
     }
 
-    /// Handles an event. Not every event proves that the API server responds: `Init` precedes the first request of a
-    /// list, and a page of a list may be followed by a failing one.
+    /// Handles an event. Not each event proves that the API server responds: `Init` precedes the first request of a list,
+    /// and a page of a list may be followed by a failing page.
     fn succeeded<K>(&mut self, event: &Event<K>) {
         match event {
             Event::Init | Event::InitApply(_) => {}
@@ -122,7 +122,7 @@ impl WatchHealth {
         }
     }
 
-    /// Whether a watch without events may have recovered: only after the first list.
+    /// Returns whether a watch without events may have recovered, which requires a complete first list.
     fn may_have_recovered(&self) -> bool {
         self.synced && self.failing.is_some()
     }

@@ -1,7 +1,8 @@
-//! From a request to the runtime that sent it: the forwarded certificate, its check, and the operator's verifier.
+//! Determines the runtime that sent a request: the forwarded certificate, its verification, and the verifier of the operator.
 //!
-//! Invariant: except with [`Authentication::Disabled`], each runtime ID comes from a certificate that a trusted CA has signed
-//! and that is valid now; a verifier never gets another one. A rejection is a response (4xx), never a silent drop.
+//! Invariant: except with [`Authentication::Disabled`], each runtime ID comes from a certificate that a trusted CA has
+//! signed and that is valid now. A verifier never gets another certificate. A rejection is a response (4xx), and a request
+//! is never dropped silently.
 
 use std::borrow::Cow;
 use std::error::Error as StdError;
@@ -25,8 +26,8 @@ use crate::xfcc::{self, ForwardedError, TrustedHops};
 pub enum Authentication {
     /// By the certificate that the gateway forwards.
     Certificate(CertificateCheck),
-    /// Not at all: every request that reaches the port is accepted as one of the runtime `runtime_id`, and there are no
-    /// heartbeats. For tests.
+    /// No authentication: each request on the port is accepted as a request of `runtime_id`, and heartbeats are not
+    /// supported. For tests.
     Disabled {
         /// The runtime to which all events are attributed.
         runtime_id: RuntimeId,
@@ -39,24 +40,25 @@ impl From<CertificateCheck> for Authentication {
     }
 }
 
-/// How a forwarded certificate is checked: [`CertificateCheck::new`], then fields that differ from the defaults.
+/// Options for the verification of a forwarded certificate. Create the defaults with [`CertificateCheck::new`], then change
+/// fields.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct CertificateCheck {
-    /// The CAs that sign the fleet's certificates.
+    /// CAs that sign the certificates of the fleet.
     pub trust_anchors: TrustAnchors,
-    /// How many proxies write into the header.
+    /// Number of proxies that write into the header.
     pub trusted_hops: TrustedHops,
-    /// Which clients with a valid certificate may send.
+    /// Decides which clients with a valid certificate may send.
     pub verifier: Arc<dyn Verifier>,
-    /// Timeout of [`verifier`](Self::verifier), after which the request is answered 503. Default 5 s.
+    /// Timeout of [`verifier`](Self::verifier), after which the response is 503. Default 5 s.
     pub verifier_timeout: Duration,
-    /// The time that the dates of certificates are compared with. Default: the system's clock.
+    /// Clock that is compared with the validity of certificates. Default: the system clock.
     pub clock: fn() -> SystemTime,
 }
 
 impl CertificateCheck {
-    /// The defaults: the gateway alone writes into the header.
+    /// Returns the defaults: only the gateway writes into the header.
     #[must_use]
     pub fn new(trust_anchors: TrustAnchors, verifier: impl Verifier) -> Self {
         Self {
@@ -68,13 +70,13 @@ impl CertificateCheck {
         }
     }
 
-    /// The sender's certificate, if chain, dates and usage hold.
+    /// Returns the certificate of the sender, if chain, validity and usage are valid.
     pub(crate) fn client(&self, headers: &HeaderMap) -> Result<Arc<ClientCertificate>, Rejection> {
         let bundle = self.trust_anchors.bundle();
         Ok(bundle.client(self.forwarded(headers)?, (self.clock)())?)
     }
 
-    /// The client that a header names, whether or not its certificate holds.
+    /// Returns the client that a header names, without verification of the certificate.
     pub(crate) fn claimed(&self, headers: &HeaderMap) -> Option<ClientCertificate> {
         ClientCertificate::read(self.forwarded(headers).ok()?).ok()
     }
@@ -83,7 +85,7 @@ impl CertificateCheck {
         xfcc::client_certificate(xfcc::only_value(headers)?, &self.trusted_hops)
     }
 
-    /// The runtime that the sender may send for.
+    /// Returns the runtime of the sender.
     pub(crate) async fn runtime(
         &self,
         certificate: Arc<ClientCertificate>,
@@ -97,35 +99,35 @@ impl CertificateCheck {
     }
 }
 
-/// What a [`Verifier`] gets.
+/// Input of a [`Verifier`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ClientIdentity {
-    /// The sender's certificate; chain, dates and usage hold.
+    /// Certificate of the sender. Its chain, validity and usage are valid.
     pub certificate: Arc<ClientCertificate>,
-    /// The event that it sends; `None` for a heartbeat.
+    /// Event in the request; `None` for a heartbeat.
     pub event: Option<Arc<WatchEvent>>,
 }
 
-/// Why a client is not accepted.
+/// Reason why a client is not accepted.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VerifyError {
-    /// The certificate names no runtime. Answered 400, as in the public listener.
+    /// The certificate contains no valid runtime ID. The response is 400, as in the public listener.
     #[error("common name of the client certificate: not a valid runtime ID")]
     NoRuntimeId,
-    /// The sender is known and not allowed. Answered 403. The text is sent to the sender.
+    /// The sender is known and not allowed. The response is 403, and contains the text.
     #[error("{0}")]
     Denied(Cow<'static, str>),
-    /// The verifier has no result at the moment. Answered 503 with `Retry-After`; the source is only logged.
+    /// The verifier has no result at the moment. The response is 503 with `Retry-After`; the source is only logged.
     #[error("client cannot be verified at the moment")]
     Unavailable(#[source] Box<dyn StdError + Send + Sync>),
 }
 
-/// Decides whether a client is accepted, and which runtime it belongs to. Also each closure
-/// `Fn(ClientIdentity) -> impl Future<Output = Result<RuntimeId, VerifyError>>`.
+/// Decides whether a client is accepted, and to which runtime it belongs. Implemented for each closure `Fn(ClientIdentity)
+/// -> impl Future<Output = Result<RuntimeId, VerifyError>>`.
 pub trait Verifier: Send + Sync + 'static {
-    /// The runtime of the client. After [`CertificateCheck::verifier_timeout`] the request is answered 503.
+    /// Returns the runtime of the client. After [`CertificateCheck::verifier_timeout`] the response is 503.
     fn verify(&self, identity: ClientIdentity) -> BoxFuture<'_, Result<RuntimeId, VerifyError>>;
 }
 
@@ -139,7 +141,7 @@ where
     }
 }
 
-/// Accepts each certificate of the fleet's CA; its common name is the runtime ID.
+/// Accepts each certificate of the fleet's CA. Its common name is the runtime ID.
 #[derive(Clone, Copy, Debug)]
 pub struct RuntimeIdFromCommonName;
 
@@ -149,9 +151,9 @@ impl Verifier for RuntimeIdFromCommonName {
     }
 }
 
-/// Where [`SanPinning`] looks up the domain of a runtime.
+/// Lookup of the domain of a runtime for [`SanPinning`].
 pub trait SkrDomainLookup: Send + Sync + 'static {
-    /// The annotation `skr-domain` of the Kyma of `runtime`; `None` if there is no such Kyma or it has no domain.
+    /// Returns the annotation `skr-domain` of the Kyma of `runtime`; `None` if there is no such Kyma or it has no domain.
     ///
     /// # Errors
     /// The domain is not known at the moment.
@@ -161,13 +163,13 @@ pub trait SkrDomainLookup: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<Option<String>, Box<dyn StdError + Send + Sync>>>;
 }
 
-/// Accepts a certificate whose runtime has a Kyma, and which has that Kyma's `skr-domain` among its subject alternative
-/// names. So a certificate is valid for one runtime only, and not after its Kyma is deleted.
+/// Accepts a certificate whose runtime has a Kyma, if the subject alternative names contain the `skr-domain` of that Kyma.
+/// Therefore a certificate is valid for one runtime only, and not after its Kyma is deleted.
 #[derive(Clone, Debug)]
 pub struct SanPinning<L>(L);
 
 impl<L: SkrDomainLookup> SanPinning<L> {
-    /// Compares with the domains of `lookup`.
+    /// Creates a verifier that compares with the domains of `lookup`.
     pub fn new(lookup: L) -> Self {
         Self(lookup)
     }

@@ -1,9 +1,9 @@
-//! A client certificate as verifiers see it, and the CAs by which it is checked.
+//! A client certificate for verifiers, and the CAs that verify it.
 //!
-//! Invariant: a certificate passes only if its chain ends at a CA that is trusted now, its dates hold, and its usages allow
-//! client authentication, by rustls-webpki. There are no intermediate certificates (the fleet's PKI has one level). Certificates
-//! that have passed are cached together with the bundle under which they passed, so a removed CA counts no more from the next
-//! request on; dates are checked at every request.
+//! Invariant: a certificate is accepted only if its chain ends at a CA that is trusted now, it is within its validity, and
+//! its usages allow client authentication, as verified by rustls-webpki. There are no intermediate certificates (the PKI of
+//! the fleet has one level). Verified certificates are cached together with the CA bundle, so a removed CA is not trusted
+//! from the next request on. The validity is checked at every request.
 
 use std::collections::HashMap;
 use std::error::Error as StdError;
@@ -21,14 +21,14 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::parse_x509_certificate;
 
-/// Longest runtime ID, in bytes; those of Kyma are UUIDs.
+/// Maximum length of a runtime ID, in bytes. Runtime IDs of Kyma are UUIDs.
 const RUNTIME_ID_BYTES: usize = 128;
 
-/// Clients that are cached: two certificates for each of 10,000 runtimes, about two kilobytes each. In a full cache a new
-/// client takes the place of any other.
+/// Maximum number of cached clients: two certificates for each of 10,000 runtimes, about two kilobytes each. In a full
+/// cache a new client replaces any other client.
 const CACHED_CLIENTS: usize = 20_000;
 
-/// The ID of a runtime.
+/// ID of a runtime.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RuntimeId(Arc<str>);
 
@@ -40,7 +40,7 @@ impl RuntimeId {
         (bounded && !text.chars().any(char::is_control)).then(|| Self(text.into()))
     }
 
-    /// The text.
+    /// Returns the text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -53,20 +53,20 @@ impl fmt::Display for RuntimeId {
     }
 }
 
-/// A parsed client certificate: well-formed X.509 without trailing bytes. Verifiers get only those whose chain, dates and
-/// usages hold.
+/// A parsed client certificate: well-formed X.509 without trailing bytes. Verifiers only get certificates with valid chain,
+/// validity and usages.
 #[derive(Clone, Debug)]
 pub struct ClientCertificate {
     der: CertificateDer<'static>,
     common_name: Option<String>,
     alternative_names: Vec<String>,
-    /// Whether the key may sign a handshake: no key usage is given, or digital signatures are in it.
+    /// Whether the key may sign a handshake: there is no key usage, or it contains digital signatures.
     may_sign: bool,
-    /// Start and end of its validity, in seconds since 1970.
+    /// Start and end of the validity, in seconds since 1970.
     dates: (i64, i64),
 }
 
-/// Why a certificate is rejected.
+/// Reason why a certificate is rejected.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CertificateError {
     #[error("certificate: not valid X.509")]
@@ -106,19 +106,19 @@ impl ClientCertificate {
         })
     }
 
-    /// The subject's common name, if it has exactly one and it is not empty.
+    /// Returns the common name of the subject, if there is exactly one and it is not empty.
     #[must_use]
     pub fn common_name(&self) -> Option<&str> {
         self.common_name.as_deref()
     }
 
-    /// The subject alternative names that are DNS names, URIs or IP addresses, as text.
+    /// Returns the subject alternative names that are DNS names, URIs or IP addresses, as text.
     #[must_use]
     pub fn alternative_names(&self) -> &[String] {
         &self.alternative_names
     }
 
-    /// The certificate itself.
+    /// Returns the certificate in DER format.
     #[must_use]
     pub fn der(&self) -> &CertificateDer<'static> {
         &self.der
@@ -151,25 +151,24 @@ fn text(name: &GeneralName<'_>) -> Option<String> {
     }
 }
 
-/// The certificate authorities that sign the fleet's certificates. Clones share them.
+/// CAs that sign the certificates of the fleet. Clones share the CAs.
 #[derive(Clone, Debug)]
 pub struct TrustAnchors(Arc<ArcSwap<TrustBundle>>);
 
 impl TrustAnchors {
-    /// Reads a PEM bundle; during a rotation it contains the old and the new CA.
+    /// Parses a PEM bundle. During a rotation it contains the old and the new CA.
     ///
     /// # Errors
-    /// The bundle cannot be used.
+    /// The bundle is not usable.
     pub fn from_pem(bundle: &[u8]) -> Result<Self, TrustAnchorsError> {
         let bundle = TrustBundle::from_pem(bundle).map_err(TrustAnchorsError)?;
         Ok(Self(Arc::new(ArcSwap::from_pointee(bundle))))
     }
 
-    /// Replaces the bundle, from the next request on. Clients that were verified are verified anew, unless the CAs are the
-    /// same.
+    /// Replaces the bundle, from the next request on. Verified clients are verified again, unless the CAs are unchanged.
     ///
     /// # Errors
-    /// As [`TrustAnchors::from_pem`]; the old bundle then stays active.
+    /// The errors of [`TrustAnchors::from_pem`]. The old bundle then stays active.
     pub fn replace(&self, bundle: &[u8]) -> Result<(), TrustAnchorsError> {
         let bundle = TrustBundle::from_pem(bundle).map_err(TrustAnchorsError)?;
         if bundle.anchors != self.bundle().anchors {
@@ -178,25 +177,25 @@ impl TrustAnchors {
         Ok(())
     }
 
-    /// The bundle for one request, whose certificate is looked up and verified under the same one.
+    /// Returns the bundle for one request. The same bundle must be used for the cache lookup and the verification.
     pub(crate) fn bundle(&self) -> Arc<TrustBundle> {
         self.0.load_full()
     }
 }
 
-/// One CA bundle, with the clients that were verified against it.
+/// One CA bundle, with the clients that were verified with it.
 pub(crate) struct TrustBundle {
     anchors: Vec<TrustAnchor<'static>>,
     cache: Mutex<VerificationCache>,
 }
 
-/// The SHA-256 of a certificate.
+/// SHA-256 of a certificate.
 type Fingerprint = [u8; 32];
 
 #[derive(Default)]
 struct VerificationCache {
     clients: HashMap<Fingerprint, Arc<ClientCertificate>>,
-    /// The keys of `clients`, in any order.
+    /// Keys of `clients`, in any order.
     fingerprints: Vec<Fingerprint>,
 }
 
@@ -209,7 +208,7 @@ impl VerificationCache {
             self.fingerprints.push(fingerprint);
             return;
         }
-        // A hash is as good as a random number.
+        // The hash is used as a random number.
         let [a, b, c, d, ..] = fingerprint;
         let at = u32::from_le_bytes([a, b, c, d]) as usize % CACHED_CLIENTS;
         let evicted = std::mem::replace(&mut self.fingerprints[at], fingerprint);
@@ -230,14 +229,14 @@ impl TrustBundle {
         Ok(Self { anchors, cache })
     }
 
-    /// The client with this certificate, verified or found among those that were, if its dates hold now.
+    /// Returns the client with this certificate, from the cache or after a verification, if it is valid now.
     pub(crate) fn client(
         &self,
         der: CertificateDer<'static>,
         now: SystemTime,
     ) -> Result<Arc<ClientCertificate>, CertificateError> {
         let fingerprint = Sha256::digest(&der).into();
-        // A clock before 1970 is wrong; no certificate is valid at 1970.
+        // A clock before 1970 is wrong. No certificate is valid in 1970.
         let now = now.duration_since(SystemTime::UNIX_EPOCH);
         let now = UnixTime::since_unix_epoch(now.unwrap_or_default());
         if let Some(client) = self.cached(&fingerprint, now) {

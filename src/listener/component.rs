@@ -1,7 +1,7 @@
-//! From options to a running listener.
+//! Builder, options and run loop of a listener.
 //!
-//! Invariant: what can be wrong is said before the first request: a bad name when the listener is built, an address in use
-//! when it is bound.
+//! Invariant: invalid options fail before the first request. An invalid name fails when the listener is built, and an
+//! address in use fails when it is bound.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,68 +21,71 @@ use crate::liveness::Liveness;
 use crate::queue::{Notifications, queue};
 use crate::rejection::RejectionLog;
 
-/// Why a listener does not run.
+/// Reason why a listener does not run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The component's name is no path segment.
+    /// The name of the component is not a valid path segment.
     #[error("name of the component: not a valid path segment")]
     ComponentName(#[source] EventError),
     /// [`Builder::authentication`] was not called.
     #[error("authentication: not configured")]
     NoAuthentication,
-    /// The address cannot be listened on, or requests were unanswered at the end of the drain.
+    /// The address cannot be bound, or requests had no response at the end of the drain.
     #[error(transparent)]
     Server(#[from] serve::Error),
 }
 
-/// How the gateway reaches the listener.
+/// Transport between the gateway and the listener.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Transport {
-    /// Without encryption. Who can reach the port can claim to be any runtime: let a NetworkPolicy or the mesh's
-    /// authorization see to it that only the gateway can.
+    /// Without encryption. Any client that can reach the port can claim to be any runtime. Use a NetworkPolicy or the
+    /// authorization of the mesh to allow only the gateway.
     Plain,
     /// With TLS in both directions.
     #[cfg(feature = "tls")]
     MutualTls {
-        /// Usually from [`gateway_tls`](crate::gateway_tls).
+        /// TLS configuration, usually from [`gateway_tls`](crate::gateway_tls).
         tls: serve::TlsHandle,
-        /// The gateway: one of the subject alternative names of its certificate, such as its SPIFFE id. An authority of
-        /// a mesh signs for all workloads, so the authority alone says nothing.
+        /// One of the subject alternative names of the certificate of the gateway, such as its SPIFFE ID. The CA of a mesh
+        /// signs certificates for all workloads, so verification by the CA is not sufficient.
         gateway: String,
     },
 }
 
-/// How a listener behaves.
+/// Options of a listener.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Options {
-    /// How senders are authenticated. Default: not configured; a listener is not built without it.
+    /// How senders are authenticated. Required; there is no default.
     pub authentication: Option<Authentication>,
-    /// How the gateway reaches the listener. Default: plain.
+    /// Transport between the gateway and the listener. Default: plain.
     pub transport: Transport,
-    /// Events that wait for the operator, and as many other notifications; further ones are answered 503. Default 1024.
+    /// Maximum number of events that wait for the operator, and of other notifications, each. A request beyond it gets a
+    /// 503. Default 1024.
     pub queued_events: usize,
-    /// Events of one runtime among them; further ones of that runtime are answered 429. Default 64. As the queue fills, the
-    /// limit falls to what is free of its first quarter, and to one event when nothing is. So runtimes that flood the queue
-    /// together cannot keep the first event of another from being accepted, up to three quarters of `queued_events` runtimes.
+    /// Maximum number of queued events of one runtime. A request beyond it gets a 429. Default 64. As the queue fills, the
+    /// limit decreases to the free part of the first quarter of the queue, and to one event when that is full. So runtimes
+    /// that flood the queue together cannot block the first event of another runtime, for up to three quarters of
+    /// `queued_events` runtimes.
     pub queued_events_per_runtime: usize,
-    /// Runtimes whose liveness is remembered. Default 10 000.
+    /// Maximum number of runtimes whose liveness is stored. Default 10 000.
     pub runtimes: usize,
-    /// Whether metrics have series for each runtime: eight for each, 80,000 for 10,000 runtimes. Default `false`: sums alone.
+    /// Whether metrics have series for each runtime: eight series per runtime, 80,000 for 10,000 runtimes. Default `false`:
+    /// only sums.
     #[cfg(feature = "metrics")]
     pub runtime_metrics: bool,
-    /// How often the watchers send heartbeats; a runtime is unresponsive after three of these without one. From 10 ms to a
-    /// day. Default [`HEARTBEAT_INTERVAL`], the watchers' own.
+    /// Interval of the heartbeats of watchers. A runtime is unresponsive after three intervals without a heartbeat. From 10
+    /// ms to a day. Default [`HEARTBEAT_INTERVAL`], the interval of the watchers.
     pub heartbeat_interval: Duration,
-    /// After which time senders that were answered 429 or 503 should retry, rounded up to whole seconds. Default 5 s.
+    /// Time after which senders should retry after a 429 or 503, rounded up to whole seconds. Default 5 s.
     pub retry_after: Duration,
-    /// Connections at the same time. Default 1024.
+    /// Maximum number of concurrent connections. Default 1024.
     pub connections: usize,
-    /// After the shutdown began: how long new connections and requests are still served. Default 5 s.
+    /// Time after the start of the shutdown in which new connections and requests are still served. Default 5 s.
     pub linger: Duration,
-    /// After that: how long requests may take to end before they are cut. Default 10 s.
+    /// Time after the linger period in which requests may end before they are aborted. Default 10 s.
     pub grace: Duration,
 }
 
@@ -106,7 +109,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The defaults, with this authentication.
+    /// Returns the defaults, with this authentication.
     #[must_use]
     pub fn new(authentication: impl Into<Authentication>) -> Self {
         Self {
@@ -123,21 +126,21 @@ impl Options {
         };
         let limits = &mut server.limits;
         limits.connections = self.connections;
-        // Forwarded certificates are in the header. Behind the limits of headers and bodies are those of the endpoint,
-        // which answer and count.
+        // The header contains forwarded certificates. The endpoint has lower limits for headers and bodies, with a response
+        // and a metric.
         limits.header_bytes = 72 * 1024;
         limits.body = endpoint::BODY_TIMEOUT;
         limits.body_bytes = 4 * watcher_types::BODY_BYTES;
-        // Longer than gateways keep connections between two heartbeats.
+        // This is longer than the time for which gateways keep idle connections between two heartbeats.
         limits.idle = Duration::from_mins(5);
-        // Then the gateway dials again: an authority of the mesh that was taken away is gone at the latest.
+        // The gateway then connects again. This limits the time for which a removed CA of the mesh is trusted.
         limits.age = Some(Duration::from_hours(1));
         (server.linger, server.grace) = (self.linger, self.grace);
         server
     }
 }
 
-/// A listener before it is built; see [`Listener::builder`].
+/// Builder of a listener; see [`Listener::builder`].
 #[must_use = "a builder does nothing until it builds"]
 pub struct Builder<'a> {
     address: SocketAddr,
@@ -146,22 +149,22 @@ pub struct Builder<'a> {
 }
 
 impl Builder<'_> {
-    /// How senders are authenticated: a [`CertificateCheck`](crate::CertificateCheck), usually.
+    /// Sets the authentication of senders, usually a [`CertificateCheck`](crate::CertificateCheck).
     pub fn authentication(mut self, authentication: impl Into<Authentication>) -> Self {
         self.options.authentication = Some(authentication.into());
         self
     }
 
-    /// Changes options that are to differ from the defaults.
+    /// Changes options.
     pub fn options(mut self, change: impl FnOnce(&mut Options)) -> Self {
         change(&mut self.options);
         self
     }
 
-    /// The listener, and the stream of its notifications.
+    /// Builds the listener and the stream of its notifications.
     ///
     /// # Errors
-    /// [`Error::ComponentName`] or [`Error::NoAuthentication`]; the address is bound when the listener runs.
+    /// [`Error::ComponentName`] or [`Error::NoAuthentication`]. The address is bound when the listener runs.
     pub fn build(self) -> Result<(Listener, Notifications), Error> {
         let options = self.options;
         let component = PathSegment::parse(self.component).map_err(Error::ComponentName)?;
@@ -194,10 +197,10 @@ impl Builder<'_> {
     }
 }
 
-/// [`Listener::builder`] with these options, built.
+/// Builds a listener with these options, as [`Listener::builder`] does.
 ///
 /// # Errors
-/// As [`Builder::build`].
+/// The errors of [`Builder::build`].
 pub fn register_listener_component(
     address: SocketAddr,
     component_name: &str,
@@ -208,7 +211,7 @@ pub fn register_listener_component(
         .build()
 }
 
-/// A listener that does not listen yet; it is the required runnable.
+/// A listener that is not bound to its address yet. It is the runnable of the component.
 #[must_use = "a listener does nothing until it runs"]
 pub struct Listener {
     address: SocketAddr,
@@ -220,7 +223,8 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// A listener for the events of the Watchers whose manager is `component`, on `/v2/<component>/event` at `address`.
+    /// Returns a builder of a listener for the events of the Watchers whose manager is `component`. It serves
+    /// `/v2/<component>/event` at `address`.
     pub fn builder(address: SocketAddr, component: &str) -> Builder<'_> {
         let options = Options::default();
         Builder {
@@ -230,13 +234,13 @@ impl Listener {
         }
     }
 
-    /// What is known of the runtimes; to be kept while the listener runs.
+    /// Returns the liveness of the runtimes. Get it before the listener runs.
     #[must_use]
     pub fn liveness(&self) -> Liveness {
         self.endpoint.liveness.clone()
     }
 
-    /// Puts the listener's metrics into `registry`.
+    /// Registers the metrics of the listener in `registry`.
     #[cfg(feature = "metrics")]
     pub fn register_metrics(&self, registry: &mut Registry) {
         let labels = [
@@ -255,18 +259,18 @@ impl Listener {
         serve::metrics::register(registry, self.server.statistics.clone());
     }
 
-    /// Creates one series in each family of metrics, because only a series names the labels; for the reference of the project
-    /// (docs/reference/metrics.md).
+    /// Creates one series in each family of metrics, because only a series contains the labels. Used for the reference of
+    /// the project (docs/reference/metrics.md).
     #[cfg(feature = "metrics")]
     #[doc(hidden)]
     pub fn create_metric_series(&self) {
         self.endpoint.metrics.create_series();
     }
 
-    /// Takes the address. Connections queue in the kernel until [`BoundListener::run`].
+    /// Binds the address. Connections queue in the kernel until [`BoundListener::run`].
     ///
     /// # Errors
-    /// In use, not ours, or not permitted.
+    /// The address is in use, not available on this machine, or not permitted.
     pub async fn bind(self) -> Result<BoundListener, Error> {
         Ok(BoundListener {
             server: serve::Server::bind(self.address, self.server).await?,
@@ -275,16 +279,16 @@ impl Listener {
         })
     }
 
-    /// [`Listener::bind`], then [`BoundListener::run`].
+    /// Calls [`Listener::bind`], then [`BoundListener::run`].
     ///
     /// # Errors
-    /// Of either.
+    /// The errors of both methods.
     pub async fn run(self, shutdown: CancellationToken) -> Result<(), Error> {
         self.bind().await?.run(shutdown).await
     }
 }
 
-/// A listener that holds its address.
+/// A listener that is bound to its address.
 #[must_use = "requests are answered only while it runs"]
 pub struct BoundListener {
     server: BoundServer,
@@ -293,17 +297,17 @@ pub struct BoundListener {
 }
 
 impl BoundListener {
-    /// Where it listens; tells the port when 0 was asked for.
+    /// Returns the bound address, which contains the assigned port if the port was 0.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.server.local_addr()
     }
 
-    /// Serves until `shutdown` is cancelled, then drains: goes on for the linger, stops accepting, answers what is in
-    /// flight. The stream of notifications ends when what was accepted is taken.
+    /// Serves until `shutdown` is canceled, and then drains: continues for the linger time, stops accepting connections,
+    /// and responds to requests in progress. The stream of notifications ends when all accepted notifications are taken.
     ///
     /// # Errors
-    /// Requests outlived the grace and were aborted. While serving, nothing ends the listener.
+    /// Requests exceeded the grace time and were aborted. No other event ends the listener while it serves.
     pub async fn run(self, shutdown: CancellationToken) -> Result<(), Error> {
         tokio::select! {
             result = self.server.run(self.router, shutdown) => Ok(result?),

@@ -1,4 +1,4 @@
-//! The two paths of the listener, and the steps of a request on them.
+//! The two paths of the listener, and the processing of a request.
 //!
 //! Invariant: the sender is authenticated before its body is read, and every wait has a timeout.
 
@@ -32,16 +32,16 @@ use crate::queue::{EnqueueResult, Event, Notification, Sender};
 use crate::rejection::{Rejection, RejectionLog};
 use crate::xfcc::XFCC_HEADER;
 
-/// What all headers but the forwarded certificate may take together, names included.
+/// Maximum size of all headers except the forwarded certificate, including names.
 const HEADER_BYTES: usize = 32 * 1024;
 
-/// From the end of the header to the end of the body, at a gateway that is far away.
+/// Maximum time from the end of the headers to the end of the body, for a gateway with a slow connection.
 pub(crate) const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What the requests of one listener share.
+/// State that the requests of one listener share.
 pub(crate) struct Endpoint {
     pub(crate) authentication: Authentication,
-    /// What a TLS peer must be.
+    /// Required identity of a TLS peer.
     #[cfg(feature = "tls")]
     pub(crate) gateway: Option<crate::tls::Gateway>,
     pub(crate) queue: Sender,
@@ -58,12 +58,12 @@ enum Peer<'a> {
     Anyone(&'a RuntimeId),
 }
 
-/// The paths of `component`.
+/// Returns the router with the paths of `component`.
 pub(crate) fn router(endpoint: Arc<Endpoint>, component: &PathSegment) -> Router {
     let v2 = PathSegment::V2;
     let mut routes = Router::new().route(&event_path(&v2, component), post(event));
     if matches!(endpoint.authentication, Authentication::Certificate(_)) {
-        // 404 tells watchers to stop heartbeats.
+        // A 404 makes watchers stop heartbeats.
         routes = routes.route(&heartbeat_path(&v2, component), post(heartbeat));
     }
     #[cfg(feature = "metrics")]
@@ -73,7 +73,8 @@ pub(crate) fn router(endpoint: Arc<Endpoint>, component: &PathSegment) -> Router
         .with_state(endpoint)
 }
 
-/// A client that sent something wrong may have sent more: its next request starts on a new connection.
+/// Closes the connection after a rejection. The client may have sent more invalid data, so its next request must use a new
+/// connection.
 async fn close_after_rejection(mut response: Response) -> Response {
     let status = response.status();
     if status.is_client_error() && status != StatusCode::TOO_MANY_REQUESTS {
@@ -96,7 +97,7 @@ async fn heartbeat(State(endpoint): State<Arc<Endpoint>>, request: Request) -> R
 }
 
 impl Endpoint {
-    /// Checks liveness from time to time.
+    /// Checks liveness periodically.
     pub(crate) async fn keep_checking(&self) -> Infallible {
         let mut ticks = tokio::time::interval(self.liveness.check_interval());
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -188,7 +189,7 @@ fn accepted(result: EnqueueResult) -> Result<(), Rejection> {
     }
 }
 
-/// The whole body, within its bounds.
+/// Reads the body, within its limits.
 async fn read(body: Body) -> Result<Bytes, Rejection> {
     let too_large = || Rejection::Body(EventError::TooLarge);
     if body.size_hint().lower() > u64::try_from(BODY_BYTES).unwrap_or(u64::MAX) {
@@ -214,8 +215,8 @@ fn header_bytes(headers: &HeaderMap) -> usize {
         .sum()
 }
 
-/// Boot ID and sequence number of an event. Public watchers send none, and invalid ones are ignored: the event counts more
-/// than the bookkeeping.
+/// Returns the boot ID and the sequence number of an event. Public watchers send none. Invalid values are ignored, so that
+/// the event is not lost.
 fn number(headers: &HeaderMap) -> Option<(BootId, u64)> {
     let text = |name| headers.get(name)?.to_str().ok();
     let boot_id = BootId::parse(text(BOOT_ID_HEADER)?).ok()?;

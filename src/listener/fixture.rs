@@ -1,4 +1,4 @@
-//! For tests: the certificate of a watcher and the header that a gateway writes for it; and, in `running`, a listener.
+//! Test fixtures: the certificate of a watcher and the header that a gateway writes for it; and, in `running`, a listener.
 
 use std::fmt::Write as _;
 
@@ -24,12 +24,12 @@ pub(crate) fn ca() -> Authority {
     Authority::new("a test authority").unwrap()
 }
 
-/// A watcher's certificate.
+/// Returns a certificate of a watcher.
 pub(crate) fn watcher(authority: &Authority) -> Leaf {
     watcher_with(authority, |_| {})
 }
 
-/// The same with changed parameters.
+/// Returns a certificate of a watcher with changed parameters.
 pub(crate) fn watcher_with(
     authority: &Authority,
     change: impl FnOnce(&mut CertificateParams),
@@ -45,7 +45,7 @@ pub(crate) fn trust_anchors(authority: &Authority) -> TrustAnchors {
     TrustAnchors::from_pem(authority.pem().as_bytes()).unwrap()
 }
 
-/// The check of certificates of `authority`, at [`today`].
+/// Returns a check that accepts certificates of `authority`, at the time [`today`].
 pub(crate) fn check(authority: &Authority) -> CertificateCheck {
     CertificateCheck {
         clock: today,
@@ -53,7 +53,7 @@ pub(crate) fn check(authority: &Authority) -> CertificateCheck {
     }
 }
 
-/// The element that a gateway writes for this client.
+/// Returns the header element that a gateway writes for this client.
 pub(crate) fn element(leaf: &Leaf) -> String {
     format!(
         r#"Hash={};Cert="{}";Subject="CN={RUNTIME},O=Kyma";URI=;DNS={DOMAIN}"#,
@@ -62,12 +62,12 @@ pub(crate) fn element(leaf: &Leaf) -> String {
     )
 }
 
-/// The header line that a gateway writes for a watcher.
+/// Returns the header line that a gateway writes for a watcher.
 pub(crate) fn watcher_header(authority: &Authority) -> String {
     forwarded(&element(&watcher(authority)))
 }
 
-/// The SHA-256 of a certificate in hexadecimal digits.
+/// Returns the SHA-256 of a certificate in hexadecimal digits.
 pub(crate) fn hash(leaf: &Leaf) -> String {
     let digest = Sha256::digest(&leaf.der);
     digest.iter().fold(String::new(), |mut text, byte| {
@@ -76,7 +76,7 @@ pub(crate) fn hash(leaf: &Leaf) -> String {
     })
 }
 
-/// URL-encoded as Envoy does it.
+/// Returns the text URL-encoded, as Envoy encodes it.
 pub(crate) fn url_encode(text: &str) -> String {
     utf8_percent_encode(text, ENCODED).to_string()
 }

@@ -1,4 +1,4 @@
-//! For operators that are built with kube: the CA Secret of watchers and the domains of Kymas, kept up to date by watches.
+//! Support for operators that use kube: the CA Secret of watchers and the domains of Kymas, which watches keep up to date.
 
 use std::collections::HashMap;
 use std::error::Error as StdError;
@@ -15,34 +15,34 @@ use futures::{FutureExt as _, StreamExt as _, future};
 
 use crate::{RuntimeId, SkrDomainLookup, TrustAnchors, TrustAnchorsError};
 
-/// Label of a Kyma: the ID of its runtime.
+/// Label of a Kyma with the ID of its runtime.
 const RUNTIME_ID_LABEL: &str = "kyma-project.io/runtime-id";
 
-/// Annotation of a Kyma: the domain of its runtime.
+/// Annotation of a Kyma with the domain of its runtime.
 const DOMAIN_ANNOTATION: &str = "skr-domain";
 
-/// Why a CA Secret cannot be used.
+/// Reason why a CA Secret is not usable.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CaSecretError {
-    /// It does not exist, or cannot be read.
+    /// The Secret does not exist, or cannot be read.
     #[error("failed to read the CA Secret")]
     Read(#[source] kube::Error),
     /// The key is missing, or its value is not base64.
     #[error("CA Secret: key {0:?} is missing or not base64")]
     Key(String),
-    /// The value is no CA bundle.
+    /// The value is not a CA bundle.
     #[error(transparent)]
     Bundle(#[from] TrustAnchorsError),
 }
 
 impl TrustAnchors {
-    /// Reads the CA bundle under `key` of a Secret. The future that is returned as well must be polled for as long as the
-    /// anchors are used: it watches the Secret and replaces them. A bundle that cannot be used, or a deleted Secret, is
-    /// logged, and the last usable bundle stays.
+    /// Reads the CA bundle under `key` of a Secret. The returned future watches the Secret and replaces the anchors. It
+    /// must be polled as long as the anchors are used. If a bundle is not usable, or the Secret is deleted, this is logged,
+    /// and the last usable bundle stays active.
     ///
     /// # Errors
-    /// The Secret cannot be used now.
+    /// The Secret is not usable now.
     pub async fn follow_secret(
         client: Client,
         namespace: &str,
@@ -60,7 +60,7 @@ impl TrustAnchors {
         let following = secrets.for_each(move |secret| {
             let replaced = secret.map_err(Into::into).and_then(|secret| {
                 let bundle = bundle(&secret, &key)?;
-                // Replacing the anchors forgets the clients that were verified.
+                // Replacing the anchors clears the cache of verified clients.
                 if bundle != current {
                     followed.replace(&bundle)?;
                     current = bundle;
@@ -83,17 +83,17 @@ fn bundle(secret: &DynamicObject, key: &str) -> Result<Vec<u8>, CaSecretError> {
         .ok_or_else(|| CaSecretError::Key(key.to_owned()))
 }
 
-/// The domains of the Kymas in one namespace, for [`SanPinning`](crate::SanPinning). Clones share them.
+/// The domains of the Kymas in one namespace, for [`SanPinning`](crate::SanPinning). Clones share the domains.
 #[derive(Clone, Debug, Default)]
 pub struct KymaDomains {
-    /// `None`: not listed yet.
+    /// `None` until the Kymas are listed.
     kymas: Arc<Mutex<Option<Kymas>>>,
 }
 
 /// The Kymas of each runtime, usually one.
 type Kymas = HashMap<RuntimeId, Vec<KymaDomain>>;
 
-/// A Kyma that names a runtime. Where several name the same one, the oldest counts.
+/// A Kyma with a runtime ID. If several Kymas have the same runtime ID, the oldest one applies.
 #[derive(Debug)]
 struct KymaDomain {
     created: Option<String>,
@@ -102,8 +102,8 @@ struct KymaDomain {
 }
 
 impl KymaDomains {
-    /// Domains that are known as soon as the future that is returned as well is polled, and for as long as it is: it watches
-    /// the metadata of Kymas. Until they are listed, a look-up is an error, and senders are asked to retry.
+    /// Returns the domains, and a future that watches the metadata of Kymas. The domains are only up to date while the
+    /// future is polled. Until the Kymas are listed, a lookup fails, and senders are requested to retry.
     #[must_use]
     pub fn follow(client: Client, namespace: &str) -> (Self, BoxFuture<'static, ()>) {
         let kyma = GroupVersionKind::gvk("operator.kyma-project.io", "v1beta2", "Kyma");
@@ -149,7 +149,7 @@ fn insert(kymas: &mut Kymas, kyma: &PartialObjectMeta<DynamicObject>) {
     if let Some(runtime_id) = runtime_id.and_then(|it| RuntimeId::parse(it)) {
         let created = kyma.creation_timestamp();
         kymas.entry(runtime_id).or_default().push(KymaDomain {
-            // RFC 3339 in UTC, so that texts compare as times.
+            // RFC 3339 in UTC, so that the order of texts is the order of times.
             created: created.map(|it| it.0.to_string()),
             name: kyma.name_any(),
             domain: kyma.annotations().get(DOMAIN_ANNOTATION).cloned(),

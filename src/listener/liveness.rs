@@ -1,8 +1,8 @@
-//! Which runtimes are responsive, which events did not arrive, and when a resync is required.
+//! Liveness of runtimes: which runtimes are responsive, which events are missing, and when a resync is required.
 //!
-//! Watchers number their events and send heartbeats. Times are those of this process, and ages in heartbeats are relative, so
-//! clocks of runtimes do not matter. A watcher is *unheard* after three intervals without a heartbeat or event. What follows
-//! when it is, by its last heartbeat:
+//! Watchers number their events and send heartbeats. Times are measured by this process, and ages in heartbeats are
+//! relative, so clocks of runtimes are irrelevant. A watcher is *unheard* after three intervals without a heartbeat or
+//! event. The last heartbeat of a watcher determines the result:
 //!
 //! | last heartbeat | result |
 //! |---|---|
@@ -17,8 +17,9 @@
 //! required when event numbers leap absurdly, when numbered events cannot arrive any more, when reviews arrive again, and when
 //! the webhook entries of the manager were written again.
 //!
-//! Invariant: memory is bounded by [`Options::runtimes`](crate::Options::runtimes) and four watchers each, of at most 16 KiB;
-//! a runtime causes at most one resync per interval. Nothing is persisted, so operators reconcile everything at start.
+//! Invariant: [`Options::runtimes`](crate::Options::runtimes) limits the memory, with four watchers per runtime, of at most
+//! 16 KiB each. A runtime causes at most one resync per interval. Nothing is persisted, so operators reconcile all objects
+//! at start.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -36,53 +37,54 @@ mod runtime;
 mod sequences;
 mod watcher;
 
-/// What is known of each runtime. Clones share it.
+/// Liveness of all runtimes. Clones share the state.
 #[derive(Clone, Debug)]
 pub struct Liveness {
     runtimes: Arc<Mutex<Runtimes>>,
 }
 
-/// One runtime, as it is now.
+/// Current state of one runtime.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RuntimeLiveness {
-    /// Its ID.
+    /// ID of the runtime.
     pub runtime_id: RuntimeId,
     /// Whether a heartbeat has been due for three intervals.
     pub silent: bool,
-    /// Why the runtime is unresponsive, as the operator was last notified; `None` if it is responsive.
+    /// Reason of the last unresponsive notification to the operator; `None` if the runtime is responsive.
     pub unresponsive: Option<UnresponsiveReason>,
-    /// Time since its last heartbeat; `None` if there was none.
+    /// Time since the last heartbeat; `None` if there was none.
     pub since_heartbeat: Option<Duration>,
-    /// Time since its last event; `None` if there was none.
+    /// Time since the last event; `None` if there was none.
     pub since_event: Option<Duration>,
-    /// Time since its last admission review, as its watchers report it; `None` if none does.
+    /// Time since the last admission review that the watchers report; `None` if they report none.
     pub since_review: Option<Duration>,
-    /// Numbered events that should have arrived and have not, over all its watchers since it is known.
+    /// Number of events that are missing by their sequence numbers, of all watchers since the runtime is known.
     pub missing_events: u64,
-    /// Number of resyncs of which the operator was notified.
+    /// Number of resync notifications to the operator.
     pub resyncs_required: u64,
-    /// The last rejected request that claimed to come from this runtime. The claim is not verified.
+    /// Last rejected request that claimed to be of this runtime. The claim is not verified.
     pub last_rejection: Option<LastRejection>,
-    /// Its watchers: one for each replica that has not ended, and those that are not heard.
+    /// Watchers of the runtime: one for each replica that has not ended, and watchers that are unheard.
     pub watchers: Vec<WatcherLiveness>,
 }
 
-/// One process start of a watcher.
+/// One process of a watcher.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WatcherLiveness {
-    /// Its boot ID.
+    /// Boot ID of the process.
     pub boot_id: BootId,
-    /// Whether it had heartbeats, and the next has been due for three intervals: it cannot reach KCP, or its Pod is gone.
+    /// Whether a heartbeat has been due for three intervals after an earlier heartbeat: the watcher cannot reach KCP, or
+    /// its Pod is deleted.
     pub silent: bool,
-    /// Time since its last heartbeat; `None` if there was none.
+    /// Time since the last heartbeat; `None` if there was none.
     pub since_heartbeat: Option<Duration>,
-    /// The highest event number that is known.
+    /// Highest known sequence number of an event.
     pub sequence: u64,
-    /// Numbered events that should have arrived and have not.
+    /// Number of events that are missing by their sequence numbers.
     pub missing_events: u64,
-    /// Its last heartbeat, if there was one.
+    /// Last heartbeat, if there was one.
     pub heartbeat: Option<Heartbeat>,
 }
 
@@ -90,25 +92,25 @@ pub struct WatcherLiveness {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LastRejection {
-    /// Time since it was rejected.
+    /// Time since the rejection.
     pub since: Duration,
-    /// Why, as in the response.
+    /// Reason of the rejection, as in the response.
     pub reason: String,
 }
 
-/// Sums over all runtimes; the last three include those that are not known any more.
+/// Sums over all runtimes. The last three include runtimes that are not stored anymore.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Totals {
-    /// Runtimes that are known.
+    /// Number of stored runtimes.
     pub known: usize,
-    /// Runtimes without heartbeats or admission reviews among them.
+    /// Number of these runtimes without heartbeats or admission reviews.
     pub unresponsive: usize,
-    /// Runtimes that were evicted because there were too many.
+    /// Number of runtimes that were evicted because the limit was reached.
     pub evicted: u64,
-    /// Numbered events that cannot arrive any more.
+    /// Number of missing events that cannot arrive anymore.
     pub missing_events: u64,
-    /// Resyncs of which the operator was notified.
+    /// Number of resync notifications to the operator.
     pub resyncs_required: u64,
 }
 
@@ -117,20 +119,20 @@ struct Runtimes {
     limit: usize,
     interval: Duration,
     known: HashMap<RuntimeId, Runtime>,
-    /// Each known runtime once, with a time at or before that at which it was last heard.
+    /// Each stored runtime once, with a time that is not later than its last heartbeat or event.
     by_time: BinaryHeap<Reverse<(Option<Instant>, RuntimeId)>>,
-    /// Those that the operator forgot, whose watchers may still be heard, and when it did.
+    /// Runtimes that the operator removed, with the time of the removal. Their watchers may still send heartbeats.
     forgotten: HashMap<RuntimeId, Instant>,
-    /// What runtimes that are not known any more have added.
+    /// Counts of runtimes that are not stored anymore.
     removed: Totals,
 }
 
 impl Liveness {
-    /// Remembers at most `limit` runtimes, whose watchers send a heartbeat each `interval`.
+    /// Stores at most `limit` runtimes, whose watchers send a heartbeat each `interval`.
     pub(crate) fn new(limit: usize, interval: Duration) -> Self {
         let runtimes = Runtimes {
             limit,
-            // Sums of absurd intervals and points in time would overflow.
+            // Sums of extreme intervals and times would overflow.
             interval: interval.clamp(Duration::from_millis(10), Duration::from_hours(24)),
             known: HashMap::new(),
             by_time: BinaryHeap::new(),
@@ -142,7 +144,7 @@ impl Liveness {
         }
     }
 
-    /// All runtimes that are known, in the order of their IDs.
+    /// Returns all stored runtimes, in the order of their IDs.
     #[must_use]
     pub fn snapshot(&self) -> Vec<RuntimeLiveness> {
         let mut snapshot = self.each(|id, runtime, now| runtime.seen(id, now));
@@ -150,7 +152,7 @@ impl Liveness {
         snapshot
     }
 
-    /// One runtime, if it is known.
+    /// Returns one runtime, if it is stored.
     #[must_use]
     pub fn runtime(&self, id: &RuntimeId) -> Option<RuntimeLiveness> {
         let runtimes = self.runtimes();
@@ -158,8 +160,8 @@ impl Liveness {
         Some(runtime.seen(id, Instant::now()))
     }
 
-    /// Expects heartbeats of `runtime` from now on, so that a runtime that never sends one becomes unresponsive, too. To be
-    /// called for each known runtime after a start of the operator; the first call counts.
+    /// Expects heartbeats of `runtime` from now on, so that a runtime that never sends a heartbeat also becomes
+    /// unresponsive. Call it for each known runtime after a start of the operator. Only the first call has an effect.
     pub fn expect(&self, runtime: &RuntimeId) {
         let now = Instant::now();
         let mut runtimes = self.runtimes();
@@ -167,9 +169,9 @@ impl Liveness {
         runtimes.entry(runtime).expected.get_or_insert(now);
     }
 
-    /// Expects an admission review from `runtime`, to be called after a write to an object on it that a Watcher covers. If
-    /// no watcher reports a review within three heartbeats, the runtime becomes unresponsive. A review of the interval
-    /// before the call counts, since a review precedes the end of its write.
+    /// Expects an admission review from `runtime`. Call it after a write to an object on the runtime that a Watcher covers.
+    /// If no watcher reports a review within three heartbeats, the runtime becomes unresponsive. A review in the interval
+    /// before the call counts, because a review precedes the end of its write.
     pub fn expect_review(&self, runtime: &RuntimeId) {
         let now = Instant::now();
         let mut runtimes = self.runtimes();
@@ -177,9 +179,9 @@ impl Liveness {
         runtimes.entry(runtime).expect_review(now);
     }
 
-    /// Forgets `runtime`, which is deleted, so that it does not become unresponsive. Its watchers may send heartbeats and
-    /// events for some more time; once they have not for three intervals, the runtime is forgotten again. It is known again
-    /// for good by [`expect`](Self::expect) or [`expect_review`](Self::expect_review).
+    /// Removes `runtime`, which is deleted, so that it does not become unresponsive. Its watchers may continue to send
+    /// heartbeats and events. After three intervals without them, the runtime is removed again. A call of
+    /// [`expect`](Self::expect) or [`expect_review`](Self::expect_review) adds it again permanently.
     pub fn forget(&self, runtime: &RuntimeId) {
         let now = Instant::now();
         let mut runtimes = self.runtimes();
@@ -187,13 +189,13 @@ impl Liveness {
         runtimes.forget(runtime);
     }
 
-    /// How often [`check`](Self::check) is due.
+    /// Returns the interval of [`check`](Self::check).
     pub(crate) fn check_interval(&self) -> Duration {
         self.runtimes().interval / 10
     }
 
-    /// Notifies the operator of what the passing of time has changed. What does not fit into the queue is tried again at the
-    /// next check.
+    /// Notifies the operator of changes that result from elapsed time. If the queue has no capacity for a notification, the
+    /// next check retries it.
     pub(crate) fn check(&self, queue: &Sender) {
         let now = Instant::now();
         let mut runtimes = self.runtimes();
@@ -206,7 +208,7 @@ impl Liveness {
         }
     }
 
-    /// A heartbeat has arrived. Only if the result is a success, its sender may consider a requested resync delivered.
+    /// Records a heartbeat. Only after a success response the sender may consider a requested resync delivered.
     pub(crate) fn heartbeat(
         &self,
         id: &RuntimeId,
@@ -225,13 +227,13 @@ impl Liveness {
         }
     }
 
-    /// An event has arrived; `number` is its boot ID and sequence number.
+    /// Records an event. `number` contains its boot ID and sequence number.
     pub(crate) fn event(&self, id: &RuntimeId, number: Option<(BootId, u64)>) {
         let now = Instant::now();
         self.runtimes().entry(id).event(number, now);
     }
 
-    /// A request that claims to come from the runtime of that name was rejected.
+    /// Records a rejected request that claims to be of the runtime `claimed`.
     pub(crate) fn rejected(&self, claimed: &str, reason: String) {
         let now = Instant::now();
         let mut runtimes = self.runtimes();
@@ -241,7 +243,7 @@ impl Liveness {
         }
     }
 
-    /// Sums over all runtimes.
+    /// Returns sums over all runtimes.
     #[must_use]
     pub fn totals(&self) -> Totals {
         let now = Instant::now();
@@ -258,7 +260,7 @@ impl Liveness {
         totals
     }
 
-    /// What `read` gives for each runtime.
+    /// Returns the result of `read` for each runtime.
     pub(crate) fn each<T>(&self, read: impl Fn(&RuntimeId, &Runtime, Instant) -> T) -> Vec<T> {
         let now = Instant::now();
         let runtimes = self.runtimes();
@@ -279,7 +281,7 @@ impl Totals {
 }
 
 impl Runtimes {
-    /// The runtime `id`. If it is one too many, the one that was heard longest ago is evicted.
+    /// Returns the runtime `id`. At the limit, the runtime with the oldest heartbeat or event is evicted.
     fn entry(&mut self, id: &RuntimeId) -> &mut Runtime {
         if !self.known.contains_key(id) {
             while self.known.len() >= self.limit
@@ -300,7 +302,7 @@ impl Runtimes {
         runtime.or_insert_with(|| Runtime::new(interval))
     }
 
-    /// The forgotten ones that were not heard for three intervals.
+    /// Returns the removed runtimes without heartbeats and events for three intervals.
     fn forgotten_and_silent(&self, now: Instant) -> Vec<RuntimeId> {
         let silent = self.forgotten.iter().filter(|(id, forgotten)| {
             let heard = self.known.get(*id).and_then(Runtime::heard);

@@ -1,8 +1,8 @@
-//! The metrics of a listener, in the registry of the operator that embeds it: counters of requests and events, and the queue
-//! and the liveness of the runtimes, read at each scrape.
+//! Metrics of a listener, in the registry of the operator that embeds it: counters of requests and events, and the state of
+//! the queue and of the runtimes, which is read at each scrape.
 //!
-//! Invariant: no label value is chosen by a sender, except runtime IDs, whose number is bounded. A value that a runtime does
-//! not have is left out, never reported as zero. Only numbers are copied under the lock that requests take as well.
+//! Invariant: a sender cannot choose a label value, except runtime IDs, whose number is limited. A value that a runtime
+//! does not have is omitted, and never reported as zero. While the lock of the requests is held, only numbers are copied.
 
 use std::fmt;
 use std::sync::atomic::AtomicU64;
@@ -28,13 +28,13 @@ use crate::liveness::{Liveness, Runtime};
 use crate::queue::EnqueueResult;
 use crate::rejection::Rejection;
 
-/// From a hand-over in memory to a look-up that a slow API server answers.
+/// From an enqueue in memory to a lookup with a slow API server.
 const BUCKETS: [f64; 8] = [0.0005, 0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0];
 
-/// One label: its name and its value.
+/// One label with name and value.
 type Label<T> = [(&'static str, T); 1];
 
-/// The counters of one listener. Clones share them.
+/// Counters of one listener. Clones share the counters.
 #[derive(Clone, Debug)]
 pub(crate) struct Metrics {
     last_duration: Gauge<f64, AtomicU64>,
@@ -49,7 +49,7 @@ pub(crate) struct Metrics {
     rejected: Family<Label<&'static str>, Counter>,
 }
 
-/// One request in flight, until dropped.
+/// One request in progress, until it is dropped.
 struct InFlight(Gauge);
 
 impl Drop for InFlight {
@@ -74,7 +74,7 @@ impl Metrics {
         }
     }
 
-    /// Registers all of them.
+    /// Registers all metrics.
     pub(crate) fn register(&self, registry: &mut Registry, collected: Collected) {
         let registry = registry.sub_registry_with_prefix("watcher_listener");
         registry.register_collector(Box::new(collected));
@@ -142,7 +142,7 @@ impl Metrics {
         }
     }
 
-    /// A request on `path` was rejected.
+    /// Counts a rejected request on `path`.
     pub(crate) fn rejection(&self, rejection: &Rejection, path: &str) {
         match rejection {
             Rejection::NotTheGateway
@@ -160,7 +160,7 @@ impl Metrics {
         }
     }
 
-    /// An event was offered to the queue.
+    /// Counts an event by the result of the queue.
     pub(crate) fn enqueued(&self, result: EnqueueResult) {
         let rejected = |reason| self.rejected.get_or_create(&[("reason", reason)]).inc();
         match result {
@@ -173,10 +173,10 @@ impl Metrics {
     }
 }
 
-/// Reads everything that is not counted.
+/// Collector of the values that are read at a scrape.
 pub(crate) struct Collected {
     pub(crate) liveness: Liveness,
-    /// The number of queued notifications.
+    /// Returns the number of queued notifications.
     pub(crate) queued: Box<dyn Fn() -> usize + Send + Sync>,
     /// Whether there are series for each runtime.
     pub(crate) per_runtime: bool,
@@ -188,11 +188,11 @@ impl fmt::Debug for Collected {
     }
 }
 
-/// The values of one runtime, in the order of [`encode_runtimes`].
+/// Values of one runtime, in the order of [`encode_runtimes`].
 type Values = [Option<f64>; 8];
 
-/// What is reported of one runtime. Values of watchers are those of the live ones: others may be gone, or have thousands of
-/// events by now.
+/// Returns the reported values of one runtime. Values of watchers include only live watchers, because values of other
+/// watchers may be outdated.
 fn values(runtime: &Runtime, now: Instant) -> Values {
     let live = runtime.live(now);
     let spooled = live.clone().map(|beat| beat.spool_depth);

@@ -1,10 +1,11 @@
-//! The stream of notifications, and the bounded queue behind it, which never makes a request wait.
+//! The stream of notifications, and the limited queue behind it. The queue never makes a request wait.
 //!
-//! Invariant: a notification is accepted exactly if it, or an equal one that is still queued, reaches the operator. The queue
-//! has a bound for all runtimes and one for each, which falls as the queue fills (a dynamic threshold, as of shared buffers in
-//! switches): runtimes that flood it together take a quarter of it and one place each at most. Runtimes are served in turn, so a
-//! flood of one does not delay the others by more than one notification each. Resyncs and states have places of their own, since
-//! there are at most two for each runtime. A taken event does not coalesce with a later equal one: the object may have changed.
+//! Invariant: a notification is accepted exactly if it, or an equal queued notification, reaches the operator. The queue
+//! has a limit for all runtimes and a limit per runtime, which decreases as the queue fills (a dynamic threshold, as for
+//! shared buffers in switches). Runtimes that flood the queue together take at most a quarter of it and one place each.
+//! Runtimes are served in turn, so a flood of one runtime delays another runtime by at most one notification. Resyncs and
+//! states have separate capacity, because there are at most two per runtime. A taken event does not coalesce with a later
+//! equal event, because the object may have changed.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -18,54 +19,53 @@ use watcher_types::{Gvk, NamespacedName};
 
 use crate::certificate::RuntimeId;
 
-/// An object on a runtime has changed. A hint to read the object, not its content.
+/// An object on a runtime has changed. The event contains only the identity of the object, so the operator must read the object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Event {
-    /// The runtime.
+    /// ID of the runtime.
     pub runtime_id: RuntimeId,
-    /// The object. Empty names are passed on, as in the public protocol.
+    /// The changed object. Empty names are passed on, as in the public protocol.
     pub watched: NamespacedName,
-    /// Its type.
+    /// Type of the object.
     pub watched_gvk: Gvk,
 }
 
-/// What the operator learns from its listener. Each is a reason to reconcile the object of the runtime.
+/// A notification for the operator. Each notification is a reason to reconcile the object of the runtime.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Notification {
     /// An object on a runtime has changed.
     Changed(Event),
-    /// Events of the runtime were lost, or may have been: list again what is watched on it. At most one per heartbeat
-    /// interval.
+    /// Events of the runtime were lost, or may have been lost, so the operator must list the watched objects again. At most
+    /// one per heartbeat interval.
     ResyncRequired {
-        /// The runtime.
+        /// ID of the runtime.
         runtime_id: RuntimeId,
     },
-    /// Changes on the runtime may go unnoticed from now on, or for another reason than before.
+    /// Changes on the runtime may be missed from now on, or for another reason than before.
     Unresponsive {
-        /// The runtime.
+        /// ID of the runtime.
         runtime_id: RuntimeId,
-        /// Why.
+        /// Reason why changes may be missed.
         reason: UnresponsiveReason,
     },
-    /// The runtime is not unresponsive any more. A [`ResyncRequired`](Self::ResyncRequired) follows if changes may have been
-    /// missed.
+    /// The runtime is responsive again. A [`ResyncRequired`](Self::ResyncRequired) follows if changes may have been missed.
     Recovered {
-        /// The runtime.
+        /// ID of the runtime.
         runtime_id: RuntimeId,
     },
 }
 
-/// Why changes on a runtime may go unnoticed.
+/// Reason why changes on a runtime may be missed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum UnresponsiveReason {
     /// No watcher of the runtime has sent a heartbeat for three intervals, or one of its replicas has sent none and was not replaced:
     /// it may still answer reviews.
     HeartbeatMissing,
-    /// TLS handshakes with every watcher fail and no admission review arrives: the `caBundle` of the webhook configuration
-    /// is probably wrong, or another client, such as a probe, does not trust the watcher's certificate.
+    /// TLS handshakes with all watchers fail and no admission review arrives. The `caBundle` of the webhook configuration
+    /// is probably wrong, or another client, such as a probe, does not trust the certificate of the watcher.
     HandshakeFailed,
     /// No admission review arrived for a change announced by [`Liveness::expect_review`](crate::Liveness::expect_review):
     /// the webhook configuration is probably missing.
@@ -79,7 +79,7 @@ impl fmt::Display for UnresponsiveReason {
 }
 
 impl Notification {
-    /// The runtime that it concerns.
+    /// Returns the ID of the runtime of the notification.
     #[must_use]
     pub fn runtime_id(&self) -> &RuntimeId {
         match self {
@@ -90,7 +90,7 @@ impl Notification {
         }
     }
 
-    /// The event, if it is [`Changed`](Self::Changed).
+    /// Returns the event, if the notification is [`Changed`](Self::Changed).
     #[must_use]
     pub fn event(&self) -> Option<&Event> {
         match self {
@@ -99,12 +99,12 @@ impl Notification {
         }
     }
 
-    /// Its place in [`State::queued`].
+    /// Returns the index of the notification in [`State::queued`].
     fn kind(&self) -> usize {
         usize::from(self.event().is_none())
     }
 
-    /// Whether `later`, of the same runtime, can take the place of this one. States replace each other.
+    /// Returns whether `later`, of the same runtime, can replace this notification. States replace each other.
     fn coalesces_with(&self, later: &Self) -> bool {
         let is_state = |it: &Self| matches!(it, Self::Unresponsive { .. } | Self::Recovered { .. });
         self == later || is_state(self) && is_state(later)
@@ -114,9 +114,9 @@ impl Notification {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EnqueueResult {
     Accepted,
-    /// It took the place of one that is still queued.
+    /// The notification replaced a queued notification.
     Coalesced,
-    /// There are too many of its runtime.
+    /// The limit of the runtime is reached.
     RuntimeLimit,
     Full,
     /// The operator has dropped the stream.
@@ -129,18 +129,18 @@ fn locked(shared: &Shared) -> MutexGuard<'_, State> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A queue and its bounds.
+/// A queue and its limits.
 #[derive(Default)]
 struct State {
-    /// For events, and as many again for other notifications.
+    /// Maximum number of events, and of other notifications, each.
     capacity: usize,
-    /// For events alone.
+    /// Maximum number of events of one runtime.
     capacity_per_runtime: usize,
-    /// What is queued, by runtime; never empty.
+    /// Queued notifications by runtime; no list is empty.
     lanes: HashMap<RuntimeId, VecDeque<Notification>>,
-    /// The runtimes in `lanes`, in the order in which they are served.
+    /// Runtimes in `lanes`, in the order in which they are served.
     turns: VecDeque<RuntimeId>,
-    /// Queued events, and queued other notifications.
+    /// Number of queued events, and of queued other notifications.
     queued: [usize; 2],
     waker: Option<Waker>,
     senders_ended: bool,
@@ -197,10 +197,11 @@ impl State {
     }
 }
 
-/// The end of the queue at which requests are accepted.
+/// Sending end of the queue.
 pub(crate) struct Sender(Shared);
 
-/// The notifications, as they arrive. Ends when the listener has ended and all that was accepted is taken.
+/// Stream of notifications, in the order of arrival. It ends when the listener has ended and all accepted notifications are
+/// taken.
 #[must_use = "notifications that are not taken fill the queue, and senders are rejected"]
 pub struct Notifications(Shared);
 
@@ -214,7 +215,7 @@ impl fmt::Debug for Notifications {
     }
 }
 
-/// A queue of so many events, and of so many of one runtime.
+/// Creates a queue with these limits for all events and for events of one runtime.
 pub(crate) fn queue(capacity: usize, capacity_per_runtime: usize) -> (Sender, Notifications) {
     let shared = Arc::new(Mutex::new(State {
         capacity,
@@ -235,14 +236,15 @@ impl Sender {
         result
     }
 
-    /// Whether an equal one is queued.
+    /// Returns whether an equal notification is queued.
     pub(crate) fn is_queued(&self, notification: &Notification) -> bool {
         let state = locked(&self.0);
         let lane = state.lanes.get(notification.runtime_id());
         lane.is_some_and(|lane| lane.contains(notification))
     }
 
-    /// Reads the number of queued notifications. The function does not keep the stream open, as a sender does.
+    /// Returns a function that reads the number of queued notifications. The function does not keep the stream open, in
+    /// contrast to a sender.
     #[cfg(feature = "metrics")]
     pub(crate) fn depth(&self) -> impl Fn() -> usize + Send + Sync + 'static {
         let shared = Arc::clone(&self.0);
@@ -285,8 +287,9 @@ impl Drop for Notifications {
 
 #[cfg(feature = "kube")]
 impl Notifications {
-    /// The objects to reconcile, for `Controller::reconcile_on`: for each notification the object that `object` names for the
-    /// runtime, if any. The event is `None` where the whole runtime is concerned: resync, unresponsive, recovered.
+    /// Returns the objects to reconcile, for `Controller::reconcile_on`: for each notification the object that `object`
+    /// returns for the runtime, if any. The event is `None` if the notification concerns the whole runtime: resync,
+    /// unresponsive, recovered.
     ///
     /// ```
     /// use k8s_openapi::api::core::v1::ConfigMap;

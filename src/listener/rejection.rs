@@ -1,7 +1,8 @@
-//! Why a request is rejected, what its sender is told, and what is logged.
+//! Reasons for rejections, the responses to senders, and the log messages.
 //!
-//! Invariant: neither a response nor a log line quotes the request, but for the common name that it claims. What a retry
-//! cannot change is 4xx; what it can is 503, or 429 where the sender's own runtime is the cause, with `Retry-After`.
+//! Invariant: neither a response nor a log message quotes the request, except the common name that it claims. The status is
+//! 4xx if a retry cannot succeed. Otherwise it is 503, or 429 if the runtime of the sender is the cause, with
+//! `Retry-After`.
 
 use std::collections::HashMap;
 use std::error::Error as StdError;
@@ -22,16 +23,17 @@ use crate::authentication::VerifyError;
 use crate::certificate::{CertificateError, ClientCertificate};
 use crate::xfcc::ForwardedError;
 
-/// Log lines per minute. Further ones are counted.
+/// Maximum number of log messages per minute. Further messages are counted.
 const LINES: u32 = 30;
 
-/// Claimed names whose last rejection is remembered; each is logged again after an hour, or when there are more.
+/// Maximum number of claimed names whose last rejection is stored. Each is logged again after an hour, or when the limit is
+/// reached.
 const NAMES: usize = 1024;
 
-/// Longest part of a claimed common name that is logged, in bytes.
+/// Maximum number of logged bytes of a claimed common name.
 const NAME_BYTES: usize = 128;
 
-/// Why a request is not accepted.
+/// Reason why a request is rejected.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Rejection {
     #[error("header too large")]
@@ -90,11 +92,11 @@ impl Rejection {
         let no_sniff = [(X_CONTENT_TYPE_OPTIONS, "nosniff")];
         let retried = status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS;
         let retry_after = retried.then(|| [(RETRY_AFTER, retry_after.clone())]);
-        // Text is sent as text/plain in UTF-8.
+        // The text is sent as text/plain in UTF-8.
         (status, no_sniff, retry_after, self.text() + "\n").into_response()
     }
 
-    /// This error and its cause, for the sender. It is the same for each rejection of the same kind.
+    /// Returns this error and its cause, for the sender. The text is equal for all rejections of the same kind.
     pub(crate) fn text(&self) -> String {
         match self.source() {
             Some(cause) => format!("{self}: {cause}"),
@@ -102,7 +104,7 @@ impl Rejection {
         }
     }
 
-    /// The whole chain of causes, for the log; but not the parser's, which may quote the body.
+    /// Returns the whole chain of causes, for the log, except errors of the parser, which may quote the body.
     pub(crate) fn reason(&self) -> String {
         let mut text = self.text();
         let cause = self.source().and_then(StdError::source);
@@ -115,8 +117,8 @@ impl Rejection {
     }
 }
 
-/// The log of rejections: one line for each claimed name and change of the reason, and at most [`LINES`] a minute. Those with
-/// 503, which may concern the whole fleet, are warnings, and are bounded apart from the others.
+/// Log of rejections: one message for each claimed name and change of the reason, and at most [`LINES`] per minute.
+/// Rejections with 503, which may concern the whole fleet, are warnings, and have a separate limit.
 #[derive(Default)]
 pub(crate) struct RejectionLog([Mutex<Logged>; 2]);
 
@@ -131,7 +133,7 @@ struct Logged {
 }
 
 impl Logged {
-    /// The number of lines suppressed before this one, if this one is to be written.
+    /// Returns the number of messages that were suppressed before this message, or `None` if this message is suppressed.
     fn admit(&mut self, name: &str, reason: String, now: Instant) -> Option<u64> {
         let over = |since: Option<Instant>, period| since.is_none_or(|it| now - it >= period);
         if self.reasons.len() >= NAMES || over(self.reasons_since, Duration::from_hours(1)) {

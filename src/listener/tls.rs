@@ -1,7 +1,7 @@
-//! TLS between the gateway and the listener, where nothing else protects the forwarded certificate.
+//! TLS between the gateway and the listener, if nothing else protects the forwarded certificate.
 //!
-//! Invariant: each connection shows its certificate; no session is resumed, since a resumed one is not asked again and would
-//! outlive an authority that was taken away.
+//! Invariant: each connection presents its certificate. Sessions are not resumed, because a resumed session presents no
+//! certificate and would remain valid after the removal of a CA.
 
 use std::error::Error as StdError;
 use std::sync::Arc;
@@ -18,23 +18,23 @@ use serve::pair::CertificatePair;
 
 use crate::certificate::{ClientCertificate, TrustAnchorsError};
 
-/// Why the listener cannot speak TLS with this material.
+/// Reason why TLS cannot be configured with these certificates.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GatewayTlsError {
-    /// The bundle by which the gateway is verified.
+    /// The bundle that verifies the gateway is not usable.
     #[error("CA certificates of the gateway")]
     TrustAnchors(#[source] TrustAnchorsError),
-    /// The TLS library lacks something.
+    /// The TLS library does not support the configuration.
     #[error("failed to set up TLS")]
     Setup(#[source] rustls::Error),
 }
 
-/// A configuration that presents `pair` and demands a client certificate signed by an authority of `gateway_bundle`
-/// (PEM). Hand it to a [`serve::TlsHandle`], and a fresh one at each rotation.
+/// Returns a configuration that presents `pair` and requires a client certificate of a CA in `gateway_bundle` (PEM). Pass
+/// it to a [`serve::TlsHandle`], and create a new configuration at each rotation.
 ///
 /// # Errors
-/// The bundle cannot be used.
+/// The bundle is not usable.
 pub fn gateway_tls(
     pair: &CertificatePair,
     gateway_bundle: &[u8],
@@ -61,11 +61,11 @@ fn gateway_verifier(
     Ok(WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build()?)
 }
 
-/// The gateway, as the TLS peer of a request.
+/// The gateway as the TLS peer of a request.
 pub(crate) struct Gateway {
-    /// One of its alternative names.
+    /// One of the subject alternative names of the gateway.
     name: String,
-    /// Its certificate in the last request, so that it is parsed once and not for each request.
+    /// Certificate of the gateway in the last request, so that it is parsed once and not for each request.
     certificate: ArcSwapOption<CertificateDer<'static>>,
 }
 
@@ -75,7 +75,7 @@ impl Gateway {
         Self { name, certificate }
     }
 
-    /// Whether the peer of a request is the gateway. Its chain was verified in the handshake.
+    /// Returns whether the peer of a request is the gateway. The handshake has verified its chain.
     pub(crate) fn has_sent(&self, head: &Parts) -> bool {
         let peer = head.extensions.get::<PeerCertificates>();
         let Some(leaf) = peer.and_then(|PeerCertificates(chain)| chain.first()) else {

@@ -1,11 +1,11 @@
-//! The header `X-Forwarded-Client-Cert`: Envoy's grammar, and the one certificate that the client presented to the gateway.
+//! The header `X-Forwarded-Client-Cert`: the grammar of Envoy, and the one certificate that the client presented to the gateway.
 //!
-//! A header is a comma-separated list of elements, one for each hop; an element is a list of `key=value`, separated by
-//! semicolons. Keys have any letter case. A value with `,`, `;` or `=` in it should stand in double quotes, within
-//! which a backslash escapes a quote or a backslash. Envoy also writes URIs with `=` without quotes.
+//! A header is a comma-separated list of elements, one for each hop. An element is a list of `key=value`, separated by
+//! semicolons. Keys are case-insensitive. A value that contains `,`, `;` or `=` should be in double quotes. In the quotes a
+//! backslash escapes a quote or a backslash. Envoy also writes URIs with `=` without quotes.
 //!
-//! Invariant: a text has one reading or none, and the certificate comes from exactly one header, element, `Cert` and PEM
-//! block. Ambiguous input is rejected, since another party could have added to it. Fuzzing compiles this file alone.
+//! Invariant: a text has one interpretation or none, and the certificate comes from exactly one header, element, `Cert` and
+//! PEM block. Ambiguous input is rejected, because another party could have added content. Fuzzing compiles only this file.
 
 use std::borrow::Cow;
 
@@ -15,37 +15,37 @@ use memchr::{memchr, memchr2};
 use rustls_pki_types::CertificateDer;
 use sha2::{Digest as _, Sha256};
 
-/// The header in which Envoy describes its client.
+/// Header in which Envoy describes its client.
 pub const XFCC_HEADER: HeaderName = HeaderName::from_static("x-forwarded-client-cert");
 
-/// Longest header value that is read, in bytes; the public listener has the same bound.
+/// Maximum length of a header value, in bytes. The public listener has the same limit.
 pub const XFCC_BYTES: usize = 32 * 1024;
 
 const PEM_BEGIN: &[u8] = b"-----BEGIN CERTIFICATE-----";
 const PEM_END: &[u8] = b"-----END CERTIFICATE-----";
 const BLANKS: [char; 2] = [' ', '\t'];
 
-/// How many proxies write into the header before the listener reads it.
+/// Number of proxies that write into the header before the listener reads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TrustedHops {
-    /// 0: the gateway alone, with `forwardClientCertDetails: SANITIZE_SET`. The header has exactly one element.
+    /// 0: only the gateway, with `forwardClientCertDetails: SANITIZE_SET`. The header has exactly one element.
     None,
-    /// 1: the gateway, then the sidecar beside the listener, which appends the gateway's own identity. The
-    /// header has exactly two elements, the client's first.
+    /// 1: the gateway, followed by the sidecar of the listener, which appends the identity of the gateway. The header has
+    /// exactly two elements, and the first one is of the client.
     One {
-        /// The gateway's SPIFFE id, which must be the `URI` of the second element, such as
+        /// SPIFFE ID of the gateway, which must be the `URI` of the second element, such as
         /// `spiffe://cluster.local/ns/istio-system/sa/istio-ingressgateway`.
         gateway: String,
     },
 }
 
-/// How a header differs from the grammar.
+/// Violation of the grammar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct GrammarError(&'static str);
 
-/// Why the header names no client. The texts quote no part of the input.
+/// Reason why the header contains no client certificate. The messages quote no part of the input.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ForwardedError {
     #[error("header X-Forwarded-Client-Cert is missing")]
@@ -76,7 +76,7 @@ pub(crate) enum ForwardedError {
     Hash,
 }
 
-/// The value of the only header of that name.
+/// Returns the value of the only header of that name.
 pub(crate) fn only_value(headers: &HeaderMap) -> Result<&str, ForwardedError> {
     let mut values = headers.get_all(XFCC_HEADER).iter();
     let value = values.next().ok_or(ForwardedError::Missing)?;
@@ -89,7 +89,7 @@ pub(crate) fn only_value(headers: &HeaderMap) -> Result<&str, ForwardedError> {
     std::str::from_utf8(value.as_bytes()).map_err(|_| ForwardedError::NotText)
 }
 
-/// The certificate of the client, as the gateway forwards it in the header's value.
+/// Returns the certificate of the client, which the gateway forwards in the header value.
 pub(crate) fn client_certificate(
     value: &str,
     hops: &TrustedHops,
@@ -129,8 +129,8 @@ fn once<'e>(element: &'e Element<'_>, key: &'e str) -> Result<Option<&'e str>, F
     }
 }
 
-/// Undoes URL encoding. `+` is a blank, as in the public listener: Envoy writes `%20` for a blank and `%2B` for a plus,
-/// and form encoders write `+` and `%2B`, so both are read correctly.
+/// Decodes URL encoding. `+` is a blank, as in the public listener. Envoy writes `%20` for a blank and `%2B` for a plus,
+/// and form encoders write `+` and `%2B`, so both are decoded correctly.
 fn url_decode(text: &str) -> Result<Vec<u8>, ForwardedError> {
     let mut decoded = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -148,13 +148,13 @@ fn url_decode(text: &str) -> Result<Vec<u8>, ForwardedError> {
     Ok(decoded)
 }
 
-/// The byte of two hexadecimal digits.
+/// Returns the byte of two hexadecimal digits.
 fn hex_byte(digits: [u8; 2]) -> Option<u8> {
     let [high, low] = digits.map(|digit| char::from(digit).to_digit(16));
     u8::try_from(high? << 4 | low?).ok()
 }
 
-/// The content of one PEM block with nothing around it.
+/// Returns the content of one PEM block without surrounding text.
 fn only_certificate(pem: &[u8]) -> Result<CertificateDer<'static>, ForwardedError> {
     let inner = pem
         .trim_ascii()
@@ -177,7 +177,7 @@ pub(crate) struct Element<'a> {
 }
 
 impl Element<'_> {
-    /// The values of `key`, in order.
+    /// Returns the values of `key`, in order.
     pub(crate) fn values<'e>(&'e self, key: &'e str) -> impl Iterator<Item = &'e str> {
         self.pairs
             .iter()
@@ -205,7 +205,7 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Element<'_>>, GrammarError> {
     }
 }
 
-/// One pair, and the text behind it: nothing, or what starts with a comma or a semicolon.
+/// Parses one pair. Returns the pair, and the text after it, which is empty or starts with a comma or a semicolon.
 fn pair(text: &str) -> Result<((&str, Cow<'_, str>), &str), GrammarError> {
     let (key, rest) = text
         .split_once('=')
@@ -226,9 +226,9 @@ fn pair(text: &str) -> Result<((&str, Cow<'_, str>), &str), GrammarError> {
     Ok(((key, value.trim_matches(BLANKS).into()), behind))
 }
 
-/// The value before the closing quote, and the text behind the quote.
+/// Returns the value before the closing quote, and the text after the quote.
 ///
-/// Backslashes before other characters stay: Envoy copies an RFC 2253 subject, with its own escapes, into the quotes.
+/// Backslashes before other characters are kept: Envoy copies an RFC 2253 subject, including its escapes, into the quotes.
 fn unquote(text: &str) -> Result<(Cow<'_, str>, &str), GrammarError> {
     let (mut value, mut rest) = (Cow::Borrowed(""), text);
     let behind = loop {
@@ -239,7 +239,7 @@ fn unquote(text: &str) -> Result<(Cow<'_, str>, &str), GrammarError> {
         if let Some(behind) = special.strip_prefix('"') {
             break behind.trim_start_matches(BLANKS);
         }
-        // The escaped character, or the backslash itself if it escapes nothing.
+        // The escaped character, or the backslash itself if it is not an escape.
         let escapes = special[1..].starts_with(['"', '\\']);
         let length = 1 + usize::from(escapes);
         value += &special[length - 1..length];

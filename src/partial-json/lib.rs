@@ -1,16 +1,18 @@
-//! A reader for JSON documents of which few fields are wanted, as an AdmissionReview is.
+//! Parser for JSON documents of which only a few fields are required, such as an AdmissionReview.
 //!
-//! serde's derive says what is wanted. Of everything else only the end is looked for, without recursion, so the depth of what is not
-//! wanted has no limit and no cost.
+//! The derive macro of serde specifies the required fields. For other values the parser only searches the end, without
+//! recursion, so their depth has no limit and no cost.
 //!
-//! Invariants: what is wanted is read as `serde_json` reads it. What is passed over must be terminated (strings by
-//! their quote, containers by as many brackets as they opened) but is not checked further, so the document should come from a
-//! program that has encoded it itself, as an API server does. An error has no details: parse the document with `serde_json` for these.
+//! Invariants: required fields are parsed as in `serde_json`. Skipped values must be terminated (strings by their quote,
+//! containers by as many brackets as they opened) and are not checked further. Therefore the document should come from a
+//! program that has encoded it itself, as an API server does. An error has no details: parse the document with `serde_json`
+//! to get them.
 //!
-//! Not supported: numbers (they can be passed over), and positions in errors. Strings with escapes are read by `serde_json`.
+//! Not supported: numbers (they can be skipped), and positions in errors. `serde_json` parses strings with escapes.
 //!
-//! Why no library: with sonic-rs 0.5 a typical review (10 kB) takes 1.9 times as long as with this reader, with its lazy values 3.5
-//! times, and with `serde_json` 2.2 times. The webhook spends a sixth of its time for a review here.
+//! Reason for a separate parser: with sonic-rs 0.5 a typical review (10 kB) takes 1.9 times as long as with this parser,
+//! with its lazy values 3.5 times, and with `serde_json` 2.2 times. The webhook spends a sixth of the time of a review in
+//! this parser.
 
 mod skip;
 mod text;
@@ -29,7 +31,7 @@ use serde::forward_to_deserialize_any;
 
 pub use text::{Scalar, Summarize, Summary, Text};
 
-/// The text is not JSON of the wanted shape within the limit, as far as this reader can tell.
+/// The text is not JSON of the required structure within the limit, as far as this parser detects it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not JSON of the wanted shape within the limit")]
 pub struct Unread;
@@ -40,11 +42,11 @@ impl de::Error for Unread {
     }
 }
 
-/// Reads the one document that `text` is. All wanted lists together may have `max_items` items: an item takes up to eighty times
-/// its text in memory.
+/// Parses the only document in `text`. All required lists together may have `max_items` items, because an item takes up to
+/// eighty times the size of its text in memory.
 ///
 /// # Errors
-/// [`Unread`] if the text is no document, has not the shape of `T`, or has more items.
+/// [`Unread`] if the text is not a document, does not have the structure of `T`, or has more items.
 pub fn from_str<'a, T: Deserialize<'a>>(text: &'a str, max_items: usize) -> Result<T, Unread> {
     let mut reader = Reader {
         text,
@@ -58,13 +60,13 @@ pub fn from_str<'a, T: Deserialize<'a>>(text: &'a str, max_items: usize) -> Resu
     }
 }
 
-/// Whether a text can be written between quotes as it is, without an escape.
+/// Returns whether a text can be written in quotes without an escape.
 #[must_use]
 pub fn is_plain(text: &str) -> bool {
     skip::plain(text.as_bytes()) == text.len()
 }
 
-/// What is left to read: `text` from `at` on, with at most `items` list items.
+/// The remaining text: `text` from `at` on, with at most `items` list items.
 struct Reader<'a> {
     text: &'a str,
     at: usize,
@@ -76,7 +78,7 @@ impl<'a> Reader<'a> {
         self.text.as_bytes().get(self.at..).unwrap_or_default()
     }
 
-    /// The next byte that is no white space; `Unread` at the end.
+    /// Returns the next byte that is not white space; `Unread` at the end.
     fn peek(&mut self) -> Result<u8, Unread> {
         loop {
             match self.text.as_bytes().get(self.at) {
@@ -95,7 +97,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Takes the literal if it comes next.
+    /// Consumes the literal if it is next. Returns whether it was next.
     fn take(&mut self, literal: &str) -> bool {
         let found = self.rest().starts_with(literal.as_bytes());
         if found {
@@ -116,7 +118,7 @@ impl<'a> Reader<'a> {
         self.escaped(start)
     }
 
-    /// The string that began at `start` and has an escape here.
+    /// Parses the string that started at `start` and has an escape at the current position.
     #[cold]
     #[inline(never)]
     fn escaped(&mut self, start: usize) -> Result<Cow<'a, str>, Unread> {
@@ -127,7 +129,7 @@ impl<'a> Reader<'a> {
             .map_err(|_| Unread)
     }
 
-    /// Passes over a value.
+    /// Skips a value.
     fn skip(&mut self) -> Result<(), Unread> {
         let length = match self.peek()? {
             b'"' => {
@@ -145,7 +147,7 @@ impl<'a> Reader<'a> {
 impl<'de> Deserializer<'de> for &mut Reader<'de> {
     type Error = Unread;
 
-    /// A string, or any other value, which is a unit here: of those, no visitor of ours wants more than the presence.
+    /// Deserializes a string, or any other value as a unit. For other values, visitors only need their presence.
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unread> {
         if self.peek()? == b'"' {
             return self.deserialize_str(visitor);
@@ -213,7 +215,7 @@ impl<'de> Deserializer<'de> for &mut Reader<'de> {
     }
 }
 
-/// The inside of a container.
+/// Content of a container.
 struct Elements<'r, 'a> {
     reader: &'r mut Reader<'a>,
     close: u8,
@@ -236,7 +238,7 @@ impl<'r, 'a> Elements<'r, 'a> {
         }
     }
 
-    /// Whether there is another one; stands in front of it then, else behind the bracket.
+    /// Returns whether there is another element. The position is then before the element, and otherwise after the bracket.
     fn more(&mut self) -> Result<bool, Unread> {
         if self.reader.peek()? == self.close {
             self.reader.at += 1;

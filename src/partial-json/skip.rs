@@ -1,8 +1,8 @@
-//! Where a value ends, without a look at what is in it.
+//! Search for the end of a value, without parsing its content.
 
 use wide::u8x16;
 
-/// The length of the string whose opening quote lies in front of `bytes`, with its closing quote.
+/// Returns the length of the string whose opening quote precedes `bytes`, including its closing quote.
 #[inline]
 pub(super) fn string(bytes: &[u8]) -> Option<usize> {
     let mut at = 0;
@@ -10,14 +10,15 @@ pub(super) fn string(bytes: &[u8]) -> Option<usize> {
         at += plain(bytes.get(at..)?);
         match bytes.get(at)? {
             b'"' => return Some(at + 1),
-            // The escape and what it escapes.
+            // Skips the escape and the escaped character.
             b'\\' => at += 2,
             _ => return None,
         }
     }
 }
 
-/// How many bytes of a string come before its closing quote, an escape, or a control character, which none may hold.
+/// Returns the number of bytes of a string before its closing quote, an escape, or a control character, which is invalid in
+/// a string.
 #[inline]
 pub(super) fn plain(bytes: &[u8]) -> usize {
     const CONTROL: u8x16 = u8x16::new([0x1f; 16]);
@@ -36,14 +37,14 @@ pub(super) fn plain(bytes: &[u8]) -> usize {
     lanes.len() * 16 + tail.iter().take_while(is_plain).count()
 }
 
-/// The length of the number, `true`, `false` or `null` that `bytes` begins with.
+/// Returns the length of the number, `true`, `false` or `null` at the start of `bytes`.
 pub(super) fn scalar(bytes: &[u8]) -> Option<usize> {
     let is_inside = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
     let length = bytes.iter().take_while(|byte| is_inside(byte)).count();
     (length > 0).then_some(length)
 }
 
-/// The length of the object or array that `bytes` begins with.
+/// Returns the length of the object or array at the start of `bytes`.
 pub(super) fn container(bytes: &[u8]) -> Option<usize> {
     let mut nesting = Nesting::default();
     let (blocks, tail) = bytes.as_chunks::<64>();
@@ -55,7 +56,7 @@ pub(super) fn container(bytes: &[u8]) -> Option<usize> {
     nesting.bytes(tail).map(|end| blocks.len() * 64 + end)
 }
 
-/// How deep in containers we are, and whether in a string.
+/// Current depth of containers, and whether the position is in a string.
 #[derive(Default)]
 struct Nesting {
     depth: usize,
@@ -64,7 +65,7 @@ struct Nesting {
 }
 
 impl Nesting {
-    /// Passes over 64 bytes at once; gives the place behind the bracket that ends the outermost container.
+    /// Skips 64 bytes at once. Returns the position after the bracket that ends the outermost container.
     #[inline]
     fn block(&mut self, block: &[u8; 64]) -> Option<usize> {
         let marks = Marks::of(block);
@@ -80,11 +81,11 @@ impl Nesting {
         self.brackets(opens, closes)
     }
 
-    /// What stands behind an escape. Keys of managed fields have a few: `k:{\"name\":\"app\"}`.
+    /// Returns the positions after an escape. Keys of managed fields contain a few: `k:{\"name\":\"app\"}`.
     #[inline]
     fn escaped(&mut self, backslashes: u64) -> u64 {
         let mut behind = u64::from(self.escaped);
-        // An escape that is escaped itself is none.
+        // A backslash that is escaped itself is not an escape.
         let mut left = backslashes & !behind;
         self.escaped = false;
         while left != 0 {
@@ -96,7 +97,7 @@ impl Nesting {
         behind
     }
 
-    /// One bracket after the other, where the end may be among them.
+    /// Processes each bracket separately, because the end may be among them.
     #[inline]
     fn brackets(&mut self, opens: u64, closes: u64) -> Option<usize> {
         let mut left = opens | closes;
@@ -136,7 +137,8 @@ impl Nesting {
     }
 }
 
-/// Each bit is whether an odd number of bits is set up to it and with it: between a quote and the next.
+/// Returns for each bit whether the number of set bits up to and including it is odd, which is the case between a quote and
+/// the next quote.
 #[inline]
 fn parity(bits: u64) -> u64 {
     [1, 2, 4, 8, 16, 32]
@@ -144,7 +146,7 @@ fn parity(bits: u64) -> u64 {
         .fold(bits, |bits, shift| bits ^ (bits << shift))
 }
 
-/// Where in 64 bytes the characters stand that matter; bit 0 is the first byte.
+/// Positions of the relevant characters in 64 bytes; bit 0 is the first byte.
 #[derive(Default)]
 struct Marks {
     quotes: u64,
@@ -153,11 +155,12 @@ struct Marks {
     closes: u64,
 }
 
-/// Sets braces and brackets apart from nothing else that JSON holds outside of strings: `{` is `[` with this bit.
+/// Bit that maps brackets to braces: `{` is `[` with this bit. It maps no other character to a brace that is valid outside
+/// of strings.
 const CASE: u8 = 0x20;
 
 impl Marks {
-    /// Sixteen at a time.
+    /// Finds the characters, sixteen bytes at a time.
     #[inline]
     fn of(block: &[u8; 64]) -> Self {
         let places =

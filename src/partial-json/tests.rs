@@ -1,4 +1,5 @@
-//! `serde_json` is the judge: of what it reads, this reader must make the same, however it is written.
+//! Compares this parser with `serde_json`: if `serde_json` accepts a document in any notation, this parser must return the
+//! same result.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +17,7 @@ fn read<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Unread> {
     from_str(text, 1000)
 }
 
-/// Strings that are hard on a reader: quotes, escapes and brackets at any distance from a word's or block's end.
+/// Generates difficult strings: quotes, escapes and brackets at any distance from the end of a word or block.
 fn text() -> impl Strategy<Value = String> {
     prop_oneof![
         "[a-z/.-]{0,20}",
@@ -45,7 +46,7 @@ fn object(fields: BTreeMap<String, Value>) -> Value {
     Value::Object(Map::from_iter(fields))
 }
 
-/// Two levels of the wanted shape, among fields that are not wanted.
+/// Generates two levels of the required structure, among other fields.
 fn document() -> impl Strategy<Value = Value> {
     (level(), level(), any::<bool>()).prop_map(|(mut top, below, misfit)| {
         top["below"] = if misfit { json!([]) } else { below };
@@ -70,7 +71,7 @@ fn level() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Writes a document as no encoder would: white space and escapes anywhere.
+/// Returns a document in a notation that no encoder uses: white space and escapes at any position.
 fn written(value: &Value, spaced: bool, escaped: bool) -> String {
     let text = if spaced {
         serde_json::to_string_pretty(value)
@@ -81,7 +82,7 @@ fn written(value: &Value, spaced: bool, escaped: bool) -> String {
     if !escaped {
         return text;
     }
-    // A letter may be escaped wherever it is in a string; literals and numbers have none of these.
+    // These letters occur only in strings, where they may be escaped, and not in literals and numbers.
     text.chars()
         .map(|letter| match letter {
             'p' | 'x' | 'é' | '😀' => {
@@ -185,7 +186,7 @@ fn a_string_without_escapes_is_borrowed() {
     assert!(text.as_bytes().as_ptr_range().contains(&map["é"].as_ptr()));
 }
 
-/// The seeds of fuzzing, and what it has found, against the same property.
+/// Checks the seeds of fuzzing, and inputs that fuzzing has found, against the same property.
 #[rstest]
 fn seeds_are_read_as_serde_json_reads_them(
     #[files("../../fuzz/seeds/partial_json/*")]

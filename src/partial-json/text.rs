@@ -1,4 +1,4 @@
-//! Values that borrow from the document, and lists that are not kept.
+//! Values that borrow from the document, and lists that are only summarized.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,7 +8,7 @@ use std::ops::Deref;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-/// A JSON string, borrowed unless it holds escapes.
+/// A JSON string, borrowed unless it contains escapes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Text<'a>(Cow<'a, str>);
 
@@ -48,12 +48,12 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     }
 }
 
-/// A string, or any other value, of which only the presence is kept.
+/// A string, or any other value, of which only the presence is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scalar<'a>(Option<Text<'a>>);
 
 impl Scalar<'_> {
-    /// The text, if it is one.
+    /// Returns the text, if the value is a string.
     #[must_use]
     pub fn text(&self) -> Option<&str> {
         self.0.as_deref()
@@ -102,13 +102,13 @@ impl<'de: 'a, 'a> Deserialize<'de> for Scalar<'a> {
     }
 }
 
-/// A list, or null, of which a summary is made item by item, so that its length takes no memory.
+/// A list, or null, that is summarized item by item, so that its length takes no memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary<S>(pub S);
 
-/// What is kept of a list.
+/// Summary of a list.
 pub trait Summarize<'de>: Default {
-    /// An item of the list.
+    /// Item of the list.
     type Item: Deserialize<'de>;
 
     /// Adds the next item.

@@ -1,8 +1,8 @@
-//! Bodies that know their bounds: the request's, and the response's end.
+//! Request bodies with limits, and the end of response bodies.
 //!
-//! Invariant: a handler gets a request's body whole or not at all. It arrives within the allowed bytes, the allowed
-//! time and the server's budget, else reading it is an error; the kind of the fault stays visible to the server,
-//! whatever the handler makes of the error.
+//! Invariant: a handler gets the complete body of a request or an error. The body must arrive within the size limit, the
+//! time limit and the budget of the server. The server stores the kind of the fault, independent of how the handler
+//! processes the error.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::budget::{BudgetShare, Evicted};
 use crate::limits::Limits;
 use crate::state::ConnectionState;
 
-/// Why a body ended early.
+/// Reason why a body ended early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BodyFault {
     #[error("body too large")]
@@ -28,10 +28,10 @@ pub(crate) enum BodyFault {
     OverBudget,
 }
 
-/// Why a body was not read to its end.
+/// Reason why a body was not read to its end.
 enum Broken {
     Fault(BodyFault),
-    /// The peer has gone, or what it sent is not valid HTTP.
+    /// The client is disconnected, or sent invalid HTTP.
     Peer(axum::Error),
 }
 
@@ -41,8 +41,8 @@ impl From<Evicted> for Broken {
     }
 }
 
-/// The body of a request for its handler, within the limits of the server. Nothing is read before the handler asks for it;
-/// then it comes in one piece.
+/// Returns the body of a request for its handler, within the limits of the server. The body is only read when the handler
+/// reads it, and then arrives as one piece.
 pub(crate) fn bounded(
     body: Incoming,
     limits: &Limits,
@@ -120,12 +120,12 @@ impl BodyReader {
             if arrived > self.limit {
                 return Err(Broken::Fault(BodyFault::TooLarge));
             }
-            // Most bodies come with one read.
+            // Most bodies arrive with one read.
             if is_first && self.pieces.is_end_stream() {
                 share.count(piece.len()).await?;
                 return Ok(piece);
             }
-            // Copied, so that no piece keeps the whole of the connection's buffer.
+            // Copied, so that a piece does not keep the whole buffer of the connection in memory.
             share.append(&piece).await?;
         }
     }
@@ -139,7 +139,7 @@ impl Drop for BodyReader {
     }
 }
 
-/// A whole body; its share is given back when the last reference to the bytes is dropped.
+/// A complete body. Its share is released when the last reference to the bytes is dropped.
 struct HeldBody {
     body: Bytes,
     _share: BudgetShare,
@@ -151,7 +151,7 @@ impl AsRef<[u8]> for HeldBody {
     }
 }
 
-/// A response body; when hyper lets go of it, the connection waits for its next request.
+/// A response body. When hyper drops it, the connection waits for its next request.
 pub(crate) struct ClosingBody {
     inner: AxumBody,
     state: Arc<ConnectionState>,

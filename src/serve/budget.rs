@@ -1,14 +1,14 @@
-//! The memory that all request bodies of one server may hold together.
+//! Memory budget of all request bodies of one server.
 //!
-//! Invariant: the shares that are held never exceed the budget in sum. Bytes are counted when they have arrived, so a
-//! peer that announces a large body and sends none of it holds nothing.
+//! Invariant: the sum of the shares never exceeds the budget. Bytes are counted when they have arrived, so a client that
+//! announces a large body and sends none of it takes no share.
 //!
-//! Bodies arrive into blocks of one size, which are kept for the next body instead of being freed: buffers that grow and
-//! are freed in the middle leave an allocator with several times the memory that is in use.
+//! Bodies are received into blocks of one size, which are reused for the next body instead of being freed. Buffers that
+//! grow and are freed would cause fragmentation, so that the allocator would hold several times the memory in use.
 //!
-//! When the budget is used up, the bodies that began earliest and are still incomplete are evicted. A peer that sends
-//! fast therefore always gets through: its body is lost only if a whole budget arrives from other peers while it is on
-//! its way. A body that is complete is being handled and is never evicted.
+//! When the budget is exhausted, the oldest incomplete bodies are evicted. A client that sends fast therefore always
+//! succeeds: its body is only evicted if other clients send a whole budget during its transfer. A complete body is being
+//! handled and is never evicted.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -19,29 +19,29 @@ use tokio_util::sync::CancellationToken;
 
 use crate::metrics::{Counter, Statistics};
 
-/// The unit of the budget, in bytes: what the smallest body takes.
+/// Unit of the budget, in bytes, which is also the share of the smallest body.
 pub(crate) const BLOCK: usize = 16 * 1024;
 
-/// The budget of one server.
+/// Memory budget of one server.
 #[derive(Debug)]
 pub(crate) struct BodyBudget {
-    /// In blocks, as all that follows.
+    /// Total number of blocks. All other sizes are also in blocks.
     total: usize,
     statistics: Statistics,
     state: Mutex<State>,
-    /// Told whenever bytes are given back.
+    /// Notified when blocks are released.
     released: Notify,
 }
 
 #[derive(Debug)]
 struct State {
     free: usize,
-    /// Of evicted bodies, whose readers are about to give them back.
+    /// Blocks of evicted bodies, whose readers are about to release them.
     evicted: usize,
-    /// Empty ones, for the next body.
+    /// Empty blocks for the next body.
     spare: Vec<Vec<u8>>,
     next: u64,
-    /// The incomplete bodies that hold blocks, in the order in which they began.
+    /// Incomplete bodies that hold blocks, in the order of their start.
     incomplete: BTreeMap<u64, Incomplete>,
 }
 
@@ -51,24 +51,24 @@ struct Incomplete {
     evicted: CancellationToken,
 }
 
-/// The body has lost its share to a newer one.
+/// Error: the body lost its share to a newer body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Evicted;
 
-/// What one body holds of the budget; given back on drop.
+/// Share of one body in the budget. Dropping it releases the share.
 #[derive(Debug)]
 pub(crate) struct BudgetShare {
     budget: Arc<BodyBudget>,
     held: usize,
-    /// What has arrived of a body that did not come at once.
+    /// Received blocks of a body that did not arrive at once.
     blocks: Vec<Vec<u8>>,
-    /// While the body is incomplete: its number, and how it learns of its eviction.
+    /// Number of the body, and token that signals its eviction; set while the body is incomplete.
     incomplete: Option<(u64, CancellationToken)>,
     waiting: bool,
 }
 
 impl BodyBudget {
-    /// A budget of so many bytes, rounded up to whole blocks.
+    /// Creates a budget of `bytes`, rounded up to whole blocks.
     pub(crate) fn new(bytes: usize, statistics: Statistics) -> Arc<Self> {
         let total = bytes.div_ceil(BLOCK);
         Arc::new(Self {
@@ -85,7 +85,7 @@ impl BodyBudget {
         })
     }
 
-    /// The share of a new body; it holds nothing yet.
+    /// Returns an empty share for a new body.
     pub(crate) fn share(self: &Arc<Self>) -> BudgetShare {
         BudgetShare {
             budget: Arc::clone(self),
@@ -107,7 +107,7 @@ impl BodyBudget {
 }
 
 impl State {
-    /// Keeps blocks for the next body.
+    /// Keeps blocks for reuse by the next body.
     fn keep(&mut self, blocks: &mut Vec<Vec<u8>>) {
         for mut block in blocks.drain(..) {
             block.clear();
@@ -115,8 +115,8 @@ impl State {
         }
     }
 
-    /// Evicts the earliest incomplete bodies until `blocks` are free or about to be, but none that began after `own`,
-    /// and none if all of them would not be enough.
+    /// Evicts the oldest incomplete bodies until `blocks` are free or about to be released. Evicts no body that started
+    /// after `own`, and no body if all of them together would not be sufficient.
     fn evict(&mut self, blocks: usize, own: Option<u64>) {
         let mut missing = blocks.saturating_sub(self.free + self.evicted);
         let earlier = self.incomplete.range(..own.unwrap_or(u64::MAX));
@@ -135,18 +135,18 @@ impl State {
 }
 
 impl BudgetShare {
-    /// Counts a body of so many bytes that has come at once.
+    /// Counts a body of `bytes` that has arrived at once.
     ///
     /// # Errors
-    /// [`Evicted`], as [`append`](Self::append).
+    /// [`Evicted`], as for [`append`](Self::append).
     pub(crate) async fn count(&mut self, bytes: usize) -> Result<(), Evicted> {
         self.take(bytes.div_ceil(BLOCK), true).await
     }
 
-    /// Keeps `piece`, which has arrived, and waits while the budget is used up.
+    /// Stores a received piece, and waits while the budget is exhausted.
     ///
     /// # Errors
-    /// [`Evicted`] if the share went to a newer body.
+    /// [`Evicted`] if a newer body got the share.
     pub(crate) async fn append(&mut self, mut piece: &[u8]) -> Result<(), Evicted> {
         while !piece.is_empty() {
             let left = self.blocks.last().map_or(0, |last| BLOCK - last.len());
@@ -166,10 +166,10 @@ impl BudgetShare {
         Ok(())
     }
 
-    /// The body, complete: it is not evicted from now on. The share is held as before.
+    /// Returns the complete body, which is not evicted from now on. The share stays reserved.
     ///
     /// # Errors
-    /// [`Evicted`], as [`append`](Self::append).
+    /// [`Evicted`], as for [`append`](Self::append).
     pub(crate) async fn complete(&mut self) -> Result<Vec<u8>, Evicted> {
         self.take(0, true).await?;
         let body = self.blocks.concat();
@@ -181,7 +181,7 @@ impl BudgetShare {
     async fn take(&mut self, blocks: usize, complete: bool) -> Result<(), Evicted> {
         let budget = Arc::clone(&self.budget);
         loop {
-            // Registered before each try, so that no release is missed in between.
+            // Registered before each attempt, so that no release is missed in between.
             let mut released = pin!(budget.released.notified());
             released.as_mut().enable();
             self.waiting = !self.try_take(blocks, complete);
@@ -196,7 +196,7 @@ impl BudgetShare {
         }
     }
 
-    /// Ready when the share went to a newer body.
+    /// Waits until a newer body gets the share.
     pub(crate) async fn evicted(&self) {
         match &self.incomplete {
             Some((_, evicted)) => evicted.cancelled().await,
@@ -204,7 +204,7 @@ impl BudgetShare {
         }
     }
 
-    /// Whether the body has arrived further than the budget allows to keep.
+    /// Returns whether a part of the body has arrived for which the budget has no capacity.
     pub(crate) fn is_waiting(&self) -> bool {
         self.waiting
     }
@@ -213,7 +213,7 @@ impl BudgetShare {
         let mut state = self.budget.state();
         let own = self.incomplete.as_ref().map(|(number, _)| *number);
         if own.is_some_and(|number| !state.incomplete.contains_key(&number)) {
-            // Evicted; the caller learns it by its token.
+            // The body was evicted. The token notifies the caller.
             return false;
         }
         let Some(free) = state.free.checked_sub(blocks) else {

@@ -1,6 +1,6 @@
 //! One connection, from its acceptance to its end.
 //!
-//! Invariant: a connection ends by its own clock or its peer's; nothing else has to remember it.
+//! Invariant: a timeout or the client ends the connection. No other component has to track it.
 
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -22,10 +22,10 @@ use crate::server::{Shared, Transport};
 use crate::service::RequestService;
 use crate::state::{ClosePhase, ConnectionState};
 
-/// hyper takes no smaller buffer.
+/// Minimum size of the buffer in hyper.
 const LEAST_BUFFER: usize = 8 * 1024;
 
-/// Why [`drive`] has to look at a connection.
+/// Reason why [`drive`] has to check a connection.
 enum Wakeup {
     Ended(hyper::Result<()>),
     Due,
@@ -33,7 +33,7 @@ enum Wakeup {
     Evicted,
 }
 
-/// Serves `tcp` until it ends.
+/// Serves `tcp` until the connection ends.
 pub(crate) async fn serve(
     shared: Arc<Shared>,
     permit: ConnectionPermit,
@@ -67,7 +67,7 @@ pub(crate) async fn serve(
     }
 }
 
-/// Serves requests on `stream` until it ends.
+/// Serves requests on `stream` until the connection ends.
 async fn serve_requests<S: Stream + 'static>(
     service: RequestService,
     permit: ConnectionPermit,
@@ -78,7 +78,7 @@ async fn serve_requests<S: Stream + 'static>(
     let service = Arc::new(service);
     let io = ConnectionIo::new(stream, permit, shared.limits.answer);
     let connection = http1::Builder::new()
-        // hyper's own header clock also runs while a connection is idle; ours does not.
+        // The header timeout of hyper also applies to an idle connection. The timeout of this module does not.
         .header_read_timeout(None)
         .max_buf_size(shared.limits.header_bytes.max(LEAST_BUFFER))
         .serve_connection(
@@ -88,7 +88,7 @@ async fn serve_requests<S: Stream + 'static>(
     drive(pin!(connection), &shared, &state).await;
 }
 
-/// Polls `connection`, and watches its clock, the end of the server and its eviction.
+/// Polls `connection`, and checks its timeout, the end of the server and its eviction.
 async fn drive(
     mut connection: Pin<&mut impl GracefulConnection<Error = hyper::Error>>,
     shared: &Shared,
@@ -97,7 +97,7 @@ async fn drive(
     let mut close_phase = ClosePhase::Open;
     let mut alarm = pin!(sleep_until(Instant::now() + shared.limits.idle));
     loop {
-        // The connection comes first: a request that is there is begun before anything is closed.
+        // The connection has priority: a received request is started before the connection is closed.
         let wakeup = tokio::select! {
             biased;
             wakeup = poll_fn(|context| match connection.as_mut().poll(context) {
@@ -114,7 +114,7 @@ async fn drive(
                 return shared.statistics.add_one(Counter::HeaderTimeouts);
             }
             Wakeup::Due if matches!(close_phase, ClosePhase::Closing(_)) => return,
-            // No answer could be given, and its memory and place are needed now.
+            // No response is possible, and the memory and the place of the connection are required now.
             Wakeup::Evicted if state.waits_for_its_peer() => return,
             Wakeup::Due | Wakeup::Evicted => {
                 connection.as_mut().graceful_shutdown();
@@ -124,8 +124,8 @@ async fn drive(
     }
 }
 
-/// Ready when `due` has passed. The alarm is only ever set earlier, or anew once it has gone off, so that the
-/// many changes of `due` within a request cost nothing.
+/// Returns ready when `due` has passed. The timer is only reset to an earlier time, or after it has fired, so that the many
+/// changes of `due` during a request have no cost.
 fn poll_alarm(
     mut alarm: Pin<&mut Sleep>,
     due: Option<Instant>,

@@ -1,33 +1,33 @@
-//! Whether a request's header says more than once where its body ends.
+//! Detection of headers that specify the end of the body more than once.
 //!
-//! Two such statements are how requests are smuggled past a proxy. hyper resolves them as RFC 9112 §6.3 permits, before the
-//! header map is seen: an equal second `Content-Length` is dropped, and `Transfer-Encoding` wins over `Content-Length`. With
-//! [`Options::strict_framing`](crate::Options::strict_framing) both are refused, as the RFC prefers, and so is a request
-//! whose header was not seen from its first byte: a pipelined one, which proxies do not send.
+//! Such headers allow request smuggling past a proxy. hyper resolves them as RFC 9112 §6.3 permits, before the header map
+//! is available: it drops an equal second `Content-Length`, and `Transfer-Encoding` has priority over `Content-Length`.
+//! With [`Options::strict_framing`](crate::Options::strict_framing) both are rejected, as the RFC recommends. A request
+//! whose header was not scanned from its first byte is rejected, too: it is pipelined, which proxies do not do.
 
 use memchr::memchr;
 
-/// The names that say where a body ends.
+/// Names of headers that specify the end of the body.
 const FRAMING_NAMES: [&[u8]; 2] = [b"content-length", b"transfer-encoding"];
 
-/// As much of the beginning of a line as is kept: more than the longest framing name and its colon, or a method and a space.
+/// Number of stored bytes at the start of a line: more than the longest of these names with its colon, or a method and a space.
 const LINE_START: usize = 24;
 
-/// Reads one header as it arrives. It keeps the beginning of one line, never the header.
+/// Scans one header as it arrives. It stores only the start of one line, and never the header.
 #[derive(Debug, Default)]
 pub(crate) struct HeaderScanner {
     line: Vec<u8>,
-    /// The rest of the current line is of no interest.
+    /// Whether the rest of the current line is ignored.
     skipping: bool,
-    /// The beginning of the request line.
+    /// Start of the request line.
     request_line: Option<Vec<u8>>,
-    /// Fields that say where the body ends.
+    /// Number of fields that specify the end of the body.
     framings: usize,
     complete: bool,
 }
 
 impl HeaderScanner {
-    /// Takes the next bytes of the connection. What follows the blank line is ignored.
+    /// Scans the next bytes of the connection. Bytes after the blank line are ignored.
     pub(crate) fn read(&mut self, mut bytes: &[u8]) {
         while !self.complete && !bytes.is_empty() {
             let end = memchr(b'\n', bytes);
@@ -40,8 +40,8 @@ impl HeaderScanner {
         }
     }
 
-    /// Whether the header was read from its first byte to its blank line, is that of a request with `method`, and says at
-    /// most once where the body ends.
+    /// Returns whether the header was scanned from its first byte to its blank line, is of a request with `method`, and
+    /// specifies the end of the body at most once.
     pub(crate) fn is_unambiguous(&self, method: &str) -> bool {
         let start = self.request_line.as_deref().unwrap_or_default();
         let method_matches = start
@@ -62,7 +62,7 @@ impl HeaderScanner {
     fn end_line(&mut self) {
         let line = self.line.strip_suffix(b"\r").unwrap_or(&self.line);
         if self.request_line.is_none() {
-            // Blank lines before a request line end nothing.
+            // Blank lines before a request line do not end the header.
             if !line.is_empty() {
                 self.request_line = Some(line.to_vec());
             }

@@ -1,4 +1,4 @@
-//! The socket as hyper sees it: reports what arrives to the connection's state, and bounds every wait for the peer.
+//! Adapter of the socket for hyper: reports received bytes to the state of the connection, and limits each wait for the client.
 //!
 //! Invariant: writing, flushing and closing end, by progress or by [`io::ErrorKind::TimedOut`].
 
@@ -15,13 +15,13 @@ use tokio::time::{Sleep, sleep};
 
 use crate::limiter::ConnectionPermit;
 
-/// How long bytes are read and dropped after a refusal (a lingering close), so that the peer gets to read it.
+/// Time in which bytes are read and dropped after a rejection (a lingering close), so that the client can read the rejection.
 const LINGERING_CLOSE: Duration = Duration::from_secs(1);
 
 /// A connection, with or without TLS.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin {
-    /// Drops some of the bytes that have arrived, which are lost to the stream, and returns how many; 0 at their end. They are not
-    /// decrypted, so that bytes that are sent for nothing cost little.
+    /// Drops received bytes, and returns their number; 0 at the end. The bytes are not decrypted, so that unwanted bytes
+    /// have a low cost.
     fn poll_discard(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>>;
 }
 
@@ -30,7 +30,7 @@ impl Stream for TcpStream {
         let mut scratch = [MaybeUninit::uninit(); 16 * 1024];
         loop {
             ready!(self.poll_read_ready(context))?;
-            // With this flag Linux does not even copy them.
+            // With this flag Linux does not copy the bytes.
             let receive = || Ok(recv(&*self, &mut scratch, RecvFlags::TRUNC)?.1);
             match self.try_io(Interest::READABLE, receive) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -73,7 +73,7 @@ enum Closing {
 }
 
 impl<S: Stream> ConnectionIo<S> {
-    /// `timeout`: how long a peer may take none of our bytes.
+    /// Creates an adapter. `timeout` is the maximum time in which the client accepts no bytes.
     pub(crate) fn new(stream: S, permit: ConnectionPermit, timeout: Duration) -> Self {
         Self {
             stream,
@@ -84,7 +84,7 @@ impl<S: Stream> ConnectionIo<S> {
         }
     }
 
-    /// Passes `progress` on; `Pending` for longer than the timeout becomes an error.
+    /// Returns `progress`. If it is `Pending` for longer than the timeout, returns an error.
     fn within_timeout<T>(
         &mut self,
         context: &mut Context<'_>,
@@ -105,7 +105,7 @@ impl<S: Stream> ConnectionIo<S> {
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
-    /// Drops what comes until the peer ends.
+    /// Drops received bytes until the client ends the connection.
     fn poll_discard(&mut self, context: &mut Context<'_>) -> Poll<()> {
         while ready!(self.stream.poll_discard(context)).is_ok_and(|bytes| bytes > 0) {}
         Poll::Ready(())
@@ -153,7 +153,7 @@ impl<S: Stream> AsyncWrite for ConnectionIo<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let progress = Pin::new(&mut self.stream).poll_flush(context);
-        // hyper flushes once it has no bytes of an answer left.
+        // hyper flushes after it has written all bytes of a response.
         if progress.is_ready() {
             self.permit.state.flushed();
         }

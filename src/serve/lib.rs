@@ -1,13 +1,13 @@
 #![doc = include_str!("README.md")]
 //!
-//! # Inside
-//! One task accepts, one task serves each connection. What a connection is doing right now is one small value (`state`),
-//! written by the socket adapter (`io`) and the request service (`service`), read by the connection's clock (`connection`)
-//! and by the limiter of connections and header bytes (`limiter`). What all request bodies hold together is counted in one
-//! place (`budget`).
+//! # Internals
+//! One task accepts connections, and one task serves each connection. The current state of a connection is one small value
+//! (`state`). The socket adapter (`io`) and the request service (`service`) write it. The timeouts of the connection
+//! (`connection`) and the limiter of connections and header bytes (`limiter`) read it. The memory of all request bodies is
+//! counted in one module (`budget`).
 //!
-//! *Invariant*: every byte a peer may withhold has a deadline, and every byte it may send has a bound; of headers and bodies
-//! also in sum over all peers.
+//! *Invariant*: each byte that a client may withhold has a deadline, and the number of bytes that a client may send is
+//! limited. The sum of the headers and bodies of all clients is limited, too.
 
 mod body;
 mod budget;

@@ -1,9 +1,11 @@
-//! The connections that are open, and which one is evicted when there are too many, or too many bytes of headers or answers.
+//! The open connections, and the decision which connection is evicted if there are too many connections, or too many bytes
+//! of headers or responses.
 //!
-//! Invariant: at most `limits.connections` that were not evicted. A connection whose request is handled is never evicted.
+//! Invariant: at most `limits.connections` connections are open that were not evicted. A connection whose request is being
+//! handled is never evicted.
 //!
-//! Any client in the cluster could otherwise hold all connections with silent ones, or with requests that it never
-//! completes, and the API server, rejected, would let Pods pass unchanged.
+//! Otherwise a client in the cluster could occupy all connections with idle connections, or with incomplete requests. The
+//! API server could not connect, and would admit Pods without changes.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,9 +17,9 @@ use crate::limits::Limits;
 use crate::metrics::{Counter, Statistics};
 use crate::state::{ConnectionState, EvictionClass, KeptBytes};
 
-/// At the limit, this share of the connections is for those that have sent no complete request yet: while they are fewer,
-/// an idle one is evicted. Else a client that holds the others with idle connections could evict each new connection by
-/// the next.
+/// Fraction of the connections that is reserved, at the limit, for connections without a complete request. While there are
+/// fewer of them, an idle connection is evicted. Otherwise, if a client held all other connections as idle, each new
+/// connection would be evicted by the next one.
 const UNFINISHED_SHARE: usize = 8;
 
 pub(crate) struct ConnectionLimiter {
@@ -36,10 +38,10 @@ struct ConnectionSet {
     states: HashMap<u64, Arc<ConnectionState>>,
 }
 
-/// The permission to be open of one connection; given back on drop.
+/// Permit of one open connection. Dropping it releases the place.
 pub(crate) struct ConnectionPermit {
     limiter: Arc<ConnectionLimiter>,
-    /// Counts connections from zero; never used twice.
+    /// Unique number of the connection, counted from zero.
     number: u64,
     pub(crate) state: Arc<ConnectionState>,
 }
@@ -57,7 +59,7 @@ impl ConnectionLimiter {
         })
     }
 
-    /// The permit of a new connection, or `None` if the requests of all others are being handled.
+    /// Returns the permit of a new connection, or `None` if the requests of all other connections are being handled.
     pub(crate) fn admit(self: &Arc<Self>) -> Option<ConnectionPermit> {
         let mut set = self.set();
         if set.states.len() >= self.connections {
@@ -80,7 +82,7 @@ impl ConnectionLimiter {
         })
     }
 
-    /// Evicts the connection of the earliest `since` as long as `kept` is above its limit and there is one.
+    /// Evicts the connections with the earliest `since` while `kept` exceeds its limit and a connection has this time.
     fn bound(
         &self,
         kept: &AtomicUsize,
@@ -98,8 +100,8 @@ impl ConnectionLimiter {
 }
 
 impl ConnectionSet {
-    /// Evicts the connection that costs least. It no longer counts, although its task may need a moment. `reserved`: so
-    /// many unfinished ones stay while there are idle ones.
+    /// Evicts the connection with the lowest eviction cost. It does not count anymore, although its task may still run for
+    /// a moment. `reserved` is the number of unfinished connections that are kept while there are idle connections.
     fn evict_one(&mut self, reserved: usize) -> bool {
         let (mut unfinished, mut oldest_unfinished, mut oldest_idle) = (0, None, None);
         for (&number, state) in &self.states {
@@ -123,7 +125,7 @@ impl ConnectionSet {
         self.evict(next)
     }
 
-    /// Evicts the connection of the earliest `since`, if any has one.
+    /// Evicts the connection with the earliest `since`, if any connection has this time.
     fn evict_oldest(&mut self, since: impl Fn(&ConnectionState) -> Option<Instant>) -> bool {
         let states = self.states.iter();
         let candidates = states.filter_map(|(&number, state)| Some((since(state)?, number)));
@@ -138,7 +140,7 @@ impl ConnectionSet {
 }
 
 impl ConnectionPermit {
-    /// Bytes came. If they are of a header, and there are too many of those, the oldest incomplete one is evicted.
+    /// Records received bytes. If headers take too many bytes, the connections with the oldest incomplete header are evicted.
     pub(crate) fn received(&self, bytes: &[u8]) {
         self.state.received(bytes);
         let limiter = &self.limiter;
@@ -147,8 +149,8 @@ impl ConnectionPermit {
         });
     }
 
-    /// The peer takes none of the bytes of an answer. If too many bytes of answers are kept, the connection that has been
-    /// so for longest is evicted; not this one, which may have the only answer.
+    /// Records that the client accepts no bytes of a response. If the stored responses take too many bytes, the connections
+    /// that have been stalled longest are evicted, except this connection, which may have the only response.
     pub(crate) fn stalled(&self) {
         self.state.stall(true);
         let limiter = &self.limiter;

@@ -1,63 +1,65 @@
-//! What a peer may take, in time and in bytes.
+//! Limits for clients, in time and in bytes.
 
 use std::time::Duration;
 
-/// What a peer may take. The defaults suit an admission webhook behind a Kubernetes API server.
+/// Limits for clients. The defaults suit an admission webhook behind a Kubernetes API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// From the accepted TCP connection to the finished TLS handshake. Default 5 s.
+    /// Maximum time from the accepted TCP connection to the completed TLS handshake. Default 5 s.
     pub handshake: Duration,
-    /// From the first byte of a request to the end of its header. Default 5 s.
+    /// Maximum time from the first byte of a request to the end of its header. Default 5 s.
     ///
-    /// The clock does not run while a connection is silent, not even before its first request: Go's
-    /// client keeps connections it dialled and did not need, and sends on them later.
+    /// This timeout does not apply to an idle connection, even before its first request: the HTTP client of Go keeps
+    /// connections that it dialed and did not use, and uses them later.
     pub header: Duration,
-    /// Largest request header, in bytes: request line and fields. More: the answer is 431 and the connection ends.
-    /// Also the size of the buffer that a connection reads into, so every connection may hold this much. At least
-    /// 8 KiB. Default 16 KiB: the API server's header is below 1 KiB.
+    /// Maximum size of a request header, in bytes: request line and fields. A larger header results in a 431, and the
+    /// connection is closed. This is also the size of the read buffer of each connection. At least 8 KiB. Default 16 KiB;
+    /// the header of the API server is below 1 KiB.
     pub header_bytes: usize,
-    /// Bytes of all incomplete headers together. When there are more, the connections whose header has been incomplete
-    /// for longest are closed. Default 4 MiB; at least [`header_bytes`](Self::header_bytes).
+    /// Maximum size of all incomplete headers together, in bytes. Beyond it, the connections with the oldest incomplete
+    /// headers are closed. Default 4 MiB; at least [`header_bytes`](Self::header_bytes).
     pub headers_bytes: usize,
-    /// From the end of the header to the end of the body, however steadily it arrives. Late: the
-    /// answer is 408 and the connection ends. Default 3 s: the webhooks are registered with `timeoutSeconds: 3`, so
-    /// the API server has given up by then.
+    /// Maximum time from the end of the header to the end of the body. After it, the response is 408 and the connection is
+    /// closed. Default 3 s: the webhooks are registered with `timeoutSeconds: 3`, so the timeout of the API server has
+    /// expired by then.
     pub body: Duration,
-    /// Largest body, in bytes. More: the answer is 413 and the connection ends. Default 7 MiB: an
-    /// AdmissionReview carries the old and the new object, each below etcd's and the API server's 3 MiB.
+    /// Maximum size of a body, in bytes. A larger body results in a 413, and the connection is closed. Default 7 MiB: an
+    /// AdmissionReview contains the old and the new object, each below the limit of 3 MiB of etcd and the API server.
     pub body_bytes: usize,
-    /// Bytes of all bodies together, from their arrival until the handler drops them, counted in blocks of 16 KiB.
-    /// Default 16 MiB; at least [`body_bytes`](Self::body_bytes), or no body of that size could arrive.
+    /// Maximum size of all bodies together, from their arrival until the handler drops them, in bytes, counted in blocks of
+    /// 16 KiB. Default 16 MiB; at least [`body_bytes`](Self::body_bytes), because otherwise no body of that size could
+    /// arrive.
     ///
-    /// When they are used up, the incomplete bodies that began earliest are answered 503 and their connections end,
-    /// so that a body that arrives fast always fits. While all of it is being handled, further bodies wait, within
-    /// [`body`](Self::body); late: the answer is 503 as well. The memory may be twice this: the blocks in which bodies
-    /// arrive are kept, and a body is copied out of them when it is complete.
+    /// Beyond it, the oldest incomplete bodies get a 503 and their connections are closed, so that a body that arrives fast
+    /// always has capacity. While all bodies are being handled, further bodies wait for at most [`body`](Self::body), and
+    /// then also get a 503. The memory may be twice this limit: the blocks that receive bodies are kept, and a complete
+    /// body is copied from its blocks.
     pub bodies_bytes: usize,
-    /// Bytes of the bodies of all answers that their peers have not taken. When there are more, the connections whose peer
-    /// has taken nothing for longest are closed. Default 8 MiB: more answers than the API server waits for at a time.
+    /// Maximum size of all response bodies that clients have not read yet, in bytes. Beyond it, the connections whose
+    /// clients have been stalled longest are closed. Default 8 MiB, which exceeds the responses for which the API server
+    /// waits at a time.
     pub answers_bytes: usize,
-    /// How long a peer may take none of the bytes of an answer; then the connection ends. Default 5 s: the API server
-    /// reads its answers at once.
+    /// Maximum time in which a client accepts no bytes of a response. After it, the connection is closed. Default 5 s: the
+    /// API server reads responses at once.
     pub answer: Duration,
-    /// How long a connection may wait for its next request. Default 120 s: above the 90 s after which the API server's own pool drops a
-    /// connection, so that in normal operation it is never the server that ends an idle one.
+    /// Maximum time between two requests on a connection. Default 120 s: it exceeds the 90 s after which the connection
+    /// pool of the API server closes a connection, so that the server does not close idle connections in normal operation.
     pub idle: Duration,
-    /// Connections at the same time. Default 1024 (about 30 kB each, and up to
+    /// Maximum number of concurrent connections. Default 1024 (about 30 kB each, and up to
     /// [`header_bytes`](Self::header_bytes) more while a request is incomplete).
     ///
-    /// At the limit a new connection evicts one whose request is *not* being handled: first of those that
-    /// have sent no complete request, whose header or body is incomplete, or that take no answer, the one that has been so for longest; as
-    /// soon as these are fewer than an eighth of all, the longest idle of the others, so that a new connection is not
-    /// evicted before it can send its request. If all requests are being handled the newest is closed at once and
-    /// counted.
-    /// It is not left in the backlog: the API server's call would then use up its whole timeout, with
-    /// a Pod waiting, and a backlog of callers that have given up keeps an overloaded server overloaded.
+    /// At the limit, a new connection evicts a connection whose request is *not* being handled. First come connections
+    /// without a complete request, with an incomplete header or body, or with a stalled response; of these, the one that
+    /// has been so for longest. If they are fewer than an eighth of all connections, the longest idle connection is evicted
+    /// instead, so that a new connection is not evicted before it can send its request. If all requests are being handled,
+    /// the new connection is closed at once and counted. It is not left in the backlog, because the call of the API server
+    /// would then use its whole timeout while a Pod waits, and a backlog of clients whose timeouts have expired keeps an
+    /// overloaded server overloaded.
     pub connections: usize,
-    /// The age after which a connection's next response carries `Connection: close`, so that the API server
-    /// dials again and spreads over all replicas. Each connection draws its own age at random, between three quarters of
-    /// this and all of it. Default: none.
+    /// Age after which the next response on a connection contains `Connection: close`, so that the API server reconnects
+    /// and distributes connections to all replicas. Each connection has a random age between three quarters of this value
+    /// and this value. Default: none.
     pub age: Option<Duration>,
 }
 
@@ -81,7 +83,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The age that a new connection may reach: between three quarters of [`age`](Self::age) and all of it.
+    /// Returns the maximum age of a new connection: a random value between three quarters of [`age`](Self::age) and `age`.
     pub(crate) fn draw_age(&self) -> Option<Duration> {
         self.age
             .map(|longest| longest.mul_f64(fastrand::f64().mul_add(0.25, 0.75)))

@@ -1,66 +1,66 @@
-//! The counters of one server, and the one set of metrics that every component with a server exposes.
+//! Counters of one server, and the set of metrics that each component with a server exposes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a server counts since it was bound. [`Open`](Self::Open) and [`BodyBytes`](Self::BodyBytes) are gauges.
+/// A counter of a server. [`Open`](Self::Open) and [`BodyBytes`](Self::BodyBytes) are gauges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Counter {
-    /// Connections open now, handshakes included.
+    /// Number of open connections, including handshakes.
     Open,
-    /// Bytes of request bodies held now, of those that arrive and of those that are handled, in blocks of 16 KiB.
+    /// Bytes of request bodies in memory, both incomplete and being handled, in blocks of 16 KiB.
     BodyBytes,
-    /// TCP connections taken from the listener, rejected ones included.
+    /// TCP connections that were accepted from the listener, including rejected connections.
     Accepted,
-    /// Connections closed while no request of theirs was handled, for newer ones.
+    /// Connections that were closed for newer connections, while none of their requests was being handled.
     Evicted,
-    /// Connections closed at once because the requests of all others were being handled.
+    /// Connections that were closed at once because the requests of all other connections were being handled.
     Rejected,
-    /// Connections ended at the end of the shutdown timeout.
+    /// Connections that were aborted at the end of the shutdown timeout.
     Aborted,
-    /// Errors of accepting: out of file descriptors, or a peer that left the backlog.
+    /// Errors of accepting: no file descriptors, or a client that left the backlog.
     AcceptErrors,
-    /// Connections closed at once because there was no certificate yet.
+    /// Connections that were closed at once because there was no certificate yet.
     WithoutCertificate,
-    /// Peers that closed before they sent a byte, as TCP probes do.
+    /// Clients that closed the connection before they sent a byte, as TCP probes do.
     ClosedBeforeHandshake,
-    /// Peers that spoke HTTP without TLS.
+    /// Clients that sent HTTP without TLS.
     PlainHttp,
-    /// TLS handshakes that failed, those of [`CertificateRejections`](Self::CertificateRejections) included.
+    /// TLS handshakes that failed, including those in [`CertificateRejections`](Self::CertificateRejections).
     HandshakeFailures,
-    /// TLS handshakes that the peer ended with an alert about the certificate of this server, as clients do that do not
-    /// trust it. Other failures, such as those of port scanners, say nothing of the certificate.
+    /// TLS handshakes that the client ended with an alert about the certificate of this server, as clients do that do not
+    /// trust it. Other failures, such as those of port scanners, give no information about the certificate.
     CertificateRejections,
-    /// TLS handshakes not finished in time.
+    /// TLS handshakes that were not completed in time.
     HandshakeTimeouts,
     /// Requests whose header was read.
     Requests,
-    /// Requests answered 400 or 431 because their header is not valid HTTP/1, or is ambiguous.
+    /// Requests with the response 400 or 431, because their header is not valid HTTP/1, or is ambiguous.
     BadRequests,
-    /// Connections closed because a header was not complete in time.
+    /// Connections that were closed because a header was not complete in time.
     HeaderTimeouts,
-    /// Requests answered 408.
+    /// Requests with the response 408.
     BodyTimeouts,
-    /// Requests answered 413.
+    /// Requests with the response 413.
     BodyTooLarge,
-    /// Requests answered 503 because the memory for all request bodies was used up.
+    /// Requests with the response 503, because the memory for all request bodies was exhausted.
     BodyOverBudget,
-    /// Panics of handlers, answered 500 where an answer was still possible.
+    /// Panics of handlers, with the response 500 if a response was still possible.
     Panics,
 }
 
-/// [`Counter::Panics`] is the last one.
+/// Number of counters. [`Counter::Panics`] is the last one.
 const COUNTERS: usize = Counter::Panics as usize + 1;
 
-/// A handle on the counters of one server, cheap to write and to read. Clones share the counters.
+/// Handle of the counters of one server, with cheap reads and writes. Clones share the counters.
 #[derive(Clone, Debug, Default)]
 pub struct Statistics {
     counters: Arc<[AtomicU64; COUNTERS]>,
 }
 
 impl Statistics {
-    /// The value at this moment. Values read one after the other are not of one moment.
+    /// Returns the current value. Values of several calls may be from different moments.
     #[must_use]
     pub fn get(&self, counter: Counter) -> u64 {
         self.of(counter).load(Ordering::Relaxed)

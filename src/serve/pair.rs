@@ -1,7 +1,7 @@
-//! A certificate and its key from PEM: what can be served, and shown as a client certificate.
+//! A certificate and its key from PEM, as server or client certificate.
 //!
-//! The key belongs to the leaf, and the leaf's dates and names could be read. Whether the dates hold is asked separately.
-//! Key material has no `Debug`, and no error repeats any content.
+//! The key belongs to the leaf, and the validity and the names of the leaf are readable. The validity is checked
+//! separately. Key material has no `Debug`, and no error repeats any content.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -14,11 +14,11 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use x509_parser::extensions::GeneralName;
 use x509_parser::parse_x509_certificate;
 
-/// Why a certificate, its key, or both cannot be used.
+/// Reason why a certificate, its key, or both are not usable.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PairError {
-    /// A PEM section begins and does not end, or is not base64.
+    /// A PEM section has no end, or is not base64.
     #[error("incomplete, or not PEM")]
     Pem,
     /// There is no certificate.
@@ -36,36 +36,36 @@ pub enum PairError {
     /// There is no key, or none in PKCS#8, PKCS#1 or SEC1.
     #[error("no private key")]
     NoKey,
-    /// A PEM section of the key begins and does not end, or is not base64.
+    /// A PEM section of the key has no end, or is not base64.
     #[error("incomplete, or not PEM")]
     KeyPem,
     /// The key belongs to another certificate.
     #[error("private key does not match the certificate")]
     KeyMismatch,
-    /// The TLS library does not take the pair.
+    /// The TLS library rejects the pair.
     #[error("certificate or key rejected by the TLS library")]
     Rejected(#[source] rustls::Error),
 }
 
 impl PairError {
-    /// Whether the fault is in the key, rather than in the certificate.
+    /// Returns whether the problem is in the key, and not in the certificate.
     #[must_use]
     pub fn is_of_key(&self) -> bool {
         matches!(self, Self::NoKey | Self::KeyPem | Self::KeyMismatch)
     }
 }
 
-/// The first and the last second in which a certificate is valid.
+/// The first and the last second of the validity of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validity {
-    /// The first second.
+    /// First second of the validity.
     pub not_before: SystemTime,
-    /// The last second, which is part of its time.
+    /// Last second of the validity, inclusive.
     pub not_after: SystemTime,
 }
 
 impl Validity {
-    /// The dates of a certificate.
+    /// Returns the validity of a certificate.
     ///
     /// # Errors
     /// [`PairError::Malformed`].
@@ -78,7 +78,7 @@ impl Validity {
         })
     }
 
-    /// Whether it is valid at `now`.
+    /// Checks whether the certificate is valid at `now`.
     ///
     /// # Errors
     /// [`PairError::Expired`] and [`PairError::NotYetValid`].
@@ -102,11 +102,11 @@ pub struct CertificatePair {
 }
 
 impl CertificatePair {
-    /// Reads what a `kubernetes.io/tls` Secret holds in `tls.crt` and `tls.key`. Other PEM sections are skipped, and the
-    /// label of the key may be that of another format.
+    /// Parses `tls.crt` and `tls.key` of a `kubernetes.io/tls` Secret. Other PEM sections are skipped, and the label of the
+    /// key may be of another format.
     ///
     /// # Errors
-    /// All but those of [`Validity::check`].
+    /// All errors except those of [`Validity::check`].
     pub fn from_pem(certificate: &[u8], key: &[u8]) -> Result<Self, PairError> {
         let chain = certificates_from_pem(certificate)?;
         let leaf = chain.first().ok_or(PairError::NoCertificate)?;
@@ -126,32 +126,32 @@ impl CertificatePair {
         })
     }
 
-    /// The leaf and its intermediates.
+    /// Returns the leaf and its intermediate certificates.
     #[must_use]
     pub fn chain(&self) -> &[CertificateDer<'static>] {
         &self.key.cert
     }
 
-    /// The dates of the leaf.
+    /// Returns the validity of the leaf.
     #[must_use]
     pub fn validity(&self) -> Validity {
         self.validity
     }
 
-    /// Whether the leaf has every one of the DNS names, wildcards not considered.
+    /// Returns whether the leaf contains each of the DNS names. Wildcards are not considered.
     #[must_use]
     pub fn covers(&self, names: &[String]) -> bool {
         names.iter().all(|name| self.dns_names.contains(name))
     }
 
-    /// The pair as rustls wants it, for servers and for clients.
+    /// Returns the pair as a resolver of rustls, for servers and for clients.
     #[must_use]
     pub fn resolver(&self) -> Arc<SingleCertAndKey> {
         Arc::new(SingleCertAndKey::from(Arc::clone(&self.key)))
     }
 }
 
-/// All certificates of a PEM file, in their order; other sections are skipped.
+/// Returns all certificates of a PEM file, in order. Other sections are skipped.
 ///
 /// # Errors
 /// [`PairError::Pem`].
@@ -183,7 +183,7 @@ fn dns_names(leaf: &CertificateDer<'_>) -> Result<Vec<String>, PairError> {
     Ok(dns_names.collect())
 }
 
-/// Dates before 1970 count as 1970.
+/// Returns the time. Dates before 1970 count as 1970.
 fn time(seconds: i64) -> SystemTime {
     let seconds = u64::try_from(seconds).unwrap_or_default();
     SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)

@@ -1,7 +1,7 @@
-//! Accepting connections, and draining them at the end.
+//! Accepts connections, and drains them at the end.
 //!
-//! Invariant: accepting ends by the shutdown token alone. No request that arrived fully before accepting
-//! ended is lost, unless its handler outlives the grace.
+//! Invariant: only the shutdown token ends accepting. A request that arrived completely before the end of accepting is not
+//! lost, unless its handler exceeds the grace time.
 
 use std::io;
 use std::net::SocketAddr;
@@ -23,31 +23,31 @@ use crate::metrics::{Counter, Statistics};
 #[cfg(feature = "tls")]
 use crate::tls::TlsHandle;
 
-/// After an error of accepting that will not go away by itself, such as too many open files.
+/// Pause after an error of accepting that persists, such as too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Why a server could not start, or did not end well.
+/// Reason why a server could not start, or did not end cleanly.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The address cannot be listened on.
+    /// The address cannot be bound.
     #[error("failed to listen on {address}")]
     Bind {
-        /// The address that was given.
+        /// The requested address.
         address: SocketAddr,
         /// The error of the operating system.
         #[source]
         source: io::Error,
     },
-    /// The drain ended with requests unanswered. The server is down all the same.
+    /// The drain ended before all requests had a response. The server has ended nevertheless.
     #[error("{connections} connections aborted at the end of the shutdown timeout")]
     ShutdownTimeout {
-        /// How many.
+        /// Number of aborted connections.
         connections: usize,
     },
 }
 
-/// Whether connections are encrypted.
+/// Transport of connections.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Transport {
@@ -58,38 +58,38 @@ pub enum Transport {
     Tls(TlsHandle),
 }
 
-/// How a server serves and how it ends.
+/// Options of a server.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Options {
-    /// Whether connections are encrypted.
+    /// Transport of connections.
     pub transport: Transport,
-    /// What peers may take.
+    /// Limits for clients.
     pub limits: Limits,
-    /// After the shutdown token: how long it goes on accepting and serving, each response with
-    /// `Connection: close`. Default 10 s.
+    /// Time after the shutdown token in which the server continues to accept and serve, with `Connection: close` in each
+    /// response. Default 10 s.
     ///
-    /// The API server goes on using its connections to a terminating Pod (kubernetes#127335), and other nodes
-    /// learn late that the endpoint is gone.
+    /// The API server continues to use its connections to a terminating Pod (kubernetes#127335), and other nodes are
+    /// notified late that the endpoint was removed.
     pub linger: Duration,
-    /// After that: how long requests may take to end before their connections are aborted. Default 10 s.
+    /// Time after `linger` in which requests may end before their connections are aborted. Default 10 s.
     pub grace: Duration,
-    /// Whether a request is answered 400 if it says more than once where its body ends, or if its header was not seen from
-    /// its first byte (pipelining). Default true. A server without a proxy in front can do without: no proxy could have
-    /// read another end.
+    /// Whether a request gets a 400 if its header specifies the end of the body more than once, or if the header was not
+    /// scanned from its first byte (pipelining). Default true. Not required for a server without a proxy in front, because
+    /// then no proxy can interpret the end differently.
     pub strict_framing: bool,
-    /// Where the server counts; to be given if the counters are needed before it is bound.
+    /// Counters of the server. Set it if the counters are required before the server is bound.
     pub statistics: Statistics,
 }
 
 impl Options {
-    /// The defaults, without TLS.
+    /// Returns the defaults, without TLS.
     #[must_use]
     pub fn plain() -> Self {
         Self::new(Transport::Plain)
     }
 
-    /// The defaults, with the certificate of `tls`.
+    /// Returns the defaults, with the certificate of `tls`.
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn tls(tls: TlsHandle) -> Self {
@@ -114,20 +114,20 @@ impl Options {
 pub struct Server;
 
 impl Server {
-    /// Takes the address. Connections queue in the kernel until [`BoundServer::run`].
+    /// Binds the address. Connections queue in the kernel until [`BoundServer::run`].
     ///
     /// # Errors
-    /// [`Error::Bind`]: in use, not ours, or not permitted.
+    /// [`Error::Bind`] if the address is in use, not available on this machine, or not permitted.
     pub async fn bind(address: SocketAddr, options: Options) -> Result<BoundServer, Error> {
         let refused = |source| Error::Bind { address, source };
         let listener = TcpListener::bind(address).await.map_err(refused)?;
         Self::on(listener, options).map_err(refused)
     }
 
-    /// Takes a listener that is bound already, such as one with socket options of its own.
+    /// Uses a listener that is already bound, for example with special socket options.
     ///
     /// # Errors
-    /// When the operating system does not tell its address.
+    /// The operating system does not return the address of the listener.
     pub fn on(listener: TcpListener, options: Options) -> io::Result<BoundServer> {
         let local = listener.local_addr()?;
         Ok(BoundServer {
@@ -138,7 +138,7 @@ impl Server {
     }
 }
 
-/// A server that holds its address.
+/// A server that is bound to its address.
 #[derive(Debug)]
 pub struct BoundServer {
     listener: TcpListener,
@@ -147,26 +147,26 @@ pub struct BoundServer {
 }
 
 impl BoundServer {
-    /// Where it listens; tells the port when 0 was asked for.
+    /// Returns the bound address, which contains the assigned port if the port was 0.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.local
     }
 
-    /// The server's counters, to be read while it runs.
+    /// Returns the counters of the server, which can be read while it runs.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         self.options.statistics.clone()
     }
 
-    /// Serves `router` until `shutdown` is cancelled, then drains: lingers, stops accepting, closes idle
-    /// connections, waits for busy ones. Dropping the future ends everything at once.
+    /// Serves `router` until `shutdown` is canceled, and then drains: lingers, stops accepting, closes idle connections,
+    /// and waits for requests in progress. Dropping the future ends everything at once.
     ///
-    /// Each request carries [`ConnectInfo<SocketAddr>`](axum::extract::ConnectInfo) and, where the peer gave a
-    /// certificate, `PeerCertificates` as extensions.
+    /// Each request has [`ConnectInfo<SocketAddr>`](axum::extract::ConnectInfo) and, if the client presented a certificate,
+    /// `PeerCertificates` as extensions.
     ///
     /// # Errors
-    /// [`Error::ShutdownTimeout`] alone, after the drain. While serving, nothing ends the server.
+    /// Only [`Error::ShutdownTimeout`], after the drain. No other event ends the server while it serves.
     pub async fn run(self, router: Router, shutdown: CancellationToken) -> Result<(), Error> {
         let Options {
             transport,
@@ -196,20 +196,20 @@ impl BoundServer {
     }
 }
 
-/// What all connections of one server share.
+/// State that all connections of one server share.
 pub(crate) struct Shared {
     pub(crate) transport: Transport,
     pub(crate) limits: Limits,
     pub(crate) bodies: Arc<BodyBudget>,
     pub(crate) router: Router,
     pub(crate) statistics: Statistics,
-    /// Responses ask their peers to close.
+    /// Canceled when responses must request their clients to close.
     pub(crate) closing: CancellationToken,
-    /// Nothing new is accepted; idle connections go.
+    /// Canceled when no connections are accepted anymore, and idle connections are closed.
     pub(crate) stopping: CancellationToken,
 }
 
-/// The listener and the connections it has let in.
+/// The listener and the accepted connections.
 struct Acceptor {
     listener: TcpListener,
     limiter: Arc<ConnectionLimiter>,
@@ -235,7 +235,7 @@ impl Acceptor {
         let Some(permit) = self.limiter.admit() else {
             return;
         };
-        // Fails only on a socket that is gone, which the handshake will find.
+        // Fails only on a closed socket, which the handshake detects.
         let _ = tcp.set_nodelay(true);
         let shared = Arc::clone(&self.shared);
         self.connections
@@ -261,7 +261,7 @@ impl Acceptor {
     }
 }
 
-/// The next connection. An error concerns one peer or passes with time; it never ends the server.
+/// Returns the next connection. An error concerns one client or is temporary, and never ends the server.
 async fn accepted<T, F: Future<Output = io::Result<T>>>(
     accept: impl Fn() -> F,
     statistics: &Statistics,
@@ -288,7 +288,7 @@ fn concerns_one_peer(error: &io::Error) -> bool {
     )
 }
 
-/// A panic outside a handler's future, such as in a streamed response, has ended one connection.
+/// Counts a panic outside the future of a handler, such as in a streamed response, which has ended one connection.
 fn note(statistics: &Statistics, ended: Result<(), JoinError>) {
     if ended.is_err_and(|error| error.is_panic()) {
         statistics.add_one(Counter::Panics);

@@ -1,7 +1,7 @@
-//! One request and its response: bounds in front of the router, `Connection: close` behind it.
+//! Processing of one request: limits before the router, and `Connection: close` after it.
 //!
-//! Invariant: every request whose header was read gets exactly one response, whatever the router does. The
-//! router is not asked about a request that is refused here.
+//! Invariant: each request whose header was read gets exactly one response, independent of the router. The router gets no
+//! request that is rejected here.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -23,18 +23,18 @@ use crate::metrics::Counter;
 use crate::server::Shared;
 use crate::state::ConnectionState;
 
-/// What all requests of one connection share.
+/// State that all requests of one connection share.
 pub(crate) struct RequestService {
     pub(crate) shared: Arc<Shared>,
     pub(crate) state: Arc<ConnectionState>,
     pub(crate) peer: SocketAddr,
     #[cfg(feature = "tls")]
     pub(crate) certificates: Option<crate::tls::PeerCertificates>,
-    /// From then on responses ask the peer to dial again.
+    /// Time from which on responses request the client to reconnect.
     pub(crate) expires: Option<Instant>,
 }
 
-/// Why the server answers in the router's place.
+/// Reason why the server responds instead of the router.
 enum Refusal {
     Ambiguous,
     Body(BodyFault),
@@ -42,8 +42,8 @@ enum Refusal {
 }
 
 impl RequestService {
-    /// Answers one request. The part before the first await runs inside hyper's parsing, when the header that the state
-    /// has seen is this request's.
+    /// Responds to one request. The part before the first await runs inside the parser of hyper, when the scanned header in
+    /// the state belongs to this request.
     pub(crate) fn call(
         self: &Arc<Self>,
         request: Request<Incoming>,
@@ -66,7 +66,7 @@ impl RequestService {
         let limits = &self.shared.limits;
         let share = self.shared.bodies.share();
         let mut request = request.map(|body| bounded(body, limits, share, Arc::clone(&self.state)));
-        // axum's extractors would stop at 2 MB; the body is bounded already.
+        // Otherwise the extractors of axum would reject bodies over 2 MB. The body already has a limit.
         DefaultBodyLimit::disable().apply(&mut request);
         request.extensions_mut().insert(ConnectInfo(self.peer));
         #[cfg(feature = "tls")]
@@ -77,7 +77,7 @@ impl RequestService {
         let answer = AssertUnwindSafe(self.shared.router.clone().oneshot(request))
             .catch_unwind()
             .await;
-        // The handler has seen an error where the body was cut off, and cannot know what it means on the wire.
+        // The handler got an error for the truncated body, and cannot determine the correct status.
         if let Some(fault) = self.state.body_fault() {
             return Err(Refusal::Body(fault));
         }
@@ -100,15 +100,15 @@ impl RequestService {
         response.map(|body| ClosingBody::new(body, Arc::clone(&self.state)))
     }
 
-    /// Whether this response is the connection's last. Behind a body that was not read to its end there is no
-    /// next request to find.
+    /// Returns whether this response is the last of the connection. After a body that was not read to its end, the next
+    /// request cannot be found.
     fn ends(&self) -> bool {
         self.state.is_unread()
             || self.shared.closing.is_cancelled()
             || self.expires.is_some_and(|at| Instant::now() >= at)
     }
 
-    /// Counts the refusal; gives the response.
+    /// Counts the rejection, and returns the response.
     fn refuse(&self, refusal: &Refusal) -> Response<Body> {
         let limits = &self.shared.limits;
         let (counter, status, text) = match refusal {

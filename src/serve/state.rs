@@ -1,7 +1,7 @@
-//! What one connection is doing right now, and until when it may.
+//! State of one connection, and the time until which it is permitted.
 //!
-//! It is written by the connection's own task (socket adapter, request service), and read by its clock and by the limiter.
-//! The lock is held for a few instructions and never across an await.
+//! The task of the connection writes it (socket adapter, request service). The timeouts of the connection and the limiter
+//! read it. The lock is held for a few instructions and never across an await.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,51 +14,51 @@ use crate::body::BodyFault;
 use crate::framing::HeaderScanner;
 use crate::limits::Limits;
 
-/// After accepting has ended, how long an idle connection is still listened to. The kernel may hold a request that
-/// the reactor has not reported yet; it arrived in time and is served.
+/// Time after the end of accepting in which an idle connection is still read. The kernel may have received a request that
+/// the reactor has not reported yet. Such a request arrived in time and is served.
 const LAST_LOOK: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectionPhase {
-    /// TLS is being negotiated.
+    /// The TLS handshake is in progress.
     Handshake,
-    /// No byte of a next request has come.
+    /// No byte of a next request has arrived.
     Idle,
-    /// A header has begun and not ended.
+    /// A header is incomplete.
     Header,
-    /// A request is being handled or answered.
+    /// A request is being handled, or its response is being written.
     Handling,
-    /// A handler waits for the rest of its request's body.
+    /// A handler waits for the rest of the body of its request.
     Body,
-    /// Our side has ended; the socket adapter bounds the rest.
+    /// The server has closed its side. The socket adapter limits the rest.
     Closing,
 }
 
-/// What the server has decided about a connection.
+/// Decision of the server about a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClosePhase {
     Open,
-    /// Nothing new has been accepted since then; idle connections end.
+    /// No connections have been accepted since then, and idle connections are closed.
     Stopping(Instant),
-    /// Asked to close since then.
+    /// The connection has been closing since then.
     Closing(Instant),
 }
 
-/// What evicting a connection would cost, and since when.
+/// Cost class of evicting a connection, and the start of that state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EvictionClass {
-    /// It has sent no complete request, its next one is incomplete, or it takes no answer.
+    /// The connection has sent no complete request, its next request is incomplete, or its client accepts no bytes.
     Unfinished(Instant),
-    /// It has sent a request and may send another.
+    /// The connection has sent a request and may send another.
     Idle(Instant),
 }
 
-/// What the peers of all connections make the server keep, in bytes.
+/// Bytes that the server stores for the clients of all connections.
 #[derive(Debug, Default)]
 pub(crate) struct KeptBytes {
-    /// Of incomplete headers.
+    /// Bytes of incomplete headers.
     pub(crate) headers: AtomicUsize,
-    /// Of the bodies of answers that were not written whole.
+    /// Bytes of response bodies that are not completely written.
     pub(crate) answers: AtomicUsize,
 }
 
@@ -76,9 +76,9 @@ struct Inner {
     since: Instant,
     served: bool,
     unread: bool,
-    /// Why the body of this request ended early, if it did.
+    /// Reason why the body of this request ended early, if it did.
     body_fault: Option<BodyFault>,
-    /// Since when the peer has taken none of the bytes of an answer.
+    /// Since when the client has accepted no bytes of a response.
     stalled: Option<Instant>,
     header_bytes: usize,
     answer_bytes: usize,
@@ -86,7 +86,7 @@ struct Inner {
 }
 
 impl ConnectionState {
-    /// `strict_framing`: whether [`begin`](Self::begin) is to judge headers.
+    /// Creates the state of a new connection. `strict_framing` specifies whether [`begin`](Self::begin) checks headers.
     pub(crate) fn new(strict_framing: bool, all: Arc<KeptBytes>) -> Self {
         let inner = Inner {
             phase: ConnectionPhase::Handshake,
@@ -107,14 +107,14 @@ impl ConnectionState {
         }
     }
 
-    /// Ready to read a request: after the handshake, and after each response.
+    /// Records that the connection is ready for a request: after the handshake, and after each response.
     pub(crate) fn rest(&self) {
         let mut inner = self.inner();
         inner.phase = ConnectionPhase::Idle;
         inner.since = Instant::now();
     }
 
-    /// Bytes came.
+    /// Records received bytes.
     pub(crate) fn received(&self, bytes: &[u8]) {
         let mut inner = self.inner();
         if inner.phase == ConnectionPhase::Idle {
@@ -130,8 +130,8 @@ impl ConnectionState {
         }
     }
 
-    /// A request's header is complete. Returns whether the request may be handled: with strict framing only if its header
-    /// was seen from its first byte and is unambiguous.
+    /// Records that the header of a request is complete. Returns whether the request may be handled: with strict framing
+    /// only if its header was scanned from its first byte and is unambiguous.
     pub(crate) fn begin(&self, method: &str) -> bool {
         let mut inner = self.inner();
         self.forget_header(&mut inner);
@@ -143,19 +143,19 @@ impl ConnectionState {
         !self.strict_framing || scanner.is_some_and(|it| it.is_unambiguous(method))
     }
 
-    /// A handler waits for the body of this request.
+    /// Records that a handler waits for the body of this request.
     pub(crate) fn await_body(&self) {
         let mut inner = self.inner();
         inner.phase = ConnectionPhase::Body;
         inner.since = Instant::now();
     }
 
-    /// The wait for the body is over: it is complete, or the request is refused.
+    /// Records that the wait for the body has ended: it is complete, or the request is rejected.
     pub(crate) fn handle_body(&self) {
         self.inner().phase = ConnectionPhase::Handling;
     }
 
-    /// The server answers in the handler's place, whatever the handler makes of the fault.
+    /// Records a fault of the body. The server then responds instead of the handler.
     pub(crate) fn fail_body(&self, fault: BodyFault) {
         self.inner().body_fault = Some(fault);
     }
@@ -164,7 +164,7 @@ impl ConnectionState {
         self.inner().body_fault
     }
 
-    /// The body of this request will not be read to its end.
+    /// Records that the body of this request will not be read to its end.
     pub(crate) fn leave_unread(&self) {
         self.inner().unread = true;
     }
@@ -173,7 +173,7 @@ impl ConnectionState {
         self.inner().unread
     }
 
-    /// An answer with a body of so many bytes is about to be written.
+    /// Records that a response with a body of this size will be written.
     pub(crate) fn answer(&self, bytes: usize) {
         let mut inner = self.inner();
         if !self.evicted.is_cancelled() {
@@ -182,31 +182,32 @@ impl ConnectionState {
         }
     }
 
-    /// All answers are written.
+    /// Records that all responses are written.
     pub(crate) fn flushed(&self) {
         self.forget_answers(&mut self.inner());
     }
 
-    /// Since when the peer takes none of the bytes of an answer that is kept for it, if it does not.
+    /// Returns since when the client has accepted no bytes of a stored response, if it is stalled.
     pub(crate) fn stalled_since(&self) -> Option<Instant> {
         let inner = self.inner();
         inner.stalled.filter(|_| inner.answer_bytes > 0)
     }
 
-    /// Whether the peer takes none of the bytes of an answer.
+    /// Records whether the client accepts no bytes of a response.
     pub(crate) fn stall(&self, stalled: bool) {
         self.inner().stalled = stalled.then(Instant::now);
     }
 
-    /// Whether the peer has begun a request that it has not completed, takes no answer, or is only listened to any more.
+    /// Returns whether the client has sent an incomplete request or accepts no bytes of a response, or whether the
+    /// connection is closing.
     pub(crate) fn waits_for_its_peer(&self) -> bool {
         use ConnectionPhase::{Body, Closing, Header};
         let inner = self.inner();
         matches!(inner.phase, Header | Body | Closing) || inner.stalled.is_some()
     }
 
-    /// Our side ends. Returns whether the peer may still be sending what is not read: closing then makes
-    /// the kernel send a reset, which can destroy our answer before the peer has read it.
+    /// Records that the server closes its side. Returns whether the client may still be sending unread bytes. In that case
+    /// closing makes the kernel send a reset, which can destroy the response before the client has read it.
     pub(crate) fn close(&self) -> bool {
         let mut inner = self.inner();
         let sending = inner.unread || inner.phase == ConnectionPhase::Header;
@@ -214,25 +215,25 @@ impl ConnectionState {
         sending
     }
 
-    /// When the peer's time is up, if it is the peer that has to do something.
+    /// Returns the deadline of the client, if the connection waits for the client.
     pub(crate) fn due(&self, limits: &Limits, close_phase: ClosePhase) -> Option<Instant> {
         use ConnectionPhase::{Body, Closing, Handling, Handshake, Header, Idle};
         let inner = self.inner();
         match (inner.phase, close_phase) {
-            // A body has its own clock.
+            // A body has a separate timeout.
             (Handshake | Handling | Body | Closing, _) => None,
             (Idle, ClosePhase::Open) => Some(inner.since + limits.idle),
             (Idle, ClosePhase::Stopping(since)) if inner.served => {
                 Some(since.max(inner.since) + LAST_LOOK)
             }
             (Idle, ClosePhase::Closing(since)) => Some(since.max(inner.since) + limits.header),
-            // A fresh connection was dialled for a request that is on its way, and which Go does not send again
-            // elsewhere: it has as long as a header, also while the server stops.
+            // A new connection was dialed for a request that is in transit, and which Go does not retry on another
+            // connection. It gets the header timeout, even while the server stops.
             (Header, _) | (Idle, ClosePhase::Stopping(_)) => Some(inner.since + limits.header),
         }
     }
 
-    /// What evicting this connection would cost; `None` while its request is handled.
+    /// Returns the cost class of evicting this connection; `None` while its request is being handled.
     pub(crate) fn eviction_class(&self) -> Option<EvictionClass> {
         let inner = self.inner();
         if let Some(since) = inner.stalled {
@@ -245,13 +246,13 @@ impl ConnectionState {
         }
     }
 
-    /// Since when a header is incomplete, if one is.
+    /// Returns since when a header is incomplete, if this is the case.
     pub(crate) fn header_since(&self) -> Option<Instant> {
         let inner = self.inner();
         (inner.phase == ConnectionPhase::Header).then_some(inner.since)
     }
 
-    /// A newer connection takes this one's place or memory.
+    /// Evicts this connection, because a newer connection requires its place or memory.
     pub(crate) fn evict(&self) {
         self.evicted.cancel();
         self.forget(&mut self.inner());
@@ -261,14 +262,14 @@ impl ConnectionState {
         self.evicted.cancelled().await;
     }
 
-    /// The header is complete, or is not counted any more.
+    /// Removes the header from the sum, because it is complete or the connection is evicted.
     fn forget_header(&self, inner: &mut Inner) {
         let bytes = std::mem::take(&mut inner.header_bytes);
         self.all.headers.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     fn forget_answers(&self, inner: &mut Inner) {
-        // Called at each flush; the sum is shared by all connections.
+        // Called at each flush. All connections share the sum.
         if inner.answer_bytes > 0 {
             let bytes = std::mem::take(&mut inner.answer_bytes);
             self.all.answers.fetch_sub(bytes, Ordering::Relaxed);

@@ -1,7 +1,7 @@
-//! The certificate in use, and the handshake.
+//! The current certificate, and the handshake.
 //!
-//! Invariant: a handshake sees one finished [`ServerConfig`]; replacing it changes certificate, trust and session
-//! cache in one step. The crypto provider is always named, never the process default.
+//! Invariant: a handshake uses one complete [`ServerConfig`]. Replacing it changes certificate, trust and session cache in
+//! one step. The crypto provider is always specified explicitly, and never the process default.
 
 use std::io;
 use std::sync::Arc;
@@ -20,45 +20,45 @@ use crate::metrics::Counter;
 use crate::pair::CertificatePair;
 use crate::server::Shared;
 
-/// The only protocol this server speaks; the API server calls webhooks by HTTP/1.1 anyway.
+/// The only protocol of this server. The API server calls webhooks with HTTP/1.1 in any case.
 const HTTP_1: &[u8] = b"http/1.1";
 
-/// What Go's server says to plain HTTP on its TLS port; a person with `curl http://` should see why.
+/// Response to plain HTTP on the TLS port, similar to the response of the server of Go, so that `curl http://` shows the reason.
 const PLAIN_HTTP_ANSWER: &[u8] =
     b"HTTP/1.0 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\n\r\nThis port speaks HTTPS only.\n";
 
-/// The peer's certificates, leaf first, as the handshake verified them. A request extension, present only if
-/// the [`ServerConfig`] asks for client certificates and the peer gave one.
+/// Certificates of the client, leaf first, as the handshake verified them. A request extension, which is present only if
+/// the [`ServerConfig`] requests client certificates and the client presented one.
 #[derive(Clone, Debug)]
 pub struct PeerCertificates(pub Arc<[CertificateDer<'static>]>);
 
-/// Begins a configuration with the provider and the versions of this crate, for callers that verify clients.
+/// Returns a builder with the provider and the TLS versions of this crate, for callers that verify clients.
 ///
 /// # Errors
-/// The provider lacks a cipher suite for a version.
+/// The provider has no cipher suite for a version.
 pub fn config_builder() -> Result<ConfigBuilder<ServerConfig, WantsVerifier>, rustls::Error> {
     ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-        // TLS 1.3 preferred, 1.2 for older clients; nothing below exists in rustls.
+        // TLS 1.3 is preferred, and 1.2 is for older clients. rustls does not support earlier versions.
         .with_safe_default_protocol_versions()
 }
 
-/// A configuration that asks clients for no certificate: TLS 1.2 and 1.3.
+/// Returns a configuration that requests no client certificate, with TLS 1.2 and 1.3.
 ///
 /// # Errors
-/// As [`config_builder`].
+/// The errors of [`config_builder`].
 pub fn server_config(pair: &CertificatePair) -> Result<ServerConfig, rustls::Error> {
     let builder = config_builder()?.with_no_client_auth();
     Ok(builder.with_cert_resolver(pair.resolver()))
 }
 
-/// What the server presents to the next handshake. Clones share it.
+/// TLS configuration for the next handshake. Clones share the configuration.
 #[derive(Clone, Debug)]
 pub struct TlsHandle {
     current: Arc<ArcSwapOption<ServerConfig>>,
 }
 
 impl TlsHandle {
-    /// No certificate yet: connections are closed at once and counted until [`TlsHandle::replace`].
+    /// Creates a handle without a certificate. Connections are closed at once and counted until [`TlsHandle::replace`].
     #[must_use]
     pub fn empty() -> Self {
         Self {
@@ -66,7 +66,7 @@ impl TlsHandle {
         }
     }
 
-    /// Serves `config` from the start.
+    /// Creates a handle that serves `config` from the start.
     #[must_use]
     pub fn new(config: ServerConfig) -> Self {
         let handle = Self::empty();
@@ -74,17 +74,16 @@ impl TlsHandle {
         handle
     }
 
-    /// Serves `config` from the next handshake on; open connections go on with what they have.
+    /// Serves `config` from the next handshake on. Open connections continue with their configuration.
     ///
-    /// Give a freshly built configuration, not a changed clone of the last one: a clone shares the session
-    /// cache, and a resumed session is not asked for its client certificate again.
-    /// ALPN is set to `http/1.1`, the only protocol spoken here.
+    /// Pass a new configuration, not a changed clone of the last one: a clone shares the session cache, and a resumed
+    /// session presents no client certificate again. ALPN is set to `http/1.1`, the only supported protocol.
     pub fn replace(&self, mut config: ServerConfig) {
         config.alpn_protocols = vec![HTTP_1.to_vec()];
         self.current.store(Some(Arc::new(config)));
     }
 
-    /// Whether there is a certificate to serve.
+    /// Returns whether there is no certificate to serve.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.current.load().is_none()
@@ -95,7 +94,7 @@ impl TlsHandle {
     }
 }
 
-/// The handshake on a new connection. `None`: it failed, and is counted.
+/// Performs the handshake on a new connection. Returns `None` if it failed, which is counted.
 pub(crate) async fn accept(
     tls: &TlsHandle,
     shared: &Shared,
@@ -112,7 +111,7 @@ pub(crate) async fn accept(
     stream.inspect_err(count).ok()
 }
 
-/// The TLS session; the error says as what its absence counts.
+/// Returns the TLS session, or the counter of the failure.
 async fn handshake(
     mut tcp: TcpStream,
     config: Option<Arc<ServerConfig>>,
@@ -122,7 +121,7 @@ async fn handshake(
     match tcp.peek(&mut first).await {
         Ok(0) | Err(_) => return Err(Counter::ClosedBeforeHandshake),
         Ok(_) if first[0].is_ascii_uppercase() => {
-            // A method's first letter; TLS begins with 0x16. Whether the answer arrives does not matter.
+            // The first byte is the first letter of a method; TLS starts with 0x16. An error of the response is ignored.
             let _ = answer_plain_http(&mut tcp).await;
             return Err(Counter::PlainHttp);
         }
@@ -139,8 +138,8 @@ async fn handshake(
     })
 }
 
-/// Whether the peer has sent an alert about the certificate. Go's client, and so the API server, sends `bad_certificate` for an
-/// unknown CA, an expired certificate and another name; other clients tell them apart.
+/// Returns whether the client has sent an alert about the certificate. The client of Go, and therefore the API server,
+/// sends `bad_certificate` for an unknown CA, an expired certificate and another name. Other clients send different alerts.
 fn rejects_certificate(error: &io::Error) -> bool {
     use rustls::AlertDescription as Alert;
     let error = error.get_ref().and_then(|it| it.downcast_ref());
@@ -158,7 +157,7 @@ fn rejects_certificate(error: &io::Error) -> bool {
 }
 
 async fn answer_plain_http(tcp: &mut TcpStream) -> io::Result<()> {
-    // What has come is taken, or closing would reset the connection and the answer with it.
+    // Reads the received bytes, because otherwise closing would reset the connection and discard the response.
     let _ = tcp.read(&mut [0; 4096]).await?;
     tcp.write_all(PLAIN_HTTP_ANSWER).await?;
     tcp.shutdown().await

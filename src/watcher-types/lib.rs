@@ -1,10 +1,10 @@
 #![doc = include_str!("README.md")]
 //!
-//! # Inside
-//! Events are those of <https://github.com/kyma-project/runtime-watcher>; heartbeats are ours. Invariant: what is parsed
-//! is bounded in size, and no error repeats what was sent. Parsing is strict about types, forgiving about unknown keys (an
-//! `owner`, which listeners up to v1.3 wanted, is one of them) and about absent ones, which are empty as in the
-//! public protocol.
+//! # Internals
+//! Events have the format of <https://github.com/kyma-project/runtime-watcher>; heartbeats are an extension of this project.
+//! Invariant: the size of parsed data is limited, and no error repeats content of a request. Parsing is strict about types.
+//! It ignores unknown keys (for example `owner`, which listeners up to v1.3 required). A missing key of an event has an empty
+//! value, as in the public protocol.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,41 +15,42 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
-/// Largest body of an event or a heartbeat, in bytes; the public listener has the same bound.
+/// Maximum size of the body of an event or a heartbeat, in bytes. The public listener has the same limit.
 pub const BODY_BYTES: usize = 16 * 1024;
 
 /// Media type of events and heartbeats.
 pub const CONTENT_TYPE: &str = "application/json";
 
-/// Header of an event: which life of the watcher sent it, a [`BootId`]. Public listeners ignore it.
+/// Header of an event with the [`BootId`] of the watcher process. Public listeners ignore it.
 pub const BOOT_ID_HEADER: &str = "kyma-watcher-boot-id";
 
-/// Header of an event: its number within that life, from 1, without gaps. Public listeners ignore it.
+/// Header of an event with its sequence number in that process, from 1, without gaps. Public listeners ignore it.
 pub const SEQUENCE_HEADER: &str = "kyma-watcher-sequence";
 
 /// Time between two heartbeats of one watcher.
 pub const HEARTBEAT_INTERVAL: Duration = Duration::from_mins(1);
 
-/// Longest [`BootId`], in bytes.
+/// Maximum length of a [`BootId`], in bytes.
 const BOOT_ID_BYTES: usize = 64;
 
-/// Longest `version` of a [`Heartbeat`], in bytes.
+/// Maximum length of the `version` of a [`Heartbeat`], in bytes.
 const VERSION_BYTES: usize = 64;
 
 /// Length of a SHA-256 hash in hexadecimal digits.
 const SHA256_DIGITS: usize = 64;
 
-/// Longest [`PathSegment`], in bytes.
+/// Maximum length of a [`PathSegment`], in bytes.
 const SEGMENT_BYTES: usize = 128;
 
-/// An object on the runtime has changed; a hint to look at it, not its content.
+/// An object on the runtime has changed. The event contains only the identity of the object, so the receiver must read the
+/// object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default)]
 pub struct WatchEvent {
-    /// The object.
+    /// The changed object.
     #[serde(deserialize_with = "object")]
     pub watched: NamespacedName,
-    /// Its type, from the object's own `apiVersion` and `kind`.
+    /// Type of the object, from its `apiVersion` and `kind`.
     #[serde(
         rename = "watchedGvk",
         alias = "watchedgvk",
@@ -58,14 +59,14 @@ pub struct WatchEvent {
     pub watched_gvk: Gvk,
 }
 
-/// Which object of a type. On the wire the keys are capitalised (an untagged Go struct).
+/// Identity of an object of a type. The JSON keys are capitalized (an untagged Go struct).
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NamespacedName {
-    /// Empty for a cluster-scoped object.
+    /// Namespace of the object. Empty for a cluster-scoped object.
     #[serde(rename = "Namespace", alias = "namespace")]
     pub namespace: String,
-    /// The object's name.
+    /// Name of the object.
     #[serde(rename = "Name", alias = "name")]
     pub name: String,
 }
@@ -80,61 +81,61 @@ impl fmt::Display for NamespacedName {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Gvk {
-    /// Empty for the core group.
+    /// API group. Empty for the core group.
     pub group: String,
-    /// Such as `v1`.
+    /// API version, such as `v1`.
     pub version: String,
-    /// Such as `ConfigMap`.
+    /// Kind, such as `ConfigMap`.
     pub kind: String,
 }
 
-/// A sign of life of one watcher, sent whether or not anything happens.
+/// Liveness report of one watcher, which is sent whether or not events occur.
 ///
-/// Receivers ignore keys that they do not know. Keys after `version` are absent where the watcher is of a release that
-/// does not send them, and a watcher omits those that are 0, `false` or unknown to itself.
+/// Receivers ignore unknown keys. Keys after `version` are absent if the watcher is of a release that does not send them. A
+/// watcher omits keys whose value is 0, `false` or unknown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Heartbeat {
-    /// Which process start of the watcher this is.
+    /// Boot ID of the watcher process.
     pub boot_id: BootId,
-    /// The number of the last event that was *numbered* since this start, delivered or not; 0: none yet.
+    /// Sequence number of the last event that was *numbered* since this start, delivered or not; 0 means none yet.
     pub sequence: u64,
-    /// Events that are not delivered yet, those in flight included, so that nothing of `sequence - spool_depth` and
-    /// below is still to come. Follow-up events are counted apart, in [`follow_up_depth`](Self::follow_up_depth).
+    /// Number of undelivered events, including events in progress. All events up to `sequence - spool_depth` have been
+    /// delivered. Follow-up events are counted separately, in [`follow_up_depth`](Self::follow_up_depth).
     pub spool_depth: u64,
-    /// How long the oldest of them has waited, in whole seconds; 0 when none does.
+    /// Age of the oldest undelivered event, in whole seconds; 0 if there is none.
     pub oldest_age_seconds: u64,
-    /// The watcher's release, at most 64 bytes.
+    /// Release of the watcher, at most 64 bytes.
     pub version: String,
-    /// Whether changes were dropped because the outbox was full, so that the receiver should look at all it watches on the runtime.
-    /// Absent while it is not so.
+    /// Whether changes may have been missed, for example because the outbox was full, so that the receiver should list all
+    /// watched objects on the runtime. Absent if `false`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub resync_needed: bool,
-    /// Delivered events whose follow-up event is still to be sent. A follow-up repeats an event some seconds later,
+    /// Number of delivered events whose follow-up event is pending. A follow-up event repeats an event some seconds later,
     /// because the admission of a change precedes its storage.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub follow_up_depth: u64,
-    /// Whether this is the last heartbeat of this start, sent after the watcher has delivered what it could.
+    /// Whether this is the last heartbeat of this process, sent after its last deliveries.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ending: bool,
-    /// Admission reviews since this start, of all managers, dry runs included.
+    /// Number of admission reviews since this start, of all managers, including dry runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reviews_seen: Option<u64>,
-    /// Time since the last of them, in whole seconds; absent if there was none.
+    /// Time since the last review, in whole seconds; absent if there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_review_age_seconds: Option<u64>,
-    /// Those of [`reviews_seen`](Self::reviews_seen) that were for the manager that gets this heartbeat.
+    /// Number of reviews in [`reviews_seen`](Self::reviews_seen) for the manager that receives this heartbeat.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub manager_reviews_seen: Option<u64>,
-    /// Time since the last of these, in whole seconds; absent if there was none.
+    /// Time since the last review for this manager, in whole seconds; absent if there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub manager_last_review_age_seconds: Option<u64>,
-    /// TLS handshakes with the watcher that the client ended with an alert about the certificate, since this start. They grow
-    /// where an API server does not trust the watcher's certificate.
+    /// Number of TLS handshakes with the watcher that the client ended with an alert about the certificate, since this
+    /// start. It increases if an API server does not trust the certificate of the watcher.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handshake_failures: Option<u64>,
-    /// When the certificate that the watcher presents expires, in seconds since the Unix epoch.
+    /// End of the validity of the certificate that the watcher presents, in seconds since the Unix epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate_not_after: Option<i64>,
     /// SHA-256 of the CA bundle file that the watcher trusts, in lower-case hexadecimal digits.
@@ -146,29 +147,31 @@ pub struct Heartbeat {
     pub webhook_entry_hash: Option<String>,
 }
 
-/// One life of a watcher: a new one with each start. 1 to 64 letters, digits, `-`, `_` or `.`, so that it fits a header.
+/// Identifies one process of a watcher; each start has a new value. 1 to 64 letters, digits, `-`, `_` or `.`, so that it is
+/// a valid header value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Cow<'_, str>", into = "String")]
 pub struct BootId(String);
 
-/// One segment of a URL's path that needs no escaping: the contract version, or the name of a manager.
+/// One segment of a URL path that needs no escaping: the contract version, or the name of a manager.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PathSegment(Cow<'static, str>);
 
-/// Why something on the wire is refused. The texts name no part of the input.
+/// Reason why a received value is rejected. The messages contain no part of the input.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EventError {
-    /// More than [`BODY_BYTES`].
+    /// The body has more than [`BODY_BYTES`].
     #[error("body exceeds {BODY_BYTES} bytes")]
     TooLarge,
-    /// Not JSON, or a value of another type than agreed. The source may quote the sender; do not send it back.
+    /// The body is not JSON, or a value has a wrong type. The source may quote content of the request; do not return it to
+    /// the client.
     #[error("body is not valid JSON of an event")]
     Json(#[source] serde_json::Error),
-    /// A heartbeat's `version` is over its bound.
+    /// The `version` of a heartbeat exceeds its limit.
     #[error("version exceeds {VERSION_BYTES} bytes")]
     Version,
-    /// A heartbeat's `bundleSha256` is none.
+    /// The `bundleSha256` of a heartbeat is not a SHA-256 hash.
     #[error("bundleSha256: expected {SHA256_DIGITS} hexadecimal digits")]
     BundleHash,
     /// A heartbeat's `webhookEntryHash` is none.
@@ -177,7 +180,7 @@ pub enum EventError {
     /// See [`BootId`].
     #[error("not a valid boot ID: expected 1 to {BOOT_ID_BYTES} letters, digits, '-', '_' or '.'")]
     BootId,
-    /// See [`PathSegment`].
+    /// The text is not a valid [`PathSegment`].
     #[error(
         "not a valid path segment: expected 1 to {SEGMENT_BYTES} letters, digits, '-', '_' or '.', and not dots alone"
     )]
@@ -185,17 +188,17 @@ pub enum EventError {
 }
 
 impl WatchEvent {
-    /// Reads the body of a POST to [`event_path`].
+    /// Parses the body of a POST to [`event_path`].
     ///
     /// # Errors
-    /// Too large, not JSON, a wrong type, a key twice, or bytes behind the document.
+    /// The body is too large, is not JSON, contains a wrong type or a duplicate key, or has bytes after the document.
     pub fn parse(body: &[u8]) -> Result<Self, EventError> {
         parse(body)
     }
 }
 
 impl Heartbeat {
-    /// A heartbeat of a watcher that has nothing to tell yet.
+    /// Creates a heartbeat of a watcher without events.
     #[must_use]
     pub fn new(boot_id: BootId, version: String) -> Self {
         Self {
@@ -218,11 +221,11 @@ impl Heartbeat {
         }
     }
 
-    /// Reads the body of a POST to [`heartbeat_path`].
+    /// Parses the body of a POST to [`heartbeat_path`].
     ///
     /// # Errors
-    /// As [`WatchEvent::parse`]; also a missing required key, a bad boot id, a version over its bound, or a hash that is
-    /// none.
+    /// The errors of [`WatchEvent::parse`]; also if a required key is missing, the boot ID or the hash is invalid, or the
+    /// version is too long.
     pub fn parse(body: &[u8]) -> Result<Self, EventError> {
         let heartbeat: Self = parse(body)?;
         if heartbeat.version.len() > VERSION_BYTES {
@@ -242,7 +245,7 @@ impl Heartbeat {
 }
 
 impl BootId {
-    /// Takes `text` as a boot id.
+    /// Parses a boot ID.
     ///
     /// # Errors
     /// [`EventError::BootId`].
@@ -254,7 +257,7 @@ impl BootId {
         }
     }
 
-    /// The text.
+    /// Returns the text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -282,10 +285,10 @@ impl fmt::Display for BootId {
 }
 
 impl PathSegment {
-    /// The contract of today.
+    /// The current contract version.
     pub const V2: Self = Self(Cow::Borrowed("v2"));
 
-    /// Takes `text` as a segment. The public watcher pastes anything in here, slashes included.
+    /// Parses a path segment. The public watcher accepts any text, including slashes.
     ///
     /// # Errors
     /// [`EventError::PathSegment`].
@@ -297,7 +300,7 @@ impl PathSegment {
         }
     }
 
-    /// The text.
+    /// Returns the text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -310,13 +313,14 @@ impl fmt::Display for PathSegment {
     }
 }
 
-/// Where events for `manager` are posted: `/v2/<manager>/event`.
+/// Returns the path to which events for `manager` are posted: `/v2/<manager>/event`.
 #[must_use]
 pub fn event_path(contract: &PathSegment, manager: &PathSegment) -> String {
     format!("/{contract}/{manager}/event")
 }
 
-/// Where heartbeats for `manager` are posted: `/v2/<manager>/event/heartbeat`, on the route of its events.
+/// Returns the path to which heartbeats for `manager` are posted: `/v2/<manager>/event/heartbeat`, on the same route as its
+/// events.
 #[must_use]
 pub fn heartbeat_path(contract: &PathSegment, manager: &PathSegment) -> String {
     format!("{}/heartbeat", event_path(contract, manager))
@@ -332,7 +336,7 @@ fn parse<'de, T: Deserialize<'de>>(body: &'de [u8]) -> Result<T, EventError> {
     Ok(parsed)
 }
 
-/// A JSON object. What serde derives would take an array of the values, too.
+/// Deserializes a JSON object. The derived implementation of serde would also accept an array of the values.
 fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<T, D::Error> {
     struct Object<T>(PhantomData<T>);
 

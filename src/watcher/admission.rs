@@ -1,8 +1,9 @@
-//! `/validate/<manager>`: AdmissionReview in, event into the outbox, AdmissionReview out.
+//! `/validate/<manager>`: reads an AdmissionReview, puts an event into the outbox, and responds with an AdmissionReview.
 //!
-//! A valid review is allowed, whatever becomes of its event, and its answer waits for KCP in the mode
-//! [`DeliveryMode::Sync`] alone. What is no review gets a 4xx with a reason, where the public watcher answers 200 with
-//! nothing. Bodies are bounded by the server below. The API server shows no certificate, and an event is but a hint.
+//! A valid review is always allowed, regardless of the result of its event. Only in the mode [`DeliveryMode::Sync`] the
+//! response waits for KCP. A body that is not a review gets a 4xx with a reason, where the public watcher responds 200 with
+//! an empty body. The server below limits the size of bodies. The API server presents no client certificate, so any client
+//! can post a review; an event is therefore only a hint.
 
 mod answer;
 mod log;
@@ -30,30 +31,30 @@ use self::answer::{Answer, FAILED, QUEUED, QUEUED_IN_MEMORY, refusal};
 pub use self::log::RequestLog;
 pub use self::sync_delivery::{DeliveryMode, MAX_SYNC_DELIVERIES};
 
-/// What the path of a review begins with; the manager follows.
+/// Prefix of the path of a review. The name of the manager follows.
 pub const PATH: &str = "/validate/";
 
-/// The answer to a review for a manager that events are not kept for.
+/// Response to a review for a manager for which no events are stored.
 const NOT_CONFIGURED: &str = "the manager in the path is not configured";
 
-/// What answers reviews.
+/// Service that responds to reviews.
 #[derive(Clone)]
 pub struct AdmissionService {
-    /// Which changes are sent.
+    /// Rules that select the changes that are sent.
     pub watchers: Watchers,
-    /// Where events go.
+    /// Outbox into which events are put.
     pub outbox: Outbox,
     /// When events are delivered.
     pub delivery_mode: DeliveryMode,
-    /// What is counted.
+    /// Metrics of the endpoint.
     pub metrics: WatcherMetrics,
-    /// What heartbeats report of reviews.
+    /// Counts of reviews that heartbeats report.
     pub reviews: ReviewActivity,
-    /// What is logged of bad requests.
+    /// Log of bad requests.
     pub log: RequestLog,
 }
 
-/// The routes of admission. Any method is taken, as the public watcher does.
+/// Returns the router of the admission endpoint. It accepts any method, as the public watcher does.
 pub fn router(service: AdmissionService) -> Router {
     Router::new().fallback(admit).with_state(Arc::new(service))
 }
@@ -68,7 +69,7 @@ async fn admit(State(service): State<Arc<AdmissionService>>, request: Request) -
         Ok(manager) => manager,
         Err(refused) => return *refused,
     };
-    // Read only now: a request for another path is answered before its body.
+    // The body is read only now, so that a request for another path gets its response before its body is read.
     let Ok(body) = Bytes::from_request(request, &()).await else {
         service.outbox.mark_unread(&manager, Instant::now());
         // The server replaces the response if the body is too large, too slow, or one of too many.
@@ -81,7 +82,8 @@ async fn admit(State(service): State<Arc<AdmissionService>>, request: Request) -
 }
 
 impl AdmissionService {
-    /// The manager that a path names behind [`PATH`], or the response if no events are kept for it, before the body is read.
+    /// Returns the manager that the path names after [`PATH`], or the response if no events are stored for the manager. The
+    /// body is not read before.
     fn manager(&self, name: &str) -> Result<PathSegment, Box<Response>> {
         if name.is_empty() {
             let text = format!("no manager follows {PATH} in the path");
@@ -107,7 +109,7 @@ impl AdmissionService {
             Some(Err(error)) => return self.reject(&error, body.len()),
             None => return self.not_configured(),
         };
-        // Its memory is not held while the disk or KCP is waited for.
+        // Frees the memory of the body before waiting for the disk or KCP.
         drop(body);
         self.reviews.record(manager);
         let answer = match &verdict.outcome {
@@ -127,7 +129,7 @@ impl AdmissionService {
         answer.into_response(&verdict)
     }
 
-    /// Into the outbox; from there it is delivered after the answer.
+    /// Puts the event into the outbox, which delivers it after the response.
     async fn keep(&self, manager: &PathSegment, event: &WatchEvent) -> Answer {
         let message = match self.put(manager, event).await {
             Stored::Full => {
@@ -172,17 +174,18 @@ impl AdmissionService {
     }
 }
 
-/// Which changes are sent.
+/// The changes that are sent.
 ///
-/// The default is the public watcher's way: every manager that a review's path names, and of what the API server sends
-/// here everything that [`decide`] finds changed. The API server's rules are made of the Watchers, so a second list is not needed.
+/// The default is the behavior of the public watcher: any manager in the path of a review, and each change that [`decide`]
+/// finds in the reviews that the API server sends. The webhook rules of the API server are generated from the Watchers, so
+/// a second list is not required.
 #[derive(Clone, Debug, Default)]
 pub struct Watchers {
     listed: Vec<Watcher>,
 }
 
 impl Watchers {
-    /// Only what these name; several may be of one manager. An empty list is the default.
+    /// Returns the rules of these Watchers. Several of them may name one manager. An empty list is the default.
     #[must_use]
     pub fn listed(listed: Vec<Watcher>) -> Self {
         Self { listed }
@@ -213,7 +216,8 @@ impl Watchers {
     }
 }
 
-/// Of two Watchers' verdicts: the one that sends, then the one that the review concerns more.
+/// Returns the more relevant of two verdicts. A verdict that sends an event has priority, then the verdict whose Watcher
+/// matches more of the review.
 fn more_relevant(one: Option<Verdict>, other: Verdict) -> Verdict {
     let rank = |verdict: &Verdict| match &verdict.outcome {
         Outcome::Send(_) => 3,

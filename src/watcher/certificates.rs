@@ -1,10 +1,10 @@
-//! The watcher's certificates, which follow their files.
+//! Certificates of the watcher, which are reloaded when their files change.
 //!
-//! One pair of certificate and key has two uses: serving certificate for API servers, and client certificate for KCP. The public
-//! watcher reads it once for the former and per event for the latter, so that the two differ until a restart; here both follow
-//! the files within two polls. Invalid files never replace a valid set, and are logged once; files may be read in the middle of
-//! a change, so a problem counts when it is seen twice. The pair alone is enough to serve: with an invalid `CA_CERT`, reviews
-//! are still answered and events spooled.
+//! One pair of certificate and key has two uses: serving certificate for API servers, and client certificate for KCP. The
+//! public watcher reads the pair once for the first use and per event for the second use, so that they differ until a
+//! restart. Here both uses follow the files within two polls. Invalid files never replace a valid set, and are logged once.
+//! A poll may read files in the middle of a change, so a problem counts when two polls have found it. Serving requires only
+//! the pair: with an invalid `CA_CERT`, the watcher still responds to reviews and spools events.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,24 +28,24 @@ mod lapse;
 mod material;
 mod server_leaf;
 
-/// The largest file that is read, in bytes: no Secret can be larger.
+/// Maximum size of a file, in bytes. No Secret can be larger.
 pub const FILE_BYTES: usize = 1 << 20;
 
-/// How often the files are looked at. The kubelet takes up to a minute to bring a change, so this is nothing beside it.
+/// Time between two reads of the files. It is short compared to the kubelet, which needs up to a minute to update a file.
 pub const POLL: Duration = Duration::from_secs(2);
 
-/// Certificates' dates count whole seconds; the last of them is part of their time.
+/// Resolution of the dates of certificates. The last second belongs to the validity.
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Where the files are, and what is believed.
+/// Paths of the files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateOptions {
-    /// `CA_CERT`: the bundle of authorities by which KCP is known; all in it are trusted. KCP may serve with one of these
-    /// certificates itself, as the public gateway does.
+    /// `CA_CERT`: the bundle of CA certificates. A server certificate of KCP is trusted if one of these CAs issued it. KCP
+    /// may also serve with one of these CA certificates itself, as the public gateway does.
     pub authorities: PathBuf,
-    /// `TLS_CERT`: the watcher's certificate and its intermediates.
+    /// `TLS_CERT`: the certificate of the watcher and the intermediate certificates.
     pub certificate: PathBuf,
-    /// `TLS_KEY`: its key, in PKCS#8, PKCS#1 or SEC1.
+    /// `TLS_KEY`: the key of the certificate, in PKCS#8, PKCS#1 or SEC1.
     pub key: PathBuf,
 }
 
@@ -58,21 +58,21 @@ pub struct Certificates {
 /// The active certificates and the problems of their files, for metrics and readiness.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CertificateReport {
-    /// How many complete sets have become active.
+    /// Number of complete sets that have become active.
     pub generation: u64,
-    /// When the certificate that is shown expires; `None`: there is none to show.
+    /// End of the validity of the presented certificate; `None` if there is no certificate.
     pub not_after: Option<SystemTime>,
-    /// Whether the served certificate has expired: API servers reject it.
+    /// Whether the presented certificate has expired. API servers reject an expired certificate.
     pub expired: bool,
-    /// SHA-256 of the active file of `CA_CERT`, in hexadecimal digits; `None`: there is none.
+    /// SHA-256 of the active file of `CA_CERT`, in hexadecimal digits; `None` if there is none.
     pub bundle_sha256: Option<String>,
-    /// What is wrong with the files now.
+    /// Current problem of the files.
     pub problem: Option<String>,
-    /// How many times something was wrong with them.
+    /// Number of problems so far.
     pub refusals: u64,
 }
 
-/// How to speak to KCP, or why we cannot. Each set has a configuration of its own.
+/// TLS configuration for requests to KCP, or the reason why there is none. Each set of certificates has a separate configuration.
 pub(crate) type OutboundState = Result<Arc<ClientConfig>, Arc<CertificateError>>;
 
 struct Shared {
@@ -84,17 +84,18 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// The pair that is shown to API servers.
+    /// The pair that is presented to API servers.
     pair: Option<Fingerprint>,
-    /// The bundle that is in use towards KCP together with this pair.
+    /// The bundle that is used for KCP together with this pair.
     bundle: Option<Fingerprint>,
-    /// What is wrong with the files, which is reported when it lasts.
+    /// Problem of the files, which is reported if it persists.
     problem: Option<String>,
     report: CertificateReport,
 }
 
 impl Certificates {
-    /// Reads the files for the first time. A problem of theirs is reported and is not an error: they may become valid.
+    /// Reads the files for the first time. A problem of the files is reported and is not an error, because the files may
+    /// become valid later.
     #[must_use]
     pub fn load(options: CertificateOptions) -> Self {
         let certificates = Self {
@@ -109,29 +110,29 @@ impl Certificates {
         certificates
     }
 
-    /// What API servers are shown: TLS 1.3 only; empty until the first good pair.
+    /// Returns the TLS configuration for API servers: TLS 1.3 only, and empty until the first valid pair.
     #[must_use]
     pub fn tls(&self) -> TlsHandle {
         self.shared.tls.clone()
     }
 
-    /// The active certificates and the problems of their files.
+    /// Returns the active certificates and the problems of their files.
     #[must_use]
     pub fn report(&self) -> CertificateReport {
         self.lock().report.clone()
     }
 
-    /// Looks at the files every [`POLL`] until `cancel`.
+    /// Reads the files every [`POLL`] until `cancel`.
     pub async fn run(self, cancel: CancellationToken) {
         files::poll(POLL, cancel, move || self.poll(SystemTime::now())).await;
     }
 
-    /// How to speak to KCP, now and as it changes.
+    /// Returns the TLS configuration for KCP, with its changes.
     pub(crate) fn outbound(&self) -> watch::Receiver<OutboundState> {
         self.shared.outbound.subscribe()
     }
 
-    /// Looks at the files now.
+    /// Reads the files once.
     pub(crate) fn poll(&self, now: SystemTime) {
         let options = &self.shared.options;
         let certificate = read(TLS_CERT, &options.certificate);
@@ -155,7 +156,7 @@ impl Certificates {
         }
     }
 
-    /// Takes into use what is good of the files: the pair first, for it does not need the authorities.
+    /// Activates the valid part of the files. The pair comes first, because it does not require the CA bundle.
     fn adopt(
         &self,
         state: &mut State,
@@ -178,7 +179,7 @@ impl Certificates {
             self.shared.tls.replace(material::server_config(&pair)?);
             state.pair = new_pair;
             state.report.not_after = Some(pair.validity().not_after);
-            // Towards KCP it is not in use yet.
+            // The new pair is not used for KCP yet.
             state.bundle = None;
             state.look_at(now);
         }
@@ -216,7 +217,7 @@ impl State {
         }
     }
 
-    /// Reports a problem that has lasted for two polls, or that leaves no active set; once.
+    /// Reports a problem once, if it persists for two polls or if there is no active set.
     fn refuse(&mut self, error: &CertificateError) {
         let text = error_chain(error);
         let lasts = self.problem.as_ref() == Some(&text);

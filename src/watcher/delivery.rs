@@ -1,4 +1,4 @@
-//! From the outbox to KCP.
+//! Delivery of events from the outbox to KCP.
 //!
 //! ```text
 //! outbox ──take──> Sender ──┬── CircuitBreakers: what may be sent now (all, each manager)
@@ -7,10 +7,11 @@
 //! delivery mode sync ──────────────┘
 //! ```
 //!
-//! An event stays in the outbox until the circuits let it through. It leaves by an answer of 2xx, or because KCP has rejected
-//! it for long enough, and then its manager is asked for a resync. Whatever KCP does, the connections, the posts under way and
-//! the rate of attempts are bounded, and thousands of watchers do not come back at the same moment. A failure that concerns
-//! one event, one manager or all holds up just that.
+//! An event stays in the outbox until the circuit breakers permit its request. It is removed after a 2xx response, or after
+//! KCP has rejected it for long enough. In the second case its manager gets a request for a resync. Independent of the
+//! behavior of KCP, the number of connections, the number of concurrent requests and the rate of attempts are limited, and
+//! thousands of watchers do not reconnect at the same moment. A failure that concerns one event, one manager or all
+//! managers delays only that event, that manager or all managers.
 
 use std::time::Duration;
 
@@ -27,22 +28,22 @@ mod error;
 mod sender;
 pub mod sync;
 
-/// The longest wait that KCP can ask for; up to a quarter more is added, so that watchers with the same time do not come
-/// together.
+/// Longest wait that KCP can request. Up to a quarter is added, so that watchers with the same wait do not retry at the
+/// same time.
 pub const MAX_RETRY_AFTER: Duration = Duration::from_mins(5);
 
-/// How long the steps of a post may take.
+/// Time limits of the steps of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// Name and TCP. Default 5 s.
+    /// Limit of name resolution and TCP connect. Default 5 s.
     pub connect: Duration,
-    /// TLS, in addition to what connecting left of its time. Default 5 s.
+    /// Limit of the TLS handshake, to which the unused time of `connect` is added. Default 5 s.
     pub handshake: Duration,
-    /// From sending a request on a connection to the end of the answer's head. Default 15 s: longer than a listener with a full queue
-    /// lets a request wait.
+    /// Limit from the start of a request on a connection to the end of the response headers. Default 15 s: longer than a
+    /// listener with a full queue lets a request wait.
     pub answer: Duration,
-    /// After so long without a request a connection is closed. Default 90 s: heartbeats keep one open, so that an
-    /// event finds it.
+    /// Time without a request after which a connection is closed. Default 90 s: heartbeats keep a connection open, so that
+    /// it is available for an event.
     pub idle: Duration,
 }
 

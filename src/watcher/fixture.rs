@@ -1,4 +1,4 @@
-//! For tests: the three files of a watcher, as a Secret mounts them, and, in `kcp`, a KCP of any behaviour.
+//! Test fixtures: the three files of a watcher, as a mounted Secret, and, in `kcp`, a KCP of configurable behavior.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,24 +12,24 @@ use crate::certificates::{CertificateOptions, Certificates};
 
 mod kcp;
 
-/// The common name of certificates: the ID of the runtime.
+/// Common name of certificates: the ID of the runtime.
 pub(crate) const RUNTIME: &str = "0b7c9a6e-runtime-1";
 
-/// An authority, and a watcher's certificate of it in the three files.
+/// Returns a CA, and a Secret with a certificate of this CA.
 pub(crate) fn certified() -> (Authority, Secret) {
     let authority = Authority::new("one").unwrap();
     let secret = Secret::of(&authority, &authority.leaf(RUNTIME).unwrap());
     (authority, secret)
 }
 
-/// A port of this machine that refuses connections for as long as the socket lives.
+/// Returns a port of this machine that refuses connections until the socket is dropped.
 pub(crate) fn closed_port() -> TcpSocket {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind(([127, 0, 0, 1], 0).into()).unwrap();
     socket
 }
 
-/// The three files, as a mounted Secret shows them: links into a folder that is swapped as a whole.
+/// The three files as in a mounted Secret: links into a directory that is replaced atomically.
 pub(crate) struct Secret {
     folder: TempDir,
     version: u32,
@@ -54,12 +54,12 @@ impl Secret {
         Self::new(authority.pem(), &leaf.pem, &leaf.key_pem())
     }
 
-    /// Another certificate and another bundle of CA certificates take the place of the current ones.
+    /// Replaces the certificate and the CA bundle.
     pub(crate) fn renew(&mut self, authorities: &str, leaf: &Leaf) {
         self.swap(authorities, &leaf.pem, &leaf.key_pem());
     }
 
-    /// As the kubelet does it: a new folder, a new link to it, renamed over the old link.
+    /// Replaces the files as the kubelet does: creates a new directory and a new link, and renames the link.
     pub(crate) fn swap(&mut self, authorities: &str, certificate: &str, key: &str) {
         let folder = self.folder.path();
         self.version += 1;

@@ -1,10 +1,10 @@
-//! Heartbeats to each manager, also where nothing changes, so that KCP can distinguish a runtime without changes from a watcher that
-//! does not run.
+//! Heartbeats to each manager, also if nothing changes, so that KCP can distinguish a runtime without changes from a
+//! watcher that does not run.
 //!
-//! Receivers are the managers that are configured, those that accepted an event, those that lost one, and further receivers, also from a file;
-//! any client can invent another name. Each is sent a heartbeat at least every interval, and a last one when the watcher has ended its deliveries. A
-//! request for a resync is repeated until a heartbeat with it was accepted. A failed heartbeat is not retried: the next one
-//! says more.
+//! Receivers are the configured managers, managers that accepted an event, managers that lost an event, and further
+//! receivers, also from a file. Other names may be invented by any client. Each receiver gets a heartbeat at least every
+//! interval, and a last heartbeat after the last deliveries of the watcher. A request for a resync is repeated until a
+//! heartbeat with this request was accepted. A failed heartbeat is not retried, because the next heartbeat replaces it.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -26,26 +26,27 @@ use crate::delivery::{Channel, PostError};
 use crate::metrics::WatcherMetrics;
 use crate::outbox::{ManagerReport, Outbox, Receiver};
 
-/// The longest release that a listener takes, in bytes.
+/// Maximum length of a release that a listener accepts, in bytes.
 const VERSION_BYTES: usize = 64;
 
 /// The largest file of receivers or of webhook entries, in bytes.
 const RECEIVERS_BYTES: usize = 64 * 1024;
 
-/// The receivers that are taken from a file.
+/// Maximum number of receivers that are read from a file.
 const MAX_RECEIVERS: usize = 100;
 
-/// How long the last heartbeats may take together, so that an unreachable KCP does not delay the end of the process.
+/// Time limit of all last heartbeats together, so that an unreachable KCP does not delay the shutdown.
 const LAST_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Most rounds of which one asks a manager whose support is unclear. Fewer than the three after which a listener reports a missing
-/// heartbeat: its route may have come just after the last request.
+/// Maximum interval, in rounds, of heartbeats to a manager whose support is unclear. It is less than the three rounds after
+/// which a listener reports a missing heartbeat, because the route may have been created just after the last heartbeat.
 const RAREST: u32 = 2;
 
-/// The managers whose reviews are counted. Any client can invent a name; the one whose last review is longest ago is replaced.
+/// Maximum number of managers whose reviews are counted. Any client can invent a name. A new manager replaces the manager
+/// with the oldest last review.
 const COUNTED_MANAGERS: usize = 128;
 
-/// The admission reviews since the start, for the heartbeats: how many, and when the last was read. Clones share them.
+/// Counts the admission reviews since the start, with the time of the last review, for the heartbeats. Clones share the counts.
 #[derive(Clone, Debug, Default)]
 pub struct ReviewActivity(Arc<Mutex<Reviews>>);
 
@@ -55,7 +56,7 @@ struct Reviews {
     by_manager: HashMap<PathSegment, ReviewCount>,
 }
 
-/// The number of reviews, and the time of the last one.
+/// Number of reviews, and time of the last review.
 #[derive(Clone, Copy, Debug, Default)]
 struct ReviewCount {
     seen: u64,
@@ -63,7 +64,7 @@ struct ReviewCount {
 }
 
 impl ReviewActivity {
-    /// A valid review for a manager was read, of whatever change, dry runs included.
+    /// Records a valid review for a manager, for any change, including dry runs.
     pub(crate) fn record(&self, manager: &PathSegment) {
         let now = Instant::now();
         let mut reviews = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -81,7 +82,8 @@ impl ReviewActivity {
         by_manager.entry(manager.clone()).or_default().record(now);
     }
 
-    /// How many were read, and the seconds since the last (`None`: there was none): of all managers, and of this one.
+    /// Returns the number of reviews and the seconds since the last review (`None` if there was none): of all managers, and
+    /// of `manager`.
     pub(crate) fn counts(&self, manager: &PathSegment) -> [(u64, Option<u64>); 2] {
         let reviews = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let own = reviews.by_manager.get(manager);
@@ -99,51 +101,51 @@ impl ReviewCount {
     }
 }
 
-/// What heartbeats report on.
+/// Sources of the content of heartbeats.
 pub struct HeartbeatSources {
-    /// The events.
+    /// Outbox with the events.
     pub outbox: Outbox,
-    /// The reviews.
+    /// Counts of reviews.
     pub reviews: ReviewActivity,
-    /// The connections of API servers.
+    /// Statistics of the connections of API servers.
     pub connections: Statistics,
-    /// The certificates that are served and trusted.
+    /// Certificates that are presented and trusted.
     pub certificates: Certificates,
 }
 
-/// What a heartbeat says of the process, and how often.
+/// Options of heartbeats.
 #[derive(Clone, Debug)]
 pub struct HeartbeatOptions {
-    /// The longest time between two. Listeners judge by [`HEARTBEAT_INTERVAL`](watcher_types::HEARTBEAT_INTERVAL) that a
-    /// heartbeat is missing.
+    /// Maximum time between two heartbeats. Listeners use [`HEARTBEAT_INTERVAL`](watcher_types::HEARTBEAT_INTERVAL) to
+    /// detect a missing heartbeat.
     pub interval: Duration,
-    /// The boot ID of this process.
+    /// Boot ID of this process.
     pub boot_id: BootId,
-    /// The watcher's release; its first 64 bytes are sent.
+    /// Release of the watcher. The first 64 bytes are sent.
     pub version: String,
-    /// Managers that get heartbeats whether or not there are events for them.
+    /// Managers that get heartbeats, even without events for them.
     pub receivers: Vec<PathSegment>,
-    /// A file with further ones, one a line, which may change at any time.
+    /// File with further receivers, one per line. It may change at any time.
     pub receivers_file: Option<PathBuf>,
     /// A file with a line for each manager, its name and a hash of its webhook entries, which may change at any time.
     pub entries_file: Option<PathBuf>,
 }
 
-/// The heartbeats of one watcher.
+/// Heartbeats of one watcher.
 pub struct Heartbeats {
     options: HeartbeatOptions,
     channel: Arc<Channel>,
     sources: HeartbeatSources,
     metrics: WatcherMetrics,
     support: HashMap<PathSegment, HeartbeatSupport>,
-    /// Those of [`HeartbeatOptions::receivers_file`].
+    /// Receivers from [`HeartbeatOptions::receivers_file`].
     listed: Vec<PathSegment>,
     /// The content of [`HeartbeatOptions::entries_file`].
     entries: HashMap<PathSegment, String>,
 }
 
 impl Heartbeats {
-    /// Heartbeats through `channel`, about `sources`.
+    /// Creates heartbeats about `sources`, which are sent through `channel`.
     #[must_use]
     pub fn new(
         mut options: HeartbeatOptions,
@@ -164,8 +166,8 @@ impl Heartbeats {
         }
     }
 
-    /// Sends heartbeats until `delivered`, when the last events were sent, and then a last one to each manager, for three
-    /// seconds at most.
+    /// Sends heartbeats until `delivered`, which is canceled after the last events were sent. Then sends a last heartbeat
+    /// to each manager, for at most three seconds.
     pub async fn run(mut self, delivered: CancellationToken) {
         delivered
             .run_until_cancelled(self.send_periodically())
@@ -176,7 +178,7 @@ impl Heartbeats {
     }
 
     async fn send_periodically(&mut self) {
-        // Thousands of watchers are updated together.
+        // Jitter, because thousands of watchers are updated at the same time.
         let interval = self.options.interval;
         sleep(interval.saturating_sub(spread(interval, fastrand::u64(..)))).await;
         loop {
@@ -186,8 +188,8 @@ impl Heartbeats {
         }
     }
 
-    /// Sends one heartbeat to each manager that may take it, and a last one to those that the file of receivers lists no more: their
-    /// listeners would report a missing watcher.
+    /// Sends one heartbeat to each manager that may support heartbeats. Sends a last heartbeat to receivers that were
+    /// removed from the file, because their listeners would report a missing watcher.
     async fn round(&mut self, ending: bool) {
         let mut removed = self.read_receivers().await;
         self.read_entries().await;
@@ -220,8 +222,8 @@ impl Heartbeats {
         }
     }
 
-    /// Reads the file of receivers, and returns those that it lists no more. One that cannot be read changes nothing: the kubelet may
-    /// be replacing it.
+    /// Reads the file of receivers, and returns the receivers that were removed from it. A file that cannot be read changes
+    /// nothing, because the kubelet may be replacing it.
     async fn read_receivers(&mut self) -> Vec<PathSegment> {
         let Some(text) = read(self.options.receivers_file.clone()).await else {
             return Vec::new();
@@ -265,7 +267,7 @@ impl Heartbeats {
         heartbeat.last_review_age_seconds = last_age;
         heartbeat.manager_reviews_seen = Some(own_seen);
         heartbeat.manager_last_review_age_seconds = own_age;
-        // No others: those of a port scanner say nothing of the caBundle.
+        // Counts only rejections of the certificate. Handshake failures of a port scanner give no information about the caBundle.
         let rejections = sources.connections.get(Counter::CertificateRejections);
         heartbeat.handshake_failures = Some(rejections);
         heartbeat.certificate_not_after = not_after.and_then(|it| i64::try_from(it.as_secs()).ok());
@@ -313,37 +315,39 @@ async fn read(path: Option<PathBuf>) -> Option<String> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Answer {
     Accepted,
-    /// 404 or 405.
+    /// The status is 404 or 405.
     NotFound,
-    /// Anything else: it says nothing about heartbeats.
+    /// Any other failure, which gives no information about the support of heartbeats.
     Failed,
 }
 
-/// Whether a manager takes heartbeats, by what it answered; time is counted in rounds.
+/// Whether a manager supports heartbeats, determined by its responses. Time is counted in rounds.
 ///
-/// 404 or 405 is the answer of a public listener, which is sent no more until the next start. A gateway whose route to the
-/// manager is not there yet answers 404, too. An event that was accepted distinguishes them: the route leads to a
-/// listener. Before that the manager is asked again, in every second round; after it, once more. A manager that has taken a
-/// heartbeat knows them; a 404 is then the gateway's.
+/// A public listener responds with 404 or 405, and gets no further heartbeats until the next start. A gateway without a
+/// route to the manager also responds with 404. An accepted event distinguishes the two cases, because it proves that the
+/// route leads to a listener. Before the first accepted event, the manager gets a heartbeat in every second round; after
+/// that event, once more. A manager that has accepted a heartbeat supports heartbeats, so a later 404 is a response of the
+/// gateway.
 #[derive(Debug, Default)]
 struct HeartbeatSupport {
-    /// `None`: it is unclear.
+    /// Whether the manager supports heartbeats; `None` if this is unclear.
     takes: Option<bool>,
-    /// How often the answer was 404 or 405 while that was unclear.
+    /// Number of 404 and 405 responses while the support was unclear.
     not_found: u32,
-    /// The next rounds, so many, leave it out.
+    /// Number of next rounds without a heartbeat.
     pause: u32,
 }
 
 impl HeartbeatSupport {
-    /// Whether this round asks a manager that has taken an event, or not (`reached`).
+    /// Returns whether the manager gets a heartbeat in this round. `reached` specifies whether the manager has accepted an event.
     fn is_asked(&mut self, reached: bool) -> bool {
         let is_due = reached || self.pause == 0;
         self.pause = self.pause.saturating_sub(1);
         is_due && self.takes != Some(false)
     }
 
-    /// What it answered in this round; `reached` is from before it was asked. Whether it is news that it takes none.
+    /// Records the response of this round. `reached` is the value from before the heartbeat. Returns whether missing
+    /// support must be logged.
     fn answered(&mut self, answer: Answer, reached: bool) -> bool {
         self.pause = 0;
         match answer {

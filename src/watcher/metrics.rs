@@ -1,7 +1,7 @@
-//! What a watcher counts: the six names of the public watcher with its arithmetic, and further ones with units.
+//! Metrics of a watcher: the six names of the public watcher with the same counting, and further metrics with units.
 //!
-//! The registry gives the prefix `watcher_`, and counters end in `_total`. No label can be chosen by a sender of reviews.
-//! Values that other parts keep already are read at a scrape ([`State`]).
+//! The registry adds the prefix `watcher_`, and names of counters end in `_total`. A sender of reviews cannot choose a
+//! label value. Values that other modules already store are read at a scrape ([`State`]).
 
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -21,42 +21,42 @@ mod tests;
 
 pub use self::state::State;
 
-/// An answer takes tens of microseconds; the last buckets are for `notify: sync`, which waits for KCP.
+/// A response takes tens of microseconds. The last buckets are for the delivery mode `sync`, which waits for KCP.
 const BUCKETS: [f64; 12] = [
     0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002, 0.005, 0.05, 0.5, 5.0, 15.0,
 ];
 
-/// `error_reason` of a POST that failed: no answer, or none of 2xx.
+/// `error_reason` of a failed POST: no response, or a status other than 2xx.
 pub const FAILED_REQUEST: &str = "failed-request";
 
-/// `error_reason` of a POST that was not made, because there are no usable certificates.
+/// `error_reason` of a POST that was not sent, because there are no usable certificates.
 pub const REQUEST_SETUP: &str = "request-setup";
 
 type Label = [(&'static str, &'static str); 1];
 
-/// The counters of one watcher. Clones share them.
+/// Metrics of one watcher. Clones share the metrics.
 #[derive(Clone, Debug)]
 pub struct WatcherMetrics {
-    /// Requests on the admission endpoint.
+    /// Number of requests on the admission endpoint.
     pub(crate) reviews: Counter,
-    /// Those that were no AdmissionReview.
+    /// Number of requests that were not a valid AdmissionReview.
     pub(crate) rejected: Counter,
     rejections: Family<Label, Counter>,
-    /// Events that are to be sent to KCP.
+    /// Number of events for KCP.
     pub(crate) events: Counter,
     failed: Family<Label, Counter>,
     last_duration: Gauge<f64, AtomicU64>,
     durations: Histogram,
     skipped: Family<Label, Counter>,
     stored: Family<Label, Counter>,
-    /// Events that KCP took.
+    /// Number of events that KCP accepted.
     pub(crate) delivered: Counter,
     refused: Family<Label, Counter>,
     heartbeats: Family<Label, Counter>,
 }
 
 impl WatcherMetrics {
-    /// Counters that the registry shows.
+    /// Registers the metrics.
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
         let durations = Histogram::new(BUCKETS);
@@ -66,7 +66,7 @@ impl WatcherMetrics {
             Unit::Seconds,
             durations.clone(),
         );
-        // Go's word for a FIPS build and mode; this one has none.
+        // State of FIPS mode, as Go reports it. This build has none.
         let help = "FIPS mode: 0 off, 1 on, 2 only";
         let _always_0: Gauge<i64> = register(registry, "fips_mode", help);
         let reviews = "Number of requests on the admission endpoint";
@@ -109,19 +109,19 @@ impl WatcherMetrics {
         }
     }
 
-    /// The path of a request names a manager that is not configured.
+    /// Counts a request whose path names a manager that is not configured.
     pub(crate) fn not_configured(&self) {
         let reason = [("reason", "manager_not_configured")];
         self.rejections.get_or_create(&reason).inc();
     }
 
-    /// A request was answered, this long after its last byte had arrived.
+    /// Records the time from the last byte of a request to its response.
     pub(crate) fn answered(&self, after: Duration) {
         self.last_duration.set(after.as_secs_f64());
         self.durations.observe(after.as_secs_f64());
     }
 
-    /// A review was skipped.
+    /// Counts a skipped review.
     pub(crate) fn skipped(&self, skip_reason: &SkipReason) {
         let reason = [("reason", skip_reason.code())];
         self.skipped.get_or_create(&reason).inc();
@@ -130,19 +130,19 @@ impl WatcherMetrics {
         }
     }
 
-    /// What the outbox did with an event.
+    /// Counts an event by the result of storing it in the outbox.
     pub(crate) fn stored(&self, result: &'static str) {
         self.stored.get_or_create(&[("result", result)]).inc();
     }
 
-    /// `watcher_failed_kcp_total`. Of a POST that is tried again each failure counts once, so an event that is taken at
-    /// its fourth attempt leaves three, as in the public watcher.
+    /// Counts a failure in `watcher_failed_kcp_total`. Each failed attempt of a POST counts once, so an event that is
+    /// accepted at the fourth attempt counts three failures, as in the public watcher.
     pub(crate) fn failed(&self, error_reason: &'static str) {
         let reason = [("error_reason", error_reason)];
         self.failed.get_or_create(&reason).inc();
     }
 
-    /// KCP did not take it: the kind of the error says why.
+    /// Counts a request that KCP did not accept, by the kind of the error.
     pub(crate) fn refused(&self, reason: &'static str) {
         self.refused.get_or_create(&[("reason", reason)]).inc();
     }
@@ -153,8 +153,8 @@ impl WatcherMetrics {
     }
 }
 
-/// The reasons by which a change may be missed. The first is the public watcher's; it sends the
-/// others, with empty names.
+/// Returns the error reason of skipped reviews whose change may be missed. The first reason is from the public watcher,
+/// which sends the other events with empty names.
 fn error_reason(reason: &SkipReason) -> Option<&'static str> {
     match reason {
         SkipReason::InvalidSubresource { .. } => Some("invalid-subresource"),

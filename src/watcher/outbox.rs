@@ -1,14 +1,15 @@
-//! What KCP is still to be sent: a queue in memory, and a spool on the disk that survives `kill -9`.
+//! Events that must be sent to KCP: a queue in memory, and a spool on the disk that survives `kill -9`.
 //!
 //! ```text
 //! put ──> queue: the latest of each object, the oldest first ──> take ──> settle
 //!           └──> handoff ──> spool: the thread that owns the files
 //! ```
 //!
-//! What was put is delivered after its last change, or its manager is marked to need a resync: over crashes, torn and
-//! damaged files, and for want of capacity. It may be delivered more than once. Only puts wait for the disk, for a bounded
-//! time; memory and disk are bounded. A disk that fails, or does not answer, costs durability alone:
-//! events are delivered from memory, and it is tried again. A spool on an `emptyDir` goes with its Pod.
+//! An event that was put is delivered after its last change, or its manager is marked to need a resync. This guarantee also
+//! covers crashes, torn and damaged files, and lack of capacity. An event may be delivered more than once. Only puts wait
+//! for the disk, for a limited time. Memory and disk usage are limited. If the disk fails or does not respond, only
+//! durability is lost: events are delivered from memory, and writing is retried. A spool on an `emptyDir` is deleted with
+//! its Pod.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -40,31 +41,31 @@ mod state;
 mod storage;
 mod types;
 
-/// How long a start waits for the disk.
+/// Maximum time that a start waits for the disk.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How often the spool looks whether something is to be done, and how long the end waits for that.
+/// Interval at which the spool checks for due work, and time limit of this work at shutdown.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Fewest bytes of the spool: a few of the largest events fit.
+/// Minimum size of the spool in bytes, which is sufficient for a few of the largest events.
 const FEWEST_BYTES: u64 = 256 << 10;
 
-/// The outbox. Clones share it.
+/// Outbox of the watcher. Clones share the outbox.
 #[derive(Clone, Debug)]
 pub struct Outbox {
     shared: Arc<Shared>,
-    /// Ends with the last clone.
+    /// The thread ends with the last clone.
     _thread: Arc<SpoolThread>,
     fsync: FsyncPolicy,
-    /// When it was opened.
+    /// When the outbox was opened.
     epoch: Instant,
-    /// The only managers that events are kept for; empty: any.
+    /// Managers whose events are accepted; empty means any manager.
     configured: Arc<HashSet<PathSegment>>,
 }
 
 impl Outbox {
-    /// Opens the spool, and reads what earlier processes have left. Blocks for as long as that takes, five seconds at most. Never
-    /// fails: see [`Recovered::unusable`].
+    /// Opens the spool, and reads the events of earlier processes. Blocks for at most five seconds. Never fails: see
+    /// [`Recovered::unusable`].
     #[must_use]
     pub fn open(options: Options, now: Instant) -> (Self, Recovered) {
         let folder = options.folder.clone();
@@ -99,16 +100,16 @@ impl Outbox {
         (outbox, recovered)
     }
 
-    /// Keeps `event` for `manager` until it is delivered. Blocks until the disk has it, at most for
-    /// [`Options::write_deadline`], and not at all where the disk takes longer than that already, or under
-    /// [`FsyncPolicy::Always`]; then it is delivered from memory, and written when the disk responds.
+    /// Stores `event` for `manager` until it is delivered. Blocks until the event is on the disk, for at most
+    /// [`Options::write_deadline`]. Does not block if the disk is already slower than that, or under
+    /// [`FsyncPolicy::Always`]. The event is then delivered from memory, and written when the disk responds.
     pub fn put(&self, manager: &PathSegment, event: &WatchEvent, now: Instant) -> Stored {
         let (stored, unwritten) = self.shared.put(manager, event, self.monotonic(now));
         unwritten.map_or(stored, |_| Stored::MemoryOnly)
     }
 
-    /// As [`Self::put`]. Under [`FsyncPolicy::Always`] waits until the disk has the event, at most for a second; the thread is
-    /// not blocked in that time. A caller that drops the future does not take the event back.
+    /// Stores an event as [`Self::put`] does. Under [`FsyncPolicy::Always`] waits until the event is on the disk, for at
+    /// most a second, without blocking the thread. If the caller drops the future, the event stays in the outbox.
     pub async fn put_forced(
         &self,
         manager: &PathSegment,
@@ -123,24 +124,25 @@ impl Outbox {
         }
     }
 
-    /// Whether events for `manager` may be kept: no managers are configured, or it is one of them. Takes no lock.
+    /// Returns whether events for `manager` are accepted: no managers are configured, or `manager` is configured. Takes no lock.
     #[must_use]
     pub fn admits(&self, manager: &PathSegment) -> bool {
         self.configured.is_empty() || self.configured.contains(manager)
     }
 
-    /// `manager` has taken an event that was never in the outbox: from now on it is sent heartbeats.
+    /// Records that `manager` has accepted an event that was never in the outbox. From now on the manager gets heartbeats.
     pub fn took(&self, manager: &PathSegment, now: Instant) {
         let now = self.monotonic(now);
         self.shared.lock().queue.managers.took(manager, now);
     }
 
-    /// Takes the event that is due longest, of the managers that `permit` lets through: it is given their names, and whether
-    /// they are configured or have taken an event. None is taken of an object that is under way. `now` may lie ahead, for a
-    /// last round before the end: a follow-up event that is delivered too early stays, for the next process.
+    /// Takes the event that has been due longest, of the managers that `permit` accepts. `permit` gets the name of a
+    /// manager, and whether it is configured or has accepted an event. An object that already has an event in progress is
+    /// skipped. `now` may be in the future, for a last round before the end. A follow-up event that is delivered too early
+    /// stays in the outbox for the next process.
     ///
     /// # Errors
-    /// There is none; when to ask again, unless something changes before.
+    /// No event is available. The error is the time of the next attempt, unless something changes before.
     pub fn take_permitted<P>(
         &self,
         now: Instant,
@@ -153,7 +155,7 @@ impl Outbox {
         let taken = self.shared.lock().queue.take(self.monotonic(now), permit);
         let instant = |at: MonotonicTime| self.epoch.checked_add(Duration::from_nanos(at.0));
         let (taken, permit) = taken.map_err(|again| again.and_then(instant))?;
-        // Every key in the queue was encoded, or decoded once.
+        // Each key in the queue was encoded, or decoded once before.
         let (manager, event) = key::decode(&taken.key).ok_or(None)?;
         let item = Item {
             manager,
@@ -180,19 +182,19 @@ impl Outbox {
         });
     }
 
-    /// Returns when something was put, or found on a disk that had refused. For one waiter; what comes between two calls is
-    /// not missed.
+    /// Returns when an event was put, or was found on a disk that was unavailable before. Supports one waiter. A change
+    /// between two calls is not missed.
     pub async fn changed(&self) {
         self.shared.changed.notified().await;
     }
 
-    /// Whether events survive the end of the process.
+    /// Returns whether events survive the end of the process.
     #[must_use]
     pub fn is_spool_writable(&self) -> bool {
         self.shared.lock().handoff.is_writable()
     }
 
-    /// The whole, for metrics.
+    /// Returns the state of the outbox for metrics.
     #[must_use]
     pub fn report(&self, now: Instant) -> Report {
         let now = self.monotonic(now);
@@ -212,7 +214,7 @@ impl Outbox {
         }
     }
 
-    /// What a heartbeat to `manager` says.
+    /// Returns the values for a heartbeat to `manager`.
     #[must_use]
     pub fn manager_report(&self, manager: &PathSegment, now: Instant) -> ManagerReport {
         let now = self.monotonic(now);
@@ -225,7 +227,7 @@ impl Outbox {
         }
     }
 
-    /// What `ask` wants to know of the managers.
+    /// Returns the result of `ask` for the registry of managers.
     pub(crate) fn managers<R>(&self, ask: impl FnOnce(&Managers) -> R) -> R {
         ask(&self.shared.lock().queue.managers)
     }
@@ -260,8 +262,8 @@ impl Outbox {
         self.shared.change(now, state::State::mark_all_lost);
     }
 
-    /// Has the spool do what is due until `cancel`, and once more then: fsync by the policy, and another try of a disk that
-    /// has failed. To be spawned beside the sender, and cancelled after it.
+    /// Triggers the due work of the spool until `cancel`, and once more after it: fsync by the policy, and a retry after a
+    /// failure of the disk. Spawn it together with the sender, and cancel it after the sender.
     pub async fn run(self, cancel: CancellationToken) {
         let period = match self.fsync {
             FsyncPolicy::EachBatch(period) => period.clamp(Duration::from_millis(1), TICK),
@@ -272,11 +274,11 @@ impl Outbox {
             cancel.run_until_cancelled(tokio::time::sleep(period)).await;
         }
         let last = tokio::task::spawn_blocking(move || self.keep_up(Instant::now(), TICK));
-        // An error: the runtime is ending.
+        // An error means that the async runtime is shutting down.
         let _ = last.await;
     }
 
-    /// Has the spool do what is due, and waits for that; whether it was done in time.
+    /// Triggers the due work of the spool, and waits for it. Returns whether it finished in time.
     fn keep_up(&self, now: Instant, limit: Duration) -> bool {
         let tick = self.shared.tick(self.monotonic(now));
         self.shared.ticked(tick, limit)

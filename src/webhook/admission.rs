@@ -1,10 +1,11 @@
-//! `POST /mutate--v1-pod`: AdmissionReview in, AdmissionReview out.
+//! `POST /mutate--v1-pod`: receives an AdmissionReview, and responds with an AdmissionReview.
 //!
-//! A Pod is never denied and never fails because of an error of this process: it is admitted unchanged with a warning
-//! and a metric. A request that is not a review gets HTTP 400. Nothing of a request is logged but a malformed review's
-//! kind and version, the position of an error, and 64 characters of the uid; and no client can cause a line with each
-//! of its requests. The one await besides the body is for a Namespace that was not observed yet; it is bounded in
-//! time and in number, and nothing but the body is held meanwhile: a parsed Pod may take eighty times its text.
+//! A Pod is never denied and never fails because of an error of this process: it is admitted unchanged with a warning and a
+//! metric. A request that is not a review gets HTTP 400. Logs contain no content of a request except the kind and version
+//! of a malformed review, the position of an error, and 64 characters of the UID. A client cannot cause a log message with
+//! each of its requests. Except for the body, the handler only awaits a Namespace that was not observed yet. The duration
+//! and the number of these waits are limited. During a wait only the body is kept in memory, because a parsed Pod may take
+//! eighty times the size of its text.
 
 mod answer;
 mod metrics;
@@ -36,47 +37,48 @@ use crate::snapshot::{KnownNamespace, SnapshotStore};
 use self::answer::Answer;
 pub use self::metrics::AdmissionMetrics;
 
-/// How long a review may wait for the watch to bring its Namespace: a third of what the API server waits for the answer. A loaded
-/// machine has taken more than 300 ms to deliver an event, and a Pod that is decided without its Namespace is missed.
+/// Maximum time that a review waits until the watch has observed its Namespace: a third of the webhook timeout of the API
+/// server. On a loaded machine the delivery of an event has taken more than 300 ms, and a Pod that is decided without its
+/// Namespace is missed.
 const NAMESPACE_WAIT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Reviews that may wait for their Namespace at a time, if each fits into one block: a quarter of the connections. A review
-/// that waits keeps its connection and its body; any client could hold all of them with invented Namespaces, and the API
-/// server would get no answer.
+/// Maximum number of reviews that wait for their Namespace at a time, if each fits into one block: a quarter of the
+/// connections. A waiting review occupies its connection and its body. Without a limit, any client could block all
+/// connections with invented Namespaces, and the API server would get no response.
 const NAMESPACE_WAITS: usize = 256;
-/// Bytes of a waiting review that count as one wait, so that all of them hold at most 4 MiB, a quarter of what the server
-/// keeps of bodies.
+/// Number of bytes of a waiting review that count as one wait, so that all of them take at most 4 MiB, a quarter of the
+/// body budget of the server.
 const NAMESPACE_WAIT_BLOCK: usize = 16 * 1024;
 
-/// Characters of a uid that are logged; the API server's have 36.
+/// Maximum number of logged characters of a UID. A UID of the API server has 36.
 const LOGGED_UID: usize = 64;
 
-/// The least time between two lines of one kind. Each request is counted in the metrics all the same.
+/// Minimum time between two messages of one kind. The metrics count each request nevertheless.
 const LOG_INTERVAL: Duration = Duration::from_mins(1);
 
-/// Why a Pod is admitted unchanged; the text is the warning.
+/// Reason why a Pod is admitted unchanged. The text is the warning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EnumCount, IntoStaticStr, thiserror::Error)]
 enum InternalError {
     #[error("runtime-bootstrapper: no valid configuration loaded, Pod not mutated")]
     ConfigurationNotLoaded,
     #[error("runtime-bootstrapper: invalid Pod, Pod not mutated")]
     InvalidPod,
-    /// The rules of the webhook configuration send another kind.
+    /// The rules of the webhook configuration select another kind.
     #[error("runtime-bootstrapper: expected a Pod, object not mutated")]
     UnexpectedResource,
-    /// A decision panicked.
+    /// The decision panicked.
     #[error("runtime-bootstrapper: internal error, Pod not mutated")]
     Panic,
 }
 
 impl InternalError {
-    /// The name of the variant: the label of metrics, and a reason in the audit annotation.
+    /// Returns the name of the variant, which is the label value of metrics, and a reason in the audit annotation.
     fn code(self) -> &'static str {
         self.into()
     }
 }
 
-/// The routes of admission.
+/// Returns the router of the admission endpoint.
 pub fn router(snapshots: SnapshotStore, metrics: AdmissionMetrics) -> Router {
     let endpoint = Endpoint {
         snapshots,
@@ -90,14 +92,14 @@ pub fn router(snapshots: SnapshotStore, metrics: AdmissionMetrics) -> Router {
         .with_state(Arc::new(endpoint))
 }
 
-/// What reviews are answered from, and one limit for each line that a request can cause.
+/// Shared state of the endpoint, with one rate limit for each log message that a request can cause.
 struct Endpoint {
     snapshots: SnapshotStore,
     metrics: AdmissionMetrics,
     malformed: LogLimit,
-    /// By the error's number.
+    /// Rate limits, by the index of the error.
     internal_errors: [LogLimit; InternalError::COUNT],
-    /// What waits for Namespaces, in blocks.
+    /// Permits for waits for Namespaces, in blocks.
     waits: Semaphore,
 }
 
@@ -106,7 +108,7 @@ async fn admit(
     body: Result<Bytes, BytesRejection>,
 ) -> Response {
     let Ok(body) = body else {
-        // Cut off or too large; the server itself responds to the latter.
+        // The body is incomplete or too large. In the second case the server itself responds.
         return (StatusCode::BAD_REQUEST, "the body did not arrive\n").into_response();
     };
     let started = Instant::now();
@@ -116,7 +118,8 @@ async fn admit(
     response
 }
 
-/// A decision shares nothing but what it reads, so a panic leaves nothing half-done.
+/// Runs a decision, and returns an error if it panics. A decision shares only data that it reads, so a panic leaves no
+/// inconsistent state.
 fn survive<T>(decision: impl FnOnce() -> T) -> Result<T, InternalError> {
     catch_unwind(AssertUnwindSafe(decision)).map_err(|_panic| InternalError::Panic)
 }
@@ -188,7 +191,7 @@ impl Endpoint {
         request: &Request<'_>,
         namespace: Option<&KnownNamespace>,
     ) -> Result<Answer, InternalError> {
-        // One revision for the whole review.
+        // The whole review uses one revision.
         let active = self.snapshots.active();
         let configuration = active
             .configuration
@@ -207,8 +210,8 @@ impl Endpoint {
         Ok(Answer::decided(decision))
     }
 
-    /// The Namespace of a review of so many bytes that is not known yet; `None` if it does not become known in time, or if
-    /// too many reviews wait.
+    /// Waits for the Namespace of a review with this number of bytes. Returns `None` if the Namespace is not observed in
+    /// time, or if too many reviews wait.
     async fn await_namespace(&self, name: &str, bytes: usize) -> Option<Arc<KnownNamespace>> {
         let waits = &self.metrics.namespace_waits;
         let blocks = u32::try_from(bytes.div_ceil(NAMESPACE_WAIT_BLOCK)).unwrap_or(u32::MAX);
@@ -218,7 +221,7 @@ impl Endpoint {
         };
         let mut changes = self.snapshots.changes();
         let arrival = changes.wait_for(|_| self.snapshots.namespace(name).is_some());
-        // Without a result, or with the store gone, the look-up says that it is unknown.
+        // After a timeout, or if the store was dropped, the lookup returns that the Namespace is unknown.
         let _ = timeout(NAMESPACE_WAIT_TIMEOUT, arrival).await;
         let namespace = self.snapshots.namespace(name);
         let result = namespace.as_ref().map_or("timeout", |_| "found");

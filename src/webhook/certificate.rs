@@ -1,23 +1,24 @@
 //! The serving certificate and the `caBundle` that verifies it: issued, published, rotated, served.
 //!
-//! - The live `caBundle` verifies a certificate before any replica serves it, and goes on verifying the one before for as
-//!   long as that is valid (with certificate files: for a day).
-//! - A replica never replaces a certificate that works by one that does not.
-//! - Nothing is written when nothing differs, and the webhook configuration and its entry are never created here.
+//! - The live `caBundle` verifies a certificate before a replica serves it, and continues to verify the previous certificate
+//!   as long as that is valid (with certificate files: for a day).
+//! - A replica never replaces a working certificate by a certificate that does not work.
+//! - Nothing is written if nothing differs, and the webhook configuration and its entry are never created here.
 //!
 //! ```text
 //! Secret (or files) ─┬─ leader: Certificates::reconcile ──> Secret, caBundle
 //! webhook entry ─────┴─ every replica: Certificates::run ──> TlsHandle
 //! ```
 //!
-//! Rights of every replica, limited by `resourceNames` (the watches select by `metadata.name`, without which an API
-//! server refuses such a limited list or watch):
-//! - `secrets` named `rt-bootstrapper-webhook-cert` in the product namespace (Role): `get`, `list`, `watch`; not
-//!   needed with certificate files;
+//! Permissions of each replica, limited by `resourceNames` (the watches select by `metadata.name`, because otherwise an API
+//! server rejects a list or watch with such a limit):
+//! - `secrets` named `rt-bootstrapper-webhook-cert` in the product namespace (Role): `get`, `list`, `watch`; not required with
+//!   certificate files;
 //! - `mutatingwebhookconfigurations.admissionregistration.k8s.io` named
 //!   `rt-bootstrapper-mutating-webhook-configuration` (ClusterRole): `get`, `list`, `watch`.
 //!
-//! Those of the leader are at [`Certificates::reconcile`]. All replicas share one ServiceAccount, so grant both.
+//! The permissions of the leader are listed at [`Certificates::reconcile`]. All replicas share one ServiceAccount, so it
+//! requires both.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -49,17 +50,17 @@ mod plan;
 mod reconcile;
 mod server;
 
-/// The Service that the webhook configuration points to.
+/// Name of the Service to which the webhook configuration refers.
 const SERVICE: &str = "rt-bootstrapper-webhook-service";
 
-/// The type of the Secret.
+/// Type of the Secret.
 const TLS_TYPE: &str = "kubernetes.io/tls";
 
-/// How long a leaf and its CA are valid: the public installation's issuers use 90 days as well. At two thirds they are
-/// renewed, so a control plane may be broken for 30 days before anything stops.
+/// Validity of a leaf and its CA. The issuers of the public installation also use 90 days. Certificates are renewed after
+/// two thirds of it, so a control plane may be broken for 30 days without consequences.
 const LIFETIME: Duration = Duration::from_hours(90 * 24);
 
-/// The longest wait: a longer one would not notice that the clock was set.
+/// Maximum wait. A longer wait would not detect a change of the clock.
 const LOOK_AGAIN: Duration = Duration::from_hours(1);
 
 /// Names of the objects.
@@ -71,7 +72,7 @@ pub(crate) struct CertificateSettings {
 }
 
 impl CertificateSettings {
-    /// The names with this namespace of Secret and Service, and this `MutatingWebhookConfiguration`.
+    /// Creates the settings with this namespace of Secret and Service, and the name of this `MutatingWebhookConfiguration`.
     pub(crate) fn new(namespace: &str, configuration: &str) -> Self {
         Self {
             namespace: namespace.to_owned(),
@@ -85,27 +86,27 @@ impl CertificateSettings {
         }
     }
 
-    /// The name that an API server verifies: `<service>.<namespace>.svc`.
+    /// Returns the name that an API server verifies: `<service>.<namespace>.svc`.
     pub(crate) fn server_name(&self) -> &str {
         self.dns_names.first().map_or(SERVICE, String::as_str)
     }
 }
 
-/// The certificate of this process. Clones share what is observed.
+/// The certificate of this process. Clones share the observed state.
 #[derive(Clone)]
 pub struct Certificates {
     client: Client,
     settings: Arc<CertificateSettings>,
     metrics: CertificateMetrics,
-    /// Directory of certificate files; `None` with the Secret.
+    /// Directory of certificate files; `None` if the Secret is used.
     files: Option<PathBuf>,
     certificate: watch::Sender<Observed<StoredCertificate>>,
     entry: watch::Sender<Observed<LiveEntry>>,
 }
 
 impl Certificates {
-    /// The certificate in the Secret of the namespace, or in `tls.crt`, `tls.key` and `ca.crt` of the directory `files`;
-    /// and the entry in the `MutatingWebhookConfiguration` of that name.
+    /// Creates the state for the certificate in the Secret of the namespace, or in `tls.crt`, `tls.key` and `ca.crt` of the
+    /// directory `files`, and for the entry in the `MutatingWebhookConfiguration` of that name.
     #[must_use]
     pub fn new(
         client: Client,
@@ -124,20 +125,20 @@ impl Certificates {
         }
     }
 
-    /// The name that an API server verifies: `<service>.<namespace>.svc`.
+    /// Returns the name that an API server verifies: `<service>.<namespace>.svc`.
     pub(crate) fn server_name(&self) -> &str {
         self.settings.server_name()
     }
 
-    /// What API servers trust: the live `caBundle`, or, while there is no entry, what the `caBundle` will be.
+    /// Returns the CAs that API servers trust: the live `caBundle`, or the future `caBundle` while there is no entry.
     pub(crate) fn callers_trust(&self) -> Bundle {
         callers_trust(&self.entry.borrow(), &self.certificate.borrow())
     }
 
-    /// Observes certificate and entry, and serves the certificate: what every replica does. Never ends.
+    /// Observes certificate and entry, and serves the certificate. Each replica calls this method. Never ends.
     ///
-    /// `tls` is what the TLS server presents. Of the readiness checks, those of the watches are ready once it is known
-    /// whether the objects exist, and `certificate` is not ready without a valid certificate.
+    /// `tls` is the TLS configuration of the server. The readiness checks of the watches are ready once it is known whether
+    /// the objects exist, and the check `certificate` is not ready without a valid certificate.
     pub async fn run(&self, tls: TlsHandle, readiness: &Readiness) {
         let server = CertificateServer {
             tls,
@@ -166,7 +167,7 @@ impl Certificates {
     }
 }
 
-/// Metrics of the certificate. Clones share them.
+/// Metrics of the certificate. Clones share the metrics.
 #[derive(Clone, Debug, Default)]
 pub struct CertificateMetrics {
     expiration: Gauge,

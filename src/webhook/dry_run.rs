@@ -1,6 +1,6 @@
-//! What the API server would store of a Pod, by dry runs in the product namespace. Nothing is ever created.
+//! Dry runs in the product namespace, which return the Pod that the API server would store. Nothing is ever created.
 //!
-//! Rights: Pods in the product namespace: create.
+//! Permissions: Pods in the product namespace: create.
 
 use api::names::{MARKER, OWN_LABEL, POLICY_PROBE_POD, POLICY_REVISION, PROBE_POD, SKR_NAMESPACE};
 use component_base::telemetry::error_chain;
@@ -14,22 +14,22 @@ use serde_json::{Value, json};
 
 use crate::snapshot::SnapshotStore;
 
-/// Whether the API server keeps a projected ClusterTrustBundle of a Pod. One without the feature gate drops it: the Pod would
-/// get an empty folder in the place of the container's own certificates.
+/// Returns whether the API server keeps a projected ClusterTrustBundle of a Pod. An API server without the feature gate
+/// drops it, and the Pod would get an empty directory instead of the certificates of the container image.
 ///
-/// Where the dry run is refused, because a right, a quota, another webhook or a policy of the cluster is in its way, bundles are
-/// taken to be projected: it will be refused the next time too, and an API server that serves configured bundles projects them in
-/// all likelihood.
+/// If a missing permission, a quota, another webhook or a policy of the cluster rejects the dry run, bundles are assumed to
+/// be projected. The next dry run would also be rejected, and an API server that serves configured bundles most likely
+/// projects them.
 ///
 /// # Errors
-/// The API server did not answer as it should, which tells nothing about bundles and may pass.
+/// The API server did not respond correctly. This gives no information about bundles and may be temporary.
 pub(crate) async fn projects(
     client: &Client,
     namespace: &str,
     bundle: &str,
 ) -> Result<bool, kube::Error> {
     let mut pod = pod("rt-bootstrapper-projection");
-    // Not sent to this webhook.
+    // The label excludes the Pod from this webhook.
     pod["metadata"]["labels"] = json!({OWN_LABEL.0: OWN_LABEL.1});
     pod["spec"]["volumes"] = json!([{"name": "bundle", "projected": {"sources": [
         {"clusterTrustBundle": {"name": bundle, "path": "bundle.pem"}},
@@ -41,11 +41,11 @@ pub(crate) async fn projects(
             let mut sources = sources.flatten();
             Ok(sources.any(|it| it.cluster_trust_bundle.is_some()))
         }
-        // A source without any content is invalid for some versions.
+        // Some API server versions reject a source without content.
         Err(kube::Error::Api(status)) if status.code == 422 && is_about_volumes(&status) => {
             Ok(false)
         }
-        // 422 is also the answer of a ValidatingAdmissionPolicy.
+        // A ValidatingAdmissionPolicy also responds 422.
         Err(kube::Error::Api(status)) if matches!(status.code, 400 | 403 | 422) => {
             let error = status.message;
             tracing::warn!(
@@ -58,7 +58,7 @@ pub(crate) async fn projects(
     }
 }
 
-/// Whether a field of the Pod's volumes is invalid.
+/// Returns whether a field of the volumes of the Pod is invalid.
 fn is_about_volumes(status: &Status) -> bool {
     let causes = status.details.iter().flat_map(|it| &it.causes);
     causes
@@ -66,11 +66,11 @@ fn is_about_volumes(status: &Status) -> bool {
         .any(|it| it.field.starts_with("spec.volumes"))
 }
 
-/// Whether the API server sends a Pod that requests every feature to this webhook. A Pod that the active configuration does not
-/// change proves nothing, and is a success.
+/// Checks whether the API server sends a Pod that requests each feature to this webhook. A Pod that the active
+/// configuration does not change proves nothing, and counts as a success.
 ///
 /// # Errors
-/// A text for a reader: the Pod came out unchanged, or the dry run is not possible.
+/// A human-readable text: the Pod is unchanged, or the dry run is not possible.
 pub async fn adapts(
     client: &Client,
     namespace: &str,
@@ -92,14 +92,14 @@ pub async fn adapts(
     }
 }
 
-/// Whether the API server evaluates the fallback policy of this revision, as a whole.
+/// Returns whether the API server evaluates the complete fallback policy of this revision.
 pub(crate) async fn evaluates(
     client: &Client,
     namespace: &str,
     revision: &str,
 ) -> Result<bool, kube::Error> {
     let mut pod = pod(POLICY_PROBE_POD);
-    // Not sent to this webhook.
+    // The label excludes the Pod from this webhook.
     pod["metadata"]["labels"] = json!({OWN_LABEL.0: OWN_LABEL.1});
     pod["metadata"]["annotations"] = json!({api::ALL_KEY: "true"});
     let pod = create(client, namespace, pod).await?;
@@ -109,7 +109,7 @@ pub(crate) async fn evaluates(
         .is_some_and(|it| it == revision))
 }
 
-/// Whether the webhook would change the Pod.
+/// Returns whether the webhook would change the Pod.
 fn changes(pod: &Value, namespace: &str, snapshots: &SnapshotStore) -> bool {
     let active = snapshots.active();
     let known = snapshots.namespace(namespace);
@@ -141,7 +141,7 @@ async fn create(client: &Client, namespace: &str, pod: Value) -> Result<Pod, kub
     api.create(&parameters, &pod).await
 }
 
-/// A Pod that no admission plugin has a reason to refuse.
+/// Returns a Pod that no admission plugin has a reason to reject.
 fn pod(name: &str) -> Value {
     let restricted = json!({
         "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}, "readOnlyRootFilesystem": true,

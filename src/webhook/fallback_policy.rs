@@ -1,17 +1,19 @@
-//! The fallback policy: a MutatingAdmissionPolicy and its binding, by which the API server itself adapts Pods while no replica
-//! of the webhook answers. What it expresses is decided in `policy::admission`.
+//! The fallback policy: a MutatingAdmissionPolicy and its binding, with which the API server adapts Pods while no replica
+//! of the webhook responds. `policy::admission` decides which changes it contains.
 //!
-//! - The leader keeps both objects as the active revision has them; edits and deletions by others are undone, with backoff.
-//! - Both are owned by the webhook configuration, so that every way to uninstall removes them. Without one they are not made.
-//! - A document that needs a policy larger than the API server evaluates has none, as one that changes no Pod; the former
-//!   is logged.
-//! - Every replica watches the objects and sees by a dry run that the API server evaluates them, so that reasons can say that
-//!   the policy was in force.
-//! - Switched off, the leader deletes both at the beginning of its term.
+//! - The leader keeps both objects in the state of the active revision. Changes and deletions by other clients are reverted,
+//!   with backoff.
+//! - The webhook configuration owns both objects, so that each way to uninstall removes them. Without a webhook configuration
+//!   they are not created.
+//! - No policy exists for a document that changes no Pod, or that requires a policy larger than the API server evaluates. The
+//!   second case is logged.
+//! - Each replica watches the objects and checks with a dry run that the API server evaluates them, so that reasons can state
+//!   that the policy was active.
+//! - If the policy is disabled, the leader deletes both objects at the start of its term.
 //!
-//! Rights: `mutatingadmissionpolicies` and `mutatingadmissionpolicybindings` of this name: create (by server-side apply, so that
-//! `resourceNames` limits it), delete, get, list, patch, update, watch, of which only `delete` where it is switched off; the webhook
-//! configuration: get.
+//! Permissions: `mutatingadmissionpolicies` and `mutatingadmissionpolicybindings` of this name: create (by server-side
+//! apply, so that `resourceNames` limits it), delete, get, list, patch, update, watch; only `delete` if the policy is
+//! disabled. The webhook configuration: get.
 
 mod plan;
 mod reconcile;
@@ -39,16 +41,16 @@ use crate::WRITE_BACKOFF;
 use crate::dry_run::evaluates;
 use crate::snapshot::{ActiveRevision, SnapshotStore};
 
-/// How often an API server that does not serve the kinds is asked again: its flags change with an upgrade only.
+/// Interval of requests to an API server that does not serve the kinds. Its flags only change with an upgrade.
 const DISCOVERY_INTERVAL: Duration = Duration::from_mins(1);
 
-/// Between dry runs that show whether the policy is still evaluated.
+/// Interval of dry runs that check whether the policy is still evaluated.
 const EVALUATION_INTERVAL: Duration = Duration::from_mins(5);
 
-/// After a failed discovery.
+/// Pause after a failed discovery.
 const DISCOVERY_RETRY: Duration = Duration::from_secs(5);
 
-/// Metrics of the fallback policy. Clones share them.
+/// Metrics of the fallback policy. Clones share the metrics.
 #[derive(Clone, Debug, Default)]
 pub struct FallbackMetrics {
     wanted: Gauge,
@@ -68,7 +70,7 @@ impl FallbackMetrics {
     }
 }
 
-/// Keeps the policy. Clones share what is observed.
+/// Keeps the policy in the desired state. Clones share the observed state.
 #[derive(Clone)]
 pub struct FallbackPolicy {
     client: Client,
@@ -80,10 +82,10 @@ pub struct FallbackPolicy {
     observed: watch::Sender<ObservedObjects>,
 }
 
-/// What does not change while the process runs.
+/// Settings that do not change while the process runs.
 #[derive(Clone, Debug)]
 pub struct FallbackSettings {
-    /// Whether there is to be a policy.
+    /// Whether the policy is enabled.
     pub enabled: bool,
     /// The product namespace.
     pub namespace: String,
@@ -92,7 +94,7 @@ pub struct FallbackSettings {
 }
 
 impl FallbackPolicy {
-    /// Nothing is asked before one of its futures runs.
+    /// Creates the state. No request is sent before one of its futures runs.
     #[must_use]
     pub fn new(
         client: Client,
@@ -113,7 +115,7 @@ impl FallbackPolicy {
         }
     }
 
-    /// Observes the objects, as every replica, until the caller drops it.
+    /// Observes the objects, in each replica, until the caller drops the future.
     pub async fn watch(&self) {
         if !self.settings.enabled {
             return std::future::pending().await;
@@ -165,8 +167,8 @@ impl FallbackPolicy {
         self.snapshots.set_fallback_policy(is_active);
     }
 
-    /// Sees by dry runs whether the API server evaluates the policy, some seconds after it was stored and from then on. Does not
-    /// end.
+    /// Checks with dry runs whether the API server evaluates the policy, some seconds after it was stored and then
+    /// periodically. Never ends.
     async fn follow_evaluation(&self, revision: Option<String>) {
         let Some(revision) = revision else {
             return std::future::pending().await;
@@ -197,7 +199,7 @@ impl FallbackPolicy {
         }
     }
 
-    /// Whether the API server serves the kinds in their stable version.
+    /// Returns whether the API server serves the kinds in their stable version.
     async fn is_served(&self) -> Result<bool, kube::Error> {
         match self.client.list_api_group_resources(GROUP_VERSION).await {
             Ok(list) => Ok(KINDS
@@ -208,7 +210,7 @@ impl FallbackPolicy {
         }
     }
 
-    /// The watch is no condition of readiness: without the policy everything else works.
+    /// Watches one of the objects. The watch does not affect readiness, because the webhook works without the policy.
     async fn follow(&self, index: usize) {
         let readiness = Readiness::new(self.watches.clone());
         let condition = readiness.check(format!("fallback policy: {}", KINDS[index]));
@@ -226,7 +228,7 @@ impl FallbackPolicy {
     fn api(&self, index: usize) -> Api<DynamicObject> {
         let (group, version) = GROUP_VERSION.split_once('/').unwrap_or_default();
         let kind = GroupVersionKind::gvk(group, version, KINDS[index]);
-        // The plurals are regular.
+        // The plural forms are regular.
         Api::all_with(self.client.clone(), &ApiResource::from_gvk(&kind))
     }
 
@@ -239,7 +241,7 @@ impl FallbackPolicy {
     }
 }
 
-/// What a decision was made from, and when it has to be made again.
+/// State on which a decision was based, and the signals for the next decision.
 struct Changes {
     observed: watch::Receiver<ObservedObjects>,
     revisions: watch::Receiver<u64>,
@@ -247,14 +249,14 @@ struct Changes {
 }
 
 impl Changes {
-    /// The active revision. What changes from here on ends the next wait.
+    /// Returns the active revision. Later changes end the next wait.
     fn seen(&mut self, policy: &FallbackPolicy) -> Arc<ActiveRevision> {
         self.observed.mark_unchanged();
         self.active = policy.snapshots.active();
         Arc::clone(&self.active)
     }
 
-    /// Waits for other objects or another active revision; a changed Namespace is neither.
+    /// Waits for a change of the objects or of the active revision. A changed Namespace does not end the wait.
     async fn next(&mut self, policy: &FallbackPolicy) {
         loop {
             let active = policy.snapshots.active();

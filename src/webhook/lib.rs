@@ -1,8 +1,8 @@
-//! Admission of Pods over HTTP, the snapshots and certificate that it needs, the synchronization of the pull Secret, and
+//! Admission of Pods over HTTP, with the required snapshots and certificate, the synchronization of the pull Secret, and
 //! the repair of Pods that lack changes.
 //!
-//! A review is answered from snapshots alone: nothing on its path awaits an API call, takes a lock that a writer holds or
-//! logs a body. Decisions about Pods are in `policy::admission`.
+//! A review is processed from snapshots only: it awaits no API call, takes no lock that a writer holds, and logs no body.
+//! `policy::admission` decides about Pods.
 
 use std::time::Duration;
 
@@ -19,10 +19,10 @@ pub mod snapshot;
 mod stored;
 pub mod watches;
 
-/// Selects the Pods that are not finished: the others neither pull images any more nor are replaced.
+/// Field selector of Pods that are not finished. Finished Pods neither pull images nor are replaced.
 const UNFINISHED: &str = "status.phase!=Succeeded,status.phase!=Failed";
 
-/// Between writes of one object in a row: after a failed one, and while another client overwrites every one.
+/// Backoff between successive writes of one object: after a failed write, and while another client overwrites each write.
 const WRITE_BACKOFF: Backoff = Backoff {
     base: Duration::from_millis(500),
     cap: Duration::from_secs(30),

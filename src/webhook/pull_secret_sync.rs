@@ -1,29 +1,31 @@
-//! Synchronization of the pull Secret: a copy in every namespace that requires one, and in no other.
+//! Synchronization of the pull Secret: a copy in each namespace that requires one, and in no other.
 //!
 //! - A Secret of another client is neither written nor deleted.
-//! - Nothing is written where nothing differs, and nothing before the first complete list of copies.
-//! - Of the copies' bytes only a hash is kept. No value is part of a log line, an error or an Event.
+//! - Nothing is written if nothing differs, and nothing before the first complete list of copies.
+//! - Only a hash of the value of a copy is stored. No value is part of a log message, an error or an Event.
 //!
-//! A change of a watched object or of the active revision only says which namespaces to reconcile; `State::task_for`
-//! decides from the whole state. A namespace that is not as it should be is tracked until it is (`Progress`): writes
-//! are deferred and retried, at most one a second. At most eight are in flight, in the order in which namespaces asked.
+//! A change of a watched object or of the active revision only determines which namespaces are reconciled;
+//! `State::task_for` decides from the whole state. A namespace that is not in the desired state is tracked until it is
+//! (`Progress`): writes are deferred and retried, at most one per second. At most eight writes are in progress, in the
+//! order in which the namespaces were queued.
 //!
-//! A copy that is no longer required is deleted after 10 s: a StatefulSet's next Pod may require it, or a mistyped
-//! configuration may be corrected. Then the unfinished Pods of the namespace are listed once. The copy stays while one
-//! of them names it in `imagePullSecrets`, which cannot be changed, or was changed by the webhook; the Pods are listed
-//! again after 15 s, then at growing distances up to 5 min. Meanwhile the copy is neither refreshed nor reset.
+//! A copy that is no longer required is deleted after 10 s, because the next Pod of a StatefulSet may require it, or an
+//! incorrect configuration may be corrected. Then the unfinished Pods of the namespace are listed once. The copy stays
+//! while one of them contains it in `imagePullSecrets`, which is immutable, or was changed by the webhook. The Pods are
+//! listed again after 15 s, then with increasing pauses of up to 5 min. During that time the copy is neither updated nor
+//! reset.
 //!
-//! A source that is known to be absent revokes the credentials: every copy is deleted after the same 10 s, whatever
-//! Pods use it, unless the source exists again by then.
+//! A source that is known to be absent revokes the credentials: each copy is deleted after the same 10 s, even if Pods use
+//! it, unless the source exists again by then.
 //!
-//! If `imagePullSecret.name` changes, copies are made under the new name. Those under the old name stay, because running
-//! Pods name them; they are not updated any more. An operator deletes them by label and old name.
+//! If `imagePullSecret.name` changes, copies are created with the new name. Copies with the old name stay, because running
+//! Pods refer to them, and they are not updated anymore. An operator deletes them by label and old name.
 //!
-//! Rights beside those of the other watches (ClusterRole; `resourceNames` passes for list and watch because of the field
-//! selector `metadata.name`):
+//! Permissions in addition to those of the other watches (ClusterRole; `resourceNames` permits list and watch because of
+//! the field selector `metadata.name`):
 //! - `secrets` named `registry-credentials`: list, watch, create, patch, delete;
-//! - `pods`: list, watch (metadata, and whole Pods of a namespace before a deletion). Without it, namespaces that opt in
-//!   themselves get their copy, and no copy is deleted that is merely no longer required;
+//! - `pods`: list, watch (metadata, and complete Pods of a namespace before a deletion). Without this permission, namespaces that
+//!   opt in themselves get their copy, and a copy that is only no longer required is not deleted;
 //! - `events.events.k8s.io`: create, patch.
 
 mod progress;
@@ -48,7 +50,7 @@ use crate::snapshot::SnapshotStore;
 
 use self::reconcile::Reconciler;
 
-/// Synchronizes the copies. Clones do the same, one for each term of leadership.
+/// Synchronizes the copies. Each term of leadership uses a clone.
 #[derive(Clone)]
 pub struct PullSecretSync {
     /// Client of the webhook's cluster.
@@ -57,19 +59,19 @@ pub struct PullSecretSync {
     pub snapshots: SnapshotStore,
     /// Writer of Events.
     pub recorder: Recorder,
-    /// What is counted.
+    /// Metrics of the copies.
     pub metrics: PullSecretMetrics,
-    /// Metrics of its watches.
+    /// Metrics of the watches.
     pub watches: WatchMetrics,
     /// Namespace of the source, which never gets a copy.
     pub product_namespace: String,
 }
 
 impl PullSecretSync {
-    /// Synchronizes until the token is canceled; writes in flight are then completed.
+    /// Synchronizes until the token is canceled. Writes in progress are completed.
     ///
-    /// Failures are retried, counted and logged. Dropping the future stops at once, which leaves at worst a copy that is
-    /// deleted and not created again; the next leader does that.
+    /// Failures are retried, counted and logged. Dropping the future stops at once. In the worst case a copy was deleted
+    /// and not created again; the next leader creates it.
     pub async fn run(self, token: CancellationToken) {
         while !token.is_cancelled() {
             Reconciler::new(self.clone()).run(&token).await;
@@ -77,7 +79,7 @@ impl PullSecretSync {
     }
 }
 
-/// Metrics of the copies. Clones share them.
+/// Metrics of the copies. Clones share the metrics.
 #[derive(Clone, Debug, Default)]
 pub struct PullSecretMetrics {
     copies: Gauge,

@@ -1,19 +1,19 @@
-//! Repairs: Pods that lack changes are found, reported and, if switched on, evicted.
+//! Repairs: finds and reports Pods that lack changes and, if enabled, evicts them.
 //!
-//! The leader watches all Pods as they are stored, decides about each as the webhook would, and keeps some hundred bytes
-//! of each covered one. A Pod that was created after the configuration that covers it and lacks a change was missed; one
-//! from before a change of trust bundle, pull Secret or document is outdated (`policy::repairs`).
+//! The leader watches all Pods as they are stored, decides about each as the webhook would, and stores some hundred bytes
+//! per covered Pod. A Pod that was created after the configuration that covers it and lacks a change was missed. A Pod from
+//! before a change of trust bundle, pull Secret or document is outdated (`policy::repairs`).
 //!
-//! - A new active revision lists all Pods again; a changed Namespace lists its Pods.
-//! - Nothing is judged before configuration, pull Secret and trust bundle were observed.
-//! - An eviction needs a successful probe before, and the proof of a circuit breaker after it.
+//! - After a change of the active revision all Pods are listed again; after a change of a Namespace, its Pods.
+//! - No Pod is judged before configuration, pull Secret and trust bundle were observed.
+//! - An eviction requires a successful probe before it, and the confirmation of a circuit breaker after it.
 //! - A Pod that mounts the trust bundle and does not start is reported, with its node (`policy::repairs::UnstartedPods`).
-//! - Times are those of the API server. Since when a part of the revision has its content is kept in a Secret (`record`),
-//!   so that a new leader does not restart Pods again; a Secret because digests of credentials permit guessing.
+//! - Times are from the API server. The time since when a part of the revision has its content is stored in a Secret
+//!   (`record`), so that a new leader does not evict Pods again. It is a Secret because digests of credentials allow guessing.
 //!
-//! Rights beside those of the other watches: `pods` list and watch; the Secret of the record: create, get, patch;
-//! `events.events.k8s.io`: create, patch; and `pods/eviction`: create, by a RoleBinding in each namespace whose Pods may be
-//! evicted. A namespace without it is reported and tried again after ten minutes and more.
+//! Permissions in addition to those of the other watches: `pods`: list and watch; the Secret of the record: create, get,
+//! patch; `events.events.k8s.io`: create, patch; and `pods/eviction`: create, with a RoleBinding in each namespace whose
+//! Pods may be evicted. A namespace without it is reported and retried after at least ten minutes.
 
 mod eviction;
 mod metrics;
@@ -34,10 +34,10 @@ pub use self::metrics::RepairMetrics;
 use self::reconcile::Reconciler;
 use crate::snapshot::SnapshotStore;
 
-/// Tells whether a Pod that is created now would be adapted; the error is for a reader only.
+/// Checks whether a new Pod would be adapted. The error is a human-readable text.
 pub type Probe = Arc<dyn Fn() -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
 
-/// Finds and evicts Pods. Clones do the same, one for each term of leadership.
+/// Finds and evicts Pods. Each term of leadership uses a clone.
 #[derive(Clone)]
 pub struct Repairs {
     /// Client of the webhook's cluster.
@@ -46,15 +46,15 @@ pub struct Repairs {
     pub snapshots: SnapshotStore,
     /// Writer of Events.
     pub recorder: Recorder,
-    /// What is counted.
+    /// Metrics of repairs.
     pub metrics: RepairMetrics,
-    /// Metrics of its watch.
+    /// Metrics of the watch.
     pub watches: WatchMetrics,
     /// Namespace of the record.
     pub product_namespace: String,
-    /// The Pods that are evicted; none by default.
+    /// Selects the Pods that are evicted; none by default.
     pub evict: EvictionSettings,
-    /// Asked before each eviction.
+    /// Called before each eviction.
     pub probe: Probe,
 }
 

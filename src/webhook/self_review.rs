@@ -1,5 +1,6 @@
-//! Readiness by a real request: ready only after this process answered a review as an API server sends it. It comes over
-//! a new TLS connection, to the name that an API server asks for, and trusts only what an API server trusts.
+//! Readiness check with a real request: the process is ready only after it responded to a review in the format of an API
+//! server. The request uses a new TLS connection, connects to the same name as an API server, and trusts only CAs that an
+//! API server trusts.
 
 use std::net::Ipv4Addr;
 use std::time::{Duration, SystemTime};
@@ -21,22 +22,23 @@ use tower::BoxError;
 
 use crate::certificate::{Bundle, Certificates};
 
-/// Between two tries until it succeeds. The first one comes before the certificate is served, which takes some milliseconds.
+/// Backoff between two attempts until one succeeds. The first attempt is made before the certificate is served, which takes
+/// some milliseconds.
 const RETRY: Backoff = Backoff {
     base: Duration::from_millis(20),
     cap: Duration::from_millis(500),
 };
 
-/// Time limit of a try. The API server itself gives up after 3 s.
+/// Time limit of an attempt. The timeout of the API server is 3 s.
 const TIME_LIMIT: Duration = Duration::from_secs(3);
 
-/// The largest response body, in bytes; far more than the answer to one Pod.
+/// Maximum size of the response body, in bytes, which is much more than a response for one Pod.
 const RESPONSE_LIMIT: usize = 1024 * 1024;
 
-/// A review of a Pod that requests nothing.
+/// Review of a Pod that requests no feature.
 const REVIEW: &str = r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"self-review","resource":{"group":"","version":"v1","resource":"pods"},"operation":"CREATE","dryRun":true,"object":{"metadata":{"annotations":{}},"spec":{"containers":[]}}}}"#;
 
-/// A request to this process, on 127.0.0.1.
+/// Request to this process, on 127.0.0.1.
 #[derive(Clone, Copy)]
 struct Probe<'a> {
     port: u16,
@@ -46,8 +48,8 @@ struct Probe<'a> {
     time_limit: Duration,
 }
 
-/// Sends reviews until there is a valid answer. Then it stays ready: what may fail later (an expired certificate, a lost
-/// watch) has a condition of its own, and a false alarm here would make every replica unready at once.
+/// Sends reviews until there is a valid response. After that the check stays ready. Later failures (an expired certificate,
+/// a failed watch) have separate checks, and a false alarm here would make all replicas unready at once.
 pub async fn until_answered(port: u16, certificates: &Certificates, condition: &ReadinessCheck) {
     condition.not_ready("no response to the self-review yet");
     let mut failures = 0;
@@ -63,7 +65,7 @@ pub async fn until_answered(port: u16, certificates: &Certificates, condition: &
 /// Sends one review.
 ///
 /// # Errors
-/// A text for a reader, if there is no valid answer.
+/// A human-readable text, if there is no valid response.
 pub async fn review(port: u16, certificates: &Certificates) -> Result<(), String> {
     let probe = Probe {
         port,
@@ -91,7 +93,7 @@ fn is_valid(status: StatusCode, body: &[u8]) -> bool {
 }
 
 impl Probe<'_> {
-    /// The response, if there was a complete one. The error is for a reader only.
+    /// Returns the response, if it is complete. The error is a human-readable text.
     async fn send(&self, trust: &Bundle) -> Result<(StatusCode, Bytes), BoxError> {
         let answer = timeout(self.time_limit, self.exchange(trust)).await;
         answer.map_err(|_| format!("no response within {:?}", self.time_limit))?
@@ -111,7 +113,7 @@ impl Probe<'_> {
             .header(HOST, self.server_name)
             .header(CONTENT_TYPE, "application/json")
             .body(Full::new(Bytes::from_static(self.body.as_bytes())))?;
-        // Not shared: a resumed session would not present the certificate.
+        // Not shared, because a resumed session would not present the certificate.
         let client = Client::builder(TokioExecutor::new()).build(config.rustls_https_connector()?);
         let response = client.request(request).await?;
         let status = response.status();

@@ -1,7 +1,7 @@
 //! Snapshots of the cluster that watches write and reviews read. A reader gets an `Arc` and never waits.
 //!
-//! Configuration, pull Secret and trust bundle are one value (`ActiveRevision`), so that no reader sees parts of two
-//! revisions. The copies of the pull Secret follow that value too, not the latest Secret.
+//! Configuration, pull Secret and trust bundle are one value (`ActiveRevision`), so that no reader gets parts of two
+//! revisions. The copies of the pull Secret also use that value, and not the latest Secret.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use self::revision::Revisions;
 pub(crate) use self::revision::bundle_name;
 pub(crate) use self::revision::{ActiveRevision, LatestRevision, Requirements};
 
-/// The snapshots. Clones share them.
+/// The snapshots. Clones share the snapshots.
 #[derive(Clone, Default)]
 pub struct SnapshotStore {
     shared: Arc<Shared>,
@@ -41,41 +41,41 @@ struct Shared {
     changes: watch::Sender<u64>,
 }
 
-/// A Namespace as decisions and the synchronization of the pull Secret read it.
+/// A Namespace with the information for decisions and for the synchronization of the pull Secret.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KnownNamespace {
     /// Labels and annotations.
     pub view: Namespace,
-    /// Whether it is being deleted: nothing can be created in it any more.
+    /// Whether the Namespace is being deleted, so that no object can be created in it.
     pub terminating: bool,
-    /// When a field manager of our annotations wrote last, by the API server's clock.
+    /// Time of the last write of a field manager of this product's annotations, by the clock of the API server.
     pub annotated: Option<Timestamp>,
-    /// When a field manager of its labels wrote last.
+    /// Time of the last write of a field manager of the labels.
     pub labelled: Option<Timestamp>,
 }
 
 /// The pull Secret of the product namespace.
 #[derive(Clone, Default, PartialEq)]
 pub struct PullSecretSource {
-    /// What decisions read.
+    /// The information for decisions.
     pub(crate) known: PullSecret,
-    /// What is copied; `None` while there is no usable source.
+    /// The content that is copied; `None` while there is no usable source.
     pub(crate) content: Option<Arc<SecretContent>>,
     /// Name and hash of the Secret.
     pub(crate) object: ObservedObject,
 }
 
-/// The bytes of a pull Secret. Without `Debug`: they are credentials.
+/// The bytes of a pull Secret. It has no `Debug`, because they are credentials.
 #[derive(PartialEq, Eq)]
 pub struct SecretContent {
     /// The value of `.dockerconfigjson`.
     pub(crate) docker_config: Vec<u8>,
 }
 
-/// Why the Secret in the product namespace cannot be used. Says nothing about its content.
+/// Reason why the Secret in the product namespace is not usable. It contains no content of the Secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PullSecretError {
-    /// Another type than `kubernetes.io/dockerconfigjson`.
+    /// The type is not `kubernetes.io/dockerconfigjson`.
     #[error("type: expected kubernetes.io/dockerconfigjson, got {0:?}")]
     Type(Option<String>),
     /// The key is missing.
@@ -87,22 +87,22 @@ pub enum PullSecretError {
 }
 
 impl SnapshotStore {
-    /// Configuration, pull Secret and trust bundle of one revision. A reader of more than one of them reads this once.
+    /// Returns configuration, pull Secret and trust bundle of one revision. A reader of several of them must call this once.
     pub(crate) fn active(&self) -> Arc<ActiveRevision> {
         Arc::clone(&self.shared.revisions.load().active)
     }
 
-    /// The latest objects, whether they are active or not. They name the objects to watch.
+    /// Returns the latest objects, whether they are active or not. They determine the names of the watched objects.
     pub(crate) fn latest(&self) -> LatestRevision {
         self.shared.revisions.load().latest.clone()
     }
 
-    /// Why the latest objects are not of one revision, if that is to be reported.
+    /// Returns why the latest objects are not of one revision, if this must be reported.
     pub(crate) fn mismatch(&self) -> Option<String> {
         self.shared.revisions.load().mismatch.clone()
     }
 
-    /// The active configuration; `None` until a valid document was observed.
+    /// Returns the active configuration; `None` until a valid document was observed.
     pub(crate) fn configuration(&self) -> Option<Arc<Configuration>> {
         self.active().configuration.clone()
     }
@@ -121,12 +121,12 @@ impl SnapshotStore {
         self.shared.namespaces.load().get(name).cloned()
     }
 
-    /// Every Namespace of the snapshot.
+    /// Returns all Namespaces of the snapshot.
     pub(crate) fn namespaces(&self) -> Arc<HashMap<String, Arc<KnownNamespace>>> {
         self.shared.namespaces.load_full()
     }
 
-    /// Whether the API server evaluates the fallback policy of the active revision.
+    /// Returns whether the API server evaluates the fallback policy of the active revision.
     pub(crate) fn fallback_policy(&self) -> bool {
         self.shared.fallback_policy.load(Ordering::Relaxed)
     }
@@ -138,17 +138,17 @@ impl SnapshotStore {
             .store(is_active, Ordering::Relaxed);
     }
 
-    /// Grows with every change.
+    /// Returns a counter that increases with each change.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.shared.changes.subscribe()
     }
 
-    /// Sets a configuration that requires nothing of the other objects.
+    /// Sets a configuration without requirements for the other objects.
     pub fn set_configuration(&self, configuration: Arc<Configuration>) {
         self.set_revision(configuration, Requirements::default(), None);
     }
 
-    /// Sets a configuration, what its ConfigMap requires of the other objects, and the ConfigMap if it exists.
+    /// Sets a configuration, the requirements of its ConfigMap for the other objects, and the ConfigMap if it exists.
     pub(crate) fn set_revision(
         &self,
         configuration: Arc<Configuration>,
@@ -179,8 +179,8 @@ impl SnapshotStore {
         self.changed();
     }
 
-    /// Sets or removes one Namespace. The map is copied; its entries are shared, so 10,000 Namespaces cost well under a
-    /// millisecond, and readers never wait.
+    /// Sets or removes one Namespace. The map is copied and its entries are shared, so that 10,000 Namespaces take much
+    /// less than a millisecond, and readers never wait.
     pub fn set_namespace(&self, name: &str, namespace: Option<KnownNamespace>) {
         let before = self.namespace(name);
         let namespace = match (namespace, &before) {
@@ -211,7 +211,7 @@ impl SnapshotStore {
         self.change(move |latest| latest.trust_bundle.clone_from(&bundle));
     }
 
-    /// Watches may write at the same time; none of them overwrites what another one wrote.
+    /// Changes the latest objects. Watches may call this concurrently without overwriting each other's changes.
     fn change(&self, change: impl Fn(&mut LatestRevision)) {
         let mut changed = false;
         self.shared.revisions.rcu(|before| {
@@ -244,7 +244,7 @@ impl KnownNamespace {
 }
 
 impl PullSecretSource {
-    /// No usable Secret.
+    /// Returns a source without a usable Secret.
     pub(crate) fn none(object: ObservedObject) -> Self {
         Self {
             object,
@@ -252,14 +252,14 @@ impl PullSecretSource {
         }
     }
 
-    /// A Secret of that name, which does not exist.
+    /// Returns a source for a Secret of that name that does not exist.
     #[must_use]
     pub fn absent(name: &str) -> Self {
         Self::none(ObservedObject::absent(name))
     }
 
-    /// A Secret that [`PullSecretSource::read`] could not use. It is invalid for decisions if a kubelet fails every pull
-    /// of a Pod that names it; a kubelet ignores a Secret of another type or without the key.
+    /// Returns a source for a Secret that [`PullSecretSource::read`] rejected. It is invalid for decisions if a kubelet
+    /// fails each pull of a Pod that refers to it. A kubelet ignores a Secret of another type or without the key.
     #[must_use]
     pub fn unusable(metadata: &ObjectMeta, error: &PullSecretError) -> Self {
         Self {
@@ -274,7 +274,7 @@ impl PullSecretSource {
     /// Reads the Secret of the product namespace.
     ///
     /// # Errors
-    /// [`PullSecretError`] if no kubelet could use it.
+    /// [`PullSecretError`] if a kubelet could not use it.
     pub fn read(secret: &Secret) -> Result<Self, PullSecretError> {
         if secret.type_.as_deref() != Some(api::names::DOCKER_CONFIG_TYPE) {
             return Err(PullSecretError::Type(secret.type_.clone()));

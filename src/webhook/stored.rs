@@ -1,8 +1,8 @@
-//! Metadata of stored objects, as far as it is read.
+//! Metadata of stored objects, limited to the fields that are read.
 //!
-//! Clients write most of it as they like, managed fields with their times included, and one object that cannot be read would fail
-//! the list of all objects of its kind. So a time that is none counts as missing, and nothing is kept of managed fields but
-//! what follows from them: they take more memory than everything else of most objects.
+//! Clients can write almost any metadata, including managed fields and their times, and one unreadable object would fail
+//! the list of all objects of its kind. Therefore an invalid time counts as missing. Only information that is derived from
+//! managed fields is stored, because they take more memory than all other fields of most objects.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use partial_json::{Summarize, Summary, Text};
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 
-/// An object of kind `K` of which only metadata is requested; of its labels, what `L` reads is kept.
+/// An object of kind `K` of which only metadata is requested. `L` determines the stored labels.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(bound(deserialize = "L: Deserialize<'de>"))]
 pub(crate) struct StoredMetadata<K, L = IgnoredAny> {
@@ -31,9 +31,9 @@ pub(crate) struct StoredMetadata<K, L = IgnoredAny> {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(from = "Raw<L>", bound(deserialize = "L: Deserialize<'de>"))]
 pub(crate) struct Metadata<L> {
-    /// Name, namespace, uid, version and annotations; no other field is set.
+    /// Name, namespace, UID, version and annotations. No other field is set.
     pub(crate) object: ObjectMeta,
-    /// They have no limit but that of the object, so an object may have 100,000.
+    /// Labels have no limit except that of the object, so an object may have 100,000.
     pub(crate) labels: Option<L>,
     /// Whether the object is being deleted.
     pub(crate) terminating: bool,
@@ -54,14 +54,14 @@ struct Raw<L> {
     managed_fields: Summary<ManagedFields>,
 }
 
-/// What follows from the managed fields of an object.
+/// Information that is derived from the managed fields of an object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ManagedFields {
-    /// When a field manager of our annotations wrote last.
+    /// Time of the last write of a field manager of this product's annotations.
     pub(crate) annotated: Option<Timestamp>,
-    /// When a field manager of labels wrote last.
+    /// Time of the last write of a field manager of labels.
     pub(crate) labelled: Option<Timestamp>,
-    /// Whether the field manager of copies of the pull Secret has a part in the object.
+    /// Whether the field manager of copies of the pull Secret manages fields of the object.
     pub(crate) has_copy_manager: bool,
 }
 

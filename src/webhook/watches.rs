@@ -1,7 +1,7 @@
 //! The watches that write the [`SnapshotStore`]. Each writes one part of it and never ends by itself.
 //!
-//! Rights: ConfigMap, Secret (by name, in the product namespace), Namespaces and ClusterTrustBundles: get, list, watch; those of
-//! `dry_run`.
+//! Permissions: ConfigMap, Secret (by name, in the product namespace), Namespaces and ClusterTrustBundles: get, list,
+//! watch; and the permissions of `dry_run`.
 
 mod configuration;
 #[cfg(test)]
@@ -21,7 +21,7 @@ use prometheus_client::registry::Registry;
 
 use crate::snapshot::SnapshotStore;
 
-/// Metrics of the configuration. Clones share them.
+/// Metrics of the configuration. Clones share the metrics.
 #[derive(Clone, Debug, Default)]
 pub struct WatchMetrics {
     reload_failures: Counter,
@@ -50,7 +50,7 @@ impl WatchMetrics {
     }
 }
 
-/// Everything that a watch needs.
+/// Dependencies of the watches.
 #[derive(Clone)]
 pub struct Watches {
     /// Client of the webhook's cluster.
@@ -59,15 +59,15 @@ pub struct Watches {
     pub namespace: String,
     /// The ConfigMap of the configuration document.
     pub config_map: String,
-    /// What the process adds to a document.
+    /// Settings that the process adds to a document.
     pub settings: Settings,
-    /// Origin of Events.
+    /// Reporter of Events.
     pub reporter: Reporter,
-    /// What is written.
+    /// Snapshots that the watches write.
     pub snapshots: SnapshotStore,
-    /// Where health is reported.
+    /// Readiness checks of the watches.
     pub readiness: Readiness,
-    /// What is counted.
+    /// Metrics of the configuration.
     pub metrics: WatchMetrics,
 }
 
@@ -83,7 +83,7 @@ impl Watches {
         );
     }
 
-    /// Resolves when `read` gives something else than `current`, now or after a change of a snapshot.
+    /// Waits until `read` returns another value than `current`, now or after a change of a snapshot.
     async fn differs<T: PartialEq>(&self, current: &T, read: impl Fn(&Self) -> T) {
         let mut changes = self.snapshots.changes();
         // The store is not dropped before this future.
@@ -91,8 +91,8 @@ impl Watches {
     }
 }
 
-/// Reports when configuration, pull Secret and trust bundle are not of one revision: as a readiness detail, a metric, and
-/// a log line at begin and end. The process stays ready, because a revision is active all the same.
+/// Reports if configuration, pull Secret and trust bundle are not of one revision: as a readiness detail, a metric, and a
+/// log message at the start and the end. The process stays ready, because a revision is active.
 async fn report_mismatch(watches: &Watches) {
     let condition = watches.readiness.check("configuration-version");
     let mut changes = watches.snapshots.changes();

@@ -108,14 +108,14 @@ pub enum DeletionPolicy {
     Orphan,
 }
 
-/// The definition of the custom resource, for a control plane.
+/// Returns the definition of the custom resource, for a control plane.
 #[must_use]
 pub fn crd() -> CustomResourceDefinition {
     RuntimeBootstrapper::crd()
 }
 
 impl RuntimeBootstrapperSpec {
-    /// Time that a deletion waits for an unreachable runtime.
+    /// Returns the time that a deletion waits for an unreachable runtime.
     #[must_use]
     pub fn deletion_timeout(&self) -> Duration {
         Duration::from_secs(u64::try_from(self.deletion_timeout_seconds).unwrap_or_default())
@@ -133,7 +133,7 @@ impl Default for RuntimeBootstrapperSpec {
     }
 }
 
-/// One hour: longer than the maintenance of a control plane usually takes.
+/// Returns one hour, which is longer than the usual maintenance of a control plane.
 fn deletion_timeout_seconds() -> i32 {
     3600
 }

@@ -1,4 +1,4 @@
-//! The status of a `RuntimeBootstrapper`: what the controller observed on a runtime.
+//! Status of a `RuntimeBootstrapper`: the state of a runtime that the controller observed.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,7 +1,7 @@
-//! Settings of the webhook on a runtime: what may differ from one installation to another.
+//! Settings of the webhook on a runtime, which may differ between installations.
 //!
-//! The one home of these settings: the custom resource has them as `spec.webhook`, the controller's flags give defaults
-//! for all runtimes, and the Deployment's arguments and the names in Roles are made of them.
+//! They are only defined here. The custom resource contains them as `spec.webhook`, and the flags of the controller set
+//! defaults for all runtimes. The arguments of the Deployment and the names in Roles are generated from them.
 
 #![expect(
     unreachable_pub,
@@ -43,8 +43,8 @@ pub struct WebhookSettings {
     #[x_kube(validation = Rule::new("self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')")
         .message("not a valid object name (RFC 1123 subdomain)"))]
     pub config_map_name: Option<String>,
-    /// Name of the pull Secret that the controller writes and the webhook copies to namespaces, where the configuration
-    /// document names no other.
+    /// Name of the pull Secret that the controller writes and the webhook copies to namespaces, unless the configuration document
+    /// contains another name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     #[x_kube(validation = Rule::new("self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')")
@@ -70,7 +70,7 @@ pub struct WebhookSettings {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 3))]
     pub restart_pods_on_change: Option<Vec<RestartCause>>,
-    /// Namespaces, beside that of the webhook, in which the webhook may evict Pods. They must exist.
+    /// Additional Namespaces in which the webhook may evict Pods. They must exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(max = 64),
@@ -99,10 +99,10 @@ pub enum RestartCause {
 }
 
 impl RestartCause {
-    /// Every cause.
+    /// All causes.
     pub const ALL: [Self; 3] = [Self::TrustBundle, Self::PullSecret, Self::Configuration];
 
-    /// Its name in flags.
+    /// Returns the name of the cause in flags.
     #[must_use]
     pub fn flag(self) -> &'static str {
         match self {
@@ -146,7 +146,7 @@ pub struct ResourceAmounts {
 }
 
 impl WebhookSettings {
-    /// These settings, and others where these have none.
+    /// Returns these settings, with missing settings taken from `others`.
     #[must_use]
     pub fn or(self, others: &Self) -> Self {
         let Self {
@@ -184,7 +184,7 @@ impl WebhookSettings {
 }
 
 impl WebhookResources {
-    /// These amounts, and others where these have none.
+    /// Returns these amounts, with missing amounts taken from `others`.
     #[must_use]
     pub fn or(self, others: Self) -> Self {
         Self {
@@ -195,7 +195,7 @@ impl WebhookResources {
 }
 
 impl ResourceAmounts {
-    /// Whether there is no amount.
+    /// Returns whether no amount is set.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()

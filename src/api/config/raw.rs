@@ -1,4 +1,4 @@
-//! What the JSON of a document gives, before what is required is asked for.
+//! The parsed JSON of a document, before required keys are checked.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,8 +11,8 @@ use super::selector::null_is_default;
 use super::{ClusterTrustBundle, DocumentError, ImagePullSecret, Inject, LabelSelector};
 use crate::json::{FieldPath, describe};
 
-/// Configuration document of the webhook (runtime-bootstrapper): what it may change in Pods, and for whom.
-// Every key may be absent or null, as in the public decoder. The comments of the fields are what an editor shows.
+/// Configuration document of the webhook (runtime-bootstrapper): the permitted changes of Pods, and the Pods to which they apply.
+// Each key may be absent or null, as in the public decoder. Editors show the comments of the fields.
 #[derive(Deserialize)]
 #[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -28,7 +28,7 @@ pub(super) struct Raw {
     pub(super) overrides: Option<Entries<String>>,
     /// ClusterTrustBundle that the feature `add-cluster-trust-bundle` mounts. The four keys are required together.
     pub(super) cluster_trust_bundle: Option<RawTrustBundle>,
-    /// Namespace and the features that all its Pods get without an annotation. `all` stands for every available feature.
+    /// Namespace and the features that all its Pods get without an annotation. `all` means all available features.
     #[cfg_attr(
         feature = "crds",
         schemars(with = "Option<BTreeMap<String, Option<Vec<String>>>>")
@@ -38,13 +38,13 @@ pub(super) struct Raw {
     pub(super) available_features: Option<Vec<String>>,
     /// Environment variables that the feature `set-fips-mode` sets to `true`.
     pub(super) fips_variables: Option<Vec<String>>,
-    /// How the pull Secret is named, and which Pods and namespaces get it.
+    /// Name of the pull Secret, and the Pods and namespaces that get it.
     pub(super) image_pull_secret: Option<RawPullSecret>,
-    /// Features that a Pod can opt out of with the annotation value `"false"`, wherever it opted in.
+    /// Features that a Pod can opt out of with the annotation value `"false"`, independent of where it was opted in.
     pub(super) opt_out: Option<Vec<String>>,
 }
 
-/// The ClusterTrustBundle and where a container finds it.
+/// ClusterTrustBundle and its location in a container.
 #[derive(Deserialize)]
 #[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -59,7 +59,7 @@ pub(super) struct RawTrustBundle {
     volume_name: Option<String>,
 }
 
-/// How the pull Secret is named, and which Pods and namespaces get it.
+/// Name of the pull Secret, and the Pods and namespaces that get it.
 #[derive(Default, Deserialize)]
 #[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -74,11 +74,11 @@ pub(super) struct RawPullSecret {
     namespace_selector: Option<LabelSelector>,
 }
 
-/// The entries of a mapping as they are written, duplicates among them.
+/// Entries of a mapping in the order of the text, including duplicates.
 pub(super) struct Entries<V>(Vec<(String, V)>);
 
 impl Raw {
-    /// Reads a text. Beside the result come the keys that mean nothing.
+    /// Parses a text. Also returns the unsupported keys.
     pub(super) fn parse(text: &str) -> Result<(Self, Vec<FieldPath>), DocumentError> {
         let mut unknown = Vec::new();
         let mut track = serde_path_to_error::Track::new();
@@ -87,7 +87,7 @@ impl Raw {
         let read = serde_ignored::deserialize(tracked, |path| unknown.push(FieldPath::from(&path)));
         let raw = read.and_then(|raw| json.end().map(|()| raw));
         let raw = raw.map_err(|error| DocumentError::Shape {
-            // A fault of the syntax belongs to no field.
+            // A syntax error has no field.
             path: if error.is_data() {
                 FieldPath::from(&track.path())
             } else {
@@ -102,7 +102,7 @@ impl Raw {
 }
 
 impl<V> Entries<V> {
-    /// The entries, of which the last of a key counts, and the keys that are written more than once.
+    /// Returns the entries, of which the last per key applies, and the keys that occur more than once.
     pub(super) fn unique(self) -> (BTreeMap<String, V>, Vec<String>) {
         let mut unique = BTreeMap::new();
         let mut duplicates = Vec::new();

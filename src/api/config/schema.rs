@@ -1,11 +1,11 @@
 //! The JSON Schema of the configuration document, for editors.
 //!
-//! Keys, types and descriptions are derived from the types that read the document; this module adds what no type says:
-//! defaults, examples, patterns, and the features by name. Draft-07 without references, because the JSON language servers of
-//! editors support it completely.
+//! Keys, types and descriptions are derived from the types that parse the document. This module adds information that the
+//! types do not contain: defaults, examples, patterns, and the names of the features. The schema is Draft-07 without
+//! references, because the JSON language servers of editors support it completely.
 //!
-//! Invariant: the schema rejects what [`super::Document::parse`] rejects. It also rejects what loads with a warning (unknown
-//! keys, a trust bundle that cannot be mounted): editors show that as a warning, too.
+//! Invariant: the schema rejects all documents that [`super::Document::parse`] rejects. It also rejects documents that load
+//! with a warning (unknown keys, a trust bundle that cannot be mounted), because editors show that as a warning.
 
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
@@ -17,10 +17,10 @@ use crate::{ALL_KEY, Feature};
 #[cfg(test)]
 mod tests;
 
-/// A label of RFC 1123, the parts of most names.
+/// Pattern of an RFC 1123 label, which is a part of most names.
 const LABEL: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
 
-/// JSON Schema of the configuration document.
+/// Returns the JSON Schema of the configuration document.
 #[must_use]
 pub fn schema() -> Value {
     let mut settings = SchemaSettings::draft07();
@@ -40,7 +40,7 @@ pub fn schema() -> Value {
     schema
 }
 
-/// Rejects unknown keys and joins the lines of descriptions, in this schema and in all below it.
+/// Rejects unknown keys and joins the lines of descriptions, in this schema and all nested schemas.
 fn finish(schema: &mut Map<String, Value>) {
     for value in schema.values_mut() {
         if let Value::Object(inner) = value {
@@ -53,17 +53,17 @@ fn finish(schema: &mut Map<String, Value>) {
     if let Some(Value::String(text)) = schema.get_mut("description") {
         *text = text.replace('\n', " ");
     }
-    // A key that may be absent has no default that could be written.
+    // An optional key has no default value in the schema.
     if schema.get("default") == Some(&Value::Null) {
         schema.remove("default");
     }
-    // A property may be called `properties`; a schema has its type beside it.
+    // A property may have the name `properties`; a schema also has a type.
     if schema.contains_key("properties") && schema.contains_key("type") {
         schema.insert("additionalProperties".into(), false.into());
     }
 }
 
-/// The JSON pointer to the schema of a key such as `a.b[].c`, where `[]` are the items of a list.
+/// Returns the JSON pointer to the schema of a key such as `a.b[].c`, where `[]` means the items of a list.
 fn pointer(path: &str) -> String {
     let key = |key: &str| match key.strip_suffix("[]") {
         Some(list) => format!("/properties/{list}/items"),
@@ -72,13 +72,13 @@ fn pointer(path: &str) -> String {
     path.split('.').map(key).collect()
 }
 
-/// What is added to the keys of the document.
+/// Returns the annotations of the keys of the document.
 fn annotations() -> Vec<(&'static str, Value)> {
     let mut annotations = vec![
         (
             "overrides",
             json!({
-                // Required, so null is not a value as it is elsewhere.
+                // The key is required, so null is not valid, in contrast to other keys.
                 "type": "object",
                 "examples": [{"docker.io": "registry.example.com/hub", "replace.me:5000": "mirror.example.com"}],
             }),
@@ -204,7 +204,8 @@ fn pull_secret() -> [(&'static str, Value); 9] {
     ]
 }
 
-/// A feature by its annotation key, and the alias where it is allowed. Any other text makes the document invalid.
+/// Returns the schema of a feature by its annotation key, and of the alias if it is allowed. Any other text makes the
+/// document invalid.
 fn feature(alias: Option<&str>) -> Value {
     let alias = alias.map(|key| json!({"const": key, "description": "Every available feature."}));
     let features = Feature::ALL

@@ -1,10 +1,10 @@
-//! Label selectors, with the rules by which the API server accepts one.
+//! Label selectors, with the validation rules of the API server.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer};
 
-/// A label selector of Kubernetes' meaning: all requirements must hold, an empty one matches everything.
+/// A label selector with the semantics of Kubernetes: all requirements must match, and an empty selector matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
@@ -12,7 +12,7 @@ pub struct LabelSelector {
     /// Labels that must be present with exactly these values.
     #[serde(deserialize_with = "null_is_default")]
     pub match_labels: BTreeMap<String, String>,
-    /// Further requirements; all of them must hold.
+    /// Further requirements; all of them must match.
     #[serde(deserialize_with = "null_is_default")]
     pub match_expressions: Vec<LabelRequirement>,
 }
@@ -45,19 +45,19 @@ pub enum LabelOperator {
     DoesNotExist,
 }
 
-/// Why the API server would refuse a requirement.
+/// Reason why the API server would reject a requirement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SelectorError {
-    /// `In` and `NotIn` compare with something.
+    /// `In` and `NotIn` require values.
     #[error("required with operator In or NotIn")]
     NoValues,
-    /// `Exists` and `DoesNotExist` compare with nothing.
+    /// `Exists` and `DoesNotExist` allow no values.
     #[error("must be empty with operator Exists or DoesNotExist")]
     Values,
 }
 
 impl LabelSelector {
-    /// Whether a set of labels satisfies every requirement.
+    /// Returns whether a set of labels matches all requirements.
     #[must_use]
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         self.match_labels
@@ -69,7 +69,7 @@ impl LabelSelector {
     /// Checks the requirements as the API server does.
     ///
     /// # Errors
-    /// The index of the first invalid requirement, and what is wrong with its values.
+    /// The index of the first invalid requirement, and the problem of its values.
     pub fn check(&self) -> Result<(), (usize, SelectorError)> {
         let checked = self.match_expressions.iter().map(LabelRequirement::check);
         checked
@@ -100,7 +100,7 @@ impl LabelRequirement {
     }
 }
 
-/// Null counts as absent, as Go's decoder has it.
+/// Deserializes null as an absent value, as the decoder of Go does.
 pub(super) fn null_is_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,

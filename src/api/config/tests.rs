@@ -1,4 +1,4 @@
-//! Which documents can be read, and the shape of our own keys.
+//! Tests of valid documents, and of the structure of the keys of this project.
 
 use rstest::rstest;
 
@@ -133,7 +133,7 @@ fn duplicate_keys_load_and_are_named() {
     );
 }
 
-/// A key of the list is read, and a key that is read is in the list.
+/// The list of keys equals the keys that are parsed.
 #[test]
 fn keys_are_those_that_are_read() {
     let text = r#"{"overrides":{},"availableFeatures":[],"namespaceFeatures":{},"clusterTrustBundle":{"name":"n",

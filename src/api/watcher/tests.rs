@@ -38,7 +38,7 @@ fn the_definition_says_what_the_constants_say() {
     assert_eq!(versions, [(VERSION, true, true), ("v1beta1", false, false)]);
 }
 
-/// Whether the schema accepts a text at a place of the specification, as an API server checks it.
+/// Returns whether the schema accepts a text at a position of the specification, with the validation of an API server.
 fn accepts(pointer: &str, text: &str) -> bool {
     let schema = serde_json::to_value(&crd().spec.versions[0].schema).unwrap();
     let mut place = &schema["openAPIV3Schema"]["properties"]["spec"];

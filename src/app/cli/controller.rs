@@ -1,7 +1,7 @@
-//! Flags of the role `controller`.
+//! Flags of the component `controller`.
 //!
-//! Invariant: a source is looked for by a name that an object can have. By any other it would be absent, and what is absent
-//! was deleted: it would go from every runtime.
+//! Invariant: the name of a source is a valid object name. With an invalid name the source would be absent, an absent
+//! source counts as deleted, and its copies would be deleted on all runtimes.
 
 mod parts;
 
@@ -246,13 +246,13 @@ pub(crate) struct WebhookDefaults {
     /// Evict Pods on runtimes that were created after the configuration that covers them and lack its changes
     #[arg(long = "webhook-evict-missed-pods")]
     pub(crate) evict_missed_pods: bool,
-    /// Evict Pods on runtimes from before a change of these: trust-bundle, pull-secret, configuration
+    /// Evict Pods on runtimes that were created before a change of: trust-bundle, pull-secret, configuration
     #[arg(long = "webhook-restart-pods-on-change", value_name = "CHANGES", value_delimiter = ',', value_parser = restart_cause)]
     pub(crate) restart_pods_on_change: Option<Vec<RestartCause>>,
     /// Keep a MutatingAdmissionPolicy on runtimes that adapts Pods while no replica of the webhook answers: on or off
     #[arg(long = "webhook-mutating-admission-policy", value_name = "SWITCH", value_parser = switch)]
     pub(crate) mutating_admission_policy: Option<bool>,
-    /// Namespaces on runtimes, beside that of the webhook, in which it may evict Pods; they must exist
+    /// Additional Namespaces on runtimes in which the webhook may evict Pods; they must exist
     #[arg(long = "webhook-pod-restart-namespaces", value_name = "NAMES", value_delimiter = ',', value_parser = namespace)]
     pub(crate) pod_restart_namespaces: Option<Vec<String>>,
 }
@@ -265,7 +265,7 @@ fn max_failures(text: &str) -> Result<MaxFailures, String> {
     parsed.ok_or_else(|| "expected an integer or a percentage (5, 10%)".to_owned())
 }
 
-/// A step of no runtime would be none.
+/// Parses a step of a rollout. A step without runtimes is invalid.
 fn step(text: &str) -> Result<Step, String> {
     let text = text.trim();
     let parsed = match text.strip_suffix('%') {
@@ -297,7 +297,7 @@ mod tests {
         Line::try_parse_from(["controller", flag]).map(|line| line.arguments)
     }
 
-    /// An empty name would be no object, and so a document that was deleted.
+    /// An empty name would refer to no object, which counts as a deleted source.
     #[rstest]
     fn mandatory_object_with_a_name_that_no_object_can_have_is_a_usage_error(
         #[values("--kcp-config-name", "--skr-config-name", "--skr-pull-secret-name")] flag: &str,
@@ -316,7 +316,7 @@ mod tests {
         assert!(text.contains(flag) && text.contains(why), "{text}");
     }
 
-    /// Empty means that there is none to watch; what cannot be a name does not.
+    /// An empty name means that no object is watched. An invalid name is an error.
     #[rstest]
     fn pull_secret_and_bundle_with_an_empty_name_are_left_out(
         #[values(
@@ -340,7 +340,7 @@ mod tests {
         assert!(parsed(flag).is_ok());
     }
 
-    /// What would stop the controller later, or silently switch a part of it off, is refused before anything is done.
+    /// Flags that would stop the controller later, or disable a part of it silently, are rejected at the start.
     #[rstest]
     fn settings_that_cannot_work_are_a_usage_error(
         #[values(

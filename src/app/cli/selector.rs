@@ -1,8 +1,8 @@
 //! Label selectors as text, in the grammar of `kubectl get --selector`.
 //!
-//! Requirements are joined by commas: `key=value`, `key==value`, `key!=value`, `key in (a,b)`, `key notin (a,b)`, `key`,
-//! `!key`. Keys and values have the syntax of labels, which the API server checks for selectors in the same way. The order
-//! operators `>` and `<`, which few API servers' clients know, are refused.
+//! Requirements are separated by commas: `key=value`, `key==value`, `key!=value`, `key in (a,b)`, `key notin (a,b)`, `key`,
+//! `!key`. Keys and values have the syntax of labels, which the API server validates in the same way in selectors. The
+//! operators `>` and `<`, which few clients support, are rejected.
 
 use std::collections::BTreeSet;
 
@@ -13,10 +13,10 @@ use crate::manifests::is_subdomain;
 #[cfg(test)]
 mod tests;
 
-/// Length limit of a label's name and of its value, in bytes.
+/// Maximum length of the name and of the value of a label, in bytes.
 const LIMIT: usize = 63;
 
-/// Why a text is not a label selector.
+/// Reason why a text is not a label selector.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SelectorError {
     #[error("{0:?} is not a valid label key: expected [PREFIX/]NAME, such as example.com/team")]
@@ -36,7 +36,7 @@ pub(crate) enum SelectorError {
     End(String),
 }
 
-/// Reads a selector; an empty one selects everything.
+/// Parses a selector. An empty selector selects everything.
 pub(crate) fn selector(text: &str) -> Result<Selector, SelectorError> {
     let mut reader = Reader(text);
     let mut expressions = Vec::new();
@@ -52,7 +52,7 @@ pub(crate) fn selector(text: &str) -> Result<Selector, SelectorError> {
     Ok(expressions.into_iter().collect())
 }
 
-/// What is left to read.
+/// The remaining text.
 struct Reader<'t>(&'t str);
 
 impl<'t> Reader<'t> {
@@ -61,14 +61,14 @@ impl<'t> Reader<'t> {
         self.0.is_empty()
     }
 
-    /// Takes a symbol if it is the next one.
+    /// Consumes a symbol if it is next. Returns whether it was next.
     fn take(&mut self, symbol: &str) -> bool {
         let rest = self.0.trim_start().strip_prefix(symbol);
         self.0 = rest.unwrap_or(self.0);
         rest.is_some()
     }
 
-    /// The text up to the next symbol or blank, which may be empty.
+    /// Returns the text up to the next symbol or blank, which may be empty.
     fn word(&mut self) -> &'t str {
         let text = self.0.trim_start();
         let ends = |it: char| it.is_whitespace() || "=!(),<>".contains(it);
@@ -120,7 +120,7 @@ impl<'t> Reader<'t> {
     }
 
     fn values(&mut self) -> Result<BTreeSet<String>, SelectorError> {
-        // An empty list would select nothing, or everything.
+        // An empty list would be ambiguous.
         if !self.take("(") || self.take(")") {
             return Err(SelectorError::List);
         }
@@ -135,7 +135,7 @@ impl<'t> Reader<'t> {
     }
 }
 
-/// Whether a label can be named so, or have this value.
+/// Returns whether the text is a valid label name or label value.
 pub(crate) fn is_name(text: &str) -> bool {
     let edge = |it: Option<&u8>| it.is_some_and(u8::is_ascii_alphanumeric);
     let inner = |it: &u8| it.is_ascii_alphanumeric() || b"-_.".contains(it);

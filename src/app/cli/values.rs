@@ -1,4 +1,4 @@
-//! Values that flags take, checked before the process does anything.
+//! Parsers of flag values, which are validated before the process starts its work.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::selector::is_name;
 use crate::amounts;
 use crate::manifests::{is_label, is_subdomain};
 
-/// Why a text is not the value that a flag takes.
+/// Reason why a text is not a valid value of a flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ValueError {
     #[error("must not be empty")]
@@ -52,7 +52,7 @@ pub(crate) enum ValueError {
     Address,
 }
 
-/// The name of an object.
+/// Parses the name of an object.
 pub(crate) fn object_name(text: &str) -> Result<String, ValueError> {
     match text {
         "" => Err(ValueError::Empty),
@@ -61,7 +61,7 @@ pub(crate) fn object_name(text: &str) -> Result<String, ValueError> {
     }
 }
 
-/// The name of an object, or empty for none.
+/// Parses the name of an object; empty means none.
 pub(crate) fn object_name_or_none(text: &str) -> Result<String, ValueError> {
     if text.is_empty() {
         return Ok(String::new());
@@ -69,7 +69,7 @@ pub(crate) fn object_name_or_none(text: &str) -> Result<String, ValueError> {
     object_name(text)
 }
 
-/// The name of a ClusterTrustBundle, or empty for none. One of a signer is called `signer.domain:path:name`.
+/// Parses the name of a ClusterTrustBundle; empty means none. The name of a bundle with a signer is `signer.domain:path:name`.
 pub(crate) fn bundle_or_none(text: &str) -> Result<String, ValueError> {
     if !text.is_empty() && !text.split(':').all(is_subdomain) {
         return Err(ValueError::Bundle);
@@ -77,7 +77,7 @@ pub(crate) fn bundle_or_none(text: &str) -> Result<String, ValueError> {
     Ok(text.to_owned())
 }
 
-/// The name of a namespace.
+/// Parses the name of a namespace.
 pub(crate) fn namespace(text: &str) -> Result<String, ValueError> {
     match text {
         "" => Err(ValueError::Empty),
@@ -86,7 +86,7 @@ pub(crate) fn namespace(text: &str) -> Result<String, ValueError> {
     }
 }
 
-/// An image that is the same at every pull.
+/// Parses an image reference with a tag or digest, so that each pull gets the same image.
 pub(crate) fn pinned_image(text: &str) -> Result<String, ValueError> {
     let image = Reference::parse(text).map_err(|_| ValueError::Image)?;
     if image.tag().is_none() && image.digest().is_none() {
@@ -95,7 +95,8 @@ pub(crate) fn pinned_image(text: &str) -> Result<String, ValueError> {
     Ok(text.to_owned())
 }
 
-/// The name of a landscape. No other syntax is safe in a container's arguments, where `$(NAME)` is replaced.
+/// Parses the name of a landscape. Other characters would not be safe in the arguments of a container, where `$(NAME)` is
+/// replaced.
 pub(crate) fn landscape(text: &str) -> Result<String, ValueError> {
     if !is_name(text) {
         return Err(ValueError::Landscape);
@@ -103,7 +104,7 @@ pub(crate) fn landscape(text: &str) -> Result<String, ValueError> {
     Ok(text.to_owned())
 }
 
-/// A change after which Pods are restarted.
+/// Parses a change after which Pods are restarted.
 pub(crate) fn restart_cause(text: &str) -> Result<RestartCause, ValueError> {
     let mut causes = RestartCause::ALL.into_iter();
     causes
@@ -111,7 +112,7 @@ pub(crate) fn restart_cause(text: &str) -> Result<RestartCause, ValueError> {
         .ok_or(ValueError::RestartCause)
 }
 
-/// Whether something is on.
+/// Parses `on` or `off`.
 pub(crate) fn switch(text: &str) -> Result<bool, ValueError> {
     match text {
         "on" => Ok(true),
@@ -120,13 +121,13 @@ pub(crate) fn switch(text: &str) -> Result<bool, ValueError> {
     }
 }
 
-/// A log filter for another process.
+/// Parses a log filter for another process.
 pub(crate) fn log_filter(text: &str) -> Result<String, TelemetryError> {
     text.parse::<Filter>()?;
     Ok(text.to_owned())
 }
 
-/// Where to listen: `:PORT` or `PORT` is all addresses of both families.
+/// Parses a listen address. `:PORT` and `PORT` mean all addresses of both families.
 pub(crate) fn bind_address(text: &str) -> Result<SocketAddr, ValueError> {
     match text.strip_prefix(':').unwrap_or(text).parse() {
         Ok(port) => Ok(unspecified_address(port)),
@@ -134,7 +135,7 @@ pub(crate) fn bind_address(text: &str) -> Result<SocketAddr, ValueError> {
     }
 }
 
-/// A length of time, as flags of Kubernetes have it; `0` needs no unit.
+/// Parses a duration in the format of Kubernetes flags. `0` needs no unit.
 pub(crate) fn duration(text: &str) -> Result<Duration, ValueError> {
     if text == "0" {
         return Ok(Duration::ZERO);
@@ -143,13 +144,13 @@ pub(crate) fn duration(text: &str) -> Result<Duration, ValueError> {
     duration.try_into().map_err(|_| ValueError::Duration)
 }
 
-/// Time between repetitions: never none, or there would be no end of them.
+/// Parses the time between repetitions. Zero is invalid, because it would cause a busy loop.
 pub(crate) fn period(text: &str) -> Result<Duration, ValueError> {
     let period = duration(text).ok().filter(|it| !it.is_zero());
     period.ok_or(ValueError::Period)
 }
 
-/// A number of bytes.
+/// Parses a number of bytes.
 pub(crate) fn size(text: &str) -> Result<u64, ValueError> {
     let plain = text.parse().ok();
     plain

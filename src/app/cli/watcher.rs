@@ -49,7 +49,7 @@ pub(crate) struct WatcherArgs {
     pub(crate) log_filter: component_base::telemetry::Filter,
 }
 
-/// The address of KCP and the certificates for it. The five values without a default are required.
+/// Address of KCP and the certificates for it. The five values without a default are required.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct KcpArgs {
     /// PEM file with the CA certificates of KCP
@@ -72,7 +72,8 @@ pub(crate) struct KcpArgs {
         hide_default_value = true
     )]
     pub(crate) kcp_contract: String,
-    /// Names of the managers to which events and heartbeats are sent, in addition to those of `--watchers-file`. Reviews for other managers are answered with 404. If empty, every manager that a review names, at most 32
+    /// Names of the managers to which events and heartbeats are sent, in addition to those of `--watchers-file`. Reviews
+    /// for other managers are answered with 404. If empty, every manager that a review names, at most 32
     #[arg(long, env = "WATCHER_MANAGERS", value_delimiter = ',')]
     pub(crate) managers: Vec<String>,
     /// Names of further managers to which heartbeats are sent, without a limit to the managers of reviews
@@ -98,7 +99,8 @@ pub(crate) struct SpoolArgs {
     /// Size limit of the spool, at least 256Ki; a quarter of it holds events, the rest is for compaction
     #[arg(long, default_value = "64Mi", value_parser = size)]
     pub(crate) spool_size_limit: u64,
-    /// Sync of the spool to disk, for a loss of power of the node: never, always (each response waits for it, at most 1s), or after a duration such as `1s`
+    /// Sync of the spool to disk, for a loss of power of the node: never, always (each response waits for it, at most 1s),
+    /// or after a duration such as `1s`
     #[arg(long, default_value = "1s")]
     pub(crate) spool_fsync: Fsync,
     /// Delay of the follow-up event, as in `5s`, which is sent because admission precedes storage; 0 disables it
@@ -111,7 +113,8 @@ pub(crate) struct SpoolArgs {
 pub(crate) enum DeliveryMode {
     /// After the response to the API server, which does not wait for KCP
     Async,
-    /// Before the response to the API server, as in the public watcher; at most 64 responses wait for KCP at a time, each for 10 seconds at most
+    /// Before the response to the API server, as in the public watcher; at most 64 responses wait for KCP at a time, each
+    /// for 10 seconds at most
     Sync,
 }
 
@@ -122,7 +125,7 @@ pub(crate) enum Fsync {
     Never,
     /// Before each response.
     Always,
-    /// At most this much later.
+    /// At most this time later.
     After(Duration),
 }
 

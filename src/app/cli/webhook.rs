@@ -46,7 +46,7 @@ pub(crate) struct WebhookArgs {
     /// Evict Pods that were created after the configuration that covers them and lack its changes
     #[arg(long)]
     pub(crate) evict_missed_pods: bool,
-    /// Evict Pods from before a change of these: trust-bundle, pull-secret, configuration
+    /// Evict Pods that were created before a change of: trust-bundle, pull-secret, configuration
     #[arg(long, value_name = "CHANGES", value_delimiter = ',', value_parser = restart_cause)]
     pub(crate) restart_pods_on_change: Vec<RestartCause>,
     /// Keep a MutatingAdmissionPolicy that adapts Pods while no replica answers: on or off
@@ -65,7 +65,8 @@ pub(crate) struct WebhookArgs {
     #[arg(long, default_value = "json")]
     pub(crate) log_format: Format,
     /// Filter of the log, as in `info,kube=warn`
-    // kube itself warns at every refused request; ours carry the same fact with its context.
+    // kube itself logs a warning for each rejected request. The messages of this project contain the same information with
+    // its context.
     #[arg(
         long,
         env = "RUST_LOG",
@@ -75,7 +76,7 @@ pub(crate) struct WebhookArgs {
 }
 
 impl WebhookArgs {
-    /// The Pods that are evicted.
+    /// Returns which Pods are evicted.
     pub(crate) fn evictions(&self) -> EvictionSettings {
         EvictionSettings {
             missed: self.evict_missed_pods,

@@ -1,4 +1,4 @@
-//! The role `controller`, put together: sources are watched by every replica, the leader brings them to the runtimes.
+//! Composition of the component `controller`: each replica watches the sources, and the leader synchronizes them to the runtimes.
 
 pub(crate) mod meters;
 pub(crate) mod settings;
@@ -32,23 +32,23 @@ use tokio_util::sync::CancellationToken;
 use self::meters::Meters;
 use crate::cli::controller::{ControllerArgs, Part};
 
-/// How long one call to KCP may take.
+/// Timeout of one call to KCP.
 const CALL: Duration = Duration::from_secs(15);
 
-/// The lease of all parts: who leads does everything.
+/// Name of the Lease of all controllers. The leader runs all of them.
 const LEASE: &str = "rt-bootstrapper-controller";
 
-/// Runs the role until a signal.
+/// Runs the component until a signal.
 ///
 /// # Errors
-/// When the process cannot begin: no credentials for the API server, an address in use, flags that contradict.
+/// The process cannot start: no credentials for the API server, an address in use, or contradictory flags.
 pub(crate) fn run(arguments: &ControllerArgs) -> anyhow::Result<ExitCode> {
     telemetry::init(arguments.log_format, arguments.log_filter.clone())?;
     super::run_to_end(compose(arguments))
 }
 
 async fn compose(arguments: &ControllerArgs) -> anyhow::Result<()> {
-    // What cannot be installed is found before anything is said to a cluster.
+    // Detects invalid installations before any request to a cluster.
     let (installations, runtime_watchers) = settings::installed(arguments)?;
     let shutdown = Shutdown::on_signals()?;
     let (meters, metrics) = Meters::new();
@@ -84,7 +84,7 @@ async fn compose(arguments: &ControllerArgs) -> anyhow::Result<()> {
     admin.await.context("the admin endpoint failed")
 }
 
-/// What most parts are made of.
+/// Objects that most functions of the composition use.
 struct Process<'a> {
     arguments: &'a ControllerArgs,
     installations: Installations,
@@ -138,7 +138,7 @@ async fn work(
     }
 }
 
-/// The controllers that are on.
+/// The enabled controllers.
 #[derive(Clone)]
 struct Enabled {
     signal: Option<SignalOptions>,
@@ -146,7 +146,7 @@ struct Enabled {
     watchers: Option<Watching>,
 }
 
-/// The parts of the controller `watchers`.
+/// Options of the tasks of the controller `watchers`.
 #[derive(Clone)]
 struct Watching {
     kymas: KymaOptions,
@@ -247,8 +247,8 @@ fn watchers(
     }
 }
 
-/// Runs the controllers that are on until the token is canceled. `signal` and `direct` get the changes of one watch, which the
-/// others do not need.
+/// Runs the enabled controllers until the token is canceled. `signal` and `direct` share the changes of one watch, which
+/// the other controllers do not need.
 async fn run_controllers(
     runtimes: Option<RuntimeChanges>,
     enabled: Enabled,

@@ -1,8 +1,10 @@
-//! The role `watcher`, put together: the edge fills the outbox, the sender empties it, heartbeats tell of both.
+//! Composition of the component `watcher`: the admission endpoint puts events into the outbox, the sender delivers them,
+//! and heartbeats report about both.
 //!
-//! The end, in order: readiness fails, serving goes on for the shutdown delay, open requests end; the sender tries what is
-//! left once, and what KCP does not take stays in the spool for the next process in this Pod; a last heartbeat says how much
-//! that is. Each step is bounded: with the default delay of 10 s all of them take 24 s at most.
+//! The shutdown has this order: readiness fails, the endpoint serves until the end of the shutdown delay, and requests in
+//! progress end. Then the sender tries the remaining events once. Events that KCP does not accept stay in the spool for the
+//! next process in this Pod. A last heartbeat reports their number. Each step has a time limit: with the default delay of
+//! 12 s, all steps take at most 26 s.
 
 pub(crate) mod meters;
 mod settings;
@@ -31,19 +33,19 @@ use watcher_types::BootId;
 use self::settings::Settings;
 use crate::cli::watcher::{DeliveryMode, WatcherArgs};
 
-/// What `-version` says; scripts look for the first words.
+/// Output of `-version`. Scripts search for the first words.
 const VERSION: &str = concat!("Runtime Watcher version: ", env!("CARGO_PKG_VERSION"), "\n");
 
-/// Connections to KCP beside the sender's: one for heartbeats, and those of `--delivery-mode=sync`.
+/// Number of connections to KCP in addition to those of the sender: one for heartbeats, and those of `--delivery-mode=sync`.
 const FURTHER_CONNECTIONS: usize = 1 + admission::MAX_SYNC_DELIVERIES;
 
-/// How often readiness is brought up to date.
+/// Interval of updates of the readiness.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Runs the role until a signal.
+/// Runs the component until a signal.
 ///
 /// # Errors
-/// When the process cannot begin: a setting is missing, an address is in use.
+/// The process cannot start: a setting is missing, or an address is in use.
 pub(crate) fn run(arguments: &WatcherArgs) -> anyhow::Result<ExitCode> {
     if arguments.version {
         crate::edge::write_out(VERSION)?;
@@ -96,7 +98,7 @@ async fn compose(arguments: &WatcherArgs, settings: Settings) -> anyhow::Result<
     admin.await.context("the admin endpoint failed")
 }
 
-/// What most parts are made of.
+/// Objects that most functions of the composition use.
 struct Parts<'a> {
     arguments: &'a WatcherArgs,
     settings: Settings,
@@ -109,7 +111,7 @@ struct Parts<'a> {
 }
 
 impl Parts<'_> {
-    /// Everything, until the drain is over. Each part goes on until those that need it have ended.
+    /// Runs all tasks until the end of the drain. Each task continues until the tasks that depend on it have ended.
     async fn run(&self, server: BoundServer, shutdown: CancellationToken) -> anyhow::Result<()> {
         let boot_id = BootId::parse(&format!("{:032x}", fastrand::u128(..)))?;
         let channel = Arc::new(self.channel(&boot_id));
@@ -191,7 +193,7 @@ impl Parts<'_> {
         }
     }
 
-    /// Serves until the drain is over.
+    /// Serves until the end of the drain.
     async fn serve(
         &self,
         server: BoundServer,
@@ -209,8 +211,8 @@ impl Parts<'_> {
         }
     }
 
-    /// Ready while there is a certificate to serve with; what else is wrong is a remark, since reviews are answered and
-    /// events kept all the same.
+    /// Updates the readiness. The process is ready while it has a valid serving certificate. Other problems are only
+    /// details, because reviews still get responses and events are stored.
     async fn keep_readiness(&self) {
         let certificate = self.readiness.check("certificate");
         let spool = self.readiness.check("spool");

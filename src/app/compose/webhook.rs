@@ -1,4 +1,4 @@
-//! The role `webhook`, put together: watches feed snapshots, the service answers from them, one replica repairs.
+//! Composition of the component `webhook`: watches write snapshots, the service reads them, and one replica repairs Pods.
 
 pub(crate) mod meters;
 
@@ -32,7 +32,7 @@ use webhook::watches::Watches;
 use self::meters::Meters;
 use crate::cli::webhook::WebhookArgs;
 
-/// How long one API call may take. None of them is on the path of a review.
+/// Timeout of one API call. The processing of a review makes no API call.
 const CALL: Duration = Duration::from_secs(15);
 
 /// Time for which a replica without a configuration does not campaign. Longer than a Lease, so that a replica that has one leads.
@@ -41,10 +41,10 @@ const CONFIGURATION_WAIT: Duration = Duration::from_mins(1);
 /// The lease of everything that only one replica may do.
 const LEASE: &str = api::names::WEBHOOK_LEASE;
 
-/// Runs the role until a signal.
+/// Runs the component until a signal.
 ///
 /// # Errors
-/// When the process cannot begin: no credentials for the API server, an address in use.
+/// The process cannot start: no credentials for the API server, or an address in use.
 pub(crate) fn run(arguments: &WebhookArgs) -> anyhow::Result<ExitCode> {
     telemetry::init(arguments.log_format, arguments.log_filter.clone())?;
     super::run_to_end(compose(arguments))
@@ -92,7 +92,7 @@ async fn compose(arguments: &WebhookArgs) -> anyhow::Result<()> {
     admin.await.context("the admin endpoint failed")
 }
 
-/// What most parts are made of.
+/// Objects that most functions of the composition use.
 struct Parts<'a> {
     client: Client,
     snapshots: SnapshotStore,
@@ -130,7 +130,7 @@ impl Parts<'_> {
         )
     }
 
-    /// Becomes ready with an answer to a review to itself; ends with the process.
+    /// Makes the process ready after a response to its own review. Ends with the process.
     async fn review_self(&self, certificates: &Certificates, port: u16, ended: CancellationToken) {
         let condition = self.readiness.check("self-review");
         self_review::until_answered(port, certificates, &condition).await;
@@ -141,7 +141,7 @@ impl Parts<'_> {
         let certificates = certificates.clone();
         let (client, snapshots) = (self.client.clone(), self.snapshots.clone());
         let namespace = self.arguments.namespace.clone();
-        // First this process, then the way to it.
+        // First checks this process, and then the path from the API server.
         let probe: Probe = Arc::new(move || {
             let certificates = certificates.clone();
             let (client, snapshots) = (client.clone(), snapshots.clone());
@@ -184,7 +184,7 @@ impl Parts<'_> {
         }
     }
 
-    /// Serves until the drain is over.
+    /// Serves until the end of the drain.
     async fn serve(&self, server: BoundServer, shutdown: CancellationToken) -> anyhow::Result<()> {
         let router = router(self.snapshots.clone(), self.meters.admission.clone());
         let drain = async {
@@ -198,7 +198,7 @@ impl Parts<'_> {
         }
     }
 
-    /// Does what only one replica may do, while it is this one. Never ends by itself: the server's drain does.
+    /// Runs the tasks of the leader while this replica leads. Does not end by itself; the drain of the server ends it.
     async fn lead(
         &self,
         (certificates, policy): (&Certificates, &FallbackPolicy),

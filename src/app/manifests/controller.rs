@@ -1,4 +1,4 @@
-//! The controller's manifests.
+//! Manifests of the controller.
 
 use api::kcp::KCP_NAMESPACE;
 use api::names::PULL_SECRET;
@@ -12,7 +12,7 @@ use crate::cli::controller as role;
 use crate::cli::controller::Part;
 use crate::compose::controller::settings;
 
-/// The image that the files name.
+/// Image of the controller in the files.
 const IMAGE: &str = concat!(
     "ghcr.io/kyma-project/runtime-bootstrapper-controller:",
     env!("CARGO_PKG_VERSION")
@@ -27,19 +27,19 @@ const COMMON: [&str; 6] = [
     include_str!("../../../deploy/controller/deployment.yaml"),
 ];
 
-/// The additional permissions of the controller `direct`.
+/// Additional permissions of the controller `direct`.
 const DIRECT: &str = include_str!("../../../deploy/controller/rbac-direct.yaml");
 
-/// The additional permissions of the controller `watchers`.
+/// Additional permissions of the controller `watchers`.
 const WATCHERS: &str = include_str!("../../../deploy/controller/rbac-watchers.yaml");
 
-/// The CA of the watchers.
+/// CA of the watchers.
 const PKI: &str = include_str!("../../../deploy/controller/watcher-pki.yaml");
 
-/// The Watcher for heartbeats, and what leads them to the leader.
+/// Watcher for heartbeats, and the objects that route heartbeats to the leader.
 const HEARTBEATS: &str = include_str!("../../../deploy/controller/heartbeats.yaml");
 
-/// The gateway of KCP for watchers.
+/// Sample gateway of KCP for watchers.
 const GATEWAY: &str = include_str!("../../../deploy/controller/gateway.yaml");
 
 /// Arguments of `manifests controller`.
@@ -71,7 +71,7 @@ pub(crate) struct ControllerArgs {
     flags: Vec<String>,
 }
 
-/// Flags that other parts of the manifests depend on: ports, the Lease's namespace, the replicas' own names.
+/// Flags on which other parts of the manifests depend: ports, the namespace of the Lease, the names of the replicas.
 const RESERVED: [&str; 6] = [
     "health_probe_bind_address",
     "heartbeat_bind_address",
@@ -81,10 +81,10 @@ const RESERVED: [&str; 6] = [
     "namespace",
 ];
 
-/// The manifests as text.
+/// Returns the manifests as text.
 ///
 /// # Errors
-/// A usage error: the controller would not start with these flags, or would lack rights for them.
+/// A usage error: the controller would not start with these flags, or would lack permissions for them.
 pub(super) fn text(arguments: &ControllerArgs) -> Result<String, clap::Error> {
     let mut given = arguments.flags.clone();
     if let Some(name) = &arguments.kcp_pull_secret_name {
@@ -116,14 +116,15 @@ pub(super) fn text(arguments: &ControllerArgs) -> Result<String, clap::Error> {
         }
     }
     let controllers = if is_chosen {
-        // A flag is one word, so it is the only one that begins so.
+        // A flag is one word, so it is the only word with this prefix.
         let at = given.iter().position(|it| it.starts_with("--controllers"));
         at.map(|at| json!(given.remove(at)))
     } else {
         (controllers.len() > 1).then(|| json!(format!("--controllers={}", controllers.join(","))))
     };
     let sources = &flags.arguments.sources;
-    // Without a pull Secret to watch its right stays the default's: a rule without names would be a right to all Secrets.
+    // Without a pull Secret to watch, the permission contains the default name, because a rule without names would permit
+    // access to all Secrets.
     let secret = Some(sources.kcp_pull_secret_name.as_str()).filter(|it| !it.is_empty());
     let mut settings = Settings::from([
         ("controllers", controllers),
@@ -150,13 +151,13 @@ pub(super) fn text(arguments: &ControllerArgs) -> Result<String, clap::Error> {
     ))
 }
 
-/// What KCP needs for the controller `watchers`.
+/// Returns the manifests on KCP for the controller `watchers`.
 fn on_kcp(arguments: &ControllerArgs) -> Vec<&'static str> {
     let sample = arguments.watcher_gateway_host.as_ref().map(|_| GATEWAY);
     [PKI, HEARTBEATS].into_iter().chain(sample).collect()
 }
 
-/// Names of Istio. By default the Gateways are in the controller's own namespace.
+/// Returns the settings for Istio. By default the Gateways are in the namespace of the controller.
 fn watcher_settings(arguments: &ControllerArgs, watchers: &role::WatcherArgs) -> Settings {
     let (gateways, istio) = (&watchers.istio_gateway_namespace, &watchers.istio_namespace);
     let differs = *gateways != arguments.namespace;

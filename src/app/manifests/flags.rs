@@ -1,7 +1,7 @@
-//! The flags of a role, given behind `--`: read as the role itself will read them in its Pod, so that a Pod that cannot
-//! start is never installed.
+//! Flags of a component after `--`. They are parsed in the same way as in the Pod of the component, so that no Pod is
+//! installed that cannot start.
 //!
-//! Invariant: the environment of this process is not looked at; in the Pod it is another one.
+//! Invariant: the environment of this process is ignored, because the environment of the Pod differs.
 
 use clap::builder::Resettable;
 use clap::error::ErrorKind;
@@ -10,20 +10,20 @@ use clap::{ArgMatches, Args, Command};
 
 use super::ValueError;
 
-/// What a role understands of its flags.
+/// Parsed flags of a component.
 pub(super) struct Flags<A> {
-    /// With the role's defaults where no flag says otherwise.
+    /// The arguments, with the defaults of the component for missing flags.
     pub(super) arguments: A,
     command: Command,
     matches: ArgMatches,
 }
 
 impl<A: Args> Flags<A> {
-    /// Reads the flags of a role.
+    /// Parses the flags of a component.
     ///
     /// # Errors
-    /// The role would not start with them, or one of them is `reserved`: the manifests set it themselves, and something
-    /// else in them (a port, a mount, a Role) depends on it.
+    /// The component would not start with the flags, or one of the flags is `reserved`: the manifests set it themselves, and
+    /// another part of the manifests (a port, a mount, a Role) depends on it.
     pub(super) fn read(
         role: &'static str,
         flags: &[String],
@@ -47,12 +47,12 @@ impl<A: Args> Flags<A> {
         Ok(read)
     }
 
-    /// Whether an argument is among the flags.
+    /// Returns whether an argument is set by a flag.
     pub(super) fn gives(&self, name: &str) -> bool {
         self.matches.value_source(name) == Some(ValueSource::CommandLine)
     }
 
-    /// Flags that contradict each other.
+    /// Returns an error about contradictory flags.
     pub(super) fn conflict(&self, text: &str) -> clap::Error {
         self.command
             .clone()
@@ -60,7 +60,7 @@ impl<A: Args> Flags<A> {
     }
 }
 
-/// One flag: a single word, which a list of arguments can hold.
+/// Parses one flag: a single word that is valid in a list of arguments.
 pub(super) fn flag(text: &str) -> Result<String, FlagError> {
     if !text.starts_with("--") || text.contains(char::is_control) {
         return Err(FlagError::Form);
@@ -68,7 +68,7 @@ pub(super) fn flag(text: &str) -> Result<String, FlagError> {
     Ok(super::whole(text)?)
 }
 
-/// Why a text is not a flag.
+/// Reason why a text is not a flag.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FlagError {
     #[error("not a valid flag: expected one such as `--name=value`")]

@@ -1,14 +1,14 @@
-//! Names that Kubernetes objects may have (RFC 1123, as the API server checks them).
+//! Valid names of Kubernetes objects (RFC 1123, as validated by the API server).
 
 const LABEL_LIMIT: usize = 63;
 const SUBDOMAIN_LIMIT: usize = 253;
 
-/// Whether a Namespace can be named so.
+/// Returns whether the text is a valid name of a Namespace.
 pub(crate) fn is_label(text: &str) -> bool {
     text.len() <= LABEL_LIMIT && is_part(text)
 }
 
-/// Whether a Secret or a ConfigMap can be named so.
+/// Returns whether the text is a valid name of a Secret or a ConfigMap.
 pub(crate) fn is_subdomain(text: &str) -> bool {
     text.len() <= SUBDOMAIN_LIMIT && text.split('.').all(is_part)
 }

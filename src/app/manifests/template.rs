@@ -1,27 +1,26 @@
-//! Files under `deploy/` with settings put in.
+//! Files under `deploy/` with inserted settings.
 //!
-//! A file is complete as it is, and marks in comments what may differ:
+//! A file is complete, and comments mark the variable values:
 //! - `key: VALUE # setting: NAME` (or `- VALUE # setting: NAME`): the value is replaced;
-//! - `# setting: NAME`, a line of its own: the key `NAME` follows below it if it is set;
-//! - `# further: NAME`, a line of its own: items of a list follow below it if there are any.
+//! - `# setting: NAME` in a separate line: the key `NAME` is inserted below it if it is set;
+//! - `# further: NAME` in a separate line: items of a list are inserted below it if there are any.
 //!
-//! Invariants: a value is written as JSON, which is YAML that cannot change the structure around it; and what was put in
-//! is never searched, so no value can be mistaken for a part of the file. Lines stay as they are otherwise, with their
-//! comments.
+//! Invariants: a value is written as JSON, which is YAML that cannot change the surrounding structure. Inserted values are
+//! never searched, so no value can be interpreted as a part of the file. Other lines and their comments are unchanged.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-/// Settings by the name that the files mark them with. A setting without a value leaves the file's default.
+/// Settings by the names in the marks of the files. A setting without a value keeps the default of the file.
 pub(super) type Settings = BTreeMap<&'static str, Option<Value>>;
 
 const SETTING: &str = "# setting: ";
 const FURTHER: &str = "# further: ";
 
-/// The files as one stream of documents, with these settings, and with the namespace that they name exchanged for another.
+/// Returns the files as one stream of documents, with these settings, and with their namespace replaced.
 ///
-/// The settings are all that the files mark; a debug build checks it.
+/// The settings must be exactly those that the files mark, which a debug build checks.
 pub(super) fn filled(files: &[&str], namespace: (&str, &str), settings: &Settings) -> String {
     debug_assert_eq!(marks(files), settings.keys().copied().collect());
     let (known, wanted) = namespace;
@@ -60,12 +59,12 @@ fn put(text: &mut String, line: &str, settings: &Settings) {
     }
 }
 
-/// As JSON, in which installers find nothing to split at.
+/// Returns a value as JSON without the document separator, at which installers split.
 fn written(value: &Value) -> String {
     value.to_string().replace("---", r"\u002d\u002d\u002d")
 }
 
-/// The name in a line that is a mark and nothing else; remarks may follow it.
+/// Returns the name in a line that contains only a mark and an optional remark.
 fn marked<'s>(
     content: &str,
     mark: &str,
@@ -76,13 +75,13 @@ fn marked<'s>(
     Some((name, value.as_ref()))
 }
 
-/// `key: ` of a member, and `- ` of an item.
+/// Returns the text before the value: `key: ` of a field, or `- ` of an item.
 fn before_value(default: &str) -> &str {
     let end = default.find(": ").or_else(|| default.find("- "));
     &default[..end.map_or(0, |at| at + 2)]
 }
 
-/// The names that files mark.
+/// Returns the names that files mark.
 fn marks<'f>(files: &[&'f str]) -> BTreeSet<&'f str> {
     let name = |line: &'f str| {
         let rest = line.split_once(SETTING).or(line.split_once(FURTHER))?.1;
@@ -158,7 +157,7 @@ there: there
         assert_eq!(object["name"], "a---b-----c");
     }
 
-    /// Marks, the namespace's default, quotes and line breaks in a value are text.
+    /// Marks, the default namespace, quotes and line breaks in a value are not interpreted.
     #[test]
     fn values_are_never_searched_and_never_change_the_structure() {
         let value = "here # setting: flag\"\n- evil: true";

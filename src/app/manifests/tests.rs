@@ -1,4 +1,4 @@
-//! The manifests, judged as what they are: each document by its own type, and against what the process needs.
+//! Tests of the manifests: each document is parsed with its type, and compared with the requirements of the process.
 
 mod controller;
 mod network;
@@ -25,7 +25,7 @@ struct Line {
     arguments: ManifestsArgs,
 }
 
-/// What a command line prints.
+/// Returns the output of a command line.
 fn printed(flags: &[&str]) -> Result<String, clap::Error> {
     let line = Line::try_parse_from([&["manifests", "webhook"], flags].concat())?;
     let Role::Webhook(arguments) = line.arguments.role else {
@@ -42,7 +42,7 @@ fn defaults() -> Vec<Value> {
     documents(&printed(&[]).unwrap())
 }
 
-/// The object of a kind and name, as its own type: a field of the wrong type fails here.
+/// Returns the object of a kind and name, parsed with its type. A field of a wrong type fails here.
 fn only<T: DeserializeOwned>(objects: &[Value], kind: &str, name: &str) -> T {
     let of_kind = |it: &&Value| it["kind"] == kind && it["metadata"]["name"] == name;
     let found: Vec<Value> = objects.iter().filter(of_kind).cloned().collect();
@@ -54,7 +54,7 @@ fn object<T: DeserializeOwned>(kind: &str, name: &str) -> T {
     only(&defaults(), kind, name)
 }
 
-/// Kind, namespace and name of each.
+/// Returns kind, namespace and name of each object.
 fn listed(objects: &[Value]) -> Vec<String> {
     let named = |it: &Value| {
         let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
@@ -113,7 +113,7 @@ fn the_entry_is_as_the_product_promises() {
     assert_eq!(entry.reinvocation_policy.as_deref(), Some("IfNeeded"));
     assert_eq!(entry.side_effects, "NoneOnDryRun");
     assert_eq!(entry.match_policy.as_deref(), Some("Equivalent"));
-    // Written, because what is not written stays as an earlier installer left it.
+    // This field is written explicitly, because an omitted field would keep the value of an earlier installer.
     assert_eq!(entry.object_selector, Some(LabelSelector::default()));
     assert_eq!(entry.client_config.ca_bundle, None);
     let service = entry.client_config.service.unwrap();
@@ -148,7 +148,7 @@ fn the_match_conditions_ask_before_they_read() {
         .into_iter()
         .map(|it| (it.name, it.expression))
         .collect();
-    // `oldObject` is null but for UPDATE, and a map without the key is an error: the guards stand to the left.
+    // `oldObject` is null except for UPDATE, and a map without the key is an error, so the guards are on the left side.
     let expected = [
         (
             "not-our-own-pod",

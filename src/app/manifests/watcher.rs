@@ -1,4 +1,4 @@
-//! The watcher's manifests: the files, and the two objects that are made of what the user has: the Secret of its
+//! Manifests of the watcher: the files, and two objects that are generated from the input of the user: the Secret with the
 //! certificates, and the webhook configuration of the Watchers.
 
 use std::path::{Path, PathBuf};
@@ -19,20 +19,20 @@ use super::{ValueError, image, image_pull_secrets, namespace, secret_name, whole
 use crate::cli::watcher::{self as role, DeliveryMode};
 use crate::watchers;
 
-/// The image that the files name.
+/// Image of the watcher in the files.
 pub(crate) const IMAGE: &str = concat!(
     "ghcr.io/kyma-project/runtime-bootstrapper-watcher:",
     env!("CARGO_PKG_VERSION")
 );
 
-/// Of `https`.
+/// Default port of `https`.
 const DEFAULT_PORT: u16 = 443;
 
-/// An answer takes a millisecond and never waits for KCP, so what this bounds is how long writes wait while a node with a
-/// watcher on it dies. The public 15 s would stall each of them that long.
+/// Timeout of the webhook. A response takes a millisecond and never waits for KCP. The timeout only limits how long writes
+/// wait while a node with a watcher fails. With the 15 s of the public watcher, each write would wait that long.
 pub(crate) const TIMEOUT: u8 = 3;
 
-/// With `--delivery-mode=sync` the answer does wait for KCP: the public value.
+/// Timeout of the webhook with `--delivery-mode=sync`, in which the response waits for KCP: the value of the public watcher.
 const SYNC_TIMEOUT: u8 = 15;
 
 const FILES: [&str; 6] = [
@@ -44,13 +44,14 @@ const FILES: [&str; 6] = [
     include_str!("../../../deploy/watcher/deployment.yaml"),
 ];
 
-/// What may differ from one installation to another.
+/// Arguments of `manifests watcher`.
 #[derive(Args, Debug)]
 pub(crate) struct WatcherArgs {
     /// Address of KCP's gateway
     #[arg(long, value_name = "HOST[:PORT]", value_parser = address)]
     kcp_addr: String,
-    /// File with the Watchers: a YAML list of {namespace, name, manager, resource: {group, version, resource}, field, labels}. If unset, no webhook configuration is printed
+    /// File with the Watchers: a YAML list of {namespace, name, manager, resource: {group, version, resource}, field,
+    /// labels}. If unset, no webhook configuration is printed
     #[arg(long, value_name = "FILE")]
     watchers_file: Option<PathBuf>,
     /// Directory with ca.crt, tls.crt and tls.key; the Secret and the caBundle are printed too. If unset, both must be created
@@ -77,10 +78,10 @@ pub(crate) struct WatcherArgs {
     flags: Vec<String>,
 }
 
-/// The manifests as text.
+/// Returns the manifests as text.
 ///
 /// # Errors
-/// A file cannot be read, or what is in it cannot be part of the manifests.
+/// A file cannot be read, or its content cannot be used in the manifests.
 pub(super) fn text(arguments: &WatcherArgs) -> anyhow::Result<String> {
     let registrations = match &arguments.watchers_file {
         Some(file) => watchers::read(file)?,
@@ -94,8 +95,8 @@ pub(super) fn text(arguments: &WatcherArgs) -> anyhow::Result<String> {
     if let Some(certificates) = &certificates {
         documents.insert(0, certificates.secret(&arguments.namespace));
     }
-    // Last, because the API server sends reviews as soon as it exists. Without a Watcher it would have no entry, and overwrite
-    // the configuration of an installer that creates it by other means.
+    // Last, because the API server sends reviews as soon as it exists. Without Watchers it would have no entry, and
+    // overwrite the configuration of an installer that creates it by other means.
     if !registrations.is_empty() {
         documents.push(registered(
             arguments,
@@ -106,11 +107,11 @@ pub(super) fn text(arguments: &WatcherArgs) -> anyhow::Result<String> {
     Ok(documents.join("---\n"))
 }
 
-/// The objects that the controller installs on a runtime, for this address of the gateway; without Secret and webhook
-/// configuration. `heartbeats` are the name of a further receiver of heartbeats, and their interval.
+/// Returns the objects that the controller installs on a runtime, for this address of the gateway, without Secret and
+/// webhook configuration. `receiver` is an additional receiver of heartbeats, and `interval` is their interval.
 ///
 /// # Errors
-/// The address cannot be part of the manifests.
+/// The address cannot be used in the manifests.
 pub(crate) fn objects(
     kcp_addr: &str,
     (image, image_pull_secret): (&str, Option<&str>),
@@ -136,7 +137,7 @@ pub(crate) fn objects(
     super::parsed(&deployed(&arguments, Some(variables))?)
 }
 
-/// The managers of the Watchers, a key of the mounted Secret.
+/// Path of the file with the managers of the Watchers, a key of the mounted Secret.
 const RECEIVERS_FILE: &str = "/app/etc/ssl/managers";
 
 /// The hashes of their webhook entries, a key of the mounted ConfigMap.
@@ -186,7 +187,8 @@ fn deployed(arguments: &WatcherArgs, variables: Option<Value>) -> Result<String,
     ))
 }
 
-/// Who sends reviews on Gardener: the API server is in another cluster, and its end of the tunnel is this Pod.
+/// Returns the selector of the sender of reviews on Gardener: the API server is in another cluster, and this Pod is the end
+/// of its tunnel.
 fn tunnel() -> Value {
     json!([{
         "namespaceSelector": { "matchLabels": { "gardener.cloud/purpose": "kube-system" } },
@@ -194,7 +196,7 @@ fn tunnel() -> Value {
     }])
 }
 
-/// The managers, each once; none is none.
+/// Returns the managers, each once; `None` if there are none.
 fn managers(registrations: &[Registration]) -> Option<String> {
     let mut managers: Vec<&str> = registrations
         .iter()
@@ -227,7 +229,7 @@ fn registered(
     Ok(whole(&text)?)
 }
 
-/// What the folder holds.
+/// Content of the directory with certificates.
 struct Certificates {
     authorities: Vec<u8>,
     certificate: Vec<u8>,
@@ -269,7 +271,7 @@ data:
     }
 }
 
-/// Why something is no address of KCP that could stand in the manifests.
+/// Reason why a text is not an address of KCP that can be used in the manifests.
 #[derive(Debug, thiserror::Error)]
 enum AddressError {
     #[error(transparent)]

@@ -1,4 +1,4 @@
-//! A plan as text. What clusters say (names, messages, reasons) is printed without control characters.
+//! Formats a plan as text. Texts of clusters (names, messages, reasons) are printed without control characters.
 
 use std::fmt::Write as _;
 
@@ -6,10 +6,10 @@ use controller::direct::{PlannedWrite, RuntimePlan};
 
 use crate::edge::printable;
 
-/// Characters of a hash that are shown.
+/// Number of characters of a hash that are printed.
 const SHOWN: usize = 12;
 
-/// The text of a plan.
+/// Returns the text of a plan.
 pub(super) fn text(plan: &RuntimePlan) -> String {
     let mut out = Text(String::new());
     out.line(0, &format!("Runtime {}", plan.runtime));

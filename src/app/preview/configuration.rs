@@ -1,4 +1,4 @@
-//! The configuration document: bare, or in its ConfigMap.
+//! Reads the configuration document, either directly or from its ConfigMap.
 
 use api::config::{Document, DocumentError};
 use api::names::{CONFIG_KEY, PULL_SECRET};
@@ -8,18 +8,18 @@ use super::PreviewError;
 use super::document::{self, Located};
 use super::input::Input;
 
-/// Where the document's text starts.
+/// Text of the document, and its position.
 struct Found<'a> {
     text: &'a str,
-    /// The line before its first one, if its lines are lines of the file.
+    /// Line before the first line of the text, if its lines are lines of the file.
     offset: Option<u64>,
 }
 
-/// Reads and understands the document.
+/// Reads and parses the document.
 pub(super) fn read(input: &Input, landscape: Option<&str>) -> Result<Configuration, PreviewError> {
     let (map, fault) = match config_map(input) {
         Ok(map) => (map, None),
-        // The document's own parser says better what is wrong with a document.
+        // The parser of the document returns a better error message.
         Err(error @ PreviewError::Json { .. }) => (None, Some(error)),
         Err(error) => return Err(error),
     };
@@ -35,7 +35,7 @@ pub(super) fn read(input: &Input, landscape: Option<&str>) -> Result<Configurati
         input.at(inside.or_else(|| map.as_ref().and_then(Located::line)))
     };
     let document = Document::parse(found.text).map_err(|source| {
-        // What has no overrides was most likely meant as a ConfigMap.
+        // An object without overrides is most likely a ConfigMap.
         if let (DocumentError::NoOverrides, Some(fault)) = (&source, fault) {
             return fault;
         }
@@ -55,7 +55,7 @@ pub(super) fn read(input: &Input, landscape: Option<&str>) -> Result<Configurati
     })
 }
 
-/// The text of the document in a ConfigMap; `None` if the whole input is the document.
+/// Returns the text of the document in a ConfigMap; `None` if the whole input is the document.
 fn config_map(input: &Input) -> Result<Option<Located>, PreviewError> {
     let json = input.text().trim_start().starts_with('{');
     let documents = document::documents(input)?;
@@ -76,8 +76,8 @@ fn config_map(input: &Input) -> Result<Option<Located>, PreviewError> {
 fn in_config_map<'a>(node: &'a Located, input: &Input) -> Found<'a> {
     let text = node.text().unwrap_or_default();
     let first = text.lines().next().unwrap_or_default().trim();
-    // The lines of a block scalar are lines of the file, from its own or the next one on; those of a quoted text are
-    // escapes.
+    // The lines of a block scalar are lines of the file, starting at the line of the key or the next line. The line breaks
+    // of a quoted text are escapes.
     let starts_at = |line: &u64| {
         let index = usize::try_from(*line).unwrap_or_default().checked_sub(1);
         let source = index.and_then(|index| input.text().lines().nth(index));

@@ -1,8 +1,8 @@
-//! YAML and JSON streams as trees that remember their lines.
+//! YAML and JSON streams as trees with line numbers.
 //!
-//! Invariant: reading takes time in proportion to the text. Read without types, so that no field is lost; a duplicate
-//! key is an error, as in the strict decoding of `kubectl`.
-//! Deliberately absent: what the documents mean (`manifest`).
+//! Invariant: the parsing time is proportional to the size of the text. Parsing uses no types, so that no field is lost. A
+//! duplicate key is an error, as in the strict decoding of `kubectl`. Deliberately absent: the meaning of the documents
+//! (`manifest`).
 
 use api::json::{FieldPath, Step};
 use serde_json::{Map, Value};
@@ -15,7 +15,7 @@ mod yaml;
 
 pub(super) use yaml::line_at_path;
 
-/// A value and the line that it starts at.
+/// A value and the line of its start.
 #[derive(Clone, Debug)]
 pub(super) struct Located {
     line: Option<u64>,
@@ -29,14 +29,14 @@ enum Tree {
     Map(Vec<(String, Located)>),
 }
 
-/// The documents of a stream; empty ones are passed over.
+/// Parses the documents of a stream, without empty documents.
 ///
-/// As Kubernetes' tools do, a text that starts with a brace is taken as JSON first.
+/// As in tools of Kubernetes, a text that starts with a brace is first parsed as JSON.
 pub(super) fn documents(input: &Input) -> Result<Vec<Located>, PreviewError> {
     let mut documents = if input.text().trim_start().starts_with('{') {
         match json::documents(input) {
             Ok(documents) => documents,
-            // YAML's flow style starts with a brace too. If it is neither, JSON was most likely meant.
+            // The flow style of YAML also starts with a brace. If the text is neither, it is most likely JSON.
             Err(error) => yaml::documents(input).map_err(|_| error)?,
         }
     } else {
@@ -46,7 +46,7 @@ pub(super) fn documents(input: &Input) -> Result<Vec<Located>, PreviewError> {
     Ok(documents)
 }
 
-/// The first object of a kind, in documents or in lists of them; the items of a typed list need not say what they are.
+/// Returns the first object of a kind, in documents or in lists of documents. The items of a typed list need no kind.
 pub(super) fn find<'a, T>(
     documents: &'a [Located],
     kind: &str,
@@ -67,12 +67,12 @@ pub(super) fn find<'a, T>(
 }
 
 impl Located {
-    /// The line, where it is known.
+    /// Returns the line, if it is known.
     pub(super) fn line(&self) -> Option<u64> {
         self.line
     }
 
-    /// A field of a mapping; null counts as absent, as Go's decoder has it.
+    /// Returns a field of a mapping. Null counts as absent, as in the decoder of Go.
     pub(super) fn get(&self, key: &str) -> Option<&Self> {
         self.entries()?
             .iter()
@@ -80,19 +80,19 @@ impl Located {
             .map(|(_, value)| value)
     }
 
-    /// A field of a field, by a path with dots; the empty path is the value itself.
+    /// Returns a nested field by a path with dots. The empty path refers to the value itself.
     pub(super) fn at(&self, path: &str) -> Option<&Self> {
         path.split('.')
             .filter(|key| !key.is_empty())
             .try_fold(self, Self::get)
     }
 
-    /// The value at the end of a path.
+    /// Returns the value at the end of a path.
     pub(super) fn follow(&self, path: &FieldPath) -> Option<&Self> {
         path.0.iter().try_fold(self, Self::next)
     }
 
-    /// The line that a path leads to, as far as it leads.
+    /// Returns the line of a path, or of the longest prefix of the path that exists.
     pub(super) fn line_at(&self, path: &FieldPath) -> Option<u64> {
         let mut node = self;
         for step in &path.0 {
@@ -110,7 +110,7 @@ impl Located {
         }
     }
 
-    /// The field of that name, or the item that is that text.
+    /// Returns the field with this name, or the item with this text.
     fn step(&self, name: &str) -> Option<&Self> {
         match &self.tree {
             Tree::Scalar(_) => None,
@@ -122,7 +122,7 @@ impl Located {
         }
     }
 
-    /// The entries of a mapping.
+    /// Returns the entries of a mapping.
     pub(super) fn entries(&self) -> Option<&[(String, Self)]> {
         match &self.tree {
             Tree::Map(entries) => Some(entries),
@@ -130,7 +130,7 @@ impl Located {
         }
     }
 
-    /// The items of a list.
+    /// Returns the items of a list.
     pub(super) fn items(&self) -> Option<&[Self]> {
         match &self.tree {
             Tree::List(items) => Some(items),
@@ -138,7 +138,7 @@ impl Located {
         }
     }
 
-    /// The text, if it is one.
+    /// Returns the text, if the value is a string.
     pub(super) fn text(&self) -> Option<&str> {
         match &self.tree {
             Tree::Scalar(Value::String(text)) => Some(text),
@@ -146,12 +146,12 @@ impl Located {
         }
     }
 
-    /// Whether there is nothing.
+    /// Returns whether the value is null.
     pub(super) fn is_null(&self) -> bool {
         matches!(self.tree, Tree::Scalar(Value::Null))
     }
 
-    /// What it is, in the words of messages.
+    /// Returns the type of the value, as used in messages.
     pub(super) fn type_name(&self) -> &'static str {
         match &self.tree {
             Tree::Scalar(Value::Bool(_)) => "a boolean",
@@ -163,7 +163,7 @@ impl Located {
         }
     }
 
-    /// The value without its lines.
+    /// Returns the value without its lines.
     pub(super) fn to_value(&self) -> Value {
         match &self.tree {
             Tree::Scalar(value) => value.clone(),

@@ -1,4 +1,4 @@
-//! What can be wrong with the inputs of a preview, and where. A run tells everything that is wrong, up to a bound.
+//! Errors of the inputs of a preview, with their positions. A run reports all errors, up to a limit.
 
 use std::fmt;
 use std::io;
@@ -10,10 +10,10 @@ use policy::image::KeyringError;
 
 use crate::edge;
 
-/// How many errors of a run are printed.
+/// Maximum number of printed errors of a run.
 const MOST_PRINTED: usize = 20;
 
-/// A file, and the line in it where that is known.
+/// A file, and the line in it if it is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(super) file: String,
@@ -29,12 +29,12 @@ impl fmt::Display for Place {
     }
 }
 
-/// Everything that is wrong with the inputs.
+/// All errors of the inputs.
 #[derive(Debug, Default)]
 pub(crate) struct Errors(Vec<PreviewError>);
 
 impl Errors {
-    /// The value of a result, or nothing, with its errors added to these.
+    /// Returns the value of a result, or adds its errors to this list.
     pub(super) fn keep<T>(&mut self, result: Result<T, impl Into<Self>>) -> Option<T> {
         match result {
             Ok(value) => Some(value),
@@ -45,7 +45,7 @@ impl Errors {
         }
     }
 
-    /// The value, if nothing is wrong.
+    /// Returns the value, if there are no errors.
     pub(super) fn none_or<T>(self, value: Option<T>) -> Result<T, Self> {
         match value {
             Some(value) if self.0.is_empty() => Ok(value),
@@ -53,7 +53,7 @@ impl Errors {
         }
     }
 
-    /// Prints them, each in one line.
+    /// Prints the errors, each in one line.
     pub(super) fn report(self) -> ExitCode {
         let count = self.0.len();
         for error in self.0.into_iter().take(MOST_PRINTED) {
@@ -78,7 +78,7 @@ impl From<Vec<PreviewError>> for Errors {
     }
 }
 
-/// Why there is no preview.
+/// Reason why there is no preview.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PreviewError {
     /// A file cannot be opened or read.
@@ -88,29 +88,29 @@ pub(crate) enum PreviewError {
         #[source]
         source: io::Error,
     },
-    /// A directory holds no manifests.
+    /// A directory contains no manifests.
     #[error("{0}: no files *.yaml, *.yml or *.json")]
     NoFiles(String),
-    /// `-` is named twice, and there is only one standard input.
+    /// `-` occurs twice, but standard input can be read only once.
     #[error("-: standard input can be read only once")]
     StandardInputTwice,
     /// A file is larger than any real manifest.
     #[error("{file}: larger than {} MiB", .limit / (1024 * 1024))]
     TooLarge { file: String, limit: u64 },
-    /// A file is no text.
+    /// A file is not UTF-8 text.
     #[error("{0}: not UTF-8")]
     Encoding(Place),
-    /// The YAML parser refused the text.
+    /// The text is not valid YAML.
     #[error("{place}: not valid YAML: {problem}")]
     Yaml { place: Place, problem: String },
-    /// The JSON parser refused the text.
+    /// The text is not valid JSON.
     #[error("{place}: not valid JSON: {problem}")]
     Json { place: Place, problem: String },
-    /// A manifest is not what its kind asks for.
+    /// A manifest is invalid for its kind.
     #[error("{place}: {at}{problem}")]
     Manifest {
         place: Place,
-        /// The object and the field, as far as they are known, each with a colon behind it.
+        /// The object and the field, as far as they are known, each followed by a colon.
         at: String,
         problem: Problem,
     },
@@ -122,42 +122,42 @@ pub(crate) enum PreviewError {
         #[source]
         source: PodError,
     },
-    /// The configuration file holds no configuration.
+    /// The configuration file contains no configuration.
     #[error(
         "{file}: expected the JSON document of the configuration, or a ConfigMap with the key {key}",
         key = api::names::CONFIG_KEY
     )]
     NoConfiguration { file: String },
-    /// The document has another shape.
+    /// The structure of the document is invalid.
     #[error("{place}: {problem}")]
     Document { place: Place, problem: String },
-    /// The document contradicts itself.
+    /// The document is contradictory.
     #[error("{place}")]
     Configuration {
         place: Place,
         #[source]
         source: ConfigurationError,
     },
-    /// The pull Secret's file cannot be read. Never says anything of its content.
+    /// The file of the pull Secret cannot be parsed. The error contains no content of the file.
     #[error("{0}: not valid YAML or JSON")]
     SecretText(Place),
-    /// The pull Secret's file holds something else.
+    /// The file of the pull Secret contains another object.
     #[error("{file}: expected a Secret, or a docker config with the key auths")]
     NoSecret { file: String },
-    /// The Secret is not one that a kubelet could pull with.
+    /// A kubelet could not pull with the Secret.
     #[error("{place}: Secret: {problem}")]
     Secret {
         place: Place,
         problem: SecretProblem,
     },
-    /// The docker config is not one that a kubelet could pull with.
+    /// A kubelet could not pull with the docker config.
     #[error("{place}: Secret: not a valid docker config")]
     Keyring {
         place: Place,
         #[source]
         source: KeyringError,
     },
-    /// The decision's patch does not fit the Pod: our own fault.
+    /// The patch of the decision does not fit the Pod, which is a defect of this program.
     #[error("{0}: the decision does not fit this Pod: a defect of this program")]
     Defect(Place),
     /// The result could not be written as YAML.
@@ -171,33 +171,33 @@ pub(crate) enum PreviewError {
     Output(#[source] io::Error),
 }
 
-/// What is wrong with a field of a manifest.
+/// Problem of a field of a manifest.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Problem {
-    /// It is missing, null or empty.
+    /// The field is missing, null or empty.
     #[error("required")]
     Required,
-    /// It has another type.
+    /// The field has a wrong type.
     #[error("expected {expected}, got {found}")]
     Type {
         expected: &'static str,
         found: &'static str,
     },
-    /// It is not what a Pod has there.
+    /// The value is not valid in this field of a Pod.
     #[error("{0}")]
     Shape(String),
 }
 
-/// What is wrong with a Secret.
+/// Problem of a Secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SecretProblem {
-    /// The kubelet pulls with one type only (the old form aside, which we do not copy).
+    /// The kubelet pulls with this type only (except an old type, which is not copied).
     #[error("type: expected {}", api::names::DOCKER_CONFIG_TYPE)]
     Type,
-    /// The one key that matters.
+    /// The required key is missing.
     #[error("data[{:?}]: required", api::names::DOCKER_CONFIG_KEY)]
     NoKey,
-    /// Data of a Secret is base64.
+    /// The data of the Secret is not base64.
     #[error("data[{:?}]: not base64", api::names::DOCKER_CONFIG_KEY)]
     Base64,
 }

@@ -1,4 +1,4 @@
-//! A file or standard input, read whole and within bounds.
+//! A file or standard input, read completely and with a size limit.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -8,27 +8,27 @@ use std::path::{Path, PathBuf};
 use super::PreviewError;
 use super::error::Place;
 
-/// The largest stored object has 1.5 MiB, so dozens of them fit; it keeps a wrong file name
+/// Maximum size of an input. The largest stored object has 1.5 MiB, so dozens of objects fit. It prevents a wrong file name
 /// (`/dev/zero`, a disk image) from filling the memory.
 pub(super) const LIMIT: u64 = 64 * 1024 * 1024;
 
-/// How the names of files with manifests end, as `kubectl` has it.
+/// Suffixes of files with manifests, as in `kubectl`.
 const MANIFEST_EXTENSIONS: [&str; 3] = ["json", "yaml", "yml"];
 
-/// A text and where it came from.
+/// A text and its source.
 #[derive(Debug)]
 pub(super) struct Input {
     name: String,
     text: String,
 }
 
-/// Whether a path stands for standard input.
+/// Returns whether a path means standard input.
 pub(super) fn is_standard(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-/// The files that a path stands for: itself, or those of a directory that `kubectl` would read, by name. Directories
-/// in it are not read.
+/// Returns the files of a path: the path itself, or the files of a directory that `kubectl` would read, by name.
+/// Subdirectories are not read.
 pub(super) fn files(path: &Path) -> Result<Vec<PathBuf>, PreviewError> {
     if is_standard(path) || !path.is_dir() {
         return Ok(vec![path.to_owned()]);
@@ -65,7 +65,7 @@ impl Input {
         }
     }
 
-    /// Reads to the end, but not beyond [`LIMIT`].
+    /// Reads to the end, or up to [`LIMIT`].
     pub(super) fn from_reader(name: &str, reader: impl Read) -> Result<Self, PreviewError> {
         let mut bytes = Vec::new();
         reader
@@ -88,7 +88,7 @@ impl Input {
                 line: Some(line_at(error.as_bytes(), good)),
             })
         })?;
-        // Windows editors put a byte order mark first, which is no part of the text.
+        // Editors on Windows write a byte order mark at the start, which is not part of the text.
         let text = match text.strip_prefix('\u{feff}') {
             Some(rest) => rest.to_owned(),
             None => text,
@@ -99,17 +99,17 @@ impl Input {
         })
     }
 
-    /// The file's name, for messages.
+    /// Returns the name of the file, for messages.
     pub(super) fn name(&self) -> &str {
         &self.name
     }
 
-    /// The content.
+    /// Returns the content.
     pub(super) fn text(&self) -> &str {
         &self.text
     }
 
-    /// A place in it.
+    /// Returns a position in the input.
     pub(super) fn at(&self, line: Option<u64>) -> Place {
         Place {
             file: self.name.clone(),
@@ -118,7 +118,7 @@ impl Input {
     }
 }
 
-/// The line of a byte offset, counted from 1.
+/// Returns the line of a byte offset, counted from 1.
 pub(super) fn line_at(bytes: &[u8], offset: usize) -> u64 {
     let before = bytes.get(..offset).unwrap_or(bytes);
     before.split(|byte| *byte == b'\n').count() as u64

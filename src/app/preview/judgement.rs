@@ -1,4 +1,4 @@
-//! What the webhook would answer: a review is written for each Pod, read like any other, and decided on.
+//! Decisions of the webhook: a review is created for each Pod, parsed in the same way as in the webhook, and decided.
 
 use std::collections::BTreeMap;
 
@@ -21,26 +21,26 @@ use super::near_miss::{self, NearMiss};
 #[cfg(test)]
 mod tests;
 
-/// What the decisions are made from.
+/// Inputs of the decisions.
 pub(super) struct Landscape<'a> {
     pub(super) configuration: &'a Configuration,
     pub(super) pull_secret: &'a PullSecret,
     pub(super) namespaces: &'a BTreeMap<String, Described>,
 }
 
-/// A Pod, and what would become of it.
+/// A Pod, and the decision about it.
 #[derive(Debug)]
 pub(super) struct Verdict {
     pub(super) source: Source,
-    /// As the manifests have it.
+    /// The Pod in the manifests.
     pub(super) before: Value,
-    /// As it would be admitted.
+    /// The Pod as it would be admitted.
     pub(super) after: Value,
-    /// What makes the one of the other; empty if nothing changes.
+    /// The patch from `before` to `after`; empty if nothing changes.
     pub(super) patch: Patch,
-    /// Why, and why not.
+    /// Reasons for and against changes.
     pub(super) reasons: Vec<Explanation>,
-    /// What looks as if it opted in or out.
+    /// Annotations and labels that have no effect, but look like an opt-in or opt-out.
     pub(super) near_misses: Vec<NearMiss>,
 }
 
@@ -52,12 +52,12 @@ pub(super) struct Explanation {
     pub(super) warns: bool,
     pub(super) code: Code,
     pub(super) message: String,
-    /// The finding as it writes itself in reports.
+    /// The serialized finding for reports.
     json: Box<RawValue>,
 }
 
 impl Verdict {
-    /// Whether the Pod would be changed.
+    /// Returns whether the Pod would be changed.
     pub(super) fn changed(&self) -> bool {
         !self.patch.0.is_empty()
     }
@@ -77,7 +77,7 @@ impl Explanation {
 }
 
 impl Explanation {
-    /// Whether the Pod is one that is never changed, whatever it opts in to.
+    /// Returns whether the Pod is never changed, independent of its opt-ins.
     pub(super) fn is_of_excluded_pod(&self) -> bool {
         matches!(
             self.code,
@@ -85,7 +85,7 @@ impl Explanation {
         )
     }
 
-    /// Whether the feature is one that the Pod does not get: not requested, not available, or opted out of.
+    /// Returns whether the Pod does not get the feature: it is not requested, not available, or opted out of.
     pub(super) fn is_refusal(&self) -> bool {
         matches!(
             self.code,
@@ -100,7 +100,7 @@ impl Serialize for Explanation {
     }
 }
 
-/// The verdict on every Pod, in their order.
+/// Returns the decision on each Pod, in order.
 pub(super) fn judge(
     workloads: Vec<Workload>,
     landscape: &Landscape<'_>,

@@ -1,7 +1,7 @@
-//! Manifests: which Pods they would make, and what they say of Namespaces.
+//! Manifests: the Pods that they would create, and the Namespaces that they describe.
 //!
-//! Other kinds are counted and passed over. Unknown fields stay. Deliberately absent: validation beyond what a decision
-//! and its report need; the API server does that.
+//! Other kinds are counted and skipped. Unknown fields are kept. Deliberately absent: validation that neither a decision
+//! nor its report requires, because the API server does it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,19 +20,19 @@ mod shape;
 
 use object::Object;
 
-/// What the API server puts on every Namespace.
+/// Label that the API server sets on each Namespace.
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
-/// Everything that was read so far.
+/// The objects that were read so far.
 #[derive(Debug)]
 pub(super) struct Manifests {
-    /// What makes Pods, in the order of reading.
+    /// Objects that create Pods, in the order of reading.
     pub(super) workloads: Vec<Workload>,
-    /// The Namespaces that were described; as with `kubectl apply`, the last description counts.
+    /// The described Namespaces. As with `kubectl apply`, the last description applies.
     pub(super) namespaces: BTreeMap<String, Described>,
-    /// The objects that have no Pod template and are no Namespaces.
+    /// Objects that have no Pod template and are not Namespaces.
     pub(super) skipped: Vec<Skipped>,
-    /// The namespace of objects that name none.
+    /// Namespace of objects without a namespace.
     default_namespace: String,
 }
 
@@ -41,15 +41,15 @@ pub(super) struct Manifests {
 pub(super) struct Workload {
     /// The object.
     pub(super) source: Source,
-    /// The Pod that it is, or makes.
+    /// The object itself if it is a Pod, or the Pod that it creates.
     pub(super) pod: Value,
-    /// Where it is written.
+    /// Position of the object.
     pub(super) place: Place,
-    /// The path of the template in the object; empty if it is a Pod.
+    /// Path of the template in the object; empty if it is a Pod.
     pub(super) template: String,
-    /// Annotations and labels of the Pod that may be meant for us.
+    /// Annotations and labels of the Pod that may be intended for this webhook.
     pub(super) on_pod: Vec<Candidate>,
-    /// The same of the object above the template, which no Pod gets.
+    /// Such annotations and labels of the object above the template, which no Pod gets.
     pub(super) above_pod: Vec<Candidate>,
 }
 
@@ -57,11 +57,11 @@ pub(super) struct Workload {
 #[derive(Debug)]
 pub(super) struct Described {
     pub(super) namespace: Namespace,
-    /// Annotations and labels that may be meant for us.
+    /// Annotations and labels that may be intended for this webhook.
     pub(super) candidates: Vec<Candidate>,
 }
 
-/// The object that a Pod comes from.
+/// The object from which a Pod originates.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Source {
     pub(super) kind: String,
@@ -75,15 +75,15 @@ impl fmt::Display for Source {
     }
 }
 
-/// An object that was passed over.
+/// A skipped object.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Skipped {
     pub(super) api_version: String,
     pub(super) kind: String,
-    /// As written; empty if it is absent.
+    /// Namespace in the manifest; empty if it is absent.
     pub(super) namespace: String,
-    /// As written; empty if it is absent.
+    /// Name in the manifest; empty if it is absent.
     pub(super) name: String,
 }
 
@@ -97,7 +97,7 @@ impl fmt::Display for Skipped {
     }
 }
 
-/// What an object says that it is.
+/// API version and kind of an object.
 #[derive(Clone, Copy)]
 struct Type<'a> {
     api_version: &'a str,
@@ -105,9 +105,9 @@ struct Type<'a> {
     kind: &'a str,
 }
 
-/// What becomes of a kind.
+/// Processing of a kind.
 enum Role {
-    /// What it makes Pods of is at this path; the empty one means that it is a Pod.
+    /// Path of the template from which the kind creates Pods; empty for a Pod itself.
     Makes(&'static str),
     Namespace,
     List,
@@ -126,7 +126,7 @@ impl Role {
             ("", "Namespace") => Self::Namespace,
             ("", "List") => Self::List,
             (_, kind) => match kind.strip_suffix("List") {
-                // What `kubectl get --raw` prints: PodList, DeploymentList, …
+                // The list kinds that `kubectl get --raw` prints: PodList, DeploymentList, …
                 Some(kind) if !matches!(Self::of(Type { kind, ..it }), Self::Other) => Self::List,
                 _ => Self::Other,
             },
@@ -135,7 +135,7 @@ impl Role {
 }
 
 impl Manifests {
-    /// Nothing yet.
+    /// Creates an empty collection.
     pub(super) fn new(default_namespace: &str) -> Self {
         Self {
             workloads: Vec::new(),
@@ -145,7 +145,7 @@ impl Manifests {
         }
     }
 
-    /// Adds what an input holds. What is wrong in it is gathered, and the rest is read all the same.
+    /// Adds the objects of an input. Errors are collected, and the other objects are read nevertheless.
     pub(super) fn read(&mut self, input: &Input) -> Result<(), Errors> {
         let mut errors = Errors::default();
         for document in document::documents(input)? {
@@ -177,7 +177,7 @@ impl Manifests {
     }
 
     fn add_items(&mut self, list: Object<'_>, it: Type<'_>) -> Result<(), Errors> {
-        // The items of a typed list need not say again what they are.
+        // The items of a typed list need no kind.
         let inherited = it.kind.strip_suffix("List").filter(|kind| !kind.is_empty());
         let inherited = inherited.map(|kind| Type { kind, ..it });
         let mut errors = Errors::default();
@@ -193,7 +193,7 @@ impl Manifests {
     }
 }
 
-/// A Namespace of which nothing but the name is known. It counts as one that exists: an offline run cannot know better.
+/// Returns a Namespace of which only the name is known. It counts as existing, because an offline run has no other information.
 pub(super) fn undescribed(name: &str) -> Namespace {
     Namespace {
         annotations: Annotations::default(),

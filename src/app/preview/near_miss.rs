@@ -1,7 +1,7 @@
-//! Near misses: annotations that look as if they opted a Pod in or out, and do not.
+//! Near misses: annotations that look like an opt-in or opt-out of a Pod, and have no effect.
 //!
-//! Invariant: nothing here has a say in a decision; it explains one. A Pod that is never changed at all has none, because
-//! its reason says why.
+//! Invariant: this module only explains decisions and does not affect them. A Pod that is never changed has no near misses,
+//! because its reason explains this.
 
 use api::json::FieldPath;
 use api::{ALL_KEY, Feature};
@@ -11,59 +11,59 @@ use super::error::Place;
 use super::judgement::Explanation;
 use super::manifest::{Described, Workload};
 
-/// The domain of our keys.
+/// Domain of the keys of this product.
 const DOMAIN: &str = "rt-cfg.kyma-project.io/";
 
-/// Which map of an object's metadata an entry is in.
+/// The map in the metadata of an object that contains an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MetadataMap {
     Annotations,
     Labels,
 }
 
-/// An annotation or label that may be meant for us.
+/// An annotation or label that may be intended for this webhook.
 #[derive(Clone, Debug)]
 pub(super) struct Candidate {
     pub(super) map: MetadataMap,
     pub(super) key: String,
     pub(super) value: String,
-    /// The path to it in its object.
+    /// Path of the entry in its object.
     pub(super) field: FieldPath,
     pub(super) place: Place,
 }
 
-/// Why an annotation or label has no effect, and what would have one.
+/// Reason why an annotation or label has no effect, and what would have an effect.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct NearMiss {
-    /// The object that it is written in.
+    /// The object that contains the entry.
     pub(super) object: String,
-    /// The path to it.
+    /// Path of the entry in the object.
     pub(super) field: String,
     pub(super) value: String,
     /// The file, and the line if it is known.
     pub(super) place: String,
     pub(super) reason: Reason,
-    /// What was expected.
+    /// The expected key or value.
     pub(super) message: String,
 }
 
-/// What kind of mistake it is. The name is its code in reports.
+/// Kind of the mistake. The name is the code in reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(super) enum Reason {
-    /// Neither `"true"` nor `"false"`.
+    /// The value is neither `"true"` nor `"false"`.
     InvalidAnnotationValue,
-    /// A key of our domain that does not exist, or one that is very like an existing one.
+    /// The key has the domain of this product and does not exist, or is very similar to an existing key.
     UnknownAnnotationKey,
-    /// On the workload, and not on its Pod template.
+    /// The annotation is on the workload, and not on its Pod template.
     NotOnPodTemplate,
-    /// A label, where an annotation was expected.
+    /// A label was set instead of an annotation.
     NotAnAnnotation,
-    /// `"false"`, and the feature is applied all the same.
+    /// The value is `"false"`, but the feature is applied nevertheless.
     OptOutNotEnabled,
 }
 
 impl Reason {
-    /// The code in reports.
+    /// Returns the code in reports.
     pub(super) fn code(self) -> &'static str {
         match self {
             Self::InvalidAnnotationValue => "InvalidAnnotationValue",
@@ -75,7 +75,7 @@ impl Reason {
     }
 }
 
-/// Which object's metadata a candidate is in.
+/// The object whose metadata contains a candidate.
 #[derive(Clone, Copy)]
 enum Level<'a> {
     /// The Pod, or the template of a workload.
@@ -87,12 +87,12 @@ enum Level<'a> {
     Namespace,
 }
 
-/// Whether a key may be meant for us.
+/// Returns whether a key may be intended for this webhook.
 pub(super) fn is_candidate(key: &str) -> bool {
     is_known(key) || key.starts_with(DOMAIN) || meant(key).is_some()
 }
 
-/// The near misses of a Pod: its own, those of the workload that it is made by, and those of its Namespace.
+/// Returns the near misses of a Pod: on the Pod, on the workload that creates it, and on its Namespace.
 pub(super) fn of(
     workload: &Workload,
     namespace: Option<&Described>,
@@ -109,7 +109,7 @@ pub(super) fn of(
     let template = workload.template.as_str();
     let namespace_object = format!("Namespace {}", workload.source.namespace);
     let on_namespace = namespace.map_or_else(Default::default, |it| it.candidates.as_slice());
-    // What is on the template as well has its effect there, or is explained there.
+    // If the template has the same key, the entry takes effect or is explained there.
     let above = workload.above_pod.iter();
     let above = above.filter(|it| !has_key(&workload.on_pod, &it.key));
     let on_pod = workload.on_pod.iter().map(|it| (Level::Pod, &object, it));
@@ -212,7 +212,7 @@ fn is_known(key: &str) -> bool {
     key == ALL_KEY || Feature::from_key(key).is_some()
 }
 
-/// The key that was probably meant by an unknown one. The alias is too short a word to be recognized in other domains.
+/// Returns the key that was probably intended by an unknown key. The alias is too short to be recognized in other domains.
 fn meant(key: &str) -> Option<&'static str> {
     if key.to_lowercase() == ALL_KEY {
         return Some(ALL_KEY);

@@ -1,6 +1,6 @@
-//! The pull Secret: a manifest, or the bare docker config.
+//! Reads the pull Secret: a manifest, or the plain docker config.
 //!
-//! Invariant: no error and no message says anything of the content, not even through a parser's words.
+//! Invariant: no error and no message contains any content, not even in the message of a parser.
 
 use api::names::{DOCKER_CONFIG_KEY, DOCKER_CONFIG_TYPE};
 use base64::Engine as _;
@@ -13,7 +13,7 @@ use super::document::{self, Located};
 use super::error::SecretProblem;
 use super::input::Input;
 
-/// Which registries the Secret has credentials for, and its name, if it has one; the credentials themselves are dropped.
+/// Returns the registries for which the Secret has credentials, and its name, if it has one. The credentials are dropped.
 pub(super) fn read(input: &Input) -> Result<(PullSecret, Option<String>), PreviewError> {
     let documents = document::documents(input).map_err(without_content)?;
     let secret = document::find(&documents, "Secret", &Some);
@@ -36,7 +36,7 @@ pub(super) fn read(input: &Input) -> Result<(PullSecret, Option<String>), Previe
     Ok((PullSecret::Known(keyring), name.map(str::to_owned)))
 }
 
-/// The value of the one key that matters; `stringData` wins over `data`, as the API server has it.
+/// Returns the value of the required key. `stringData` has priority over `data`, as in the API server.
 fn docker_config(secret: &Located, input: &Input) -> Result<Vec<u8>, PreviewError> {
     let wrong = |at: Option<&Located>, problem| PreviewError::Secret {
         place: input.at(at.and_then(Located::line).or(secret.line())),
@@ -54,7 +54,7 @@ fn docker_config(secret: &Located, input: &Input) -> Result<Vec<u8>, PreviewErro
     let text = encoded
         .and_then(Located::text)
         .ok_or_else(|| wrong(encoded, SecretProblem::NoKey))?;
-    // Go's decoder passes over line breaks, which YAML's block style puts there.
+    // The decoder of Go ignores line breaks, which the block style of YAML contains.
     let text = text.replace(['\r', '\n'], "");
     STANDARD
         .decode(text)

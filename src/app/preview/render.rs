@@ -1,4 +1,4 @@
-//! The three forms of the result. The diff is for people, the others for programs.
+//! The three formats of the result. The diff is human-readable, and the others are for programs.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -23,10 +23,10 @@ use crate::edge::printable;
 #[cfg(test)]
 mod tests;
 
-/// How long the diff of one Pod is looked for; what is left then is shown as removed and added.
+/// Time limit of the diff of one Pod. The remaining text is shown as removed and added.
 const DIFF_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How many objects of one kind are named that were passed over.
+/// Maximum number of listed names of skipped objects of one kind.
 const NAMES_OF_A_KIND: usize = 10;
 
 /// The result of a run.
@@ -36,7 +36,7 @@ pub(super) struct Report {
     pub(super) skipped: Vec<Skipped>,
 }
 
-/// The colours of a diff; none if the output is no terminal.
+/// Colors of a diff; none if the output is not a terminal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Palette {
     heading: Style,
@@ -47,7 +47,7 @@ pub(super) struct Palette {
 }
 
 impl Palette {
-    /// Colours for people at a terminal who did not say no (`NO_COLOR`, see no-color.org).
+    /// Returns colors for a terminal, unless they are disabled (`NO_COLOR`, see no-color.org).
     pub(super) fn of_this_terminal() -> Self {
         Self::of(io::stdout().is_terminal(), |name| env::var_os(name))
     }
@@ -72,7 +72,7 @@ impl Palette {
         }
     }
 
-    /// The style of a line of a unified diff, by what it starts with.
+    /// Returns the style of a line of a unified diff, by its prefix.
     fn of_line(self, line: &str) -> Style {
         match line {
             _ if line.starts_with("--- ") || line.starts_with("+++ ") => self.heading,
@@ -84,7 +84,7 @@ impl Palette {
     }
 }
 
-/// For programs: the shape is a promise (`{"pods":[…],"skipped":[…]}`).
+/// Returns the report for programs. Its format is stable (`{"pods":[…],"skipped":[…]}`).
 pub(super) fn json(report: &Report) -> Result<String, PreviewError> {
     #[derive(Serialize)]
     struct Written<'a> {
@@ -118,7 +118,7 @@ pub(super) fn json(report: &Report) -> Result<String, PreviewError> {
     Ok(text)
 }
 
-/// The Pods as they would be admitted, changed or not.
+/// Returns the Pods as they would be admitted, changed or not.
 pub(super) fn yaml(report: &Report) -> Result<String, PreviewError> {
     let documents: Result<Vec<_>, _> = report
         .verdicts
@@ -128,7 +128,8 @@ pub(super) fn yaml(report: &Report) -> Result<String, PreviewError> {
     Ok(documents?.join("---\n"))
 }
 
-/// For people: a block of comments and a unified diff per Pod. Programs that read diffs pass over the comments.
+/// Returns the human-readable report: a block of comments and a unified diff per Pod. Programs that parse diffs skip the
+/// comments.
 pub(super) fn diff(report: &Report, palette: Palette) -> Result<String, PreviewError> {
     let mut out = String::new();
     for verdict in &report.verdicts {
@@ -152,7 +153,7 @@ pub(super) fn diff(report: &Report, palette: Palette) -> Result<String, PreviewE
     Ok(out)
 }
 
-/// Why, and why not. Features that have the same reason share a line.
+/// Adds the reasons for and against changes. Features with the same reason share a line.
 fn explain(out: &mut String, verdict: &Verdict, palette: Palette) {
     let state = if verdict.changed() {
         "changed"
@@ -219,7 +220,7 @@ fn changed(out: &mut String, verdict: &Verdict, palette: Palette) -> Result<(), 
 }
 
 fn unified(source: &str, before: &str, after: &str) -> String {
-    // Its heuristics give up the shortest diff for one that takes time in proportion to the texts.
+    // The heuristics of the algorithm do not always return the shortest diff, but take time proportional to the texts.
     let diff = TextDiff::configure()
         .algorithm(Algorithm::Myers)
         .timeout(DIFF_TIMEOUT)
@@ -231,7 +232,7 @@ fn unified(source: &str, before: &str, after: &str) -> String {
         .to_string()
 }
 
-/// The objects that are neither workloads nor Namespaces, by kind.
+/// Adds the objects that are neither workloads nor Namespaces, by kind.
 fn passed_over(out: &mut String, skipped: &[Skipped]) {
     let mut kinds: BTreeMap<(&str, &str), Vec<String>> = BTreeMap::new();
     for object in skipped {

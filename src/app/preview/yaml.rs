@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::PreviewError;
 
-/// One document, without separators.
+/// Returns one document, without separators.
 pub(super) fn document(value: &Value) -> Result<String, PreviewError> {
     let options = serde_saphyr::ser_options! {
         // Folded lines are hard to compare, and kubectl does not fold either.

@@ -1,4 +1,4 @@
-//! Page `api`: the custom resource, its conditions and reasons, the configuration document, labels and annotations.
+//! Page `api`: the custom resources, their conditions and reasons, the configuration document, labels and annotations.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{code, heading, table};
 
-/// Sources in which constants name keys.
+/// Source files with constants of keys.
 const SOURCES: [&str; 5] = [
     include_str!("../../api/names.rs"),
     include_str!("../../api/kcp.rs"),
@@ -17,7 +17,7 @@ const SOURCES: [&str; 5] = [
     include_str!("../../api/watcher.rs"),
 ];
 
-/// The page.
+/// Returns the page.
 pub(super) fn page() -> String {
     let about = "The custom resources `RuntimeBootstrapper`, `RuntimeBootstrapperRollout` and `Watcher` on KCP, the configuration document of the webhook, \
                  and the labels and annotations of all. The definitions are printed by `runtime-bootstrapper crds --watchers`, the JSON Schema of the document by \
@@ -74,7 +74,7 @@ fn configuration() -> String {
     )
 }
 
-/// The fields of a schema with those below them.
+/// Adds the fields of a schema with their nested fields.
 fn fields(schema: &Value, path: &str, rows: &mut Vec<Vec<String>>) {
     let required = schema["required"].as_array().cloned().unwrap_or_default();
     for (key, field) in schema["properties"].as_object().into_iter().flatten() {
@@ -103,7 +103,7 @@ fn described(schema: &Value) -> String {
     text.replace('\n', " ").trim_end().to_owned()
 }
 
-/// The type with what restricts it.
+/// Returns the type with its restrictions.
 fn kind(field: &Value) -> String {
     let choices = values(field);
     if !choices.is_empty() {
@@ -136,7 +136,7 @@ fn kind(field: &Value) -> String {
     text
 }
 
-/// The values of an enumeration. Those of lists of features have their own table.
+/// Returns the values of an enumeration. Values of lists of features are in a separate table.
 fn values(field: &Value) -> Vec<String> {
     let one_of = field["oneOf"].as_array().into_iter().flatten();
     let texts: Vec<&str> = one_of
@@ -227,7 +227,7 @@ fn keys() -> String {
     )
 }
 
-/// A text whose links to constants are replaced by the values of these.
+/// Returns a text in which links to constants are replaced by their values.
 fn resolved(about: &str, values: &BTreeMap<&str, &str>) -> String {
     let mut text = about.to_owned();
     for (name, value) in values {
@@ -247,12 +247,12 @@ struct Constant {
     about: String,
 }
 
-/// The text constants of [`SOURCES`].
+/// Returns the text constants of [`SOURCES`].
 fn constants() -> Vec<Constant> {
     let mut found = Vec::new();
     for source in SOURCES {
         let mut about = Vec::new();
-        // A long constant has its value on the next line.
+        // The value of a long constant is on the next line.
         for line in source.replace("=\n    ", "= ").lines() {
             if let Some(text) = line.strip_prefix("/// ") {
                 about.push(text.to_owned());

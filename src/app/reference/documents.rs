@@ -1,4 +1,4 @@
-//! Metrics in the documentation, compared with what the components expose.
+//! Compares metrics in the documentation with the exposed metrics of the components.
 
 use std::fs;
 use std::path::Path;
@@ -36,7 +36,7 @@ fn metrics_that_the_documentation_names_are_exposed() {
     }
 }
 
-/// The table of the webhook has names without the prefix of the component.
+/// The table of the webhook contains names without the prefix of the component.
 #[test]
 fn metrics_in_the_table_of_the_webhook_are_exposed() {
     let [webhook, ..] = components();
@@ -58,7 +58,7 @@ fn metrics_in_the_table_of_the_webhook_are_exposed() {
     }
 }
 
-/// A link to a generated page leads to one of its sections.
+/// A link to a generated page must refer to one of its sections.
 #[test]
 fn links_to_the_reference_lead_to_a_section() {
     for file in [

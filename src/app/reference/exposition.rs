@@ -1,13 +1,13 @@
-//! The metrics of an exposition in OpenMetrics text.
+//! Metrics of an exposition in OpenMetrics text.
 
 use std::collections::BTreeSet;
 
 use testkit::metrics::Samples;
 
-/// One metric as it is exposed.
+/// One exposed metric.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Metric {
-    /// The name of its series; of a histogram, without `_bucket`, `_sum` and `_count`.
+    /// Name of its series; for a histogram, without `_bucket`, `_sum` and `_count`.
     pub(super) name: String,
     pub(super) kind: String,
     pub(super) labels: BTreeSet<String>,
@@ -15,7 +15,7 @@ pub(super) struct Metric {
 }
 
 impl Metric {
-    /// Whether a name in a query is one of its series.
+    /// Returns whether a name in a query is one of its series.
     pub(super) fn has_series(&self, name: &str) -> bool {
         if self.kind != "histogram" {
             return self.name == name;
@@ -25,7 +25,7 @@ impl Metric {
     }
 }
 
-/// The metrics in their order.
+/// Parses the metrics, in order.
 pub(super) fn metrics(exposition: &str) -> Vec<Metric> {
     let mut metrics: Vec<Metric> = Vec::new();
     for line in exposition.lines() {
@@ -48,7 +48,7 @@ pub(super) fn metrics(exposition: &str) -> Vec<Metric> {
     metrics
 }
 
-/// Takes name and labels from a sample.
+/// Adds name and labels of a sample to a metric.
 fn sample(line: &str, metric: &mut Metric) {
     let samples = Samples::parse(line);
     let sample = samples.iter().next().unwrap();

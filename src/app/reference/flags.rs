@@ -1,14 +1,14 @@
-//! Page `flags`: every flag of every subcommand, as clap has it.
+//! Page `flags`: each flag of each subcommand, from the definitions of clap.
 
 use clap::{Arg, Command, CommandFactory as _};
 
 use super::{code, heading, table};
 use crate::cli::Cli;
 
-/// The page.
+/// Returns the page.
 pub(super) fn page() -> String {
     let mut root = Cli::command();
-    // Without this, flags that clap adds are missing.
+    // Without this call, flags that clap adds are missing.
     root.build();
     let mut text = heading(
         "Flags",
@@ -19,7 +19,7 @@ pub(super) fn page() -> String {
     text
 }
 
-/// The section of a command that does something, and those of its subcommands.
+/// Adds the section of a command with an action, and those of its subcommands.
 fn section(command: &Command, text: &mut String) {
     for inner in command
         .get_subcommands()
@@ -73,7 +73,7 @@ fn row(argument: &Arg) -> Vec<String> {
     ]
 }
 
-/// The flag, or the placeholder of an argument by position.
+/// Returns the flag, or the placeholder of a positional argument.
 fn name(argument: &Arg) -> String {
     if let Some(long) = argument.get_long() {
         return format!("--{long}");
@@ -89,7 +89,7 @@ fn name(argument: &Arg) -> String {
     }
 }
 
-/// The help text, and the values if there are few.
+/// Returns the help text, with the values if there are few.
 fn meaning(argument: &Arg) -> String {
     let help = argument
         .get_help()

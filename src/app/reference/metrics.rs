@@ -1,7 +1,7 @@
-//! Page `metrics`: what each component exposes on /metrics, asked of the registry that the component serves.
+//! Page `metrics`: the metrics of each component on /metrics, from the registry that the component serves.
 //!
-//! Each family has one series with empty label values, because only a series names the labels; figures that are missing
-//! while there is nothing to measure get something to measure.
+//! Each family has one series with empty label values, because only a series contains the labels. Metrics that depend on
+//! data get data.
 
 use std::fs;
 use std::path::Path;
@@ -22,14 +22,14 @@ use super::exposition::{self, Metric};
 use super::{code, heading, table};
 use crate::compose;
 
-/// One component and what it exposes.
+/// One component and its exposed metrics.
 pub(super) struct Component {
     pub(super) name: &'static str,
     about: &'static str,
     pub(super) metrics: Vec<Metric>,
 }
 
-/// The page.
+/// Returns the page.
 pub(super) fn page() -> String {
     let mut text = heading(
         "Metrics",
@@ -59,7 +59,7 @@ fn row(metric: &Metric) -> Vec<String> {
     ]
 }
 
-/// Every component, and the library for operators on KCP.
+/// Returns all components, and the library for operators on KCP.
 pub(super) fn components() -> [Component; 4] {
     [
         Component {
@@ -98,7 +98,7 @@ fn controller() -> Metrics {
     metrics
 }
 
-/// With a certificate and an event that waits.
+/// Returns the metrics of a watcher with a certificate and a waiting event.
 fn watcher() -> Metrics {
     let folder = tempfile::tempdir().unwrap();
     let certificates = Certificates::load(certificates(folder.path()));
@@ -137,7 +137,7 @@ fn listener() -> Vec<Metric> {
     listed(&text, &format!("{registry:?}"))
 }
 
-/// Files of a certificate.
+/// Creates the files of a certificate.
 fn certificates(folder: &Path) -> CertificateOptions {
     let authority = Authority::new("kyma").unwrap();
     let leaf = authority.leaf("watcher").unwrap();
@@ -153,13 +153,13 @@ fn certificates(folder: &Path) -> CertificateOptions {
     }
 }
 
-/// What a component exposes.
+/// Returns the exposed metrics of a component.
 fn exposed(metrics: &Metrics) -> Vec<Metric> {
     listed(&metrics.encode().unwrap(), &format!("{metrics:?}"))
 }
 
-/// The metrics of an exposition, compared with the registry's debug text. A metric that is registered and not exposed is a
-/// family without a series.
+/// Returns the metrics of an exposition, compared with the debug text of the registry. A metric that is registered and not
+/// exposed is a family without a series.
 fn listed(exposition: &str, debug: &str) -> Vec<Metric> {
     let found = exposition::metrics(exposition);
     let registered = debug.split("Descriptor { name: \"").skip(1);

@@ -1,4 +1,4 @@
-//! The files in `deploy/monitoring`, compared with what the components expose and with the documentation.
+//! Compares the files in `deploy/monitoring` with the exposed metrics of the components and with the documentation.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ fn text<'v>(value: &'v Value, pointer: &str) -> &'v str {
     found.unwrap_or_default()
 }
 
-/// The rules of all groups.
+/// Returns the rules of all groups.
 fn alerts() -> Vec<Value> {
     let file: Value = serde_saphyr::from_str(&page(ALERTS)).unwrap();
     let mut alerts = Vec::new();
@@ -30,14 +30,14 @@ fn alerts() -> Vec<Value> {
     alerts
 }
 
-/// The panels that are not rows.
+/// Returns the panels that are not rows.
 fn panels() -> Vec<Value> {
     let dashboard: Value = serde_json::from_str(&page(DASHBOARD)).unwrap();
     let panels = dashboard["panels"].as_array().unwrap().iter();
     panels.filter(|it| it["type"] != "row").cloned().collect()
 }
 
-/// The labels that a text of an alert or a legend inserts.
+/// Returns the labels that a text of an alert or a legend inserts.
 fn inserted<'t>(text: &'t str, start: &str) -> BTreeSet<&'t str> {
     let ends = |it: char| !it.is_ascii_alphanumeric() && it != '_';
     let parts = text.split(start).skip(1);
@@ -64,7 +64,7 @@ fn alerts_are_rules_about_series_that_exist() {
     assert!(seen.len() > 30, "{seen:?}");
 }
 
-/// The section that an alert names describes the alert.
+/// The section to which an alert refers must describe the alert.
 #[test]
 fn alerts_have_a_runbook() {
     let anchor = |heading: &str| {
@@ -111,7 +111,7 @@ fn panels_query_series_that_exist() {
     assert!(queries > 60, "{queries}");
 }
 
-/// Every metric of the controller is in a panel or in an alert: a new one is not forgotten.
+/// Each metric of the controller must be in a panel or in an alert, so that a new metric is not forgotten.
 #[test]
 fn metrics_of_the_controller_are_on_the_dashboard() {
     let mut queries: Vec<String> = Vec::new();
@@ -130,7 +130,7 @@ fn metrics_of_the_controller_are_on_the_dashboard() {
     }
 }
 
-/// Every metric that a table tells to alert on is in a rule. The webhook's table has names without its prefix.
+/// Each metric that a table recommends for alerts must be in a rule. The table of the webhook contains names without its prefix.
 #[rstest]
 #[case("docs/controller.md", "")]
 #[case("docs/watcher.md", "")]
@@ -166,7 +166,7 @@ fn metrics_with_an_alert_in_the_table_have_a_rule(#[case] path: &str, #[case] pr
     assert!(checked >= 5, "{path}: {checked}");
 }
 
-/// A query that names an unknown metric is found also where the file is read as a whole.
+/// A query with an unknown metric is also detected in the complete file.
 #[test]
 fn a_renamed_metric_is_a_fault() {
     let mut renamed = exposed();

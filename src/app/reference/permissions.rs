@@ -1,4 +1,4 @@
-//! Tables of permissions in the documentation, compared with the manifests.
+//! Compares tables of permissions in the documentation with the manifests.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::root;
 
-/// Objects in the manifests of a folder below `deploy`, with the name of their file.
+/// Returns the objects in the manifests of a directory below `deploy`, with the names of their files.
 fn objects(folder: &str) -> Vec<(String, Value)> {
     let mut objects = Vec::new();
     for file in fs::read_dir(root().join("deploy").join(folder)).unwrap() {
@@ -39,7 +39,7 @@ fn group(name: &str) -> &str {
     if name.is_empty() { "core" } else { name }
 }
 
-/// The rules as the table has them: mode, scope, group, resource, names, verbs.
+/// Returns the rules in the format of the table: mode, scope, group, resource, names, verbs.
 fn rules(objects: &[(String, Value)]) -> BTreeSet<String> {
     let mut rows = BTreeSet::new();
     for (file, object) in objects {
@@ -69,7 +69,7 @@ fn rules(objects: &[(String, Value)]) -> BTreeSet<String> {
     rows
 }
 
-/// The rows of the table with this header, without the last column; each says why in it.
+/// Returns the rows of the table with this header, without the last column, which must contain a reason.
 fn table(page: &str, header: &str) -> BTreeSet<String> {
     let text = fs::read_to_string(root().join(page)).unwrap();
     let (_, table) = text
@@ -100,7 +100,7 @@ fn permissions_of_the_controller_are_those_of_its_roles() {
     );
 }
 
-/// What the controller applies on a runtime is the webhook's manifests and the three sources.
+/// The controller applies the manifests of the webhook and the three sources on a runtime.
 #[test]
 fn permissions_on_a_runtime_are_for_all_objects_that_are_applied() {
     let documented = table(

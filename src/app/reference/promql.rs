@@ -1,7 +1,7 @@
-//! Queries for Prometheus, parsed and compared with what the components expose.
+//! Queries for Prometheus, parsed and compared with the exposed metrics of the components.
 //!
-//! A query is followed from its series outwards: which labels each part of it has. So a metric or a label that does not exist,
-//! a label that an inner aggregation has removed, and two sides without common labels are found.
+//! The labels of each part of a query are computed from its series outwards. This detects metrics and labels that do not
+//! exist, a label that an inner aggregation has removed, and two sides without common labels.
 
 use std::collections::BTreeSet;
 
@@ -16,17 +16,17 @@ use rstest::rstest;
 
 use super::exposition::Metric;
 
-/// Labels that Prometheus adds to every series of a target.
+/// Labels that Prometheus adds to each series of a target.
 pub(super) const TARGET_LABELS: [&str; 5] = ["cluster", "instance", "job", "namespace", "pod"];
 
 type Names = BTreeSet<String>;
 
-/// What is wrong with a query.
+/// Returns the errors of a query.
 pub(super) fn query_faults(query: &str, exposed: &[Metric]) -> Vec<String> {
     read(query, exposed).1
 }
 
-/// The labels of the result of a query, and what is wrong with the query.
+/// Returns the labels of the result of a query, and the errors of the query.
 pub(super) fn read(query: &str, exposed: &[Metric]) -> (Names, Vec<String>) {
     let mut check = Check {
         exposed,
@@ -46,7 +46,7 @@ pub(super) fn read(query: &str, exposed: &[Metric]) -> (Names, Vec<String>) {
     (labels, check.faults)
 }
 
-/// What is wrong with the reasons that a label is compared with. Reasons of conditions are capitalized.
+/// Returns the errors of the reasons with which a label is compared. Reasons of conditions are capitalized.
 pub(super) fn unknown_reasons(label: &str, value: &str) -> Vec<String> {
     let values = value.split('|').filter(|_| label == "reason");
     let reasons = values.filter(|it| it.starts_with(char::is_uppercase));
@@ -63,7 +63,7 @@ struct Check<'a> {
 }
 
 impl Check<'_> {
-    /// The labels that the series of an expression may have.
+    /// Returns the labels that the series of an expression may have.
     fn labels(&mut self, expression: &Expr) -> Names {
         match expression {
             Expr::Aggregate(it) => self.aggregate(it),
@@ -138,7 +138,7 @@ impl Check<'_> {
         labels
     }
 
-    /// Only what always grows has a rate.
+    /// Checks that a rate is only computed for counters and histograms.
     fn range(&mut self, function: &str, selector: &VectorSelector) {
         let name = selector.name.as_deref().unwrap_or_default();
         let metric = self.exposed.iter().find(|it| it.has_series(name));

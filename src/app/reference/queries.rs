@@ -1,9 +1,9 @@
-//! Names of metrics in texts, compared with what the components expose.
+//! Compares names of metrics in texts with the exposed metrics of the components.
 
 use super::exposition::Metric;
 use super::promql::{TARGET_LABELS, unknown_reasons};
 
-/// The names in a text, each with what follows it.
+/// Returns the names in a text, each with the text after it.
 pub(super) fn names(text: &str) -> impl Iterator<Item = (&str, &str)> {
     let is_part = |it: char| it.is_ascii_alphanumeric() || it == '_' || it == ':';
     let mut rest = text;
@@ -16,7 +16,7 @@ pub(super) fn names(text: &str) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-/// Labels in braces or parentheses at the start of a text, with the values that they are compared with.
+/// Returns the labels in braces or parentheses at the start of a text, with the values with which they are compared.
 fn labels<'t>(text: &'t str, brackets: [char; 2]) -> Vec<(&'t str, &'t str)> {
     let Some(list) = text.trim_start().strip_prefix(brackets[0]) else {
         return Vec::new();
@@ -32,7 +32,7 @@ fn labels<'t>(text: &'t str, brackets: [char; 2]) -> Vec<(&'t str, &'t str)> {
     list.split(',').map(label).collect()
 }
 
-/// What is wrong with the metrics that a text names.
+/// Returns the errors of the metrics in a text.
 pub(super) fn faults(text: &str, exposed: &[Metric]) -> Vec<String> {
     let prefixes: Vec<&str> = exposed
         .iter()

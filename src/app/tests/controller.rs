@@ -1,4 +1,4 @@
-//! The component `controller` as a process: what it does without the lease.
+//! Tests of the component `controller` as a process without the Lease.
 #![cfg(test)]
 
 use std::process::{Child, Command, Stdio};
@@ -17,12 +17,12 @@ use testkit::pki::Authority;
 use testkit::tls::TlsServer;
 use testkit::until::until;
 
-/// The time limit of all waits, long enough for a busy machine.
+/// Time limit of all waits, long enough for a busy machine.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 const LEASE: &str = "rt-bootstrapper-controller";
 
-/// A running controller and the KCP that it talks to.
+/// A running controller and its KCP.
 struct Env {
     kcp: ApiServer,
     _tls: TlsServer,
@@ -32,14 +32,14 @@ struct Env {
 
 impl Drop for Env {
     fn drop(&mut self) {
-        // Both fail for a process that has ended.
+        // Both calls fail for a process that has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
 impl Env {
-    /// Another replica holds the lease for an hour.
+    /// Starts the environment. Another replica holds the Lease for an hour.
     async fn start(controllers: &str) -> Self {
         let kcp = ApiServer::with_kinds([
             &RUNTIMES,
@@ -104,7 +104,7 @@ impl Env {
         reached.await.unwrap();
     }
 
-    /// The writes so far, without those of the lease.
+    /// Returns the writes so far, except writes of the Lease.
     fn writes(&self) -> Vec<String> {
         let requests = self.kcp.requests().into_iter();
         let writes = requests.filter(|it: &Recorded| it.is_write() && !it.asked.is_of("* leases"));
@@ -125,7 +125,7 @@ async fn a_replica_without_the_lease_reads_the_sources_and_writes_nothing(
         it.count("watch configmaps") > 0
     })
     .await;
-    // A leader writes the state as soon as it knows the sources; the lease is asked for again seconds later.
+    // A leader writes the state as soon as it has read the sources. The Lease is read again seconds later.
     let asked = env.kcp.count("get leases");
     env.until("the lease is asked for again", |it| {
         it.count("get leases") >= asked + 2

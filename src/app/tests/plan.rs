@@ -1,4 +1,4 @@
-//! The subcommand `plan` as a process: two API servers in, text and exit code out, and no write.
+//! Tests of the subcommand `plan` as a process with two API servers: its text and exit code, and that it writes nothing.
 #![cfg(test)]
 
 use std::process::{Command, Output, Stdio};
@@ -87,7 +87,7 @@ impl Env {
         }
     }
 
-    /// Runs `plan`; afterwards neither API server has received a write.
+    /// Runs `plan`, and checks that no API server has received a write.
     async fn plan(&self, arguments: &[&str]) -> (i32, String, String) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_runtime-bootstrapper"));
         command

@@ -1,4 +1,4 @@
-//! Role `preview`, judged from outside: files in, text and exit code out.
+//! Tests of the subcommand `preview` as a process: input files, output text and exit code.
 #![cfg(test)]
 
 #[path = "preview/errors.rs"]

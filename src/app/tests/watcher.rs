@@ -1,4 +1,4 @@
-//! The component `watcher` as a process: its ports, its delivery to KCP, its end.
+//! Tests of the component `watcher` as a process: its ports, its delivery to KCP, its shutdown.
 #![cfg(test)]
 
 #[path = "watcher/exhaustion.rs"]
@@ -16,7 +16,7 @@ use watcher_types::Heartbeat;
 use self::kcp::Kcp;
 use self::process::{Folder, PATIENCE, Running, command, get};
 
-/// A review of a Kyma that is created.
+/// Returns a review of a Kyma that is created.
 fn review(name: &str) -> Value {
     json!({
         "kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1",
@@ -31,7 +31,7 @@ fn review(name: &str) -> Value {
     })
 }
 
-/// The public watcher's exit status is 0 here, so that a supervisor takes it for done.
+/// The public watcher exits with status 0 in this case, so that a supervisor treats it as completed.
 #[rstest]
 #[case::nothing_is_set(&[], "CA_CERT (--ca-cert) is required")]
 #[case::empty(&[("CA_CERT", "")], "CA_CERT (--ca-cert) is required")]
@@ -59,7 +59,7 @@ fn version_without_any_setting_is_printed(#[case] flag: &str) {
     assert_eq!(String::from_utf8(ran.stdout).unwrap(), expected);
 }
 
-/// The public watcher's `-development`, which is on by default.
+/// The flag `-development` of the public watcher, which is enabled by default.
 #[rstest]
 #[case("-development")]
 #[case("-development=false")]
@@ -93,13 +93,13 @@ async fn plain_ports_serve_metrics_and_no_reviews() {
     }
 }
 
-/// The number of events in the spool of a new process.
+/// Returns the number of events in the spool of a new process.
 async fn spooled(folder: &Folder) -> Option<f64> {
     let running = Running::start(folder).await;
     running.samples().await.exact("watcher_outbox_events")
 }
 
-/// Between answer and delivery: KCP refuses connections, and the process is killed.
+/// KCP refuses connections, and the process is killed between response and delivery.
 #[tokio::test]
 async fn answered_event_after_kill_9_is_still_in_the_spool() {
     let folder = Folder::new();
@@ -123,7 +123,7 @@ async fn sigterm_drains_and_the_spool_stays() {
         answer.is_ok_and(|it| it.status == 503)
     };
     until("draining", PATIENCE, unready).await.unwrap();
-    // Until the end of the shutdown delay it serves.
+    // The process serves until the end of the shutdown delay.
     running.ask(&review("two")).await;
     assert_eq!(get(running.health, "/healthz").await.unwrap().status, 200);
     assert_eq!(running.ended().await.code(), Some(0));
@@ -189,7 +189,7 @@ async fn kcp_receives_heartbeats_before_a_change_two_events_after_it_and_a_last_
         delivered == Some(2.0)
     };
     until("both counted", PATIENCE, counted).await.unwrap();
-    // A port scanner, and an API server whose caBundle is wrong.
+    // A port scanner, and an API server with a wrong caBundle.
     running.send_garbage().await;
     running.reject_certificate().await;
     let series = r#"watcher_server_tls_handshake_errors_total{reason="protocol"}"#;
@@ -206,13 +206,13 @@ async fn kcp_receives_heartbeats_before_a_change_two_events_after_it_and_a_last_
     assert_eq!(last.handshake_failures, Some(1));
 }
 
-/// Waits until `count` requests for `path` have come.
+/// Waits until `count` requests for `path` have arrived.
 async fn received(kcp: &Kcp, path: &str, count: usize) {
     let came = || std::future::ready(kcp.bodies(path).len() >= count);
     until(path, PATIENCE, came).await.unwrap();
 }
 
-/// An event that a killed process has answered is delivered by the next one.
+/// The next process delivers an event for which a killed process has sent a response.
 #[tokio::test]
 async fn spooled_event_after_a_restart_is_delivered() {
     let folder = Folder::new();

@@ -100,7 +100,7 @@ async fn ask_over_tcp(address: SocketAddr, path: &str) -> std::io::Result<String
     let request = format!("GET {path} HTTP/1.1\r\nhost: test\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
     let mut answer = String::new();
-    // Returns only if the server closes: one request a connection.
+    // Returns only if the server closes the connection: one request per connection.
     stream.read_to_string(&mut answer).await?;
     Ok(answer)
 }
@@ -130,7 +130,7 @@ async fn both_listeners_answer_until_told_to_end() {
     assert!(ask_over_tcp(health, "/healthz").await.is_err());
 }
 
-/// Many times the connection limit.
+/// The number of clients is a multiple of the connection limit.
 #[tokio::test]
 async fn silent_clients_keep_no_probe_out() {
     let admin = Admin::bind(loopback(), Readiness::default(), metrics()).unwrap();

@@ -4,14 +4,14 @@
 
 use http::Request;
 
-/// Longest plural with its subresource, in bytes; a longer one is reported as `other`.
+/// Maximum length of a plural with its subresource, in bytes. A longer one is reported as `other`.
 const LONGEST_RESOURCE: usize = 63;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Call {
-    /// Such as `pods` or `pods/eviction`; `discovery` or `other` for a path without a resource.
+    /// The resource, such as `pods` or `pods/eviction`; `discovery` or `other` for a path without a resource.
     pub(super) resource: String,
-    /// Whether the body of the response is a stream without an end: a watch, or followed logs.
+    /// Whether the body of the response is an endless stream: a watch, or followed logs.
     pub(super) streams: bool,
 }
 
@@ -34,7 +34,7 @@ fn resource(path: &str) -> String {
         _ => return "other".to_owned(),
     };
     let resource = match in_group {
-        // Subresources of a Namespace, not resources in it.
+        // These are subresources of a Namespace, not resources in it.
         ["namespaces", _, sub @ ("status" | "finalize")] => format!("namespaces/{sub}"),
         ["namespaces", _, plural] | ["namespaces", _, plural, _] | [plural] | [plural, _] => {
             (*plural).to_owned()

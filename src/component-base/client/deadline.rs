@@ -13,7 +13,7 @@ use hyper::body::{Body as HttpBody, Bytes};
 use tokio::time::timeout;
 use tower::BoxError;
 
-/// Time limit of the head of a stream, at least. An API server may delay a watch until its cache is up to date.
+/// Minimum time limit of the head of a stream. An API server may delay a watch until its cache is up to date.
 pub(crate) const STREAM_HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The body of a response, complete or a stream.
@@ -26,7 +26,7 @@ pub struct DeadlineExceeded {
     pub(super) limit: Duration,
 }
 
-/// The response, with its complete body, or the head of a stream, unless it takes longer than `limit`.
+/// Returns the response, with its complete body, or the head of a stream, unless it takes longer than `limit`.
 pub(super) async fn within_deadline<B>(
     limit: Duration,
     streams: bool,
@@ -47,7 +47,7 @@ where
         if streams {
             return Ok(Response::from_parts(head, body.boxed_unsync()));
         }
-        // kube would read the complete body, too, before it parses it.
+        // kube would also read the complete body before it parses it.
         let body = Full::new(body.collect().await?.to_bytes());
         let body = body.map_err(|never| match never {}).boxed_unsync();
         Ok(Response::from_parts(head, body))

@@ -1,7 +1,7 @@
 //! A counter of all requests to an API server.
 //!
-//! Invariant: each request is counted exactly once, also when its caller stops waiting, so that the metric shows
-//! whether requests were sent.
+//! Invariant: each request is counted exactly once, even if its caller stops waiting, so that the metric shows whether
+//! requests were sent.
 
 use http::{Method, StatusCode};
 use prometheus_client::metrics::counter::Counter;
@@ -32,12 +32,12 @@ impl RequestMetrics {
     }
 }
 
-/// A request in flight, which is counted when it is dropped.
+/// A request in progress, which is counted when it is dropped.
 pub(super) struct InflightRequest {
     pub(super) requests: RequestMetrics,
     pub(super) method: Method,
     pub(super) resource: String,
-    /// The status of the response, once it is there.
+    /// Status of the response, after it has arrived.
     pub(super) status: Option<StatusCode>,
 }
 

@@ -23,9 +23,9 @@ use testkit::metrics::Samples;
 
 use super::*;
 
-/// The time limit of a request that is answered: not reached on a busy machine either.
+/// Time limit of a request with a response. It is not reached even on a busy machine.
 const TIMEOUT: Duration = Duration::from_mins(1);
-/// The time limit of a request that is not answered.
+/// Time limit of a request without a response.
 const SHORT: Duration = Duration::from_millis(500);
 
 fn metered() -> (Registry, RequestMetrics) {
@@ -34,12 +34,13 @@ fn metered() -> (Registry, RequestMetrics) {
     (registry, requests)
 }
 
-/// Whether the error is [`DeadlineExceeded`], or was caused by it: one while connecting is a source of the pool's error.
+/// Returns whether the error is [`DeadlineExceeded`], or was caused by it. An error while connecting is a source of the
+/// error of the pool.
 fn is_timeout(error: &(dyn std::error::Error + 'static)) -> bool {
     error.is::<DeadlineExceeded>() || error.source().is_some_and(is_timeout)
 }
 
-/// The requests that were counted, as `{labels} count`.
+/// Returns the counted requests, as `{labels} count`.
 fn counted(registry: &Registry) -> Vec<String> {
     let samples = Samples::of(registry);
     let requests = samples.matching("rest_client_requests_total");
@@ -77,8 +78,8 @@ async fn connected(server: &MockServer, timeout: Duration) -> (Registry, Client)
     (registry, client)
 }
 
-/// Until the next keepalive probe of each established connection to a port; `None` without one. The kernel shows the kind of the timer,
-/// which is 2, and hundredths of seconds.
+/// Returns the time until the next keepalive probe of each established connection to a port; `None` without one. The kernel
+/// reports the kind of the timer, which is 2, and hundredths of seconds.
 fn probes(port: u16) -> Vec<Option<Duration>> {
     let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
     let rows = table.lines().map(|row| row.split_whitespace().collect());
@@ -211,7 +212,7 @@ async fn what_cannot_be_used_is_refused_before_anything_is_sent() {
     assert_eq!(refused.to_string(), "kubeconfig /nowhere/config");
 }
 
-/// A transport that answers every request with the head at once and the body after a delay.
+/// Returns a transport that responds to each request with the head at once and the body after a delay.
 fn slow_body(delay: Duration) -> (Registry, Client) {
     let (registry, requests) = metered();
     let transport = tower::service_fn(move |_: Request<Body>| async move {
@@ -291,7 +292,7 @@ async fn a_request_that_is_dropped_is_counted_too() {
     );
 }
 
-/// An API server that answers once sixteen requests are there, and how many connections it had.
+/// Returns an API server that responds after sixteen requests have arrived, and its number of connections.
 async fn answers_sixteen_at_once() -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
@@ -330,7 +331,7 @@ async fn calls_made_at_once_leave_their_connections_to_the_next_ones() {
             answer.unwrap();
         }
     }
-    // A connection may be on its way back yet when the next call looks for one.
+    // A connection may not have returned to the pool yet when the next call requests one.
     let accepted = accepted.load(Ordering::SeqCst);
     assert!((16..32).contains(&accepted), "{accepted}");
 }

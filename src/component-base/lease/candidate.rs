@@ -1,7 +1,7 @@
 //! The requests of a leader election.
 //!
-//! Invariant: one attempt sends at most one read and one write, and ends within half a renewal interval, whatever the
-//! timeout of the client is.
+//! Invariant: one attempt sends at most one read and one write, and ends within half a renewal interval, independent of the
+//! timeout of the client.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub(super) struct Candidate {
     leases: Api<Lease>,
     name: String,
     identity: Identity,
-    /// The Lease that the next write is based on; `None` if it has to be read first.
+    /// The Lease on which the next write is based; `None` if it must be read first.
     base: Option<Lease>,
     observed: Option<Observed>,
     failing: bool,
@@ -29,9 +29,9 @@ pub(super) struct Candidate {
 
 /// The result of an attempt.
 enum LeadershipState {
-    /// This process is the leader; work is safe until then.
+    /// This process is the leader. The work is safe until this time.
     Leader(Instant),
-    /// Another process is the leader, for at most this long unless it renews or releases the Lease.
+    /// Another process is the leader, at most for this time unless it renews or releases the Lease.
     Follower(Duration),
     /// The write was based on an outdated Lease, or the API server returned no usable response.
     Unknown,
@@ -89,7 +89,7 @@ impl Candidate {
         .unwrap_or(Err(TermEnd::Unrenewed))
     }
 
-    /// Releases the Lease, so that a successor acquires it at once. A failure does no harm, since the Lease expires.
+    /// Releases the Lease, so that a successor acquires it at once. A failure is harmless, because the Lease expires.
     pub(super) async fn release(&mut self) {
         // A renewal that was canceled may have been written; then the first attempt returns a conflict.
         for _ in 0..2 {
@@ -149,7 +149,7 @@ impl Candidate {
         }
         let me = self.identity.as_str();
         let action = step(self.observed.as_ref(), Instant::now(), me);
-        // Taken before the write is sent: other replicas count from the time at which they observe it, which is later.
+        // Taken before the write is sent. Other replicas count from the time at which they observe the write, which is later.
         let fence = Instant::now() + FENCE;
         let (leases, parameters) = (&self.leases, PostParams::default());
         let written = match action {

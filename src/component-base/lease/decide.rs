@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::DURATION;
 
-/// A Lease, and since when it has been observed unchanged.
+/// A Lease, and the time since when it has been observed unchanged.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Observed {
     spec: LeaseSpec,
@@ -16,7 +16,7 @@ pub(super) struct Observed {
 }
 
 impl Observed {
-    /// The state after another read. An unchanged Lease keeps its time.
+    /// Returns the state after another read. An unchanged Lease keeps its time.
     pub(super) fn again(earlier: Option<Self>, spec: LeaseSpec, now: Instant) -> Self {
         match earlier {
             Some(earlier) if earlier.spec == spec => earlier,
@@ -27,7 +27,7 @@ impl Observed {
         }
     }
 
-    /// The holder. An empty name means that the Lease is released, as in client-go.
+    /// Returns the holder. An empty name means that the Lease is released, as in client-go.
     pub(super) fn holder(&self) -> Option<&str> {
         let holder = self.spec.holder_identity.as_deref();
         holder.filter(|name| !name.is_empty())
@@ -42,11 +42,11 @@ pub(super) enum Action {
     Renew,
     /// The Lease is released or expired.
     Take,
-    /// Another process holds the Lease; it expires after this long unless it changes.
+    /// Another process holds the Lease. It expires after this time unless it changes.
     Wait(Duration),
 }
 
-/// Decides what to do. A Lease without a duration has ours.
+/// Decides the next action. A Lease without a duration is treated as a Lease with the default duration.
 pub(super) fn step(observed: Option<&Observed>, now: Instant, me: &str) -> Action {
     let Some(observed) = observed else {
         return Action::Create;
@@ -69,7 +69,7 @@ pub(super) fn step(observed: Option<&Observed>, now: Instant, me: &str) -> Actio
     }
 }
 
-/// The specification to write. `wall_clock` is informational.
+/// Returns the specification to write. `wall_clock` is informational.
 pub(super) fn claim(
     previous: Option<&LeaseSpec>,
     me: &str,
@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(step(Some(&observed), later, ME), Action::Wait(seconds(5)));
 
         let renewed = LeaseSpec {
-            // An hour behind: the holder's clock is not ours, and does not matter.
+            // The time of the holder is in the past. Only the local clock is relevant.
             renew_time: Some(MicroTime(jiff::Timestamp::UNIX_EPOCH)),
             ..same
         };

@@ -1,4 +1,4 @@
-//! Identities of the participants in a leader election.
+//! Identities of the candidates in a leader election.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 /// Maximum length of the host name in a generated identity, in bytes.
 const HOST_LIMIT: usize = 63;
 
-/// Maximum length of an identity, in bytes: that of an Event's `reportingInstance`.
+/// Maximum length of an identity, in bytes, which equals that of `reportingInstance` of an Event.
 const LIMIT: usize = 128;
 
 /// The unique identity of a process in a leader election.
@@ -19,22 +19,22 @@ pub struct Identity(String);
 pub struct IdentityError;
 
 impl Identity {
-    /// A unique identity: the host name and 64 random bits, similar to client-go.
+    /// Returns a unique identity: the host name and 64 random bits, similar to client-go.
     ///
-    /// For processes outside Pods, where a restarted process does not continue with the Lease of the previous one. The
-    /// name of a Pod is unique already.
+    /// For processes outside Pods, where a restarted process does not continue with the Lease of the previous process. The
+    /// name of a Pod is already unique.
     #[must_use]
     pub fn random() -> Self {
         let system = rustix::system::uname();
         let host = system.nodename().to_string_lossy();
         let mut host: String = host.chars().filter(char::is_ascii_graphic).collect();
         host.truncate(HOST_LIMIT);
-        // `RandomState` has keys from the operating system.
+        // `RandomState` gets its keys from the operating system.
         let suffix = RandomState::new().hash_one(std::process::id());
         Self(format!("{host}_{suffix:016x}"))
     }
 
-    /// The identity as text.
+    /// Returns the identity as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

@@ -1,4 +1,4 @@
-//! A term of leadership: from an election to its end.
+//! A term of leadership, from an election to its end.
 
 use tokio::task::JoinError;
 use tokio::time::{Instant, timeout_at};
@@ -7,7 +7,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::candidate::Candidate;
 
-/// Why a term ended.
+/// Reason why a term ended.
 #[derive(Debug)]
 pub(super) enum TermEnd {
     Shutdown,
@@ -30,8 +30,8 @@ impl TermEnd {
     }
 }
 
-/// Runs the work and renews the Lease until the term ends, and ends the work. `fence` is the instant until which the work
-/// is safe.
+/// Runs the work and renews the Lease until the term ends, and then ends the work. `fence` is the instant until which the
+/// work is safe.
 pub(super) async fn run_term<F>(
     candidate: &mut Candidate,
     shutdown: &CancellationToken,
@@ -43,7 +43,7 @@ where
     F: Future<Output = ()> + Send + 'static,
 {
     let token = CancellationToken::new();
-    // In its own task, so that busy work does not delay renewals.
+    // A separate task, so that busy work does not delay renewals.
     let mut task = AbortOnDropHandle::new(tokio::spawn(work(token.clone())));
     let end = loop {
         tokio::select! {
@@ -61,7 +61,7 @@ where
     match end {
         TermEnd::Taken | TermEnd::Unrenewed => {
             task.abort();
-            // Waits until the task is aborted: two terms must not overlap.
+            // Waits until the task is aborted, because two terms must not overlap.
             (&mut task).await.ok();
         }
         TermEnd::Shutdown => {

@@ -1,5 +1,5 @@
-//! The loop against an API server that is a function, on a paused clock: an hour of elections
-//! takes milliseconds, and every instant below is exact.
+//! Tests of the loop with a simulated API server and a paused clock: an hour of elections takes milliseconds, and each
+//! instant below is exact.
 
 mod world;
 
@@ -31,7 +31,7 @@ async fn an_absent_lease_is_created_and_renewed() {
     assert_eq!(later["spec"]["acquireTime"], first["spec"]["acquireTime"]);
     assert_eq!(later["spec"]["leaseTransitions"], 1);
     assert_eq!(replica.terms(), 1);
-    // One write a renewal and no read: 61 s in periods of 4 to 5 s.
+    // One write per renewal and no read: 61 s in periods of 4 to 5 s.
     let requests = server.requests();
     let [get, create, update] =
         ["get", "create", "update"].map(|verb| format!("{verb} leases kyma-system/repairs"));
@@ -67,7 +67,7 @@ async fn a_lease_that_is_not_renewed_is_taken_over(
 ) {
     let server = Server::new();
     let mut theirs = record(holder);
-    // Tomorrow, by the clock of a holder that is a day ahead: only our own clock counts.
+    // The clock of the holder is ahead. Only the local clock is relevant.
     theirs["spec"]["renewTime"] = json!("2999-01-01T00:00:00.000000Z");
     server.put(&theirs);
     let replica = Replica::start(&server, "a");
@@ -96,7 +96,7 @@ async fn the_quicker_of_two_wins(#[case] before: Option<Value>) {
     sleep(14 * SECOND).await;
     assert_eq!(replica.terms(), 0);
     assert_eq!(server.holder().as_deref(), Some("b"));
-    // And no longer than the winner lives.
+    // The replica takes over after the Lease of the winner has expired.
     until("takeover", || replica.leads()).await;
 }
 
@@ -211,7 +211,7 @@ async fn a_release_survives_a_renewal_whose_answer_was_lost() {
     let server = Server::new();
     let replica = Replica::start(&server, "a");
     until("election", || replica.leads()).await;
-    // As if the renewal under way at shutdown had been written: another version, still ours.
+    // Simulates that the renewal in progress at the shutdown was written: another version with the same holder.
     server.put(&record("a"));
     replica.stop().await;
     assert_eq!(server.holder(), None);
@@ -247,7 +247,7 @@ async fn work_that_ends_by_itself_gives_another_replica_a_turn(#[case] panics: b
     until("second term", || failing.terms() == 2).await;
 }
 
-/// Counted down when its work is really gone, and not merely cancelled.
+/// Decremented when the work has ended, and not only when its token is canceled.
 struct Leading(Arc<AtomicUsize>);
 
 impl Drop for Leading {
@@ -256,7 +256,7 @@ impl Drop for Leading {
     }
 }
 
-/// Two processes without a name of their own, as they are outside Pods.
+/// Two processes with generated identities, as outside Pods.
 #[tokio::test(start_paused = true)]
 async fn processes_with_random_identities_never_lead_at_once() {
     let server = Server::new();

@@ -1,6 +1,6 @@
 //! Memory, CPU time, open files and start time of this process, from procfs at each scrape.
 //!
-//! Invariant: a value that cannot be read is omitted, never reported as zero. On systems other than Linux all values
+//! Invariant: a value that cannot be read is omitted, and never reported as zero. On systems other than Linux all values
 //! are omitted.
 
 use std::fmt;
@@ -13,11 +13,11 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
 
-/// Clock ticks per second in procfs. The kernel keeps USER_HZ at 100 on every architecture that images are built for,
-/// whatever its timer frequency is (proc(5), time(7)).
+/// Clock ticks per second in procfs. The kernel keeps USER_HZ at 100 on all architectures of the images, independent of its
+/// timer frequency (proc(5), time(7)).
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// Reads the values at each scrape.
+/// Collector that reads the values at each scrape.
 #[derive(Debug)]
 pub(super) struct ProcessCollector;
 
@@ -77,7 +77,7 @@ impl ProcessStats {
     }
 }
 
-/// `VmRSS` of `/proc/self/status`, which is in KiB, so that the page size is not needed.
+/// Parses `VmRSS` of `/proc/self/status`, which is in KiB, so that the page size is not needed.
 fn resident_bytes(status: &str) -> Option<u64> {
     let value = status
         .lines()
@@ -86,7 +86,7 @@ fn resident_bytes(status: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// `btime` of `/proc/stat`: the boot time, in seconds since the epoch.
+/// Parses `btime` of `/proc/stat`: the boot time, in seconds since the epoch.
 fn boot_seconds(stat: &str) -> Option<f64> {
     let value = stat.lines().find_map(|line| line.strip_prefix("btime "))?;
     value.trim().parse().ok()
@@ -99,7 +99,7 @@ struct CpuTimes {
 }
 
 impl CpuTimes {
-    /// Parses `/proc/self/stat`. The second field is the program's name in parentheses, which may contain spaces and
+    /// Parses `/proc/self/stat`. The second field is the name of the program in parentheses, which may contain spaces and
     /// parentheses, so fields are counted from the last `)`.
     fn parse(stat: &str) -> Option<Self> {
         let (_, fields) = stat.rsplit_once(')')?;

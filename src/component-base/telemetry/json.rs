@@ -13,7 +13,7 @@ use tracing_subscriber::registry::{LookupSpan, SpanRef};
 
 use super::error_chain;
 
-/// Formats events; requires spans that are formatted by [`JsonFields`].
+/// Formats events. Requires spans that are formatted by [`JsonFields`].
 pub(super) struct JsonLines;
 
 #[derive(Serialize)]
@@ -71,7 +71,7 @@ where
     Value::Object(fields)
 }
 
-/// The fields of an event, its message included.
+/// The fields of an event, including its message.
 #[derive(Default)]
 struct Fields(Map<String, Value>);
 

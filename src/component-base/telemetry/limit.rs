@@ -1,20 +1,20 @@
-//! A limit of equal log lines, for what many clients or objects can cause at once.
+//! Rate limit of equal log messages that many clients or objects can cause at once.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Lets one line pass in each interval: the first at once.
+/// Permits one message per interval, and the first message at once.
 #[derive(Debug)]
 pub struct LogLimit {
     interval: Duration,
-    /// When the next line may pass, and the number of lines that were suppressed since the last one.
+    /// When the next message may be logged, and the number of messages that were suppressed since the last one.
     state: Mutex<(Option<Instant>, u64)>,
 }
 
 impl LogLimit {
-    /// A limit of one line in an interval.
+    /// Creates a limit of one message per interval.
     #[must_use]
     pub fn new(interval: Duration) -> Self {
         Self {
@@ -23,7 +23,7 @@ impl LogLimit {
         }
     }
 
-    /// Whether a line may be logged now; if so, the number of lines that were suppressed since the last one.
+    /// Returns the number of messages that were suppressed since the last one, or `None` if no message may be logged now.
     pub fn permit(&self) -> Option<u64> {
         let now = Instant::now();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);

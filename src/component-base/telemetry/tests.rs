@@ -18,7 +18,7 @@ impl io::Write for Captured {
     }
 }
 
-/// The lines that a piece of code logs, with the time taken out after it was read.
+/// Returns the messages that a function logs, with the time removed after it was parsed.
 fn lines_of(filter: &str, code: impl FnOnce()) -> Vec<Value> {
     let captured = Captured::default();
     let writer = captured.clone();
@@ -73,7 +73,7 @@ fn a_line_has_message_and_typed_fields() {
     );
 }
 
-/// kube's client logs a response that it cannot parse.
+/// The client of kube logs a response that it cannot parse.
 #[rstest]
 #[case::all("trace")]
 #[case::the_example_of_the_reference("info,kube=warn")]
@@ -117,7 +117,7 @@ fn the_filter_decides() {
 #[test]
 fn a_second_set_up_is_an_error_and_no_panic() {
     let filter: Filter = "error".parse().unwrap();
-    // The first call may find the subscriber of a test harness; either way the second is refused.
+    // The first call may find the subscriber of a test harness. In any case the second call is rejected.
     let _ = init(Format::Json, filter.clone());
     let second = init(Format::Json, filter);
     assert!(matches!(second, Err(TelemetryError::AlreadySetUp(_))));

@@ -1,4 +1,4 @@
-//! The changes of a set of objects, from the events of a watch.
+//! Changes of a set of objects, computed from the events of a watch.
 
 use std::collections::BTreeSet;
 use std::mem;
@@ -12,13 +12,14 @@ use kube::runtime::watcher::Event;
 pub enum WatchChange<K> {
     /// The object is new or changed, or was listed again.
     Put(K),
-    /// The object of this name does not exist any more, also if the event of its deletion was missed.
+    /// The object of this name does not exist anymore, even if the event of its deletion was missed.
     Removed(String),
-    /// A list is complete: its objects were put, and all others removed.
+    /// A list is complete: its objects were put, and all other objects were removed.
     Listed,
 }
 
-/// The changes that events of one watch mean. Names are unique, so the watch is that of one namespace or of a cluster-scoped kind.
+/// Returns the changes that result from the events of one watch. Names must be unique, so the watch must be of one
+/// namespace or of a cluster-scoped kind.
 pub fn changes<K>(
     events: impl Stream<Item = Event<K>> + Send,
 ) -> impl Stream<Item = WatchChange<K>> + Send
@@ -32,7 +33,7 @@ where
 #[derive(Default)]
 struct Names {
     known: BTreeSet<String>,
-    /// Those of the list that is being read.
+    /// Names of the list that is being read.
     listed: BTreeSet<String>,
 }
 
@@ -81,7 +82,7 @@ mod tests {
         object
     }
 
-    /// Changes as `+name`, `-name` and `listed`.
+    /// Returns changes as `+name`, `-name` and `listed`.
     async fn texts(events: Vec<Event<ConfigMap>>) -> Vec<String> {
         let changes = changes(stream::iter(events)).map(|change| match change {
             WatchChange::Put(object) => format!("+{}", object.name_any()),

@@ -6,7 +6,7 @@ use prometheus_client::registry::Registry;
 
 use crate::metrics::register;
 
-/// `<prefix>_watch_failing{watch}`. Clones share it.
+/// `<prefix>_watch_failing{watch}`. Clones share the gauge.
 ///
 /// `watch` is the name of the readiness check of the watch. The value is 1 from a failed request or stream until the
 /// API server responds again, otherwise 0. The watches of the leader are 0 on other replicas.

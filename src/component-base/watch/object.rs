@@ -1,4 +1,4 @@
-//! A watch of one object, by name.
+//! Watch of one object, by name.
 
 use std::fmt::Debug;
 use std::future::ready;
@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use super::watch_with_backoff;
 use crate::readiness::ReadinessCheck;
 
-/// Returns the object once the first list is complete and after each event; `None` while it does not exist. The stream
+/// Returns the object after the first list is complete and after each event; `None` while it does not exist. The stream
 /// does not end.
 pub fn watch_object<K>(
     api: Api<K>,
@@ -25,7 +25,8 @@ where
     states(watch_with_backoff(api, config, check))
 }
 
-/// A list that fails is followed by another `Init`; the object is kept until a list is complete.
+/// Returns the states of the object. A list that fails is followed by another `Init`. The object is kept until a list is
+/// complete.
 fn states<K>(events: impl Stream<Item = Event<K>>) -> impl Stream<Item = Option<K>> {
     let mut listed = None;
     events.filter_map(move |event| {

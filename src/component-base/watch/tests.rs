@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use super::*;
 use crate::readiness::Readiness;
 
-/// An API server with one ConfigMap.
+/// Returns an API server with one ConfigMap.
 fn server() -> ApiServer {
     let server = ApiServer::new();
     server.put(&json!({
@@ -85,7 +85,7 @@ async fn a_list_that_fails_is_tried_again_at_a_growing_distance() {
 
     assert_eq!(take(&mut stream, 9).await[7..], ["init-apply", "init-done"]);
     assert!(readiness.is_ready());
-    // Half and whole of 0.8 + 1.6 + 3.2 + 6.4 + 12.8 + 25.6 + 30 + 30 seconds.
+    // Between half and the whole of 0.8 + 1.6 + 3.2 + 6.4 + 12.8 + 25.6 + 30 + 30 seconds.
     let took = began.elapsed();
     assert!(took >= Duration::from_secs(55), "{took:?}");
     assert!(took <= Duration::from_secs(111), "{took:?}");
@@ -137,7 +137,7 @@ async fn an_expired_version_lists_anew() {
     let server = server();
     let (readiness, mut stream) = watched(&server);
     take(&mut stream, 3).await;
-    // The watch is open: nothing is known to happen.
+    // The watch is open, and there are no events.
     assert!(timeout(SECOND, stream.next()).await.is_err());
     server.store().expire_watches();
     assert_eq!(
@@ -180,7 +180,7 @@ async fn a_failing_watch_is_a_metric_until_the_server_answers() {
     assert_eq!(is_failing(), Some(false));
 }
 
-/// A replica that lost the Lease is as ready as one that never led.
+/// A replica that lost the Lease is as ready as a replica that never was the leader.
 #[tokio::test(start_paused = true)]
 async fn a_dropped_watch_leaves_neither_a_condition_nor_a_failure() {
     let server = server();

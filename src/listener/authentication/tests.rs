@@ -1,4 +1,4 @@
-//! What is remembered of a client, and what is not.
+//! Tests of the cache of verified clients.
 
 use http::HeaderValue;
 
@@ -10,7 +10,7 @@ use testkit::pki::today;
 use crate::fixture::{GATEWAY, ca, check, element, hash, url_encode, watcher};
 use crate::xfcc::XFCC_HEADER;
 
-/// After the last day of all certificates here.
+/// Time after the end of the validity of all certificates in these tests.
 const LATER: Duration = Duration::from_hours(80 * 365 * 24);
 
 fn accepts(check: &CertificateCheck, header: &str) -> bool {
@@ -52,7 +52,7 @@ fn another_header_with_a_certificate_that_was_believed_is_read_again() {
     assert!(!accepts(&check, &format!("{0},{0}", element(&leaf))));
 }
 
-/// Two listeners of one operator share authorities, and one of them is behind a sidecar.
+/// Two listeners of one operator share CAs, and one of them is behind a sidecar.
 #[test]
 fn what_one_way_of_reading_believes_another_does_not() {
     let authority = ca();

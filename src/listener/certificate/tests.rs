@@ -1,4 +1,4 @@
-//! What is read from certificates.
+//! Tests of the fields that are read from certificates.
 
 mod anchors;
 
@@ -35,7 +35,7 @@ fn alternative_names_are_text() {
     assert_eq!(client.alternative_names(), expected);
 }
 
-/// An empty common name is none; two would let the reader choose.
+/// An empty common name counts as missing. With two common names the result would depend on the reader.
 #[rstest]
 #[case::no_name(|params: &mut CertificateParams| { params.distinguished_name.remove(DnType::CommonName); })]
 #[case::an_empty_name(|params: &mut CertificateParams| params.distinguished_name.push(DnType::CommonName, ""))]

@@ -1,4 +1,4 @@
-//! The listener as its peers see it: real sockets, bytes written by hand.
+//! Tests of the listener over real sockets, with manually written requests.
 
 mod contract;
 mod drain;
@@ -20,7 +20,7 @@ fn a_name_that_cannot_stand_in_a_path_is_refused() {
     assert!(matches!(result, Err(Error::ComponentName(_))));
 }
 
-/// The public listener logged it and went on waiting.
+/// The public listener logs the error and continues to wait.
 #[tokio::test]
 async fn an_address_in_use_is_an_error() {
     let make = |address| {

@@ -1,4 +1,4 @@
-//! An operator on KCP: `operator 127.0.0.1:8082 lifecycle-manager ca.crt` reconciles what each notification concerns, until
+//! An operator on KCP: `operator 127.0.0.1:8082 lifecycle-manager ca.crt` reconciles the object of each notification until
 //! SIGTERM. With kube, pass `notifications.object_refs(…)` to `Controller::reconcile_on` instead of `receive`.
 
 use std::time::Duration;
@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// A listener at `address` for the events of `manager`, from watchers with certificates of these CAs.
+/// Creates a listener at `address` for the events of `manager`, from watchers with certificates of these CAs.
 pub(crate) fn listener(
     (address, manager): (&str, &str),
     trust_anchors: TrustAnchors,
@@ -23,7 +23,7 @@ pub(crate) fn listener(
     Ok(builder.build()?)
 }
 
-/// Calls `reconcile` with what to do, until the listener has ended.
+/// Calls `reconcile` for each notification, until the listener has ended.
 pub(crate) async fn receive(mut notifications: Notifications, reconcile: impl Fn(String)) {
     while let Some(notification) = notifications.next().await {
         let what = match &notification {

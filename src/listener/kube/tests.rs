@@ -108,7 +108,7 @@ async fn domains_follow_kymas() {
     is(None).await;
     server.put(&kyma("b", RUNTIME, Some("three.example")));
     is(Some("three.example")).await;
-    // Another Kyma names the runtime by mistake.
+    // Another Kyma has the same runtime ID by mistake.
     server.put(&kyma("c", RUNTIME, Some("four.example")));
     server.put(&kyma("d", "last-runtime", Some("five.example")));
     let last = RuntimeId::parse("last-runtime").unwrap();

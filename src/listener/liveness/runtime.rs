@@ -1,4 +1,4 @@
-//! One runtime and its watchers. The table of [`liveness`](super) says when a resync is required.
+//! One runtime and its watchers. The list in [`liveness`](super) specifies when a resync is required.
 
 use std::time::Duration;
 
@@ -10,15 +10,16 @@ use super::{LastRejection, RuntimeLiveness};
 use crate::certificate::RuntimeId;
 use crate::queue::{EnqueueResult, Notification, Sender, UnresponsiveReason};
 
-/// Intervals without a heartbeat after which a watcher or a runtime is silent, and heartbeats after which reviews are missed.
+/// Number of intervals without a heartbeat after which a watcher or a runtime is silent, and number of heartbeats after
+/// which a missing review is reported.
 pub(super) const MISSED: u32 = 3;
 
-/// Watchers of one runtime that are remembered: its replicas, and one that was just replaced.
+/// Maximum number of stored watchers of one runtime: its replicas, and a replaced watcher.
 const WATCHERS: usize = 4;
 
 #[derive(Debug, Default)]
 pub(crate) struct Runtime {
-    /// How often its watchers send heartbeats.
+    /// Interval of the heartbeats of the watchers.
     interval: Duration,
     /// When a heartbeat was first expected.
     pub(super) expected: Option<Instant>,
@@ -26,18 +27,18 @@ pub(crate) struct Runtime {
     event: Option<Instant>,
     pub(super) rejection: Option<(Instant, String)>,
     watchers: Vec<Watcher>,
-    /// Missing events of watchers that are not remembered any more.
+    /// Number of missing events of watchers that are not stored anymore.
     lost_before: u64,
-    /// When the last review was, as heartbeats say, of all managers and of this one.
+    /// Time of the last review by the heartbeats, of all managers and of this manager.
     review: Option<Instant>,
     own_review: Option<Instant>,
     /// When a review was expected that was not reported yet.
     review_expected: Option<Instant>,
     /// Since when handshakes fail.
     failed: Option<Instant>,
-    /// Reviews did not arrive, so that changes were not seen, and no resync was required since.
+    /// Whether reviews did not arrive, so that changes were missed, and no resync was required since then.
     unreviewed: bool,
-    /// Of which the operator was notified.
+    /// Reason of the last unresponsive notification to the operator.
     pub(super) unresponsive: Option<UnresponsiveReason>,
     /// The last hash of the webhook entries that a watcher reported.
     entry: Option<String>,
@@ -72,20 +73,20 @@ impl Runtime {
         due.is_some_and(|due| now - due >= MISSED * self.interval)
     }
 
-    /// Whether all watchers have ended, and not just now. In a rollout the first heartbeat of a new watcher comes within a fifth of
-    /// the interval, so some watcher is always remembered.
+    /// Returns whether all watchers have ended, and at least half an interval ago. In a rollout the first heartbeat of a
+    /// new watcher arrives within a fifth of the interval, so at least one watcher is always stored.
     fn is_interrupted(&self, now: Instant) -> bool {
         let pause = self.since_heartbeat(now);
         self.watchers.is_empty() && pause.is_some_and(|it| it > self.interval / 2)
     }
 
-    /// Numbered events that cannot arrive any more.
+    /// Returns the number of missing events that cannot arrive anymore.
     pub(crate) fn lost_events(&self) -> u64 {
         let watchers = self.watchers.iter().map(|it| it.sequences.lost());
         watchers.fold(self.lost_before, u64::saturating_add)
     }
 
-    /// The last heartbeats of the watchers that still send them.
+    /// Returns the last heartbeats of the watchers that are live.
     #[cfg(feature = "metrics")]
     pub(crate) fn live(&self, now: Instant) -> impl Iterator<Item = &Heartbeat> + Clone {
         let live = self.live_watchers(now);
@@ -106,7 +107,7 @@ impl Runtime {
     }
 
     pub(super) fn heartbeat(&mut self, heartbeat: Heartbeat, now: Instant) {
-        // Changes between the last watcher and this one had no review, also if the last one has delivered everything.
+        // Changes between the last watcher and this watcher had no review, even if the last watcher has delivered all events.
         let mut boot_ids = self.watchers.iter().map(|it| &it.boot_id);
         let is_new = boot_ids.all(|it| *it != heartbeat.boot_id);
         let was_heard = self.heartbeat.is_some();
@@ -114,7 +115,7 @@ impl Runtime {
         self.heartbeat = Some(now);
         let ending = heartbeat.ending;
         let left = heartbeat.spool_depth > 0 || heartbeat.resync_needed;
-        // Spooled events may be unsent, or be under way.
+        // Spooled events may be unsent or in progress.
         let settled = heartbeat.sequence.saturating_sub(heartbeat.spool_depth);
         let at = self.watcher(&heartbeat.boot_id, now);
         self.resync_due |= self.watchers[at].sequences.expect(settled);
@@ -156,12 +157,12 @@ impl Runtime {
         }
     }
 
-    /// Whether a review was after a time, or in the interval before it.
+    /// Returns whether a review was after `time`, or in the interval before it.
     fn is_after(&self, review: Option<Instant>, time: Instant) -> bool {
         review.is_some_and(|review| review + self.interval >= time)
     }
 
-    /// Notifies the operator of a resync, unless there was one within the interval that it has taken already.
+    /// Notifies the operator of a resync, unless the operator has already taken a resync of the current interval.
     pub(super) fn require_resync(
         &mut self,
         id: &RuntimeId,
@@ -240,12 +241,12 @@ impl Runtime {
         if reporting.clone().next().is_none() {
             return lasting.filter(|_| live.next().is_none());
         }
-        // Reviews use kept connections, of which one replica may have none, so it shows one heartbeat later than another that
-        // handshakes fail.
+        // Reviews use existing connections, and a replica may have none. Then it reports failing handshakes one heartbeat
+        // later than another replica.
         let longest = live.clone().map(|it| it.failing).max();
         let failing = longest >= Some(MISSED) && live.all(|it| it.failing >= MISSED - 1);
-        // A review shows that reviews arrive again, or a time without failures that nothing tries to send them; a watcher that
-        // has just started does not.
+        // A review shows that reviews arrive again. A time without failures shows that no client tries to send reviews. A
+        // watcher that has just started shows neither.
         let is_calm = reporting.clone().all(|it| it.calm >= MISSED);
         if failing || self.failed.is_some() && !is_calm {
             return Some(UnresponsiveReason::HandshakeFailed);
@@ -255,7 +256,7 @@ impl Runtime {
         (missed || lasting == Some(missing)).then_some(missing)
     }
 
-    /// The place of the watcher `boot_id`, heard now.
+    /// Returns the index of the watcher `boot_id`, and records that it is heard.
     fn watcher(&mut self, boot_id: &BootId, now: Instant) -> usize {
         let known = self.watchers.iter().position(|it| it.boot_id == *boot_id);
         let at = known.unwrap_or_else(|| {
@@ -280,7 +281,7 @@ impl Runtime {
         at
     }
 
-    /// Decides once on each watcher that is not heard any more.
+    /// Decides once on each watcher that became unheard.
     fn judge_unheard(&mut self, now: Instant) {
         let silence = MISSED * self.interval;
         let is_new = |it: &Watcher| !it.unheard && now - it.heard >= silence;

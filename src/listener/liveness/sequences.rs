@@ -1,15 +1,16 @@
-//! Which numbers of a sequence have come, in bounded space.
+//! Numbers of a sequence that have arrived, in limited memory.
 //!
-//! A watcher that was cut off delivers in any order, under the numbers of before: what comes late is no loss. Invariant: a
-//! number counts as missing from the moment a higher one (or a heartbeat that vouches for it) is heard, until it
-//! comes. It cannot come any more once two heartbeats have vouched for it, or once it is 131 072 below the highest.
-//! Numbers below the first one heard are not missed: they may have gone to an earlier life of the listener. Nor are those that
-//! a leap over more than 131 072 passes over: no watcher makes one, and a single forged number would saturate the sum.
+//! After an outage a watcher delivers in any order, under the old numbers, so a late number is not lost. Invariant: a
+//! number counts as missing after a higher number (or a heartbeat that confirms it) has arrived, until it arrives. It
+//! cannot arrive anymore after two heartbeats have confirmed it, or when it is 131 072 below the highest number. Numbers
+//! below the first received number are not missing, because an earlier process of the listener may have received them. When
+//! the sequence skips more than 131 072 numbers, the skipped numbers do not count either. No watcher causes such a gap, and
+//! one forged number would saturate the sum.
 
 use std::collections::VecDeque;
 
-/// Of so many words, 131 072 numbers, each may still come: more than a watcher has objects to tell of (100 000). They take
-/// 16 KiB while the lowest of them is missing, and 8 bytes while none is.
+/// Maximum number of words. Each of the 131 072 numbers in them may still arrive, which exceeds the number of objects of a
+/// watcher (100 000). They take 16 KiB while the lowest number is missing, and 8 bytes while none is missing.
 const WORDS: u64 = 2048;
 
 const BITS: u64 = u64::BITS as u64;
@@ -17,13 +18,13 @@ const BITS: u64 = u64::BITS as u64;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sequences {
     highest: Option<u64>,
-    /// Bit `b` of word `w`: the number `64 * (first_word + w) + b` has come, or is not missed any more. The last word is
-    /// that of the highest number, unless all its numbers have come.
+    /// Bit `b` of word `w` means that the number `64 * (first_word + w) + b` has arrived, or does not count as missing. The
+    /// last word contains the highest number, unless all its numbers have arrived.
     words: VecDeque<u64>,
     first_word: u64,
-    /// Missing for good.
+    /// Number of lost numbers, which cannot arrive anymore.
     lost: u64,
-    /// What the last heartbeat vouched for.
+    /// The number that the last heartbeat confirmed.
     vouched: u64,
 }
 
@@ -56,12 +57,12 @@ impl Sequences {
         leapt || self.lost > lost
     }
 
-    /// The highest number heard of.
+    /// Returns the highest known number.
     pub(super) fn highest(&self) -> u64 {
         self.highest.unwrap_or(0)
     }
 
-    /// Numbers that should have come and have not.
+    /// Returns the count of numbers that should have arrived and have not.
     pub(super) fn missing(&self) -> u64 {
         let zeros = self.words.iter().map(|word| u64::from(word.count_zeros()));
         let above = !up_to(self.highest()) & self.words.back().map_or(0, |last| !last);
@@ -69,12 +70,13 @@ impl Sequences {
             .saturating_add(zeros.sum::<u64>() - u64::from(above.count_ones()))
     }
 
-    /// Numbers that have not come, and cannot come any more.
+    /// Returns the count of numbers that have not arrived, and cannot arrive anymore.
     pub(super) fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// Makes `number` the highest, if it is; what lies too far below it is lost. Gives whether numbers were passed over.
+    /// Sets `number` as the highest number, if it is higher. Missing numbers too far below it become lost. Returns whether
+    /// numbers were skipped.
     fn advance(&mut self, number: u64) -> bool {
         let last = number / BITS;
         let mut skipped = 0;
@@ -88,7 +90,7 @@ impl Sequences {
                 self.drop_words(first);
                 skipped = first.saturating_sub(self.first_word);
                 self.first_word += skipped;
-                // At most `WORDS`.
+                // The length is at most `WORDS`.
                 let length = usize::try_from(last + 1 - self.first_word).unwrap_or_default();
                 self.words.resize(length, 0);
             }
@@ -98,7 +100,7 @@ impl Sequences {
         skipped > 0
     }
 
-    /// Forgets all words before `first`; what has not come of them is lost.
+    /// Removes all words before `first`. Their missing numbers become lost.
     fn drop_words(&mut self, first: u64) {
         while self.first_word < first
             && let Some(word) = self.words.pop_front()
@@ -108,7 +110,7 @@ impl Sequences {
         }
     }
 
-    /// Forgets the words in front in which nothing is missing, and gives back what a long outage has needed.
+    /// Removes the first words without missing numbers, and frees memory that a long outage required.
     fn trim(&mut self) {
         while self.words.front() == Some(&u64::MAX) {
             self.words.pop_front();
@@ -125,7 +127,7 @@ impl Sequences {
     }
 }
 
-/// The bits of `number` and of those below it in its word.
+/// Returns a mask with the bit of `number` and all lower bits of its word.
 fn up_to(number: u64) -> u64 {
     u64::MAX >> (BITS - 1 - number % BITS)
 }

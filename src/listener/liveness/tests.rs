@@ -1,4 +1,4 @@
-//! Silence, missing events, and the bounds of what is remembered.
+//! Tests of silence, missing events, and memory limits.
 
 mod resync;
 mod reviews;
@@ -11,7 +11,8 @@ use watcher_types::HEARTBEAT_INTERVAL;
 use super::*;
 use crate::queue::{Notification, Notifications, UnresponsiveReason, queue};
 
-/// A listener without requests: heartbeats and events are given by hand, and checks are due as in a running one.
+/// A listener without requests: tests pass heartbeats and events directly, and checks run at the same interval as in a
+/// running listener.
 pub(super) struct Listening {
     pub(super) liveness: Liveness,
     queue: Sender,
@@ -19,7 +20,7 @@ pub(super) struct Listening {
 }
 
 impl Listening {
-    /// With the watchers' own interval of a minute.
+    /// Creates a listener with the default interval of a minute.
     pub(super) fn new() -> Self {
         Self::with(10, HEARTBEAT_INTERVAL, 1024)
     }
@@ -47,7 +48,7 @@ impl Listening {
         self.liveness.event(&id("r"), Some((boot(boot_id), number)));
     }
 
-    /// Lets time pass, with the checks that are due.
+    /// Advances the time, and runs the due checks.
     pub(super) async fn pass(&self, time: Duration) {
         let step = self.liveness.check_interval();
         let mut left = time;
@@ -59,7 +60,7 @@ impl Listening {
         }
     }
 
-    /// Takes what is queued.
+    /// Takes the queued notifications.
     pub(super) fn taken(&mut self) -> Vec<Notification> {
         let next = || self.notifications.next().now_or_never().flatten();
         std::iter::from_fn(next).collect()
@@ -80,7 +81,7 @@ pub(super) fn boot(name: &str) -> BootId {
     BootId::parse(name).unwrap()
 }
 
-/// As watchers of older releases send it.
+/// Returns a heartbeat in the format of older releases.
 pub(super) fn beat(boot_id: &str, sequence: u64, spool_depth: u64) -> Heartbeat {
     let mut heartbeat = Heartbeat::new(boot(boot_id), "1".into());
     (heartbeat.sequence, heartbeat.spool_depth) = (sequence, spool_depth);
@@ -162,7 +163,7 @@ async fn public_watcher_is_never_unresponsive_unless_it_is_expected() {
     assert_eq!(listening.taken(), []);
     listening.liveness.expect(&id("r"));
     listening.pass(Duration::from_mins(2)).await;
-    // Expected again at each reconcile; the first call counts.
+    // A reconcile repeats the call. Only the first call has an effect.
     listening.liveness.expect(&id("r"));
     listening.pass(Duration::from_mins(1)).await;
     assert_eq!(listening.taken(), [unresponsive(MISSING)]);
@@ -182,7 +183,7 @@ async fn runtime_that_never_sent_anything_is_unresponsive_until_it_is_forgotten(
     );
 }
 
-/// Its watcher runs until its cluster is gone.
+/// The watcher runs until its cluster is deleted.
 #[tokio::test(start_paused = true)]
 async fn forgotten_runtime_whose_last_heartbeats_come_later_is_not_unresponsive() {
     let mut listening = Listening::new();
@@ -195,7 +196,7 @@ async fn forgotten_runtime_whose_last_heartbeats_come_later_is_not_unresponsive(
     listening.pass(Duration::from_hours(1)).await;
     assert_eq!(listening.taken(), []);
     assert_eq!(listening.liveness.snapshot(), []);
-    // Another runtime of that ID.
+    // A new runtime with the same ID.
     listening.beat("c", 1, 0);
     listening.pass(Duration::from_mins(3)).await;
     assert_eq!(listening.taken(), [unresponsive(MISSING)]);
@@ -242,7 +243,7 @@ async fn heartbeat_shows_what_did_not_arrive(
     assert_eq!(listening.liveness.totals().missing_events, missing);
 }
 
-/// Heartbeats and headers are written by every client with a certificate of the runtime.
+/// Any client with a certificate of the runtime can set the numbers in heartbeats and headers.
 #[rstest]
 #[case::of_a_heartbeat(|listening: &Listening| listening.beat("b", u64::MAX, 0))]
 #[case::of_an_event(|listening: &Listening| listening.event("b", u64::MAX))]
@@ -260,7 +261,7 @@ async fn absurd_leap_counts_a_window_and_requires_one_resync(#[case] leap: fn(&L
     assert_eq!(listening.taken(), [resync]);
     let counted = listening.liveness.totals().missing_events;
     assert!((130_000..132_000).contains(&counted), "{counted}");
-    // What another runtime loses still counts.
+    // Lost events of another runtime still count.
     for sequence in [1, 2, 2] {
         listening.send("s", beat("b", sequence, 0));
     }
@@ -268,13 +269,13 @@ async fn absurd_leap_counts_a_window_and_requires_one_resync(#[case] leap: fn(&L
     assert_eq!(totals.missing_events, counted + 1);
 }
 
-/// After an outage each object of a full spool is tried again under its old number, in any order.
+/// After an outage each object of a full spool is retried with its old number, in any order.
 #[tokio::test(start_paused = true)]
 async fn events_delayed_by_an_outage_are_not_missing_and_lost_ones_are() {
     const SPOOLED: u64 = 100_000;
     let listening = Listening::new();
     listening.beat("b", 0, 0);
-    // The numbers were given in order and come in another: 7919 is prime, and no divisor of the count.
+    // The numbers are assigned in order and arrive in a different order: 7919 is prime, and not a divisor of the count.
     let numbers = (0..SPOOLED).map(|place| place * 7919 % SPOOLED + 1);
     for number in numbers.filter(|number| *number != 500) {
         listening.event("b", number);
@@ -312,7 +313,7 @@ async fn each_watcher_shows_the_time_since_its_own_heartbeat() {
     listening.pass(Duration::from_mins(2)).await;
     listening.beat("b", 0, 0);
     listening.pass(Duration::from_secs(59)).await;
-    // An event does not replace a heartbeat that is due.
+    // An event does not replace a due heartbeat.
     listening.event("a", 1);
     listening.event("mute", 2);
     listening.pass(Duration::from_secs(1)).await;
@@ -355,7 +356,7 @@ async fn number_of_remembered_watchers_is_bounded() {
     assert!(boots.eq(["b96", "b97", "b98", "b99"]));
 }
 
-/// Each leaves as much behind as a watcher can.
+/// Each boot ID leaves as much state as a watcher can.
 #[tokio::test(start_paused = true)]
 async fn events_with_a_new_boot_id_each_keep_the_memory_bounded() {
     let listening = Listening::new();
@@ -384,7 +385,7 @@ async fn number_of_remembered_runtimes_is_bounded() {
     assert_eq!(listening.liveness.totals().evicted, 1);
 }
 
-/// They come from the operator's configuration.
+/// The intervals are from the configuration of the operator.
 #[rstest]
 #[case::none(Duration::ZERO)]
 #[case::endless(Duration::MAX)]

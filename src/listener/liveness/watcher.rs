@@ -1,4 +1,4 @@
-//! One process start of a watcher, as far as it was heard.
+//! One process of a watcher, with the information from its heartbeats and events.
 
 use std::time::Duration;
 
@@ -13,20 +13,20 @@ use super::sequences::Sequences;
 pub(super) struct Watcher {
     pub(super) boot_id: BootId,
     started: Instant,
-    /// Its last heartbeat or event.
+    /// Time of the last heartbeat or event.
     pub(super) heard: Instant,
-    /// It was not heard for three intervals, and no other watcher has replaced it.
+    /// Whether the watcher was not heard for three intervals, and no other watcher has replaced it.
     pub(super) unheard: bool,
     pub(super) sequences: Sequences,
     pub(super) heartbeat: Option<(Instant, Heartbeat)>,
-    /// Successive heartbeats with new handshake failures and no new review, and the one before them if reviews ended in its
-    /// interval. From [`MISSED`] on only a review resets it, or [`calm`](Self::calm).
+    /// Number of successive heartbeats with new handshake failures and no new review. It includes the heartbeat before them
+    /// if reviews ended in its interval. From [`MISSED`] on, only a review or [`calm`](Self::calm) resets it.
     pub(super) failing: u32,
-    /// Successive heartbeats without new handshake failures.
+    /// Number of successive heartbeats without new handshake failures.
     pub(super) calm: u32,
     /// Whether the last heartbeat had new reviews, and whether it had new handshake failures.
     grew: (bool, bool),
-    /// Heartbeats since a review was expected.
+    /// Number of heartbeats since a review was expected.
     pub(super) heartbeats: u32,
 }
 
@@ -46,12 +46,12 @@ impl Watcher {
         }
     }
 
-    /// A heartbeat has arrived; gives the time of the last review of all managers, and of the last one of this manager, if they
-    /// are reported. A watcher of an older release counts all alike.
+    /// Records a heartbeat. Returns the times of the last review of all managers, and of the last review of this manager,
+    /// if they are reported. A watcher of an older release reports the same value for both.
     pub(super) fn heartbeat(&mut self, heartbeat: Heartbeat, now: Instant) -> [Option<Instant>; 2] {
         let last = self.heartbeat.as_ref().map(|(_, last)| last);
         let grew = |count: fn(&Heartbeat) -> Option<u64>| {
-            // Both count from the start of the watcher.
+            // Both counts start with the watcher.
             count(&heartbeat) > Some(last.and_then(count).unwrap_or_default())
         };
         let reviewed = grew(|it| it.reviews_seen);
@@ -65,8 +65,8 @@ impl Watcher {
         self.failing = match (reviewed, failed) {
             (false, true) => self.failing.saturating_add(1),
             (false, false) if self.failing >= MISSED && self.calm < MISSED => self.failing,
-            // If only failures follow, reviews ended in this interval. A port scanner whose handshakes fail all the time, and
-            // reviews that are rare anyway, do not show that.
+            // If only failures follow, reviews ended in this interval. A port scanner with permanent handshake failures, or
+            // generally rare reviews, do not show this.
             (true, true) => u32::from(!before.1),
             (true, false) => u32::from(before.0),
             (false, false) => 0,
@@ -87,25 +87,25 @@ impl Watcher {
         [review, own.unwrap_or(review)]
     }
 
-    /// Whether a heartbeat of it arrived within three intervals.
+    /// Returns whether a heartbeat arrived within three intervals.
     pub(super) fn is_live(&self, now: Instant, interval: Duration) -> bool {
         let last = self.heartbeat.as_ref();
         last.is_some_and(|(at, _)| now - *at < MISSED * interval)
     }
 
-    /// Whether it is of a release that reports reviews and sends a last heartbeat.
+    /// Returns whether the release of the watcher reports reviews and sends a last heartbeat.
     pub(super) fn reports_reviews(&self) -> bool {
         let last = self.heartbeat.as_ref();
         last.is_some_and(|(_, last)| last.reviews_seen.is_some())
     }
 
-    /// Whether it had events or a request for a resync to deliver, by its last heartbeat.
+    /// Returns whether the watcher had undelivered events or a request for a resync in its last heartbeat.
     pub(super) fn has_undelivered(&self) -> bool {
         let last = self.heartbeat.as_ref();
         last.is_some_and(|(_, it)| it.spool_depth > 0 || it.follow_up_depth > 0 || it.resync_needed)
     }
 
-    /// Whether one of `others` started in its place, once it is not heard for the `silence`.
+    /// Returns whether one of `others` started as a replacement, if the watcher is not heard for the time `silence`.
     pub(super) fn was_replaced(&self, others: &[Self], silence: Duration) -> bool {
         let overlap = if self.reports_reviews() {
             Duration::ZERO

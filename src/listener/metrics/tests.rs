@@ -1,4 +1,4 @@
-//! What a scrape shows of the runtimes and their replicas.
+//! Tests of the metrics of runtimes and their replicas.
 
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
@@ -10,7 +10,7 @@ use watcher_types::{BootId, HEARTBEAT_INTERVAL, Heartbeat};
 use super::*;
 use crate::queue::{Notifications, Sender, queue};
 
-/// One runtime, `r`, as it is scraped.
+/// A listener with one runtime `r`, and the registry that is scraped.
 struct Scraped {
     liveness: Liveness,
     queue: Sender,
@@ -56,7 +56,7 @@ impl Scraped {
         self.liveness.event(&runtime(), Some((boot_id, number)));
     }
 
-    /// Three intervals with heartbeats of `boot_ids`, the last ones at their end.
+    /// Sends heartbeats of `boot_ids` for three intervals, the last ones at their end.
     async fn three_intervals_of(&self, boot_ids: &[&str]) {
         for _ in 0..3 {
             advance(HEARTBEAT_INTERVAL).await;

@@ -1,4 +1,4 @@
-//! Bounded in total and for each runtime, without waiting, without loss, in turn.
+//! Tests of the limits in total and per runtime, without waits, without loss, and in turn.
 
 use futures::{FutureExt as _, StreamExt as _};
 use rstest::rstest;
@@ -77,7 +77,7 @@ fn flood_of_one_runtime_delays_another_by_one_notification() {
     assert!(results[..64].iter().all(|it| *it == Accepted));
     assert!(results[64..].iter().all(|it| *it == RuntimeLimit));
     assert_eq!(sender.enqueue(of("other", "a")), Accepted);
-    // What concerns the whole runtime is not kept out by its own events.
+    // Events of a runtime do not block notifications about the whole runtime.
     assert_eq!(sender.enqueue(resync("flood")), Accepted);
     assert_eq!(next(&mut notifications), Some(of("flood", "0")));
     assert_eq!(next(&mut notifications), Some(of("other", "a")));
@@ -91,7 +91,7 @@ fn flood_of_one_runtime_delays_another_by_one_notification() {
     assert!(locked(&notifications.0).turns.is_empty());
 }
 
-/// Runtimes that are not under the control of their owners any more, together.
+/// Several runtimes that their owners no longer control flood the queue together.
 #[rstest]
 fn flood_of_many_runtimes_leaves_capacity_for_events_and_resyncs_of_others(
     #[values(1, 16, 100)] flooding: usize,
@@ -208,7 +208,7 @@ async fn each_notification_asks_for_the_object_that_the_operator_names() {
         wanted.then(|| ObjectRef::new(runtime_id.as_str()).within("kcp-system"))
     });
     let requests: Vec<_> = requests.collect().await;
-    // In turn: r, s, t, r, r.
+    // The order of the runtimes is r, s, t, r, r.
     let expected = ["r", "s", "t", "r"].map(|it| ObjectRef::new(it).within("kcp-system"));
     assert_eq!(requests, expected);
 }

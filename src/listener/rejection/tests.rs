@@ -1,4 +1,4 @@
-//! What is told, and what is not.
+//! Tests of the content of responses and log messages.
 
 use std::error::Error as _;
 use std::sync::Arc;
@@ -122,7 +122,7 @@ async fn rejection_is_logged_with_the_claimed_client_once_for_each_reason() {
     assert!(last.reason.starts_with("body rejected"), "{last:?}");
 }
 
-/// With a verifier that asks an API server that does not answer.
+/// Runs a listener whose verifier fails, as with an API server that does not respond.
 async fn without_a_verifier(authority: &Authority) -> Running {
     let verify = |_: ClientIdentity| async { Err(VerifyError::Unavailable("no route".into())) };
     let check = CertificateCheck {
@@ -157,7 +157,7 @@ async fn verifier_that_fails_is_logged_as_a_warning_and_counted() {
     assert_eq!(listener.metric(rejected), Some(6.0));
 }
 
-/// Neither hides the other.
+/// Neither kind of rejection suppresses the other.
 #[tokio::test]
 async fn floods_of_both_kinds_of_rejections_are_logged_within_their_bounds() {
     let written = Logs::of(Level::INFO);

@@ -1,4 +1,4 @@
-//! The example works: a request of a gateway comes out as a line.
+//! Runs the example: a request of a gateway results in a line of output.
 
 #[path = "../examples/operator.rs"]
 #[expect(dead_code, reason = "its main is not called")]
@@ -14,7 +14,7 @@ use testkit::pki::{Authority, rcgen};
 use testkit::tls::RawClient;
 use tokio_util::sync::CancellationToken;
 
-/// The PEM of a CA, and the header for a runtime named `r1`.
+/// Returns the PEM of a CA, and the header for a runtime named `r1`.
 fn certificates() -> Result<(String, String), rcgen::Error> {
     let ca = Authority::new("kcp")?;
     let leaf = ca.leaf("r1")?;

@@ -1,4 +1,4 @@
-//! Envoy's grammar: what it writes, what it does not, and anything at all.
+//! Tests of the grammar of Envoy: valid headers, invalid headers, and random texts.
 
 use proptest::prelude::*;
 use rstest::rstest;
@@ -9,7 +9,7 @@ mod client_certificate;
 #[path = "../../../fuzz/properties/xfcc.rs"]
 mod property;
 
-/// A header as Envoy would write it: each value quoted.
+/// Returns a header as Envoy writes it, with each value quoted.
 fn print(elements: &[Vec<(String, String)>]) -> String {
     let pair = |(key, value): &(String, String)| {
         let value = value.replace('\\', r"\\").replace('"', r#"\""#);
@@ -25,7 +25,7 @@ fn read(text: &str) -> Vec<Vec<(String, String)>> {
     parse(text).unwrap().into_iter().map(pairs).collect()
 }
 
-/// The examples are those of Envoy's documentation of the header, and of a mesh's subjects.
+/// Examples from the documentation of the header in Envoy, and subjects of a mesh.
 #[rstest]
 #[case::sanitized(
     r#"Hash=468e;Subject="/C=US/ST=CA/CN=Test Client";URI=spiffe://lyft.com/frontend"#,
@@ -77,7 +77,7 @@ fn what_has_two_readings_is_refused(#[case] text: &str, #[case] expected: Gramma
     assert_eq!(parse(text).unwrap_err(), expected);
 }
 
-/// Envoy: "Keys are case-insensitive".
+/// The documentation of Envoy states "Keys are case-insensitive".
 #[test]
 fn keys_have_any_letter_case() {
     let elements = parse("cert=1;CERT=2;Hash=3").unwrap();
@@ -99,7 +99,7 @@ proptest! {
         let _ = parse(&text);
     }
 
-    /// Mostly separators, so that most texts come far into the grammar.
+    /// The texts contain mainly separators, so that most of them are processed by large parts of the parser.
     #[test]
     fn what_is_read_says_the_same_when_printed(text in r#"([a-c]=|[a-c"\\;,= é]){0,24}"#) {
         if parse(&text).is_ok() {
@@ -108,7 +108,7 @@ proptest! {
         }
     }
 
-    /// Whatever a subject holds, it stays in its quotes: the client's certificate is where the gateway put it.
+    /// Any subject stays in its quotes, so that the certificate of the client is in its place.
     #[test]
     fn a_subject_forges_no_key(subject in any::<String>()) {
         let written = vec![vec![
@@ -122,7 +122,7 @@ proptest! {
     }
 }
 
-/// The seeds of fuzzing, and what it has found, against the same property.
+/// Checks the seeds of fuzzing, and inputs that fuzzing has found, against the same property.
 #[rstest]
 fn a_header_has_one_reading_or_none(
     #[files("../../fuzz/seeds/xfcc/*")]

@@ -5,7 +5,7 @@ use rstest::rstest;
 
 use super::*;
 
-/// Takes blocks at once, or not.
+/// Returns whether the blocks can be taken immediately.
 async fn takes(share: &mut BudgetShare, blocks: usize, complete: bool) -> bool {
     let mut take = pin!(share.take(blocks, complete));
     poll_fn(|context| Poll::Ready(take.as_mut().poll(context) == Poll::Ready(Ok(())))).await
@@ -38,7 +38,7 @@ async fn the_body_that_began_first_and_is_incomplete_is_evicted() {
     let mut newest = budget.share();
     assert!(!takes(&mut newest, 2, true).await);
     assert!(is_evicted(&first).await && !is_evicted(&second).await);
-    // What is about to come back is enough; no other body is evicted meanwhile.
+    // The blocks that are about to be released are sufficient, so no other body is evicted.
     assert!(!takes(&mut newest, 2, true).await);
     assert!(!is_evicted(&second).await);
     drop(first);
@@ -51,7 +51,7 @@ async fn bodies_that_are_handled_are_waited_for() {
     let (mut handled, mut young) = (budget.share(), budget.share());
     assert!(takes(&mut handled, 8, true).await && takes(&mut young, 2, false).await);
     let mut newest = budget.share();
-    // Evicting the newer body would not free enough.
+    // Evicting the incomplete body would not free enough blocks.
     assert!(!takes(&mut newest, 3, true).await);
     assert!(!is_evicted(&young).await);
     let waiting = tokio::spawn(async move { newest.take(3, true).await });
@@ -99,7 +99,7 @@ async fn all_is_free_again_after_any_order_of_ends() {
 #[tokio::test]
 async fn a_body_in_pieces_comes_out_as_it_went_in(#[case] pieces: &[usize]) {
     let budget = BodyBudget::new(10 * BLOCK, Statistics::default());
-    // The blocks of a former body are used again, without what was in them.
+    // The blocks of an earlier body are reused, without their content.
     let mut former = budget.share();
     former.append(&vec![0; 3 * BLOCK]).await.unwrap();
     drop(former);

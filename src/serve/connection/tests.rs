@@ -1,4 +1,4 @@
-//! The clocks of one connection, exactly: an in-memory peer and a paused clock.
+//! Tests of the exact timeouts of one connection, with an in-memory client and a paused clock.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ struct Peer {
 }
 
 impl Peer {
-    /// A connection on which `capacity` bytes may be under way in each direction.
+    /// Starts a connection with a buffer of `capacity` bytes in each direction.
     fn start(capacity: usize) -> Self {
         let router = Router::new()
             .route("/", get(|| async { "hello" }))
@@ -73,7 +73,7 @@ impl Peer {
         String::from_utf8(answer[..size].to_vec()).unwrap()
     }
 
-    /// How long the connection goes on, if nothing more is said.
+    /// Returns how long the connection stays open if the client sends nothing more.
     async fn lasts(mut self) -> Duration {
         let start = Instant::now();
         self.serving.await.unwrap();
@@ -84,7 +84,7 @@ impl Peer {
 }
 
 fn is_about(measured: Duration, expected: Duration) -> bool {
-    // The timer's wheel is coarse for long waits.
+    // The resolution of the timer is low for long waits.
     measured >= expected && measured < expected + 10 * MS
 }
 
@@ -139,7 +139,7 @@ async fn a_peer_that_takes_no_answer_is_given_up() {
     );
 }
 
-/// Nothing is handled any more, so the connection is not eviction_class more than one with an incomplete request.
+/// The request is already handled, so the connection can be evicted like a connection with an incomplete request.
 #[tokio::test(start_paused = true)]
 async fn a_connection_whose_answer_is_not_taken_can_be_evicted() {
     let mut peer = Peer::start(64);
@@ -173,7 +173,7 @@ async fn a_connection_whose_answer_is_taken_at_last_is_an_idle_one() {
     }
 }
 
-/// Or the kernel would answer what still comes with a reset, and the peer might never read the refusal.
+/// Otherwise the kernel would respond to further bytes with a reset, and the client might never read the rejection.
 #[tokio::test(start_paused = true)]
 async fn behind_a_refusal_the_peer_is_heard_out_for_a_moment() {
     let mut peer = Peer::start(4096);

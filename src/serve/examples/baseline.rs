@@ -1,7 +1,7 @@
-//! The baseline server of the benchmarks: reads each request to its end and always gives the same response.
+//! Baseline server of the benchmarks: reads each request to its end and always returns the same response.
 //!
-//! `baseline ADDRESS CERTIFICATE KEY`; certificate and key are PEM files. A component of the product costs at least as
-//! much with this TLS and HTTP stack; see docs/benchmarks.md.
+//! `baseline ADDRESS CERTIFICATE KEY`; certificate and key are PEM files. With this TLS and HTTP stack, a component of the
+//! product has at least the cost of this server; see docs/benchmarks.md.
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use rt_bootstrapper_serve::pair::CertificatePair;
 use rt_bootstrapper_serve::{Options, Server, TlsHandle, server_config};
 use tokio_util::sync::CancellationToken;
 
-/// The allocator of the product.
+/// Allocator of the product.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

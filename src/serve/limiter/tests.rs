@@ -67,7 +67,7 @@ async fn a_connection_that_never_asked_goes_before_an_idle_one() {
     assert_eq!(statistics.get(Counter::Evicted), 1);
 }
 
-/// A client that holds all other places with idle connections does not evict each new connection by the next.
+/// If a client holds all other connections as idle, a new connection is not evicted by the next one.
 #[tokio::test(start_paused = true)]
 async fn a_new_connection_stays_while_there_are_idle_ones() {
     let (limiter, _) = limiter(16);
@@ -83,7 +83,7 @@ async fn a_new_connection_stays_while_there_are_idle_ones() {
     let _next = limiter.admit().unwrap();
     assert!(is_evicted(&idle[0]).await && !is_evicted(&idle[1]).await);
     assert!(!is_evicted(&new).await);
-    // An eighth of the places, two, is taken by new ones: the older of them is evicted.
+    // New connections occupy an eighth of the places, which is two, so the older one is evicted.
     let _last = limiter.admit().unwrap();
     assert!(is_evicted(&new).await && !is_evicted(&idle[1]).await);
 }
@@ -135,7 +135,7 @@ async fn a_displaced_one_is_not_evicted_again() {
     );
 }
 
-/// A client that sends half a header holds memory; all of them together hold at most what the limit allows.
+/// Incomplete headers take memory. All of them together take at most the limit.
 #[tokio::test(start_paused = true)]
 async fn when_headers_hold_too_many_bytes_the_oldest_incomplete_one_is_evicted() {
     let statistics = Statistics::default();

@@ -3,8 +3,8 @@ use testkit::metrics::Samples;
 
 use super::*;
 
-/// Each counter but three is a metric: requests have metrics of each component, probes of the port are no errors, and rejected
-/// certificates are among the failed handshakes.
+/// All counters except three are metrics: components have separate metrics of requests, probes of the port are not errors,
+/// and rejected certificates are included in failed handshakes.
 const EXPOSED: [(&str, Counter); COUNTERS - 3] = [
     ("connections_open", Counter::Open),
     ("request_body_bytes", Counter::BodyBytes),

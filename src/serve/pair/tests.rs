@@ -54,7 +54,7 @@ fn a_chain_keeps_its_order() {
     assert_eq!(pair.chain(), [leaf.der, issuer.der]);
 }
 
-/// Well-formed PEM around bytes that are no certificate and no key.
+/// Returns well-formed PEM whose content is neither a certificate nor a key.
 fn hollow(label: &str) -> String {
     format!("-----BEGIN {label}-----\nAAAA\n-----END {label}-----\n")
 }

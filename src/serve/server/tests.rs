@@ -1,4 +1,4 @@
-//! The server as its peers see it: real sockets, real TLS, bytes written by hand.
+//! Tests of the server with real sockets, real TLS, and manually written requests.
 
 mod drain;
 mod exhaustion;

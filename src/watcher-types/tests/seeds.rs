@@ -1,4 +1,4 @@
-//! What fuzzing begins with, and what it has found: the property of `fuzz` on a stable compiler.
+//! Checks the seeds of fuzzing, and inputs that fuzzing has found, with a stable compiler.
 
 extern crate runtime_watcher_types as watcher_types;
 

@@ -1,4 +1,4 @@
-//! The wire format, byte for byte, and what is forgiven.
+//! Tests of the exact wire format, and of the deviations that are accepted.
 
 use std::error::Error as _;
 
@@ -20,7 +20,7 @@ fn event(group: &str) -> WatchEvent {
     }
 }
 
-/// As the public watcher writes it: capital `Namespace` and `Name`, all keys present, this order.
+/// The format of the public watcher: capital `Namespace` and `Name`, all keys present, this order.
 #[rstest]
 #[case("g", r#"{"watched":{"Namespace":"ns","Name":"n"},"watchedGvk":{"group":"g","version":"v","kind":"K"}}"#)]
 #[case("", r#"{"watched":{"Namespace":"ns","Name":"n"},"watchedGvk":{"group":"","version":"v","kind":"K"}}"#)]
@@ -79,7 +79,7 @@ fn a_body_may_be_as_large_as_the_bound_and_no_larger() {
     ));
 }
 
-/// A heartbeat of a release before the optional keys: all of them are absent.
+/// A heartbeat of a release without the optional keys. All of them are absent.
 #[test]
 fn a_heartbeat_without_the_later_keys_is_as_it_always_was() {
     let mut heartbeat = Heartbeat::new(BootId::parse("b-1").unwrap(), "1.2.3".into());
@@ -115,7 +115,7 @@ fn a_heartbeat_with_all_keys_is_camel_case() {
     assert_eq!(Heartbeat::parse(wire.as_bytes()).unwrap(), heartbeat);
 }
 
-/// A listener of the release before the later keys, which had these fields and ignored all other keys.
+/// A listener of the release before the later keys, which has these fields and ignores all other keys.
 #[test]
 fn a_heartbeat_with_all_keys_is_understood_by_an_earlier_listener() {
     #[derive(serde::Deserialize)]

@@ -1,6 +1,6 @@
-//! The answer to a review, in the public watcher's shape.
+//! The response to a review, in the format of the public watcher.
 //!
-//! Whatever is said, the review is allowed.
+//! The review is always allowed, independent of the message.
 
 use axum::http::StatusCode;
 use axum::http::header::{
@@ -9,33 +9,33 @@ use axum::http::header::{
 use axum::response::{IntoResponse, Response};
 use policy::change::Verdict;
 
-/// The message where KCP took the event before the answer: the public watcher's.
+/// Message if KCP accepted the event before the response, as in the public watcher.
 pub(super) const SUCCEEDED: &str = "kcp request succeeded";
 
-/// The message where the event is delivered after the answer, and survives the end of the process.
+/// Message if the event is delivered after the response, and survives the end of the process.
 pub(super) const QUEUED: &str = "event queued for KCP";
 
-/// The message where the event is delivered after the answer, unless the process ends before.
+/// Message if the event is delivered after the response, unless the process ends before.
 pub(super) const QUEUED_IN_MEMORY: &str = "event queued in memory only";
 
-/// What the message begins with where the event was not delivered, or is not kept.
+/// Prefix of the message if the event was not delivered or is not stored.
 pub(super) const FAILED: &str = "kcp request failed";
 
-/// The longest message, in characters: names that an API server stores are shorter.
+/// Maximum length of the message in characters. Names that an API server stores are shorter.
 const MESSAGE_LENGTH: usize = 1_024;
 
-/// Longer warnings may be cut by the API server.
+/// Maximum length of a warning in characters. The API server may truncate longer warnings.
 const WARNING_LENGTH: usize = 120;
 
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) message: String,
-    /// Shown to the client that made the request.
+    /// Warning that is shown to the client of the API server.
     pub(super) warning: Option<String>,
 }
 
 impl Answer {
-    /// The document, for the review that `verdict` is about.
+    /// Returns the response to the review of `verdict`.
     pub(super) fn into_response(self, verdict: &Verdict) -> Response {
         let message = shortened(&self.message, MESSAGE_LENGTH);
         let mut body = Vec::with_capacity(256 + message.len() + verdict.uid.len());
@@ -64,24 +64,24 @@ impl Answer {
     }
 }
 
-/// The first characters of a text, at most so many.
+/// Returns at most the first `characters` characters of a text.
 fn shortened(text: &str, characters: usize) -> &str {
     let end = text.char_indices().nth(characters);
     end.map_or(text, |(end, _)| &text[..end])
 }
 
-/// A text of JSON as it stands, and behind it another one as a JSON string; writing that cannot fail.
+/// Appends raw JSON and a JSON string. Writing to a vector cannot fail.
 fn push(body: &mut Vec<u8>, raw: &str, text: &str) {
     body.extend_from_slice(raw.as_bytes());
     let _infallible = serde_json::to_writer(body, text);
 }
 
-/// An answer to what is no review.
+/// Returns the response to a request that is not a review.
 pub(super) fn refusal(status: StatusCode, text: String) -> Response {
     (status, security_headers(), text + "\n").into_response()
 }
 
-/// What the public watcher sends with every answer to a review, word for word.
+/// Returns the headers that the public watcher sends with each response to a review, with identical values.
 fn security_headers() -> [(HeaderName, HeaderValue); 2] {
     [
         (

@@ -1,5 +1,5 @@
-//! What the log says of requests that cannot become an event: a kind of line at most once in [`PAUSE`], with nothing of a request
-//! but 64 characters of its uid and the place of an error.
+//! Log messages about requests that cannot become an event. Each kind of message is logged at most once in [`PAUSE`], and
+//! contains only 64 characters of the UID of a request and the position of an error.
 
 use std::error::Error as _;
 use std::sync::Arc;
@@ -8,13 +8,13 @@ use std::time::Duration;
 use component_base::telemetry::LogLimit;
 use policy::change::{ReviewError, SkipReason};
 
-/// The time between two lines of one kind.
+/// Minimum time between two messages of one kind.
 const PAUSE: Duration = Duration::from_mins(1);
 
-/// Characters of a uid that are logged.
+/// Maximum number of logged characters of a UID.
 const UID_LENGTH: usize = 64;
 
-/// The log of bad requests. Clones share its pauses.
+/// Log of bad requests. Clones share the rate limits.
 #[derive(Clone, Debug)]
 pub struct RequestLog {
     malformed: Arc<LogLimit>,
@@ -32,14 +32,14 @@ impl Default for RequestLog {
 }
 
 impl RequestLog {
-    /// A request was not a review, because of `reason`.
+    /// Logs that a request is not a review, and the reason.
     pub(super) fn malformed(&self, reason: &str, bytes: usize) {
         if let Some(skipped) = self.malformed.permit() {
             tracing::warn!(reason, bytes, skipped, "request is not an AdmissionReview");
         }
     }
 
-    /// A change may not be seen, because a review does not say what was changed.
+    /// Logs that a change may be missed, because a review does not specify what was changed.
     pub(super) fn unseen(&self, skip_reason: &SkipReason, uid: &str) {
         if let Some(skipped) = self.unseen.permit() {
             let uid: String = uid.chars().take(UID_LENGTH).collect();
@@ -53,7 +53,7 @@ impl RequestLog {
     }
 }
 
-/// Why a body is not a review, with the place of the error. Neither error repeats what the sender wrote.
+/// Returns the reason why a body is not a review, with the position of the error. Neither error repeats content of the request.
 pub(super) fn reason(error: &ReviewError) -> String {
     match error.source() {
         Some(source) => format!("{error}: {source}"),

@@ -1,5 +1,5 @@
-//! When an event is delivered: after the response or, as in the public watcher, before it. An event that KCP has not accepted by
-//! then is put into the outbox, also when the caller hangs up.
+//! Time of the delivery of an event: after the response or, as in the public watcher, before it. An event that KCP has not
+//! accepted before the response is put into the outbox, also if the client disconnects.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,23 +25,25 @@ pub enum DeliveryMode {
 }
 
 impl DeliveryMode {
-    /// Delivers before the response: at most [`MAX_SYNC_DELIVERIES`] events at a time, each for 10 seconds at most.
+    /// Returns the mode that delivers before the response: at most [`MAX_SYNC_DELIVERIES`] events at a time, each for at
+    /// most 10 seconds.
     #[must_use]
     pub fn sync(channel: Arc<Channel>) -> Self {
         Self::Sync(channel, Arc::new(Semaphore::new(MAX_SYNC_DELIVERIES)))
     }
 }
 
-/// Most reviews that wait for KCP at a time. Each occupies a connection of the API server, so a slow KCP must not hold more.
+/// Maximum number of reviews that wait for KCP at a time. Each of them occupies a connection of the API server, so a slow
+/// KCP must not block more.
 pub const MAX_SYNC_DELIVERIES: usize = 64;
 
-/// The longest wait for KCP. An API server may say 30 seconds, and any client may post a review.
+/// Maximum wait for KCP. An API server may allow 30 seconds, and any client may post a review.
 const MAX_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How much earlier than the API server the watcher gives up, so that its response arrives.
+/// Time by which the wait ends before the timeout of the API server, so that the response arrives in time.
 const MARGIN: Duration = Duration::from_millis(500);
 
-/// How long a review may wait for KCP: the API server says in the query when it gives up (`?timeout=10s`).
+/// Returns how long a review may wait for KCP. The API server sends its timeout in the query (`?timeout=10s`).
 pub(super) fn answer_timeout(query: Option<&str>) -> Duration {
     let parameters = query.unwrap_or_default().split('&');
     let seconds = parameters
@@ -52,7 +54,7 @@ pub(super) fn answer_timeout(query: Option<&str>) -> Duration {
 }
 
 impl AdmissionService {
-    /// Delivers an event for at most `limit`, if there is a permit; what KCP does not accept is kept.
+    /// Delivers an event for at most `limit`, if a permit is available. An event that KCP does not accept is put into the outbox.
     pub(super) async fn deliver(
         &self,
         (channel, permits): (&Channel, &Semaphore),
@@ -66,7 +68,7 @@ impl AdmissionService {
             event,
             settled: false,
         };
-        // As the public watcher counts: a final failure once, a success at attempt k as k - 1 failures.
+        // Counts as the public watcher does: a final failure once, and a success at attempt k as k - 1 failures.
         let delivered = match permits.try_acquire() {
             Ok(_permit) => timeout(limit, deliver_now(channel, manager, event))
                 .await
@@ -96,7 +98,7 @@ impl AdmissionService {
     }
 }
 
-/// An event that is being delivered; kept for later if the caller hangs up.
+/// An event that is being delivered. It is put into the outbox if the client disconnects.
 struct PendingEvent<'a> {
     service: &'a AdmissionService,
     manager: &'a PathSegment,

@@ -1,4 +1,4 @@
-//! The router called directly.
+//! Tests that call the router directly.
 
 mod content;
 mod listed;
@@ -27,7 +27,7 @@ struct Fixture {
     _spool: TempDir,
 }
 
-/// What was answered.
+/// Response of the router.
 struct Answered {
     status: StatusCode,
     headers: HeaderMap,
@@ -42,7 +42,7 @@ fn with(delivery_mode: DeliveryMode, watchers: Watchers) -> Fixture {
     keeping(delivery_mode, watchers, &[])
 }
 
-/// With managers that are configured.
+/// Returns a fixture with configured managers.
 fn configured(names: &[&str]) -> Fixture {
     keeping(DeliveryMode::Async, Watchers::default(), names)
 }
@@ -56,7 +56,7 @@ fn keeping(delivery_mode: DeliveryMode, watchers: Watchers, managers: &[&str]) -
     let spool = tempfile::tempdir().unwrap();
     let options = Options {
         managers: managers.iter().map(|name| named(name)).collect(),
-        // The texts are not about the disk's speed.
+        // The messages do not depend on the speed of the disk.
         write_deadline: Duration::from_secs(30),
         ..Options::new(spool.path().to_owned())
     };
@@ -89,7 +89,7 @@ impl Fixture {
         }
     }
 
-    /// Sends a review for the manager `kyma`, and looks at what every answer has.
+    /// Sends a review for the manager `kyma`, and checks the fields that each response has.
     async fn ask(&self, review: &Value) -> Value {
         let answered = self.send("/validate/kyma", review.to_string()).await;
         assert_eq!(answered.status, StatusCode::OK, "{}", answered.body);
@@ -107,14 +107,14 @@ impl Fixture {
         message.as_str().unwrap().to_owned()
     }
 
-    /// What is to be delivered now.
+    /// Takes the events that are due now.
     fn kept(&self) -> Vec<Item> {
         self.service
             .outbox
             .take(Instant::now() + Duration::from_millis(1), 100)
     }
 
-    /// The events that are to be delivered now, as bodies.
+    /// Returns the bodies of the events that are due now.
     fn bodies(&self) -> Vec<Value> {
         let kept = self.kept();
         let events = kept.iter().map(|it| &it.event);
@@ -126,7 +126,7 @@ impl Fixture {
     }
 }
 
-/// A Kyma whose spec and status say this.
+/// Returns a Kyma with this spec and status.
 fn kyma(name: &str, spec: &Value, status: &Value) -> Value {
     json!({
         "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
@@ -147,7 +147,7 @@ fn review(operation: &str, object: &Value, old_object: &Value) -> Value {
     })
 }
 
-/// An UPDATE that changes the spec.
+/// Returns an UPDATE that changes the spec.
 fn changed(name: &str) -> Value {
     let none = json!({});
     let old = kyma(name, &json!({"channel": "regular"}), &none);

@@ -1,17 +1,17 @@
-//! Times without a valid certificate.
+//! Periods without a valid certificate.
 //!
-//! API servers reject an expired certificate, and the Pod is not ready meanwhile: changes are admitted without a review, also
-//! on all other replicas, which have the same Secret. No number of an event is missing and the process is the same, so no
-//! listener notices: each manager is asked for a resync.
+//! API servers reject an expired certificate, and the Pod is not ready during that time. Changes are then admitted without
+//! a review on all replicas, because all replicas use the same Secret. A listener cannot detect this: the process is the
+//! same, and the sequence numbers of events have no gap. Therefore each manager gets a request for a resync.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Time from a valid certificate until reviews arrive, at most: readiness probe and endpoints follow it.
+/// Maximum time from a valid certificate until reviews arrive, because the readiness probe and the endpoints have to be updated.
 const RETURN: Duration = Duration::from_secs(30);
 
-/// Tells when a resync is required because reviews did not arrive.
+/// Detects when a resync is required because reviews did not arrive.
 #[derive(Debug, Default)]
 pub struct CertificateLapse {
     is_lapsed: bool,
@@ -20,8 +20,9 @@ pub struct CertificateLapse {
 }
 
 impl CertificateLapse {
-    /// Takes whether there is a valid certificate. Returns whether each manager is to be asked for a resync: as soon as there is
-    /// one again, and once more when reviews have arrived again, because of the changes in between.
+    /// Updates whether there is a valid certificate. Returns whether each manager must get a request for a resync: when a
+    /// valid certificate is available again, and once more when reviews have arrived again, because of the changes in
+    /// between.
     pub fn observe(&mut self, is_valid: bool, now: Instant) -> bool {
         if !is_valid {
             *self = Self {
@@ -55,7 +56,7 @@ mod tests {
         assert!(!observe(true, 32));
         assert!(observe(true, 33));
         assert!(!observe(true, 34));
-        // Another one before reviews have arrived again.
+        // A second lapse before reviews have arrived again.
         assert!(!observe(false, 40));
         assert!(observe(true, 41));
         assert!(!observe(false, 42));
@@ -64,7 +65,7 @@ mod tests {
         assert!(observe(true, 80));
     }
 
-    /// As after a restart in the middle of a lapse.
+    /// The watcher restarts during a lapse.
     #[test]
     fn a_process_that_starts_without_a_valid_certificate_requires_a_resync() {
         let mut lapse = CertificateLapse::default();

@@ -1,5 +1,5 @@
-//! From the content of the files to TLS configurations of both directions. Each is fresh, so that no session is resumed
-//! across a change of certificates.
+//! Conversion of the content of the files to TLS configurations for both directions. Each configuration is new, so that no
+//! session is resumed after a change of certificates.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -16,20 +16,20 @@ use super::server_leaf::CaAsServerLeafVerifier;
 
 const HTTP_1: &[u8] = b"http/1.1";
 
-/// The three files, by the environment variables that name them: the authorities of KCP.
+/// Environment variable with the path of the CA bundle of KCP.
 pub(super) const CA_CERT: &str = "CA_CERT";
-/// The watcher's certificate, as server and as client.
+/// Environment variable with the path of the certificate of the watcher, which is used as server and as client certificate.
 pub(super) const TLS_CERT: &str = "TLS_CERT";
-/// Its key.
+/// Environment variable with the path of the key of this certificate.
 pub(super) const TLS_KEY: &str = "TLS_KEY";
 
-/// Why the certificates cannot be used. Nothing of a file's content is in it.
+/// Reason why the certificates cannot be used. Errors contain no content of a file.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
-    /// The files were not read so far.
+    /// The files have not been read yet.
     #[error("certificate files not read yet")]
     Unread,
-    /// A file was not read, or its content cannot be used; it is named by its environment variable.
+    /// A file could not be read, or its content is not usable. The error contains the environment variable of the file.
     #[error("file of {0}")]
     File(
         &'static str,
@@ -44,17 +44,17 @@ impl From<PairError> for CertificateError {
     }
 }
 
-/// The certificates by which KCP is known.
+/// The CA certificates that are trusted for KCP.
 pub(super) struct Authorities {
     certificates: Vec<CertificateDer<'static>>,
     roots: RootCertStore,
-    /// Certificates of the bundle that are of no use (expired, or not X.509).
+    /// Number of unusable certificates in the bundle (expired, or not X.509).
     pub(super) skipped: usize,
 }
 
 impl Authorities {
-    /// Takes every certificate of the bundle that is of use, as the public watcher does: during a rotation the old and
-    /// the new one stand in it.
+    /// Reads all usable certificates of the bundle, as the public watcher does. During a rotation the bundle contains the
+    /// old and the new CA.
     pub(super) fn read(bundle: &[u8], now: SystemTime) -> Result<Self, PairError> {
         let mut fault = PairError::NoCertificate;
         let mut authorities = Self {
@@ -80,7 +80,7 @@ impl Authorities {
         now: SystemTime,
     ) -> Result<(), PairError> {
         match Validity::of(&certificate)?.check(now) {
-            // The bundle is not read again when the time of one of its certificates comes.
+            // A certificate that is not valid yet is kept, because the bundle is not read again when its validity starts.
             Ok(()) | Err(PairError::NotYetValid) => {}
             Err(error) => return Err(error),
         }
@@ -91,7 +91,7 @@ impl Authorities {
     }
 }
 
-/// For API servers: TLS 1.3 and nothing else, no client certificate.
+/// Returns the TLS configuration for API servers: TLS 1.3 only, no client certificate.
 pub(super) fn server_config(pair: &CertificatePair) -> Result<ServerConfig, PairError> {
     let mut config = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&TLS13])
@@ -102,7 +102,7 @@ pub(super) fn server_config(pair: &CertificatePair) -> Result<ServerConfig, Pair
     Ok(config)
 }
 
-/// For KCP: the pair is shown, and only `authorities` are trusted, never the system's.
+/// Returns the TLS configuration for KCP. It presents the pair, and trusts only `authorities`, not the CAs of the system.
 pub(super) fn client_config(
     pair: &CertificatePair,
     authorities: Authorities,

@@ -1,9 +1,10 @@
-//! A server certificate of KCP that is itself one of its CA certificates.
+//! Verification of a server certificate of KCP that is itself one of the trusted CA certificates.
 //!
-//! The public gateway serves with the certificate that signs the watchers'. Go's TLS accepts that; rustls does not, since a CA
-//! is no server. It is accepted here, too: the holder of that key could sign any server's certificate. The exception is for a
-//! certificate that is, byte for byte, one of the bundle, valid now, for its names, and not restricted to another use than
-//! serving; all others go through the library's verifier.
+//! The public gateway serves with the certificate that signs the certificates of watchers. The TLS library of Go accepts
+//! that. `rustls` rejects it, because a CA is not a server. The watcher accepts it too, because the holder of that key
+//! could sign any server certificate. The exception applies to a certificate that is byte for byte in the bundle, is
+//! currently valid, matches the server name, and is not restricted to a use other than serving. The verifier of the library
+//! checks all other certificates.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};

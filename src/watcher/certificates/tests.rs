@@ -1,4 +1,4 @@
-//! What is taken into use, what is not, and what is said about it.
+//! Tests of the sets of files that become active, the sets that are rejected, and the reports about them.
 
 use std::fs;
 use std::sync::LazyLock;
@@ -23,7 +23,7 @@ fn leaf() -> Leaf {
     AUTHORITY.leaf(RUNTIME).unwrap()
 }
 
-/// What PKCS#8 wraps: PKCS#1 of an RSA key, SEC1 of another.
+/// Returns the key inside PKCS#8: PKCS#1 of an RSA key, SEC1 of other keys.
 fn unwrapped(pkcs8: &[u8]) -> Vec<u8> {
     let (_, key) = parse_der(pkcs8).unwrap();
     key.as_sequence().unwrap()[2].as_slice().unwrap().to_vec()
@@ -42,12 +42,12 @@ fn pem(label: &str, der: &[u8]) -> String {
     )
 }
 
-/// The fault of the files, as it is told.
+/// Returns the reported problem of the files.
 fn problem(secret: &Secret) -> Option<String> {
     secret.load().report().problem
 }
 
-/// The label may lie.
+/// The PEM label may not match the content.
 #[rstest]
 #[case::pkcs8_of_p256(false, "PRIVATE KEY", false)]
 #[case::sec1(false, "EC PRIVATE KEY", true)]
@@ -72,7 +72,7 @@ fn keys_of_all_formats_load(#[case] rsa: bool, #[case] label: &str, #[case] unwr
     assert!(!certificates.tls().is_empty());
 }
 
-/// A key may stand behind its parameters, as older tools write it.
+/// Older tools write the parameters of a key before the key.
 #[test]
 fn sections_of_another_kind_are_passed_over() {
     let leaf = leaf();
@@ -202,7 +202,7 @@ fn a_certificate_out_of_its_time_and_a_foreign_key_are_named() {
     }
 }
 
-/// What waits in the files becomes good by itself when its time comes.
+/// A certificate that is not valid yet becomes active when its validity starts, without a change of the files.
 #[test]
 fn a_certificate_of_tomorrow_is_taken_tomorrow() {
     let leaf = AUTHORITY.leaf_with(RUNTIME, not_yet_valid).unwrap();
@@ -216,7 +216,7 @@ fn a_certificate_of_tomorrow_is_taken_tomorrow() {
     assert_eq!((report.generation, report.problem), (1, None));
 }
 
-/// Renewal has stopped: the files are what they were, and no good any more.
+/// The renewal has stopped: the files are unchanged, and the certificate expires.
 #[test]
 fn a_certificate_that_runs_out_in_force_is_good_no_more() {
     let mut secret = Secret::of(&AUTHORITY, &AUTHORITY.leaf_with(RUNTIME, of_2050).unwrap());
@@ -242,8 +242,8 @@ fn a_certificate_that_runs_out_in_force_is_good_no_more() {
     assert!(!report.expired);
 }
 
-/// As after a pause of the node's VM. A certificate is not replaced by one that is not valid by the node's clock, and what is
-/// reported of it follows the clock when that is corrected.
+/// The clock differs, for example after a pause of the node's VM. A certificate is not replaced by a certificate that is
+/// not valid by the clock of the node. The report follows the clock when the clock is corrected.
 #[test]
 fn a_clock_that_is_ten_minutes_wrong_changes_nothing_that_is_served() {
     let (now, minute) = (SystemTime::now(), Duration::from_mins(1));
@@ -285,7 +285,7 @@ fn of_2050(params: &mut CertificateParams) {
     params.not_after = date_time_ymd(2050, 1, 1);
 }
 
-/// Cut off anywhere, neither file takes the place of a good one, and nothing panics.
+/// A file that is truncated at any byte never replaces a valid file, and causes no panic.
 #[rstest]
 #[case::certificate("tls.crt")]
 #[case::key("tls.key")]
@@ -298,7 +298,7 @@ fn a_file_cut_off_anywhere_keeps_what_was_good(#[case] name: &str) {
     let second = next.leaf(RUNTIME).unwrap();
     secret.renew(next.pem(), &second);
     let whole = fs::read_to_string(secret.path(name)).unwrap();
-    // The last line break is not needed.
+    // The last line break is optional.
     for length in (0..whole.trim_end().len())
         .step_by(7)
         .chain([whole.trim_end().len() - 1])
@@ -339,7 +339,7 @@ fn a_bad_set_is_told_once_at_the_second_look_and_the_good_one_stays() {
         );
     }
     assert!(certificates.outbound().borrow().is_ok());
-    // Another fault is reported again; the way back to what is in force closes no connection.
+    // A different problem is reported again. A return to the active files closes no connection.
     secret.swap("", &leaf.pem, &leaf.key_pem());
     certificates.poll(today());
     certificates.poll(today());

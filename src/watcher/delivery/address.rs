@@ -1,21 +1,21 @@
-//! `KCP_ADDR`: a host and a port that can stand in a URL and in a TLS handshake, and nothing beside them.
+//! `KCP_ADDR`: a host and a port that are valid in a URL and in a TLS handshake, without any other part.
 
 use std::fmt;
 
 use http::uri::Authority;
 use rustls::pki_types::ServerName;
 
-/// KCP's gateway: `host` or `host:port`.
+/// Address of the gateway of KCP: `host` or `host:port`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KcpAddress(Authority);
 
-/// The text is no address.
+/// The text is not a valid address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected host or host:port, without scheme and path")]
 pub struct KcpAddressError;
 
 impl KcpAddress {
-    /// Takes `text` as KCP's address; IPv6 in brackets. Without a port it is 443.
+    /// Parses the address of KCP. An IPv6 address is in brackets. The default port is 443.
     ///
     /// # Errors
     /// [`KcpAddressError`].
@@ -25,7 +25,7 @@ impl KcpAddress {
             return Err(KcpAddressError);
         }
         let host = authority.host();
-        // A colon with nothing, or with no number, behind it is in the text and not in the port.
+        // A colon without a valid number after it is part of the text, but not of the port.
         if text.len() > host.len() && authority.port_u16().is_none_or(|port| port == 0) {
             return Err(KcpAddressError);
         }

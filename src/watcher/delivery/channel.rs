@@ -1,4 +1,4 @@
-//! One POST to KCP, over mTLS. Any of 2xx is a success (the public watcher takes 200 alone). Retries are the callers'.
+//! Sends one POST to KCP, with mTLS. Any 2xx is a success (the public watcher accepts only 200). Callers implement retries.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -24,35 +24,36 @@ use super::error::{PostError, StepTimeout};
 use super::{MAX_RETRY_AFTER, Timeouts};
 use crate::certificates::{Certificates, OutboundState};
 
-/// Of an answer's body so much is read, so that the connection can be used again; a larger one costs the connection.
+/// Number of bytes of a response body that are read, so that the connection can be reused. After a larger body the
+/// connection is closed.
 const ANSWER_BYTES: usize = 16 << 10;
 
-/// After the head of an answer its body has this long to come. It changes nothing but the connection's fate.
+/// Time limit of the response body after the response headers. It only decides whether the connection is reused.
 const BODY_TIMEOUT: Duration = Duration::from_secs(1);
 
 const AGENT: &str = "kyma-runtime-watcher";
 
-/// Where and as whom to post.
+/// Options of requests to KCP.
 #[derive(Clone, Debug)]
 pub struct ChannelOptions {
-    /// `KCP_ADDR`.
+    /// `KCP_ADDR`, the address of KCP.
     pub kcp_address: KcpAddress,
-    /// `KCP_CONTRACT`: the first segment of the path.
+    /// `KCP_CONTRACT`, the first segment of the path.
     pub contract: PathSegment,
-    /// The boot ID of this process; sent with each event.
+    /// Boot ID of this process. Each event contains it.
     pub boot_id: BootId,
-    /// Posts at the same time, each on a connection of its own; one more waits. At least the sender's window, and one for
-    /// heartbeats.
+    /// Maximum number of concurrent requests, each on a separate connection. Another request waits. At least the window of
+    /// the sender, plus one request for heartbeats.
     pub connections: usize,
-    /// How long the steps of a post may take.
+    /// Time limits of the steps of a request.
     pub timeouts: Timeouts,
 }
 
-/// The way to KCP.
+/// Client that sends events and heartbeats to KCP.
 pub struct Channel {
     options: ChannelOptions,
     headers: HeaderMap,
-    /// Always there: a [`BootId`] fits a header.
+    /// Header value of the boot ID. Always set, because a [`BootId`] is a valid header value.
     boot_id: Option<HeaderValue>,
     outbound: watch::Receiver<OutboundState>,
     places: Semaphore,
@@ -60,7 +61,7 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// A channel that opens connections as they are needed, with the certificates that are active then.
+    /// Creates a channel that opens connections on demand, with the certificates that are active at that time.
     #[must_use]
     pub fn new(options: ChannelOptions, certificates: &Certificates) -> Self {
         let mut headers = HeaderMap::with_capacity(2);
@@ -79,15 +80,15 @@ impl Channel {
         }
     }
 
-    /// Which certificates are used, now and as they change.
+    /// Returns the TLS configuration that is used, with its changes.
     pub(super) fn certificates(&self) -> watch::Receiver<OutboundState> {
         self.outbound.clone()
     }
 
-    /// Posts an event for `manager`; `sequence` is its number in this process, if it has one.
+    /// Posts an event for `manager`. `sequence` is the number of the event in this process, if it has a number.
     ///
     /// # Errors
-    /// Whatever is not an answer of 2xx.
+    /// Any result other than a 2xx response.
     pub async fn post_event(
         &self,
         manager: &PathSegment,
@@ -106,7 +107,7 @@ impl Channel {
     /// Posts a heartbeat for `manager`.
     ///
     /// # Errors
-    /// Whatever is not an answer of 2xx.
+    /// Any result other than a 2xx response.
     pub async fn post_heartbeat(
         &self,
         manager: &PathSegment,
@@ -117,7 +118,8 @@ impl Channel {
     }
 
     fn request(&self, path: &str, body: &impl Serialize) -> Request<Full<Bytes>> {
-        // Neither can fail: the types serialize to objects of strings and numbers, and the URI is made of checked parts.
+        // Neither conversion can fail: the types serialize to objects of strings and numbers, and all parts of the URI are
+        // validated.
         let body = serde_json::to_vec(body).unwrap_or_default();
         let mut request = Request::new(Full::new(body.into()));
         *request.method_mut() = Method::POST;
@@ -134,7 +136,8 @@ impl Channel {
         let outbound = self.outbound.borrow().clone().map_err(PostError::Setup)?;
         let answer = self.client(&outbound).send(request).await?;
         let (head, body) = answer.into_parts();
-        // Makes the connection free for the next; of a body that is too long or does not end it is closed.
+        // Reading the body makes the connection available for the next request. If the body is too long or incomplete, the
+        // connection is closed.
         let rest = Limited::new(body, ANSWER_BYTES).collect();
         let _ended = timeout(BODY_TIMEOUT, rest).await;
         let retry_after = retry_after(&head.headers, Timestamp::now(), MAX_RETRY_AFTER);
@@ -147,7 +150,7 @@ impl Channel {
         })
     }
 
-    /// The client of the active certificates.
+    /// Returns the client for the active certificates.
     fn client(&self, tls: &Arc<ClientConfig>) -> KcpClient {
         let mut client = self.client.lock().unwrap_or_else(PoisonError::into_inner);
         client.take_if(|client| !Arc::ptr_eq(&client.tls, tls));

@@ -1,17 +1,18 @@
-//! Circuit breakers: what may be posted to KCP now, and when a failed post may be tried again.
+//! Circuit breakers, which decide what may be sent to KCP now, and when a failed request may be retried.
 //!
-//! A failure concerns a [`FailureScope`]: all of KCP, one manager, or one event. KCP and each manager have a circuit breaker.
-//! An open circuit lets one post through when its time has come, a probe (half-open), and closes with the first answer that
-//! shows that what it guards works. KCP's opens with the first failure; a manager's with the second in a row, if they are of
-//! two events (one that a listener rejects must not hold up the others), or when KCP asks for a wait.
+//! A failure concerns a [`FailureScope`]: all of KCP, one manager, or one event. KCP and each manager have a circuit
+//! breaker. After its backoff, an open circuit permits one request as a probe (half-open). The circuit closes with the
+//! first response that shows that the target works. The circuit of KCP opens with the first failure. The circuit of a
+//! manager opens with the second consecutive failure if the failures are of two events, because one event that a listener
+//! rejects must not delay other events. It also opens when KCP requests a wait.
 //!
-//! A post without a response is its manager's failure: the listener hangs, and the gateway before it works. If it is the
-//! gateway that leads nowhere, several managers look like that. So from the second on, those without a response share one
-//! more circuit breaker, until any of them responds: together they cost what one does.
+//! A request without a response is a failure of its manager: the listener hangs, and the gateway works. A gateway with a
+//! broken route looks like several managers with this failure. Therefore two or more managers without a response share an
+//! additional circuit breaker, until one of them responds. Together they cost as many requests as one manager.
 //!
-//! What KCP goes on rejecting is given up ([`rejections`]). However many events wait, what is down costs one attempt per
-//! back-off; a result of a post that was sent before a circuit opened changes nothing; each wait is jittered. Time and chance
-//! are arguments.
+//! Events that KCP rejects permanently are dropped ([`rejections`]). Independent of the number of waiting events, an
+//! unavailable target costs one attempt per backoff. The result of a request that was sent before a circuit opened is
+//! ignored. Each wait is jittered. Time and random numbers are arguments.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -28,29 +29,29 @@ use crate::outbox::{Item, Settlement};
 mod breaker;
 mod rejections;
 
-/// Events in a row that failed, from which on the circuit of their manager opens.
+/// Number of events that must fail consecutively before the circuit of their manager opens.
 const FAILURE_THRESHOLD: u32 = 2;
 
-/// Managers without a response, from which on they share a circuit breaker.
+/// Number of managers without a response from which on they share a circuit breaker.
 const SHARED_THRESHOLD: usize = 2;
 
-/// The time between two posts to managers whose names may be a client's invention: however many there are, they cost KCP 25
-/// posts a second at most.
+/// Time between two requests to managers whose names a client may have invented. It limits the load on KCP to 25 requests
+/// per second, for any number of such managers.
 const UNKNOWN_SPACING: Duration = Duration::from_millis(40);
 
 pub(super) struct CircuitBreakers {
     backoff: Backoff,
     all: CircuitBreaker,
-    /// Opens for [`UNKNOWN_SPACING`] after each post to a manager that is neither configured nor has taken an event.
+    /// Opens for [`UNKNOWN_SPACING`] after each request to a manager that is neither configured nor has accepted an event.
     unknown: CircuitBreaker,
     no_response: NoResponse,
-    /// When new certificates came into force.
+    /// When the active certificates were loaded.
     certificates_renewed: Option<Instant>,
     managers: HashMap<PathSegment, CircuitBreaker>,
     rejections: Rejections,
 }
 
-/// The managers without a response since the last one of any, and the circuit breaker that they share.
+/// Managers without a response since the last response of any manager, and the circuit breaker that they share.
 #[derive(Default)]
 struct NoResponse {
     managers: HashSet<PathSegment>,
@@ -70,29 +71,31 @@ impl CircuitBreakers {
         }
     }
 
-    /// Whether nothing is posted to KCP but probes.
+    /// Returns whether only probes are sent to KCP.
     pub(super) fn is_open(&self) -> bool {
         self.all.is_open()
     }
 
-    /// New certificates are active: failures with the old ones mean nothing any more.
+    /// Resets the circuit of KCP after a reload of certificates, because failures with the old certificates are not
+    /// relevant anymore.
     pub(super) fn certificates_renewed(&mut self, now: Instant) {
         self.all = CircuitBreaker::default();
         self.certificates_renewed = Some(now);
     }
 
-    /// Forgets the managers that are not registered any more; the registry bounds the others.
+    /// Removes managers that are not registered anymore. The registry limits the number of the others.
     pub(super) fn retain(&mut self, is_registered: impl Fn(&PathSegment) -> bool) {
         self.managers.retain(|manager, _| is_registered(manager));
         self.no_response.managers.retain(|it| is_registered(it));
         self.rejections.retain(|manager, _| is_registered(manager));
     }
 
-    /// Lets a post through; when it is sent, by which its result is known for that of a probe, or of a time before a circuit
-    /// opened. `known`: the manager is configured, or has taken an event.
+    /// Permits a request. Returns its send time, which identifies later whether its result is of a probe, or of a request
+    /// from before a circuit opened. `known` specifies that the manager is configured or has accepted an event.
     ///
     /// # Errors
-    /// A circuit is open: KCP's, the manager's, or one that it shares. When to ask again; `None`: when a probe has ended.
+    /// A circuit is open: of KCP, of the manager, or a shared circuit. The error is the time of the next attempt; `None` means
+    /// after the end of a probe.
     pub(super) fn permit(
         &mut self,
         manager: &PathSegment,
@@ -117,26 +120,26 @@ impl CircuitBreakers {
         Ok(now)
     }
 
-    /// KCP took what `manager` was sent.
+    /// Records that KCP accepted an event for `manager`.
     pub(super) fn succeeded(&mut self, manager: &PathSegment) {
         self.rejections.remove(manager);
         self.manager_answered(manager);
     }
 
-    /// The listener of `manager` answers as it should.
+    /// Records that the listener of `manager` works.
     fn manager_answered(&mut self, manager: &PathSegment) {
         self.answered();
         self.managers.remove(manager);
     }
 
-    /// KCP responds.
+    /// Records that KCP responds.
     fn answered(&mut self) {
         self.all = CircuitBreaker::default();
         self.no_response = NoResponse::default();
     }
 
-    /// KCP did not take it: whether to try it again, and when. Where KCP's circuit has opened it alone decides, because it may
-    /// close early.
+    /// Records a failed request. Returns whether the event is retried, and when. If the circuit of KCP is open, only that
+    /// circuit delays the retry, because it may close early.
     pub(super) fn failed(
         &mut self,
         item: &Item,
@@ -150,7 +153,7 @@ impl CircuitBreakers {
         give_up.unwrap_or(Settlement::Retry(retry_at))
     }
 
-    /// Holds up whatever has failed; when the event may come again.
+    /// Delays everything in the scope of the failure. Returns when the event may be retried.
     fn retry_at(
         &mut self,
         scope: FailureScope,
@@ -170,21 +173,21 @@ impl CircuitBreakers {
                 let is_probe = breaker.is_some_and(|it| it.is_probe(sent_at));
                 let until = self.manager_failed(item, sent_at, asked, (now, random));
                 if is_probe {
-                    // Those that wait come first, or an event that its listener never takes would be every probe.
+                    // Waiting events come first. Otherwise an event that its listener always rejects would be every probe.
                     until + own
                 } else {
                     until.max(now + own)
                 }
             }
             FailureScope::NoResponse => {
-                // Its connection may be an older one: the next post is to find out.
+                // The request may have used an older connection, so the next request is the probe.
                 self.all.end_probe(sent_at);
                 let own_circuit = self.manager_failed(item, sent_at, None, (now, random));
                 let common = self.not_answered(&item.manager, sent_at, (now, random));
                 own_circuit.max(common) + own
             }
             FailureScope::All => {
-                // It never reached its manager, and leaves its probes to the next.
+                // The request did not reach its manager, so the next request becomes the probe of the other circuits.
                 self.no_response.breaker.end_probe(sent_at);
                 if let Some(breaker) = self.managers.get_mut(&item.manager) {
                     breaker.end_probe(sent_at);
@@ -245,7 +248,8 @@ impl CircuitBreakers {
     }
 }
 
-/// At least what was asked for, and up to a quarter more, so that watchers with the same time do not come together.
+/// Returns at least the requested wait and up to a quarter more, so that watchers with the same wait do not retry at the
+/// same time.
 fn jittered(asked: Duration, random: u64) -> Duration {
     spread(asked.min(MAX_RETRY_AFTER) * 5 / 4, random)
 }

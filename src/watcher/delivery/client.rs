@@ -1,5 +1,5 @@
-//! The HTTP client towards KCP: HTTP/1.1 on kept connections, with the certificates of one generation. No proxy, no system
-//! roots, no redirect; each step of connecting has its time limit.
+//! HTTP client for KCP: HTTP/1.1 on persistent connections, with one generation of certificates. It uses no proxy, no CAs
+//! of the system, and follows no redirects. Each step of connecting has a time limit.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -24,20 +24,20 @@ use tower::util::BoxCloneSyncService;
 use super::Timeouts;
 use super::error::{PostError, StepTimeout};
 
-/// The largest head of an answer, in bytes, and how much of an answer is read ahead.
+/// Maximum size of the response headers in bytes, and size of the read buffer.
 const HEAD_BYTES: usize = 16 << 10;
 
-/// Most connections of which it is known that they have answered.
+/// Maximum number of stored addresses of connections that have returned a response.
 const REUSED: usize = 1_024;
 
 type Stream = MaybeHttpsStream<TokioIo<TcpStream>>;
 
-/// A client of one generation of certificates. Clones share its connections.
+/// Client with one generation of certificates. Clones share the connections.
 #[derive(Clone)]
 pub(super) struct KcpClient {
     pub(super) tls: Arc<ClientConfig>,
     client: Client<BoxCloneSyncService<Uri, Stream, BoxError>, Full<Bytes>>,
-    /// The local addresses of connections that have answered.
+    /// Local addresses of connections that have returned a response.
     answered: Arc<Mutex<HashSet<SocketAddr>>>,
     answer: Duration,
 }
@@ -48,7 +48,7 @@ impl KcpClient {
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
         tcp.set_connect_timeout(Some(timeouts.connect));
-        // Resolving the name is in the limit, too.
+        // The limit includes the resolution of the name.
         let tcp = limited(tcp, timeouts.connect, StepTimeout::Connect);
         let tls = HttpsConnector::from((tcp, Arc::clone(config)));
         let until_tls = timeouts.connect + timeouts.handshake;
@@ -66,8 +66,8 @@ impl KcpClient {
         }
     }
 
-    /// Sends a request, and once more for each idle connection that breaks under it: KCP may have closed it when the
-    /// request was on its way.
+    /// Sends a request. Retries it for each idle connection that breaks during the request, because KCP may have closed
+    /// that connection at the same time.
     pub(super) async fn send(
         &self,
         request: Request<Full<Bytes>>,

@@ -1,4 +1,5 @@
-//! Why a post was not taken. Nothing of what KCP or the gateway wrote is in an error but the status and the wait it asks for.
+//! Reasons why KCP did not accept a request. Errors contain only the status and the requested wait, and no other content of
+//! a response.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,33 +9,33 @@ use tower::BoxError;
 use crate::certificates::CertificateError;
 use crate::metrics::{FAILED_REQUEST, REQUEST_SETUP};
 
-/// Why KCP did not take something.
+/// Reason why KCP did not accept a request.
 #[derive(Debug, thiserror::Error)]
 pub enum PostError {
-    /// KCP answered, and not with 2xx. Redirects are never followed.
+    /// KCP returned a status other than 2xx. Redirects are never followed.
     #[error("KCP returned {status}")]
     Refused {
         /// The HTTP status.
         status: u16,
-        /// What `Retry-After` says; at most [`super::MAX_RETRY_AFTER`].
+        /// Value of `Retry-After`; at most [`super::MAX_RETRY_AFTER`].
         retry_after: Option<Duration>,
     },
-    /// No connection, or it broke: name, TCP, TLS, or not HTTP. In TLS 1.3 a refusal of the watcher's certificate shows
-    /// here.
+    /// The connection could not be established, or it broke: name resolution, TCP, TLS, or an invalid HTTP response. In TLS
+    /// 1.3 a rejected certificate of the watcher also causes this error.
     #[error("connection to KCP failed")]
     Unreachable(#[source] BoxError),
-    /// The post was sent, and no answer came in time.
+    /// The request was sent, and no response arrived in time.
     #[error("no response from KCP in time")]
     NoResponse,
-    /// Nothing was sent: there are no certificates to send it with.
+    /// Nothing was sent, because there are no usable certificates.
     #[error("no valid certificates")]
     Setup(#[source] Arc<CertificateError>),
 }
 
-/// A step on the way to a connection took too long.
+/// A step of the connection setup timed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum StepTimeout {
-    /// Until another post gave its connection up.
+    /// Wait for a free connection.
     #[error("timed out waiting for a connection")]
     Wait,
     #[error("timed out connecting")]
@@ -43,21 +44,21 @@ pub(super) enum StepTimeout {
     Handshake,
 }
 
-/// What a failure concerns, that is: which posts wait.
+/// Scope of a failure, which determines the requests that are delayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FailureScope {
-    /// There is no way to KCP.
+    /// KCP is not reachable.
     All,
-    /// The manager's listener, or the route to it.
+    /// The listener of the manager, or the route to the listener.
     Manager,
-    /// The manager, unless others do not respond, either: the gateway took the post, and nothing came back.
+    /// The manager, unless other managers do not respond either. The gateway accepted the request, and no response arrived.
     NoResponse,
-    /// This event alone.
+    /// Only this event.
     Event,
 }
 
 impl PostError {
-    /// The label `error_reason` of `watcher_failed_kcp_total`.
+    /// Returns the label `error_reason` of `watcher_failed_kcp_total`.
     #[must_use]
     pub fn reason(&self) -> &'static str {
         match self {
@@ -66,7 +67,7 @@ impl PostError {
         }
     }
 
-    /// The label of the counter of failed deliveries.
+    /// Returns the label of the counter of failed deliveries.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
@@ -81,7 +82,7 @@ impl PostError {
         }
     }
 
-    /// How long KCP asks to stay away.
+    /// Returns the wait that KCP requests.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
@@ -90,12 +91,13 @@ impl PostError {
         }
     }
 
-    /// Whether the public watcher would try again at once: transport errors and 5xx.
+    /// Returns whether the public watcher would retry at once: transport errors and 5xx.
     pub(super) fn transient(&self) -> bool {
         matches!(self.kind(), "unreachable" | "5xx")
     }
 
-    /// Whether the same post would be answered the same: a 4xx that says nothing about who sends it, or how often.
+    /// Returns whether a retry of the same request would fail in the same way: a 4xx that depends neither on the sender nor
+    /// on the rate of requests.
     pub(super) fn is_permanent(&self) -> bool {
         let Self::Refused { status, .. } = self else {
             return false;
@@ -109,7 +111,7 @@ impl PostError {
             Self::NoResponse => FailureScope::NoResponse,
             Self::Unreachable(_) | Self::Setup(_) => FailureScope::All,
             Self::Refused { status, .. } => match status {
-                // Who we are, where the route leads, how fast we go: not about one event.
+                // Failures of authentication, routing or rate, which do not depend on the event.
                 401 | 403..=405 | 407 | 408 | 421 | 425 | 429 => FailureScope::Manager,
                 400..500 => FailureScope::Event,
                 _ => FailureScope::Manager,

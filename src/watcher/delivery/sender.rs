@@ -1,9 +1,9 @@
-//! What is due leaves the outbox, and comes back if KCP does not take it.
+//! Sends due events from the outbox, and puts them back if KCP does not accept them.
 //!
-//! An item that was taken is settled: delivered by an answer of 2xx, else put back, or given up with a mark that asks its
-//! manager for a resync. Where the process ends in between, it is not delivered for the spool, and comes again after the next
-//! start. On shutdown all that waits is sent once more at once, follow-ups included, in a bounded time: the spool of a Pod
-//! goes with the Pod.
+//! Each event that was taken is settled: delivered after a 2xx response, put back, or dropped with a mark that requests a
+//! resync of its manager. If the process ends in between, the spool still contains the event, and the next process sends it
+//! again. On shutdown all waiting events, including follow-up events, are sent once more immediately, within a time limit,
+//! because the spool of a Pod is deleted with the Pod.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,54 +28,54 @@ use crate::outbox::{Item, Managers, Outbox, Settlement};
 
 mod log;
 
-/// How an event is tried again.
+/// Backoff between attempts for one event.
 const BACKOFF: Backoff = Backoff {
     base: Duration::from_millis(500),
     cap: Duration::from_mins(1),
 };
 
-/// Beyond all waits: what is due by then is all there is.
+/// Time that is longer than all waits, so that all events are due by then.
 const EVERYTHING: Duration = Duration::from_hours(24);
 
-/// Posts of events under way at the same time.
+/// Maximum number of concurrent requests with events.
 pub const IN_FLIGHT: usize = 12;
 
-/// Those to one manager: a manager that responds slowly leaves the others some.
+/// Maximum number of concurrent requests to one manager, so that a slow manager leaves capacity for the others.
 const IN_FLIGHT_PER_MANAGER: usize = 8;
 
-/// How long a shutdown waits for what is still to be sent.
+/// Time limit of the last deliveries at shutdown.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Brings events from the outbox to KCP.
+/// Sends events from the outbox to KCP.
 pub struct Sender {
     post: Post,
-    /// Changes when new certificates come into force.
+    /// Changes when new certificates become active.
     certificates: watch::Receiver<OutboundState>,
     outbox: Outbox,
     metrics: WatcherMetrics,
 }
 
-/// How one event is posted.
+/// Function that posts one event.
 type Post = Box<dyn Fn(&Item) -> BoxFuture<'static, Result<(), PostError>> + Send + Sync>;
 
-/// An event that was posted, when, and what became of it.
+/// An event, the time when it was sent, and the result.
 type Posted = (Item, Instant, Result<(), PostError>);
 
-/// What is under way.
+/// The requests in progress and the state of the circuit breakers.
 struct Window {
     circuit: CircuitBreakers,
-    /// How many managers had been evicted when `circuit` was last updated.
+    /// Number of evicted managers when `circuit` was last updated.
     evictions: u64,
     log: DeliveryLog,
     posts: FuturesUnordered<BoxFuture<'static, Posted>>,
-    /// The number of posts by manager.
+    /// Number of requests in progress by manager.
     posts_by_manager: HashMap<PathSegment, usize>,
-    /// Set on shutdown: what counts as due, and where those go that have had their last try.
+    /// Set on shutdown: all events count as due, and events that fail again are not retried.
     last_round: bool,
 }
 
 impl Sender {
-    /// A sender that posts through `channel`.
+    /// Creates a sender that uses `channel`.
     #[must_use]
     pub fn new(channel: Arc<Channel>, outbox: Outbox, metrics: WatcherMetrics) -> Self {
         let certificates = channel.certificates();
@@ -95,7 +95,7 @@ impl Sender {
         }
     }
 
-    /// Delivers until `cancel`, then what it still can within the drain's time.
+    /// Delivers events until `cancel`, and then the remaining events within [`DRAIN_TIMEOUT`].
     pub async fn run(self, cancel: CancellationToken) {
         let mut window = Window::new(false);
         let mut certificates = self.certificates.clone();
@@ -108,7 +108,7 @@ impl Sender {
                 Some(posted) = window.posts.next() => self.settle(&mut window, posted),
                 () = self.outbox.changed(), if has_capacity => {}
                 Ok(()) = certificates.changed() => {
-                    // Otherwise they are worse than before.
+                    // An invalid set does not improve the situation.
                     if certificates.borrow_and_update().is_ok() {
                         window.circuit.certificates_renewed(now());
                     }
@@ -124,13 +124,13 @@ impl Sender {
         }
     }
 
-    /// Sends everything once, until KCP's circuit opens.
+    /// Sends all events once, until the circuit of KCP opens.
     async fn drain(&self, before: Window) {
         let mut window = Window::new(true);
         (window.posts, window.log) = (before.posts, before.log);
         window.posts_by_manager = before.posts_by_manager;
         loop {
-            // A KCP that was down gets one more chance, and no second.
+            // If KCP was unavailable, it gets exactly one more attempt.
             if !window.circuit.is_open() {
                 self.dispatch(&mut window);
             }
@@ -141,7 +141,7 @@ impl Sender {
         }
     }
 
-    /// Starts all posts that may start; when there may be more to start.
+    /// Starts all permitted requests. Returns when further requests may be permitted.
     fn dispatch(&self, window: &mut Window) -> Option<Instant> {
         let evictions = self.outbox.managers(Managers::evictions);
         if evictions != window.evictions {
@@ -155,18 +155,18 @@ impl Sender {
         let last_round = window.last_round;
         while window.has_capacity() {
             let now = now();
-            // What is due by then may leave.
+            // Events that are due by then may be sent.
             let horizon = if last_round { now + EVERYTHING } else { now };
             let (circuit, posts) = (&mut window.circuit, &window.posts_by_manager);
             let permit = |manager: &_, known| {
-                // The end of one of its posts is when to ask again.
+                // The next attempt follows the end of one of the requests to this manager.
                 if posts
                     .get(manager)
                     .is_some_and(|it| *it >= IN_FLIGHT_PER_MANAGER)
                 {
                     return Err(None);
                 }
-                // In the last round there is no time to space them.
+                // The last round has no time for spacing.
                 circuit.permit(manager, known || last_round, now)
             };
             match self.outbox.take_permitted(horizon, permit) {
@@ -242,7 +242,7 @@ impl Window {
         self.posts.len() < IN_FLIGHT
     }
 
-    /// A post to the manager has ended.
+    /// Records that a request to the manager has ended.
     fn ended(&mut self, manager: &PathSegment) {
         if let Some(posts) = self.posts_by_manager.get_mut(manager) {
             *posts -= 1;
@@ -253,7 +253,7 @@ impl Window {
     }
 }
 
-/// The clock that the runtime sleeps by.
+/// Returns the time of the clock that the timers of the async runtime use.
 fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }

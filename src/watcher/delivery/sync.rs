@@ -1,5 +1,5 @@
-//! The delivery mode `sync`: the event is delivered before the API server is answered, in at most three attempts, as the public watcher does
-//! it. Waits are jittered, and the caller bounds the whole by dropping it.
+//! Delivery mode `sync`: the event is delivered before the response to the API server, in at most three attempts, as in the
+//! public watcher. Waits are jittered. The caller limits the total time by dropping the future.
 
 use std::time::Duration;
 
@@ -11,15 +11,15 @@ use watcher_types::{PathSegment, WatchEvent};
 
 use super::{Channel, PostError};
 
-/// How many attempts a delivery took, 1 to 3, and how the last one ended.
+/// Number of attempts of a delivery, 1 to 3, and result of the last attempt.
 pub type Delivery = (u32, Result<(), PostError>);
 
-/// Around which times to wait, one entry before each further attempt.
+/// Approximate waits, one for each further attempt.
 const WAITS: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(4)];
 
-/// Posts an event, at most three times. Such an event has no number: it was never in the outbox.
+/// Posts an event, with at most three attempts. Such an event has no sequence number, because it was never in the outbox.
 pub async fn deliver_now(channel: &Channel, manager: &PathSegment, event: &WatchEvent) -> Delivery {
-    // Boxed, because the compiler cannot see through the closure that the whole may change threads.
+    // Boxed, because the compiler cannot infer that the future of the closure is `Send`.
     let post = || -> BoxFuture<'_, _> { Box::pin(channel.post_event(manager, event, None)) };
     three_times(post).await
 }
@@ -44,7 +44,7 @@ where
     }
 }
 
-/// From a little less to a fifth more.
+/// Returns a wait between 4 % less and a fifth more.
 fn around(wait: Duration, random: u64) -> Duration {
     spread(wait * 6 / 5, random)
 }

@@ -1,4 +1,4 @@
-//! The channel against a KCP of any behaviour.
+//! Tests of the channel with a KCP of configurable behavior.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ mod answers;
 mod rotation;
 mod trust;
 
-/// Short where it should run out, long where it should not.
+/// Limit of steps that time out in a test. `LONG` is the limit of steps that must not time out.
 const BRIEF: Duration = Duration::from_millis(150);
 const LONG: Duration = Duration::from_secs(20);
 
@@ -123,7 +123,7 @@ async fn an_event_as_the_public_watcher_posts_it(#[case] group: &str, #[case] bo
     assert_eq!(plain.header("kyma-watcher-boot-id"), None);
 }
 
-/// The contract is a setting.
+/// The contract version is configurable.
 #[tokio::test]
 async fn the_first_segment_is_the_contract() {
     let fixture = Fixture::new().await;
@@ -143,7 +143,7 @@ async fn the_first_segment_is_the_contract() {
     );
 }
 
-/// The public watcher makes a handshake for each event and leaves a socket behind.
+/// The public watcher opens a new connection for each event and leaves a socket open.
 #[tokio::test]
 async fn events_share_a_connection() {
     let fixture = Fixture::new().await;
@@ -177,7 +177,7 @@ async fn who_finds_no_free_connection_in_time_is_told() {
         answer: BRIEF,
         ..timeouts()
     });
-    // Six for four places, and those before give up first.
+    // Six requests share four connections, and the first four time out.
     let posts = futures::future::join_all((0..6).map(|_| post(&channel))).await;
     assert!(posts.iter().all(Result::is_err));
     assert!(fixture.kcp.received().len() <= 6);
@@ -197,7 +197,7 @@ async fn a_connection_that_rests_for_long_is_closed() {
     assert_eq!(fixture.kcp.opened(), 2);
 }
 
-/// Gateways close what rests; that is no failure.
+/// Gateways close idle connections. This is not a failure.
 #[tokio::test]
 async fn a_connection_that_kcp_closed_costs_no_event() {
     let fixture = Fixture::new().await;
@@ -209,7 +209,7 @@ async fn a_connection_that_kcp_closed_costs_no_event() {
     assert_eq!(fixture.kcp.received().len(), 20);
 }
 
-/// The same when our request meets the close on its way.
+/// KCP closes the connection while the request is being sent.
 #[tokio::test]
 async fn a_resting_connection_that_breaks_under_a_post_is_replaced_once() {
     let fixture = Fixture::new().await;

@@ -1,4 +1,4 @@
-//! What managers hear, and which are left alone. Over the wire, so on the real clock, with a short interval.
+//! Tests of the heartbeats that managers receive. They use the network, and therefore the real clock, with a short interval.
 
 use std::path::PathBuf;
 
@@ -82,7 +82,7 @@ impl Fixture {
         }
     }
 
-    /// An event is taken by `name`.
+    /// Delivers an event to `name`.
     fn delivers(&self, name: &str) {
         let now = std::time::Instant::now();
         let _ = self.outbox.put(&manager(name), &WatchEvent::default(), now);
@@ -104,7 +104,8 @@ fn of(received: &[Received], name: &str) -> Vec<Heartbeat> {
         .collect()
 }
 
-/// As the kubelet writes a key of a mounted Secret. A name that is none, and a file that is missing for a moment, change nothing else.
+/// The file has the format of a key of a mounted Secret. An invalid name in the file, and a temporarily missing file, have
+/// no other effect.
 #[tokio::test]
 async fn managers_of_a_file_hear_before_there_is_an_event() {
     let folder = tempfile::tempdir().unwrap();
@@ -214,7 +215,7 @@ async fn each_manager_hears_of_its_own_events() {
     beating.abort();
 }
 
-/// One that is a manager of events, too, gets one heartbeat a round.
+/// A receiver that is also a manager of events gets one heartbeat per round.
 #[tokio::test]
 async fn further_receivers_get_heartbeats_without_limiting_the_managers() {
     let mut fixture = Fixture::new(&[]).await;
@@ -248,7 +249,7 @@ async fn a_public_listener_that_takes_events_is_asked_once(#[case] status: u16) 
     beating.await.unwrap();
 }
 
-/// A gateway answers 404, too, while the manager's route is not there yet.
+/// A gateway also responds 404 while the route of the manager does not exist yet.
 #[tokio::test]
 async fn a_route_that_comes_late_is_found() {
     let fixture = Fixture::new(&["late"]).await;
@@ -261,7 +262,7 @@ async fn a_route_that_comes_late_is_found() {
     beating.abort();
 }
 
-/// KCP knows each component that takes an event, however it was delivered.
+/// A manager that accepts an event exists on KCP, for each delivery mode.
 #[tokio::test]
 async fn a_manager_that_is_not_configured_is_told_from_its_first_event_on() {
     let fixture = Fixture::new(&[]).await;
@@ -326,7 +327,7 @@ fn overflow(outbox: &Outbox, name: &str) {
     assert!(lost, "the outbox took everything");
 }
 
-/// A mark goes with the heartbeats until one of them was accepted.
+/// A mark is sent with each heartbeat until a heartbeat was accepted.
 #[tokio::test]
 async fn a_loss_is_told_until_it_was_heard() {
     let fixture = Fixture::new(&["a"]).await;
@@ -344,7 +345,7 @@ async fn a_loss_is_told_until_it_was_heard() {
     assert_eq!(told, [true, true, false]);
 }
 
-/// What fills the outbox is another's, nothing of this one was ever stored, and no managers are configured.
+/// Events of another manager fill the outbox, no event of this manager was ever stored, and no managers are configured.
 #[tokio::test]
 async fn a_manager_that_lost_its_first_event_is_asked_for_one_resync() {
     let fixture = Fixture::new(&[]).await;
@@ -366,7 +367,7 @@ async fn a_manager_that_lost_its_first_event_is_asked_for_one_resync() {
     beating.abort();
 }
 
-/// A watcher that receives nothing says so.
+/// The heartbeat shows whether a watcher receives reviews.
 #[tokio::test(start_paused = true)]
 async fn reviews_are_counted_with_the_age_of_the_last() {
     let reviews = ReviewActivity::default();
@@ -381,7 +382,7 @@ async fn reviews_are_counted_with_the_age_of_the_last() {
     assert_eq!(reviews.counts(&b), [(3, Some(0)), (1, Some(0))]);
 }
 
-/// Any client can invent them.
+/// Any client can invent managers.
 #[tokio::test(start_paused = true)]
 async fn invented_managers_take_a_bounded_number_of_counts() {
     let reviews = ReviewActivity::default();
@@ -395,7 +396,7 @@ async fn invented_managers_take_a_bounded_number_of_counts() {
     assert_eq!(reviews.counts(&real)[1].0, 10_000);
 }
 
-/// The hash is that of the file, as `sha256sum` prints it, and follows the file.
+/// The hash is the SHA-256 of the file, as `sha256sum` prints it, and follows changes of the file.
 #[tokio::test]
 async fn certificates_are_described() {
     let fixture = Fixture::new(&["a"]).await;
@@ -416,8 +417,8 @@ async fn certificates_are_described() {
     assert!(heartbeat.certificate_not_after > Some(0));
 }
 
-/// What is delivered is not in the depth, whether or not a follow-up waits; and a listener that knows no more keys
-/// reads the depth as before.
+/// The depth does not include delivered events, even if a follow-up event is pending. A listener that supports no further
+/// keys reads the depth as before.
 #[tokio::test]
 async fn the_last_heartbeat_says_what_is_left() {
     let fixture = Fixture::new(&["a", "b", "c"]).await;
@@ -425,7 +426,7 @@ async fn the_last_heartbeat_says_what_is_left() {
     let _ = fixture
         .outbox
         .put(&manager("c"), &WatchEvent::default(), now);
-    // So late that it needs no follow-up.
+    // This is late enough that no follow-up event is required.
     let late = now + Duration::from_mins(1);
     for item in fixture.outbox.take(late, 9) {
         fixture.outbox.delivered(&item, late);
@@ -454,7 +455,7 @@ async fn the_last_heartbeat_says_what_is_left() {
     assert_eq!(left("c"), (true, 1, 0, 0));
 }
 
-/// A gateway that takes connections and says nothing, and one that refuses them.
+/// One gateway accepts connections and sends no response; the other gateway refuses connections.
 #[rstest]
 #[case::hangs(true)]
 #[case::is_closed(false)]
@@ -475,7 +476,7 @@ async fn the_end_waits_for_the_last_heartbeat_within_a_bound(#[case] hangs: bool
     assert!(begun.elapsed() < LAST_TIMEOUT + Duration::from_secs(2));
 }
 
-/// In which of so many rounds a manager is asked that answers so.
+/// Returns the rounds in which a manager with these responses gets a heartbeat.
 fn asked(rounds: u32, answer: impl Fn(u32) -> Answer, reached: impl Fn(u32) -> bool) -> Vec<u32> {
     let mut support = HeartbeatSupport::default();
     let mut asked = Vec::new();

@@ -1,6 +1,6 @@
 //! Metrics that are read at a scrape: outbox and certificates.
 //!
-//! A value that does not exist is left out, never exposed as zero.
+//! A value that does not exist is omitted, and never exposed as zero.
 
 use std::fmt;
 use std::time::{Instant, UNIX_EPOCH};
@@ -16,7 +16,7 @@ use serve::Statistics;
 use crate::certificates::Certificates;
 use crate::outbox::Outbox;
 
-/// The parts of the watcher whose state is read at a scrape.
+/// Components of the watcher whose state is read at a scrape.
 pub struct State {
     /// The outbox.
     pub outbox: Outbox,

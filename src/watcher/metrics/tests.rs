@@ -1,4 +1,4 @@
-//! What a scrape of the public watcher finds is here, under the same names.
+//! The metrics of the public watcher exist with the same names.
 
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
@@ -37,7 +37,7 @@ fn lines(metrics: &Metrics) -> Vec<String> {
         .collect()
 }
 
-/// `name value` of all samples that are not a histogram's.
+/// Checks that the lines `name value` exist. Histograms are ignored.
 fn assert_shows(metrics: &Metrics, expected: &[&str]) {
     let lines = lines(metrics);
     for line in expected {
@@ -124,7 +124,7 @@ async fn get(router: axum::Router, path: &str) -> (StatusCode, String) {
     (status, String::from_utf8(body.to_vec()).unwrap())
 }
 
-/// The public watcher's two ports share one router, so that any Pod could make it speak through the plain one.
+/// The two ports of the public watcher share one router, so any Pod can send reviews to the plain-text port.
 #[tokio::test]
 async fn the_plain_ports_take_no_reviews() {
     let (_, metrics) = registered();
@@ -139,7 +139,7 @@ async fn the_plain_ports_take_no_reviews() {
     }
 }
 
-/// Ours is no FIPS build, and Go's debug variable means nothing to it.
+/// This build has no FIPS mode, and ignores the debug variable of Go.
 #[test]
 fn fips_mode_is_off() {
     assert_shows(&registered().1, &["watcher_fips_mode 0"]);
@@ -187,7 +187,7 @@ fn the_outbox_and_the_certificates_are_read_at_each_scrape() {
     );
     assert_eq!(stored.name(), "spooled");
     assert_shows(&metrics, &["watcher_outbox_events 1.0"]);
-    // A day later; a fault counts when it is seen twice.
+    // The time is one day later. A problem counts when two polls have found it.
     let expired = UNIX_EPOCH + Duration::from_hours(1_139_568 + 24);
     certificates.poll(expired);
     certificates.poll(expired);

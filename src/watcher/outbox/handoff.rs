@@ -1,5 +1,6 @@
-//! What requests and the spool thread share: the queue under one lock, and the records that wait for the disk. The lock is
-//! never held while the disk works. Beyond [`BACKLOG`] the records are dropped, and a snapshot of the queue is written instead.
+//! State that requests and the spool thread share: the queue under one lock, and the records that wait for the disk. The
+//! lock is never held during disk operations. Beyond [`BACKLOG`] the records are dropped, and a snapshot of the queue is
+//! written instead.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,13 +16,13 @@ use super::spool::SpoolError;
 use super::state::State;
 use super::{FsyncPolicy, Options, Stored};
 
-/// Most bytes of records that wait to be written.
+/// Maximum number of bytes of records that wait to be written.
 const BACKLOG: usize = 1 << 20;
 
-/// Slots of the queue that a snapshot copies under one lock: a tenth of a millisecond.
+/// Number of slots of the queue that a snapshot copies under one lock. This takes a tenth of a millisecond.
 const SLICE: usize = 2_048;
 
-/// How long the disk may work before events count as in memory only, and how long [`Shared::forced`] waits for it.
+/// Duration of a disk operation after which events count as in memory only, and time limit of [`Shared::forced`].
 const STALLED: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,52 +30,52 @@ pub(super) enum Phase {
     #[default]
     Opening,
     Running,
-    /// The thread ends when it has written what was handed over.
+    /// The thread ends after it has written the pending records.
     Ending,
     Ended,
 }
 
-/// When a snapshot is to be written.
+/// When a snapshot is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Compaction {
-    /// When most of the segments is dead.
+    /// When most bytes of the segments are obsolete.
     #[default]
     IfWorthwhile,
-    /// At once, which tests want.
+    /// At once, for tests.
     Now,
-    /// Records were dropped because the disk was too slow.
+    /// At once, because records were dropped when the disk was too slow.
     Needed,
 }
 
-/// The records that wait for the disk, and what is known of the disk.
+/// The records that wait for the disk, and the state of the disk.
 #[derive(Debug, Default)]
 pub(super) struct Handoff {
-    /// Whether records are taken; otherwise the next snapshot holds what they would have said.
+    /// Whether records are accepted. Otherwise the next snapshot contains their effect.
     accepting: bool,
     frames: Vec<u8>,
-    /// Records that were handed over, and those of them that are on the disk.
+    /// Number of records that were handed over, and number of these records that are on the disk.
     handed: u64,
     done: u64,
     compaction: Compaction,
     ticks: u64,
-    /// Those of them for which the work has begun, and those for which all is done.
+    /// Ticks whose work has started, and ticks whose work is complete.
     ticks_begun: u64,
     ticks_done: u64,
-    /// The latest time that a caller has named.
+    /// The latest time that a caller has passed.
     now: MonotonicTime,
-    /// Since when the thread works.
+    /// Start of the current work of the thread.
     busy_since: Option<Instant>,
-    /// Whether the last job that was started runs.
+    /// Whether the last job that was started still runs.
     job_runs: bool,
     phase: Phase,
-    /// Whether events survive the end of the process: the disk has not been given up, and has answered within [`STALLED`].
+    /// Whether events survive the end of the process: the disk has not failed, and has responded within [`STALLED`].
     writable: bool,
     pub(super) bytes: u64,
-    /// How often the disk became unwritable.
+    /// Number of times that the disk became unwritable.
     pub(super) failures: u64,
-    /// Why the spool is not writable, if it is not.
+    /// Reason why the spool is not writable; `None` if it is writable.
     pub(super) failure: Option<String>,
-    /// Bytes of no intact record, and segments of another version, that were found.
+    /// Bytes that belong to no intact record, and number of segments of another version.
     pub(super) damage: (u64, usize),
 }
 
@@ -82,31 +83,31 @@ pub(super) struct Handoff {
 pub(super) struct Work {
     pub(super) frames: Vec<u8>,
     pub(super) compaction: Compaction,
-    /// Whether a sync or another try of the disk may be due.
+    /// Whether a sync or a retry of the disk may be due.
     pub(super) tick: bool,
     pub(super) job_ended: bool,
     pub(super) now: MonotonicTime,
-    /// The number of the last record.
+    /// Number of the last record.
     pub(super) number: u64,
     ticks: u64,
 }
 
-/// All that was to be sent at one moment, and the records of before that are not written yet. What changes while the keys are
-/// copied is in it or not; the records of that come behind it, and the last record of a key decides.
+/// All events that must be sent at one moment, and the earlier records that are not written yet. Changes during the copy of
+/// the keys may or may not be included. Their records follow the snapshot, and the last record of a key is decisive.
 #[derive(Debug)]
 pub(super) struct Snapshot {
     pub(super) keys: Vec<Arc<[u8]>>,
     /// Records of the losses.
     pub(super) losses: Vec<u8>,
     pub(super) frames: Vec<u8>,
-    /// The number of the last of them.
+    /// Number of the last record in `frames`.
     pub(super) number: u64,
-    /// Whether records of before were dropped, so that only this snapshot has what they said.
+    /// Whether earlier records were dropped, so that only this snapshot contains their effect.
     pub(super) is_only_copy: bool,
 }
 
 impl Handoff {
-    /// Hands a record over, if records are taken.
+    /// Hands over a record, if records are accepted.
     pub(super) fn record(&mut self, kind: Kind, payload: &[u8]) {
         if !self.accepting {
             return;
@@ -120,7 +121,7 @@ impl Handoff {
         self.handed += 1;
     }
 
-    /// Whether events survive the end of the process.
+    /// Returns whether events survive the end of the process.
     pub(super) fn is_writable(&mut self) -> bool {
         if self.writable && self.is_busy_for(STALLED) {
             self.fail(&SpoolError::Stalled);
@@ -128,12 +129,12 @@ impl Handoff {
         self.writable
     }
 
-    /// Whether the thread has worked for so long.
+    /// Returns whether the current work of the thread has taken at least `time`.
     fn is_busy_for(&self, time: Duration) -> bool {
         self.busy_since.is_some_and(|since| since.elapsed() >= time)
     }
 
-    /// Drops what waits, and takes nothing more.
+    /// Drops the pending records, and accepts no further records.
     fn refuse(&mut self) {
         self.accepting = false;
         self.frames = Vec::new();
@@ -160,19 +161,19 @@ impl Handoff {
     }
 }
 
-/// The state, and how requests and the thread wake each other.
+/// The state, and the signals between requests and the thread.
 #[derive(Debug)]
 pub(super) struct Shared {
     state: Mutex<State>,
-    /// How long a put blocks its thread for the disk.
+    /// Maximum time that a put blocks its thread for the disk.
     write_deadline: Duration,
-    /// There is something to do for the thread.
+    /// Signals work for the thread.
     work: Condvar,
-    /// The thread has done something.
+    /// Signals progress of the thread.
     progress: Condvar,
-    /// As `progress`, for tasks that wait until their records are on the disk.
+    /// Signals progress to tasks that wait until their records are on the disk.
     acknowledged: Notify,
-    /// Events were put, or found on the disk.
+    /// Signals that events were put, or found on the disk.
     pub(super) changed: Notify,
 }
 
@@ -201,7 +202,7 @@ impl Shared {
         state
     }
 
-    /// Changes the state, and wakes the thread for the records of that.
+    /// Changes the state, and wakes the thread for the resulting records.
     pub(super) fn change<R>(&self, now: MonotonicTime, change: impl FnOnce(&mut State) -> R) -> R {
         let mut state = self.lock_at(now);
         let result = change(&mut state);
@@ -210,8 +211,8 @@ impl Shared {
         result
     }
 
-    /// Keeps an event, and waits until it is on the disk, for the write deadline. Returns the number of the record that is not
-    /// on the disk by then, for [`Self::forced`].
+    /// Stores an event, and waits until it is on the disk, for at most the write deadline. Returns the number of the record
+    /// if it is not on the disk by then, for [`Self::forced`].
     pub(super) fn put(
         &self,
         manager: &PathSegment,
@@ -228,7 +229,8 @@ impl Shared {
         (stored, unwritten.then_some(number))
     }
 
-    /// Waits until the records up to `number` are written; not at all where the disk takes long already.
+    /// Waits until the records up to `number` are written. Does not wait if the current disk operation already takes longer
+    /// than the deadline.
     fn is_written(&self, state: MutexGuard<'_, State>, number: u64) -> bool {
         let handoff = &state.handoff;
         if !handoff.accepting || !handoff.writable {
@@ -246,7 +248,8 @@ impl Shared {
         state.handoff.done >= number
     }
 
-    /// Waits until the records up to `number` are on the disk, for a second at most; whether they are. Blocks no thread.
+    /// Waits until the records up to `number` are on the disk, for at most a second, without blocking a thread. Returns
+    /// whether they are on the disk.
     pub(super) async fn forced(&self, number: u64) -> bool {
         let waiting = async {
             loop {
@@ -266,7 +269,7 @@ impl Shared {
         handoff.done >= number
     }
 
-    /// Has the thread do what is due at `now`. What to wait for with [`Self::ticked`].
+    /// Triggers the work of the thread that is due at `now`. Returns the tick to wait for with [`Self::ticked`].
     pub(super) fn tick(&self, now: MonotonicTime) -> u64 {
         self.change(now, |state| {
             state.queue.shrink();
@@ -276,19 +279,19 @@ impl Shared {
         })
     }
 
-    /// Waits until the thread has done what was due; whether it has.
+    /// Waits until the work of the tick is complete. Returns whether it is complete.
     pub(super) fn ticked(&self, tick: u64, limit: Duration) -> bool {
         self.wait(limit, |handoff| handoff.ticks_done >= tick)
     }
 
-    /// Waits until the directory was read, or could not be.
+    /// Waits until the directory was read, or could not be read.
     pub(super) fn opened(&self, limit: Duration) {
         if !self.wait(limit, |handoff| handoff.phase > Phase::Opening) {
             self.lock().handoff.fail(&SpoolError::Stalled);
         }
     }
 
-    /// Lets the thread end when it has written what was handed over; whether it has ended in time.
+    /// Lets the thread end after it has written the pending records. Returns whether it has ended in time.
     pub(super) fn end(&self, limit: Duration) -> bool {
         self.change(MonotonicTime::default(), |state| {
             state.handoff.phase = Phase::Ending;
@@ -296,7 +299,7 @@ impl Shared {
         self.wait(limit, |handoff| handoff.phase == Phase::Ended)
     }
 
-    /// Has the thread write a snapshot.
+    /// Makes the thread write a snapshot.
     #[cfg(test)]
     pub(super) fn compact(&self) {
         self.lock().handoff.compaction = Compaction::Now;
@@ -312,9 +315,10 @@ impl Shared {
     }
 }
 
-/// The thread's side.
+/// Methods for the spool thread.
 impl Shared {
-    /// Waits for work; `None`: there will be none. `has_job`: the thread has started a job and does not know its result.
+    /// Waits for work; returns `None` at the end. `has_job` specifies that the thread has started a job whose result it has
+    /// not read.
     pub(super) fn next_work(&self, has_job: bool) -> Option<Work> {
         let idle = |state: &mut State| {
             let handoff = &state.handoff;
@@ -344,7 +348,7 @@ impl Shared {
         })
     }
 
-    /// The records up to this number are on the disk.
+    /// Records that the records up to this number are on the disk.
     pub(super) fn acknowledge(&self, number: u64) {
         let handoff = &mut self.lock().handoff;
         handoff.done = handoff.done.max(number);
@@ -352,13 +356,13 @@ impl Shared {
         self.acknowledged.notify_waiters();
     }
 
-    /// A job begins, or has ended.
+    /// Records that a job starts or has ended.
     pub(super) fn set_job_runs(&self, runs: bool) {
         self.lock().handoff.job_runs = runs;
         self.work.notify_one();
     }
 
-    /// The thread has done its work, but for its job, and the segments have so many bytes.
+    /// Records that the thread has done its work, except its job, and the number of bytes of the segments.
     pub(super) fn finish(&self, work: &Work, bytes: u64, has_job: bool) {
         let handoff = &mut self.lock().handoff;
         handoff.busy_since = None;
@@ -370,20 +374,20 @@ impl Shared {
         }
         handoff.bytes = bytes;
         handoff.phase = handoff.phase.max(Phase::Running);
-        // A disk that was given up takes a snapshot before it takes records.
+        // After a failure, the disk gets a snapshot before it gets further records.
         if handoff.accepting {
             handoff.works_again();
         }
         self.progress.notify_all();
     }
 
-    /// The thread has ended, or could not be started.
+    /// Records that the thread has ended, or could not be started.
     pub(super) fn ended(&self) {
         self.lock().handoff.phase = Phase::Ended;
         self.progress.notify_all();
     }
 
-    /// The disk takes nothing for a while.
+    /// Records that the disk is unavailable until a retry.
     pub(super) fn give_up(&self, error: &SpoolError) {
         let handoff = &mut self.lock().handoff;
         handoff.refuse();
@@ -392,7 +396,7 @@ impl Shared {
         self.acknowledged.notify_waiters();
     }
 
-    /// Takes over what earlier processes have left.
+    /// Adds the events and losses of earlier processes.
     pub(super) fn recover(&self, left: RecoveredState, damage: (u64, usize)) {
         let mut state = self.lock();
         let now = state.handoff.now;
@@ -402,8 +406,8 @@ impl Shared {
         self.changed.notify_one();
     }
 
-    /// All that is to be sent now. From now on records are taken again. The lock is given back between slices, so that
-    /// reviews wait for none of them long.
+    /// Returns all events that must be sent now. From now on records are accepted again. Releases the lock between slices,
+    /// so that reviews wait only briefly.
     pub(super) fn snapshot(&self) -> Snapshot {
         let mut state = self.lock();
         let handoff = &mut state.handoff;
@@ -418,7 +422,7 @@ impl Shared {
             };
             keys.extend(slice);
         }
-        // After the keys: the loss of an event that was dropped meanwhile is among them.
+        // After the keys, so that the losses include events that were dropped during the copy.
         let losses = self.lock().losses();
         keys.sort_unstable_by_key(|(order, _)| *order);
         Snapshot {
@@ -430,7 +434,7 @@ impl Shared {
         }
     }
 
-    /// Bytes of a segment that holds what is to be sent now.
+    /// Returns the size of a segment that contains the events that must be sent now.
     pub(super) fn live_bytes(&self) -> u64 {
         let queue = &self.lock().queue;
         super::spool::segment_bytes(queue.len(), queue.key_bytes())

@@ -1,15 +1,15 @@
-//! One object that one manager watches, as the bytes that name it.
+//! Encoding of one object that one manager watches.
 //!
-//! The same bytes are the queue's key and the payload of a spooled record, so an event is encoded once, and an event
-//! whose object waits already costs neither memory nor a write. What [`encode`] wrote, [`decode`] gives back;
-//! what [`decode`] takes, [`encode`] could have written.
+//! The same bytes are the key in the queue and the payload of a spooled record. Therefore an event is encoded once, and an
+//! event for an object that already waits requires neither memory nor a write. [`decode`] returns the values that
+//! [`encode`] wrote. Each key that [`decode`] accepts could have been written by [`encode`].
 
 use watcher_types::{Gvk, NamespacedName, PathSegment, WatchEvent};
 
 use super::record::PAYLOAD_BYTES;
 
-/// Writes the key of `event` for `manager` over `key`. `false`: it is larger than any body that a listener takes, and
-/// `key` is not to be used.
+/// Writes the key of `event` for `manager` into `key`. Returns `false` if the key is larger than any body that a listener
+/// accepts; `key` must not be used then.
 pub(super) fn encode(key: &mut Vec<u8>, manager: &PathSegment, event: &WatchEvent) -> bool {
     let WatchEvent {
         watched: NamespacedName { namespace, name },
@@ -34,7 +34,7 @@ pub(super) fn encode(key: &mut Vec<u8>, manager: &PathSegment, event: &WatchEven
     true
 }
 
-/// What `key` names; `None`: it is no key.
+/// Returns the manager and the event of `key`; `None` if it is not a valid key.
 pub(super) fn decode(key: &[u8]) -> Option<(PathSegment, WatchEvent)> {
     if key.len() > PAYLOAD_BYTES {
         return None;
@@ -57,7 +57,7 @@ pub(super) fn decode(key: &[u8]) -> Option<(PathSegment, WatchEvent)> {
     rest.is_empty().then_some((manager, event))
 }
 
-/// Whom `key` is for; `None`: it is no key.
+/// Returns the manager of `key`; `None` if it is not a valid key.
 pub(super) fn manager(key: &[u8]) -> Option<PathSegment> {
     let mut rest = key;
     PathSegment::parse(text(&mut rest)?).ok()

@@ -1,6 +1,6 @@
-//! The events to be sent, in memory: the latest of each object, the oldest first.
+//! Queue of events in memory: the latest event of each object, the oldest first.
 //!
-//! An object of a manager has at most one place here, whatever becomes of it:
+//! An object of a manager has at most one slot in the queue:
 //!
 //! ```text
 //!  insert ──> waiting ──take──> under way ──delivered──> waiting as a follow-up event ──take─ … ─delivered──> gone
@@ -8,9 +8,10 @@
 //!                └──────failed──────┘
 //! ```
 //!
-//! An object leaves when an event was delivered that was taken after its last change, and once more, as a follow-up event,
-//! if that was within the follow-up delay of it (admission precedes storage: KCP may have looked too early). At most one
-//! event of an object is under way. Objects and memory are bounded by [`Limits`]. Time is an argument.
+//! An object is removed when an event was delivered that was taken after its last change. If that delivery was within the
+//! follow-up delay after the change, a follow-up event is delivered before the removal (admission precedes storage, so KCP
+//! may have read the object too early). At most one event of an object is in progress. [`Limits`] limits the number of
+//! objects and the memory. Time is an argument.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use self::managers::{ManagerId, Managers};
 
 pub(super) mod managers;
 
-/// Time since the outbox was opened, in nanoseconds: half the size of an `Instant`.
+/// Time since the outbox was opened, in nanoseconds. It is half the size of an `Instant`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct MonotonicTime(pub(super) u64);
 
@@ -38,26 +39,26 @@ impl MonotonicTime {
     }
 }
 
-/// Which take of which object.
+/// Identifies one take of one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ticket {
     slot: u32,
     take: u64,
 }
 
-/// An object's place in the queue.
+/// State of an object in the queue.
 #[derive(Debug)]
 struct Slot {
     key: Arc<[u8]>,
     manager: ManagerId,
     place: Place,
-    /// The last change.
+    /// Time of the last change.
     changed: MonotonicTime,
-    /// When the next event to be sent became due.
+    /// Time at which the next event became due.
     since: MonotonicTime,
-    /// Only the follow-up event is to be sent.
+    /// Whether only the follow-up event must be sent.
     follow_up: bool,
-    /// 0: none yet.
+    /// Sequence number; 0 means none yet.
     number: u64,
     attempt: u32,
 }
@@ -68,16 +69,16 @@ enum Place {
     UnderWay {
         take: u64,
         at: MonotonicTime,
-        /// The first change since.
+        /// First change since the take.
         changed: Option<MonotonicTime>,
     },
 }
 
-/// How much is kept.
+/// Limits of the queue.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     pub(super) keys: usize,
-    /// Most bytes of memory, as [`Queue::memory`] counts them.
+    /// Maximum memory in bytes, as [`Queue::memory`] counts it.
     pub(super) memory: usize,
 }
 
@@ -88,7 +89,7 @@ impl Limits {
     };
 }
 
-/// What an object takes beside its key: its slot, its places in index, order and ages, and what the allocator adds.
+/// Bytes of an object in addition to its key: its slot, its entries in index, order and ages, and the overhead of the allocator.
 const SLOT_BYTES: usize = 240;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,7 +100,7 @@ pub(super) struct DequeuedEvent {
     pub(super) ticket: Ticket,
 }
 
-/// When an object is due, and when it came there.
+/// Due time of an object, and position in the order of insertion.
 pub(super) type Order = (MonotonicTime, u64);
 
 type Age = (ManagerId, bool, MonotonicTime, u32);
@@ -108,12 +109,12 @@ type Age = (ManagerId, bool, MonotonicTime, u32);
 pub(super) struct Queue {
     index: HashMap<Arc<[u8]>, u32>,
     slots: Slab<Slot>,
-    /// What waits, by its manager, then by when it is due, then by when it came there.
+    /// Waiting objects by manager, then by due time, then by order of insertion.
     due: BTreeMap<(ManagerId, Order), u32>,
-    /// All objects by manager, follow-up or not, and since when KCP should know, so that the oldest is found at once.
+    /// All objects by manager, whether a follow-up is pending, and due time, to find the oldest quickly.
     ages: BTreeSet<Age>,
     pub(super) managers: Managers,
-    /// Counts places in the order, and takes.
+    /// Counter for positions in the order and for takes.
     count: u64,
     key_bytes: usize,
     limits: Limits,
@@ -135,7 +136,7 @@ impl Queue {
         }
     }
 
-    /// Notes a change of `key`, if it is here.
+    /// Records a change of `key`. Returns whether `key` is in the queue.
     pub(super) fn touch(&mut self, key: &[u8], now: MonotonicTime) -> bool {
         let Some(&id) = self.index.get(key) else {
             return false;
@@ -161,13 +162,13 @@ impl Queue {
         true
     }
 
-    /// Whether a key of so many bytes may enter.
+    /// Returns whether the queue has capacity for a key of this size.
     pub(super) fn has_capacity(&self, key_bytes: usize) -> bool {
         self.len() < self.limits.keys
             && self.memory() + key_bytes + SLOT_BYTES <= self.limits.memory
     }
 
-    /// Adds `key`, which is not here.
+    /// Adds `key`, which must not be in the queue.
     pub(super) fn insert(&mut self, key: &[u8], manager: ManagerId, now: MonotonicTime) {
         let key: Arc<[u8]> = Arc::from(key);
         let id = self.slots.insert(Slot {
@@ -180,7 +181,7 @@ impl Queue {
             number: 0,
             attempt: 0,
         });
-        // Bounded by the limit of keys.
+        // The limit of keys is lower than `u32::MAX`.
         let id = u32::try_from(id).unwrap_or(u32::MAX);
         self.key_bytes += key.len();
         self.index.insert(key, id);
@@ -189,12 +190,12 @@ impl Queue {
         self.wait(id, now);
     }
 
-    /// Takes the event that is due longest at `now` of one of the managers that `permit` lets through: it is given their names, and
-    /// whether they are configured or have taken an event. The managers take turns, so that one with many events delays no other.
-    /// Events of other managers stay as they are.
+    /// Takes the event that has been due longest at `now`, of a manager that `permit` accepts. `permit` gets the name of a
+    /// manager, and whether it is configured or has accepted an event. The managers alternate, so that a manager with many
+    /// events does not delay other managers. Events of other managers do not change.
     ///
     /// # Errors
-    /// There is none. When to ask again, by the earliest that is due later and by what `permit` says.
+    /// No event is available. The error is the time of the next attempt: the earliest later due time, or the time from `permit`.
     pub(super) fn take<P>(
         &mut self,
         now: MonotonicTime,
@@ -257,7 +258,7 @@ impl Queue {
         })
     }
 
-    /// What was taken with `ticket` is delivered. The key, if it is done with.
+    /// Records that the event of `ticket` is delivered. Returns the key if its object is removed.
     pub(super) fn delivered(&mut self, ticket: Ticket, now: MonotonicTime) -> Option<Arc<[u8]>> {
         let follow_up_delay = self.follow_up_delay;
         let (slot, at, changed) = under_way(&mut self.slots, ticket)?;
@@ -267,7 +268,7 @@ impl Queue {
         let due = match changed {
             Some(changed) => changed,
             None if at.min(now) >= stored_by => return Some(self.remove(ticket.slot)),
-            // It was taken ahead of its time, and would be again.
+            // The follow-up event was taken too early. Without this time it would be taken again at once.
             None if slot.follow_up => MonotonicTime(u64::MAX),
             None => stored_by,
         };
@@ -276,17 +277,17 @@ impl Queue {
         None
     }
 
-    /// What was taken with `ticket` is dropped, with the changes since; its key and its manager.
+    /// Removes the object of `ticket`, including its changes since the take. Returns its key and its manager.
     pub(super) fn rejected(&mut self, ticket: Ticket) -> Option<(Arc<[u8]>, ManagerId)> {
         let (slot, ..) = under_way(&mut self.slots, ticket)?;
         let manager = slot.manager;
         Some((self.remove(ticket.slot), manager))
     }
 
-    /// What was taken with `ticket` is to be tried again at `retry_at`.
+    /// Schedules a retry of the event of `ticket` at `retry_at`.
     pub(super) fn failed(&mut self, ticket: Ticket, retry_at: MonotonicTime) {
         if let Some((slot, ..)) = under_way(&mut self.slots, ticket) {
-            // If it has changed meanwhile, that retry reports the change, and is not only the follow-up event.
+            // If the object has changed since the take, the retry also reports the change, and is not only the follow-up event.
             slot.attempt = slot.attempt.saturating_add(1);
             let since = slot.since;
             self.set_age(ticket.slot, since, false);
@@ -294,8 +295,9 @@ impl Queue {
         }
     }
 
-    /// Registers `name` in the place of another manager, whose events are dropped: the place, the name of that manager, how many
-    /// events they were, and whether a loss is to be reported to it if it is registered again. `None`: no manager can be evicted.
+    /// Registers `name` in the place of another manager, and drops the events of that manager. Returns the place, the name
+    /// of the evicted manager, the number of its events, and whether a loss must be reported to it if it is registered
+    /// again. `None` if no manager can be evicted.
     pub(super) fn evict_for(
         &mut self,
         name: &PathSegment,
@@ -308,7 +310,7 @@ impl Queue {
         Some((place, evicted, events, lost || events > 0))
     }
 
-    /// Drops all events of a manager, also those under way, whose tickets mean nothing from now on; their keys.
+    /// Removes all objects of a manager, including objects in progress, whose tickets become invalid. Returns their keys.
     pub(super) fn drop_events(&mut self, of: ManagerId) -> Vec<Arc<[u8]>> {
         let slots = self.slots.iter().filter(|(_, slot)| slot.manager == of);
         let keys: Vec<_> = slots.map(|(_, slot)| Arc::clone(&slot.key)).collect();
@@ -320,7 +322,7 @@ impl Queue {
         keys
     }
 
-    /// Since when the oldest that is due at `now` waits, follow-ups included.
+    /// Returns the due time of the oldest event that is due at `now`, follow-up events included.
     pub(super) fn oldest_due(&self, now: MonotonicTime) -> Option<MonotonicTime> {
         let oldest = self.managers.ids().flat_map(|of| {
             let each = [false, true].map(|follow_up| self.oldest_of(of, follow_up));
@@ -329,7 +331,7 @@ impl Queue {
         oldest.min().filter(|since| *since <= now)
     }
 
-    /// Since when the oldest event of a manager waits that is a follow-up, or is none.
+    /// Returns the due time of the oldest event of a manager, either of the follow-up events or of the other events.
     pub(super) fn oldest_of(&self, of: ManagerId, follow_up: bool) -> Option<MonotonicTime> {
         let first = (of, follow_up, MonotonicTime(0), 0);
         let last = (of, follow_up, MonotonicTime(u64::MAX), u32::MAX);
@@ -337,8 +339,8 @@ impl Queue {
         Some(*since)
     }
 
-    /// The keys in so many slots from one on, each with its place in the order in which they are due; what is under way
-    /// comes first. `None` behind the last slot.
+    /// Returns the keys in `slots` slots starting at `from`, each with its position in the due order. Objects in progress
+    /// come first. `None` after the last slot.
     pub(super) fn keys(&self, from: usize, slots: usize) -> Option<Vec<(Order, Arc<[u8]>)>> {
         let end = self.slots.capacity().min(from + slots);
         let keys = (from..end).filter_map(|id| {
@@ -360,12 +362,12 @@ impl Queue {
         self.key_bytes
     }
 
-    /// Bytes of memory, estimated upwards.
+    /// Returns the memory in bytes, as an upper estimate.
     pub(super) fn memory(&self) -> usize {
         self.key_bytes + self.len() * SLOT_BYTES
     }
 
-    /// Gives memory back that an outage has needed.
+    /// Frees memory that was required during an outage.
     pub(super) fn shrink(&mut self) {
         if self.index.is_empty() {
             self.slots = Slab::new();
@@ -404,7 +406,7 @@ impl Queue {
     }
 }
 
-/// The slot that `ticket` was given for, when it was taken, and the first change since; if it is still under way.
+/// Returns the slot of `ticket`, the time of its take, and the first change since then, if the event is still in progress.
 fn under_way(
     slots: &mut Slab<Slot>,
     ticket: Ticket,

@@ -1,34 +1,34 @@
-//! One record of a segment: marker, kind, length, CRC32C of all that follows the marker, payload.
+//! Format of one record of a segment: marker, kind, length, CRC32C of all bytes after the marker, payload.
 //!
 //! ```text
 //! 0         4      5        7        11
 //! │ marker  │ kind │ length │ CRC32C │ payload … │      numbers are little-endian
 //! ```
 //!
-//! Whatever bytes it is given, [`Frame::read`] finds a record, the lack of more bytes, or nothing. The marker
-//! lets a reader find its way again behind damage.
+//! For any input, [`Frame::read`] returns a record, the lack of more bytes, or an invalid record. The marker allows a
+//! reader to find the next record after damage.
 
 use watcher_types::BODY_BYTES;
 
-/// Largest payload, in bytes: no body of an event may be larger, and a payload is shorter than the body.
+/// Maximum size of a payload, in bytes. No body of an event may be larger, and a payload is shorter than the body.
 pub(super) const PAYLOAD_BYTES: usize = BODY_BYTES;
 
-/// What a record takes beside its payload, in bytes.
+/// Size of a record without its payload, in bytes.
 pub(super) const FRAME_BYTES: usize = 11;
 
-/// None of these bytes occurs in UTF-8, nor at the end of a length up to [`PAYLOAD_BYTES`], so that no key and no name of
-/// a manager holds it: what follows it behind damage was a record of its own.
+/// Start of each record. None of these bytes occurs in UTF-8, nor at the end of a length up to [`PAYLOAD_BYTES`]. Therefore
+/// no key and no name of a manager contains the marker, and a marker after damage is the start of a record.
 const MARKER: [u8; 4] = [0xFF, 0xC0, 0xFE, 0xC1];
 
-/// What a record says, with its code.
+/// Kind of a record, with its code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Kind {
-    /// The key in the payload is to be delivered.
+    /// The key in the payload must be delivered.
     Put = 1,
-    /// The key in the payload is done with.
+    /// The key in the payload is settled.
     Delivered,
-    /// Events for the manager in the payload were lost; empty: for any manager.
+    /// Events for the manager in the payload were lost. An empty payload means any manager.
     Resync,
     /// A resync was reported to the manager in the payload.
     ResyncReported,
@@ -68,9 +68,9 @@ pub(super) enum Frame<'a> {
         kind: Kind,
         payload: &'a [u8],
     },
-    /// The beginning of what may be one.
+    /// The bytes may be the start of a record.
     Short,
-    /// No record. So many bytes were looked at to find out.
+    /// The bytes are not a record. `looked_at` is the number of bytes that were checked.
     Bad {
         looked_at: usize,
     },
@@ -110,7 +110,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Where the next record may begin in `bytes`, after the first of them.
+/// Returns where the next record may start in `bytes`, after the first byte.
 pub(super) fn next_marker(bytes: &[u8]) -> usize {
     let behind = bytes.get(1..).unwrap_or_default();
     let found = behind.iter().position(|byte| *byte == MARKER[0]);
@@ -122,7 +122,7 @@ const POLYNOMIAL: u32 = 0x82F6_3B78;
 
 static TABLE: [u32; 256] = table();
 
-/// The CRC32C (Castagnoli) of `parts`, one after the other. It finds every change of up to 32 neighbouring bits.
+/// Returns the CRC32C (Castagnoli) of the concatenated `parts`. It detects each change of up to 32 adjacent bits.
 pub(super) fn crc32c(parts: &[&[u8]]) -> u32 {
     let mut crc = u32::MAX;
     for part in parts {

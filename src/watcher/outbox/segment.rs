@@ -1,56 +1,57 @@
-//! One file of the spool: a header, then records.
+//! Format of one file of the spool: a header, followed by records.
 //!
 //! ```text
 //! 0       8         10       14      15
 //! │ magic │ version │ CRC32C │ whole │ 0 │ record │ record │ …
 //! ```
 //!
-//! [`read`] never fails and never panics, whatever the file holds; it gives every record that is intact, in
-//! their order, and says when something may be missing. The byte `whole` lies outside the checksum, so that it can be
-//! overwritten where a full disk takes no more bytes: it says whether everything of its time is in the spool.
+//! [`read`] never fails and never panics, for any content of the file. It returns each intact record, in order, and whether
+//! records may be missing. The byte `whole` is not part of the checksum, so that it can be overwritten when the disk is
+//! full. It specifies whether the spool contains all records of its time.
 
 use std::io::{self, Read};
 
 use super::record::{FRAME_BYTES, Frame, Kind, PAYLOAD_BYTES, crc32c, next_marker};
 
-/// What precedes the records, in bytes.
+/// Size of the header before the records, in bytes.
 pub(super) const HEADER_BYTES: usize = 16;
 
-/// Where the byte `whole` lies.
+/// Offset of the byte `whole`.
 pub(super) const WHOLE_AT: u64 = 14;
 
-/// What stands there when something is missing. Any value but [`WHOLE`] says so.
+/// Value of the byte `whole` if records are missing. Any value except [`WHOLE`] has this meaning.
 pub(super) const NOT_WHOLE: u8 = 0;
 
 const WHOLE: u8 = 0x57;
 const MAGIC: [u8; 8] = *b"kymaspol";
 
-/// The version that we write, and the only one that we read.
+/// The version that is written, and the only version that is read.
 const VERSION: u16 = 1;
 
-/// Read at once, in bytes.
+/// Number of bytes that are read at once.
 const CHUNK: usize = 64 << 10;
 
-/// Bytes looked at in vain in one file before the rest of it is given up: damage costs little, malice is bounded.
+/// Maximum number of bytes of invalid records in one file that are checked before the rest of the file is skipped. It
+/// limits the cost of malicious files.
 const WASTE_LIMIT: usize = 256 << 20;
 
-/// What was found in a file beside its records.
+/// Information about a file in addition to its records.
 #[derive(Debug, Default)]
 pub(super) struct SegmentContents {
-    /// The file's length, as far as it was read.
+    /// Number of bytes that were read.
     pub(super) bytes: u64,
-    /// Bytes that belong to no intact record.
+    /// Number of bytes that belong to no intact record.
     pub(super) bad_bytes: u64,
-    /// Another version than ours, which can be relied on; no record was read.
+    /// Version in a valid header that differs from [`VERSION`]. No record was read.
     pub(super) foreign_version: Option<u16>,
-    /// Whether its writer could not write all that it should have.
+    /// Whether the writer could not write all records.
     pub(super) incomplete: bool,
-    /// Why it was not read to its end.
+    /// Error because of which the file was not read to its end.
     pub(super) error: Option<io::Error>,
 }
 
 impl SegmentContents {
-    /// Whether there may have been more in it than was found.
+    /// Returns whether the file may have contained more records.
     pub(super) fn may_be_missing(&self) -> bool {
         self.bad_bytes > 0
             || self.incomplete
@@ -74,7 +75,7 @@ fn header_of(version: u16) -> [u8; HEADER_BYTES] {
     header
 }
 
-/// Reads a segment, and hands each intact record to `each`, those behind damage included.
+/// Reads a segment, and passes each intact record to `each`, including records after damage.
 pub(super) fn read(file: &mut dyn Read, each: &mut dyn FnMut(Kind, &[u8])) -> SegmentContents {
     let mut reader = Reader {
         contents: SegmentContents::default(),
@@ -98,15 +99,15 @@ pub(super) fn read(file: &mut dyn Read, each: &mut dyn FnMut(Kind, &[u8])) -> Se
 
 struct Reader {
     contents: SegmentContents,
-    /// What was read and is no record yet.
+    /// Bytes that were read and are not a complete record yet.
     pending: Vec<u8>,
-    /// Bytes looked at in vain.
+    /// Number of checked bytes that are not a record.
     wasted: usize,
     headed: bool,
 }
 
 impl Reader {
-    /// Reads some more; `false`: there is no more.
+    /// Reads more bytes; returns `false` at the end.
     fn fill(&mut self, file: &mut dyn Read) -> bool {
         let kept = self.pending.len();
         let read = file.take(CHUNK as u64).read_to_end(&mut self.pending);
@@ -116,7 +117,7 @@ impl Reader {
         bytes > 0 && self.contents.error.is_none()
     }
 
-    /// Judges the header, when it is there; whether records may be read.
+    /// Checks the header, if it is complete. Returns whether records may be read.
     fn head(&mut self, at_end: bool) -> bool {
         if self.headed {
             return true;
@@ -129,7 +130,7 @@ impl Reader {
         let version = u16::from_le_bytes([header[8], header[9]]);
         let whole = header[14] == WHOLE;
         if header[..14] != header_of(version)[..14] {
-            // Records are looked for all the same, from the first byte on.
+            // Records are nevertheless searched, from the first byte on.
             return true;
         }
         if version == VERSION {
@@ -141,7 +142,7 @@ impl Reader {
         false
     }
 
-    /// Hands on the records that are complete.
+    /// Passes on the complete records.
     fn records(&mut self, at_end: bool, each: &mut dyn FnMut(Kind, &[u8])) {
         let mut place = 0;
         while let Some(rest) = self.pending.get(place..).filter(|rest| !rest.is_empty()) {

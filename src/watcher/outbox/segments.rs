@@ -1,7 +1,7 @@
-//! The segments of a spool directory: what earlier processes have left, and how a segment is written and removed.
+//! Segments of a spool directory: reading the segments of earlier processes, and writing and removing segments.
 //!
-//! They are read in the order of their numbers. Nothing is removed that may hold an event but the remains of unfinished
-//! segments, which hold nothing that is not in finished ones, too.
+//! Segments are read in the order of their numbers. No file that may contain an event is removed, except unfinished
+//! segments, whose records are also in finished segments.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher as _, RandomState};
@@ -20,10 +20,10 @@ use super::storage::{
     AppendFile, SEGMENT, Storage, UNFINISHED, aside_name, parse_name, segment_name, unfinished_name,
 };
 
-/// Most managers whose losses are read one by one: more than any release has registered.
+/// Maximum number of managers whose losses are read separately. No release has registered more managers.
 const LOSSES: usize = 1_024;
 
-/// Bytes of a snapshot that are written at once.
+/// Number of bytes of a snapshot that are written at once.
 const CHUNK: usize = 64 << 10;
 
 /// A finished segment.
@@ -33,49 +33,50 @@ pub(super) struct Segment {
     pub(super) bytes: u64,
 }
 
-/// The segment that is appended to.
+/// The segment to which records are appended.
 #[derive(Debug)]
 pub(super) struct Active {
     pub(super) segment: Segment,
     pub(super) file: Arc<dyn AppendFile>,
-    /// Written to since a sync of it began.
+    /// Whether records were written since the last sync started.
     pub(super) dirty: bool,
 }
 
-/// What was found.
+/// The content of a spool directory.
 #[derive(Debug, Default)]
 pub(super) struct RecoveredSegments {
     /// The segments, by number.
     pub(super) segments: Vec<Segment>,
-    /// A number that is higher than any in use.
+    /// A number that is higher than any used number.
     pub(super) next: u64,
     pub(super) left: RecoveredState,
-    /// Bytes of no intact record, and segments of another version.
+    /// Bytes that belong to no intact record, and number of segments of another version.
     pub(super) damage: (u64, usize),
 }
 
-/// What is still to be sent and reported.
+/// The events and losses that earlier processes have not delivered or reported.
 #[derive(Debug, Default)]
 pub(super) struct RecoveredState {
-    /// The keys, each with its place in the order of their records.
+    /// The keys, each with its position in the order of the records.
     keys: HashMap<Box<[u8]>, u64>,
     key_bytes: usize,
     records: u64,
-    /// Of managers that were named in this respect, whether they need a resync.
+    /// Whether a manager needs a resync, for the managers that records name.
     pub(super) losses: HashMap<PathSegment, bool>,
-    /// An earlier process had lost events of any manager; those to which a resync was reported since are in `losses`.
+    /// Whether an earlier process had lost events of any manager. Managers to which a resync was reported since then are in
+    /// `losses`.
     pub(super) all_lost: bool,
-    /// Something may be missing, of an unknown manager.
+    /// Whether events of an unknown manager may be missing.
     pub(super) may_be_missing: bool,
-    /// Events of other managers are left out; empty: none are.
+    /// Managers whose events are read; empty means any manager.
     configured: HashSet<PathSegment>,
-    /// Hashes of the keys that are left out, because their managers are not configured: enough to count them.
+    /// Hashes of the keys that are skipped because their managers are not configured, for counting.
     pub(super) not_configured: HashSet<u64>,
     hasher: RandomState,
 }
 
 impl RecoveredState {
-    /// The keys in the order in which they were put.
+    /// Returns the keys in the order in which they were put.
     pub(super) fn into_keys(self) -> Vec<Box<[u8]>> {
         let mut keys: Vec<_> = self.keys.into_iter().collect();
         keys.sort_unstable_by_key(|(_, order)| *order);
@@ -118,7 +119,7 @@ impl RecoveredState {
         if self.keys.contains_key(payload) {
             return;
         }
-        // The memory of a start is bounded as that of a running process.
+        // The memory limits of a running process also apply to a start.
         let Limits { keys, memory } = Limits::WATCHER;
         if self.keys.len() >= keys || self.key_bytes + payload.len() > memory {
             self.may_be_missing = true;
@@ -135,15 +136,15 @@ impl RecoveredState {
             Some(name) if self.losses.len() < LOSSES || self.losses.contains_key(&name) => {
                 self.losses.insert(name, lost);
             }
-            // Marking every manager covers this one; a manager that knows of its loss is asked again.
+            // The mark for all managers includes this manager. A manager to which its loss was reported gets the request again.
             Some(_) => self.all_lost |= lost,
             None => self.may_be_missing = true,
         }
     }
 }
 
-/// Reads `folder`, and quarantines what is of another version. Events of managers that are not `configured` are left out, so
-/// that they take no space; where none are configured, none are left out.
+/// Reads `folder`, and quarantines segments of another version. Skips events of managers that are not `configured`, so that
+/// they require no space. If no managers are configured, no events are skipped.
 pub(super) fn read_all(
     folder: &dyn Storage,
     configured: &[PathSegment],
@@ -217,7 +218,7 @@ fn log(name: &str, contents: &SegmentContents) {
     }
 }
 
-/// Renames a segment, so that it is not read again. Where that fails it stays, and is not touched either.
+/// Renames a segment, so that it is not read again. If this fails, the segment stays unchanged.
 fn quarantine(folder: &dyn Storage, number: u64, version: Option<u16>) {
     let (from, to) = (segment_name(number), aside_name(number, version));
     if let Err(error) = folder.rename(&from, &to) {
@@ -225,7 +226,7 @@ fn quarantine(folder: &dyn Storage, number: u64, version: Option<u16>) {
     }
 }
 
-/// Writes a segment under another name, and renames it. One with a snapshot is forced to the disk.
+/// Writes a segment under a temporary name, and renames it. A segment with a snapshot is synced to the disk.
 pub(super) fn write(
     storage: &dyn Storage,
     number: u64,
@@ -282,13 +283,14 @@ fn write_unfinished(
     Ok((file, bytes))
 }
 
-/// Removes segments in their order; those that are left.
+/// Removes segments in order. Returns the remaining segments.
 pub(super) fn remove(storage: &dyn Storage, mut segments: Vec<Segment>) -> Vec<Segment> {
     let mut removed = 0;
     for Segment { number, .. } in &segments {
         match storage.remove(&segment_name(*number)) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
-                // Those behind it must stay, too: they may say that something in it was delivered.
+                // The following segments must also stay, because they may contain the record that an event in this segment
+                // was delivered.
                 tracing::warn!(%error, number, "failed to delete compacted segment");
                 break;
             }
@@ -299,7 +301,7 @@ pub(super) fn remove(storage: &dyn Storage, mut segments: Vec<Segment>) -> Vec<S
     segments
 }
 
-/// One write, or an error: what a disk takes only in part it has no space for.
+/// Appends `bytes` with one write. A partial write is an error, because the disk has no space.
 pub(super) fn append(file: &dyn AppendFile, bytes: &[u8]) -> io::Result<()> {
     match file.append(bytes)? {
         written if written == bytes.len() => Ok(()),

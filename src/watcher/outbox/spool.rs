@@ -1,13 +1,13 @@
-//! The thread that owns the files of the spool, and how the files are written, replaced and tried again.
+//! The thread that owns the files of the spool, and the rules for writing and replacing files and for retries.
 //!
-//! Records are appended to the segment with the highest number. A compaction begins a new segment for the records to come,
-//! and writes a snapshot of what is to be sent under the number before it: to the disk first, then renamed, then the
-//! older segments are removed, the oldest first. Whichever of the files a kill leaves, reading them in order gives the same.
-//! Syncs and snapshots are a job of another thread, one at a time, so that appends do not wait for them; only the owner
-//! appends.
+//! Records are appended to the segment with the highest number. A compaction starts a new segment for further records, and
+//! writes a snapshot of the pending events under the preceding number. The snapshot is synced to the disk and renamed, and
+//! then the older segments are removed, the oldest first. If a kill interrupts this, reading the remaining files in order
+//! gives the same result. Syncs and snapshots are jobs of another thread, one at a time, so that appends do not wait for
+//! them. Only the owner thread appends.
 //!
-//! The files never exceed `max_bytes` together. What is to be sent takes a quarter at most (the queue rejects more), records
-//! are appended up to three quarters, and the rest is for a snapshot.
+//! The total size of the files never exceeds `max_bytes`. Pending events take at most a quarter (the queue rejects more).
+//! Records are appended up to three quarters, and the rest is reserved for a snapshot.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -25,19 +25,19 @@ use super::segments::{self, Active, Segment};
 use super::storage::{AppendFile, OpenSpool, Storage, segment_name};
 use super::{FsyncPolicy, Options};
 
-/// How long a disk is left alone that has failed.
+/// Backoff of retries after a failure of the disk.
 const RETRY: Backoff = Backoff {
     base: Duration::from_secs(1),
     cap: Duration::from_mins(1),
 };
 
-/// Below so many dead bytes nothing is compacted: it is not worth an fsync.
+/// Number of obsolete bytes below which no compaction starts, because an fsync would cost more.
 const NEGLIGIBLE: u64 = 256 << 10;
 
-/// How long the end of a process waits for the records that were handed over.
+/// Time limit of the pending records at the end of a process.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// An error of the disk. None loses an event of a process that keeps running: all are retried.
+/// An error of the disk. No error loses an event of a process that keeps running, because each operation is retried.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SpoolError {
     #[error("failed to {0}")]
@@ -51,7 +51,7 @@ pub(super) enum SpoolError {
 }
 
 impl SpoolError {
-    /// Whether the directory itself is gone, so that its path must be opened anew.
+    /// Returns whether the directory no longer exists, so that its path must be opened again.
     fn directory_is_gone(&self) -> bool {
         let gone = [ErrorKind::NotFound, ErrorKind::StaleNetworkFileHandle];
         matches!(self, Self::Io(_, error) if gone.contains(&error.kind()))
@@ -62,7 +62,7 @@ fn sync_failed(error: io::Error) -> SpoolError {
     SpoolError::Io("sync the spool to disk", error)
 }
 
-/// The running thread. It ends with this.
+/// The running thread. It ends when this value is dropped.
 #[derive(Debug)]
 pub(super) struct SpoolThread {
     shared: Arc<Shared>,
@@ -70,7 +70,7 @@ pub(super) struct SpoolThread {
 }
 
 impl SpoolThread {
-    /// Starts the thread, which opens the directory first.
+    /// Starts the thread, which first opens the directory.
     pub(super) fn start(shared: Arc<Shared>, dir: OpenSpool, options: Options) -> Self {
         let spool = Spool {
             shared: Arc::clone(&shared),
@@ -98,7 +98,7 @@ impl SpoolThread {
 }
 
 impl Drop for SpoolThread {
-    /// Waits for what was handed over, but not for a disk that does not answer.
+    /// Waits for the pending records, but not for a disk that does not respond.
     fn drop(&mut self) {
         if let Some(thread) = self.thread.take()
             && self.shared.end(SHUTDOWN_TIMEOUT)
@@ -112,20 +112,19 @@ struct Spool {
     shared: Arc<Shared>,
     dir: OpenSpool,
     options: Options,
-    /// `None`: the directory is not open.
+    /// `None` if the directory is not open.
     storage: Option<Arc<dyn Storage>>,
-    /// The segments that are not appended to, by number.
+    /// The closed segments, by number.
     segments: Vec<Segment>,
     active: Option<Active>,
     job: Option<thread::JoinHandle<JobResult>>,
-    /// A number that is higher than any in use.
+    /// A number that is higher than any used number.
     next: u64,
     failures: u32,
     retry_at: MonotonicTime,
 }
 
-/// What the slow work of another thread has come to. After a compaction: the number of the snapshot, and what is left of the
-/// segments up to it, itself included.
+/// Result of a job. After a compaction: the number of the snapshot, and the remaining segments up to and including the snapshot.
 type JobResult = Result<Option<(u64, Vec<Segment>)>, SpoolError>;
 
 impl Spool {
@@ -140,7 +139,7 @@ impl Spool {
             tracing::warn!(error = error_chain(&error), "failed to sync spool");
         }
         let shared = Arc::clone(&self.shared);
-        // It holds the lock of the directory.
+        // Releases the lock of the directory.
         drop(self);
         shared.ended();
     }
@@ -160,7 +159,7 @@ impl Spool {
             };
         }
         if work.compaction == Compaction::Needed {
-            // What the segment lacks from now on is in the snapshot only.
+            // From now on only the snapshot contains the dropped records.
             self.close();
             self.mark_incomplete();
             return self.replace_all();
@@ -190,10 +189,10 @@ impl Spool {
         Ok(())
     }
 
-    /// Opens the directory and reads it, if it is not open, and begins a new segment.
+    /// Opens and reads the directory, if it is not open, and starts a new segment.
     fn open(&mut self) -> Result<(), SpoolError> {
         if self.storage.is_none() {
-            // It may hold the lock of the directory.
+            // The job may hold the lock of the directory.
             let _outdated = self.end_job();
             let storage = (self.dir)().map_err(|error| match error.kind() {
                 ErrorKind::WouldBlock => SpoolError::Held,
@@ -207,7 +206,7 @@ impl Spool {
         self.replace_all()
     }
 
-    /// Appends records. After an error nothing of them is in the file, or at worst a torn end.
+    /// Appends records. After an error the file contains none of the records, or at most a torn end.
     fn append(&mut self, frames: &[u8]) -> Result<(), SpoolError> {
         let Some(active) = self.active.as_mut().filter(|_| !frames.is_empty()) else {
             return Ok(());
@@ -227,8 +226,8 @@ impl Spool {
         Ok(())
     }
 
-    /// Begins to force to the disk what was written since the last time, by a policy that does so in batches. What could
-    /// not be forced may be dropped by the kernel, so after an error everything is written again, elsewhere.
+    /// Starts a sync of the records since the last sync, if the policy syncs in batches. The kernel may drop data after a
+    /// failed sync, so after an error all events are written again to another segment.
     fn start_sync(&mut self) -> Result<(), SpoolError> {
         self.end_job()?;
         match self.unsynced() {
@@ -240,7 +239,7 @@ impl Spool {
         }
     }
 
-    /// The file of the segment that is appended to, if its policy asks for a sync of it.
+    /// Returns the file of the active segment, if the policy requires a sync of the file.
     fn unsynced(&mut self) -> Option<Arc<dyn AppendFile>> {
         let batches = matches!(self.options.fsync, FsyncPolicy::EachBatch(_));
         let active = self.active.as_mut().filter(|it| batches && it.dirty)?;
@@ -248,8 +247,8 @@ impl Spool {
         Some(Arc::clone(&active.file))
     }
 
-    /// Replaces all segments by a snapshot, which is appended to from then on. For a spool that lacks records: nothing is
-    /// acknowledged before the snapshot is on the disk.
+    /// Replaces all segments by a snapshot, to which further records are appended. Used for a spool that lacks records: no
+    /// record is acknowledged before the snapshot is on the disk.
     fn replace_all(&mut self) -> Result<(), SpoolError> {
         if let Err(error) = self.end_job() {
             let error = error_chain(&error);
@@ -269,8 +268,8 @@ impl Spool {
         Ok(())
     }
 
-    /// Begins a new segment, and to replace all others by a snapshot. If that fails it costs nothing but space, and is tried
-    /// when the back-off that begins now is over.
+    /// Starts a new segment and a job that replaces all other segments by a snapshot. If this fails, only space is lost,
+    /// and it is retried after the backoff.
     fn compact(&mut self, now: MonotonicTime) -> Result<(), SpoolError> {
         let Some(storage) = self.storage.clone() else {
             return Ok(());
@@ -343,7 +342,7 @@ impl Spool {
         };
         let panicked = || sync_failed(io::Error::other("panic"));
         let compacted = job.join().map_err(|_| panicked())??;
-        // Or else it was of a directory that is gone.
+        // Otherwise the job belongs to a directory that no longer exists.
         if let Some((number, mut left)) = compacted.filter(|_| self.storage.is_some()) {
             self.segments.retain(|segment| segment.number > number);
             left.append(&mut self.segments);
@@ -353,7 +352,7 @@ impl Spool {
         Ok(())
     }
 
-    /// Stops writing for a while. The last segment says that something of its time is missing.
+    /// Stops writing until a retry. The last segment is marked as incomplete.
     fn give_up(&mut self, error: &SpoolError, now: MonotonicTime) {
         self.close();
         self.mark_incomplete();
@@ -365,7 +364,7 @@ impl Spool {
         self.shared.give_up(error);
     }
 
-    /// Changes a byte in place, which is possible where a full disk takes no more.
+    /// Overwrites one byte in place, which is possible even if the disk is full.
     fn mark_incomplete(&self) {
         if let (Some(storage), Some(last)) = (&self.storage, self.segments.last())
             && let Err(error) = storage.overwrite(&segment_name(last.number), WHOLE_AT, NOT_WHOLE)
@@ -374,7 +373,7 @@ impl Spool {
         }
     }
 
-    /// Takes no more records into the segment that is appended to.
+    /// Closes the active segment.
     fn close(&mut self) {
         let closed = self.active.take();
         self.segments.extend(closed.map(|active| active.segment));
@@ -395,7 +394,7 @@ impl Spool {
         self.bytes() + frames.len() as u64 <= self.options.max_bytes / 4 * 3
     }
 
-    /// Whether most of the segments is dead.
+    /// Returns whether most bytes of the segments are obsolete.
     fn wants_compaction(&self, now: MonotonicTime) -> bool {
         let bytes = self.bytes();
         if bytes <= NEGLIGIBLE || now < self.retry_at {
@@ -407,7 +406,7 @@ impl Spool {
     }
 }
 
-/// Bytes of a segment with so many records and bytes of payload.
+/// Returns the size of a segment with this number of records and bytes of payload.
 pub(super) fn segment_bytes(records: usize, payload_bytes: usize) -> u64 {
     (HEADER_BYTES + records * FRAME_BYTES + payload_bytes) as u64
 }

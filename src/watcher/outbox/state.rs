@@ -1,5 +1,5 @@
-//! The queue, and what is recorded of its changes: which objects are in it, nothing more. While records are taken, every object
-//! in the queue is on the disk, on its way there, or in the snapshot that is being written.
+//! The queue and the records of its changes. A record only states which objects are in the queue. While records are
+//! accepted, each object in the queue is on the disk, in the pending records, or in the snapshot that is being written.
 
 use watcher_types::{PathSegment, WatchEvent};
 
@@ -11,17 +11,17 @@ use super::segments::RecoveredState;
 use super::spool::segment_bytes;
 use super::{Dropped, Options, Stored, key};
 
-/// Most records that one call writes while other events wait for the lock.
+/// Maximum number of records that one call writes while other events wait for the lock.
 const FEW: usize = 1_024;
 
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) queue: Queue,
     pub(super) handoff: Handoff,
-    /// Most bytes of what is to be sent, on the disk.
+    /// Maximum number of bytes of pending events on the disk.
     live_bytes: u64,
     pub(super) dropped: Dropped,
-    /// Reused, so that a change of an object that waits costs no allocation.
+    /// Reused, so that a change of a waiting object requires no allocation.
     key: Vec<u8>,
 }
 
@@ -37,7 +37,7 @@ impl State {
         }
     }
 
-    /// Keeps an event. [`Stored::Spooled`] and [`Stored::Coalesced`] hold once the records are written.
+    /// Stores an event. [`Stored::Spooled`] and [`Stored::Coalesced`] apply only after the records are written.
     pub(super) fn put(
         &mut self,
         manager: &PathSegment,
@@ -63,7 +63,7 @@ impl State {
         stored
     }
 
-    /// Drops the event that was taken with `ticket`. The mark is on the disk before the event is off it.
+    /// Drops the event of `ticket`. The mark is written to the disk before the event is removed from it.
     pub(super) fn rejected(&mut self, ticket: Ticket) {
         if let Some((key, manager)) = self.queue.rejected(ticket) {
             self.dropped.rejected += 1;
@@ -74,8 +74,8 @@ impl State {
         }
     }
 
-    /// Drops all events of a manager. On the disk they are few, or the next compaction leaves them out: until then they
-    /// would come back with the next process, and be rejected again.
+    /// Drops all events of a manager. If there are many events, only the next compaction removes them from the disk. Until
+    /// then a new process would send them again, and KCP would reject them again.
     pub(super) fn all_rejected(&mut self, manager: &PathSegment) {
         let Some(manager) = self.queue.managers.place(manager) else {
             return;
@@ -94,7 +94,7 @@ impl State {
         }
     }
 
-    /// Takes over what earlier processes have left.
+    /// Adds the events and losses of earlier processes.
     pub(super) fn recover(&mut self, mut left: RecoveredState, now: MonotonicTime) {
         self.dropped.manager_not_configured += left.not_configured.len() as u64;
         let (all_lost, losses) = (left.all_lost, std::mem::take(&mut left.losses));
@@ -153,7 +153,7 @@ impl State {
         self.queue.has_capacity(key_bytes) && segment_bytes(records, bytes) <= self.live_bytes
     }
 
-    /// The place of `name`; `None`: it may not be registered, or there is no capacity.
+    /// Returns the index of `name`. `None` if the manager may not be registered, or if there is no capacity.
     fn register(&mut self, name: &PathSegment, now: MonotonicTime) -> Option<ManagerId> {
         if let Some(place) = self.queue.managers.register(name, now) {
             return Some(place);
@@ -180,8 +180,8 @@ impl State {
         Stored::Full
     }
 
-    /// Marks the manager to need a resync; its name if that is news for the log: it was not marked already, and its name is
-    /// not a client's invention.
+    /// Marks the manager to need a resync. Returns the name of the manager if the mark must be logged: the manager was not
+    /// marked before, and a client did not invent its name.
     fn mark_lost(&mut self, manager: ManagerId) -> Option<PathSegment> {
         let managers = &mut self.queue.managers;
         if !managers.mark_lost(manager) {
@@ -192,7 +192,7 @@ impl State {
         managers.is_known(manager).then(|| name.clone())
     }
 
-    /// Keeps nothing of an event whose manager is not registered.
+    /// Rejects an event whose manager is not registered.
     fn reject_unregistered(&mut self, manager: &PathSegment) -> Stored {
         if !self.queue.managers.admits_others() {
             return Stored::NotConfigured;
@@ -204,9 +204,10 @@ impl State {
         Stored::TooManyManagers
     }
 
-    /// Notes that a manager which is not registered has lost events; nothing else is kept of it. The record states it for all
-    /// managers, so after a restart each is asked for a resync, unless one was reported to it, or a snapshot has named the ones
-    /// concerned by then. Returns whether it is new.
+    /// Records that an unregistered manager has lost events, without further state for that manager. The first record
+    /// applies to all managers. After a restart each manager therefore gets a request for a resync, unless a resync was
+    /// reported to it, or a snapshot has recorded the affected managers by then. Returns whether this is the first loss of
+    /// an unregistered manager.
     fn mark_unregistered_lost(&mut self, name: &PathSegment) -> bool {
         let is_first = !self.queue.managers.is_all_lost();
         let is_new = self.queue.managers.mark_unregistered_lost(name);
@@ -218,7 +219,7 @@ impl State {
         is_first
     }
 
-    /// Takes an object of an earlier process; whether there was capacity.
+    /// Adds an object of an earlier process. Returns whether there was capacity.
     fn recover_key(&mut self, key: &[u8], now: MonotonicTime) -> bool {
         let Some(manager) = key::manager(key) else {
             return false;

@@ -1,5 +1,6 @@
-//! The directory of the spool. Everything goes through its descriptor, links in it are not followed, and files of other names
-//! are left alone. A lock on a file (`flock`) keeps two processes apart, which is sound on local disks, not on every NFS.
+//! The directory of the spool. All operations use the descriptor of the directory, do not follow links in it, and ignore
+//! files with other names. A lock on a file (`flock`) excludes a second process. The lock is reliable on local disks, but
+//! not on each NFS.
 
 use std::fmt::Debug;
 use std::fs::File;
@@ -10,37 +11,37 @@ use std::path::Path;
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 
-/// Opens the spool directory for this process alone, until what is returned is dropped; again and again, if need be.
-/// [`io::ErrorKind::WouldBlock`]: another process has it.
+/// Function that opens the spool directory for exclusive use, until the returned value is dropped. It may be called
+/// repeatedly. [`io::ErrorKind::WouldBlock`] means that another process uses the directory.
 pub(super) type OpenSpool = Box<dyn Fn() -> io::Result<Box<dyn Storage>> + Send>;
 
-/// An open spool directory, which only this process writes to.
+/// An open spool directory, to which only this process writes.
 pub(super) trait Storage: Debug + Send + Sync {
     fn names(&self) -> io::Result<Vec<String>>;
     fn read(&self, name: &str) -> io::Result<Box<dyn Read>>;
-    /// Creates a file for appending; an error if there is one.
+    /// Creates a file for appending. Fails if the file exists.
     fn create(&self, name: &str) -> io::Result<Box<dyn AppendFile>>;
-    /// Changes one byte of a file, in place.
+    /// Changes one byte of a file in place.
     fn overwrite(&self, name: &str, at: u64, byte: u8) -> io::Result<()>;
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     fn remove(&self, name: &str) -> io::Result<()>;
-    /// Forces the names to the disk.
+    /// Syncs the directory entries to the disk.
     fn sync(&self) -> io::Result<()>;
 }
 
-/// A file that grows at its end.
+/// A file that is only appended to.
 pub(super) trait AppendFile: Debug + Send + Sync {
-    /// Writes `bytes` at the end, in one call; how many of them were.
+    /// Appends `bytes` in one call. Returns the number of written bytes.
     fn append(&self, bytes: &[u8]) -> io::Result<usize>;
     fn cut(&self, length: u64) -> io::Result<()>;
-    /// Forces its content to the disk.
+    /// Syncs the content of the file to the disk.
     fn sync(&self) -> io::Result<()>;
 }
 
-/// The file that is locked. It stays: removing it would let a third process lock another of the same name.
+/// Name of the locked file. The file is not removed, because then a third process could lock a new file of the same name.
 const LOCK: &str = "lock";
 
-/// Owner only.
+/// File mode: access only for the owner.
 const MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 
 /// Opens a directory of a local file system, as [`OpenSpool`].
@@ -65,7 +66,7 @@ impl Storage for LocalStorage {
     fn names(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in Dir::read_from(&self.folder)? {
-            // A name that is no text is none of ours.
+            // A name that is not UTF-8 is not a segment.
             if let Ok(name) = entry?.file_name().to_str() {
                 names.push(name.to_owned());
             }
@@ -100,7 +101,7 @@ impl Storage for LocalStorage {
     }
 }
 
-/// Opens a plain file. `NONBLOCK` matters only for what is none: a pipe would wait for its other end.
+/// Opens a regular file. `NONBLOCK` is relevant only for other files: opening a pipe would wait for its other end.
 fn open(folder: &OwnedFd, name: &str, flags: OFlags) -> io::Result<File> {
     let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file = rustix::fs::openat(folder, name, flags, MODE)?;
@@ -133,10 +134,11 @@ impl AppendFile for LocalFile {
     }
 }
 
-/// Highest number of a segment that is believed: there must always be a next one.
+/// Maximum accepted number of a segment, so that there is always a next number.
 const HIGHEST: u64 = u64::MAX / 2;
 
-/// The number in the name of a segment, finished or not, or quarantined; later ones have higher numbers. The rest says which.
+/// Returns the number and the suffix in the name of a segment, which may be finished, unfinished or quarantined. Later
+/// segments have higher numbers.
 pub(super) fn parse_name(name: &str) -> Option<(u64, &str)> {
     let (number, suffix) = name.split_once('.')?;
     let plain = number.len() == 16 && number.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -145,13 +147,13 @@ pub(super) fn parse_name(name: &str) -> Option<(u64, &str)> {
     (number <= HIGHEST && known).then_some((number, suffix))
 }
 
-/// What the names of segments end with.
+/// Suffix of finished segments.
 pub(super) const SEGMENT: &str = "spool";
 
-/// A segment that was being written when its writer died.
+/// Suffix of a segment whose writer ended before the segment was complete.
 pub(super) const UNFINISHED: &str = "unfinished";
 
-/// A segment that was quarantined; the version follows, if it has one.
+/// Suffix of a quarantined segment. The version follows, if the segment has one.
 const ASIDE: &str = "aside";
 
 pub(super) fn segment_name(number: u64) -> String {
@@ -162,7 +164,7 @@ pub(super) fn unfinished_name(number: u64) -> String {
     format!("{number:016x}.{UNFINISHED}")
 }
 
-/// Of a segment of another version; `None`: of what is no segment at all.
+/// Returns the name of a quarantined segment. `version` is `None` if the file is not a valid segment.
 pub(super) fn aside_name(number: u64, version: Option<u16>) -> String {
     let version = version.map(|version| format!("-version-{version}"));
     format!("{number:016x}.{ASIDE}{}", version.unwrap_or_default())

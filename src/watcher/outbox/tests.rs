@@ -85,7 +85,7 @@ fn numbers_begin_anew_with_each_life() {
     assert_eq!((item.sequence, item.attempt), (1, 0));
 }
 
-/// Over kills, too: the mark is written before the event is struck out.
+/// Also after a kill, because the mark is written before the event is removed.
 #[test]
 fn a_rejected_event_is_dropped_and_its_manager_is_marked() {
     let mut fixture = Fixture::new();
@@ -162,7 +162,7 @@ fn an_event_that_no_listener_would_take_is_not_kept() {
     assert_eq!(fixture.kill().items, 1);
 }
 
-/// The disk's share is bounded through a day of churn.
+/// The disk usage stays limited during a day of changes.
 #[test]
 fn segments_are_compacted() {
     let mut fixture = Fixture::new();
@@ -215,7 +215,7 @@ async fn a_put_wakes_the_waiter_even_if_it_comes_first() {
     waiting.await.unwrap();
 }
 
-/// On a real disk, with the task that runs in the watcher.
+/// Uses a real disk, and the task that runs in the watcher.
 #[tokio::test]
 async fn a_real_folder_is_kept_up_and_read_again() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! The response to a review; kube's type writes the patch as a list of numbers (kube #1781). All its parts are bounded:
-//! patch and uid by `policy`, warnings and audit annotation here.
+//! The response to a review. It does not use the type of kube, which writes the patch as a list of numbers (kube #1781).
+//! The size of all parts is limited: patch and UID by `policy`, warnings and audit annotation here.
 
 use std::fmt::{self, Write as _};
 
@@ -11,11 +11,11 @@ use serde::Serialize;
 
 use super::InternalError;
 
-/// Longer warnings may be cut by the API server.
+/// Maximum length of a warning. The API server may truncate longer warnings.
 const WARNING_LENGTH: usize = 120;
-/// The API server drops all warnings beyond 4096 characters in sum.
+/// Maximum number of warnings. The API server drops all warnings beyond 4096 characters in total.
 const WARNINGS: usize = 16;
-/// The length of the audit annotation; `preview` prints the full list.
+/// Maximum length of the audit annotation. `preview` prints the full list.
 const AUDIT_LENGTH: usize = 1024;
 
 /// The response about a Pod, which is always allowed.
@@ -43,7 +43,7 @@ impl Answer {
         }
     }
 
-    /// The document, written in one pass: a serializer would look for escapes in the patch, which base64 has not.
+    /// Returns the response, written in one pass. A serializer would check the patch for escapes, which base64 does not contain.
     pub(super) fn into_response(self, uid: &str) -> Response {
         let patch = self.patch.json();
         let capacity = 512 + self.reasons.len() + patch.map_or(0, <[u8]>::len) * 4 / 3;
@@ -72,7 +72,7 @@ impl Answer {
     }
 }
 
-/// Strings and lists of them: writing these cannot fail.
+/// Appends JSON. Writing strings and lists of strings cannot fail.
 fn push_json(body: &mut Vec<u8>, value: &(impl Serialize + ?Sized)) {
     let _infallible = serde_json::to_writer(body, value);
 }
@@ -84,15 +84,15 @@ fn warnings(findings: &[Finding<'_>]) -> Vec<String> {
         .take(WARNINGS)
         .map(|finding| {
             let mut warning = Warning::default();
-            // The one error is that the text is cut.
+            // The only error means that the text is truncated.
             let _cut = write!(warning, "{}: {}", finding.feature, finding.reason);
             warning.0
         })
         .collect()
 }
 
-/// A text that ends after [`WARNING_LENGTH`] characters. A reason may repeat a text of the Pod, which is as long as a
-/// body and longer when escaped: what is behind the cut is not written at all.
+/// A text that is truncated after [`WARNING_LENGTH`] characters. A reason may repeat a text of the Pod, which can be as
+/// long as the body and longer when escaped. The text after the limit is never written.
 #[derive(Default)]
 struct Warning(String);
 
@@ -105,7 +105,7 @@ impl fmt::Write for Warning {
     }
 }
 
-/// `feature=Code`, once each, for what was requested; empty if nothing was.
+/// Returns `feature=Code`, once each, for the requested features; empty if none was requested.
 fn reasons(findings: &[Finding<'_>]) -> String {
     let mut text = String::with_capacity(AUDIT_LENGTH / 2);
     let mut last = None;

@@ -12,12 +12,12 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-/// A review takes tens of microseconds; the last buckets are for one that waits for its Namespace.
+/// A review takes tens of microseconds. The last buckets are for a review that waits for its Namespace.
 const BUCKETS: [f64; 12] = [
     0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.05, 0.1, 0.3,
 ];
 
-/// Metrics of the admission endpoint. Clones share them.
+/// Metrics of the admission endpoint. Clones share the metrics.
 #[derive(Clone, Debug)]
 pub struct AdmissionMetrics {
     reviews: Table<4, 2>,
@@ -30,8 +30,8 @@ pub struct AdmissionMetrics {
 
 type Label = (&'static str, &'static str);
 
-/// Counters by two labels of few values each, found by their places: a review counts half a dozen, and a look-up by
-/// labels costs more than the counting. Each is in its family from its first use.
+/// Counters with two labels of few values each, found by index. A review increments half a dozen of them, and a lookup by
+/// labels would cost more than the increment. A counter is added to its family at its first use.
 #[derive(Clone, Debug)]
 struct Table<const ROWS: usize, const COLUMNS: usize> {
     family: Family<[Label; 2], Counter>,
@@ -93,14 +93,14 @@ impl AdmissionMetrics {
         counter.inc();
     }
 
-    /// Those of one kind follow each other and are counted at once.
+    /// Counts the findings. Findings of one kind are adjacent and are counted at once.
     pub(super) fn found(&self, findings: &[Finding<'_>]) {
         let kind = |finding: &Finding<'_>| (finding.feature, finding.reason.code());
         for run in findings.chunk_by(|one, next| kind(one) == kind(next)) {
             let Some((feature, code)) = run.first().map(kind) else {
                 continue;
             };
-            // Most Pods of a cluster request nothing, which is five decisions.
+            // Most Pods of a cluster request no feature, which results in five findings.
             if code == Code::NotRequested {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! The router called directly: every input has a designed answer.
+//! Tests that call the router directly: each input has a defined response.
 
 use api::config::Document;
 use axum::body::{Body, to_bytes};
@@ -218,7 +218,7 @@ async fn an_unknown_namespace_is_waited_for_and_then_decided_without() {
     assert!(fixture.shows(r#"rt_admission_namespace_waits_total{result="timeout"} 1"#));
 }
 
-/// Reviews in invented Namespaces, with a value of so many bytes each: how many of them wait, and the others do not.
+/// Sends reviews in invented Namespaces, each with a value of this size. `wait` of them wait, and the others do not.
 #[rstest]
 #[case::small(0, 256)]
 #[case::of_a_mebibyte(1 << 20, 3)]
@@ -248,7 +248,7 @@ async fn reviews_that_wait_for_a_namespace_are_bounded(#[case] bytes: usize, #[c
             .all(|answer| *answer == (StatusCode::OK, 1000))
     );
     assert!(fixture.shows(r#"rt_admission_namespace_waits_total{result="limit"} 10"#));
-    // All of them have ended: there is capacity again.
+    // All waits have ended, so there is capacity again.
     let mut review = review();
     review["request"]["namespace"] = json!("invented");
     fixture.ask(&review).await;

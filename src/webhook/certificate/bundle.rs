@@ -1,7 +1,7 @@
-//! A set of CA certificates, as a `caBundle` and `ca.crt` hold it.
+//! A set of CA certificates, as in a `caBundle` and in `ca.crt`.
 //!
-//! Reading never fails; what is not a certificate is not in the bundle. What is written has one certificate a section and
-//! nothing else, which an API server's strict reader accepts.
+//! Parsing never fails, and ignores sections that are not certificates. The written format has one certificate per section
+//! and nothing else, so that the strict parser of an API server accepts it.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -15,7 +15,7 @@ use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use serve::pair::{CertificatePair, Validity};
 
-/// CA certificates in order, the one in use first.
+/// CA certificates in order; the current CA is first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Bundle(Vec<Authority>);
 
@@ -26,14 +26,14 @@ struct Authority {
 }
 
 impl Bundle {
-    /// What is a certificate in `pem`, up to the first broken section.
+    /// Parses the certificates in `pem`, up to the first broken section.
     pub(crate) fn read(pem: &[u8]) -> Self {
-        // The reader does not say whether it gets past an error, so the first one ends it.
+        // The parser does not specify whether it continues after an error, so the first error ends the list.
         let certificates = CertificateDer::pem_slice_iter(pem).map_while(Result::ok);
         Self::of(certificates)
     }
 
-    /// A bundle of these certificates, without those that cannot be read and without repetitions.
+    /// Creates a bundle of these certificates, without unreadable certificates and duplicates.
     pub(crate) fn of(certificates: impl IntoIterator<Item = CertificateDer<'static>>) -> Self {
         let mut bundle = Self::default();
         for der in certificates {
@@ -46,7 +46,7 @@ impl Bundle {
         bundle
     }
 
-    /// Whether it verifies no certificate.
+    /// Returns whether the bundle contains no CA.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -55,43 +55,44 @@ impl Bundle {
         self.0.iter().map(|authority| &authority.der)
     }
 
-    /// Without those that expired. Go's verifier, and so an API server, looks at a root's dates; rustls does not.
+    /// Returns the CAs that have not expired. The verifier of Go, and therefore an API server, checks the validity of a
+    /// root; rustls does not.
     pub(crate) fn unexpired(&self, now: SystemTime) -> Self {
         self.filtered(|authority| authority.validity.not_after > now)
     }
 
-    /// Those that an API server would trust now.
+    /// Returns the CAs that an API server would trust now.
     pub(crate) fn valid(&self, now: SystemTime) -> Self {
         self.filtered(|authority| authority.validity.check(now).is_ok())
     }
 
-    /// When the first of them expires.
+    /// Returns the earliest expiry of a CA.
     pub(crate) fn first_expiry(&self) -> Option<SystemTime> {
         self.0.iter().map(|it| it.validity.not_after).min()
     }
 
-    /// The `count` of them that come first: the one in use, and those in use before it. Their dates say nothing of that: the
-    /// CA of an organization may be older than one that was replaced by it.
+    /// Returns the first `count` CAs: the current CA, and its predecessors. The order does not follow from the validity:
+    /// the CA of an organization may be older than the CA that it replaced.
     pub(crate) fn first(&self, count: usize) -> Self {
         Self(self.0.iter().take(count).cloned().collect())
     }
 
-    /// Without those of another bundle.
+    /// Returns the CAs that are not in another bundle.
     pub(crate) fn without(&self, other: &Self) -> Self {
         self.filtered(|authority| !other.0.contains(authority))
     }
 
-    /// With those of another bundle after its own.
+    /// Returns the CAs of this bundle, followed by those of another bundle.
     pub(crate) fn with(&self, other: &Self) -> Self {
         Self::of(self.certificates().chain(other.certificates()).cloned())
     }
 
-    /// Those that verify a certificate alone.
+    /// Returns the CAs that verify a certificate alone.
     pub(crate) fn verifying(&self, pair: &CertificatePair, name: &str, now: SystemTime) -> Self {
         self.filtered(|authority| Self(vec![authority.clone()]).verifies(pair, name, now))
     }
 
-    /// Whether an API server that trusts only these and asks for `name` accepts the certificate now.
+    /// Returns whether an API server that trusts only these CAs and connects to `name` accepts the certificate now.
     pub(crate) fn verifies(&self, pair: &CertificatePair, name: &str, now: SystemTime) -> bool {
         let verify = || {
             let (leaf, intermediates) = pair.chain().split_first()?;
@@ -100,7 +101,7 @@ impl Bundle {
             let mut anchors = RootCertStore::empty();
             anchors.add_parsable_certificates(self.valid(now).certificates().cloned());
             let provider = Arc::new(aws_lc_rs::default_provider());
-            // An empty bundle gives no verifier, and verifies nothing.
+            // An empty bundle results in no verifier, and verifies no certificate.
             let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(anchors), provider);
             let verifier = verifier.build().ok()?;
             let result = verifier.verify_server_cert(leaf, intermediates, &name, &[], time);

@@ -1,4 +1,4 @@
-//! Certificates, Secrets and entries for tests.
+//! Certificates, Secrets and webhook entries for tests.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -9,7 +9,7 @@ use super::{
 
 pub(crate) const DAY: Duration = Duration::from_hours(24);
 
-/// The instant at which the pairs of the tests are made: now, so that real handshakes take them.
+/// Time at which the pairs of the tests are created: now, so that real handshakes accept the pairs.
 pub(crate) fn epoch() -> SystemTime {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     UNIX_EPOCH + Duration::from_secs(now.as_secs())
@@ -23,12 +23,12 @@ pub(crate) fn settings() -> CertificateSettings {
     CertificateSettings::new("kyma-system", api::names::WEBHOOK_CONFIGURATION)
 }
 
-/// A pair of ours.
+/// Returns a pair of this issuer.
 pub(crate) fn material(now: SystemTime) -> Material {
     successor(now, &Bundle::default())
 }
 
-/// A pair of ours that carries earlier CAs.
+/// Returns a pair of this issuer that carries earlier CAs.
 pub(crate) fn successor(now: SystemTime, carried: &Bundle) -> Material {
     pair_for(now, carried, &settings().dns_names)
 }

@@ -1,8 +1,8 @@
-//! A new CA and a leaf that it signs.
+//! Issues a new CA and a leaf that it signs.
 //!
-//! The CA signs one leaf and its key is dropped right after, so no key that could make another certificate for the
-//! Service is stored anywhere. The `caBundle` has to be rotated without a gap in any case, so a new CA at every rotation
-//! costs nothing. A CA is valid exactly as long as its leaf.
+//! The CA signs one leaf and its key is dropped immediately afterwards. Therefore no key that could issue another
+//! certificate for the Service is stored anywhere. The `caBundle` must support a rotation without a gap in any case, so a
+//! new CA at each rotation has no additional cost. A CA has the same validity as its leaf.
 
 use std::time::{Duration, SystemTime};
 
@@ -14,19 +14,19 @@ use sha2::{Digest as _, Sha256};
 
 use super::{Bundle, LIFETIME, Material};
 
-/// The API server's clock may be behind ours.
+/// Time by which the start of the validity is before the issuance, because the clock of the API server may be behind.
 const BACKDATED: Duration = Duration::from_hours(1);
 
-/// Number of earlier CAs that a bundle carries at most. Usually there is one; more come from repairs in quick succession, while
-/// replicas still serve the certificate of before. The bound also ends, after some rotations, the trust in a long-lived CA of
-/// another issuer.
+/// Maximum number of earlier CAs in a bundle. Usually there is one. Repairs in quick succession add more, while replicas
+/// still serve an earlier certificate. After some rotations the limit also ends the trust in a long-lived CA of another
+/// issuer.
 pub(super) const CARRIED: usize = 8;
 
 /// Generates a CA and a leaf, valid from `now` for [`LIFETIME`]. The unexpired CAs of `carried` stay in `ca.crt`.
 ///
-/// Both keys are ECDSA P-256: every TLS client in a cluster has it, FIPS builds included. Serial numbers and the CA's
-/// name derive from the keys (64 bits of the digest), so no two are equal: a verifier with two CAs finds the right one by
-/// name.
+/// Both keys are ECDSA P-256, which each TLS client in a cluster supports, including FIPS builds. Serial numbers and the
+/// name of the CA are derived from the keys (64 bits of the digest), so that they are unique. A verifier with two CAs finds
+/// the correct CA by its name.
 pub(super) fn issue(
     dns_names: &[String],
     now: SystemTime,
@@ -37,7 +37,7 @@ pub(super) fn issue(
     let digest = Sha256::digest(authority.public_key_raw());
     let name = format!("rt-bootstrapper-webhook-ca {digest:.16x}");
     let mut params = template(&name, &[], now)?;
-    // It signs leaves and no further CA.
+    // The CA signs leaves and no further CA.
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
     let authority = CertifiedIssuer::self_signed(params, authority)?;

@@ -1,5 +1,5 @@
-//! The certificate and the webhook entry as they are observed, each by one watch that all tasks of a process share. The
-//! certificate is in a Secret, or in files for installations with an issuer of their own.
+//! The observed certificate and webhook entry. All tasks of a process share one watch of each. The certificate is in a
+//! Secret, or in files for installations with a separate issuer.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,13 +20,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Bundle, Certificates, ENTRY, SECRET};
 
-/// The kubelet takes about a minute to update a mounted Secret.
+/// Interval of reading the files. The kubelet takes about a minute to update a mounted Secret.
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// The largest file that is read, in bytes: no Secret can be larger.
+/// Maximum size of a file that is read, in bytes. No Secret can be larger.
 const FILE_BYTES: usize = 1 << 20;
 
-/// An object as it was observed last. `Unknown` ends with the first complete list and does not come back.
+/// The last observed state of an object. `Unknown` ends with the first complete list and does not recur.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) enum Observed<T> {
     /// Not observed yet.
@@ -36,25 +36,25 @@ pub(crate) enum Observed<T> {
     Present(Arc<T>),
 }
 
-/// The content of a TLS Secret or of three files, unchecked. Key material has no `Debug`.
+/// The unverified content of a TLS Secret or of three files. Key material has no `Debug`.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct Material {
-    /// `tls.crt`: the leaf, then its intermediates, PEM.
+    /// `tls.crt`: the leaf and its intermediate certificates, in PEM.
     pub(crate) chain: Vec<u8>,
-    /// `tls.key`: the leaf's key, PEM.
+    /// `tls.key`: the key of the leaf, in PEM.
     pub(crate) key: Vec<u8>,
-    /// `ca.crt`: the CAs that callers should trust, PEM. May be empty with certificate files.
+    /// `ca.crt`: the CAs that API servers should trust, in PEM. May be empty with certificate files.
     pub(crate) authorities: Vec<u8>,
 }
 
-/// A certificate as it is stored in the Secret or in files. Files have nothing but the material.
+/// A certificate that is stored in the Secret or in files. Files have no fields except the material.
 #[derive(Clone, Default, PartialEq)]
 pub(crate) struct StoredCertificate {
     pub(super) identity: Preconditions,
-    /// Type of the Secret, which cannot be changed.
+    /// Type of the Secret, which is immutable.
     pub(super) type_: Option<String>,
     pub(super) immutable: bool,
-    /// The three keys or files; empty where one is missing.
+    /// The three keys or files; empty if a key or file is missing.
     pub(super) material: Material,
 }
 
@@ -63,9 +63,9 @@ pub(crate) struct StoredCertificate {
 pub(crate) struct LiveEntry {
     /// Resource version of the webhook configuration.
     pub(super) resource_version: String,
-    /// Position of the entry in `webhooks`, in that version.
+    /// Index of the entry in `webhooks`, in that version.
     pub(super) index: usize,
-    /// The `caBundle`; empty where it is missing.
+    /// The `caBundle`; empty if it is missing.
     pub(super) ca_bundle: Vec<u8>,
 }
 
@@ -88,7 +88,7 @@ impl Material {
         })
     }
 
-    /// What can be served.
+    /// Parses the pair of certificate and key.
     pub(super) fn pair(&self) -> Result<CertificatePair, PairError> {
         CertificatePair::from_pem(&self.chain, &self.key)
     }
@@ -124,7 +124,7 @@ impl StoredCertificate {
 }
 
 impl LiveEntry {
-    /// The entry of that name; `None` when the configuration has none.
+    /// Returns the entry with this name; `None` if the configuration has no such entry.
     pub(super) fn read(configuration: MutatingWebhookConfiguration, name: &str) -> Option<Self> {
         let mut entries = configuration.webhooks.into_iter().flatten().enumerate();
         let (index, entry) = entries.find(|(_, entry)| entry.name == name)?;
@@ -136,7 +136,7 @@ impl LiveEntry {
     }
 }
 
-/// What API servers trust: the live `caBundle`, or, while there is no entry, what the `caBundle` will be.
+/// Returns the CAs that API servers trust: the live `caBundle`, or the future `caBundle` while there is no entry.
 pub(crate) fn callers_trust(
     entry: &Observed<LiveEntry>,
     certificate: &Observed<StoredCertificate>,
@@ -159,8 +159,8 @@ impl Certificates {
 
     /// Reads `tls.crt`, `tls.key` and `ca.crt` of the directory every 10 s. Never ends.
     ///
-    /// `ca.crt` need not exist: then another client writes the `caBundle`. Files that are read during a swap do not match;
-    /// no replica serves them, and they match at the next reading.
+    /// `ca.crt` is optional; without it another client writes the `caBundle`. Files that are read during an update do not
+    /// match. No replica serves them, and they match at the next read.
     pub(super) async fn watch_files(&self, directory: &Path) {
         let (directory, certificate) = (directory.to_owned(), self.certificate.clone());
         let logged = Arc::new(Mutex::new(None));

@@ -1,4 +1,4 @@
-//! What the leader writes next. No IO and no clock.
+//! Plans the next write of the leader. No I/O and no clock.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -10,27 +10,27 @@ use super::{
     Bundle, CertificateSettings, LiveEntry, Material, Observed, StoredCertificate, TLS_TYPE,
 };
 
-/// How long the CAs before a change of certificate files stay in the `caBundle`. A kubelet takes minutes to update the
-/// files; a day also outlasts a node with problems.
+/// Time for which the previous CAs stay in the `caBundle` after a change of certificate files. A kubelet takes minutes to
+/// update the files. A day is also sufficient for a node with problems.
 const OVERLAP: Duration = Duration::from_hours(24);
 
-/// The CAs before a change, as long as they stay in the `caBundle`.
+/// CAs from before a change, while they stay in the `caBundle`.
 #[derive(Debug, Default)]
 struct Overlap {
     authorities: Bundle,
-    /// `None` without CAs.
+    /// `None` if there are no CAs.
     until: Option<SystemTime>,
 }
 
 impl Overlap {
-    /// At most [`CARRIED`] of these, from now on.
+    /// Starts an overlap with at most [`CARRIED`] of these CAs.
     fn begin(authorities: &Bundle, now: SystemTime) -> Self {
         let authorities = authorities.first(CARRIED);
         let until = (!authorities.is_empty()).then_some(now + OVERLAP);
         Self { authorities, until }
     }
 
-    /// Removes them if their time is over.
+    /// Removes the CAs if their time has ended.
     fn end(&mut self, now: SystemTime) {
         if self.until.is_some_and(|until| until <= now) {
             *self = Self::default();
@@ -38,10 +38,10 @@ impl Overlap {
     }
 }
 
-/// A write.
+/// A planned write.
 #[derive(Clone)]
 pub(super) enum Write {
-    /// A new certificate into the Secret.
+    /// Writes a new certificate to the Secret.
     Issue {
         reason: &'static str,
         /// The Secret that is overwritten.
@@ -49,7 +49,7 @@ pub(super) enum Write {
         /// CAs of leaves that replicas may still serve.
         carried: Bundle,
     },
-    /// A `caBundle` into the webhook entry.
+    /// Writes a `caBundle` to the webhook entry.
     Publish {
         bundle: String,
         /// The entry that is overwritten.
@@ -57,24 +57,25 @@ pub(super) enum Write {
     },
 }
 
-/// The next write, if any, and when to plan again without a change; `None` for never.
+/// The next write, if any, and the time of the next planning without a change; `None` means never.
 #[derive(Default)]
 pub(super) struct Plan {
     pub(super) write: Option<Write>,
     pub(super) again: Option<SystemTime>,
 }
 
-/// Plans with the Secret. Nothing is written before both objects are known: which CAs must be carried over is read from
-/// them. The `caBundle` is made from what is stored, never from what this process has just made, so two leaders in a
-/// row publish the same.
+/// Planner for the Secret. Nothing is written before both objects are known, because the CAs that must be carried over are
+/// read from them. The `caBundle` is created from the stored state, and never from data that this process has just
+/// generated, so two successive leaders publish the same `caBundle`.
 ///
-/// Another client may replace the Secret, as a restore of a backup does, and its `ca.crt` then lacks the CA of the certificate
-/// that replicas serve until they have observed both objects. So that CA stays in the `caBundle` for a day.
+/// Another client may replace the Secret, for example by restoring a backup. Its `ca.crt` then lacks the CA of the
+/// certificate that replicas serve until they have observed both objects. Therefore that CA stays in the `caBundle` for a
+/// day.
 #[derive(Default)]
 pub(super) struct SecretPlanner {
-    /// The last certificate that could be served.
+    /// The last usable certificate.
     last: Option<Material>,
-    /// CAs of certificates before it, also those that are not in the Secret.
+    /// CAs of earlier certificates, including CAs that are not in the Secret.
     earlier: Overlap,
 }
 
@@ -106,7 +107,7 @@ impl SecretPlanner {
         let bundle = authorities.with(&self.earlier.authorities.unexpired(now));
         match renew_at {
             Ok(renew_at) => Plan {
-                // A CA that expires makes the bundle shorter.
+                // An expired CA is removed from the bundle.
                 again: [Some(renew_at), bundle.first_expiry(), self.earlier.until]
                     .into_iter()
                     .flatten()
@@ -121,8 +122,9 @@ impl SecretPlanner {
                 write: Some(Write::Issue {
                     reason,
                     replaces: stored.cloned(),
-                    // Without CAs in the Secret (deleted or invalid) those that the API server trusts now: replicas still
-                    // serve what the lost Secret held, and a webhook that is replaced serves its own certificate.
+                    // If the Secret contains no CAs (deleted or invalid), the currently trusted CAs are carried: replicas
+                    // still serve the certificate of the lost Secret, and a webhook that is being replaced serves a
+                    // different certificate.
                     carried: if authorities.is_empty() {
                         trusted
                     } else {
@@ -133,8 +135,8 @@ impl SecretPlanner {
         }
     }
 
-    /// Notes the CAs of the last certificate when another one is stored. A `ca.crt` that changes beside the same certificate
-    /// says which CAs are trusted: the one of a leaked key is removed like that.
+    /// Records the CAs of the last certificate when another certificate is stored. If only `ca.crt` changes, and not the
+    /// certificate, it specifies the trusted CAs. The CA of a leaked key is removed in this way.
     fn follow(
         &mut self,
         stored: &Material,
@@ -158,10 +160,10 @@ impl SecretPlanner {
     }
 }
 
-/// When the stored certificate is to be renewed: when two thirds of its life are over.
+/// Returns when the stored certificate must be renewed: after two thirds of its validity.
 ///
 /// # Errors
-/// Why it must be issued now, as the label `reason` of `certificates_issued_total`.
+/// The reason why a certificate must be issued now, as the label `reason` of `certificates_issued_total`.
 pub(super) fn renew_at(
     stored: Option<&StoredCertificate>,
     now: SystemTime,
@@ -183,8 +185,8 @@ pub(super) fn renew_at(
     let life = validity.not_after.duration_since(validity.not_before);
     let renew_at = validity.not_after - life.unwrap_or_default() / 3;
     let authorities = Bundle::read(&stored.material.authorities);
-    // The name that API servers verify is enough: a certificate of another issuer, as of cert-manager before a migration, may
-    // have fewer than ours, and would be replaced again and again.
+    // Only the name that API servers verify is required. A certificate of another issuer, such as cert-manager before a
+    // migration, may have fewer names, and would otherwise be replaced repeatedly.
     if !pair.covers(&[settings.server_name().to_owned()]) {
         Err("other_names")
     } else if !authorities.verifies(&pair, settings.server_name(), now) {
@@ -196,12 +198,12 @@ pub(super) fn renew_at(
     }
 }
 
-/// Plans with certificate files: nothing is issued, and the CAs before the last change of the files stay in the
+/// Planner for certificate files: nothing is issued, and the CAs from before the last change of the files stay in the
 /// `caBundle` for a day.
 ///
-/// Every replica mounts the files, and kubelets update them minutes apart: another replica may still serve a leaf of the
-/// CA before. The files do not say which that is, so the CAs of the live `caBundle` at the change are carried. A new
-/// leader takes its start for a change, so a change just before an election is not missed.
+/// All replicas mount the files, and kubelets update the files at different times, minutes apart. Another replica may still
+/// serve a leaf of the previous CA. The files do not contain that CA, so the CAs of the live `caBundle` at the time of the
+/// change are carried. A new leader treats its start as a change, so that a change just before an election is not missed.
 #[derive(Debug, Default)]
 pub(super) struct FilesPlanner {
     files: Option<Bundle>,
@@ -209,7 +211,7 @@ pub(super) struct FilesPlanner {
 }
 
 impl FilesPlanner {
-    /// Without CAs that verify the leaf, the `caBundle` is left to another writer.
+    /// Plans the next write. Without CAs that verify the leaf, another client writes the `caBundle`.
     pub(super) fn plan(
         &mut self,
         files: &Observed<StoredCertificate>,
@@ -225,7 +227,7 @@ impl FilesPlanner {
             return Plan::default();
         };
         if !authorities.verifies(&pair, settings.server_name(), now) {
-            // The clock of its issuer may be ahead of ours.
+            // The clock of the issuer may be ahead.
             let begin = pair.validity().not_before;
             return Plan {
                 write: None,
@@ -239,8 +241,8 @@ impl FilesPlanner {
         }
     }
 
-    /// The CAs of the files, then at most [`CARRIED`] unexpired ones of the live `caBundle` as it was when the files
-    /// changed last.
+    /// Returns the CAs of the files, followed by at most [`CARRIED`] unexpired CAs of the live `caBundle` at the last
+    /// change of the files.
     pub(super) fn with_earlier(
         &mut self,
         files: &Bundle,

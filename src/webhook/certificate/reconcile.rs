@@ -1,12 +1,12 @@
-//! What the leader does: it issues and renews the certificate in the Secret, and publishes the `caBundle`.
+//! Work of the leader: it issues and renews the certificate in the Secret, and publishes the `caBundle`.
 //!
-//! A rotation writes the Secret first, with the earlier CAs in its `ca.crt`, then the `caBundle`. Replicas wait for the
-//! second before they serve what is in the first.
+//! A rotation first writes the Secret, with the earlier CAs in its `ca.crt`, and then the `caBundle`. Replicas serve the
+//! new certificate only after they have observed the second write.
 //!
-//! Each write names the `resourceVersion` that it is based on, where the object exists, so a leader that was paused and
-//! replaced overwrites nothing (an API server refuses an old version of a forced server-side apply too). The webhook
-//! configuration and its entry are never created. What was written is taken as observed: without that the Secret would
-//! seem missing until the watch has its event, and be issued a second time.
+//! Each write contains the `resourceVersion` on which it is based, if the object exists. Therefore a leader that was paused
+//! and replaced overwrites nothing (an API server also rejects an old version in a forced server-side apply). The webhook
+//! configuration and its entry are never created. A written object counts as observed. Otherwise the Secret would seem to
+//! be missing until the watch gets its event, and would be issued again.
 
 use std::time::{Duration, SystemTime};
 
@@ -30,13 +30,14 @@ use super::{
 };
 use crate::WRITE_BACKOFF;
 
-/// Writes in a row without a pause: a Secret and a `caBundle`, twice. More means that another client overwrites them.
+/// Maximum number of successive writes without a pause: a Secret and a `caBundle`, twice. More writes mean that another
+/// client overwrites them.
 const BURST: u32 = 4;
 
-/// Without a write for this long, the row ends.
+/// Time without a write after which the count of successive writes restarts.
 const QUIET: Duration = Duration::from_mins(1);
 
-/// A write failed. It is planned again from what is then observed.
+/// Reason why a write failed. It is planned again from the state that is observed then.
 #[derive(Debug, thiserror::Error)]
 enum WriteError {
     #[error("failed to issue a certificate")]
@@ -48,7 +49,7 @@ enum WriteError {
 }
 
 impl WriteError {
-    /// Whether another client wrote the object in between.
+    /// Returns whether another client wrote the object in between.
     fn is_conflict(&self) -> bool {
         match self {
             Self::Secret(kube::Error::Api(status)) => status.code == 409,
@@ -61,13 +62,13 @@ impl WriteError {
 }
 
 impl Certificates {
-    /// Keeps Secret and `caBundle` as they should be, as the leader (`component_base::lease::run_while_leading`), until
+    /// Keeps Secret and `caBundle` in the desired state, as the leader (`component_base::lease::run_while_leading`), until
     /// `shutdown`. With certificate files no Secret is written, and `ca.crt` is published if it verifies the certificate.
     ///
-    /// Rights beside those of the watches:
-    /// - `secrets` named `rt-bootstrapper-webhook-cert` in the product namespace, not needed with files: `create` (by
-    ///   server-side apply, so that `resourceNames` limits it), `patch`, `delete` (a Secret of another type, or an
-    ///   immutable one, cannot be changed);
+    /// Permissions in addition to those of the watches:
+    /// - `secrets` named `rt-bootstrapper-webhook-cert` in the product namespace, not required with files: `create` (by
+    ///   server-side apply, so that `resourceNames` limits it), `patch`, `delete` (a Secret of another type, or an immutable
+    ///   Secret, cannot be changed);
     /// - `mutatingwebhookconfigurations` named `rt-bootstrapper-mutating-webhook-configuration`: `patch`, and
     ///   deliberately not `create`.
     pub async fn reconcile(self, shutdown: CancellationToken) {
@@ -128,7 +129,7 @@ impl Certificates {
         Ok(())
     }
 
-    /// Forced: another writer of these fields wrote something that does not work.
+    /// Issues a certificate and writes the Secret. Forced, because another writer of these fields wrote an unusable value.
     async fn issue(
         &self,
         replaces: Option<&StoredCertificate>,
@@ -171,8 +172,9 @@ impl Certificates {
         Ok(StoredCertificate::read(written))
     }
 
-    /// A JSON Patch of one field. It tests version and name of the entry: an entry that was moved or deleted fails the
-    /// test (422), a deleted object is not found (404), and fields of other writers are not touched.
+    /// Writes the `caBundle` with a JSON Patch of one field. The patch tests the version and the name of the entry. If the
+    /// entry was moved or deleted, the test fails (422); if the object was deleted, the response is 404. Fields of other
+    /// writers are not changed.
     async fn publish(
         &self,
         bundle: String,
@@ -206,15 +208,15 @@ fn test<const N: usize>(path: [&str; N], value: &str) -> PatchOperation {
     })
 }
 
-/// Whether a JSON Patch did not fit the object. An object that the patch makes invalid is refused with the same code,
-/// and with the invalid fields as causes.
+/// Returns whether the test of a JSON Patch failed. If the patch makes an object invalid, the status has the same code, and
+/// the invalid fields as causes.
 fn is_failed_test(status: &Status) -> bool {
     let causes = status.details.as_ref().map(|details| &details.causes);
     status.code == 422 && causes.is_none_or(Vec::is_empty)
 }
 
-/// The pauses after writes: none after the first few, a growing one after failures and while another client overwrites
-/// every write.
+/// Pauses after writes: none after the first writes, and an increasing pause after failures and while another client
+/// overwrites each write.
 #[derive(Default)]
 struct RetryPolicy {
     failures: u32,

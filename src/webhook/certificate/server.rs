@@ -1,8 +1,9 @@
-//! What every replica does: it serves a certificate once the live `caBundle` verifies it.
+//! Work of each replica: it serves a certificate after the live `caBundle` verifies it.
 //!
-//! The certificate in use is only ever replaced by one that is [`usable`]; it is never removed. While it is usable itself, its
-//! successor waits until every API server has observed the `caBundle`: one that has not would refuse the successor, and admit
-//! Pods unchanged. A deferral is told at its begin by the readiness check, one log line and a metric.
+//! The active certificate is only replaced by a certificate that is [`usable`], and is never removed. While the active
+//! certificate is usable, its successor waits until all API servers have observed the `caBundle`. Otherwise an API server
+//! would reject the successor, and admit Pods unchanged. The readiness check, one log message and a metric report the start
+//! of a deferral.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -22,7 +23,8 @@ use super::{
     StoredCertificate,
 };
 
-/// Why a certificate is not activated, or why the active one is not trusted. As a string it is the label of metrics.
+/// Reason why a certificate is not activated, or why the active certificate is not trusted. As a string it is a label value
+/// of metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr, thiserror::Error)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum DeferReason {
@@ -43,16 +45,16 @@ pub(crate) enum DeferReason {
 }
 
 impl DeferReason {
-    /// Whether it occurs at each start or rotation.
+    /// Returns whether the reason occurs at each start or rotation.
     fn is_expected(self) -> bool {
         !matches!(self, Self::Missing | Self::Unusable | Self::Outdated)
     }
 }
 
-/// Time in which every API server observes a `caBundle` that was observed here: usually far less than a second.
+/// Time in which all API servers observe a `caBundle` that was observed here: usually much less than a second.
 const PROPAGATION: Duration = Duration::from_secs(5);
 
-/// Whether API servers that ask for `name` accept the certificate. Without a webhook entry none asks.
+/// Returns whether API servers that connect to `name` accept the certificate. Without a webhook entry no API server connects.
 pub(super) fn usable(
     pair: &CertificatePair,
     entry: &Observed<LiveEntry>,
@@ -78,9 +80,9 @@ pub(crate) struct CertificateServer {
     pub(crate) settings: Arc<CertificateSettings>,
     pub(crate) active: Option<CertificatePair>,
     pub(crate) deferred: Option<DeferReason>,
-    /// The chain that is to be activated next, and since when it has been usable.
+    /// The chain that is activated next, and the time since when it has been usable.
     pub(crate) next: Option<(Vec<CertificateDer<'static>>, SystemTime)>,
-    /// When the certificate becomes valid, if it is not yet: the clock of its issuer is ahead of ours.
+    /// Start of the validity of the certificate, if it is in the future because the clock of the issuer is ahead.
     pub(crate) valid_from: Option<SystemTime>,
 }
 
@@ -94,7 +96,7 @@ impl CertificateServer {
             let stored = certificate.borrow_and_update().clone();
             let live = entry.borrow_and_update().clone();
             self.update(&stored, &live, SystemTime::now());
-            // The active certificate may expire, another one become valid.
+            // The active certificate may expire, or another certificate may become valid.
             let wait = self.remaining(SystemTime::now()).unwrap_or(LOOK_AGAIN);
             let wait = wait.min(LOOK_AGAIN);
             tokio::select! {
@@ -128,7 +130,7 @@ impl CertificateServer {
         let is_working = |active: &CertificatePair| usable(active, entry, name, now).is_ok();
         let is_working = self.active.as_ref().is_some_and(is_working);
         if pair.is_err() {
-            // What it waited for does not hold any more.
+            // The waiting certificate is not usable anymore.
             self.next = None;
         }
         let pair = pair.and_then(|pair| self.propagated(pair, is_working, now));
@@ -153,7 +155,7 @@ impl CertificateServer {
         }
     }
 
-    /// Gives a usable certificate when it may be activated: at once where the active one does not work.
+    /// Returns a usable certificate when it may be activated: at once if the active certificate does not work.
     fn propagated(
         &mut self,
         pair: CertificatePair,
@@ -175,13 +177,13 @@ impl CertificateServer {
         Ok(pair)
     }
 
-    /// Time until the next certificate may be activated, if there is one.
+    /// Returns the time until the next certificate may be activated, if there is one.
     fn remaining(&self, now: SystemTime) -> Option<Duration> {
         if let Some(begin) = self.valid_from {
             return Some(begin.duration_since(now).unwrap_or_default());
         }
         let (_, since) = self.next.as_ref()?;
-        // A clock that was set back must not make it wait for longer.
+        // A clock that was set back must not extend the wait.
         let waited = now.duration_since(*since).unwrap_or(PROPAGATION);
         Some(PROPAGATION.saturating_sub(waited))
     }

@@ -40,7 +40,7 @@ async fn only_a_clear_answer_tells_whether_bundles_are_projected(
     );
 }
 
-/// A ValidatingAdmissionPolicy without a reason of its own answers 422 too, and its cause has no field.
+/// A ValidatingAdmissionPolicy without a configured reason also responds 422, and its cause has no field.
 #[rstest]
 #[case::the_source_is_invalid("spec.volumes[0].projected.sources[0]", false)]
 #[case::a_policy_of_the_cluster("", true)]
@@ -65,7 +65,7 @@ async fn only_an_invalid_volume_tells_that_bundles_are_not_projected(
     assert_eq!(projected.unwrap(), expected);
 }
 
-/// A store with a configuration.
+/// Returns a store with a configuration.
 fn snapshots(overrides: &Value, features: &[api::Feature]) -> SnapshotStore {
     let features: Vec<&str> = features.iter().map(|it| it.key()).collect();
     let document = json!({"overrides": overrides, "availableFeatures": features});
@@ -102,7 +102,7 @@ async fn a_pod_that_should_have_changed_and_did_not_is_an_error() {
     assert_eq!(server.count("create pods"), asked, "nothing to prove");
 }
 
-/// Most documents override other registries than that of the image `none`.
+/// Most documents override registries other than the registry of the image `none`.
 #[rstest]
 #[case::host(json!({"old.example": "mirror.example"}), true)]
 #[case::docker_hub(json!({"docker.io": "mirror.example/hub"}), true)]

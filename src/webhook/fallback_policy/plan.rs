@@ -1,4 +1,4 @@
-//! What the API server is to have, and the next write that gets it there. Pure.
+//! The desired state in the API server, and the next write towards it. Pure functions.
 
 use api::names::{FALLBACK_POLICY, OWN_LABEL};
 use kube::core::DynamicObject;
@@ -10,19 +10,19 @@ use crate::snapshot::ActiveRevision;
 
 pub(super) const GROUP_VERSION: &str = "admissionregistration.k8s.io/v1";
 
-/// The policy and its binding, in the order in which they are made.
+/// The policy and its binding, in the order of their creation.
 pub(super) const KINDS: [&str; 2] = ["MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"];
 
 /// Kind of the owner of both.
 pub(super) const OWNER_KIND: &str = "MutatingWebhookConfiguration";
 
-/// The objects of [`KINDS`] as they were observed last.
+/// The objects of [`KINDS`] in their last observed state.
 pub(super) type ObservedObjects = [Observed<DynamicObject>; 2];
 
-/// What the API server is to have.
+/// Desired state in the API server.
 #[derive(Debug)]
 pub(super) enum Desired {
-    /// Document, pull Secret or trust bundle were not observed yet.
+    /// Document, pull Secret or trust bundle are not observed yet.
     Unknown,
     /// The document changes no Pod.
     Nothing,
@@ -31,7 +31,7 @@ pub(super) enum Desired {
     Specs([Value; 2], String),
 }
 
-/// The next write; the number is an index of [`KINDS`].
+/// The next write. The number is an index of [`KINDS`].
 #[derive(Debug, PartialEq)]
 pub(super) enum Write {
     Create(usize),
@@ -56,7 +56,7 @@ impl Desired {
         }
     }
 
-    /// The revision of a policy that the API server has stored.
+    /// Returns the revision of the policy that the API server has stored.
     pub(super) fn stored_revision(&self, observed: &ObservedObjects) -> Option<&str> {
         match self {
             Self::Specs(_, revision) if is_known(observed) && self.next(observed).is_none() => {
@@ -66,7 +66,8 @@ impl Desired {
         }
     }
 
-    /// The policy first, because a binding without a policy is a mistake; deleted in the other order.
+    /// Returns the next write: the policy comes first, because a binding without a policy is an error. Deletion uses the
+    /// reverse order.
     pub(super) fn next(&self, observed: &ObservedObjects) -> Option<Write> {
         if !is_known(observed) {
             return None;
@@ -93,8 +94,8 @@ fn is_known(observed: &ObservedObjects) -> bool {
     !observed.iter().any(|it| matches!(it, Observed::Unknown))
 }
 
-/// Whether an object is as it was written. Every field with a default is written, so what differs is another client's; that
-/// of a later API server is written again with the longest backoff, and a metric tells.
+/// Returns whether an object is unchanged since it was written. Each field with a default is written, so a difference is a
+/// change of another client. A field of a later API server causes a write with the longest backoff, which a metric shows.
 fn is_as_written(object: &DynamicObject, spec: &Value) -> bool {
     let mut owners = object.metadata.owner_references.iter().flatten();
     let has_owner = owners.any(|it| it.kind == OWNER_KIND);

@@ -1,4 +1,4 @@
-//! What the leader does: it writes the objects, and deletes them where they are not to be.
+//! Work of the leader: it writes the objects, and deletes objects that are not desired.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use super::plan::{Desired, GROUP_VERSION, KINDS, OWNER_KIND, Write, object};
 use crate::WRITE_BACKOFF;
 use crate::certificate::Observed;
 
-/// Without a write for this long, the row ends.
+/// Time without a write after which the count of successive writes restarts.
 const QUIET: Duration = Duration::from_mins(1);
 
 #[derive(Debug, thiserror::Error)]
@@ -29,7 +29,7 @@ enum WriteError {
 }
 
 impl FallbackPolicy {
-    /// Keeps the objects as they should be, as the leader (`component_base::lease::run_while_leading`), until `shutdown`.
+    /// Keeps the objects in the desired state, as the leader (`component_base::lease::run_while_leading`), until `shutdown`.
     pub async fn reconcile(self, shutdown: CancellationToken) {
         let work = async {
             if self.settings.enabled {
@@ -95,7 +95,7 @@ impl FallbackPolicy {
         Ok(())
     }
 
-    /// Replaces an object, because what another client added to it has to go, or applies a new one.
+    /// Replaces an object, so that additions of another client are removed, or applies a new object.
     async fn put(
         &self,
         index: usize,
@@ -118,7 +118,8 @@ impl FallbackPolicy {
         }
     }
 
-    /// The webhook configuration as an owner. Garbage collection deletes the objects with it.
+    /// Returns the webhook configuration as an owner reference. Garbage collection deletes the objects with the webhook
+    /// configuration.
     async fn owner(&self) -> Result<Value, kube::Error> {
         let api = Api::<MutatingWebhookConfiguration>::all(self.client.clone());
         let name = &self.settings.webhook_configuration;
@@ -132,13 +133,13 @@ impl FallbackPolicy {
     async fn delete(&self, index: usize) -> Result<(), kube::Error> {
         let parameters = DeleteParams::default();
         match self.api(index).delete(FALLBACK_POLICY, &parameters).await {
-            // Also where the kind is not served.
+            // The response is also 404 if the kind is not served.
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
             deleted => deleted.map(drop),
         }
     }
 
-    /// Deletes both objects, once. Without the right there was none for a policy either.
+    /// Deletes both objects, once. If the permission is missing, there was no permission to create a policy either.
     async fn remove(&self) {
         for index in [1, 0] {
             let mut attempt = 0;

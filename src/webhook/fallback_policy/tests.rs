@@ -1,4 +1,4 @@
-//! The fallback policy against an API server, with the watches that feed it. The clock is paused.
+//! Tests of the fallback policy with an API server, and with the watches that provide its input. The clock is paused.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ impl Environment {
         env
     }
 
-    /// The rights are those of the manifests, where a flag of them switches the policy on.
+    /// The permissions are those of the manifests, in which a flag enables the policy.
     async fn lead(mut self, enabled: bool) -> Self {
         let text = include_str!("../../../deploy/webhook/rbac.yaml");
         let on = "verbs: [create, delete, get, list, patch, update, watch]";
@@ -118,7 +118,7 @@ impl Environment {
         self.server.get(BINDINGS, "", FALLBACK_POLICY)
     }
 
-    /// The API server evaluates the policy that it has stored.
+    /// Makes the API server evaluate the policy that it has stored.
     async fn evaluate(&self) {
         let policy = self.policy().unwrap();
         let mutations = policy["spec"]["mutations"].as_array().unwrap();
@@ -129,7 +129,7 @@ impl Environment {
         sleep(Duration::from_mins(1)).await;
     }
 
-    /// The policy and its binding are stored, and the policy rewrites to this registry.
+    /// Checks that the policy and its binding are stored, and that the policy rewrites to this registry.
     #[track_caller]
     fn expect_policy(&self, mirror: &str) {
         let policy = self.policy().expect("a policy").to_string();
@@ -189,7 +189,7 @@ async fn a_policy_follows_the_document() {
     assert_eq!(env.writes(), 3);
 }
 
-/// Seconds pass between the write of a policy and its evaluation, and reasons are not to name one that is not evaluated.
+/// The evaluation of a policy starts seconds after its write, and reasons must not contain a policy that is not evaluated.
 #[tokio::test(start_paused = true)]
 async fn a_policy_is_active_when_a_dry_run_shows_it() {
     let env = Environment::start().await;
@@ -240,7 +240,7 @@ async fn a_document_that_is_too_large_has_no_policy() {
     env.expect_none();
 }
 
-/// What other clients do to the objects (without a path, they delete them), and the writes that follow.
+/// Changes of the objects by other clients (an empty path means a deletion), and the number of writes that follow.
 #[rstest]
 #[case::policy_deleted(POLICIES, "", Value::Null, 1)]
 #[case::binding_deleted(BINDINGS, "", Value::Null, 1)]
@@ -274,7 +274,7 @@ async fn edits_of_others_are_undone(
     assert_eq!(env.writes() - count, writes);
 }
 
-/// A client that overwrites the policy each time is not answered without a pause.
+/// A client that overwrites the policy each time causes writes with pauses.
 #[tokio::test(start_paused = true)]
 async fn a_contested_policy_is_written_with_backoff() {
     let env = Environment::start().await;
@@ -319,7 +319,7 @@ async fn switched_off_a_policy_from_before_is_deleted() {
     env.expect_none();
 }
 
-/// What is written after failures is the policy of the document that is active by then.
+/// A write after failures contains the policy of the document that is active by then.
 #[tokio::test(start_paused = true)]
 async fn a_retry_writes_the_active_document() {
     let env = Environment::prepared();
@@ -331,7 +331,7 @@ async fn a_retry_writes_the_active_document() {
     fault.stop();
     sleep(Duration::from_mins(1)).await;
     env.expect_policy("other.example");
-    // It was not written with the earlier document first.
+    // The policy of the earlier document was not written first.
     assert_eq!(env.policy().unwrap()["metadata"]["generation"], 1);
 }
 
@@ -353,7 +353,7 @@ async fn an_api_server_that_does_not_serve_the_kinds_is_not_asked_for_objects() 
     env.expect_none();
 }
 
-/// Manifests from before the policy give no right to delete one.
+/// Manifests from before the policy contain no permission to delete a policy.
 #[rstest]
 #[case::forbidden(403, 1)]
 #[case::failed(500, 10)]
@@ -379,7 +379,7 @@ async fn a_deletion_without_the_right_is_not_tried_again(
     env.expect_none();
 }
 
-/// A new leader finds what the old one left, and writes nothing.
+/// A new leader finds the objects of the previous leader, and writes nothing.
 #[tokio::test(start_paused = true)]
 async fn a_new_leader_writes_nothing() {
     let mut env = Environment::start().await;

@@ -1,4 +1,4 @@
-//! How far a namespace is that is not as it should be.
+//! Progress of a namespace that is not in the desired state.
 
 use std::collections::HashMap;
 use std::mem;
@@ -11,31 +11,31 @@ use tokio::time::Instant;
 use super::state::{CopyAction, CopyTask};
 use super::writer::WriteError;
 
-/// The least time between two writes in one namespace.
+/// Minimum time between two writes in one namespace.
 const WRITE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// From the end of the need to the deletion.
+/// Time from the end of the requirement to the deletion.
 const REMOVAL_DELAY: Duration = Duration::from_secs(10);
 
-/// Between two lists of the Pods of a namespace whose copy is no longer required and in use.
+/// Backoff between two lists of the Pods of a namespace whose copy is no longer required and in use.
 const IN_USE: Backoff = Backoff {
     base: Duration::from_secs(15),
     cap: Duration::from_mins(5),
 };
 
-/// After failures.
+/// Backoff after failures.
 const RETRY: Backoff = Backoff {
     base: Duration::from_secs(1),
     cap: Duration::from_mins(2),
 };
 
-/// What was done in one namespace, and what is held back.
+/// Completed writes and deferred tasks of one namespace.
 #[derive(Default)]
 pub(super) struct Progress {
-    /// When it is decided again, if there is a time for that.
+    /// Time of the next decision, if it is scheduled.
     pub(super) queued: Option<Instant>,
     pub(super) is_writing: bool,
-    /// The end of the pause after the last write or failure, which no change shortens.
+    /// End of the pause after the last write or failure. A change does not shorten the pause.
     pub(super) paused_until: Option<Instant>,
     failures: u32,
     /// The last failure, until a success.
@@ -43,26 +43,26 @@ pub(super) struct Progress {
     held: Option<Held>,
 }
 
-/// A task that is not executed at once.
+/// A deferred task.
 struct Held {
     cause: HeldCause,
-    /// Neither is it executed nor are Pods listed before then; `None` for never.
+    /// Time before which neither the task is executed nor Pods are listed; `None` means never.
     until: Option<Instant>,
-    /// How often a Pod was found to use the copy.
+    /// Number of times that a Pod was found to use the copy.
     found_in_use: u32,
 }
 
 #[derive(PartialEq)]
 enum HeldCause {
-    /// A copy that is to be deleted.
+    /// A copy that must be deleted.
     Removal(RemovalCause),
-    /// A Secret of another client in the place of a copy, by its uid.
+    /// A Secret of another client in the place of a copy, with its UID.
     Conflict(Option<String>),
 }
 
 impl Progress {
-    /// When to do it: `None` if there is nothing to do before a change. A new cause of a deletion has a delay of its
-    /// own, so a deleted source does not wait for the Pods that the copy was kept for.
+    /// Returns when the task is due: `None` if nothing must be done before a change. Each cause of a deletion has a
+    /// separate delay, so the deletion of the source does not wait for the Pods for which the copy was kept.
     pub(super) fn due(&mut self, task: &CopyTask, now: Instant) -> Option<Instant> {
         let (cause, until) = match &task.action {
             CopyAction::Create(_) | CopyAction::Update(_) | CopyAction::Recreate(..) => {
@@ -89,12 +89,12 @@ impl Progress {
         Some(until)
     }
 
-    /// Whether a Secret of another client is in the place of the copy.
+    /// Returns whether a Secret of another client is in the place of the copy.
     pub(super) fn is_conflict(&self) -> bool {
         matches!(&self.held, Some(held) if matches!(held.cause, HeldCause::Conflict(_)))
     }
 
-    /// The end of the pause after a task.
+    /// Records the end of a task. Returns the end of the pause after it.
     pub(super) fn executed(&mut self, is_ok: bool) -> Instant {
         self.is_writing = false;
         let pause = if is_ok {
@@ -107,7 +107,7 @@ impl Progress {
         *self.paused_until.insert(Instant::now() + pause)
     }
 
-    /// A Pod uses the copy, or its conflict was reported: what is held back stays so.
+    /// Continues to defer the task, because a Pod uses the copy, or because its conflict was reported.
     pub(super) fn hold(&mut self, namespace: &str, user: Option<String>) {
         let Some(held) = &mut self.held else { return };
         held.until = user.map(|pod| {
@@ -122,8 +122,8 @@ impl Progress {
     }
 }
 
-/// Notes how a namespace fails, or that it does no longer. Gives the reason if that is to be logged: a failure is logged
-/// once for each namespace until it changes, and so is its recovery; a missing right is logged once for all namespaces.
+/// Records the failure or the recovery of a namespace. Returns the reason if it must be logged: a failure is logged once
+/// per namespace until it changes, and so is the recovery. A missing permission is logged once for all namespaces.
 pub(super) fn note_failure(
     tracked: &mut HashMap<String, Progress>,
     namespace: &str,
@@ -135,7 +135,7 @@ pub(super) fn note_failure(
     let failure = reason.or(before)?;
     let is_logged_for_all =
         failure == WriteError::FORBIDDEN && others.any(|(_, it)| it.failing == Some(failure));
-    // After a conflict the next event tells what to do, if anything.
+    // After a conflict the next event decides whether anything must be done.
     let is_changed = before != reason && !matches!(error, Some(WriteError::Changed));
     (is_changed && !is_logged_for_all).then_some(failure)
 }

@@ -1,4 +1,4 @@
-//! The loop that watches, and executes one task at a time for each namespace that is not as it should be.
+//! The loop that watches, and executes one task at a time for each namespace that is not in the desired state.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Debug;
@@ -22,19 +22,20 @@ use super::state::{CopyTask, State};
 use super::writer::{WriteError, WriteResult};
 use crate::stored::StoredMetadata;
 
-/// Writes in flight: enough for a thousand namespaces within seconds, few beside what an API server allows one client.
+/// Maximum number of writes in progress: enough for a thousand namespaces within seconds, and few compared with the limit
+/// of an API server for one client.
 const CONCURRENCY: usize = 8;
 
-/// Objects of one page of a list.
+/// Maximum number of objects in one page of a list.
 const PAGE: u32 = 100;
 
-/// See the module.
+/// Runs the synchronization that the parent module describes.
 pub(super) struct Reconciler {
     sync: PullSecretSync,
     state: State,
-    /// The namespaces that are not as they should be, or had a write just now.
+    /// The namespaces that are not in the desired state, or had a recent write.
     tracked: HashMap<String, Progress>,
-    /// Those to decide about, and when.
+    /// The namespaces that must be decided, with the time of the decision.
     queue: BTreeSet<(Instant, String)>,
 }
 
@@ -48,7 +49,7 @@ impl Reconciler {
         }
     }
 
-    /// Runs until the token is canceled or the name of the Secret changes; writes in flight are then completed.
+    /// Runs until the token is canceled or the name of the Secret changes. Writes in progress are completed.
     pub(super) async fn run(mut self, token: &CancellationToken) {
         let sync = &self.sync.clone();
         let mut snapshots = sync.snapshots.changes();
@@ -113,7 +114,7 @@ impl Reconciler {
         changed
     }
 
-    /// Decides anew about the namespace: at once, after the pause, or after the write in flight.
+    /// Schedules a new decision about the namespace: at once, after the pause, or after the write in progress.
     fn changed(&mut self, namespace: String) {
         let now = Instant::now();
         match self.tracked.get(&namespace) {
@@ -127,7 +128,7 @@ impl Reconciler {
         }
     }
 
-    /// An earlier time stays: the queue is in the order in which namespaces asked.
+    /// Queues a namespace. An earlier time is kept, so that the queue is in the order of the changes.
     fn enqueue(&mut self, namespace: String, due: Instant) {
         let progress = self.tracked.entry(namespace.clone()).or_default();
         if progress.queued.is_some_and(|queued| queued <= due) {
@@ -139,7 +140,7 @@ impl Reconciler {
         self.queue.insert((due, namespace));
     }
 
-    /// The first task that is due.
+    /// Returns the first due task.
     fn next_task(&mut self) -> Option<CopyTask> {
         let now = Instant::now();
         while self.queue.first().is_some_and(|(due, _)| *due <= now) {
@@ -181,7 +182,7 @@ impl Reconciler {
             }
             Ok(WriteResult::InUse(pod)) => progress.hold(&task.namespace, Some(pod)),
             Ok(WriteResult::Reported) => progress.hold(&task.namespace, None),
-            // The snapshot will know that the namespace is gone; until then there is nothing to report.
+            // The snapshot will remove the namespace. Until then there is nothing to report.
             Err(WriteError::NamespaceGone) => {}
             Err(error) => {
                 let reason = [("reason", error.reason())];
@@ -206,7 +207,7 @@ impl Reconciler {
         }
     }
 
-    /// A watch that fails logs each change, but does not make the replica unready.
+    /// Watches objects. A failing watch logs each change, but does not make the replica unready.
     fn watch<K>(&self, config: Config, name: &'static str) -> BoxStream<'static, Event<K>>
     where
         K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
@@ -223,7 +224,7 @@ impl Reconciler {
 }
 
 impl Drop for Reconciler {
-    /// The next leader counts from now on.
+    /// The next leader sets the gauges.
     fn drop(&mut self) {
         self.sync.metrics.copies.set(0);
         self.sync.metrics.conflicts.set(0);

@@ -1,5 +1,5 @@
-//! A Secret of the pull Secret's name in some namespace. [`SecretView`] hashes each value while it is parsed, so neither a
-//! page of a list, nor a parse error, nor a `Debug` text can show one.
+//! A Secret with the name of the pull Secret in any namespace. [`SecretView`] hashes each value during parsing, so that
+//! neither a page of a list, nor a parse error, nor a `Debug` text can contain a value.
 
 use std::collections::BTreeMap;
 use std::{fmt, mem};
@@ -27,8 +27,8 @@ impl Digest {
 }
 
 impl From<String> for Digest {
-    /// From base64, as the API writes a Secret's values. Invalid base64 is hashed as it is, because an error would quote
-    /// it; its digest equals that of no source.
+    /// Decodes base64, in which the API encodes the values of a Secret. Invalid base64 is hashed as text, because an error
+    /// would quote it. Its digest equals the digest of no source.
     fn from(text: String) -> Self {
         STANDARD
             .decode_to_vec(&text)
@@ -42,12 +42,12 @@ impl fmt::Debug for Digest {
     }
 }
 
-/// A Secret as it is parsed: without its values.
+/// A parsed Secret without its values.
 #[derive(Clone, Debug, Deserialize, Resource)]
 #[resource(inherit = Secret)]
 #[serde(from = "Fields")]
 pub(super) struct SecretView {
-    /// Without annotations: `kubectl apply` leaves a whole Secret, values included, in one.
+    /// Annotations are not stored, because `kubectl apply` stores a complete Secret, including its values, in one of them.
     metadata: ObjectMeta,
     fields: Fields,
 }
@@ -84,29 +84,29 @@ impl From<Fields> for SecretView {
 /// The origin of a Secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// It has the label of copies.
+    /// The Secret has the label of copies.
     Labelled,
-    /// The field manager of copies has a part in it: the public manager made it, or its label was removed.
+    /// The field manager of copies manages fields of the Secret: the public manager created it, or its label was removed.
     Managed,
-    /// Another client made it.
+    /// Another client created the Secret.
     Foreign,
 }
 
-/// What is kept of a Secret.
+/// The stored information about a Secret.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct SecretState {
-    /// Preconditions of a deletion, so that another Secret of the same name survives.
+    /// Preconditions of a deletion, so that another Secret of the same name is not deleted.
     pub(super) identity: Preconditions,
-    /// Held by a finalizer: it can be neither changed nor created again.
+    /// A finalizer blocks the deletion: the Secret can be neither changed nor created again.
     pub(super) terminating: bool,
     pub(super) origin: Origin,
     immutable: bool,
-    /// The one value, if type and keys are those of a copy.
+    /// Digest of the only value, if type and keys are those of a copy.
     value: Option<Digest>,
 }
 
 impl SecretState {
-    /// The namespace, and what is kept.
+    /// Returns the namespace, and the stored information.
     pub(super) fn read(view: SecretView) -> (String, Self) {
         let SecretView { metadata, fields } = view;
         let data = fields.data.unwrap_or_default();
@@ -129,8 +129,8 @@ impl SecretState {
         (metadata.namespace.unwrap_or_default(), state)
     }
 
-    /// Compares it with the source. Further keys (of another field manager) and other bytes in an immutable Secret count
-    /// as misshapen too, because an apply cannot correct them.
+    /// Compares the Secret with the source. Further keys (of another field manager) and other bytes in an immutable Secret
+    /// also count as misshapen, because an apply cannot correct them.
     pub(super) fn observed(&self, source: Option<Digest>) -> Observed {
         if self.origin == Origin::Foreign {
             return Observed::Foreign;
@@ -145,7 +145,7 @@ impl SecretState {
         }
     }
 
-    /// Whether its resource version is lower; false if either is not a number.
+    /// Returns whether the resource version is lower; `false` if one of them is not a number.
     pub(super) fn is_older_than(&self, other: &Self) -> bool {
         let number = |it: &Self| it.identity.resource_version.as_ref()?.parse::<u128>().ok();
         let numbers = number(self).zip(number(other));

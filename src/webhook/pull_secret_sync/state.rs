@@ -1,4 +1,4 @@
-//! What is known of the cluster, and the decision for one namespace. No IO and no clock.
+//! Observed state of the cluster, and the decision for one namespace. No I/O and no clock.
 
 use std::collections::{HashMap, HashSet};
 use std::mem;
@@ -17,10 +17,10 @@ use crate::stored::StoredMetadata;
 
 use super::secret::{Digest, Origin, SecretState, SecretView};
 
-/// What to do in one namespace.
+/// A task in one namespace.
 #[derive(Clone)]
 pub(super) struct CopyTask {
-    /// The Secret's name in the configuration of this decision.
+    /// Name of the Secret in the configuration of this decision.
     pub(super) secret: String,
     pub(super) namespace: String,
     pub(super) action: CopyAction,
@@ -29,32 +29,32 @@ pub(super) struct CopyTask {
 #[derive(Clone, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub(super) enum CopyAction {
-    /// Where nothing was observed. A Secret that another client has created since then is not overwritten.
+    /// Creates a copy if no Secret was observed. If another client has created a Secret since then, it is not overwritten.
     #[strum(serialize = "apply")]
     Create(Arc<SecretContent>),
-    /// Over the observed copy.
+    /// Overwrites the observed copy.
     #[strum(serialize = "apply")]
     Update(Arc<SecretContent>),
     Recreate(Preconditions, Arc<SecretContent>),
     Remove(Preconditions, RemovalCause),
-    /// Write an Event about the Secret of another client, which has this uid.
+    /// Writes an Event about the Secret of another client, which has this UID.
     Report(Option<String>),
 }
 
 impl CopyAction {
-    /// Its label in metrics.
+    /// Returns the label value of the action in metrics.
     pub(super) fn name(&self) -> &'static str {
         self.into()
     }
 }
 
-/// Everything that decisions are made from. Its methods that take an observation return the namespaces to reconcile.
+/// State on which decisions are based. The methods that record an observation return the namespaces to reconcile.
 #[derive(Default)]
 pub(super) struct State {
     product_namespace: String,
     active: Arc<ActiveRevision>,
     namespaces: Arc<HashMap<String, Arc<KnownNamespace>>>,
-    /// The content of all copies, and its digest.
+    /// Content of all copies, and its digest.
     source: Option<(Arc<SecretContent>, Digest)>,
     pub(super) copies: Copies,
     pods: Pods,
@@ -68,7 +68,7 @@ impl State {
         }
     }
 
-    /// The Secret's name; `None` without a configuration.
+    /// Returns the name of the Secret; `None` without a configuration.
     pub(super) fn secret_name(&self) -> Option<String> {
         let configuration = self.active.configuration.as_ref()?;
         Some(configuration.pull_secret().name.clone())
@@ -76,7 +76,7 @@ impl State {
 
     /// Reads the snapshots.
     pub(super) fn refresh(&mut self, snapshots: &SnapshotStore) -> Vec<String> {
-        // Name and bytes are of one revision: or the bytes of one Secret could be written under the name of another.
+        // Name and bytes are of one revision. Otherwise the bytes of one Secret could be written with the name of another.
         let active = snapshots.active();
         let everywhere = !Arc::ptr_eq(&self.active, &active);
         if everywhere {
@@ -126,7 +126,7 @@ impl State {
         Vec::new()
     }
 
-    /// Finished Pods count as long as they exist: their metadata does not tell.
+    /// Records a Pod. Finished Pods count as long as they exist, because their metadata does not contain the phase.
     pub(super) fn observe_pod(&mut self, event: Event<StoredMetadata<Pod>>) -> Vec<String> {
         let pods = &mut self.pods;
         match event {
@@ -145,8 +145,8 @@ impl State {
         Vec::new()
     }
 
-    /// What to do in the namespace; `None` if it is as it should be, is unknown or terminates, or if too little is
-    /// known to decide.
+    /// Returns the task in the namespace. `None` if the namespace is in the desired state, is unknown or terminates, or if
+    /// required information is missing.
     pub(super) fn task_for(&self, name: &str) -> Option<CopyTask> {
         let configuration = self.active.configuration.as_deref()?;
         let namespace = self.namespaces.get(name)?;
@@ -191,8 +191,9 @@ impl State {
     }
 }
 
-/// The Secrets of the pull Secret's name by namespace, as the watch and our own writes tell. A state that is certainly
-/// older never replaces the one that is held: the response to a write may arrive before the events that precede it.
+/// The Secrets with the name of the pull Secret by namespace, from the watch and from the writes of this process. A state
+/// that is certainly older never replaces the stored state, because the response to a write may arrive before the events
+/// that precede it.
 #[derive(Debug, Default)]
 pub(super) struct Copies {
     found: HashMap<String, SecretState>,
@@ -201,13 +202,13 @@ pub(super) struct Copies {
 }
 
 impl Copies {
-    /// The number of copies, without the Secrets of other clients.
+    /// Returns the number of copies, without the Secrets of other clients.
     pub(super) fn count(&self) -> usize {
         let copies = self.found.values();
         copies.filter(|it| it.origin != Origin::Foreign).count()
     }
 
-    /// Takes the state after a write of our own, `None` after a deletion.
+    /// Records the state after a write of this process; `None` after a deletion.
     pub(super) fn written(&mut self, namespace: &str, state: Option<SecretState>) {
         match state {
             Some(state) => _ = self.put(namespace, state),
@@ -227,7 +228,7 @@ impl Copies {
         self.is_complete = true;
     }
 
-    /// Whether this was a change.
+    /// Stores a state. Returns whether it is a change.
     fn put(&mut self, namespace: &str, state: SecretState) -> bool {
         let held = self.found.get(namespace);
         let changes = held.is_none_or(|held| !state.is_older_than(held) && state != *held);
@@ -240,7 +241,7 @@ impl Copies {
 
 type Names = HashMap<String, HashSet<Box<str>>>;
 
-/// The names of the Pods that opt in by their own annotations, by namespace.
+/// Names of the Pods that opt in with their annotations, by namespace.
 #[derive(Debug, Default)]
 struct Pods {
     opted_in: Names,
@@ -248,7 +249,7 @@ struct Pods {
     is_complete: bool,
 }
 
-/// The namespace, if this is its first Pod or it has none any more.
+/// Records a Pod. Returns the namespace, if this is the first Pod of the namespace, or its last Pod was removed.
 fn note(names: &mut Names, pod: &StoredMetadata<Pod>, opts_in: bool) -> Option<String> {
     let namespace = pod.namespace().unwrap_or_default();
     let before = names.contains_key(&namespace);
@@ -264,7 +265,8 @@ fn note(names: &mut Names, pod: &StoredMetadata<Pod>, opts_in: bool) -> Option<S
     (names.contains_key(&namespace) != before).then_some(namespace)
 }
 
-/// Whether the feature is available is part of the decision: a changed configuration needs no second look at the Pods.
+/// Returns whether a Pod opts in. The decision later considers whether the feature is available, so a changed configuration
+/// does not require to read the Pods again.
 pub(super) fn opts_in(pod: &StoredMetadata<Pod>) -> bool {
     let annotations = pod.annotations();
     !annotations.contains_key(names::MIRROR_POD)

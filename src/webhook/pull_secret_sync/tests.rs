@@ -56,7 +56,7 @@ fn namespace(asks: bool) -> KnownNamespace {
     }
 }
 
-/// A copy as the API server shows it.
+/// Returns a copy as the API server stores it.
 fn copy(namespace: &str, encoded: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Secret",
@@ -73,7 +73,7 @@ fn copy(namespace: &str, encoded: &str) -> Value {
     })
 }
 
-/// A Secret of the same name that another client created.
+/// Returns a Secret of the same name that another client created.
 fn foreign(namespace: &str) -> Value {
     let mut secret = copy(namespace, TWO);
     secret["metadata"]["labels"] = json!({"team": "other"});
@@ -84,7 +84,7 @@ fn foreign(namespace: &str) -> Value {
     secret
 }
 
-/// Puts a value where a JSON pointer leads.
+/// Sets the value at a JSON pointer.
 fn with(mut object: Value, pointer: &str, value: Value) -> Value {
     *object.pointer_mut(pointer).unwrap() = value;
     object

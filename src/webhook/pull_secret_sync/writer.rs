@@ -1,7 +1,8 @@
 //! Requests to the API server: write and delete copies, list Pods, report conflicts.
 //!
-//! Each is safe to repeat. Neither an error nor a `Debug` text holds anything that the API server quotes from a Secret:
-//! requests are sent as text and parsed here, because kube's typed calls log a response that they cannot parse.
+//! Each request is safe to repeat. Neither an error nor a `Debug` text contains a text that the API server quotes from a
+//! Secret. Responses are requested as text and parsed here, because the typed calls of kube log a response that they cannot
+//! parse.
 
 use api::names::{DOCKER_CONFIG_KEY, DOCKER_CONFIG_TYPE, PULL_SECRET_COPY_LABEL, SECRET_MANAGER};
 use base64_simd::STANDARD;
@@ -27,37 +28,38 @@ use super::state::{CopyAction, CopyTask};
 use crate::UNFINISHED;
 use crate::snapshot::SecretContent;
 
-/// The longest text of the API server in an error, in characters: a proxy may answer with a page.
+/// Maximum length of a text of the API server in an error, in characters. A proxy may respond with a page.
 const LONGEST_TEXT: usize = 400;
 
-/// Pods of one page. A Pod has some kilobytes, and a hostile one megabytes.
+/// Maximum number of Pods in one page. A Pod has some kilobytes, and a hostile Pod may have megabytes.
 const PAGE: u32 = 10;
 
-/// The result of a task.
+/// Result of a task.
 #[derive(Debug)]
 pub(super) enum WriteResult {
-    /// The copy is as it should be, which for `None` is: there is none.
+    /// The copy is in the desired state; `None` means that there is no copy.
     Written(Option<SecretState>),
-    /// The copy stays: this Pod uses it.
+    /// The copy stays, because this Pod uses it.
     InUse(String),
     Reported,
 }
 
-/// Why a task failed. It is retried as long as the decision stays the same.
+/// Reason why a task failed. It is retried as long as the decision stays the same.
 #[derive(Debug, strum::IntoStaticStr, thiserror::Error)]
 #[strum(serialize_all = "snake_case")]
 pub(super) enum WriteError {
-    /// Missing rights, a quota or an admission plugin. The API server's text is about names and counts.
+    /// A permission is missing, or a quota or an admission plugin rejects the request. The text of the API server contains
+    /// names and counts.
     #[error("forbidden: {0}")]
     Forbidden(String),
     #[error("conflict: Secret written by another client")]
     Changed,
     #[error("namespace not found or terminating")]
     NamespaceGone,
-    /// Without the message, which may quote what was sent.
+    /// The message is omitted, because it may quote the request.
     #[error("API server returned {code} ({reason})")]
     Refused { code: u16, reason: String },
-    /// An admission plugin of the cluster may change what is written.
+    /// An admission plugin of the cluster may change the written object.
     #[error("copy differs after the write")]
     NotTaken,
     #[error("invalid response of the API server")]
@@ -67,10 +69,10 @@ pub(super) enum WriteError {
 }
 
 impl WriteError {
-    /// [`reason`](Self::reason) of [`Forbidden`](Self::Forbidden).
+    /// Result of [`reason`](Self::reason) for [`Forbidden`](Self::Forbidden).
     pub(super) const FORBIDDEN: &str = "forbidden";
 
-    /// Its label in metrics.
+    /// Returns the label value of the error in metrics.
     pub(super) fn reason(&self) -> &'static str {
         self.into()
     }
@@ -81,7 +83,7 @@ impl WriteError {
         match status.code {
             _ if causes.any(|cause| cause.reason == "NamespaceTerminating") => Self::NamespaceGone,
             403 => Self::Forbidden(status.message.chars().take(LONGEST_TEXT).collect()),
-            // An apply creates the Secret, so it is the namespace that is missing.
+            // An apply creates the Secret, so a 404 means that the namespace does not exist.
             404 => Self::NamespaceGone,
             409 => Self::Changed,
             code => Self::Refused {
@@ -130,8 +132,9 @@ impl PullSecretSync {
         }
     }
 
-    /// Annotations and other labels of the Secret belong to other clients. With `force`, fields of the copy that others own are
-    /// taken over; without, a Secret of another client is a conflict, until the watch tells of it.
+    /// Applies a copy. Annotations and other labels of the Secret belong to other clients. With `force`, fields of the copy
+    /// that other clients own are taken over. Without it, a Secret of another client is a conflict, until the watch
+    /// observes it.
     async fn apply(
         &self,
         task: &CopyTask,
@@ -202,7 +205,7 @@ impl PullSecretSync {
         Ok(WriteResult::Reported)
     }
 
-    /// The name of an unfinished Pod of the namespace that uses the Secret. The list ends with the first one.
+    /// Returns the name of an unfinished Pod of the namespace that uses the Secret. The list ends with the first such Pod.
     async fn user_of(&self, task: &CopyTask) -> Result<Option<String>, WriteError> {
         let mut parameters = ListParams::default().fields(UNFINISHED).limit(PAGE);
         loop {
@@ -234,7 +237,7 @@ struct Page<'a> {
     items: Option<Vec<&'a RawValue>>,
 }
 
-/// What is read of a Pod.
+/// The fields of a Pod that are read.
 #[derive(Deserialize)]
 struct PodView<'a> {
     #[serde(default, borrow)]
@@ -263,8 +266,8 @@ struct PodSpec<'a> {
     image_pull_secrets: Option<Vec<Named<'a>>>,
 }
 
-/// The name of the Pod if it uses the Secret. A Pod that the webhook changed counts whatever it names, and so does one that cannot
-/// be read: in doubt the copy stays.
+/// Returns the name of the Pod if it uses the Secret. A Pod that the webhook changed counts even without a reference, and
+/// so does a Pod that cannot be parsed, so that the copy stays in case of doubt.
 fn user(pod: &str, secret: &str) -> Option<String> {
     let Ok(pod) = partial_json::from_str::<PodView<'_>>(pod, MAX_LIST_ITEMS) else {
         return Some("(not readable)".to_owned());

@@ -1,4 +1,4 @@
-//! The request that evicts a Pod, and what its answer means.
+//! The request that evicts a Pod, and the interpretation of its response.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use kube::core::response::Status;
 use kube::{Api, Client};
 use policy::repairs::{EvictionOutcome, PodKey};
 
-/// What the API server says of a Pod that several PodDisruptionBudgets select.
+/// Part of the message of the API server for a Pod that several PodDisruptionBudgets select.
 const SEVERAL_BUDGETS: &str = "more than one PodDisruptionBudget";
 
-/// Evicts the Pod of this uid. Returns the outcome, and the API server's text if it refused.
+/// Evicts the Pod with this UID. Returns the outcome, and the text of the API server if it rejected the eviction.
 pub(super) async fn evict(client: &Client, key: &PodKey, uid: &str) -> (EvictionOutcome, String) {
     let preconditions = Preconditions {
         uid: Some(uid.to_owned()),
@@ -33,7 +33,7 @@ pub(super) async fn evict(client: &Client, key: &PodKey, uid: &str) -> (Eviction
 fn outcome(status: &Status) -> EvictionOutcome {
     match status.code {
         403 => EvictionOutcome::Forbidden,
-        // A Pod of another uid is a conflict.
+        // A Pod with another UID is a conflict.
         404 | 409 => EvictionOutcome::Gone,
         429 => {
             let details = status.details.as_ref();

@@ -9,7 +9,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-/// The largest number of namespaces, and of nodes, with series of their own; the others are counted together.
+/// Maximum number of namespaces, and of nodes, with separate series. The others are counted together.
 const MAX_NAMES: usize = 200;
 
 /// The label of the namespaces and nodes beyond [`MAX_NAMES`]. No Namespace or Node can have this name.
@@ -19,7 +19,7 @@ type Labels<const N: usize> = [(&'static str, String); N];
 
 type PodGauge<const N: usize> = Family<Labels<N>, Gauge>;
 
-/// Metrics of repairs. Clones share them.
+/// Metrics of repairs. Clones share the metrics.
 #[derive(Clone, Debug, Default)]
 pub struct RepairMetrics {
     missed: PodGauge<2>,
@@ -60,7 +60,7 @@ impl RepairMetrics {
         drop(self.evictions.get_or_create(&[("result", "")]));
     }
 
-    /// Sets the gauges to these series, and removes those that were set before and have no Pods any more.
+    /// Sets the gauges to these series, and removes previous series that have no Pods anymore.
     pub(super) fn set(&self, series: &PodSeries, before: &PodSeries) {
         update(&self.missed, &series.missed, &before.missed);
         update(&self.outdated, &series.outdated, &before.outdated);
@@ -77,10 +77,10 @@ fn update<const N: usize>(gauge: &PodGauge<N>, series: &Series<N>, before: &Seri
     }
 }
 
-/// The number of Pods by labels.
+/// Number of Pods by labels.
 type Series<const N: usize> = BTreeMap<Labels<N>, i64>;
 
-/// The series of all gauges of Pods.
+/// Series of all gauges of Pods.
 #[derive(Debug, Default)]
 pub(super) struct PodSeries {
     missed: Series<2>,
@@ -89,7 +89,7 @@ pub(super) struct PodSeries {
 }
 
 impl PodSeries {
-    /// The series of these numbers of missed and outdated Pods, and of Pods that have not started, by node.
+    /// Creates the series for these numbers of missed and outdated Pods, and of Pods that have not started, by node.
     pub(super) fn of(
         counts: &BTreeMap<(&str, Deviation), u32>,
         unstarted: &BTreeMap<&str, u32>,
@@ -121,7 +121,7 @@ impl PodSeries {
     }
 }
 
-/// The label of a name, of which there are `number` so far.
+/// Returns the label value for a name, which is the `number`-th name.
 fn name_or_others(name: &str, number: usize) -> String {
     let name = if number > MAX_NAMES { OTHERS } else { name };
     name.to_owned()

@@ -1,4 +1,4 @@
-//! A Pod as it is stored, and what is kept of it.
+//! A stored Pod, and the information that is kept about it.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
@@ -19,42 +19,43 @@ use serde_json::value::RawValue;
 use crate::snapshot::{ActiveRevision, KnownNamespace};
 use crate::stored::ManagedFields;
 
-/// The owners that replace an evicted Pod. A Job would count the eviction as a failure.
+/// Kinds of owners that replace an evicted Pod. A Job would count the eviction as a failure.
 const REPLACING: &[(&str, &str)] = &[
     ("apps/v1", "ReplicaSet"),
     ("apps/v1", "StatefulSet"),
     ("apps/v1", "DaemonSet"),
 ];
 
-/// The times that a creation leaves in an object may differ by the second that ends meanwhile.
+/// Maximum difference of the times that a creation writes into an object.
 const CREATION: SignedDuration = SignedDuration::from_secs(1);
 
-/// Longest text about a Pod in an Event, in characters.
+/// Maximum length of a text about a Pod in an Event, in characters.
 pub(super) const LONGEST_NOTE: usize = 600;
 
-/// A stored Pod. Clients make it large in any way they like, so it is kept as the text that the API server sent (a page of Pods is
-/// kept until each is judged), and read by a reader whose memory does not depend on what the Pod consists of.
+/// A stored Pod. Clients can create Pods with many different large fields. Therefore the text of the API server is kept (a
+/// page of Pods is kept until each is judged), and the parser takes an amount of memory that does not depend on the content
+/// of the Pod.
 #[derive(Clone, Deserialize, Resource)]
 #[resource(inherit = Pod)]
 #[serde(from = "Box<RawValue>")]
 pub(super) struct StoredPod {
-    /// Name, namespace, uid, version and time of creation; no other field is set. Empty if the text is no Pod.
+    /// Name, namespace, UID, version and creation time. No other field is set. Empty if the text is not a Pod.
     metadata: ObjectMeta,
     terminating: bool,
-    /// When a field manager of our annotations wrote last.
+    /// Time of the last write of a field manager of this product's annotations.
     annotated: Option<Timestamp>,
-    /// Whether it has the marker of the webhook.
+    /// Whether the Pod has the marker of the webhook.
     marked: bool,
-    /// The value of [`OWN_LABEL`](api::names::OWN_LABEL).
+    /// Value of [`OWN_LABEL`](api::names::OWN_LABEL).
     own_label: Option<Box<str>>,
-    /// The uid of the controller that replaces the Pod after its eviction.
+    /// UID of the controller that replaces the Pod after its eviction.
     owner: Option<Box<str>>,
     is_ready: bool,
     unstarted: Option<UnstartedPod>,
     json: Box<RawValue>,
 }
 
-/// What is read of a stored Pod beside the decision.
+/// Fields of a stored Pod that are read in addition to the decision.
 #[derive(Default, Deserialize)]
 struct Fields<'a> {
     #[serde(default, borrow)]
@@ -90,7 +91,7 @@ struct Labels<'a> {
     name: Option<Text<'a>>,
 }
 
-/// The uid of the controller that replaces the Pod.
+/// UID of the controller that replaces the Pod.
 #[derive(Default)]
 struct Owner(Option<Box<str>>);
 
@@ -158,7 +159,7 @@ impl std::fmt::Debug for StoredPod {
     }
 }
 
-/// What Pods are judged by.
+/// Basis of the judgment of Pods.
 pub(super) struct Basis<'a> {
     pub(super) active: &'a ActiveRevision,
     /// The namespace of the webhook, whose own Pods are not judged.
@@ -171,9 +172,9 @@ pub(super) struct Basis<'a> {
 /// A covered Pod.
 pub(super) struct JudgedPod {
     pub(super) tracked: TrackedPod,
-    /// What a missed Pod lacks, for people.
+    /// Human-readable text about the missing changes of a missed Pod.
     pub(super) note: Option<String>,
-    /// Set if it mounts the trust bundle and has not started.
+    /// Set if the Pod mounts the trust bundle and has not started.
     pub(super) unstarted: Option<UnstartedPod>,
 }
 
@@ -185,7 +186,7 @@ impl StoredPod {
         }
     }
 
-    /// The reference of Events.
+    /// Returns the object reference for Events.
     pub(super) fn reference(&self) -> ObjectReference {
         ObjectReference {
             resource_version: self.resource_version(),
@@ -193,7 +194,7 @@ impl StoredPod {
         }
     }
 
-    /// Judges the Pod; `None` if it is not covered or cannot be read as a Pod.
+    /// Judges the Pod. Returns `None` if it is not covered or cannot be parsed as a Pod.
     pub(super) fn judge(
         &self,
         namespace: Option<&KnownNamespace>,
@@ -206,7 +207,7 @@ impl StoredPod {
         else {
             return None;
         };
-        // A terminating Pod is judged like any other, because it shows that its owner is being disrupted.
+        // A terminating Pod is judged like any other Pod, because it shows that its owner is being disrupted.
         request.object.metadata.deletion_timestamp = None;
         let context = Context {
             configuration: basis.active.configuration.as_deref()?,
@@ -232,7 +233,7 @@ impl StoredPod {
             PodState::Current | PodState::OptedInLater => None,
             PodState::Deviates(deviation) => Some(deviation),
         };
-        // One that the policy adapted has no marker.
+        // A Pod that the policy adapted has no marker.
         let by_policy = || {
             let context = Context {
                 fallback_policy: true,
@@ -276,7 +277,7 @@ impl StoredPod {
     }
 }
 
-/// What a missed Pod lacks: the first three changes.
+/// Returns a text with the first three changes that a missed Pod lacks.
 fn note(decision: &Decision<'_>) -> String {
     let applied = decision.findings.iter().filter(|it| it.reason.applied());
     let texts: Vec<String> = applied.take(3).map(|it| it.reason.to_string()).collect();

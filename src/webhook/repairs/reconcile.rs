@@ -1,4 +1,4 @@
-//! The loop that watches Pods, judges each, and once a second reports and evicts.
+//! The loop that watches Pods, judges each Pod, and once a second reports and evicts.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::pin::pin;
@@ -27,40 +27,40 @@ use super::record::Record;
 use crate::UNFINISHED;
 use crate::snapshot::{ActiveRevision, KnownNamespace};
 
-/// Between two rounds of reports and evictions.
+/// Interval of reports and evictions.
 const TICK: Duration = Duration::from_secs(1);
 
-/// The least time between two lists of all Pods.
+/// Minimum time between two lists of all Pods.
 const LIST_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Between two attempts to read the record.
+/// Pause between two attempts to read the record.
 const RECORD_RETRY: Duration = Duration::from_secs(5);
 
-/// Pods of one page. A Pod has some kilobytes, and a hostile one more than a megabyte. With fifty, the process keeps some
-/// MiB more after a list of ten thousand Pods.
+/// Maximum number of Pods in one page. A Pod has some kilobytes, and a hostile Pod may have more than a megabyte. With
+/// fifty, the process keeps some additional MiB after a list of ten thousand Pods.
 const PAGE: u32 = 10;
 
-/// Changed Namespaces whose Pods are listed one by one; with more of them all Pods are listed.
+/// Maximum number of changed Namespaces whose Pods are listed separately. Beyond it all Pods are listed.
 const MAX_CHANGED: usize = 50;
 
-/// Events that wait; of more Pods only the gauge tells.
+/// Maximum number of pending Events. Further Pods are only reported by the gauge.
 const MAX_EVENTS: usize = 2000;
 
-/// Events of one round.
+/// Maximum number of Events per round.
 const EVENTS_PER_TICK: usize = 10;
 
-/// The reason of the Event on a Pod that has not started.
+/// Reason of the Event on a Pod that has not started.
 const NOT_MOUNTED: &str = "TrustBundleNotMounted";
 
 type Namespaces = Arc<HashMap<String, Arc<KnownNamespace>>>;
 
-/// See the module. What is known of Pods outlives the watch, so that no Pod is reported twice.
+/// Runs the repairs that the parent module describes. Its state outlives the watch, so that no Pod is reported twice.
 pub(super) struct Reconciler<'a> {
     repairs: &'a Repairs,
     evictions: Evictions,
     unstarted: UnstartedPods,
     record: Record,
-    /// Pod, reason and note of Events that wait.
+    /// Pod, reason and note of pending Events.
     events: VecDeque<(ObjectReference, String, String)>,
     started: Instant,
     next_list: Instant,
@@ -76,7 +76,7 @@ struct Round {
     namespaces: Namespaces,
     listed: HashSet<PodKey>,
     is_complete: bool,
-    /// Namespaces whose Pods are to be judged again.
+    /// Namespaces whose Pods must be judged again.
     changed: BTreeSet<String>,
 }
 
@@ -96,7 +96,7 @@ impl<'a> Reconciler<'a> {
         }
     }
 
-    /// Runs until the token is canceled or Pods have to be judged by another revision.
+    /// Runs until the token is canceled or Pods must be judged by another revision.
     pub(super) async fn run(&mut self, token: &CancellationToken) {
         let mut changes = self.repairs.snapshots.changes();
         let Some(Some(mut round)) = token.run_until_cancelled(self.begin(&mut changes)).await
@@ -131,7 +131,7 @@ impl<'a> Reconciler<'a> {
         }
     }
 
-    /// Waits until a revision is observed as a whole, and for the pause between two lists.
+    /// Waits until all parts of a revision are observed, and for the pause between two lists.
     async fn begin(&mut self, changes: &mut watch::Receiver<u64>) -> Option<Round> {
         let repairs = self.repairs;
         let (client, namespace) = (&repairs.client, &repairs.product_namespace);
@@ -163,13 +163,13 @@ impl<'a> Reconciler<'a> {
         }
     }
 
-    /// Whether Pods would be judged differently now.
+    /// Returns whether Pods would be judged differently now.
     fn is_other_revision(&mut self, round: &Round) -> bool {
         let active = self.repairs.snapshots.active();
         if Arc::ptr_eq(&active, &round.active) {
             return false;
         }
-        // What is not observed any more is observed again soon.
+        // An object that is not observed anymore will be observed again soon.
         let Some(revision) = self.record.times(&active) else {
             return true;
         };
@@ -224,7 +224,7 @@ impl<'a> Reconciler<'a> {
         let now = self.started.elapsed();
         self.unstarted.observe(&key, unstarted, now);
         let found = self.evictions.observe(key, tracked, is_listed, now);
-        // What changed for many Pods at once is told by the gauge.
+        // If many Pods change at once, the gauge reports them.
         if let (Some(deviation), Some(note)) = (found, note)
             && self.events.len() < MAX_EVENTS
         {
@@ -233,7 +233,7 @@ impl<'a> Reconciler<'a> {
         }
     }
 
-    /// An error ends the round; the next one lists all Pods.
+    /// Reports and evicts once. An error ends the round; the next round lists all Pods.
     async fn report_and_evict(&mut self, round: &mut Round) -> Result<(), kube::Error> {
         if let Some(namespace) = round.changed.pop_first()
             && let Err(error) = self.list(round, &namespace).await
@@ -335,7 +335,7 @@ impl<'a> Reconciler<'a> {
         self.report(&key, &uid, outcome, &text).await;
     }
 
-    /// Reports an eviction, or why there is none.
+    /// Reports an eviction, or the reason why there is none.
     async fn report(&self, key: &PodKey, uid: &str, outcome: EvictionOutcome, text: &str) {
         let (namespace, pod) = (&*key.namespace, &*key.name);
         let (type_, reason, note) = match outcome {
@@ -390,7 +390,7 @@ fn reference(key: &PodKey, uid: &str) -> ObjectReference {
 }
 
 impl Round {
-    /// Takes over the Namespaces, and notes those that decide differently.
+    /// Stores the Namespaces, and records Namespaces that result in different decisions.
     fn refresh(&mut self, namespaces: Namespaces) {
         let before = std::mem::replace(&mut self.namespaces, namespaces);
         if Arc::ptr_eq(&before, &self.namespaces) {
@@ -405,7 +405,7 @@ impl Round {
 }
 
 impl Drop for Reconciler<'_> {
-    /// The next leader counts from now on.
+    /// The next leader sets the gauges.
     fn drop(&mut self) {
         let metrics = &self.repairs.metrics;
         metrics.set(&PodSeries::default(), &self.series);

@@ -1,7 +1,7 @@
-//! Since when the parts of the active revision have their content, kept for the next leader.
+//! Times since when the parts of the active revision have their content, stored for the next leader.
 //!
-//! The time of an object's last write is that of its managed fields. A write of metadata advances it, so it is taken over
-//! only with new content; the record tells which content that was.
+//! The time of the last write of an object is in its managed fields. A write of metadata advances that time, so it is only
+//! used if the content is new. The record contains the digest of the content.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::snapshot::{ActiveRevision, ObservedObject};
 
-/// The parts whose times are kept.
+/// The parts whose times are stored.
 const DOCUMENT: &str = "document";
 const SETTINGS: &str = "settings";
 const REGISTRIES: &str = "registries";
@@ -48,7 +48,7 @@ struct Part {
 }
 
 impl Record {
-    /// The times of a revision; `None` while a part of it is not observed.
+    /// Returns the times of a revision; `None` while a part of it is not observed.
     pub(super) fn times(&mut self, active: &ActiveRevision) -> Option<RevisionTimes> {
         let configuration = active.configuration.as_deref()?;
         let secret = &active.pull_secret.object;
@@ -64,7 +64,7 @@ impl Record {
                 let digest = Sha256::digest(format!("{keyring:?}")).into();
                 written.map(|written| self.since(REGISTRIES, digest, written))
             }
-            // Without a usable Secret, what it would require is decided without it.
+            // Without a usable Secret, decisions do not depend on its registries.
             PullSecret::Unknown | PullSecret::Invalid => written,
         };
         let bundle = &active.bundle;
@@ -110,7 +110,7 @@ impl Record {
         since
     }
 
-    /// Reads the record once. Without the right, or before the first record, times are those of the objects.
+    /// Reads the record once. If the permission or the record is missing, the times of the objects are used.
     pub(super) async fn read(
         &mut self,
         client: &Client,
@@ -138,7 +138,7 @@ impl Record {
         Ok(())
     }
 
-    /// Writes the record if it changed. A failure is logged once; the next change writes it again.
+    /// Writes the record if it changed. A failure is logged once; the next change retries the write.
     pub(super) async fn write(&mut self, client: &Client, namespace: &str) {
         // The second time with the API server's time of the first one.
         for _ in 0..2 {
@@ -192,7 +192,7 @@ impl Part {
         format!("{} {}", STANDARD.encode_to_string(self.digest), self.since)
     }
 
-    /// `None` for what another client wrote.
+    /// Parses a part; `None` if another client wrote the value.
     fn parse(value: &ByteString) -> Option<Self> {
         let (digest, since) = std::str::from_utf8(&value.0).ok()?.split_once(' ')?;
         Some(Self {

@@ -1,4 +1,4 @@
-//! Repairs against an API server, with the watches that feed them. The clock is paused.
+//! Tests of repairs with an API server, and with the watches that provide their input. The clock is paused.
 
 mod env;
 
@@ -28,7 +28,7 @@ const MISSED: &str = r#"missed_pods{namespace="shop",reason="ImageRewritten"}"#;
 const NOT_STARTED: &str = r#"trust_bundle_pods_not_started{node="node-1"}"#;
 const BUNDLE_CHANGED: &str = r#"outdated_pods{namespace="shop",reason="TrustBundleChanged"}"#;
 
-/// A client that writes labels and annotations all the time must not hide missed Pods of a Namespace that the document covers.
+/// A client that continuously writes labels and annotations must not hide missed Pods of a Namespace that the document covers.
 #[rstest]
 #[tokio::test(start_paused = true)]
 async fn a_label_that_decides_nothing_hides_no_missed_pod(#[values(false, true)] selector: bool) {
@@ -211,7 +211,7 @@ async fn a_missed_pod_is_evicted_only_if_its_controller_replaces_it(
     #[case] expected: bool,
 ) {
     let mut env = Environment::start(missed_only()).await;
-    // No leader sees the Pod with another owner.
+    // The Pod has another owner while there is no leader.
     env.stop().await;
     env.put_pod("web", false);
     env.server.edit("pods", ("shop", "web"), |pod| {
@@ -260,7 +260,7 @@ async fn a_pod_that_waits_for_its_trust_bundle_is_counted_and_reported_once_unti
         env.put_pod(name, is_adapted);
         env.wait_for_volumes("shop", name);
     }
-    // Another Namespace is not covered.
+    // A Pod in a Namespace that is not covered.
     let mut other = env.server.get("pods", "shop", "web").unwrap();
     other["metadata"] = json!({"name": "web", "namespace": "other"});
     env.server.put(&other);
@@ -326,13 +326,13 @@ async fn pods_that_were_created_without_a_leader_are_found_and_older_ones_are_no
     }
     env.lead(EvictionSettings::default()).await;
     env.until(MISSED, Some(1000.0)).await;
-    // All of them are older than this document.
+    // All Pods are older than this document.
     sleep(Duration::from_secs(30)).await;
     env.put_document("other.example");
     env.until(MISSED, None).await;
     let changed = r#"outdated_pods{namespace="shop",reason="ConfigurationChanged"}"#;
     env.until(changed, Some(1000.0)).await;
-    // A leader that ends leaves no figures.
+    // A leader that ends removes its series.
     env.stop().await;
     assert_eq!(env.value(changed), None);
 }
@@ -343,11 +343,11 @@ async fn a_pod_is_outdated_by_the_content_of_its_bundle_and_not_by_metadata() {
     sleep(Duration::from_secs(10)).await;
     env.put_pod("web", true);
     sleep(Duration::from_secs(10)).await;
-    // The API server advances the time of the manager that owns the content too.
+    // The API server also advances the time of the manager that owns the content.
     env.put_bundle("one", &json!({"note": "new"}));
     sleep(Duration::from_secs(30)).await;
     assert_eq!(env.value(BUNDLE_CHANGED), None);
-    // Another leader knows that the content is older.
+    // The record shows another leader that the content is older.
     env.stop().await;
     assert!(
         env.server
@@ -450,7 +450,7 @@ async fn nothing_is_evicted_while_the_probe_fails() {
     assert_eq!(env.evictions(), 1);
 }
 
-/// Nothing compares a time of the API server with the clock of this process.
+/// No time of the API server is compared with the clock of this process.
 #[rstest]
 #[case::ahead(SignedDuration::from_mins(10))]
 #[case::behind(SignedDuration::from_mins(-10))]
@@ -471,7 +471,7 @@ async fn pods_are_judged_alike_whatever_the_clock_of_the_api_server(#[case] ahea
     env.put_pod("adapted", true);
     env.put_pod("missed", false);
     env.until(MISSED, Some(1.0)).await;
-    // The next leader reads since when the revision holds.
+    // The next leader reads the start time of the revision.
     env.stop().await;
     env.lead(settings).await;
     env.until(MISSED, Some(1.0)).await;
@@ -484,7 +484,7 @@ async fn pods_are_judged_alike_whatever_the_clock_of_the_api_server(#[case] ahea
     sleep(Duration::from_secs(30)).await;
     assert!(env.evictions_of("adapted") > 0);
     assert_eq!(env.evictions_of("missed"), 0);
-    // One that is created now has the new bundle.
+    // A new Pod has the new bundle.
     env.put_pod("new", true);
     sleep(Duration::from_secs(30)).await;
     assert_eq!(env.value(BUNDLE_CHANGED), Some(1.0));

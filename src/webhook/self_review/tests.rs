@@ -1,4 +1,4 @@
-//! A real server, presented to by a replica's part, asked as an API server would ask.
+//! Tests with a real server that serves the certificate of a replica, and with requests in the format of an API server.
 
 use axum::Router;
 use axum::routing::post;
@@ -21,7 +21,7 @@ fn stored(material: Material) -> Observed<StoredCertificate> {
     present(material.into())
 }
 
-/// A server whose certificate comes out of the cells.
+/// A server whose certificate is set through the watch channels.
 struct Process {
     port: u16,
     settings: CertificateSettings,
@@ -83,7 +83,7 @@ impl Process {
             .await
     }
 
-    /// The certificate is taken into use by another task.
+    /// Waits for a response. Another task activates the certificate.
     async fn until_answered(&self) -> (StatusCode, Bytes) {
         let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
         loop {
@@ -102,7 +102,7 @@ impl Drop for Process {
     }
 }
 
-/// Whether there was no exchange, because of that.
+/// Returns whether the request failed because of `cause`.
 fn is_refused(result: &Result<(StatusCode, Bytes), BoxError>, cause: &str) -> bool {
     matches!(result, Err(error) if error_chain(&**error).contains(cause))
 }
@@ -132,7 +132,7 @@ async fn an_answer_comes_over_the_certificate_that_callers_trust_before_and_afte
     process
         .entry
         .send_replace(Some(entry_with(new.authorities.clone())).into());
-    // Whichever of the two leaves is served at this instant, no caller notices.
+    // Either of the two leaves may be served at this moment; both are accepted.
     process.ask_as_callers().await.unwrap();
     let new_alone = Bundle::read(&new.authorities)
         .certificates()

@@ -1,10 +1,11 @@
-//! Which revision of configuration, pull Secret and trust bundle is active.
+//! Decides which revision of configuration, pull Secret and trust bundle is active.
 //!
-//! The three are observed by three watches. Annotations of the ConfigMap require hashes of the Secret and the bundle, so
-//! a revision becomes active only when all its objects are there; until then the one before stays active as a whole,
-//! however long that takes. An object without a hash (KIM writes none) and a document without requirements are
-//! used as they are; but another Secret or bundle is awaited until it is known whether it exists, because Pods of the time between
-//! would get neither, and a Secret that the replica may not read would stop pulls that work. No IO and no clock; every state is an immutable value that follows from the one before.
+//! Three watches observe the three objects. Annotations of the ConfigMap require hashes of the Secret and the bundle, so a
+//! revision becomes active only when all its objects are observed. Until then the previous revision stays completely
+//! active, for any length of time. An object without a hash (KIM writes none) and a document without requirements are used
+//! directly. However, a Secret or bundle with another name is awaited until it is known whether it exists. Otherwise Pods
+//! that are created in between would get neither, and a Secret that the replica may not read would stop working pulls. No
+//! I/O and no clock; each state is an immutable value that is computed from the previous state.
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::PullSecretSource;
 
-/// What decisions read, and what is copied: one revision.
+/// One revision: the information for decisions, and the content that is copied.
 #[derive(Clone, Default)]
 pub(crate) struct ActiveRevision {
     /// The configuration; `None` until a valid document was observed.
@@ -27,7 +28,7 @@ pub(crate) struct ActiveRevision {
     pub(crate) trust_bundle: TrustBundlePresence,
     /// The ConfigMap of the configuration.
     pub(crate) document: ObservedObject,
-    /// The ClusterTrustBundle as it was observed.
+    /// The observed ClusterTrustBundle.
     pub(crate) bundle: ObservedObject,
 }
 
@@ -36,37 +37,37 @@ pub(crate) struct ActiveRevision {
 pub(crate) struct LatestRevision {
     /// The last valid document.
     pub(crate) configuration: Option<Arc<Configuration>>,
-    /// Its ConfigMap.
+    /// ConfigMap of this document.
     pub(crate) document: ObservedObject,
-    /// What its ConfigMap requires.
+    /// Requirements of this ConfigMap.
     pub(crate) requirements: Requirements,
     pub(crate) pull_secret: Arc<PullSecretSource>,
     pub(crate) trust_bundle: ObservedObject,
 }
 
-/// The hashes that a ConfigMap requires. Without one the object is used as it is; [`REQUIRES_NONE`] means that the
-/// revision has no such object, whatever exists.
+/// The hashes that a ConfigMap requires. Without a hash the object is used directly. [`REQUIRES_NONE`] means that the
+/// revision has no such object, even if one exists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Requirements {
     pub(crate) pull_secret: Option<String>,
     pub(crate) trust_bundle: Option<String>,
 }
 
-/// What is known of an object. Hashes are compared and never computed.
+/// The observed state of an object. Hashes are compared and never computed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObservedObject {
-    /// The object's name; `None` for any.
+    /// Name of the object; `None` means any name.
     name: Option<String>,
     pub(crate) presence: TrustBundlePresence,
-    /// The hash of an object that has one.
+    /// Hash of an object that has one.
     hash: Option<String>,
-    /// When it was created and written last, by the API server's clock.
+    /// Times of creation and of the last write, by the clock of the API server.
     pub(crate) times: Option<ObjectTimes>,
-    /// Digest of the content, where the watch reads it.
+    /// Digest of the content, if the watch reads it.
     pub(crate) content: Option<[u8; 32]>,
 }
 
-/// When an object was created and written last.
+/// Times of the creation and of the last write of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ObjectTimes {
     pub(crate) created: Timestamp,
@@ -78,7 +79,7 @@ pub(crate) struct ObjectTimes {
 pub(super) struct Revisions {
     pub(super) latest: LatestRevision,
     pub(super) active: Arc<ActiveRevision>,
-    /// Why the latest objects are not of one revision, if that is to be reported.
+    /// Reason why the latest objects are not of one revision, if this must be reported.
     pub(super) mismatch: Option<String>,
     /// Whether the active revision was complete when it became active.
     is_complete: bool,
@@ -87,15 +88,16 @@ pub(super) struct Revisions {
 const NOT_OBSERVED: &str = "is not observed yet";
 
 impl Revisions {
-    /// What follows from a change of the latest objects; `None` if nothing changed.
+    /// Returns the state after a change of the latest objects; `None` if nothing changed.
     pub(super) fn after(&self, change: impl FnOnce(&mut LatestRevision)) -> Option<Self> {
         let mut latest = self.latest.clone();
         change(&mut latest);
         (latest != self.latest).then(|| self.follow(latest))
     }
 
-    /// A complete revision stays active until the next one is complete. Before the first complete one, the latest
-    /// objects are active, and an object that is not observed yet is not reported: its watch does that.
+    /// Computes the next state. A complete revision stays active until the next one is complete. Before the first complete
+    /// revision, the latest objects are active. An object that is not observed yet is not reported here, because its watch
+    /// reports it.
     fn follow(&self, latest: LatestRevision) -> Self {
         let mut mismatches = latest.mismatches();
         if self.is_complete && mismatches.is_empty() {
@@ -128,7 +130,7 @@ impl Revisions {
 }
 
 impl ActiveRevision {
-    /// Whether everything that decisions read was observed.
+    /// Returns whether all inputs of decisions were observed.
     pub(crate) fn is_observed(&self) -> bool {
         let Some(configuration) = self.configuration.as_deref() else {
             return false;
@@ -138,7 +140,7 @@ impl ActiveRevision {
             && !(has_bundle && self.trust_bundle == TrustBundlePresence::Unknown)
     }
 
-    /// Whether the pull Secret is known not to exist, or the revision has none. One that cannot be used exists.
+    /// Returns whether the pull Secret is known not to exist, or the revision has none. A Secret that is not usable exists.
     pub(crate) fn lacks_pull_secret(&self) -> bool {
         self.secret_presence() == TrustBundlePresence::Absent
     }
@@ -150,10 +152,10 @@ impl ActiveRevision {
 }
 
 impl LatestRevision {
-    /// The objects that are not of the revision of the configuration, and why; empty if all are.
+    /// Returns the objects that are not of the revision of the configuration, and the reasons; empty if all are.
     pub(super) fn mismatches(&self) -> Vec<(&'static str, &'static str)> {
         let required = &self.requirements;
-        // A document without a bundle does not wait for one.
+        // A document without a bundle does not wait for a bundle.
         let bundle = required.trust_bundle.as_ref();
         let bundle = bundle.filter(|_| self.bundle_name().is_some());
         let objects = [
@@ -167,7 +169,7 @@ impl LatestRevision {
                 let text = match observed.presence {
                     TrustBundlePresence::Unknown => NOT_OBSERVED,
                     TrustBundlePresence::Absent => "is missing",
-                    // An API server that does not serve or project the kind will never have the object in a Pod.
+                    // If an API server does not serve or project the kind, no Pod will get the object.
                     TrustBundlePresence::Unserved | TrustBundlePresence::NotProjected => {
                         return None;
                     }
@@ -181,7 +183,7 @@ impl LatestRevision {
         mismatches.collect()
     }
 
-    /// These objects as decisions read them.
+    /// Returns these objects as an active revision.
     fn activated(&self) -> ActiveRevision {
         let is_none = |required: &Option<String>| required.as_deref() == Some(REQUIRES_NONE);
         let name = secret_name(self.configuration.as_deref());
@@ -221,7 +223,7 @@ impl LatestRevision {
         self.trust_bundle.named(self.bundle_name())
     }
 
-    /// The objects that the active document does not name, and of which it is not known yet whether they exist.
+    /// Returns the objects that the active document does not contain, and whose existence is not known yet.
     fn new_and_unknown(&self, active: &ActiveRevision) -> Vec<(&'static str, &'static str)> {
         let configuration = active.configuration.as_deref();
         let bundle = configuration.and_then(bundle_name);
@@ -249,7 +251,7 @@ fn secret_name(configuration: Option<&Configuration>) -> Option<&str> {
     configuration.map(|it| &*it.pull_secret().name)
 }
 
-/// The bundle that a configuration mounts, if any.
+/// Returns the name of the bundle that a configuration mounts, if any.
 pub(crate) fn bundle_name(configuration: &Configuration) -> Option<&str> {
     Some(&configuration.trust_bundle()?.ok()?.name)
 }
@@ -265,7 +267,7 @@ impl Requirements {
 }
 
 impl ObservedObject {
-    /// An object that exists.
+    /// Returns the state of an existing object.
     pub(crate) fn of(metadata: &ObjectMeta) -> Self {
         Self {
             name: metadata.name.clone(),
@@ -276,7 +278,7 @@ impl ObservedObject {
         }
     }
 
-    /// The same object with the digest of its content.
+    /// Returns the same object with the digest of its content.
     pub(crate) fn with_content(self, content: &[u8]) -> Self {
         Self {
             content: Some(Sha256::digest(content).into()),
@@ -284,7 +286,7 @@ impl ObservedObject {
         }
     }
 
-    /// An object that does not exist.
+    /// Returns the state of an object that does not exist.
     pub(crate) fn absent(name: &str) -> Self {
         Self {
             name: Some(name.to_owned()),
@@ -292,7 +294,7 @@ impl ObservedObject {
         }
     }
 
-    /// What it says of the object of that name: nothing, if it is another.
+    /// Returns this state, if it is of an object with this name, and otherwise an unknown state.
     fn named(&self, name: Option<&str>) -> &Self {
         static UNKNOWN: ObservedObject = ObservedObject {
             name: None,
@@ -320,7 +322,7 @@ impl ObjectTimes {
     }
 }
 
-/// For what is known without an object.
+/// Conversion for a state that is known without an object.
 impl From<TrustBundlePresence> for ObservedObject {
     fn from(presence: TrustBundlePresence) -> Self {
         Self {
@@ -330,7 +332,7 @@ impl From<TrustBundlePresence> for ObservedObject {
     }
 }
 
-/// The value of an annotation that is not empty.
+/// Returns the value of an annotation, if it is not empty.
 fn annotation(metadata: &ObjectMeta, key: &str) -> Option<String> {
     let value = metadata.annotations.as_ref()?.get(key)?;
     (!value.is_empty()).then(|| value.clone())

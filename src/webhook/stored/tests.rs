@@ -1,4 +1,4 @@
-//! Metadata as clients may write it.
+//! Tests of metadata that clients may write.
 
 use std::collections::BTreeMap;
 
@@ -46,7 +46,7 @@ fn the_last_write_of_each_map_counts() {
     assert_eq!(read, expected);
 }
 
-/// The API server stores each of them.
+/// The API server stores each of these values.
 #[rstest]
 #[case::later_than_the_last_time_that_can_be_computed_with(json!([entry(&json!("9999-12-31T23:59:59Z"), &opt_in())]))]
 #[case::no_time(json!([entry(&json!(null), &opt_in())]))]

@@ -1,5 +1,5 @@
-//! Reviews that no API server sends: each is answered, and the memory of the process stays bounded. The process is this
-//! test's own, because its peak is what is measured.
+//! Reviews that no API server sends: each gets a response, and the memory of the process stays limited. The test has a
+//! separate process, because it measures the peak memory of the process.
 #![cfg(test)]
 
 use std::sync::Arc;
@@ -17,13 +17,14 @@ use tower::ServiceExt as _;
 use webhook::admission::{AdmissionMetrics, router};
 use webhook::snapshot::{KnownNamespace, SnapshotStore};
 
-/// The size of a hostile review, in bytes. The server takes 7 MiB.
+/// Size of a hostile review, in bytes. The server accepts 7 MiB.
 const BODY: usize = 6 * 1024 * 1024;
 
-/// The largest answer, in bytes.
+/// Maximum size of a response, in bytes.
 const ANSWER: usize = 1024 * 1024 + 64 * 1024;
 
-/// By how much the resident memory may grow, in KiB: two bodies, one of them in this test, and what is made of one.
+/// Maximum growth of the resident memory, in KiB: two bodies, one of them in this test, and the data that is created from
+/// one body.
 const GROWTH_KIB: u64 = 40 * 1024;
 
 fn webhook() -> Router {
@@ -50,11 +51,11 @@ fn webhook() -> Router {
     };
     let mut metrics = Metrics::new("rt", build);
     router(snapshots, AdmissionMetrics::register(metrics.registry()))
-        // As in the server, which bounds bodies itself.
+        // The server limits the size of bodies itself.
         .layer(DefaultBodyLimit::disable())
 }
 
-/// A review with the text `pod`, in which `FILL` is replaced by repetitions of `item`, up to `size` bytes.
+/// Returns a review with the text `pod`, in which `FILL` is replaced by repetitions of `item`, up to `size` bytes.
 fn review(namespace: &str, pod: &str, item: &str, size: usize) -> String {
     let fill = item.repeat(size / item.len());
     let pod = pod.replace("FILL", fill.trim_end_matches(','));
@@ -63,7 +64,7 @@ fn review(namespace: &str, pod: &str, item: &str, size: usize) -> String {
     )
 }
 
-/// The length of the answer, which allows the Pod.
+/// Returns the length of the response, which allows the Pod.
 async fn post(webhook: Router, body: String) -> usize {
     let request = Request::post(api::names::WEBHOOK_PATH).body(Body::from(body));
     let response = webhook.oneshot(request.unwrap()).await.unwrap();
@@ -82,7 +83,7 @@ fn peak_memory_kib() -> u64 {
     peak.parse().unwrap()
 }
 
-/// One after the other, each pressing on the memory in its own way.
+/// Hostile Pods, which are sent one after the other. Each requires much memory in a different way.
 const HOSTILE: [(&str, &str, &str); 10] = [
     ("containers", r#"{"spec":{"containers":[FILL]}}"#, "{},"),
     (
@@ -130,7 +131,7 @@ async fn memory_and_answers_are_bounded_whatever_a_review_consists_of() {
     post(webhook.clone(), review("shop", "{}", "x", 1)).await;
     let before = peak_memory_kib();
     for (what, pod, item) in HOSTILE {
-        // Unclosed brackets would make the body no JSON.
+        // The brackets must be closed; otherwise the body would not be JSON.
         let mut body = review("shop", pod, item, if item == "[" { BODY / 2 } else { BODY });
         if item == "[" {
             body = body.replace("}}}}", &format!("{}}}}}}}}}", "]".repeat(BODY / 2)));
@@ -140,7 +141,7 @@ async fn memory_and_answers_are_bounded_whatever_a_review_consists_of() {
         let growth = peak_memory_kib() - before;
         assert!(growth <= GROWTH_KIB, "{what}: {growth} KiB");
     }
-    // Short, so that many fit into the budget of the server; their Namespace is awaited.
+    // The reviews are short, so that many fit into the body budget of the server. Their Namespace is awaited.
     let pod = r#"{"spec":{"containers":[FILL]}}"#;
     let body = review("new", pod, "{},", 3 * 9_000);
     let posts = (0..200).map(|_| post(webhook.clone(), body.clone()));

@@ -1,5 +1,5 @@
-//! Stored Pods as hostile clients make them: the leader judges the others, and the memory of the process stays bounded. The
-//! process is this test's own, because its peak is what is measured.
+//! Stored Pods of hostile clients: the leader judges the other Pods, and the memory of the process stays limited. The test
+//! has a separate process, because it measures the peak memory of the process.
 #![cfg(test)]
 
 use std::convert::Infallible;
@@ -28,21 +28,21 @@ use webhook::repairs::{RepairMetrics, Repairs};
 use webhook::snapshot::SnapshotStore;
 use webhook::watches::{self, Watches};
 
-/// The size of a hostile Pod, in bytes. The API server takes up to three times as much.
+/// Size of a hostile Pod, in bytes. The API server accepts up to three times as much.
 const POD: usize = 1024 * 1024;
 
-/// Pods of one page of the product.
+/// Number of Pods in one page of the product.
 const PAGE: usize = 10;
 
-/// By how much the resident memory may grow, in KiB: the page in this test, three pages in the product (the body, the body in
-/// one piece, its Pods), and as much of the shape before, which the allocator may keep.
+/// Maximum growth of the resident memory, in KiB: the page in this test, three pages in the product (the body, the body in
+/// one piece, its Pods), and the same amount of the previous case, which the allocator may keep.
 const GROWTH_KIB: u64 = 8 * (PAGE * POD / 1024) as u64;
 
 const MISSED: &str = r#"missed_pods{namespace="shop",reason="ImageRewritten"}"#;
 
 const META: &str = r#""name":"a","namespace":"shop","creationTimestamp":"2096-01-02T00:00:00Z""#;
 
-/// What is repeated, and where.
+/// The repeated items, and their location.
 const HOSTILE: [(&str, &str, &str); 5] = [
     (
         "options of the resolver",
@@ -71,8 +71,7 @@ const HOSTILE: [(&str, &str, &str); 5] = [
     ),
 ];
 
-/// A page of hostile Pods, and as the last one a Pod that the webhook missed, with a time that no RFC 3339 parser of ours
-/// takes.
+/// Returns a page of hostile Pods. The last Pod is a Pod that the webhook missed, with a time that the RFC 3339 parser rejects.
 fn page(pod: &str, item: &str) -> Bytes {
     let items = 0..POD / item.len();
     let fill: String = items.map(|it| item.replace('N', &it.to_string())).collect();
@@ -98,7 +97,7 @@ fn page(pod: &str, item: &str) -> Bytes {
     list.into()
 }
 
-/// The page as it comes over a connection.
+/// Returns the page in frames, as a connection delivers it.
 fn frames(page: &Bytes) -> Body {
     let starts = (0..page.len()).step_by(16 * 1024);
     let frames = starts.map(|at| page.slice(at..page.len().min(at + 16 * 1024)));
@@ -122,7 +121,7 @@ fn cluster() -> ApiServer {
     server
 }
 
-/// A client of a cluster whose Pods are this page.
+/// Returns a client of a cluster with this page of Pods.
 fn client(page: Bytes) -> Client {
     let server = cluster();
     let requests = RequestMetrics::register(&mut Registry::default());
@@ -146,7 +145,7 @@ fn client(page: Bytes) -> Client {
     with_transport(transport, "default", Duration::from_secs(30), &requests)
 }
 
-/// The number of missed Pods once there are some, else after half a minute.
+/// Returns the number of missed Pods as soon as there are any, at the latest after half a minute.
 async fn judge(page: Bytes) -> f64 {
     let client = client(page);
     let mut registry = Registry::default();

@@ -1,7 +1,8 @@
 //! The ConfigMap with the configuration document.
 //!
-//! After an invalid document, or the deletion of the ConfigMap, the last valid one stays active; a log line, metric,
-//! readiness detail and Event report it. A valid one becomes active with the objects that its ConfigMap requires.
+//! After an invalid document, or the deletion of the ConfigMap, the last valid document stays active. A log message,
+//! metric, readiness detail and Event report it. A valid document becomes active together with the objects that its
+//! ConfigMap requires.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -20,13 +21,13 @@ use policy::admission::{Configuration, ConfigurationError, Notice, Settings};
 use super::Watches;
 use crate::snapshot::{ObservedObject, Requirements};
 
-/// Number of notices that are shown.
+/// Maximum number of notices that are shown.
 const NOTICES: usize = 8;
 
-/// Characters of a notice that are shown.
+/// Maximum number of characters of a notice that are shown.
 const NOTICE_CHARS: usize = 160;
 
-/// Why the document in the cluster is not used.
+/// Reason why the document in the cluster is not used.
 #[derive(Debug, thiserror::Error)]
 enum InvalidConfiguration {
     #[error("ConfigMap not found")]
@@ -49,7 +50,7 @@ pub(super) async fn watch(watches: &Watches) {
     }
 }
 
-/// Takes over each state of the ConfigMap.
+/// Processes each state of the ConfigMap.
 pub(super) struct ConfigurationLoader<'a> {
     watches: &'a Watches,
     condition: ReadinessCheck,
@@ -92,7 +93,7 @@ impl<'a> ConfigurationLoader<'a> {
         }
         let snapshots = &self.watches.snapshots;
         let last = snapshots.latest().configuration;
-        // An equal one stays the same value, so that readers may compare pointers.
+        // An equal configuration keeps the same value, so that readers can compare pointers.
         let same = last.filter(|it| **it == configuration);
         if same.is_none() {
             tracing::info!(?notices, "configuration loaded");
@@ -110,7 +111,7 @@ impl<'a> ConfigurationLoader<'a> {
         let snapshots = &self.watches.snapshots;
         let active = snapshots.configuration();
         if let (InvalidConfiguration::Absent, Some(active)) = (error, &active) {
-            // Its requirements are gone with the ConfigMap: without this a rotated Secret would never become active.
+            // The requirements are removed together with the ConfigMap. Otherwise a rotated Secret would never become active.
             snapshots.set_configuration(Arc::clone(active));
         }
         if active.is_some() {
@@ -141,7 +142,7 @@ impl<'a> ConfigurationLoader<'a> {
             action: "LoadConfiguration".to_owned(),
             secondary: None,
         };
-        // A Recorder ignores differences of notes, so each error has a Recorder of its own.
+        // A Recorder ignores differences of notes, so each error has a separate Recorder.
         let recorder = Recorder::new(self.watches.client.clone(), self.watches.reporter.clone());
         if let Err(error) = recorder.publish(&event, &map.object_ref(&())).await {
             tracing::warn!(error = error_chain(&error), "failed to write Event");
@@ -161,8 +162,8 @@ fn read(
     Ok((configuration, Requirements::read(&map.metadata), object))
 }
 
-/// The texts of the first notices, each shortened, and how many there are beyond them: a document may have thousands, and
-/// each becomes part of one log line and of the readiness text.
+/// Returns the texts of the first notices, each truncated, and the number of further notices. A document may have
+/// thousands, and each becomes part of one log message and of the readiness text.
 fn shown(notices: &[Notice]) -> Vec<String> {
     let texts = notices.iter().take(NOTICES).map(|notice| {
         let text = notice.to_string();

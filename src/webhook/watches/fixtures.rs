@@ -1,4 +1,4 @@
-//! The watches of tests, with the client that other parts of the webhook use beside them.
+//! The watches of tests, with a client that other modules of the webhook also use.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use testkit::apiserver::ApiServer;
 use super::{WatchMetrics, Watches};
 use crate::snapshot::SnapshotStore;
 
-/// With snapshots of their own.
+/// Returns watches with new snapshots.
 pub(crate) fn watches_of(server: &ApiServer) -> Watches {
     let requests = RequestMetrics::register(&mut Registry::default());
     let timeout = Duration::from_secs(10);

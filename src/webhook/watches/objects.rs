@@ -1,5 +1,5 @@
-//! Namespaces, the pull Secret and the ClusterTrustBundle. The names of the latter two are those of the latest
-//! configuration, active or not: a revision becomes active only when its objects were observed.
+//! Namespaces, the pull Secret and the ClusterTrustBundle. The names of the latter two are from the latest configuration,
+//! active or not, because a revision becomes active only when its objects were observed.
 
 use std::collections::{BTreeMap, HashMap};
 use std::pin::pin;
@@ -25,24 +25,24 @@ use crate::snapshot::{
 };
 use crate::stored::StoredMetadata;
 
-/// How often an API server that does not serve ClusterTrustBundles is asked again: its flags change with an upgrade only.
+/// Interval of requests to an API server that does not serve ClusterTrustBundles. Its flags only change with an upgrade.
 const DISCOVERY_INTERVAL: Duration = Duration::from_mins(1);
 
-/// Until the API server is asked again after an error, at first.
+/// Initial pause after an error before the API server gets another request.
 const DISCOVERY_RETRY: Duration = Duration::from_secs(5);
 
-/// The errors in a row after which the API server is asked every [`DISCOVERY_INTERVAL`] only.
+/// Number of successive errors after which the API server gets a request only every [`DISCOVERY_INTERVAL`].
 const DISCOVERY_RETRIES: u32 = 12;
 
-/// How often the API server is asked while bundles are mounted: its gate may be turned off, or another API server may answer that
-/// is not updated yet.
+/// Interval of requests while bundles are mounted, because the feature gate may be disabled, or another API server may
+/// respond that is not updated yet.
 const PROJECTION_INTERVAL: Duration = Duration::from_mins(5);
 
-/// After the answer that bundles are not projected, so many others in a row, a [`DISCOVERY_INTERVAL`] apart, have them mounted. A
-/// control plane that is being updated answers one way and the other.
+/// Number of successive positive responses, a [`DISCOVERY_INTERVAL`] apart, that are required to mount bundles again after
+/// the response that bundles are not projected. A control plane that is being updated may give both responses.
 const CONFIRMATIONS: u32 = 3;
 
-/// How long after its start a replica waits to become ready for an answer of the API server.
+/// Time after its start in which a replica waits for a response of the API server before it becomes ready.
 const DISCOVERY_DEADLINE: Duration = Duration::from_mins(1);
 
 type NamespaceMetadata = StoredMetadata<KubeNamespace, BTreeMap<String, String>>;
@@ -78,8 +78,8 @@ fn known(namespace: &NamespaceMetadata) -> KnownNamespace {
     }
 }
 
-/// Watches the pull Secret of the product namespace. Another name in a later document makes no replica not ready: where the right
-/// to that Secret is missing, all of them would be, at once.
+/// Watches the pull Secret of the product namespace. Another name in a later document does not make a replica unready.
+/// Otherwise, if the permission for that Secret is missing, all replicas would become unready at once.
 pub(super) async fn watch_pull_secret(watches: &Watches) {
     const CHECK: &str = "pull-secret-watch";
     let mut was_observed = false;
@@ -122,27 +122,27 @@ pub(super) fn set_pull_secret(snapshots: &SnapshotStore, name: &str, secret: Opt
     snapshots.set_pull_secret(source);
 }
 
-/// What the API server does with ClusterTrustBundles.
+/// Support of the API server for ClusterTrustBundles.
 enum BundleSupport {
     Projected(ApiResource),
-    /// Why no Pod gets a bundle.
+    /// Reason why no Pod gets a bundle.
     Missing(TrustBundlePresence),
 }
 
-/// What is known of [`BundleSupport`], whatever the name of the bundle.
+/// Known [`BundleSupport`], independent of the name of the bundle.
 struct KnownSupport {
     started: Instant,
-    /// Set while the last answer was [`BundleSupport::Projected`].
+    /// Set while the last response was [`BundleSupport::Projected`].
     projected: Option<ApiResource>,
-    /// The number of errors in a row.
+    /// Number of successive errors.
     failures: u32,
-    /// After the answer that bundles are not projected, the number of others since.
+    /// Number of positive responses since the response that bundles are not projected.
     confirmations: Option<u32>,
-    /// Whether it was known of another bundle whether it exists.
+    /// Whether the existence of another bundle was already observed.
     was_observed: bool,
 }
 
-/// Watches the configured ClusterTrustBundle, of which a digest of the certificates is kept, in the version that the API server serves.
+/// Watches the configured ClusterTrustBundle in the version that the API server serves, and stores a digest of its certificates.
 pub(super) async fn watch_trust_bundle(watches: &Watches) {
     let mut known = KnownSupport {
         started: Instant::now(),
@@ -168,7 +168,7 @@ pub(super) fn trust_bundle_name(watches: &Watches) -> Option<String> {
     bundle_name(&configuration).map(str::to_owned)
 }
 
-/// Returns when the API server is to be asked again what it does with ClusterTrustBundles.
+/// Watches a bundle. Returns when the support of the API server must be checked again.
 async fn watch_bundle(watches: &Watches, name: Option<&str>, known: &mut KnownSupport) {
     let condition = known.condition(watches);
     let Some(name) = name else {
@@ -190,7 +190,7 @@ async fn watch_bundle(watches: &Watches, name: Option<&str>, known: &mut KnownSu
             tokio::select! {
                 () = follow => {}
                 presence = refusal(watches, name) => {
-                    // It counts at once; the API server is asked again before another bundle is mounted.
+                    // The response takes effect at once. The API server gets another request before a bundle is mounted again.
                     known.projected = None;
                     known.confirmations = Some(0);
                     set_trust_bundle(watches, presence);
@@ -232,8 +232,8 @@ async fn support(watches: &Watches, name: &str) -> Result<BundleSupport, kube::E
     })
 }
 
-/// Asks the API server from time to time, and returns when it tells clearly why no Pod gets a bundle. After an error the bundles
-/// that were projected are mounted as before.
+/// Checks the API server periodically, and returns the reason as soon as it responds that no Pod gets a bundle. After an
+/// error the bundles continue to be mounted.
 async fn refusal(watches: &Watches, name: &str) -> TrustBundlePresence {
     loop {
         sleep(PROJECTION_INTERVAL).await;
@@ -248,7 +248,7 @@ fn is_unknown(watches: &Watches) -> bool {
 }
 
 impl KnownSupport {
-    /// Another bundle in a later document makes no replica not ready.
+    /// Returns the readiness check. Another bundle in a later document does not make a replica unready.
     fn condition(&self, watches: &Watches) -> ReadinessCheck {
         const CHECK: &str = "trust-bundle-watch";
         if self.was_observed || self.started.elapsed() >= DISCOVERY_DEADLINE {
@@ -258,21 +258,22 @@ impl KnownSupport {
         }
     }
 
-    /// Whether the replica stays not ready until the API server answers.
+    /// Returns whether the replica stays unready until the API server responds.
     ///
-    /// Only for [`DISCOVERY_DEADLINE`] after its start: where the dry run is never possible, no replica would become ready and
-    /// every Pod would be missed; and a new document must not make all replicas not ready at once. From then on the API server
-    /// is taken to project no bundles until it answers. A Pod without its bundle gets a warning, starts, and is found as missed
-    /// once the answer is known. A Pod with a volume that the API server drops is refused, or gets an empty folder in the place of
-    /// the container's own certificates, and no check of the webhook finds it.
+    /// This only applies for [`DISCOVERY_DEADLINE`] after its start. If the dry run is never possible, no replica would
+    /// become ready and each Pod would be missed. A new document must not make all replicas unready at once. After the
+    /// deadline, the API server is assumed to project no bundles until it responds. A Pod without its bundle gets a
+    /// warning, starts, and is found as missed once the response is known. A Pod with a volume that the API server drops is
+    /// rejected, or gets an empty directory instead of the certificates of the container image, and no check of the webhook
+    /// finds it.
     fn is_awaited(&self, watches: &Watches) -> bool {
         self.started.elapsed() < DISCOVERY_DEADLINE && is_unknown(watches)
     }
 
-    /// Keeps an answer. After an error, bundles that were projected are watched as before.
+    /// Stores a response. After an error, bundles that were projected are watched as before.
     ///
     /// # Errors
-    /// The text of the error, if nothing else is known.
+    /// The text of the error, if no earlier positive response is known.
     fn update(
         &mut self,
         answer: Result<BundleSupport, kube::Error>,
@@ -322,7 +323,7 @@ fn observed_bundle(bundle: &DynamicObject) -> ObservedObject {
     }
 }
 
-/// ClusterTrustBundles in the most stable version that the API server serves, beta at least.
+/// Returns the kind ClusterTrustBundle in the most stable version that the API server serves, at least beta.
 pub(super) async fn served(client: &Client) -> Result<Option<ApiResource>, kube::Error> {
     let kinds = match discovery::group(client, "certificates.k8s.io").await {
         Err(kube::Error::Discovery(DiscoveryError::MissingApiGroup(_))) => return Ok(None),

@@ -1,4 +1,4 @@
-//! Documents, Secrets and trust bundles as the watches bring them, one revision after the other.
+//! Tests with documents, Secrets and trust bundles as the watches observe them, one revision after the other.
 
 mod projection;
 
@@ -81,7 +81,7 @@ async fn a_valid_document_comes_into_force_and_a_broken_one_does_not() {
     assert_eq!(watches.metrics.last_reload_successful.get(), 1);
 }
 
-/// A document may have as many unknown keys as fit into a ConfigMap.
+/// A document may contain as many unknown keys as fit into a ConfigMap.
 #[tokio::test]
 async fn notices_of_a_document_are_bounded_in_number_and_length() {
     let keys: Vec<String> = (0..1000)
@@ -226,7 +226,7 @@ fn annotations(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Document, Secret and bundle of one version, as the controller writes them.
+/// Returns document, Secret and bundle of one version, as the controller writes them.
 fn versioned(version: &str) -> (ConfigMap, Secret, PartialObjectMeta<ClusterTrustBundle>) {
     let document = json!({
         "overrides": {"a.io": format!("v{version}.io")},
@@ -391,7 +391,7 @@ async fn the_watches_follow_the_names_of_the_newest_document() {
     );
 }
 
-/// As where the rights of the replicas contain the old name. All of them get a document at once.
+/// For example the permissions of the replicas contain the old name. All replicas get a document at the same time.
 #[tokio::test(start_paused = true)]
 async fn another_pull_secret_that_no_replica_may_read_makes_none_not_ready() {
     let server = ApiServer::new();

@@ -43,7 +43,7 @@ fn the_definition_says_what_the_constants_say() {
     );
 }
 
-/// The API server refuses CEL rules whose cost it cannot bound, and no client should be able to fill a store.
+/// The API server rejects CEL rules whose cost has no limit, and a client must not be able to fill the store.
 #[rstest]
 #[case::runtime_bootstrapper(crd())]
 #[case::rollout(crate::rollout::crd())]
@@ -128,7 +128,7 @@ fn rules_of_webhook_settings(#[case] webhook: Value, #[case] valid: bool) {
     assert_eq!(validate_cel(&resource).is_ok(), valid);
 }
 
-/// Of a runtime's own settings and the controller's: each by itself, the amounts of resources too.
+/// A setting of the runtime has priority over the setting of the controller, separately for each setting and each amount.
 #[test]
 fn own_settings_come_before_others_one_by_one() {
     let settings = |value: Value| serde_json::from_value::<WebhookSettings>(value).unwrap();
@@ -164,7 +164,7 @@ fn an_empty_spec_has_the_documented_defaults() {
     );
 }
 
-/// With server-side apply a null is a statement about a field.
+/// In a server-side apply a null value sets a field.
 #[rstest]
 #[case(json!(RuntimeBootstrapperSpec { webhook: Some(WebhookSettings::default()), ..RuntimeBootstrapperSpec::default() }))]
 #[case(json!(RuntimeBootstrapperStatus {

@@ -1,4 +1,4 @@
-//! What the schema says of documents, compared with what the webhook's own reader says.
+//! Compares the result of the schema for documents with the result of the parser of the webhook.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use validator::violations;
 
 mod validator;
 
-/// A document with every key, made of the examples.
+/// Returns a document with all keys, composed of the examples.
 fn full() -> Value {
     let schema = schema();
     let properties = schema["properties"].as_object().unwrap().iter();
@@ -26,7 +26,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Every key below a schema, with its schema.
+/// Adds all keys below a schema, with their schemas.
 fn keys<'s>(schema: &'s Value, at: &str, found: &mut Vec<(String, &'s Value)>) {
     for (key, inner) in schema["properties"].as_object().into_iter().flatten() {
         let at = format!("{at}.{key}");
@@ -88,7 +88,7 @@ fn defaults_are_those_of_the_reader() {
     }
 }
 
-/// Every value of a full document is replaced by values of other types, and every key is removed.
+/// Each value of a full document is replaced by values of other types, and each key is removed.
 #[test]
 fn a_document_that_the_reader_rejects_is_rejected_by_the_schema() {
     let (schema, full) = (schema(), full());
@@ -159,7 +159,7 @@ fn changes(full: &Value, pointer: &str) -> Vec<Value> {
     changed
 }
 
-/// Documents with a null or an extra key load. The schema takes what means "absent", and names unknown keys.
+/// Documents with a null or an additional key load. The schema accepts null for an absent key, and reports unknown keys.
 #[rstest]
 #[case::only_overrides(json!({"overrides": {}}), &[])]
 #[case::schema_key(json!({"$schema": "https://example.com/schema.json", "overrides": {}}), &[])]
@@ -216,8 +216,8 @@ fn every_document_of_the_repository_is_valid() {
     }
 }
 
-/// Whatever is a JSON object with the required key, in any text; and the key `config` of a scenario
-/// (a manifest beside it has several documents and no such key).
+/// Returns all JSON objects with the required key in any text, and the key `config` of a scenario (a manifest next to it
+/// has several documents and no such key).
 fn documents(path: &Path, text: &str) -> Vec<Value> {
     if path.extension().is_some_and(|it| it == "yaml") {
         let all: Vec<Value> = serde_saphyr::from_multiple(text).unwrap();
@@ -235,7 +235,7 @@ fn documents(path: &Path, text: &str) -> Vec<Value> {
                 .next()?
                 .ok()
         })
-        // The schema of scenarios has a key of that name, too.
+        // The schema of scenarios also has a key with this name.
         .filter(|it| {
             it.get("overrides")
                 .is_some_and(|it| it.get("description").is_none())

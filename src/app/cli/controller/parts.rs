@@ -1,18 +1,18 @@
-//! Which parts of the controller run.
+//! Value of the flag `--controllers`.
 //!
-//! Invariant: the grammar is that of kube-controller-manager's `--controllers`: `*` is all, `NAME` is one, `-NAME` is all
-//! but one; the last word about a part counts. There is always at least one.
+//! Invariant: the grammar is that of `--controllers` of kube-controller-manager: `*` enables all, `NAME` enables one, and
+//! `-NAME` disables one. The last item about a controller applies. At least one controller is enabled.
 
 use std::str::FromStr;
 
-/// A part of the controller.
+/// A controller that can be enabled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// Today's manager is signalled.
+    /// Signals KIM.
     Signal,
-    /// The controller writes to runtimes itself.
+    /// Writes to runtimes directly.
     Direct,
-    /// VirtualServices for Watchers.
+    /// Creates VirtualServices for Watchers.
     Watchers,
 }
 
@@ -28,18 +28,18 @@ impl Part {
     }
 }
 
-/// The parts that run.
+/// The enabled controllers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Parts(Vec<Part>);
 
 impl Parts {
-    /// Whether a part runs.
+    /// Returns whether a controller is enabled.
     pub(crate) fn contains(&self, part: Part) -> bool {
         self.0.contains(&part)
     }
 }
 
-/// Why a text does not choose parts.
+/// Reason why a value of the flag is invalid.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PartError {
     #[error("unknown controller {0:?} (known: direct, signal, watchers)")]

@@ -14,7 +14,7 @@ fn labels(text: &str) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// What each operator selects, of the labels that are named and of none.
+/// Label sets that each operator selects and does not select.
 #[rstest]
 #[case::everything("", &["", "plan=aws"], &[])]
 #[case::equal("plan=aws", &["plan=aws", "plan=aws a=b"], &["", "plan=gcp"])]
@@ -49,7 +49,7 @@ fn selectors_select_as_kubernetes_does(
     }
 }
 
-/// The client writes a selector in the same grammar.
+/// The kube client writes a selector in the same grammar.
 #[rstest]
 #[case("plan=aws,plan!=trial")]
 #[case("plan in (aws,gcp),zone notin (a)")]

@@ -1,4 +1,4 @@
-//! Every part's metrics, under one prefix.
+//! Metrics of all modules, with one prefix.
 
 use component_base::client::RequestMetrics;
 use component_base::lease::LeaseMetrics;
@@ -16,7 +16,7 @@ use crate::compose::build_info;
 
 const PREFIX: &str = "rt_bootstrapper_controller";
 
-/// Handles for the parts.
+/// Handles of the metrics for the modules.
 pub(crate) struct Meters {
     pub(super) requests: RequestMetrics,
     pub(super) lease: LeaseMetrics,
@@ -31,7 +31,7 @@ pub(crate) struct Meters {
 }
 
 impl Meters {
-    /// Registers everything.
+    /// Registers all metrics.
     pub(crate) fn new() -> (Self, Metrics) {
         let mut metrics = Metrics::new(PREFIX, build_info());
         let requests = RequestMetrics::register(metrics.unprefixed());

@@ -1,4 +1,4 @@
-//! From flags to what the parts are told.
+//! Conversion of flags to the settings of the modules.
 
 use std::sync::Arc;
 
@@ -77,7 +77,7 @@ fn keys(arguments: &SignalArgs) -> SignalKeys {
 pub(super) fn direct(arguments: &ControllerArgs) -> DirectSettings {
     let given = &arguments.direct;
     let defaults = DirectSettings::default();
-    // One step gates nothing, so failures of a few runtimes do not keep credentials from the others.
+    // A single step has no gates, so that failures of a few runtimes do not block credentials for other runtimes.
     let has_steps = given.configuration_rollout_steps.len() > 1;
     DirectSettings {
         namespace: arguments.namespace.clone(),
@@ -106,10 +106,11 @@ pub(super) fn direct(arguments: &ControllerArgs) -> DirectSettings {
     }
 }
 
-/// What is installed on runtimes. `manifests controller` calls it too, so that no Deployment is printed that cannot start.
+/// Returns the installations for runtimes. `manifests controller` also calls this, so that it does not print a Deployment
+/// that cannot start.
 ///
 /// # Errors
-/// Flags that are each valid, and together are not.
+/// Flags are individually valid, but invalid in combination.
 pub(crate) fn installed(
     arguments: &ControllerArgs,
 ) -> anyhow::Result<(Installations, RuntimeWatcherSettings)> {
@@ -161,7 +162,7 @@ pub(super) fn certificates(arguments: &ControllerArgs) -> certificates::Settings
 /// The watcher that is installed on runtimes.
 ///
 /// # Errors
-/// It cannot be installed on any.
+/// The watcher cannot be installed with these flags.
 fn runtime_watchers(arguments: &ControllerArgs) -> anyhow::Result<RuntimeWatcherSettings> {
     let given = &arguments.watchers;
     let namespace = arguments.sources.skr_namespace.clone();
@@ -196,10 +197,10 @@ fn runtime_watchers(arguments: &ControllerArgs) -> anyhow::Result<RuntimeWatcher
     })
 }
 
-/// The host of the API server that Kubernetes tells every Pod.
+/// Environment variable in which Kubernetes sets the host of the API server in each Pod.
 const SERVICE_HOST: &str = "KUBERNETES_SERVICE_HOST";
 
-/// Options of the clients of runtimes. None of them may be the control plane.
+/// Returns the options of the clients of runtimes. No runtime may be the control plane.
 pub(super) fn clients(arguments: &DirectArgs) -> ClientOptions {
     let control_plane = std::env::var(SERVICE_HOST).ok();
     ClientOptions {
@@ -209,10 +210,10 @@ pub(super) fn clients(arguments: &DirectArgs) -> ClientOptions {
     }
 }
 
-/// What is installed on runtimes.
+/// Returns the installations of the webhook on runtimes.
 ///
 /// # Errors
-/// It cannot be installed on any.
+/// The webhook cannot be installed with these flags.
 pub(crate) fn installations(
     sources: &SourceArgs,
     defaults: &WebhookDefaults,
@@ -220,7 +221,7 @@ pub(crate) fn installations(
     Installations::new(render(sources), webhook(sources, defaults))
 }
 
-/// The webhook reads the objects by the names under which they are written.
+/// Returns the settings of the webhook. It reads the objects by the names with which they are written.
 fn webhook(sources: &SourceArgs, defaults: &WebhookDefaults) -> WebhookSettings {
     let WebhookDefaults {
         image,
@@ -254,7 +255,7 @@ fn webhook(sources: &SourceArgs, defaults: &WebhookDefaults) -> WebhookSettings 
     }
 }
 
-/// The manifests that `manifests webhook` prints.
+/// Returns a function that renders the manifests of `manifests webhook`.
 fn render(sources: &SourceArgs) -> Render {
     let namespace = sources.skr_namespace.clone();
     Arc::new(move |settings, named_secret| {

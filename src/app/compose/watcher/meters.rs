@@ -1,4 +1,4 @@
-//! The watcher's metrics, under the public watcher's prefix.
+//! Metrics of the watcher, with the prefix of the public watcher.
 
 use component_base::metrics::Metrics;
 use watcher::metrics::{State, WatcherMetrics};
@@ -7,7 +7,7 @@ use crate::compose::build_info;
 
 const PREFIX: &str = "watcher";
 
-/// Registers everything.
+/// Registers all metrics.
 pub(crate) fn register(state: State) -> (WatcherMetrics, Metrics) {
     let mut metrics = Metrics::new(PREFIX, build_info());
     let counters = WatcherMetrics::register(metrics.registry());

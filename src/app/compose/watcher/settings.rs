@@ -1,7 +1,8 @@
-//! From the command line and the environment to the settings of the parts.
+//! Conversion of the command line and the environment to the settings of the modules.
 //!
-//! The public watcher's words: what is set and empty counts as missing, and of several the first in its order is named; a
-//! bad port is logged and replaced by the default. Its ports end at 2 and 65534, ours do not, and its exit status is 0.
+//! The rules are those of the public watcher: an empty value counts as missing, and the error names the first missing value
+//! in the order of the public watcher. An invalid port is logged and replaced by the default. The public watcher accepts
+//! only the ports 2 to 65534 and exits with status 0, in contrast to this watcher.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -16,7 +17,7 @@ use watcher_types::{EventError, PathSegment};
 use crate::cli::watcher::{Fsync, KcpArgs, SpoolArgs, WatcherArgs};
 use crate::watchers::{self, WatchersError};
 
-/// Settings of the parts.
+/// Settings of the modules.
 #[derive(Debug)]
 pub(super) struct Settings {
     pub(super) webhook: SocketAddr,
@@ -24,13 +25,13 @@ pub(super) struct Settings {
     pub(super) certificates: CertificateOptions,
     pub(super) kcp_address: KcpAddress,
     pub(super) contract: PathSegment,
-    /// What alone is sent; empty: whatever comes.
+    /// Watchers whose changes are sent; empty means all changes.
     pub(super) watchers: Vec<Watcher>,
     pub(super) heartbeat_receivers: Vec<PathSegment>,
     pub(super) spool: Options,
 }
 
-/// Why the watcher cannot begin.
+/// Reason why the watcher cannot start.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SettingsError {
     #[error("{variable} (--{}) is required: {meaning}", .variable.to_lowercase().replace('_', "-"))]
@@ -53,10 +54,10 @@ pub(super) enum SettingsError {
 }
 
 impl Settings {
-    /// Takes the arguments as they were given.
+    /// Creates the settings from the arguments.
     ///
     /// # Errors
-    /// The first that is missing, or cannot be used.
+    /// The first missing or invalid value.
     pub(super) fn new(arguments: &WatcherArgs) -> Result<Self, SettingsError> {
         let certificates = certificates(&arguments.kcp)?;
         let kcp = &arguments.kcp;
@@ -92,7 +93,7 @@ impl Settings {
         })
     }
 
-    /// One line of what is meant, as the public watcher logs its own.
+    /// Logs the effective settings in one message, as the public watcher does.
     pub(super) fn log(&self) {
         tracing::info!(
             webhook_port = self.webhook.port(),
@@ -261,7 +262,7 @@ mod tests {
         assert!(error.starts_with(expected), "{error}");
     }
 
-    /// The defaults are the public watcher's; 1 and 65535 are ports.
+    /// The defaults are those of the public watcher. 1 and 65535 are valid ports.
     #[rstest]
     #[case("1234", 1234)]
     #[case("1", 1)]

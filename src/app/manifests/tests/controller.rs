@@ -1,4 +1,4 @@
-//! The controller's manifests: least rights by mode, and no value that changes the structure.
+//! Tests of the manifests of the controller: least permissions for each mode, and no value that changes the structure.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::{Line, Role, documents, only, pods};
 
-/// The flags of the controller.
+/// Parser of the flags of the controller.
 #[derive(Parser)]
 struct DefaultArguments {
     #[command(flatten)]
@@ -185,7 +185,7 @@ fn values_arrive_where_they_belong() {
     );
 }
 
-/// The namespace's default is part of many names; in what a user gives it is text like any other.
+/// The default namespace is part of many names, but must not be replaced in values of a user.
 #[test]
 fn flag_values_that_hold_the_default_namespace_are_printed_unchanged() {
     let objects = printed(&[
@@ -231,7 +231,7 @@ fn role_names_the_sources_that_the_flags_name() {
     assert_eq!(named("secrets"), BTreeSet::from(["pulls".to_owned()]));
 }
 
-/// No list of names would be a right to every Secret.
+/// A missing list of names would permit access to all Secrets.
 #[test]
 fn role_without_a_pull_secret_has_no_right_to_all_secrets() {
     for rule in rules(&printed(&["--", "--kcp-pull-secret-name="]).unwrap()) {
@@ -351,7 +351,7 @@ fn the_ca_is_printed_with_the_watchers() {
     );
 }
 
-/// What watchers send heartbeats to, and who may: nothing else leads to the listener.
+/// The route of heartbeats and the permitted senders: no other path leads to the listener.
 #[test]
 fn heartbeats_reach_the_controller_from_the_gateway_alone() {
     let flags = [
@@ -434,8 +434,8 @@ fn flags_with_which_the_controller_would_not_start_are_an_error(
     assert!(error.contains(text), "{error}");
 }
 
-/// Those of Kymas are read by name; only those of CA and gateway are listed. Who creates and reads any Secret has the rights of every
-/// ServiceAccount of the namespace.
+/// Secrets of Kymas are read by name, and only the Secrets of the CA and the gateway are listed. A client that can create
+/// and read any Secret has the permissions of each ServiceAccount of the namespace.
 #[test]
 fn watchers_list_and_write_no_secret_but_those_of_the_gateway() {
     let rules = rules(&printed(&["--watchers"]).unwrap());

@@ -1,5 +1,5 @@
-//! What gets through where everything else is denied, by the rules of NetworkPolicy: a Pod that some policy selects for
-//! a direction may do in that direction what any of them allows, and nothing else.
+//! Tests of the allowed connections if all others are denied, by the rules of NetworkPolicy: if a policy selects a Pod for
+//! a direction, the Pod may use the connections that any of these policies allows, and no others.
 
 use std::collections::BTreeMap;
 
@@ -45,7 +45,8 @@ fn labels(pairs: &[(&str, &str)]) -> Labels {
         .collect()
 }
 
-/// Our selectors use `matchLabels` alone; another form would need this to grow.
+/// Returns whether a selector matches. The selectors of this project only use `matchLabels`; this function supports no
+/// other form.
 fn selects(selector: &LabelSelector, labels: &Labels) -> bool {
     assert_eq!(selector.match_expressions, None);
     let wanted = selector.match_labels.iter().flatten();
@@ -67,7 +68,7 @@ fn admits(peers: Option<&Vec<NetworkPolicyPeer>>, from: Option<&Peer>) -> bool {
             let part = |selector: Option<&LabelSelector>, labels: &Labels| {
                 selector.is_none_or(|it| selects(it, labels))
             };
-            // Without a Pod at the other end (the API server, the outside) no selector fits.
+            // If the other end is not a Pod (the API server, an external address), no selector matches.
             from.is_some_and(|from| {
                 part(peer.namespace_selector.as_ref(), &from.namespace)
                     && part(peer.pod_selector.as_ref(), &from.pod)
@@ -142,7 +143,7 @@ fn to_the_api_server_and_to_names_and_nowhere_else(
     assert_eq!(egress(protocol, port, None), open);
 }
 
-/// Where the API server is known by a name, and the resolvers are Pods.
+/// Clusters in which the API server has a DNS name, and the resolvers are Pods.
 #[rstest]
 #[case::resolver("kube-system", "kube-dns", 8053, true)]
 #[case::elsewhere("default", "kube-dns", 8053, false)]

@@ -1,15 +1,15 @@
-//! What is asked of the Pods of every role alike.
+//! Requirements that apply to the Pods of all components.
 
 use k8s_openapi::api::core::v1::{Container, PodSpec, Probe};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-/// The only container of a Pod.
+/// Returns the only container of a Pod.
 pub(super) fn container(pod: PodSpec) -> Container {
     let [container] = pod.containers.try_into().unwrap();
     container
 }
 
-/// Pod Security Standards, profile "restricted", field by field.
+/// Checks the Pod Security Standards, profile "restricted", field by field.
 pub(super) fn assert_restricted(pod: PodSpec) {
     assert_eq!(
         (pod.host_network, pod.host_pid, pod.host_ipc),
@@ -29,7 +29,7 @@ pub(super) fn assert_restricted(pod: PodSpec) {
     assert_eq!(capabilities.add, None);
 }
 
-/// The three probes ask the health port, each on its path.
+/// Checks that the three probes use the health port, each with its path.
 pub(super) fn assert_probes(container: Container) {
     let asked = |probe: Option<Probe>| {
         let asked = probe.unwrap().http_get.unwrap();
@@ -41,12 +41,12 @@ pub(super) fn assert_probes(container: Container) {
     assert_eq!(asked(container.liveness_probe), "/healthz");
 }
 
-/// A Deployment names the command, so that no other one that an earlier installer left is in force.
+/// Checks that a Deployment specifies the command, so that no command of an earlier installer stays.
 pub(super) fn assert_command(command: Option<Vec<String>>, role: &str) {
     assert_eq!(command.unwrap(), ["/runtime-bootstrapper", role]);
 }
 
-/// The image starts the same command by itself.
+/// Checks that the image starts the same command by default.
 pub(super) fn assert_image_starts(role: &str) {
     let dockerfile = include_str!("../../../../Dockerfile");
     let target = dockerfile.split(&format!(" AS {role}\n")).nth(1).unwrap();

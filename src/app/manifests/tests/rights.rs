@@ -1,4 +1,4 @@
-//! Least rights: no wildcard, and no Secret without its name.
+//! Tests of least permissions: no wildcard, and no Secret without its name.
 
 use std::collections::BTreeSet;
 
@@ -27,7 +27,7 @@ fn namespace_rules() -> Vec<PolicyRule> {
     role.rules.unwrap()
 }
 
-/// `group/resource [names] verb`, for every one.
+/// Returns `group/resource [names] verb` for each combination.
 fn flat(rules: &[PolicyRule]) -> BTreeSet<String> {
     let mut flat = BTreeSet::new();
     for rule in rules {
@@ -50,8 +50,8 @@ fn expected(lines: &[(&str, &str)]) -> BTreeSet<String> {
         .collect()
 }
 
-/// The lists stand in the modules' own words: `webhook::certificate`, `webhook::pull_secret_sync`,
-/// `webhook::watches`, `webhook::repairs`, `component_base::lease`.
+/// The module documentation lists the permissions: `webhook::certificate`, `webhook::pull_secret_sync`, `webhook::watches`,
+/// `webhook::repairs`, `component_base::lease`.
 #[test]
 fn the_rights_are_those_that_the_modules_ask_for() {
     assert_eq!(
@@ -109,7 +109,7 @@ fn the_rights_are_those_that_the_modules_ask_for() {
     );
 }
 
-/// Who may write a MutatingAdmissionPolicy can change every object, so the right is given with the flag alone.
+/// A client that can write a MutatingAdmissionPolicy can change any object, so the permission is only granted with the flag.
 #[rstest]
 #[case::default(&[], "delete")]
 #[case::off(&["--mutating-admission-policy=off"], "delete")]
@@ -127,7 +127,7 @@ fn the_policy_may_be_written_where_it_is_switched_on(#[case] flags: &[&str], #[c
     assert_eq!(own.collect::<BTreeSet<_>>(), expected(&[(wanted, verbs)]));
 }
 
-/// Evictions are allowed in the webhook's namespace, and in those that a flag names; nowhere by default.
+/// Evictions are allowed in the namespace of the webhook, and in the namespaces of a flag. By default there are none.
 #[test]
 fn evictions_are_allowed_namespace_by_namespace() {
     let bindings = |flags: &[&str]| -> Vec<String> {

@@ -1,4 +1,4 @@
-//! The values that a user may give, hostile ones among them.
+//! Tests of values from a user, including hostile values.
 
 use api::bootstrapper::{RestartCause, WebhookSettings};
 use component_base::telemetry::Filter;
@@ -47,7 +47,7 @@ fn the_pull_secret_is_put_in_and_nothing_else_changes() {
     assert_eq!(changed, defaults());
 }
 
-/// The arguments of the container, as the webhook will read them.
+/// Returns the arguments of the container, as the webhook parses them.
 fn read_by_the_webhook(objects: &[Value]) -> WebhookArgs {
     let place = "/spec/template/spec/containers/0/args";
     let arguments = deployment(objects).pointer(place).unwrap();
@@ -56,7 +56,7 @@ fn read_by_the_webhook(objects: &[Value]) -> WebhookArgs {
     flags.arguments
 }
 
-/// The `resourceNames` of every rule about a resource, in all roles of a kind.
+/// Returns the `resourceNames` of each rule about a resource, in all roles of a kind.
 fn named(objects: &[Value], kind: &str, resource: &str) -> Vec<Value> {
     let of_kind = objects.iter().filter(|it| it["kind"] == kind);
     let rules = of_kind.flat_map(|it| it["rules"].as_array().unwrap());
@@ -94,7 +94,7 @@ fn settings_arrive_at_the_webhook_and_in_its_rights() {
     assert_eq!(format!("{:?}", read.log_filter), format!("{filter:?}"));
     let config_maps = named(&objects, "Role", "configmaps");
     assert_eq!(config_maps, [json!(["our-config"])]);
-    // The default stays: the document may change to it while the webhook runs.
+    // The default name stays, because the document may change to it while the webhook runs.
     let secrets = named(&objects, "ClusterRole", "secrets");
     assert_eq!(secrets, [json!(["registry-credentials", "our.own-1"])]);
 }
@@ -121,7 +121,7 @@ fn replicas_and_resources_are_put_in_and_nothing_else_changes() {
     assert_eq!(spec["replicas"], 3);
     spec["replicas"] = json!(2);
     let resources = spec.pointer_mut("/template/spec/containers/0/resources");
-    // As the API server stores them: another form would be a difference for ever.
+    // The format in which the API server stores amounts. Another format would be a permanent difference.
     let expected = json!({
         "requests": {"cpu": "1", "memory": "64Mi"},
         "limits": {"cpu": "2", "memory": "1Gi"},
@@ -151,7 +151,7 @@ fn secret_that_the_document_names_is_a_right_more_and_nothing_else_changes() {
     assert_eq!(changed, plain);
 }
 
-/// The API server would refuse the Deployment, or its Pods would not start.
+/// The API server would reject the Deployment, or its Pods would not start.
 #[rstest]
 #[case::filter(json!({"logFilter": "a=b=c"}), "log filter")]
 #[case::above_the_limit(json!({"resources": {"requests": {"memory": "1Gi"}}}), "memory")]

@@ -1,4 +1,4 @@
-//! The watcher's manifests: the public chart's names, no rights at all, and no value that changes the structure.
+//! Tests of the manifests of the watcher: the names of the public chart, no permissions, and no value that changes the structure.
 
 mod network;
 mod values;
@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use super::{Line, Role, documents, listed, only};
 use crate::manifests::watcher::text;
 
-/// A list of Watchers: the public one, and one of another manager on a subresource.
+/// A list of Watchers: the public one, and one of another manager for a subresource.
 const WATCHERS: &str = r#"
 - namespace: kcp-system
   name: klm-watcher
@@ -37,7 +37,7 @@ const WATCHERS: &str = r#"
   field: spec
 "#;
 
-/// Files that a flag can name.
+/// A directory with files for flags.
 struct Folder(TempDir);
 
 impl Folder {
@@ -71,7 +71,8 @@ fn objects(flags: &[&str]) -> Vec<Value> {
     documents(&text)
 }
 
-/// The public chart's objects under its names; what it has not is the account, the budget and the rights to be evicted late.
+/// The objects of the public chart with the same names. Additional objects are the ServiceAccount, the PodDisruptionBudget
+/// and the permission for a late eviction.
 #[test]
 fn the_objects_are_these_and_the_webhook_configuration_is_the_last() {
     let folder = Folder::with(&[("w.yaml", WATCHERS)]);
@@ -181,7 +182,7 @@ fn a_review_that_waits_for_kcp_has_the_public_time_limit() {
     assert!(entries.iter().all(|it| it.timeout_seconds == Some(15)));
 }
 
-/// An empty one would overwrite the configuration that another installer applied.
+/// An empty configuration would overwrite the configuration of another installer.
 #[test]
 fn without_watchers_no_webhook_configuration_is_printed() {
     let kinds = objects(&[]);
@@ -239,7 +240,7 @@ fn a_file_that_is_not_there_is_named(#[case] flag: &str, #[case] expected: &str)
     assert_eq!(error.to_string(), expected);
 }
 
-/// One bad Watcher is named; in one object with the others the API server would refuse all of them.
+/// The error names the invalid Watcher. In one object with the others, the API server would reject all of them.
 #[rstest]
 #[case::twice(&WATCHERS.replace("name: klm-watcher-status", "name: klm-watcher"), ": duplicate")]
 #[case::label(&WATCHERS.replace("watched-by: kyma", "watched-by: 'a b'"), "labels: not a valid label")]

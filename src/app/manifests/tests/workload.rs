@@ -1,4 +1,4 @@
-//! The Deployment and what belongs to it.
+//! Tests of the Deployment and its related objects.
 
 use std::collections::BTreeMap;
 
@@ -104,7 +104,7 @@ fn the_process_listens_where_the_ports_are(
 ) {
     let container = container();
     let arguments = container.args.unwrap();
-    // The command names the role; a second time would be a usage error.
+    // The command contains the component. Repeating it in the arguments would be a usage error.
     assert!(arguments.iter().all(|it| it.starts_with("--")));
     pods::assert_command(container.command, "webhook");
     assert!(arguments.iter().any(|it| it == argument));

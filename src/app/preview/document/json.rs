@@ -1,6 +1,6 @@
-//! JSON with the line of every value.
+//! JSON with the line of each value.
 //!
-//! The parser tells no positions, so the reader below it counts the lines that the parser has taken.
+//! The parser returns no positions, so the reader below it counts the lines that the parser has read.
 
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -15,17 +15,17 @@ use super::{Located, Tree};
 use crate::preview::PreviewError;
 use crate::preview::input::Input;
 
-/// Gives a text away and counts its lines.
+/// Reader that returns a text and counts its lines.
 struct Lines<'a> {
     rest: &'a [u8],
     line: &'a Cell<u64>,
 }
 
-/// Reads a value whose line is the one that was reached.
+/// Deserializes a value, whose line is the current line.
 #[derive(Clone, Copy)]
 struct Node<'a>(&'a Cell<u64>);
 
-/// The documents of a stream.
+/// Parses the documents of a stream.
 pub(super) fn documents(input: &Input) -> Result<Vec<Located>, PreviewError> {
     let line = Cell::new(1);
     let mut parser = serde_json::Deserializer::from_reader(Lines {
@@ -33,7 +33,7 @@ pub(super) fn documents(input: &Input) -> Result<Vec<Located>, PreviewError> {
         line: &line,
     });
     let mut documents = Vec::new();
-    // It passes over blanks, so the line is that of the next document.
+    // `end` skips blanks, so the line is that of the next document.
     while parser.end().is_err() {
         let document = Node(&line).deserialize(&mut parser);
         documents.push(document.map_err(|error| PreviewError::Json {
@@ -133,7 +133,8 @@ mod tests {
         assert_eq!(lines, [Some(2), Some(5), Some(5)]);
     }
 
-    /// Sixteen times the documents take sixteen times as long; with lines counted from the start it was 256 times.
+    /// With sixteen times the documents, the time is sixteen times as long. If lines were counted from the start, it would
+    /// be 256 times.
     #[test]
     fn stream_takes_time_in_proportion_to_its_length() {
         let time = |count: usize| {

@@ -1,6 +1,6 @@
-//! YAML as Kubernetes' own tools read it, which is YAML 1.1: `yes` and `on` are booleans, `0644` is octal.
+//! YAML as the tools of Kubernetes parse it, which is YAML 1.1: `yes` and `on` are booleans, `0644` is octal.
 //!
-//! Aliases are bounded by the parser's budget.
+//! The budget of the parser limits aliases.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,13 +15,13 @@ use super::{Located, Tree};
 use crate::preview::PreviewError;
 use crate::preview::input::Input;
 
-/// Up to here every whole float is exactly one integer (2⁵³).
+/// Limit below which each whole float is exactly one integer (2⁵³).
 const WHOLE_FLOAT_LIMIT: f64 = 9_007_199_254_740_992.0;
 
-/// How many nodes aliases may stand for, so that a small file cannot become a large one.
+/// Maximum number of nodes that aliases may expand to, so that a small file cannot require much memory.
 const ALIASED_NODES: usize = 200_000;
 
-/// Leaves the position out of a message: the place stands before it.
+/// Removes the position from a message, because the message is prefixed with it.
 struct NoPosition;
 
 impl Localizer for NoPosition {
@@ -30,7 +30,7 @@ impl Localizer for NoPosition {
     }
 }
 
-/// The documents of a YAML stream.
+/// Parses the documents of a YAML stream.
 pub(super) fn documents(input: &Input) -> Result<Vec<Located>, PreviewError> {
     serde_saphyr::from_multiple_with_options(input.text(), options()).map_err(|source| {
         PreviewError::Yaml {
@@ -40,8 +40,8 @@ pub(super) fn documents(input: &Input) -> Result<Vec<Located>, PreviewError> {
     })
 }
 
-/// The line of a JSON text that a path of keys, and of items of lists, leads to, as far as it leads. JSON is YAML as
-/// well, and the reader of YAML knows its lines.
+/// Returns the line of a path of keys and list items in a JSON text, or of the longest prefix of the path that exists. JSON
+/// is also YAML, and the YAML parser returns line numbers.
 pub(in crate::preview) fn line_at_path(text: &str, path: &[&str]) -> Option<u64> {
     let root = serde_saphyr::from_str_with_options::<Located>(text, options()).ok()?;
     let mut node = &root;
@@ -52,7 +52,7 @@ pub(in crate::preview) fn line_at_path(text: &str, path: &[&str]) -> Option<u64>
     node.line
 }
 
-/// What is wrong with a text, without its position and without advice to programmers.
+/// Returns the problem of a text, without its position and without advice for programmers.
 fn describe(error: &serde_saphyr::Error) -> String {
     if let serde_saphyr::Error::DuplicateMappingKey { key: Some(key), .. } = error {
         return format!("duplicate key {key:?}");
@@ -62,8 +62,8 @@ fn describe(error: &serde_saphyr::Error) -> String {
 
 fn options() -> Options {
     serde_saphyr::options! {
-        // The default budget is made for configuration files. What counts here is the expansion of aliases; the text
-        // itself is bounded by its size.
+        // The default budget is designed for configuration files. Here only the expansion of aliases must be limited,
+        // because the size of the text has a separate limit.
         budget: serde_saphyr::budget! {
             max_depth: 128,
             max_documents: 100_000,
@@ -75,7 +75,7 @@ fn options() -> Options {
             max_total_replayed_events: ALIASED_NODES,
         },
         legacy_octal_numbers: true,
-        // A snippet would repeat the line, and with it whatever secret stands there.
+        // A snippet would repeat the line, including any secret in it.
         with_snippet: false,
     }
 }
@@ -118,7 +118,7 @@ impl<'de> Visitor<'de> for TreeVisitor {
     }
 
     fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Tree, E> {
-        // Go writes a whole float without a point, so `089` and `1e3` reach Kubernetes as integers.
+        // Go writes a whole float without a decimal point, so `089` and `1e3` reach Kubernetes as integers.
         if value.fract() == 0.0 && value.abs() < WHOLE_FLOAT_LIMIT {
             #[expect(
                 clippy::cast_possible_truncation,

@@ -1,7 +1,7 @@
 use api::names::{EXCLUDED_NAMESPACE, OWN_LABEL, SKR_NAMESPACE};
 use serde_json::{Value, json};
 
-/// What is assumed here is what is installed.
+/// The assumptions here equal the installed configuration.
 #[test]
 fn the_pods_that_are_never_sent_are_those_of_the_manifest() {
     let manifest = include_str!("../../../../deploy/webhook/mutatingwebhookconfiguration.yaml");

@@ -1,4 +1,4 @@
-//! One object of a manifest: what it says that it is, and the Pod or the Namespace in it.
+//! One object of a manifest: its type, and the Pod or the Namespace in it.
 
 use api::json::{FieldPath, Step};
 use policy::admission::Annotations;
@@ -12,10 +12,10 @@ use crate::preview::error::{Errors, Problem};
 use crate::preview::input::Input;
 use crate::preview::near_miss::{Candidate, MetadataMap, is_candidate};
 
-/// The maps of text in an object's metadata.
+/// The string maps in the metadata of an object.
 const MAPS: [&str; 2] = ["annotations", "labels"];
 
-/// An object and where it is written.
+/// An object and its position.
 #[derive(Clone, Copy)]
 pub(super) struct Object<'a> {
     pub(super) node: &'a Located,
@@ -52,7 +52,7 @@ impl<'a> Object<'a> {
         })
     }
 
-    /// The names of an object that is passed over.
+    /// Returns the names of a skipped object.
     pub(super) fn skipped(&self, it: Type<'_>) -> Skipped {
         let text = |path| self.node.at(path).and_then(Located::text);
         Skipped {
@@ -63,7 +63,7 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// The items of a list; none if it has none.
+    /// Returns the items of a list; empty if there are none.
     pub(super) fn items(&self) -> Result<&'a [Located], PreviewError> {
         let Some(items) = self.node.get("items") else {
             return Ok(&[]);
@@ -73,7 +73,7 @@ impl<'a> Object<'a> {
             .ok_or_else(|| self.wrong(None, &path_of("items"), mismatch("a list", items)))
     }
 
-    /// The Pod that is at a path of the object, with everything that is wrong with it.
+    /// Returns the Pod at a path of the object, or all its errors.
     pub(super) fn workload(
         &self,
         kind: &str,
@@ -123,7 +123,7 @@ impl<'a> Object<'a> {
         }))
     }
 
-    /// Whether another check reports the type of a Pod's field.
+    /// Returns whether another check reports the type of a field of the Pod.
     fn is_reported(&self, template: &str, path: &FieldPath) -> bool {
         let key = |index: usize| match path.0.get(index) {
             Some(Step::Key(key)) => key.as_str(),
@@ -135,7 +135,7 @@ impl<'a> Object<'a> {
             || template.is_none_or(|it| it.entries().is_none())
     }
 
-    /// Annotations and labels of the object at a path that may be meant for us.
+    /// Returns annotations and labels of the object at a path that may be intended for this webhook.
     fn candidates(&self, path: &str) -> Vec<Candidate> {
         let mut candidates = Vec::new();
         for (map, name) in [MetadataMap::Annotations, MetadataMap::Labels]
@@ -180,7 +180,7 @@ impl<'a> Object<'a> {
         ))
     }
 
-    /// A mapping that every object of the kind has.
+    /// Returns a mapping that each object of the kind must have.
     fn mapping(&self, subject: &str, path: &str) -> Result<&'a Located, PreviewError> {
         let problem = match self.node.at(path) {
             Some(part) if part.entries().is_some() => return Ok(part),
@@ -204,7 +204,7 @@ impl<'a> Object<'a> {
             .ok_or_else(|| self.wrong(subject, &path_of(path), Problem::Required))
     }
 
-    /// A text; an empty one counts as absent.
+    /// Returns a text. An empty text counts as absent.
     fn text(&self, subject: Option<&str>, path: &str) -> Result<Option<&'a str>, PreviewError> {
         let Some(value) = self.node.at(path) else {
             return Ok(None);
@@ -215,8 +215,8 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// Annotations or labels of the object at a path. A value that is null means an empty text to Kubernetes; every
-    /// other one that is no text is refused by the API server, so it is here.
+    /// Returns annotations or labels of the object at a path. Kubernetes treats a null value as an empty text. Other values
+    /// that are not texts are rejected, as in the API server.
     fn strings(
         &self,
         subject: &str,
@@ -256,19 +256,19 @@ fn mismatch(expected: &'static str, found: &Located) -> Problem {
     }
 }
 
-/// The paths above a path that may have metadata of their own: those of the object and of templates in it.
+/// Returns the paths above a path that may have separate metadata: the object and the templates in it.
 fn above(path: &str) -> impl Iterator<Item = &str> {
     let own = (!path.is_empty()).then_some("");
     own.into_iter().chain(path.strip_suffix(".spec.template"))
 }
 
-/// A path of plain names, written with dots.
+/// Converts a path of plain names with dots.
 fn path_of(path: &str) -> FieldPath {
     let steps = path.split('.').filter(|key| !key.is_empty());
     FieldPath(steps.map(|key| Step::Key(key.to_owned())).collect())
 }
 
-/// Turns a template into the Pod that its controller would create, under the owner's name.
+/// Converts a template to the Pod that its controller would create, with the name of the owner.
 fn complete(template: &mut Value, name: &str, namespace: Option<&str>) {
     let Value::Object(pod) = template else { return };
     pod.insert("apiVersion".into(), "v1".into());

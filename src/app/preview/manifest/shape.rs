@@ -1,14 +1,14 @@
-//! Which fields of a Pod have a type that a Pod does not have there.
+//! Detection of fields of a Pod with a wrong type.
 
 use api::json::{FieldPath, Step, describe};
 use policy::admission::pod::Pod;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-/// How many faults of one Pod are looked for.
+/// Maximum number of errors that are searched in one Pod.
 const MOST: usize = 10;
 
-/// The fields that the webhook could not read, and what is wrong with each.
+/// Returns the fields that the webhook could not parse, and their problems.
 pub(super) fn faults(pod: &Value) -> Vec<(FieldPath, String)> {
     let mut faults = Vec::new();
     let Err(first) = read(pod) else { return faults };
@@ -34,7 +34,7 @@ fn read(pod: &Value) -> Result<(), (FieldPath, String)> {
     }
 }
 
-/// Makes a fault harmless, so that the next one is found.
+/// Repairs an error, so that the next one is found.
 fn mend(pod: &mut Value, path: &FieldPath) -> Option<()> {
     let (last, steps) = path.0.split_last()?;
     let parent = steps.iter().try_fold(pod, |node, step| match step {
@@ -43,7 +43,7 @@ fn mend(pod: &mut Value, path: &FieldPath) -> Option<()> {
     })?;
     match last {
         Step::Key(key) => drop(parent.as_object_mut()?.remove(key)?),
-        // What a Pod has in lists are mappings.
+        // Items of lists in a Pod are mappings.
         Step::Index(index) => *parent.get_mut(index)? = Value::Object(Map::new()),
     }
     Some(())

@@ -53,7 +53,7 @@ fn nouns_are_counted(#[case] count: usize, #[case] text: &str) {
     assert_eq!(super::counted(count, "Pod"), text);
 }
 
-/// Sixteen times the containers take sixteen times as long; with a quadratic algorithm it was 256 times.
+/// With sixteen times the containers, the time is sixteen times as long. With a quadratic algorithm it would be 256 times.
 #[test]
 fn diff_takes_time_in_proportion_to_the_pod() {
     let text = |count: usize, registry: &str| {

@@ -1,4 +1,4 @@
-//! Invalid manifests: exit code 1, nothing on standard output, and a message that names file, line and field.
+//! Tests of invalid manifests: exit code 1, no standard output, and a message with file, line and field.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -266,7 +266,7 @@ fn a_file_that_is_no_text_is_named_with_the_line() {
 fn an_oversized_file_is_refused_before_it_is_read() {
     let folder = Folder::new();
     let file = File::create(folder.path().join("m.yaml")).unwrap();
-    // Sparse: it uses no blocks of the disk.
+    // The file is sparse, and uses no blocks of the disk.
     file.set_len(1 << 40).unwrap();
     refused(&folder.preview(&["m.yaml"]), "m.yaml: larger than 64 MiB\n");
 }
@@ -290,7 +290,7 @@ fn aliases_cannot_fill_the_memory() {
     refused(&ran, "m.yaml:");
 }
 
-/// Few aliases, but of a long text.
+/// The file contains few aliases, but of a long text.
 #[test]
 fn copies_of_a_long_text_cannot_fill_the_memory() {
     let long = "x".repeat(8 * 1024 * 1024);

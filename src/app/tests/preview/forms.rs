@@ -1,4 +1,4 @@
-//! The three forms of the result, and the exit codes.
+//! Tests of the three formats of the result, and of the exit codes.
 
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -51,7 +51,7 @@ fn finding(feature: &str, applied: bool, reason: &str, message: &str) -> Value {
     json!({"feature": feature, "applied": applied, "reason": reason, "message": message})
 }
 
-/// The reasons of a Pod about which only the registry rewrite has something to say, or nothing has.
+/// Returns the reasons of a Pod for which at most the registry rewrite has a message.
 fn reasons(rewrite: Option<&str>) -> Vec<Value> {
     let silent = |feature| {
         let why = "not requested by the configuration, the Namespace or the Pod";
@@ -70,7 +70,7 @@ fn reasons(rewrite: Option<&str>) -> Vec<Value> {
     [vec![first], others.map(silent).into()].concat()
 }
 
-/// The shape is a promise to programs: every key, and no other.
+/// The format is stable for programs: each key, and no other.
 #[test]
 fn the_report_has_this_shape_and_no_other() {
     let unchanged = "apiVersion: v1\nkind: Pod\nmetadata: {name: b, namespace: ns, labels: \
@@ -186,7 +186,7 @@ fn several_pods_are_several_yaml_documents() {
     assert_eq!(names, ["a", "b"]);
 }
 
-/// A text that another type could be read from, or that is long, comes out of YAML as it went in.
+/// A long text, or a text that could be parsed as another type, is unchanged in the YAML output.
 #[rstest]
 #[case::boolean("yes")]
 #[case::number("012")]
@@ -244,7 +244,7 @@ fn the_landscape_is_set_where_it_is_known() {
     assert_eq!(code(&["--landscape", "eu"]), "EnvVarAdded");
 }
 
-/// Like the webhook's selector and match condition.
+/// The cases equal the selector and the match condition of the webhook.
 #[rstest]
 #[case::system("kube-system", "x", "NamespaceExcluded")]
 #[case::ours("kyma-system", "rt-bootstrapper", "OwnPod")]

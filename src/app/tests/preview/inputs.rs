@@ -1,4 +1,4 @@
-//! What manifests may look like.
+//! Tests of valid formats of manifests.
 
 use std::fs;
 
@@ -174,7 +174,7 @@ fn the_last_description_of_a_namespace_counts() {
     assert_eq!(pods[0]["changed"], false);
 }
 
-/// The API server labels every Namespace with its name, so a selector may ask for it.
+/// The API server labels each Namespace with its name, so a selector may use this label.
 #[rstest]
 #[case::by_name("kubernetes.io/metadata.name", "shop", "PullSecretNotObserved")]
 #[case::by_other_name("kubernetes.io/metadata.name", "other", "NamespaceNotSelected")]
@@ -298,7 +298,7 @@ fn namespace_of_the_flag_gets_its_features() {
     assert_eq!(reason(&["-n", "kube-system"]), "NamespaceExcluded");
 }
 
-/// Oracle: `kubectl label --local -f FILE -o json a=b` on the same values.
+/// The expected values are from `kubectl label --local -f FILE -o json a=b`.
 #[rstest]
 #[case("yes", json!(true))]
 #[case("On", json!(true))]
@@ -355,7 +355,7 @@ fn secret(data: &str) -> String {
 }
 
 const AUTHS: &str = r#"{"auths": {"replace.me": {"auth": "dTpw"}}}"#;
-// The same, as base64.
+// The same text as base64.
 const ENCODED: &str = "eyJhdXRocyI6IHsicmVwbGFjZS5tZSI6IHsiYXV0aCI6ICJkVHB3In19fQ==";
 
 #[rstest]
@@ -388,7 +388,7 @@ fn the_pull_secret_tells_what_needs_it(#[case] content: String, #[case] reason: 
     assert_eq!(ran.pods()[0]["reasons"][1]["reason"], reason);
 }
 
-/// Editors complete a document that names its JSON Schema; the key is no fault of it.
+/// Editors support documents that name their JSON Schema, so this key is not an error.
 #[test]
 fn schema_key_of_the_document_is_accepted_silently() {
     let document = CONFIG.replacen('{', "{\"$schema\": \"./schema.json\",", 1);
@@ -399,7 +399,7 @@ fn schema_key_of_the_document_is_accepted_silently() {
     assert_eq!((ran.code, ran.err.as_str()), (0, ""));
 }
 
-/// What the process prints is the schema of the document that it reads.
+/// The process prints the schema of the document that it parses.
 #[test]
 fn schema_is_printed_as_json() {
     let ran = Folder::new().run(&["schema"], "");

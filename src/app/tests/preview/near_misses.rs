@@ -1,4 +1,4 @@
-//! Annotations that look as if they opted in or out, and do not: why, where, and what was expected.
+//! Tests of annotations that look like an opt-in or opt-out and have no effect: the reason, the position, and the expected value.
 
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use super::runner::{Folder, POD, pods_of};
 
 const REWRITE: &str = "rt-cfg.kyma-project.io/alter-img-registry";
 
-/// What a report says of a near miss: object, field, value, place, reason and message, with a bar between them.
+/// Returns object, field, value, place, reason and message of each near miss in a report, separated by a bar.
 fn near_misses(pod: &Value) -> Vec<String> {
     let misses = pod["nearMisses"].as_array().unwrap().iter();
     let told = misses.map(|it| {

@@ -1,4 +1,4 @@
-//! Invalid configurations and pull Secrets: exit code 1, nothing on standard output, and the place of the fault.
+//! Tests of invalid configurations and pull Secrets: exit code 1, no standard output, and the position of the error.
 
 use rstest::rstest;
 

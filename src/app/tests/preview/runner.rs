@@ -1,4 +1,4 @@
-//! Runs the binary in a folder of its own.
+//! Runs the binary in a new directory.
 
 use std::fs;
 use std::io::Write;
@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Rewrites `replace.me`, names the pull Secret, sets FIPS mode; the landscape and the bundle are off.
+/// Configuration in which the registry rewrite of `replace.me`, the pull Secret and the landscape are available features.
 pub(crate) const CONFIG: &str = r#"{
   "overrides": {"replace.me": "ghcr.io"},
   "availableFeatures": [
@@ -30,7 +30,7 @@ spec:
   - {name: main, image: "replace.me/x:1"}
 "#;
 
-/// What a run left.
+/// Result of a run.
 pub(crate) struct Ran {
     pub(crate) code: i32,
     pub(crate) out: String,
@@ -38,7 +38,7 @@ pub(crate) struct Ran {
 }
 
 impl Ran {
-    /// The pods of a JSON report.
+    /// Returns the Pods of a JSON report.
     pub(crate) fn pods(&self) -> Vec<Value> {
         assert_eq!(self.code, 0, "{}", self.err);
         let report: Value = serde_json::from_str(&self.out).unwrap();
@@ -46,7 +46,7 @@ impl Ran {
     }
 }
 
-/// A folder with a configuration and whatever a case adds.
+/// A directory with a configuration and additional files.
 pub(crate) struct Folder(TempDir);
 
 impl Folder {
@@ -63,7 +63,7 @@ impl Folder {
         self.0.path()
     }
 
-    /// `preview --config config.json …`
+    /// Runs `preview --config config.json …`.
     pub(crate) fn preview(&self, arguments: &[&str]) -> Ran {
         self.run(
             &[&["preview", "--config", "config.json"], arguments].concat(),
@@ -71,7 +71,7 @@ impl Folder {
         )
     }
 
-    /// The binary with any arguments and something on standard input.
+    /// Runs the binary with any arguments and standard input.
     pub(crate) fn run(&self, arguments: &[&str], input: &str) -> Ran {
         let mut child = Command::new(env!("CARGO_BIN_EXE_runtime-bootstrapper"))
             .args(arguments)
@@ -82,7 +82,7 @@ impl Folder {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        // A process that does not read closes the pipe; that is its right.
+        // A process that does not read standard input closes the pipe.
         let _unread = child.stdin.take().unwrap().write_all(input.as_bytes());
         let output = child.wait_with_output().unwrap();
         Ran {
@@ -93,7 +93,7 @@ impl Folder {
     }
 }
 
-/// One manifest, as a JSON report's pods.
+/// Returns the Pods of the JSON report for one manifest.
 pub(crate) fn pods_of(manifest: &str) -> Vec<Value> {
     Folder::new()
         .with("m.yaml", manifest)

@@ -1,5 +1,5 @@
-//! Clients that take memory or connections and send no complete request: the process stays small, and a proper review
-//! is answered meanwhile.
+//! Tests with clients that occupy memory or connections and send no complete request: the memory of the process stays
+//! limited, and a valid review gets a response.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -13,15 +13,15 @@ use testkit::tls::{RawClient, RawTlsClient};
 use super::process::{Folder, Running, get, local};
 use super::review;
 
-/// By how much the resident memory of a process that is ready may grow, in KiB. An idle release build has less than
-/// 16 MiB, so the process stays within 48 MiB; the limit of its container is 128 MiB. The growth is judged, because a
-/// debug build maps three times as much of its file.
+/// Maximum growth of the resident memory of a ready process, in KiB. An idle release build uses less than 16 MiB, so the
+/// process stays within 48 MiB; the limit of its container is 128 MiB. The test checks the growth, because a debug build
+/// maps three times as much of its file.
 const GROWTH_KIB: u64 = 32 * 1024;
 
-/// How many connections are opened at the same time.
+/// Number of connections that are opened concurrently.
 const PARALLEL: usize = 4;
 
-/// Opens `count` connections that each send as much of `bytes` as the server takes.
+/// Opens `count` connections that each send as much of `bytes` as the server accepts.
 async fn flood(running: &Running, count: usize, bytes: &str) -> Vec<RawTlsClient> {
     let bytes: Arc<str> = bytes.into();
     let open = |_| {
@@ -37,7 +37,7 @@ async fn flood(running: &Running, count: usize, bytes: &str) -> Vec<RawTlsClient
     opening.map(Result::unwrap).collect().await
 }
 
-/// Waits until the server has ended all of `connections`, with or without an answer.
+/// Waits until the server has closed all `connections`, with or without a response.
 async fn until_ended(mut connections: Vec<RawTlsClient>) {
     for ended in join_all(connections.iter_mut().map(RawTlsClient::rest)).await {
         ended.unwrap();
@@ -70,7 +70,7 @@ async fn memory_under_a_thousand_headers_without_end_is_bounded() {
     let folder = Folder::new();
     let running = Running::start(&folder).await;
     let before = running.peak_memory_kib();
-    // Once above the limit of a header, and once just below it.
+    // One length is above the limit of a header, and the other is just below it.
     for length in [60_000, 15_000] {
         let mut header = "POST /validate/kyma HTTP/1.1\r\nA: ".to_owned();
         write!(header, "{:x<length$}", "").unwrap();
@@ -88,7 +88,7 @@ async fn memory_under_a_thousand_headers_without_end_is_bounded() {
     let errors = |reason| of(&format!("request_header_errors_total{{reason={reason:?}}}"));
     assert!(of("connections_evicted_total") > 0.0);
     let ended = errors("invalid") + errors("timeout") + of("connections_evicted_total");
-    // One that is evicted while its time is over counts twice.
+    // A connection that is evicted at its timeout counts twice.
     assert!(ended >= 2_000.0, "{ended}");
 }
 
@@ -96,8 +96,8 @@ async fn memory_under_a_thousand_headers_without_end_is_bounded() {
 async fn a_review_is_answered_while_a_thousand_bodies_do_not_come() {
     let folder = Folder::new();
     let running = Running::start(&folder).await;
-    // First all connections, which may be idle for long, then all headers: the server waits for a body for 3 s, in which a
-    // busy machine does not open so many.
+    // Opens all connections first, which may be idle for long, and then sends all headers. The server waits for a body for
+    // 3 s, in which a busy machine does not open this many connections.
     let mut hostile = flood(&running, 1_024, "").await;
     let header = post(100);
     for sent in join_all(hostile.iter_mut().map(|it| it.send(&header))).await {
@@ -121,7 +121,7 @@ async fn an_unknown_path_is_answered_before_its_body() {
     assert_eq!(answer.status, 404, "{answer:?}");
 }
 
-/// Silent clients, half a header, half a body: many times the connection limit of these ports.
+/// Idle clients, incomplete headers and incomplete bodies: many times the connection limit of these ports.
 #[rstest]
 #[case::health("/healthz")]
 #[case::metrics("/metrics")]

@@ -1,4 +1,4 @@
-//! A KCP that accepts every event and heartbeat of watchers with a certificate of the test's CA.
+//! A KCP that accepts all events and heartbeats of watchers with a certificate of the test CA.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -8,7 +8,7 @@ use testkit::tls::{TlsServer, answer};
 
 use super::process::Folder;
 
-/// Runs until it is dropped.
+/// A KCP that runs until it is dropped.
 pub(crate) struct Kcp {
     server: TlsServer,
     /// The request line and the body of each request.
@@ -42,7 +42,7 @@ impl Kcp {
         self.server.address()
     }
 
-    /// The bodies that came for `path`.
+    /// Returns the bodies of the requests for `path`.
     pub(crate) fn bodies(&self, path: &str) -> Vec<String> {
         let line = format!("POST {path} HTTP/1.1");
         let received = self.received.lock().unwrap();

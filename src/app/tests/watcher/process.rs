@@ -1,4 +1,4 @@
-//! Runs the watcher as a process of its own, with its own certificates, spool and ports.
+//! Runs the watcher as a separate process, with its own certificates, spool and ports.
 
 use std::io;
 use std::net::{Ipv6Addr, SocketAddr, TcpListener};
@@ -15,10 +15,10 @@ use testkit::pki::{Authority, client_config};
 use testkit::tls::{RawClient, RawResponse, RawTlsClient};
 use testkit::until::until;
 
-/// The time limit of all waits, long enough for a busy machine.
+/// Time limit of all waits, long enough for a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The watcher without any setting of the environment.
+/// Returns a command of the watcher without any settings in the environment.
 pub(crate) fn command() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_runtime-bootstrapper"));
     command.arg("watcher").env_clear().stdin(Stdio::null());
@@ -80,14 +80,14 @@ pub(crate) struct Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Both fail for a process that has ended.
+        // Both calls fail for a process that has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
 impl Running {
-    /// Starts it and waits until it is ready.
+    /// Starts a watcher and waits until it is ready.
     pub(crate) async fn start(folder: &Folder) -> Self {
         let running = Self::begin(folder);
         running.ready().await;
@@ -98,7 +98,7 @@ impl Running {
         Self::begin_with(folder.command(), folder)
     }
 
-    /// Starts it by a command with other settings.
+    /// Starts a watcher with a command with other settings.
     pub(crate) fn begin_with(mut command: Command, folder: &Folder) -> Self {
         let [webhook, metrics, health] = [(); 3].map(|()| free_port());
         let child = command
@@ -117,7 +117,7 @@ impl Running {
         }
     }
 
-    /// Waits until it is ready.
+    /// Waits until the watcher is ready.
     pub(crate) async fn ready(&self) {
         let ready = async || {
             let answer = get(self.health, "/readyz").await?;
@@ -142,7 +142,7 @@ impl Running {
         ended.await.unwrap()
     }
 
-    /// A TLS connection to the admission endpoint.
+    /// Opens a TLS connection to the admission endpoint.
     pub(crate) fn connect(&self) -> impl Future<Output = RawTlsClient> + Send + use<> {
         let (address, config) = (local(self.webhook), self.client.clone());
         async move {
@@ -151,11 +151,11 @@ impl Running {
         }
     }
 
-    /// Sends no TLS to the admission endpoint, until it closes the connection.
+    /// Sends bytes that are not TLS to the admission endpoint, until it closes the connection.
     pub(crate) async fn send_garbage(&self) {
         let mut client = RawClient::connect(local(self.webhook)).await.unwrap();
         client.send([0; 64]).await.unwrap();
-        // A reset, where the server has not read everything.
+        // The connection is reset if the server has not read all bytes.
         let _ = client.rest().await;
     }
 
@@ -167,7 +167,7 @@ impl Running {
         assert!(connected.await.is_err());
     }
 
-    /// The answer to a review for the manager `kyma`.
+    /// Returns the response to a review for the manager `kyma`.
     pub(crate) async fn ask(&self, review: &Value) -> Value {
         let body = review.to_string();
         let request = format!(
@@ -179,8 +179,8 @@ impl Running {
         serde_json::from_str(&answer.body).unwrap()
     }
 
-    /// Asks until the answer says that the event is in the spool. While the disk takes longer than 2 ms the answer is that
-    /// the event is in memory only.
+    /// Sends the review until the response states that the event is in the spool. While the disk takes longer than 2 ms,
+    /// the response states that the event is in memory only.
     pub(crate) async fn ask_until_spooled(&self, review: &Value) {
         let spooled = async || {
             let answer = self.ask(review).await;
@@ -192,14 +192,14 @@ impl Running {
             .unwrap();
     }
 
-    /// What it exposes on /metrics.
+    /// Returns the samples on /metrics.
     pub(crate) async fn samples(&self) -> Samples {
         let answer = get(self.metrics, "/metrics").await.unwrap();
         assert_eq!(answer.status, 200, "{answer:?}");
         Samples::parse(&answer.body)
     }
 
-    /// The most memory that the process has had resident since its start, in KiB.
+    /// Returns the peak resident memory of the process since its start, in KiB.
     pub(crate) fn peak_memory_kib(&self) -> u64 {
         let path = format!("/proc/{}/status", self.child.id());
         let status = std::fs::read_to_string(path).unwrap();
@@ -209,7 +209,7 @@ impl Running {
     }
 }
 
-/// The response to a GET without TLS.
+/// Returns the response to a GET without TLS.
 pub(crate) async fn get(port: u16, path: &str) -> io::Result<RawResponse> {
     let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
     RawClient::connect(local(port)).await?.ask(request).await
@@ -219,9 +219,9 @@ pub(crate) fn local(port: u16) -> SocketAddr {
     ([127, 0, 0, 1], port).into()
 }
 
-/// A port that no process uses. The watcher, like the public one, cannot be told to choose one (0 is not valid), so another
-/// process could take it before the watcher does. It is below the range from which the kernel takes ports for clients and
-/// for port 0, so that only a process that asks for this very port could.
+/// Returns a port that no process uses. Like the public watcher, the watcher cannot choose a port itself (0 is not valid),
+/// so another process could take the port before. The port is below the range from which the kernel assigns ports to
+/// clients and for port 0, so only a process that requests this exact port could take it.
 fn free_port() -> u16 {
     static TRIED: AtomicU16 = AtomicU16::new(0);
     let first = u16::try_from(std::process::id() % 10_000).unwrap();

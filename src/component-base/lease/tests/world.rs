@@ -1,4 +1,4 @@
-//! Replicas that want one lease of an API server.
+//! Replicas that compete for one Lease of an API server.
 
 use std::sync::{Arc, Mutex};
 
@@ -16,17 +16,17 @@ use tower::{ServiceExt as _, service_fn};
 use super::{Duration, SECOND};
 use crate::lease::*;
 
-/// How the API server treats one candidate.
+/// Behavior of the API server for one candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mood {
     Answers,
     Fails,
     Hangs,
-    /// Does what is asked and then fails to say so.
+    /// Executes the request and then returns an error.
     WritesAndFails,
 }
 
-/// An API server and the one lease in it.
+/// An API server with one Lease.
 #[derive(Clone)]
 pub(super) struct Server(pub(super) ApiServer);
 
@@ -69,7 +69,7 @@ impl Server {
         requests.iter().map(|it| it.asked.to_string()).collect()
     }
 
-    /// Answers a candidate as the API server treats it.
+    /// Responds to a candidate with the given behavior.
     async fn answer(self, mood: Mood, request: Request<Body>) -> Result<Answer, Reset> {
         match mood {
             Mood::Answers => self.0.service().oneshot(request).await,
@@ -85,17 +85,17 @@ impl Server {
 
 type Answer = Response<testkit::apiserver::Body>;
 
-/// One replica: its client's fortune, its work, its end.
+/// One replica: the behavior of the API server for it, its work, and its shutdown.
 pub(super) struct Replica {
     pub(super) mood: Arc<Mutex<Mood>>,
-    /// When its work began and ended, in turn.
+    /// Times at which its work started and ended, alternately.
     pub(super) log: Arc<Mutex<Vec<Instant>>>,
     pub(super) shutdown: CancellationToken,
     pub(super) metrics: LeaseMetrics,
     pub(super) running: JoinHandle<()>,
 }
 
-/// Notes the end of the work, however it ends.
+/// Records the end of the work, for any reason.
 pub(super) struct Noted(Arc<Mutex<Vec<Instant>>>);
 
 impl Drop for Noted {
@@ -183,7 +183,7 @@ impl Replica {
     }
 }
 
-/// Waits on the paused clock, in steps that are short beside every period of a lease.
+/// Waits with the paused clock, in steps that are short compared with each period of a Lease.
 pub(super) async fn until(what: &str, condition: impl Fn() -> bool) -> Duration {
     let began = Instant::now();
     while !condition() {

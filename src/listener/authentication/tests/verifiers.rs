@@ -1,4 +1,4 @@
-//! Who is accepted, by which verifier.
+//! Tests of the clients that each verifier accepts.
 
 use futures::FutureExt as _;
 use rstest::rstest;
@@ -7,7 +7,7 @@ use testkit::pki::rcgen::{CertificateParams, DnType, SanType};
 use super::super::*;
 use crate::fixture::{DOMAIN, RUNTIME, ca, watcher_with};
 
-/// One Kyma.
+/// Lookup with one Kyma.
 struct Kyma(Result<Option<&'static str>, &'static str>);
 
 impl SkrDomainLookup for Kyma {
@@ -74,7 +74,7 @@ fn a_certificate_is_pinned_to_the_domain_of_its_kyma(
     }
 }
 
-/// The same pair serves the webhook on the runtime, so it has other names, too.
+/// The same pair serves the webhook on the runtime, so it also has other names.
 #[test]
 fn one_name_of_several_is_enough() {
     let service = "skr-webhook.kyma-system.svc";

@@ -1,4 +1,4 @@
-//! Which certificates hold, and when.
+//! Tests of the validity of certificates.
 
 use std::time::Duration;
 
@@ -63,7 +63,7 @@ fn the_dates_are_those_of_the_leaf() {
         params.not_after = date_time_ymd(2040, 1, 1);
     });
     let in_three_years = today() + Duration::from_hours(3 * 365 * 24);
-    // A trust anchor is believed whatever its dates; the leaf's decide.
+    // The validity of a trust anchor is ignored; the validity of the leaf is decisive.
     let anchors = trust_anchors(&authority);
     assert!(believes(&anchors, &leaf, in_three_years));
     let before_1970 = SystemTime::UNIX_EPOCH - Duration::from_secs(1);
@@ -99,7 +99,7 @@ fn a_verified_client_is_known_by_its_certificate_while_its_dates_hold() {
     assert_eq!(bundle.cache().clients.len(), 2);
 }
 
-/// During a rotation both authorities are trusted, afterwards the new one alone.
+/// During a rotation both CAs are trusted, afterwards only the new CA.
 #[test]
 fn a_rotation_overlaps() {
     let (old, new) = (ca(), ca());
@@ -114,7 +114,7 @@ fn a_rotation_overlaps() {
     assert_eq!(held(&anchors), [false, true]);
 }
 
-/// Operators read the file of a mounted Secret again and again.
+/// Operators read the file of a mounted Secret repeatedly.
 #[test]
 fn the_same_bundle_again_keeps_the_clients_that_were_verified() {
     let (old, new) = (ca(), ca());
@@ -139,7 +139,7 @@ fn a_bundle_of_no_use_changes_nothing(#[case] bundle: &str) {
     assert!(believes(&anchors, &leaf, today()));
 }
 
-/// A certificate with an invalid signature: one bit was changed after it was signed.
+/// The signature of the certificate is invalid, because one bit was changed after the signing.
 #[test]
 fn no_bit_of_a_certificate_can_be_changed() {
     let authority = ca();
@@ -153,7 +153,7 @@ fn no_bit_of_a_certificate_can_be_changed() {
     }
 }
 
-/// One client more than the cache holds makes no other one cold but that whose place it takes.
+/// A new client in a full cache evicts exactly one other client.
 #[test]
 fn a_full_cache_replaces_one_client_at_a_time() {
     let client = Arc::new(read(&watcher(&ca())));

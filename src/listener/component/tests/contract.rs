@@ -1,4 +1,4 @@
-//! The HTTP contract of the listener in <https://github.com/kyma-project/runtime-watcher>, mended.
+//! The HTTP contract of the listener in <https://github.com/kyma-project/runtime-watcher>, with corrections.
 
 use rstest::rstest;
 use testkit::pki::rcgen::{CertificateParams, DnType};
@@ -29,14 +29,14 @@ fn expected() -> Event {
     }
 }
 
-/// 200, empty body, one event with names, type and runtime id.
+/// The response is 200 with an empty body, and one event with names, type and runtime ID is delivered.
 #[tokio::test]
 async fn event_of_a_runtime_is_answered_200_and_delivered() {
     let authority = ca();
     let mut listener = Running::trusting(&authority).await;
     let header = watcher_header(&authority);
     let mut client = listener.connect().await;
-    // Twice on one connection, as a gateway's pool does it.
+    // Sends two requests on one connection, as the connection pool of a gateway does.
     for _ in 0..2 {
         let answer = client.ask(&post(&[&header], EVENT)).await.unwrap();
         assert_eq!(
@@ -47,7 +47,7 @@ async fn event_of_a_runtime_is_answered_200_and_delivered() {
     }
 }
 
-/// Lower-case keys, an owner; a media type is not needed.
+/// Lower-case keys and an owner are accepted. A media type is not required.
 #[rstest]
 #[case::lower_case(r#"{"watched":{"namespace":"ns","name":"n"},"watchedgvk":{"group":"g","version":"v","kind":"K"}}"#)]
 #[case::owner(r#"{"owner":{"Namespace":"o","Name":"o"},"watched":{"Namespace":"ns","Name":"n"},"watchedGvk":{"group":"g","version":"v","kind":"K"}}"#)]
@@ -60,7 +60,7 @@ async fn event_of_an_older_watcher_is_delivered(#[case] body: &str) {
     assert_eq!(listener.next_event().await, Some(expected()));
 }
 
-/// Other contract versions are no path of ours, so nothing parses them.
+/// Paths of other contract versions do not exist, so their bodies are not parsed.
 #[rstest]
 #[case::root("POST", "/", 404)]
 #[case::another_component("POST", "/v2/other/event", 404)]
@@ -90,7 +90,7 @@ async fn request_with_another_path_or_method_is_refused(
     );
 }
 
-/// 16 384 bytes are taken, 16 385 are not, announced or in chunks.
+/// A body of 16 384 bytes is accepted and a body of 16 385 bytes is rejected, with `Content-Length` or in chunks.
 #[rstest]
 #[case::at_the_bound(16_384, false, 200)]
 #[case::over_it(16_385, false, 413)]
@@ -132,7 +132,7 @@ async fn a_large_body_is_refused_before_it_is_sent() {
     assert_eq!(listener.ask(&request).await.status, 413);
 }
 
-/// What the header must be; `forwarded` has all its forms.
+/// Requests with invalid headers. The tests in `xfcc` cover all formats.
 #[tokio::test]
 async fn header_that_names_no_client_is_401() {
     let authority = ca();
@@ -162,7 +162,7 @@ async fn header_that_names_no_client_is_401() {
     assert_eq!(listener.metric(refused), Some(7.0));
 }
 
-/// A spoofed header, and certificates that do not hold: a client that reached the port is not authenticated.
+/// A client that reaches the port is not authenticated if the header is forged or the certificate is invalid.
 #[rstest]
 #[case::expired(expired, 401)]
 #[case::of_the_future(not_yet_valid, 401)]
@@ -193,7 +193,8 @@ async fn no_response_comes_before_the_body_is_sent() {
     assert_eq!(listener.ask(&head).await.status, 401);
 }
 
-/// More than the buffers of both sides hold: were it not read on behind the answer, the sender would meet a reset.
+/// The body is larger than the buffers of both sides. If the server stopped reading after the response, the client would
+/// get a reset.
 #[tokio::test]
 async fn a_refusal_reaches_who_still_sends() {
     let listener = Running::trusting(&ca()).await;
@@ -206,7 +207,7 @@ async fn a_refusal_reaches_who_still_sends() {
     client.closed().await.unwrap();
 }
 
-/// 400 without an echo, where the public listener says 500 and repeats the body.
+/// The response is 400 without content of the body. The public listener responds 500 and repeats the body.
 #[rstest]
 #[case::no_json("<script>")]
 #[case::another_type(r#"{"watched":"<script>"}"#)]
@@ -241,7 +242,7 @@ async fn behind_a_sidecar_the_last_hop_must_be_the_gateway(#[case] hop: &str, #[
     assert_eq!(listener.ask(&post(&[&header], EVENT)).await.status, status);
 }
 
-/// No Kyma at all.
+/// Lookup that finds no Kyma.
 struct NoKyma;
 
 impl SkrDomainLookup for NoKyma {
@@ -256,7 +257,7 @@ impl SkrDomainLookup for NoKyma {
     }
 }
 
-/// The public listener answered 200 and dropped the event.
+/// The public listener responds 200 and drops the event.
 #[tokio::test]
 async fn a_runtime_without_a_kyma_is_403_and_its_event_not_delivered() {
     let authority = ca();
@@ -271,7 +272,7 @@ async fn a_runtime_without_a_kyma_is_403_and_its_event_not_delivered() {
     assert_eq!(listener.next_event().await, None);
 }
 
-/// Accepts one kind, and no heartbeat.
+/// Accepts events of one kind, and no heartbeats.
 struct OnlyConfigMaps;
 
 impl Verifier for OnlyConfigMaps {

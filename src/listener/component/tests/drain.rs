@@ -1,4 +1,4 @@
-//! The end. The public listener does not answer what is in flight.
+//! Tests of the shutdown. The public listener sends no response to requests in progress.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::{
     VerifyError,
 };
 
-/// Says that it was asked, and answers when it is let.
+/// Signals that it was called, and returns after it is released.
 struct Gate {
     asked: Arc<Notify>,
     release: Arc<Notify>,

@@ -1,4 +1,4 @@
-//! Many clients that take connections or memory and never complete a request.
+//! Tests with many clients that occupy connections or memory and never complete a request.
 
 use rstest::rstest;
 

@@ -1,4 +1,4 @@
-//! Requests whose end could be read in two ways, and peers that withhold bytes.
+//! Requests with an ambiguous end, and clients that do not send all bytes.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ fn chunked() -> String {
     format!("{:x}\r\n{EVENT}\r\n0\r\n\r\n", EVENT.len())
 }
 
-/// A request to another path, hidden behind the first one's end.
+/// A request to another path, after the end of the first request.
 const HIDDEN: &str = "GET /hidden HTTP/1.1\r\nHost: kcp\r\n\r\n";
 
 #[rstest]
@@ -41,7 +41,7 @@ async fn a_request_that_may_end_in_two_places_is_400_and_ends_the_connection(#[c
     client.closed().await.unwrap();
 }
 
-/// An old hyper took `Transfer-Encoding` from HTTP/1.0 peers.
+/// An old release of hyper accepted `Transfer-Encoding` from HTTP/1.0 clients.
 #[tokio::test]
 async fn http_1_0_has_no_chunks() {
     let listener = Running::with(options(disabled())).await;
@@ -78,7 +78,7 @@ async fn an_honest_request_in_pieces_is_served() {
     assert_eq!(client.ask(&post(&[], EVENT)).await.unwrap().status, 200);
 }
 
-/// No gateway pipelines; where the second header begins cannot be told from outside.
+/// Gateways do not pipeline. The start of the second header would be ambiguous.
 #[tokio::test]
 async fn a_pipelined_request_is_not_believed() {
     let listener = Running::with(options(disabled())).await;

@@ -1,4 +1,4 @@
-//! TLS in both directions between gateway and listener.
+//! Tests of mutual TLS between gateway and listener.
 
 use std::io;
 
@@ -87,7 +87,7 @@ async fn another_workload_of_the_mesh_may_not_speak_for_the_gateway() {
     assert_eq!((answer.status, answer.closes()), (403, true));
 }
 
-/// A certificate of the gateway that was seen is not parsed again; it speaks for no other.
+/// A known certificate of the gateway is not parsed again, and authorizes no other certificate.
 #[tokio::test]
 async fn a_neighbour_is_rejected_beside_the_gateway_and_its_next_certificate() {
     let mesh = Mesh::new().await;
@@ -109,20 +109,20 @@ async fn a_certificate_of_another_ca_fails_the_handshake() {
     let other = watcher_with(&ca(), |params| {
         params.subject_alt_names = vec![name];
     });
-    // In TLS 1.3 the client learns of the refusal when it reads.
+    // In TLS 1.3 the client receives the rejection only when it reads.
     if let Ok(mut client) = mesh.connect(mesh.config(&other)).await {
         client.closed().await.unwrap();
     }
 }
 
-/// A resumed session is not asked for its certificate again.
+/// A resumed session would not present its certificate again.
 #[tokio::test]
 async fn no_session_is_resumed() {
     let mesh = Mesh::new().await;
     let config = mesh.config(&mesh.workload(GATEWAY));
     for _ in 0..2 {
         let mut client = mesh.connect(config.clone()).await.unwrap();
-        // Tickets come with or before the first answer.
+        // Session tickets arrive with or before the first response.
         assert_eq!(client.ask(&mesh.request()).await.unwrap().status, 200);
         let kind = client.stream().get_ref().1.handshake_kind();
         assert_eq!(kind, Some(HandshakeKind::Full));

@@ -1,4 +1,4 @@
-//! Operators that take nothing, and verifiers that do not answer.
+//! Tests with operators that take no notifications, and verifiers that do not respond.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +28,7 @@ fn other_event() -> String {
     EVENT.replace("\"n\"", "\"other\"")
 }
 
-/// With no consumer the public listener hangs.
+/// Without a consumer the public listener hangs.
 #[tokio::test]
 async fn operator_that_takes_nothing_makes_no_request_wait() {
     let mut listener = Running::with(narrow(disabled())).await;
@@ -37,7 +37,7 @@ async fn operator_that_takes_nothing_makes_no_request_wait() {
     let full = client.ask(&post(&[], &other_event())).await.unwrap();
     assert_eq!((full.status, full.closes()), (503, false));
     assert_eq!(full.header("retry-after"), Some("7"));
-    // An equal event needs no capacity.
+    // An equal event requires no capacity.
     assert_eq!(client.ask(&post(&[], EVENT)).await.unwrap().status, 200);
     assert!(listener.next_event().await.is_some());
     assert_eq!(
@@ -73,7 +73,7 @@ async fn runtime_over_its_limit_gets_429_and_another_is_served() {
     for name in 0..2_000 {
         let event = EVENT.replace("\"n\"", &format!("\"{name}\""));
         let answer = client.ask(&post(&[&header], &event)).await.unwrap();
-        // No reason to make the gateway connect again.
+        // The gateway need not reconnect.
         assert!(!answer.closes());
         flood.push((
             answer.status,
@@ -112,7 +112,7 @@ async fn queued_events_is_zero_once_all_events_are_taken() {
     assert_eq!(listener.metric(series), Some(0.0));
 }
 
-/// `Retry-After` has whole seconds.
+/// `Retry-After` is in whole seconds.
 #[rstest]
 #[case::less_than_a_second(500, "1")]
 #[case::whole_seconds(7_000, "7")]
@@ -135,7 +135,7 @@ async fn without_an_operator_senders_are_asked_to_come_again(
     );
 }
 
-/// Answers when it is let.
+/// Responds after it is released.
 struct Waiting(Arc<Notify>);
 
 impl Verifier for Waiting {
@@ -175,7 +175,7 @@ async fn a_verifier_that_does_not_answer_is_waited_for_only_so_long() {
 const IN_FLIGHT: &str =
     r#"watcher_listener_inflight_requests{server_name="listener",manager="kyma"}"#;
 
-/// The public gauge reads 0 whatever happens.
+/// The public gauge is always 0.
 #[rstest]
 #[case::answered(true)]
 #[case::abandoned_by_its_sender(false)]
@@ -195,7 +195,7 @@ async fn requests_in_flight_are_counted_until_they_end(#[case] answered: bool) {
     listener.until_metric(IN_FLIGHT, 0.0).await;
 }
 
-/// All six names of the public listener, and an error counter that counts.
+/// All six metrics of the public listener exist, and the error counter counts.
 #[tokio::test]
 async fn metrics_have_the_public_names_and_count_errors() {
     let authority = ca();
@@ -225,7 +225,7 @@ async fn metrics_have_the_public_names_and_count_errors() {
     assert_eq!(listener.metric(refused), Some(1.0));
 }
 
-/// Panics.
+/// A verifier that panics.
 struct Defective;
 
 impl Verifier for Defective {

@@ -1,4 +1,4 @@
-//! Watchers that number their events and send heartbeats.
+//! Tests with watchers that number their events and send heartbeats.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ async fn a_numbered_event_and_a_heartbeat_show_what_is_missing() {
 
     let [runtime] = listener.liveness.snapshot().try_into().unwrap();
     assert_eq!(runtime.runtime_id.as_str(), RUNTIME);
-    // 2 of the events, and 4 of the heartbeat, whose 5 still waits.
+    // Number 2 of the events is missing, and number 4, which the heartbeat reports. Number 5 is still spooled.
     assert_eq!((runtime.missing_events, runtime.silent), (2, false));
     let heartbeat = runtime.watchers[0].heartbeat.as_ref().unwrap();
     assert_eq!(
@@ -69,7 +69,7 @@ async fn a_numbered_event_and_a_heartbeat_show_what_is_missing() {
     assert_eq!(value("missing_events_total"), Some(2.0));
 }
 
-/// The clock is part of the running listener.
+/// The running listener checks the time.
 #[tokio::test]
 async fn watcher_that_stops_sending_heartbeats_is_notified() {
     let authority = ca();
@@ -132,7 +132,7 @@ async fn requested_resync_is_accepted_with_the_heartbeat_or_the_heartbeat_is_rej
     assert!(!again.closes());
 }
 
-/// The event counts more than the bookkeeping.
+/// Invalid headers with numbers do not affect the event.
 #[rstest]
 #[case::public(&[])]
 #[case::half(&["Kyma-Watcher-Sequence: 1"])]
@@ -153,7 +153,7 @@ async fn an_event_that_is_not_numbered_is_an_event(#[case] numbering: &[&str]) {
     assert_eq!(listener.metric(&age), None);
 }
 
-/// Of a later release.
+/// The keys are of a later release.
 #[tokio::test]
 async fn unknown_keys_of_a_heartbeat_are_ignored() {
     let authority = ca();

@@ -1,4 +1,4 @@
-//! Which numbers are missed.
+//! Tests of the missing numbers.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use rstest::rstest;
 
 use super::*;
 
-/// How many numbers may still come.
+/// Count of numbers that may still arrive.
 const WINDOW: u64 = WORDS * BITS;
 
 fn after(arrivals: &[u64]) -> Sequences {
@@ -50,7 +50,7 @@ fn what_a_heartbeat_vouches_for_is_missed_until_it_comes() {
     assert_eq!((sequences.missing(), sequences.highest()), (0, 4));
 }
 
-/// By the time of a second heartbeat, nothing that the first vouched for is under way.
+/// At the time of a second heartbeat, no number that the first heartbeat confirmed is in progress.
 #[test]
 fn what_two_heartbeats_vouch_for_is_lost_for_good() {
     let mut sequences = after(&[1, 2]);
@@ -63,7 +63,7 @@ fn what_two_heartbeats_vouch_for_is_lost_for_good() {
     assert_eq!(sequences.missing(), 2);
 }
 
-/// The first is missing all the time, so that nothing can be forgotten; then it is given up.
+/// The first number is missing, so that no word can be removed, until it is lost.
 #[test]
 fn space_is_bounded_and_given_back() {
     let mut sequences = after(&[0]);
@@ -88,7 +88,7 @@ fn a_heartbeat_before_any_event_is_where_counting_begins() {
 }
 
 proptest! {
-    /// They come in a header that every client with a certificate writes.
+    /// Any client with a certificate can set these numbers in a header.
     #[test]
     fn no_numbers_make_it_fail(numbers in prop::collection::vec((any::<bool>(), prop_oneof![any::<u64>(), 0..200_u64, u64::MAX - 200..=u64::MAX]), 0..40)) {
         let mut sequences = Sequences::default();
@@ -103,7 +103,7 @@ proptest! {
         }
     }
 
-    /// Against the obvious way: keep all numbers. They come in nearly any order.
+    /// Compares with an implementation that stores all numbers. The numbers arrive in a random order.
     #[test]
     fn it_counts_as_one_who_remembers_everything(jitter in prop::collection::vec((0_u64..3_000, any::<bool>()), 1..3_000)) {
         let mut arrivals: Vec<_> = (100_u64..)

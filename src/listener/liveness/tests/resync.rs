@@ -1,8 +1,8 @@
-//! When a resync is required, and that no runtime can cause more than one per interval.
+//! Tests of when a resync is required, and that a runtime cannot cause more than one resync per interval.
 
 use super::*;
 
-/// As watchers of this release send it.
+/// Returns a heartbeat in the format of this release.
 fn current(boot_id: &str, spool_depth: u64, follow_up_depth: u64) -> Heartbeat {
     let mut heartbeat = beat(boot_id, 9, spool_depth);
     heartbeat.follow_up_depth = follow_up_depth;
@@ -23,7 +23,7 @@ fn requesting(boot_id: &str) -> Heartbeat {
 }
 
 impl Listening {
-    /// The number of resyncs since the last call, all of runtime `r`.
+    /// Returns the number of resyncs since the last call, all of runtime `r`.
     fn resyncs(&mut self) -> usize {
         let runtime_id = id("r");
         let resync = Notification::ResyncRequired { runtime_id };
@@ -31,7 +31,7 @@ impl Listening {
         taken.iter().filter(|it| **it == resync).count()
     }
 
-    /// Heartbeats of these watchers for five minutes.
+    /// Sends heartbeats of these watchers for five minutes.
     async fn beats(&self, make: impl Fn(&str) -> Heartbeat, watchers: &[&str]) {
         for _ in 0..5 {
             for watcher in watchers {
@@ -73,7 +73,7 @@ async fn rollout_of_a_fleet_requires_no_resync() {
     each(busy, "d");
     deliver(&listening, "b");
     each(|it| last(it, 0), "b");
-    // The watchers that ended would be judged within three.
+    // The watchers that ended would be judged within three intervals.
     for _ in 0..5 {
         each(busy, "c");
         each(busy, "d");
@@ -112,7 +112,7 @@ async fn replaced_watcher_requires_one_resync_if_it_left_something(
     assert_eq!(listening.only().watchers, []);
 }
 
-/// As when both Pods are deleted, or the only node is restarted. No watcher reviews the changes until others run.
+/// For example both Pods are deleted, or the only node is restarted. No watcher reviews the changes until new watchers run.
 #[rstest]
 #[case::at_once(0, 0)]
 #[case::in_half_an_interval(30, 0)]
@@ -133,7 +133,7 @@ async fn watchers_that_all_ended_before_others_started_require_a_resync(
     assert_eq!(listening.resyncs(), expected);
 }
 
-/// Its spool may be gone with its Pod. If it comes back, it delivers what it has.
+/// The spool of the watcher may be deleted with its Pod. If the watcher runs again, it delivers its spooled events.
 #[tokio::test(start_paused = true)]
 async fn watcher_with_spooled_events_that_is_not_heard_requires_one_resync() {
     let mut listening = Listening::new();
@@ -240,7 +240,7 @@ async fn watcher_that_is_replaced_while_it_is_not_heard_requires_a_resync(
     listening.pass(Duration::from_mins(10)).await;
     listening.beats(make, back).await;
     assert_eq!(listening.resyncs(), expected);
-    // Restarts while KCP is reachable.
+    // The watchers are restarted while KCP is reachable.
     for ended in ["a", "b", "c", "d"] {
         let mut heartbeat = make(ended);
         heartbeat.ending = heartbeat.reviews_seen.is_some();
@@ -250,7 +250,7 @@ async fn watcher_that_is_replaced_while_it_is_not_heard_requires_a_resync(
     assert_eq!(listening.resyncs(), 0);
 }
 
-/// All Pods ended, as if scaled to 0, and what changed before the next ones started had no review.
+/// All Pods ended, for example after scaling to 0. The changes before the start of the next Pods had no review.
 #[tokio::test(start_paused = true)]
 async fn watchers_that_start_after_a_silence_require_a_resync_although_the_last_ones_ended_well() {
     let mut listening = Listening::new();
@@ -265,7 +265,7 @@ async fn watchers_that_start_after_a_silence_require_a_resync_although_the_last_
     assert_eq!(listening.resyncs(), 1);
 }
 
-/// What they answered after their last regular heartbeats is not known.
+/// It is unknown which reviews they received after their last regular heartbeats.
 #[rstest]
 #[case::one_of_two(&["b", "c"])]
 #[case::both(&["c", "d"])]
@@ -285,7 +285,7 @@ async fn killed_replicas_that_are_replaced_in_time_require_one_resync(#[case] af
     assert!(boots.eq(after.iter().copied()));
 }
 
-/// Old releases say no last word, and the new Pod of a rolling update starts before the old one ends.
+/// Old releases send no last heartbeat, and the new Pod of a rolling update starts before the old one ends.
 #[rstest]
 #[case::old_release(|it: &str| beat(it, 0, 0), 0)]
 #[case::this_release_would_have_said_so(|it: &str| current(it, 0, 0), 1)]
@@ -332,13 +332,13 @@ async fn requested_resync_is_queued_before_the_heartbeat_is_accepted() {
         listening.send("r", requesting("a")),
         EnqueueResult::Accepted
     );
-    // The second replica's loss is covered by the one that is not taken yet.
+    // The queued resync covers the loss of the second replica.
     assert_eq!(
         listening.send("r", requesting("b")),
         EnqueueResult::Coalesced
     );
     assert_eq!(listening.resyncs(), 1);
-    // The operator may have listed before this loss, so that the watcher has to ask again.
+    // The operator may have listed before this loss, so the watcher has to repeat the request.
     assert_eq!(
         listening.send("r", requesting("b")),
         EnqueueResult::RuntimeLimit
@@ -361,7 +361,7 @@ async fn requested_resync_is_queued_before_the_heartbeat_is_accepted() {
     assert_eq!(listening.resyncs(), 1);
 }
 
-/// The watcher cannot ask again.
+/// The watcher cannot repeat the request.
 #[rstest]
 #[case::with_its_last_heartbeat(true)]
 #[case::before_it_was_killed(false)]
@@ -398,7 +398,7 @@ async fn hostile_runtime_causes_at_most_one_resync_per_interval(
     for number in 0..6_000 {
         listening.send("r", make(&format!("b{number}")));
         listening.pass(Duration::from_millis(100)).await;
-        // An operator that is always done at once.
+        // The operator takes each notification at once.
         resyncs += listening.resyncs();
     }
     assert!((9..=11).contains(&resyncs), "{resyncs} in ten minutes");

@@ -1,4 +1,4 @@
-//! Watchers that send heartbeats and receive no admission reviews.
+//! Tests with watchers that send heartbeats and receive no admission reviews.
 
 use super::*;
 
@@ -6,7 +6,8 @@ const FAILED: UnresponsiveReason = UnresponsiveReason::HandshakeFailed;
 const UNREVIEWED: UnresponsiveReason = UnresponsiveReason::ReviewMissing;
 
 impl Listening {
-    /// A heartbeat of each of `watchers` with this number of reviews and failed handshakes, and the minute after it.
+    /// Sends a heartbeat of each of `watchers` with these numbers of reviews and failed handshakes, and advances the time
+    /// by a minute.
     async fn round(&self, watchers: &[&str], reviews: u64, failures: u64) {
         for watcher in watchers {
             self.send_counts(watcher, reviews, failures);
@@ -14,7 +15,8 @@ impl Listening {
         self.pass(HEARTBEAT_INTERVAL).await;
     }
 
-    /// As `round`, with so many reviews of all managers and of this one, the last ones just now.
+    /// Sends a heartbeat with these numbers of reviews of all managers and of this manager, with a current last review, and
+    /// advances the time by a minute.
     async fn round_of(&self, watcher: &str, all: u64, own: u64) {
         let mut heartbeat = beat(watcher, 0, 0);
         (heartbeat.reviews_seen, heartbeat.handshake_failures) = (Some(all), Some(0));
@@ -32,13 +34,13 @@ impl Listening {
         self.send("r", heartbeat);
     }
 
-    /// A heartbeat of a release without the new keys.
+    /// Sends a heartbeat of a release without the new keys.
     async fn old_round(&self, watcher: &str) {
         self.beat(watcher, 0, 0);
         self.pass(HEARTBEAT_INTERVAL).await;
     }
 
-    /// Takes what is queued, without resyncs.
+    /// Takes the queued notifications, without resyncs.
     fn states(&mut self) -> Vec<Notification> {
         let resync = |it: &Notification| matches!(it, Notification::ResyncRequired { .. });
         let taken = self.taken().into_iter();
@@ -46,7 +48,7 @@ impl Listening {
     }
 }
 
-/// As where a customer has deleted the entry of one manager from the webhook configuration.
+/// For example a customer has deleted the entry of one manager from the webhook configuration.
 #[tokio::test(start_paused = true)]
 async fn reviews_for_other_managers_hide_no_missing_ones() {
     let mut listening = Listening::new();
@@ -72,7 +74,7 @@ async fn wrong_ca_bundle_is_noticed_within_three_heartbeats_until_a_review_arriv
     assert_eq!(listening.states(), [unresponsive(FAILED)]);
     assert_eq!(listening.only().unresponsive, Some(FAILED));
     assert_eq!(listening.liveness.totals().unresponsive, 1);
-    // A pause, a restart, and one of two replicas that fails: nothing shows that reviews arrive.
+    // A pause, a restart, and failures of one of two replicas do not show that reviews arrive.
     for _ in 0..2 {
         listening.round(&["a", "b"], 5, 12).await;
     }
@@ -89,7 +91,7 @@ async fn wrong_ca_bundle_is_noticed_within_three_heartbeats_until_a_review_arriv
     assert_eq!(listening.states(), [recovered()]);
 }
 
-/// What failed may have been another client without the CA, such as a probe, while the API server had nothing to send.
+/// The failures may be of another client without the CA, such as a probe, while the API server had no reviews to send.
 #[tokio::test(start_paused = true)]
 async fn failed_handshakes_that_stop_for_three_heartbeats_are_no_reason_any_more() {
     let mut listening = Listening::new();
@@ -113,7 +115,7 @@ async fn failed_handshakes_that_stop_for_three_heartbeats_are_no_reason_any_more
     assert_eq!(listening.states(), [unresponsive(FAILED)], "again");
 }
 
-/// Until then changes were not seen.
+/// Changes before the recovery were missed.
 #[rstest]
 #[tokio::test(start_paused = true)]
 async fn recovery_of_reviews_requires_a_resync(
@@ -141,7 +143,7 @@ async fn recovery_of_reviews_requires_a_resync(
     assert_eq!(listening.taken(), []);
 }
 
-/// The operator knows that there was something to send.
+/// The operator expects a review.
 #[tokio::test(start_paused = true)]
 async fn expected_review_is_still_missing_when_failed_handshakes_stop() {
     let mut listening = Listening::new();
@@ -158,7 +160,7 @@ async fn expected_review_is_still_missing_when_failed_handshakes_stop() {
     assert_eq!(listening.states(), [recovered()]);
 }
 
-/// A watcher that has failed from its start on has no heartbeat from before.
+/// There is no earlier heartbeat if the handshakes fail since the start of the watcher.
 #[tokio::test(start_paused = true)]
 async fn first_heartbeat_is_compared_with_the_start_of_the_watcher() {
     let mut listening = Listening::new();
@@ -219,14 +221,14 @@ async fn one_watcher_whose_handshakes_succeed_is_enough() {
         listening.round(&["b"], 0, 0).await;
     }
     assert_eq!(listening.taken(), []);
-    // It is gone; only the other one counts.
+    // The watcher `b` is not live anymore. Only the other watcher counts.
     for round in 10..15 {
         listening.round(&["a"], 0, round).await;
     }
     assert_eq!(listening.taken(), [unresponsive(FAILED)]);
 }
 
-/// Connections to Pods that end or start are cut, while the API server reviews few changes.
+/// Connections to Pods that end or start are interrupted, while the API server reviews few changes.
 #[tokio::test(start_paused = true)]
 async fn rollout_is_no_reason() {
     let mut listening = Listening::new();
@@ -254,13 +256,13 @@ async fn missing_review_of_an_announced_change_is_noticed_within_three_heartbeat
     assert_eq!(listening.states(), [], "nothing was changed");
     listening.liveness.expect_review(&id("r"));
     listening.round(&["a", "b"], 5, 0).await;
-    // Announced at each reconcile; the first one counts.
+    // Each reconcile announces a review. Only the first announcement has an effect.
     listening.liveness.expect_review(&id("r"));
     listening.round(&["a", "b"], 5, 0).await;
     assert_eq!(listening.states(), []);
     listening.round(&["a", "b"], 5, 0).await;
     assert_eq!(listening.states(), [unresponsive(UNREVIEWED)]);
-    // New Pods have sent fewer than three heartbeats, and a silence in between has another reason.
+    // New Pods have sent fewer than three heartbeats, and the following silence has another reason.
     listening.round(&["c"], 0, 0).await;
     assert_eq!(listening.states(), []);
     listening.pass(Duration::from_mins(3)).await;
@@ -294,7 +296,7 @@ async fn review_of_one_watcher_is_enough(#[case] heartbeat: u32) {
     assert_eq!(listening.taken(), []);
 }
 
-/// The admission of a change precedes the end of its write, and so the announcement.
+/// The admission of a change precedes the end of its write, and therefore the announcement.
 #[tokio::test(start_paused = true)]
 async fn review_within_the_interval_before_the_announcement_is_enough() {
     let mut listening = Listening::new();
@@ -343,14 +345,14 @@ async fn failed_handshakes_that_find_the_queue_full_are_notified_later() {
     assert_eq!(listening.taken(), [unresponsive(FAILED)]);
 }
 
-/// Ages are relative to the arrival of the heartbeat; the clock of the runtime does not matter, and is not sent.
+/// Ages are relative to the arrival of the heartbeat. The clock of the runtime is irrelevant, and is not sent.
 #[tokio::test(start_paused = true)]
 async fn age_of_the_last_review_tells_when_it_was() {
     let mut listening = Listening::new();
     let mut heartbeat = beat("a", 0, 0);
     heartbeat.reviews_seen = Some(7);
     heartbeat.last_review_age_seconds = Some(40);
-    // A certificate that has expired by a clock that is ten minutes fast is shown, not judged.
+    // A certificate that has expired by a clock that is ten minutes fast is only reported.
     heartbeat.certificate_not_after = Some(0);
     listening.pass(Duration::from_hours(2)).await;
     listening.send("r", heartbeat.clone());
@@ -376,7 +378,8 @@ async fn watchers_of_older_releases_are_not_judged_by_keys_that_they_do_not_send
         listening.old_round("a").await;
     }
     assert_eq!(listening.states(), []);
-    // One that may receive reviews speaks against failed handshakes, but not for a review that was announced.
+    // A watcher of an older release may receive reviews. It prevents the reason of failed handshakes, but does not replace
+    // an announced review.
     listening.liveness.forget(&id("r"));
     for round in 1..6 {
         listening.beat("a", 0, 0);
@@ -389,7 +392,7 @@ async fn watchers_of_older_releases_are_not_judged_by_keys_that_they_do_not_send
         listening.round(&["b"], 0, 6).await;
     }
     assert_eq!(listening.states(), [unresponsive(UNREVIEWED)]);
-    // All are replaced by the older release: nothing can be told any more.
+    // The older release replaces all watchers, so there is no information about reviews.
     for _ in 0..4 {
         listening.old_round("c").await;
     }

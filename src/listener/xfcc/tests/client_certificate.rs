@@ -1,4 +1,4 @@
-//! Which certificate a header names, and when it names none.
+//! Tests of the certificate in a header, and of headers without a certificate.
 
 use http::HeaderValue;
 use proptest::prelude::*;
@@ -30,16 +30,16 @@ fn sidecar(uri: &str) -> String {
     format!(r#"By=spiffe://cluster.local/ns/kcp-system/sa/klm;Hash=ab;Subject="";URI={uri}"#)
 }
 
-/// Of how a header may look that names `leaf`.
+/// Returns headers that contain `leaf`.
 fn good(leaf: &Leaf) -> Vec<String> {
     let (cert, hash) = (url_encode(&leaf.pem), hash(leaf));
     vec![
         element(leaf),
         format!("Cert={cert}"),
-        // A token ends at `;`, `,` or the end, and loses its quotes.
+        // A value ends at `;`, `,` or the end, and its quotes are removed.
         format!(r#"Cert="{cert}";Hash={hash}"#),
         format!("Hash={};cERT={cert}", hash.to_uppercase()),
-        // As Go's url.QueryEscape, which the public listener's tests use.
+        // The encoding of `url.QueryEscape` in Go, which the tests of the public listener use.
         format!("Cert={}", cert.replace("%20", "+")),
         format!(r#"Subject="CN=x;Cert=y,Cert=z";Cert="{cert}""#),
         format!(r#"Subject="CN=\",Cert=\"y";Cert="{cert}";Chain="%2D""#),
@@ -64,7 +64,7 @@ fn behind_a_sidecar_the_first_element_is_the_clients() {
     assert_eq!(found, leaf.der);
 }
 
-/// Replaces, in each of `values`, names in braces by parts of a good header.
+/// Replaces names in braces in each of `values` by parts of a valid header.
 fn filled(values: &[&str], leaf: &Leaf, other: &Leaf) -> Vec<String> {
     let parts = [
         ("{element}", element(leaf)),
@@ -88,7 +88,7 @@ fn filled(values: &[&str], leaf: &Leaf, other: &Leaf) -> Vec<String> {
     values.iter().map(fill).collect()
 }
 
-/// The cases in which no client is named.
+/// The cases without a client certificate.
 #[rstest]
 #[case::none(&[], E::Missing)]
 #[case::two_headers(&["{element}", "{element}"], E::SeveralHeaders)]
@@ -96,7 +96,7 @@ fn filled(values: &[&str], leaf: &Leaf, other: &Leaf) -> Vec<String> {
 #[case::bad_grammar(&["Cert=\""], E::Grammar(GrammarError("quoted value without end")))]
 #[case::two_elements(&["{element},{element}"], E::Elements)]
 #[case::a_sidecar_where_there_is_none(&["{element},{sidecar}"], E::Elements)]
-// Lifecycle-manager PR 329: a hop within the mesh.
+// A hop within the mesh (lifecycle-manager PR 329).
 #[case::no_cert(&["{sidecar}"], E::NoCertificate)]
 #[case::an_empty_cert(&["Cert=;Other=foo"], E::NoCertificate)]
 #[case::cert_within_a_quoted_subject(&["Subject=\"O=;Cert={cert}\""], E::NoCertificate)]
@@ -138,7 +138,7 @@ fn refused(values: &[&str], hops: &TrustedHops) -> ForwardedError {
     named(&headers(&values), hops).unwrap_err()
 }
 
-/// Exactly one certificate, and nothing around it.
+/// There must be exactly one certificate without surrounding text.
 #[rstest]
 #[case::two_blocks(|leaf: &Leaf| format!("{0}{0}", leaf.pem))]
 #[case::a_private_key(|leaf: &Leaf| leaf.key_pem())]
@@ -166,7 +166,7 @@ fn bytes_that_are_no_text_name_no_client() {
     assert!(matches!(error, ForwardedError::NotText));
 }
 
-/// 32 768 bytes are read, one more is not.
+/// A value of 32 768 bytes is accepted, and one more byte is rejected.
 #[rstest]
 #[case(XFCC_BYTES, true)]
 #[case(XFCC_BYTES + 1, false)]

@@ -1,4 +1,4 @@
-//! From the shutdown token to the end.
+//! Tests of the time from the shutdown token to the end.
 
 use std::time::Duration;
 
@@ -97,8 +97,8 @@ async fn a_request_that_hangs_is_cut_after_the_grace() {
     );
 }
 
-/// Many clients ask without pause while the server ends. Each goes on until it is asked to close, or until it
-/// finds the listener gone; no request may be lost.
+/// Many clients send requests continuously while the server shuts down. Each client continues until a response requests to
+/// close the connection, or until the listener is closed. No request may be lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_request_is_lost_by_a_shutdown_under_load() {
     let server = std::sync::Arc::new(server(Duration::from_millis(200), LONG).await);

@@ -1,4 +1,4 @@
-//! Clients that take memory or connections and send no complete request.
+//! Tests with clients that occupy memory or connections and send no complete request.
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ use crate::{Counter, Limits};
 
 const BUDGET: usize = 1_000_000;
 
-/// A header that announces `length` bytes, and the first `sent` of them.
+/// Returns a header that announces `length` bytes, and the first `sent` of them.
 fn part(path: &str, length: usize, sent: usize) -> String {
     let body = "x".repeat(sent);
     format!("POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n{body}")
 }
 
-/// What so many bytes take of the budget.
+/// Returns the share of this number of bytes in the budget.
 fn held(bytes: usize) -> u64 {
     bytes.next_multiple_of(16 * 1024).try_into().unwrap()
 }
@@ -73,7 +73,7 @@ async fn a_complete_body_gets_through_and_the_oldest_incomplete_one_is_503() {
     assert_eq!(server.statistics.get(Counter::BodyOverBudget), 1);
 }
 
-/// However much is announced: only what has arrived counts.
+/// Only received bytes count, not announced bytes.
 #[tokio::test]
 async fn bodies_that_are_announced_and_not_sent_take_nothing_from_the_budget() {
     let server = server(Limits::default().body).await;
@@ -132,7 +132,7 @@ async fn a_body_without_a_share_in_its_time_is_503() {
     assert_eq!(handled.response().await.unwrap().body, "900000");
 }
 
-/// Three answers that are not read exceed the limit: the first connection is closed, the other answers can still be read.
+/// Three unread responses exceed the limit: the first connection is closed, and the other responses can still be read.
 #[tokio::test]
 async fn answers_that_are_not_taken_have_a_bound_in_sum() {
     const GET_LARGE: &str = "GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n";
@@ -158,7 +158,7 @@ async fn answers_that_are_not_taken_have_a_bound_in_sum() {
     for client in &mut clients[1..] {
         assert_eq!(client.response().await.unwrap().body.len(), LARGE);
     }
-    // Taken, they count no more.
+    // After they are read, they do not count anymore.
     assert_eq!(proper.ask(GET_LARGE).await.unwrap().body.len(), LARGE);
     assert_eq!(server.statistics.get(Counter::Evicted), 1);
 }
@@ -177,10 +177,10 @@ async fn at_the_cap_an_incomplete_request_is_closed_for_another(#[case] begun: S
     let mut used = server.connect().await;
     assert_eq!(used.ask(GET).await.unwrap().status, 200);
     let mut hostile = server.connect().await;
-    // Not only a new connection: this one has sent a proper request.
+    // This does not only apply to a new connection: this connection has sent a complete request.
     assert_eq!(hostile.ask(GET).await.unwrap().status, 200);
     hostile.send(&begun).await.unwrap();
-    // A round trip later the server has seen it.
+    // The server has processed the bytes after a round trip.
     assert_eq!(used.ask(GET).await.unwrap().status, 200);
 
     let mut new = server.connect().await;
@@ -265,7 +265,7 @@ async fn a_header_above_its_limit_is_431() {
         .await;
 }
 
-/// Equal lengths are one length, and chunks precede a length, as RFC 9112 §6.3 permits.
+/// Equal lengths count as one length, and chunks have priority over a length, as RFC 9112 §6.3 permits.
 #[rstest]
 #[case("Content-Length: 3\r\nContent-Length: 3\r\n\r\nabc")]
 #[case("Content-Length: 9\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n")]

@@ -1,4 +1,4 @@
-//! A running server with handlers that answer at once, late, or not properly.
+//! A running server with handlers that respond at once, late, or incorrectly.
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,16 +21,16 @@ use tokio_util::sync::CancellationToken;
 use crate::pair::CertificatePair;
 use crate::{Error, Limits, Options, PeerCertificates, Server, Statistics, TlsHandle};
 
-/// The time limit of all waits; no test ends by it when the server is correct.
+/// Time limit of all waits. It is never reached if the server is correct.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// Bytes of the answer of `/large`: more than the kernel keeps for a peer that reads nothing.
+/// Size of the response of `/large` in bytes: more than the kernel buffers for a client that reads nothing.
 pub(super) const LARGE: usize = 10_000_000;
 pub(super) const TLS_1_2: &[&SupportedProtocolVersion] = &[&rustls::version::TLS12];
 pub(super) const TLS_1_3: &[&SupportedProtocolVersion] = &[&rustls::version::TLS13];
 pub(super) const GET: &str = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
-/// A configuration that presents this certificate.
+/// Returns a configuration that presents this certificate.
 pub(super) fn presenting(leaf: &Leaf) -> ServerConfig {
     let pair = CertificatePair::from_pem(leaf.pem.as_bytes(), leaf.key_pem().as_bytes());
     crate::server_config(&pair.unwrap()).unwrap()
@@ -42,7 +42,7 @@ pub(super) struct Running {
     pub(super) tls: TlsHandle,
     pub(super) authority: Authority,
     pub(super) shutdown: CancellationToken,
-    /// Lets one request to `/wait` go on.
+    /// Releases one request to `/wait`.
     pub(super) release: Arc<Notify>,
     pub(super) statistics: Statistics,
     serving: JoinHandle<Result<(), Error>>,
@@ -85,7 +85,7 @@ impl Running {
         RawTlsClient::connect_tls(self.address, "localhost", config).await
     }
 
-    /// A client of one version of TLS that trusts the server's authority.
+    /// Returns the configuration of a client that supports these TLS versions and trusts the CA of the server.
     pub(super) fn client_config(
         &self,
         versions: &[&'static SupportedProtocolVersion],
@@ -93,7 +93,7 @@ impl Running {
         client_config_of(versions, self.authority.roots(), None, &[]).unwrap()
     }
 
-    /// Waits until the counters are as wanted.
+    /// Waits until the condition on the counters is true.
     pub(super) async fn until(&self, wanted: impl Fn(&Statistics) -> bool) {
         let reached = || async {
             let seen = &self.statistics;

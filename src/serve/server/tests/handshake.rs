@@ -1,4 +1,4 @@
-//! Before the first request.
+//! Tests of connections before the first request.
 
 use std::time::Duration;
 
@@ -144,7 +144,7 @@ async fn a_client_that_rejects_the_certificate_is_counted_apart(
     assert_eq!(server.statistics.get(Counter::CertificateRejections), 1);
 }
 
-/// A failure of the protocol, after which the peer sends another alert, or none.
+/// The handshake fails for another reason, after which the client sends another alert, or none.
 #[rstest]
 #[case::no_common_version(TLS_1_2, &[])]
 #[case::no_common_protocol(TLS_1_3, &["h2"])]
@@ -217,7 +217,7 @@ async fn a_session_of_the_old_certificate_is_not_resumed() {
     let config = server.client_config(TLS_1_3);
     let handshake_of = async |config: &rustls::ClientConfig| {
         let mut client = server.try_connect(config.clone()).await.unwrap();
-        // Tickets come with the first bytes read.
+        // Session tickets arrive with the first bytes.
         assert_eq!(client.ask(GET).await.unwrap().status, 200);
         client.stream().get_ref().1.handshake_kind().unwrap()
     };

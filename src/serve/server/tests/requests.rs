@@ -1,4 +1,4 @@
-//! Requests and what they may not do.
+//! Tests of requests and their limits.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use rstest::rstest;
 use super::fixture::{GET, Running};
 use crate::{Counter, Limits};
 
-/// Short enough to test, where nothing else depends on it.
+/// Short enough for a test. No other step depends on it.
 const SHORT: Duration = Duration::from_millis(50);
 
 fn post(path: &str, body: &str) -> String {
@@ -151,7 +151,7 @@ async fn the_header_clock_does_not_run_while_a_connection_is_idle() {
     .await;
     let (mut fresh, mut used) = (server.connect().await, server.connect().await);
     assert_eq!(used.ask(GET).await.unwrap().status, 200);
-    // Another connection measures the time: it is aborted when more than one header's time has passed.
+    // A second connection measures the time: it is aborted after more than the header timeout.
     let mut measure = server.connect().await;
     measure.send("G").await.unwrap();
     measure.closed().await.unwrap();
@@ -178,7 +178,7 @@ async fn the_header_clock_does_not_run_while_a_connection_is_idle() {
 async fn two_framings_or_none_are_400(#[case] fields: &str, #[case] body: &str) {
     let server = Running::with(Limits::default()).await;
     let mut client = server.connect().await;
-    // Also as a later request of a connection.
+    // This also applies to a later request of a connection.
     assert_eq!(client.ask(&post("/size", "ab")).await.unwrap().status, 200);
     let smuggled = "GET /peer HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let answer = client
@@ -208,7 +208,7 @@ async fn what_is_no_http_1_is_refused(#[case] bytes: &str, #[case] status: u16) 
         .await;
 }
 
-/// It could not read an answer in HTTP/1.
+/// The client could not read a response in HTTP/1.
 #[tokio::test]
 async fn who_begins_h2_without_asking_is_cut() {
     let server = Running::with(Limits::default()).await;
@@ -237,7 +237,7 @@ async fn without_strict_framing_pipelined_requests_are_answered_in_order() {
     );
 }
 
-/// Where the second header begins cannot be told from outside.
+/// The start of the second header would be ambiguous.
 #[tokio::test]
 async fn with_strict_framing_a_pipelined_request_is_400() {
     let server = Running::with(Limits::default()).await;

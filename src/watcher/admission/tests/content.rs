@@ -1,4 +1,4 @@
-//! Nothing of a request is repeated in a log or in an answer but what the answer is made of.
+//! Logs and responses repeat no content of a request except the fields that a response requires.
 
 use axum::http::StatusCode;
 use rstest::rstest;
@@ -7,7 +7,7 @@ use tracing::Level;
 use super::*;
 use testkit::logs::Logs;
 
-/// Longer than anything that is repeated.
+/// Returns a text that is longer than any text that is repeated.
 fn canary() -> String {
     "S3cr3t-".repeat(2_000)
 }
@@ -91,7 +91,8 @@ async fn a_change_that_cannot_be_told_is_not_repeated(#[case] body: String) {
     assert_eq!(logs.alarms(), 1);
 }
 
-/// The public watcher's messages name the object or its type; what no API server stores is cut.
+/// The messages of the public watcher contain the name or the type of the object. Names that are longer than any name in an
+/// API server are truncated.
 #[tokio::test]
 async fn a_message_with_a_name_is_bounded() {
     let logs = Logs::of(Level::DEBUG);
@@ -107,7 +108,7 @@ async fn a_message_with_a_name_is_bounded() {
 async fn of_a_uid_64_characters_are_logged() {
     let logs = Logs::of(Level::DEBUG);
     let mut review = changed("a");
-    // The longest that is accepted.
+    // The longest UID that is accepted.
     review["request"]["uid"] = canary()[..128].into();
     review["request"]["operation"] = "PATCH".into();
     fixture().ask(&review).await;
@@ -129,7 +130,7 @@ async fn a_manager_in_the_path_is_not_repeated() {
     }
 }
 
-/// A client that sends what is no review writes no log of its own.
+/// A client that sends invalid requests cannot cause an unlimited number of log messages.
 #[tokio::test]
 async fn bad_requests_are_logged_at_a_bounded_rate() {
     let logs = Logs::of(Level::INFO);
@@ -143,7 +144,7 @@ async fn bad_requests_are_logged_at_a_bounded_rate() {
     assert!((2..=4).contains(&logs.alarms()), "{:#?}", logs.lines());
 }
 
-/// Whatever a review is about, it shows that reviews arrive; a request that is none does not.
+/// Each valid review counts as a sign that reviews arrive. An invalid request does not count.
 #[tokio::test]
 async fn reviews_are_counted_for_heartbeats() {
     let fixture = fixture();

@@ -1,4 +1,4 @@
-//! With a list of Watchers only what they name is sent (the fourth message).
+//! With a list of Watchers, only the changes that the Watchers select are sent (the fourth message).
 
 use policy::change::{Field, ResourceRule, Watcher};
 
@@ -55,7 +55,7 @@ async fn of_a_managers_watchers_one_that_sends_is_enough_whatever_their_order() 
         let fixture = listed(&order);
         assert_eq!(fixture.message(&changed("a")).await, "event queued for KCP");
         let same = kyma("a", &json!({"channel": "fast"}), &json!({}));
-        // The Watcher of manifests has nothing to say about it.
+        // The Watcher of manifests does not match the review.
         assert_eq!(
             fixture.message(&review("UPDATE", &same, &same)).await,
             "no change detected on watched resource kyma-system/a"

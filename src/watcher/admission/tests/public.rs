@@ -1,4 +1,4 @@
-//! Responses that are those of the public watcher.
+//! Responses that are equal to the responses of the public watcher.
 
 use axum::http::Method;
 use rstest::rstest;
@@ -17,14 +17,14 @@ async fn the_path_names_the_manager() {
     assert_eq!(answered.status, StatusCode::OK);
     let [item] = fixture.kept().try_into().unwrap();
     assert_eq!(item.manager, named("lifecycle-manager"));
-    // It is sent heartbeats when it has taken that.
+    // The manager receives heartbeats only after it has accepted this event.
     assert_eq!(fixture.service.outbox.receivers(), []);
     fixture.service.outbox.delivered(&item, Instant::now());
     let [receiver] = fixture.service.outbox.receivers().try_into().unwrap();
     assert_eq!((receiver.name, receiver.reached), (item.manager, true));
 }
 
-/// The public project's own tests send GET.
+/// The tests of the public project send GET.
 #[rstest]
 #[case(Method::GET)]
 #[case(Method::PUT)]
@@ -97,7 +97,7 @@ async fn the_messages_of_what_is_not_watched_by_name() {
     assert_eq!(fixture.bodies(), [event("a")]);
 }
 
-/// The object that an event names.
+/// An event contains the object that belongs to the operation of the review.
 #[rstest]
 #[case::create("CREATE", Some("new"))]
 #[case::delete("DELETE", Some("old"))]
@@ -145,7 +145,7 @@ async fn what_changes_again_is_delivered_once() {
     );
 }
 
-/// As in the outbox: such an event is lost with the process.
+/// Such an event is lost if the process ends.
 #[tokio::test]
 async fn an_event_that_is_in_memory_only_is_said_to_be() {
     let mut fixture = fixture();
@@ -157,7 +157,7 @@ async fn an_event_that_is_in_memory_only_is_said_to_be() {
     );
 }
 
-/// Not even then is a write rejected; the heartbeat requests a resync.
+/// A full outbox does not reject a write on the runtime. The heartbeat requests a resync.
 #[tokio::test]
 async fn a_full_outbox_is_said_and_the_review_is_allowed() {
     let spool = tempfile::tempdir().unwrap();

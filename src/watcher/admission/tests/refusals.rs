@@ -1,10 +1,10 @@
-//! Where the public watcher answers 200 with nothing, or tells KCP of nothing.
+//! Cases in which the public watcher responds 200 with an empty body, or sends no event to KCP.
 
 use rstest::rstest;
 
 use super::*;
 
-/// An API server's uid has 36 bytes.
+/// The UID of an API server has 36 bytes.
 fn long_uid() -> String {
     let mut review = changed("a");
     review["request"]["uid"] = "u".repeat(1_000_000).into();
@@ -58,7 +58,7 @@ async fn a_path_that_names_no_manager(#[case] path: &str, #[case] expected: Stat
     assert_eq!(answered.status, expected, "{}", answered.body);
     assert!(!answered.body.trim().is_empty());
     assert_eq!(fixture.bodies(), Vec::<Value>::new());
-    // As in the public watcher, whose counter knows the body alone.
+    // The counter counts only invalid bodies, as in the public watcher.
     assert_eq!(
         fixture.metric("watcher_admission_request_error_total"),
         Some(0.0)
@@ -96,7 +96,7 @@ fn nameless() -> Value {
     review
 }
 
-/// What no API server should send is allowed and reported.
+/// Reviews that no API server sends are allowed and reported.
 #[rstest]
 #[case::null_object(bent("object", Value::Null), "missing-object", "object: missing")]
 #[case::no_object(bent("object", json!(7)), "invalid-object", "object: malformed")]
@@ -157,7 +157,7 @@ async fn an_ordinary_silence_is_no_fault() {
     assert_eq!(failures, 0, "no series before the first failure");
 }
 
-/// Any client in the cluster may ask for any path.
+/// Any client in the cluster can request any path.
 #[tokio::test]
 async fn invented_managers_get_no_heartbeats_and_too_many_of_them_are_told_the_truth() {
     let fixture = fixture();
@@ -179,7 +179,7 @@ async fn invented_managers_get_no_heartbeats_and_too_many_of_them_are_told_the_t
     assert_eq!(fixture.metric(series), Some(1.0));
 }
 
-/// A client inside the cluster may ask for any path; the names that it invents do not displace a configured manager.
+/// A client in the cluster can request any path. The names that it invents do not displace a configured manager.
 #[tokio::test]
 async fn a_configured_manager_keeps_its_place_whatever_names_came_before() {
     let fixture = configured(&["lifecycle-manager"]);

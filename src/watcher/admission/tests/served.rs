@@ -1,4 +1,4 @@
-//! The router behind the server that it runs in.
+//! The router behind the server of the watcher.
 
 use std::io;
 use std::net::SocketAddr;
@@ -48,7 +48,7 @@ impl Served {
         RawTlsClient::connect_tls(self.address, "localhost", config).await
     }
 
-    /// The status line of the response to a POST with these headers and this body.
+    /// Returns the status line of the response to a POST with these headers and this body.
     async fn post(&self, headers: &str, body: &[u8]) -> String {
         let mut client = self.dial(&TLS13).await.unwrap();
         let head = format!("POST /validate/kyma HTTP/1.1\r\nHost: a\r\n{headers}\r\n\r\n");
@@ -67,7 +67,7 @@ async fn tls_1_3_alone(#[case] version: &'static SupportedProtocolVersion, #[cas
     assert_eq!(served().await.dial(version).await.is_ok(), accepted);
 }
 
-/// Larger than any review, which carries two objects of at most 3 MiB.
+/// Larger than any review, which contains two objects of at most 3 MiB.
 const TOO_LARGE: usize = 7 * 1024 * 1024 + 1;
 
 #[rstest]
@@ -81,7 +81,7 @@ async fn a_body_has_a_bound(#[case] headers: String) {
     } else {
         Vec::new()
     };
-    // The end of the headers is part of the second case's.
+    // The header section of the second case ends with an empty line.
     let headers = headers.trim_end();
     let status = served.post(headers, &body).await;
     assert_eq!(status, "HTTP/1.1 413 Payload Too Large");

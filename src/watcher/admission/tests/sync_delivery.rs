@@ -1,4 +1,4 @@
-//! `delivery_mode: sync` as far as an answer shows it. The attempts themselves are tested in `delivery`.
+//! Responses in the delivery mode `sync`. The attempts are tested in `delivery`.
 
 use std::net::SocketAddr;
 
@@ -20,7 +20,7 @@ async fn sync() -> SyncFixture {
     sync_at(None).await
 }
 
-/// With a KCP that is looked for at `address`, if it is not where it is.
+/// Returns a fixture that sends to `address` instead of the address of KCP, if `address` is set.
 async fn sync_at(address: Option<SocketAddr>) -> SyncFixture {
     let (authority, secret) = certified();
     let kcp = Kcp::of(&authority).await;
@@ -103,7 +103,7 @@ async fn a_5xx_is_tried_again() {
     assert_eq!(sync.fixture.bodies(), Vec::<Value>::new());
 }
 
-/// The public watcher's three attempts, 2 and 4 s apart; its last word is the error.
+/// The public watcher makes three attempts with pauses of 2 s and 4 s. Its message is the last error.
 #[rstest]
 #[case::unavailable(Some(Reply::Status(503, "")), 3, "KCP returned 503")]
 #[case::refused(
@@ -131,7 +131,7 @@ async fn after_three_attempts_it_is_said_and_the_event_is_kept(
     let (before, why_said) = said.split_once('\n').unwrap();
     assert_eq!(before, "kcp request failed");
     assert!(why_said.starts_with(why), "{why_said}");
-    // Both waits, each up to a fifth longer.
+    // The two pauses take 6 s, and each may be up to a fifth longer.
     let took = asked.elapsed().as_secs_f64();
     assert!((5.7..7.3).contains(&took), "{took}");
     assert_eq!(sync.kcp.received().len(), heard);
@@ -165,7 +165,7 @@ async fn who_hangs_up_loses_no_event() {
     assert_eq!(sync.fixture.bodies(), [event("a")]);
 }
 
-/// Reviews that wait for KCP take connections of the API server; a slow KCP must not take all of them.
+/// Reviews that wait for KCP occupy connections of the API server. A slow KCP must not block all connections.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_65th_delivery_that_waits_is_answered_at_once_and_its_event_is_kept() {
     let sync = sync().await;
@@ -189,7 +189,7 @@ async fn the_65th_delivery_that_waits_is_answered_at_once_and_its_event_is_kept(
     assert_eq!(sync.failures(), Some(1.0));
     assert_eq!(sync.fixture.bodies(), [event("a")]);
 
-    // A review whose caller has hung up waits no more.
+    // A review stops waiting when its client disconnects.
     for review in waiting {
         review.abort();
         assert!(review.await.unwrap_err().is_cancelled());

@@ -1,4 +1,4 @@
-//! What API servers see: the protocol, and the certificate of the hour.
+//! Tests of the TLS protocol and the certificate that API servers receive.
 
 use std::net::SocketAddr;
 
@@ -40,7 +40,7 @@ async fn api_servers_speak_tls_1_3_or_not_at_all() {
     serving.abort();
 }
 
-/// The public watcher shows the old one until it is restarted.
+/// The public watcher presents the old certificate until it is restarted.
 #[tokio::test]
 async fn the_certificate_that_is_shown_follows_the_files() {
     let mut secret = Secret::of(&AUTHORITY, &leaf());

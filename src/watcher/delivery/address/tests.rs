@@ -2,7 +2,7 @@ use rstest::rstest;
 
 use super::*;
 
-/// `host` or `host:port`, no scheme.
+/// The address is `host` or `host:port`, without a scheme.
 #[rstest]
 #[case::a_name("kcp.example")]
 #[case::with_a_port("kcp.example:8443")]

@@ -1,4 +1,4 @@
-//! One circuit breaker: closed, open after a failure, and half-open while a probe is under way.
+//! One circuit breaker: closed, open after a failure, or half-open while a probe is in progress.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ pub(super) struct CircuitBreaker {
 struct Open {
     since: Instant,
     until: Instant,
-    /// Half-open: a probe is under way.
+    /// Half-open: a probe is in progress.
     probed: bool,
 }
 
@@ -21,10 +21,10 @@ impl CircuitBreaker {
         self.open.is_some()
     }
 
-    /// Whether a post may pass.
+    /// Checks whether a request may be sent.
     ///
     /// # Errors
-    /// It may not: when a probe may, or `None` while one is under way.
+    /// The circuit is open. The error is the time of the next probe, or `None` while a probe is in progress.
     pub(super) fn ready(&self, now: Instant) -> Result<(), Option<Instant>> {
         match &self.open {
             Some(open) if open.probed => Err(None),
@@ -33,27 +33,28 @@ impl CircuitBreaker {
         }
     }
 
-    /// Lets a post through, which is a probe if the circuit is open.
+    /// Records a request, which is a probe if the circuit is open.
     pub(super) fn pass(&mut self) {
         if let Some(open) = &mut self.open {
             open.probed = true;
         }
     }
 
-    /// A post that was sent then has ended without a result for the circuit: if it was the probe, the next may pass.
+    /// Records that a request ended without a result for the circuit. If it was the probe, the next request may be sent.
     pub(super) fn end_probe(&mut self, sent_at: Instant) {
         if let Some(open) = self.open.as_mut().filter(|open| sent_at > open.since) {
             open.probed = false;
         }
     }
 
-    /// Whether a post that was sent then is a probe: nothing else is sent while the circuit is open.
+    /// Returns whether a request that was sent at `sent_at` is a probe. No other requests are sent while the circuit is open.
     pub(super) fn is_probe(&self, sent_at: Instant) -> bool {
         let open = self.open.as_ref();
         open.is_some_and(|open| sent_at > open.since)
     }
 
-    /// Whether the result of a post that was sent then is new: it was sent after the circuit opened, or that is closed.
+    /// Returns whether the result of a request is relevant: the circuit is closed, or the request was sent after the
+    /// circuit opened.
     pub(super) fn is_news(&self, sent_at: Instant) -> bool {
         !self.is_open() || self.is_probe(sent_at)
     }

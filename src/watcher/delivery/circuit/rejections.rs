@@ -1,12 +1,13 @@
-//! When an event that KCP rejects is given up, instead of being retried for as long as the process runs.
+//! Decision when an event that KCP rejects is dropped, instead of being retried until the process ends.
 //!
-//! Two things can be wrong. An event can be one that its listener never takes (400, 413, 431 …): it is given up after
-//! [`ATTEMPTS`]. Or nothing is there that takes events of the manager: no route (404), or a listener that rejects whatever
-//! it gets. A route may come minutes after its Watcher, so all events of the manager are given up when it has done nothing
-//! but reject for [`REJECTION_TIMEOUT`]; from then on each further rejection gives up what has been put since.
+//! There are two cases. In the first case a listener never accepts one specific event (400, 413, 431 …). Such an event is
+//! dropped after [`ATTEMPTS`]. In the second case no listener accepts events of the manager: there is no route (404), or
+//! the listener rejects all events. A route may be created minutes after its Watcher. Therefore all events of the manager
+//! are dropped when the manager has only rejected events for [`REJECTION_TIMEOUT`]. From then on each further rejection
+//! drops the events that were put since.
 //!
-//! Only an unbroken series of rejections counts. Any other answer of the manager, and any failure on the way to KCP, begins
-//! it anew.
+//! Only an uninterrupted series of rejections counts. Any other response of the manager, and any failure on the way to KCP,
+//! restarts the series.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -16,26 +17,28 @@ use watcher_types::PathSegment;
 use crate::delivery::error::{FailureScope, PostError};
 use crate::outbox::{Item, Settlement};
 
-/// How often an event is posted that its listener rejects: for two and a half to five minutes, by the sender's back-off.
+/// Maximum number of requests for an event that its listener rejects. With the backoff of the sender, they take two and a
+/// half to five minutes.
 const ATTEMPTS: u32 = 12;
 
-/// How long a manager may reject everything before its events are given up.
+/// Time for which a manager may reject all events before its events are dropped.
 const REJECTION_TIMEOUT: Duration = Duration::from_hours(1);
 
-/// Events of a manager that are rejected without one taken between, from which on the listener is at fault and not the
-/// events. Fewer do not delay the manager's other events.
+/// Number of different events of a manager that are rejected, without an accepted event in between, from which on the
+/// failure concerns the listener and not the events. Fewer rejected events do not delay other events of the manager.
 const DISTINCT: usize = 16;
 
-/// The managers that have done nothing but reject since when.
+/// Managers that have only rejected events, with the start of that time.
 pub(super) type Rejections = HashMap<PathSegment, Rejecting>;
 
 pub(super) struct Rejecting {
     since: Instant,
-    /// Numbers of the events that were rejected for themselves, up to [`DISTINCT`].
+    /// Sequence numbers of the rejected events, at most [`DISTINCT`].
     events: HashSet<u64>,
 }
 
-/// Notes how a post failed; what is given up, and which failure it is: a listener that rejects all events fails itself.
+/// Records a failed request. Returns what is dropped, and the scope of the failure. If a listener rejects all events, the
+/// failure concerns the listener.
 pub(super) fn note(
     rejections: &mut Rejections,
     item: &Item,

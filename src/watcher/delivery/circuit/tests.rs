@@ -1,4 +1,4 @@
-//! Whose failure holds up whom, and for how long.
+//! Tests of what each failure delays, and for how long.
 
 use rstest::rstest;
 
@@ -9,7 +9,7 @@ const BACKOFF: Backoff = Backoff {
     cap: Duration::from_mins(1),
 };
 
-/// The shortest waits: half of the whole.
+/// Random number for the shortest waits, which are half of the maximum.
 const CHANCE: u64 = 0;
 
 struct Fixture {
@@ -56,23 +56,23 @@ impl Fixture {
         self.circuit.permit(&manager(name), true, self.now)
     }
 
-    /// When the link, which is broken, is tried again.
+    /// Returns when the next probe of KCP is permitted.
     fn opens_at(&mut self) -> Instant {
         self.asks("a").unwrap_err().unwrap()
     }
 
-    /// In how many milliseconds that is.
+    /// Returns the time until the next probe in milliseconds.
     fn probe_at(&mut self) -> u128 {
         let now = self.now;
         self.opens_at().duration_since(now).as_millis()
     }
 
-    /// Whether a whole window is let through.
+    /// Returns whether a complete window of requests is permitted.
     fn is_whole(&mut self) -> bool {
         (0..8).all(|_| self.departs("a").is_some())
     }
 
-    /// In how many milliseconds it is tried again.
+    /// Records a failure. Returns the time until the retry in milliseconds.
     fn fails(&mut self, name: &str, sequence: u64, permit: Instant, error: &PostError) -> u128 {
         let item = Item::sample(name, sequence);
         let fate = self
@@ -92,7 +92,7 @@ fn a_broken_link_is_probed_by_one_at_a_time() {
     fixture.pass(1);
     assert_eq!(fixture.fails("a", 1, tickets[0], &unreachable()), 0);
     assert_eq!(fixture.probe_at(), 500);
-    // The others of the window tell the same, which is no further step.
+    // The other requests of the window fail too, which does not increase the backoff.
     fixture.pass(1);
     for (sequence, &permit) in (2..).zip(&tickets[1..]) {
         fixture.fails("a", sequence, permit, &unreachable());
@@ -123,7 +123,7 @@ fn new_certificates_open_the_link_and_what_the_old_ones_meet_shuts_it_no_more() 
     fixture.circuit.certificates_renewed(fixture.now);
     fixture.fails("a", 2, second, &unreachable());
     assert!(fixture.is_whole());
-    // They are no good either: from the beginning again.
+    // The new certificates do not work either, so the backoff restarts from its first value.
     let third = fixture.departs("a").unwrap();
     fixture.fails("a", 1, third, &unreachable());
     assert_eq!(fixture.probe_at(), 500);
@@ -148,7 +148,7 @@ fn any_answer_opens_the_link(#[case] status: Option<u16>) {
     assert!(fixture.is_whole());
 }
 
-/// The connection was there; perhaps from before the outage.
+/// The request was sent on a connection that may be older than the outage.
 #[test]
 fn a_probe_that_is_not_answered_neither_opens_the_link_nor_puts_it_off() {
     let mut fixture = Fixture::new();
@@ -198,7 +198,7 @@ fn two_events_in_a_row_shut_their_managers_gate_and_no_other() {
     fixture.pass(500);
     let probe = fixture.departs("a").unwrap();
     assert_eq!(fixture.departs("a"), None);
-    // Behind those that wait for the breaker, which opens before.
+    // The retry comes after the events that wait for the circuit breaker, which permits a request earlier.
     assert_eq!(fixture.fails("a", 3, probe, &refused(503, None)), 1_500);
     fixture.pass(1_000);
     fixture.departs("a").unwrap();
@@ -223,7 +223,7 @@ fn a_probe_that_never_reached_its_manager_leaves_the_gate_to_the_next() {
 fn a_wait_that_kcp_asks_for_is_kept_by_all_of_the_manager() {
     let mut fixture = Fixture::new();
     let [first, second] = [(), ()].map(|()| fixture.departs("a").unwrap());
-    // With the least of chance it is the longest: a quarter more.
+    // The smallest random number gives the longest wait: a quarter more.
     assert_eq!(
         fixture.fails("a", 1, first, &refused(503, Some(100))),
         125_000

@@ -28,7 +28,7 @@ fn a_status_tells_whom_it_concerns(
     assert_eq!((error.scope(), error.is_permanent()), (scope, is_permanent));
 }
 
-/// A listener that hangs is behind a gateway that does not; what comes before the request is about the way there.
+/// If a listener hangs, its gateway still works. A timeout before the request concerns the connection to KCP.
 #[test]
 fn what_took_too_long_tells_whom_it_concerns() {
     let error = PostError::Unreachable(StepTimeout::Connect.into());

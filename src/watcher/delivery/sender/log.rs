@@ -1,5 +1,5 @@
-//! What the log says of deliveries: at most two lines per subject in [`PAUSE`]. Managers that any client may have invented are
-//! one subject and are not named.
+//! Log messages about deliveries: at most two messages per subject in [`PAUSE`]. Managers that any client may have invented
+//! share one subject, and their names are not logged.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -9,14 +9,14 @@ use watcher_types::PathSegment;
 
 use crate::delivery::PostError;
 
-/// The time between two lines that say that the same subject fails.
+/// Time between two messages about failures of the same subject.
 const PAUSE: Duration = Duration::from_mins(10);
 
-/// What fails or recovers.
+/// Target that fails or recovers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Subject {
     Kcp,
-    /// A manager that is configured, or has taken an event.
+    /// A manager that is configured or has accepted an event.
     Manager(PathSegment),
     /// All other managers.
     Others,
@@ -30,7 +30,7 @@ pub(super) struct DeliveryLog {
 struct Failing {
     logged_at: Instant,
     fails: bool,
-    /// Whether its recovery is to be logged.
+    /// Whether the recovery is logged.
     logged: bool,
 }
 
@@ -63,7 +63,7 @@ impl DeliveryLog {
         self.failing.insert(subject, failing);
     }
 
-    /// A post showed that `subject` is well.
+    /// Records that a request to `subject` was successful.
     pub(super) fn recovered(&mut self, subject: &Subject) {
         let Some(known) = self.failing.get_mut(subject) else {
             return;
@@ -81,7 +81,7 @@ impl DeliveryLog {
         }
     }
 
-    /// Forgets the managers that are not registered any more.
+    /// Removes managers that are not registered anymore.
     pub(super) fn retain(&mut self, is_registered: impl Fn(&PathSegment) -> bool) {
         self.failing.retain(|subject, _| match subject {
             Subject::Manager(manager) => is_registered(manager),

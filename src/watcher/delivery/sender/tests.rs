@@ -1,4 +1,4 @@
-//! What leaves when, on a paused clock. KCP is a function; the outbox is the real one, in memory.
+//! Tests of the order and time of requests, with a paused clock. KCP is a function. The outbox is real, in memory.
 
 use std::future::{pending, ready};
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ mod logged;
 mod permanent;
 mod silence;
 
-/// What KCP does with a post.
+/// Behavior of KCP for a request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kcp {
     Takes,
@@ -31,12 +31,12 @@ enum Kcp {
     Asks(u16, u64),
     Unreachable,
     Hangs,
-    /// It takes the post and says nothing, until the channel has waited long enough.
+    /// Accepts the request and sends no response until the request times out.
     TimesOut,
     TakesAfter(Duration),
 }
 
-/// One post, as KCP saw it.
+/// One request, as KCP received it.
 #[derive(Clone, Debug, PartialEq)]
 struct Seen {
     at: Duration,
@@ -151,7 +151,7 @@ impl Fixture {
         seen.map(|it| it.at).collect()
     }
 
-    /// Whether `manager` is to be asked to list everything.
+    /// Returns whether `manager` must get a request for a resync.
     fn lost(&self, manager: &str) -> bool {
         let manager = PathSegment::parse(manager).unwrap();
         let report = self.outbox.manager_report(&manager, now());
@@ -174,7 +174,7 @@ impl Fixture {
     }
 }
 
-/// In memory only, without confirmations.
+/// Returns options of an outbox in memory, without follow-up events.
 fn options() -> outbox::Options {
     let mut options = outbox::Options::new(PathBuf::from("/nonexistent/spool"));
     options.follow_up_delay = Duration::ZERO;
@@ -227,8 +227,8 @@ async fn what_is_put_is_delivered_at_once_and_counted() {
     assert_eq!(fixture.metric("watcher_delivered_events_total"), Some(1.0));
 }
 
-/// Three attempts and gone in public; here kept until it is taken. What
-/// is given up is tested in `permanent`.
+/// The public watcher drops an event after three attempts. This watcher keeps it until KCP accepts it. Dropped events are
+/// tested in `permanent`.
 #[rstest]
 #[case::broken(Kcp::Refuses(500))]
 #[case::unreachable(Kcp::Unreachable)]
@@ -249,7 +249,7 @@ async fn an_event_is_tried_until_it_is_taken(#[case] failure: Kcp) {
         .windows(2)
         .map(|it| it[1].abs_diff(it[0]).as_secs_f64())
         .collect();
-    // Half a second, doubling to a minute, each of it at least half.
+    // The maximum delay is half a second, and doubles up to a minute. Each delay is at least half of the maximum.
     let mut longest: f64 = 0.5;
     for wait in &waits {
         assert!(
@@ -259,7 +259,7 @@ async fn an_event_is_tried_until_it_is_taken(#[case] failure: Kcp) {
         longest = (longest * 2.0).min(60.0);
     }
     assert_eq!(fixture.depth(), 0);
-    // Of n attempts, all but the last have failed.
+    // All n attempts except the last have failed.
     let failed = fixture.metric("watcher_failed_kcp_total{error_reason=\"failed-request\"}");
     let attempts = u32::try_from(waits.len()).unwrap();
     assert_eq!(failed, Some(f64::from(attempts)));
@@ -286,7 +286,7 @@ async fn an_outage_of_an_hour_costs_one_attempt_per_back_off_and_no_event() {
     }
     sleep(outage).await;
     let attempts = fixture.seen().len();
-    // Eight of the first window, then one in 30 to 60 s.
+    // Eight requests of the first window, then one request in 30 to 60 s.
     assert!((60..=140).contains(&attempts), "{attempts}");
     sleep(Duration::from_secs(62)).await;
     assert_eq!(fixture.depth(), 0);
@@ -296,11 +296,11 @@ async fn an_outage_of_an_hour_costs_one_attempt_per_back_off_and_no_event() {
     );
 }
 
-/// A gateway refuses a watcher whose certificate has expired, in the handshake; the next one must not wait for a minute.
+/// A gateway rejects an expired certificate of the watcher in the handshake. The next certificate must not wait for a minute.
 #[tokio::test(start_paused = true)]
 async fn new_certificates_are_tried_at_once() {
     let mended = Duration::from_hours(1);
-    // Posts to managers that are not known are spaced.
+    // Requests to unknown managers are spaced.
     let fixture = Fixture::configured(&["a"], move |seen| {
         if seen.at < mended {
             Kcp::Unreachable
@@ -314,7 +314,7 @@ async fn new_certificates_are_tried_at_once() {
     fixture.certificates.send_modify(|it| *it = good());
     sleep(SECOND).await;
     let early = fixture.of("one").len() - attempts;
-    // The first were no better: at once, then by the back-off from its beginning.
+    // The first certificates did not work either: one immediate attempt, then the backoff from its first value.
     assert!((2..=4).contains(&early), "{early} attempts");
     fixture.certificates.send_modify(|it| *it = unread());
     fixture.certificates.send_modify(|it| *it = good());
@@ -338,7 +338,7 @@ async fn certificates_that_cannot_be_read_bring_no_attempt_forward() {
 
 #[tokio::test(start_paused = true)]
 async fn an_event_that_kcp_refuses_holds_up_no_other() {
-    // Posts to managers that are not known are spaced.
+    // Requests to unknown managers are spaced.
     let fixture = Fixture::configured(&["a"], |seen| match seen.name.as_str() {
         "large" => Kcp::Refuses(413),
         _ => Kcp::Takes,
@@ -453,7 +453,7 @@ async fn a_shutdown_sends_what_waits_confirmations_too() {
             .filter(|it| it.name == name)
             .count()
     };
-    // The refused one is left for the next life, and so is the confirmation, which was too early.
+    // The rejected event stays for the next process, and so does the follow-up event, which was sent too early.
     assert_eq!((of("one"), of("refused")), (2, 2));
     assert_eq!(outbox.report(now()).depth, 2);
 }

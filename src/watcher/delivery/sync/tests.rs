@@ -1,4 +1,4 @@
-//! One request to KCP for each event, before the response, on a paused clock.
+//! Tests of requests to KCP before the response, with a paused clock.
 
 use std::collections::VecDeque;
 use std::future::ready;
@@ -20,7 +20,7 @@ fn answers(status: u16) -> Result<(), PostError> {
     }
 }
 
-/// 0 stands for no response.
+/// The status 0 means no response.
 #[rstest]
 #[case::at_once(&[200], 1, true)]
 #[case::at_the_second(&[503, 200], 2, true)]
@@ -42,7 +42,7 @@ async fn three_attempts_for_5xx_and_no_answer_one_for_the_rest(
     assert_eq!((made, result.is_ok()), (attempts, delivered));
 }
 
-/// 2 s and 4 s as in public, but jittered.
+/// The waits are about 2 s and 4 s as in the public watcher, but jittered.
 #[tokio::test(start_paused = true)]
 async fn waits_are_around_two_and_four_seconds_and_differ() {
     let mut seen = Vec::new();

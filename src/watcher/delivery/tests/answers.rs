@@ -1,4 +1,4 @@
-//! What KCP may answer, and what it may do instead.
+//! Tests of responses and failures of KCP.
 
 use super::*;
 use crate::fixture::closed_port;
@@ -7,7 +7,7 @@ fn raw(text: &str) -> Reply {
     Reply::Bytes(text.as_bytes().to_vec())
 }
 
-/// The public watcher takes 200 alone.
+/// The public watcher accepts only 200.
 #[rstest]
 #[case::ok(200)]
 #[case::created(201)]
@@ -56,12 +56,12 @@ async fn another_status_is_told_with_the_wait_it_asks_for(
     assert!(matches!(error, PostError::Refused { status: it, .. } if it == status));
     assert_eq!(error.retry_after(), wait.map(Duration::from_secs));
     assert_eq!(error.reason(), "failed-request");
-    // A refusal is an answer like any other: the connection is good for the next event.
+    // The connection can be reused after an error status.
     post(&channel).await.unwrap();
     assert_eq!(fixture.kcp.opened(), 1);
 }
 
-/// The public watcher follows redirects by Go's rules; an event is no tourist.
+/// The public watcher follows redirects, as Go does by default. Events must not be sent to another address.
 #[rstest]
 #[case::moved(301)]
 #[case::found(302)]
@@ -115,7 +115,7 @@ async fn an_answer_that_does_not_come_is_not_waited_for(#[case] reply: Reply) {
     });
     let error = post(&channel).await.unwrap_err();
     assert!(matches!(error, PostError::NoResponse), "{error:?}");
-    // Nothing of it is left behind.
+    // The connection is closed.
     fixture.kcp.open(0).await;
 }
 
@@ -151,7 +151,7 @@ async fn an_answer_cut_off_in_its_head_is_none(#[case] bytes: &[u8]) {
     assert_eq!(fixture.kcp.received().len(), 1);
 }
 
-/// The status has said what there is to say; posting again could only double the event.
+/// The status decides the result. A retry would only duplicate the event.
 #[rstest]
 #[case::too_short(Reply::Cut(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nonly".to_vec()))]
 #[case::too_long(raw(&format!("HTTP/1.1 200 OK\r\ncontent-length: 65536\r\n\r\n{}", "x".repeat(65536))))]

@@ -1,11 +1,11 @@
-//! Certificates that change while events flow.
+//! Tests of changes of certificates while events are delivered.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::*;
 use testkit::pki::{Leaf, today};
 
-/// Gives the watcher another certificate of the same authority.
+/// Gives the watcher another certificate of the same CA.
 fn renew(fixture: &mut Fixture) -> Leaf {
     let next = fixture.authority.leaf(RUNTIME).unwrap();
     fixture.secret.renew(fixture.authority.pem(), &next);
@@ -25,7 +25,7 @@ async fn the_next_event_goes_by_the_files_of_the_hour() {
     assert_ne!(received[0].client, next.der);
     assert_eq!(received[1].client, next.der);
     assert_eq!((received[1].connection, received[2].connection), (2, 2));
-    // The connection of the old identity is not kept.
+    // The connection with the old certificate is closed.
     fixture.kcp.open(1).await;
 }
 
@@ -47,8 +47,7 @@ async fn a_post_under_way_finishes_on_the_connection_it_has() {
     posting.await.unwrap().unwrap();
 }
 
-/// First both sides believe both, then each shows the
-/// new, then the old is forgotten.
+/// First both sides trust both CAs, then both sides present the new certificates, then the old CA is removed.
 #[tokio::test]
 async fn a_rotation_under_load_fails_no_handshake() {
     let (old, new) = (
@@ -81,7 +80,8 @@ async fn a_rotation_under_load_fails_no_handshake() {
         certificates.poll(today());
     };
     let mut heard = kcp.requests(40).await.len();
-    // KCP believes both; the watcher believes both; the watcher shows the new; KCP shows the new; the old is forgotten.
+    // Steps: KCP trusts both CAs; the watcher trusts both; the watcher presents the new certificate; KCP presents the new
+    // certificate; the old CA is removed.
     let steps: [(&Authority, &[&Authority], &str, &Leaf); 5] = [
         (&old, &[&old, &new], old.pem(), &first),
         (&old, &[&old, &new], &both, &first),

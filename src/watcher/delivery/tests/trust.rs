@@ -1,4 +1,4 @@
-//! Whom we believe to be KCP, and who we say we are.
+//! Tests of the server certificates that the watcher trusts, and of the client certificate that it presents.
 
 use rustls::SupportedProtocolVersion;
 use rustls::version::{TLS12, TLS13};
@@ -7,7 +7,7 @@ use super::*;
 use testkit::pki::rcgen::{CertificateParams, ExtendedKeyUsagePurpose, KeyPair, SanType};
 use testkit::pki::{Leaf, expired, not_yet_valid};
 
-/// One post by a channel of its own.
+/// Sends one request on a new channel.
 async fn post_to(kcp: &Kcp, certificates: &Certificates) -> Result<(), PostError> {
     post(&channel(&kcp.address.to_string(), certificates, timeouts())).await
 }
@@ -17,7 +17,7 @@ fn session_fault(error: &PostError) -> String {
     component_base::telemetry::error_chain(error)
 }
 
-/// The client speaks TLS 1.2 and 1.3.
+/// The client supports TLS 1.2 and 1.3.
 #[rstest]
 #[case::new(&TLS13)]
 #[case::old(&TLS12)]
@@ -34,7 +34,7 @@ async fn the_clients_certificate_is_presented(#[case] version: &'static Supporte
     assert_eq!(kcp.received()[0].client, client.der);
 }
 
-/// A watcher that believes `bundle` against a KCP with `server`.
+/// Sends one request from a watcher that trusts `bundle` to a KCP with the certificate `server`.
 async fn against(
     server: &Leaf,
     bundle: &str,
@@ -68,7 +68,7 @@ async fn each_authority_of_the_bundle_is_believed(#[case] of: usize) {
 
 #[tokio::test]
 async fn another_authority_is_refused() {
-    // Of the same name, which is how a forger would do it.
+    // The two CAs have the same name, as the CA of an attacker would have.
     let (ours, theirs) = (
         Authority::new("one").unwrap(),
         Authority::new("one").unwrap(),
@@ -104,13 +104,13 @@ async fn a_server_of_another_name_is_refused() {
         .unwrap();
     let refused = against(&server, authority.pem(), as_it_is).await;
     session_fault(&refused.unwrap_err());
-    // By name instead of address, as production has it.
+    // By host name instead of IP address, as in production.
     let server = authority.leaf(RUNTIME).unwrap();
     let by_name = |kcp: &Kcp| format!("localhost:{}", kcp.address.port());
     against(&server, authority.pem(), by_name).await.unwrap();
 }
 
-/// An authority with whose own certificate a server on this machine can serve.
+/// Returns a CA whose own certificate is valid for a server on this machine.
 fn serving_authority(change: impl FnOnce(&mut CertificateParams)) -> Authority {
     let names = |params: &mut CertificateParams| {
         params.subject_alt_names = vec![SanType::IpAddress([127, 0, 0, 1].into())];
@@ -119,7 +119,7 @@ fn serving_authority(change: impl FnOnce(&mut CertificateParams)) -> Authority {
     Authority::with("one", names).unwrap()
 }
 
-/// The public gateway serves with the authority's own certificate.
+/// The public gateway serves with the certificate of the CA itself.
 #[rstest]
 #[case::as_it_is(|_: &mut CertificateParams| (), "")]
 #[case::out_of_its_time(not_yet_valid, "NotValidYet")]
@@ -147,12 +147,12 @@ async fn a_server_with_the_authoritys_own_certificate_is_trusted(
     }
 }
 
-/// Only the very certificates of the bundle may serve so.
+/// Only the CA certificates in the bundle may be used in this way.
 #[tokio::test]
 async fn another_authoritys_certificate_and_a_forged_one_are_not_trusted_as_server() {
     let (ours, theirs) = (serving_authority(|_| ()), serving_authority(|_| ()));
     let clients = Authority::new("clients").unwrap();
-    // What is not secret of our authority, with another key.
+    // The public certificate of the trusted CA, with another key.
     let forged = Leaf {
         key: KeyPair::generate().unwrap(),
         pem: String::new(),

@@ -1,9 +1,11 @@
-//! The managers that events are sent to, with numbers, counts and losses of each: the one list of them in the watcher.
+//! Registry of the managers that get events, with the sequence numbers, counts and losses of each manager. The watcher has
+//! no other list of managers.
 //!
-//! Where managers are configured they are registered before anything else, until the process ends, and no other is.
-//! Otherwise a review registers its manager, up to [`CAPACITY`] of them; one more evicts another. Any client in the
-//! cluster can invent names, KCP takes events for its own managers only: so managers that have taken an event are evicted
-//! last. Numbers run without gaps for each manager by itself, because its listener sees no other's and would miss them.
+//! Configured managers are registered at the start, until the process ends, and no other manager is registered. Without
+//! configured managers a review registers its manager, up to [`CAPACITY`] managers; a further manager evicts another. Any
+//! client in the cluster can invent names, and KCP accepts events only for its own managers. Therefore managers that have
+//! accepted an event are evicted last. Sequence numbers have no gaps per manager, because its listener receives no events
+//! of other managers and would report the gaps.
 
 use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
@@ -14,27 +16,28 @@ use super::super::record::Kind;
 use super::super::{ManagerReport, ResyncMark};
 use super::MonotonicTime;
 
-/// Most managers that are registered where none are configured. A runtime has a handful.
+/// Maximum number of registered managers without a configuration. A runtime usually has a few managers.
 pub(crate) const CAPACITY: usize = 32;
 
-/// How long a manager that is not configured stays registered at least. It bounds what invented names cost: each new one
-/// may cost some posts to KCP.
+/// Minimum time for which a manager that is not configured stays registered. It limits the cost of invented names, because
+/// each new name may cause some requests to KCP.
 const TENURE: Duration = Duration::from_mins(1);
 
-/// Most managers that are not registered of which is kept that a resync was reported to them. Receivers of heartbeats are fewer.
+/// Maximum number of unregistered managers for which it is stored that a resync was reported. The number of receivers of
+/// heartbeats is lower.
 const MAX_REPORTED: usize = 256;
 
-/// A manager's place in [`Managers`].
+/// Index of a manager in [`Managers`].
 pub(crate) type ManagerId = u16;
 
 #[derive(Debug, Default)]
 pub(crate) struct Managers {
-    /// So many at the beginning of `known` are configured; 0: any manager may register.
+    /// Number of configured managers at the start of `known`; 0 means that any manager may register.
     configured: usize,
     known: Vec<Manager>,
-    /// Managers that are not registered need a resync, too.
+    /// Whether managers that are not registered also need a resync.
     all_lost: bool,
-    /// Those of them to which it was reported since their last loss.
+    /// Unregistered managers to which a resync was reported since their last loss.
     reported: HashSet<PathSegment>,
     /// The managers that have a Watcher, if that is known.
     watching: Option<HashSet<PathSegment>>,
@@ -46,30 +49,30 @@ pub(crate) struct Managers {
 #[derive(Debug)]
 struct Manager {
     name: PathSegment,
-    /// The last number that was given.
+    /// The last assigned sequence number.
     sequence: u64,
-    /// Numbers that were given and are not delivered.
+    /// Assigned sequence numbers that are not delivered.
     open: BTreeSet<u64>,
-    /// Objects in the queue, and those of them that only wait for their follow-up event.
+    /// Number of objects in the queue, and number of these objects that only wait for their follow-up event.
     depth: u64,
     follow_ups: u64,
-    /// Whether it has taken an event.
+    /// Whether the manager has accepted an event.
     reached: bool,
-    /// The count of all takes at the last one of an event for it.
+    /// Value of the take counter at the last take of an event for the manager.
     taken: u64,
     lost: Option<ResyncMark>,
     registered: MonotonicTime,
-    /// When an event for it was last put.
+    /// When an event for the manager was last put.
     used: MonotonicTime,
 }
 
-/// A manager that heartbeats are sent to.
+/// A manager that gets heartbeats.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Receiver {
     pub(crate) name: PathSegment,
-    /// Whether it has accepted an event of this process, so that KCP knows it.
+    /// Whether the manager has accepted an event of this process, so that it exists on KCP.
     pub(crate) reached: bool,
-    /// Whether it is configured or was reached; the name of any other may be a client's invention.
+    /// Whether the manager is configured or was reached. A client may have invented the name of any other manager.
     pub(crate) known: bool,
 }
 
@@ -91,7 +94,7 @@ impl Manager {
 }
 
 impl Managers {
-    /// A registry of `configured` and no others; of none: of any.
+    /// Creates a registry of the `configured` managers. If the list is empty, any manager may register.
     pub(in crate::outbox) fn new(configured: &[PathSegment]) -> Self {
         let mut managers = Self::default();
         for name in configured {
@@ -103,7 +106,8 @@ impl Managers {
         managers
     }
 
-    /// The place of `name`, which is registered if there is capacity; `None`: there is none, or others are configured.
+    /// Returns the index of `name`, and registers it if there is capacity. `None` if there is no capacity, or if other
+    /// managers are configured.
     pub(in crate::outbox) fn register(
         &mut self,
         name: &PathSegment,
@@ -117,7 +121,7 @@ impl Managers {
         if free { self.add(name, now) } else { None }
     }
 
-    /// Whether managers that are not configured may register.
+    /// Returns whether managers that are not configured may register.
     pub(in crate::outbox) fn admits_others(&self) -> bool {
         self.configured == 0
     }
@@ -129,14 +133,14 @@ impl Managers {
         Some(place)
     }
 
-    /// The loss of a manager that is registered only now.
+    /// Returns the loss of a manager that is registered now.
     fn loss_of_new(&mut self, name: &PathSegment) -> Option<ResyncMark> {
         let is_reported = self.reported.remove(name);
         (self.all_lost && !is_reported).then(|| self.next_loss())
     }
 
-    /// The manager that is to be evicted for another: of those that have taken no event, or of all if each has, the one
-    /// that was used least recently. `None`: they are all configured, or registered too recently.
+    /// Returns the manager that may be evicted: the least recently used manager that has accepted no event, or of all if
+    /// each has accepted an event. `None` if all managers are configured or were registered too recently.
     pub(in crate::outbox) fn evictable(&self, now: MonotonicTime) -> Option<ManagerId> {
         let known = self.known.get(self.configured..)?;
         let all_reached = known.iter().all(|manager| manager.reached);
@@ -147,7 +151,7 @@ impl Managers {
         self.place(&victim.name)
     }
 
-    /// Gives the place of an evicted manager to `name`. Whether that manager had a loss that it does not know of.
+    /// Assigns the index of an evicted manager to `name`. Returns whether the evicted manager had an unreported loss.
     pub(super) fn replace(
         &mut self,
         place: ManagerId,
@@ -165,24 +169,24 @@ impl Managers {
         is_lost
     }
 
-    /// An event for the manager at `place` was put.
+    /// Records that an event for the manager at `place` was put.
     pub(super) fn used(&mut self, place: ManagerId, now: MonotonicTime) {
         self.at(place).used = now;
     }
 
-    /// How often a manager was evicted: what is kept for managers elsewhere is to be looked through when this changes.
+    /// Returns the number of evictions. When it changes, other state per manager must be cleaned up.
     pub(crate) fn evictions(&self) -> u64 {
         self.evictions
     }
 
-    /// `name` has taken an event that was never here.
+    /// Records that `name` has accepted an event that was never in the outbox.
     pub(in crate::outbox) fn took(&mut self, name: &PathSegment, now: MonotonicTime) {
         if let Some(manager) = self.register(name, now) {
             self.at(manager).reached = true;
         }
     }
 
-    /// The count of takes at the last one of an event for the manager at `place`.
+    /// Returns the value of the take counter at the last take of an event for the manager at `place`.
     pub(super) fn last_taken(&self, place: ManagerId) -> u64 {
         self.known[usize::from(place)].taken
     }
@@ -191,7 +195,7 @@ impl Managers {
         self.at(place).taken = count;
     }
 
-    /// Gives the next number to an event for the manager at `place`.
+    /// Assigns the next sequence number to an event for the manager at `place`.
     pub(super) fn number(&mut self, place: ManagerId) -> u64 {
         let manager = self.at(place);
         manager.sequence += 1;
@@ -199,7 +203,7 @@ impl Managers {
         manager.sequence
     }
 
-    /// The event of this number is delivered.
+    /// Records that the event with this number is delivered.
     pub(super) fn settle(&mut self, place: ManagerId, number: u64) {
         let manager = self.at(place);
         manager.open.remove(&number);
@@ -210,13 +214,13 @@ impl Managers {
         self.at(place).depth += 1;
     }
 
-    /// An object of the manager at `place` became a follow-up, or ceased to be one.
+    /// Updates the count of follow-up events of the manager at `place`.
     pub(super) fn set_follow_up(&mut self, place: ManagerId, before: bool, now: bool) {
         let follow_ups = &mut self.at(place).follow_ups;
         *follow_ups = *follow_ups + u64::from(now) - u64::from(before);
     }
 
-    /// An object of the manager at `place` is gone from the queue, with a number that was not settled, or 0.
+    /// Records that an object of the manager at `place` is removed from the queue, with its unsettled sequence number, or 0.
     pub(super) fn left(&mut self, place: ManagerId, follow_up: bool, number: u64) {
         let manager = self.at(place);
         manager.depth -= 1;
@@ -224,18 +228,19 @@ impl Managers {
         manager.open.remove(&number);
     }
 
-    /// An event for the manager at `place` was lost. Whether it had not lost one already.
+    /// Records the loss of an event for the manager at `place`. Returns whether the manager had no unreported loss before.
     pub(in crate::outbox) fn mark_lost(&mut self, place: ManagerId) -> bool {
         let mark = self.next_loss();
         self.at(place).lost.replace(mark).is_none()
     }
 
-    /// A resync was reported to a manager that is not registered. Whether that is kept.
+    /// Records that a resync was reported to a manager that is not registered. Returns whether this is stored.
     pub(in crate::outbox) fn set_reported(&mut self, name: PathSegment) -> bool {
         self.reported.len() < MAX_REPORTED && self.reported.insert(name)
     }
 
-    /// Events of unknown managers were lost; to those that `reported` names a resync was reported since.
+    /// Records the loss of events of unknown managers. A resync was already reported to the managers for which `reported`
+    /// returns `true`.
     pub(in crate::outbox) fn mark_all_lost(&mut self, reported: impl Fn(&PathSegment) -> bool) {
         self.all_lost = true;
         self.reported.retain(&reported);
@@ -247,18 +252,19 @@ impl Managers {
         }
     }
 
-    /// Whether events of managers that are not registered were lost.
+    /// Returns whether events of managers that are not registered were lost.
     pub(in crate::outbox) fn is_all_lost(&self) -> bool {
         self.all_lost
     }
 
-    /// Events of this manager, which is not registered, were lost. Whether that is new.
+    /// Records the loss of events of a manager that is not registered. Returns whether the loss is new.
     pub(in crate::outbox) fn mark_unregistered_lost(&mut self, name: &PathSegment) -> bool {
         let was_reported = self.reported.remove(name);
         !std::mem::replace(&mut self.all_lost, true) || was_reported
     }
 
-    /// The manager `name` has accepted a request for a resync because of `mark`. Whether no later loss is left to report.
+    /// Records that the manager `name` has accepted a request for a resync because of `mark`. Returns whether no later loss
+    /// must be reported.
     pub(in crate::outbox) fn resync_reported(
         &mut self,
         name: &PathSegment,
@@ -271,7 +277,7 @@ impl Managers {
         *lost == Some(mark) && lost.take().is_some()
     }
 
-    /// The losses, in the order in which they are to be spooled.
+    /// Returns the losses in the order in which they must be spooled.
     pub(in crate::outbox) fn losses(&self) -> impl Iterator<Item = (Kind, &str)> {
         let all_lost = self.all_lost.then_some((Kind::Resync, ""));
         let each = self.known.iter().filter_map(|manager| {
@@ -303,10 +309,10 @@ impl Managers {
             || self.all_lost && self.known.is_empty() && self.reported.is_empty()
     }
 
-    /// What a heartbeat to `name` says, but for the age of its events.
+    /// Returns the values for a heartbeat to `name`, except the age of its events.
     pub(in crate::outbox) fn report(&self, name: &PathSegment) -> ManagerReport {
         let Some(manager) = self.get(name) else {
-            // One that gets no events needs no resync.
+            // A manager that gets no events needs no resync.
             let is_lost = self.all_lost && self.admits_others() && !self.reported.contains(name);
             return ManagerReport {
                 resync: is_lost.then_some(ResyncMark::ALL_MANAGERS),
@@ -314,7 +320,7 @@ impl Managers {
             };
         };
         let first_open = manager.open.first();
-        // Listeners take it that nothing of `sequence - spool_depth` and below is still to come.
+        // Listeners assume that all events up to `sequence - spool_depth` have been delivered.
         let open = first_open.map_or(0, |first| manager.sequence + 1 - first);
         ManagerReport {
             sequence: manager.sequence,
@@ -325,7 +331,7 @@ impl Managers {
         }
     }
 
-    /// Events of all managers that are not delivered, without follow-ups.
+    /// Returns the number of undelivered events of all managers, without follow-up events.
     pub(in crate::outbox) fn undelivered(&self) -> u64 {
         let each = self.known.iter().map(|it| it.depth - it.follow_ups);
         each.sum()
@@ -335,7 +341,7 @@ impl Managers {
         (0..).take(self.known.len())
     }
 
-    /// The managers that heartbeats are sent to: those that are configured, that have taken an event, or that have lost one.
+    /// Returns the managers that get heartbeats: managers that are configured, have accepted an event, or have lost an event.
     pub(crate) fn receivers(&self) -> impl Iterator<Item = Receiver> {
         let receivers = self.ids().zip(&self.known).map(|(place, manager)| {
             let receiver = Receiver {
@@ -348,12 +354,12 @@ impl Managers {
         receivers.flatten()
     }
 
-    /// Whether `name` is configured, or has taken an event: it is not a client's invention.
+    /// Returns whether `name` is configured or has accepted an event, so that it is not invented by a client.
     pub(crate) fn knows(&self, name: &PathSegment) -> bool {
         self.place(name).is_some_and(|place| self.is_known(place))
     }
 
-    /// As [`Self::knows`], for the manager at `place`.
+    /// Returns the same as [`Self::knows`], for the manager at `place`.
     pub(in crate::outbox) fn is_known(&self, place: ManagerId) -> bool {
         let place = usize::from(place);
         place < self.configured || self.known[place].reached

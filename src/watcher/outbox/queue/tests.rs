@@ -43,7 +43,7 @@ impl Fixture {
         self.queue.take_any(seconds(at), usize::MAX)
     }
 
-    /// Sequence, undelivered events and follow-ups.
+    /// Returns the sequence, the number of undelivered events and the number of follow-up events.
     fn counts(&self, manager: &str) -> (u64, u64, u64) {
         let report = self.queue.managers.report(&segment(manager));
         (report.sequence, report.spool_depth, report.follow_up_depth)
@@ -56,21 +56,21 @@ impl Fixture {
 }
 
 impl Queue {
-    /// At most `limit` events that are due, of any manager.
+    /// Takes at most `limit` due events, of any manager.
     fn take_any(&mut self, now: MonotonicTime, limit: usize) -> Vec<DequeuedEvent> {
         let one = || self.take(now, |_, _| Ok(())).ok();
         let taken = std::iter::from_fn(one).take(limit);
         taken.map(|(event, ())| event).collect()
     }
 
-    /// When the first of what waits is due.
+    /// Returns the earliest due time of the waiting objects.
     pub(in crate::outbox) fn next_due(&self) -> Option<MonotonicTime> {
         self.due.keys().map(|(_, (due, _))| *due).min()
     }
 }
 
 impl Item {
-    /// An event that no queue has, for those that only look at it.
+    /// Returns an event that is in no queue, for tests that only read it.
     pub(crate) fn sample(manager: &str, sequence: u64) -> Self {
         Self {
             manager: segment(manager),
@@ -115,7 +115,7 @@ fn an_event_is_confirmed_after_its_last_change() {
     let taken = fixture.take_one(0);
     assert_eq!(fixture.queue.delivered(taken.ticket, seconds(1)), None);
     assert_eq!(fixture.queue.next_due(), Some(seconds(5)));
-    // It has not waited yet.
+    // The follow-up event is not due yet.
     assert_eq!(fixture.queue.oldest_due(seconds(4)), None);
     assert_eq!(keys(&fixture.take(4)), [""; 0]);
     let taken = fixture.take_one(5);
@@ -166,7 +166,7 @@ fn a_change_while_it_is_under_way_is_told_after_that() {
     fixture.put("a", 2);
     assert_eq!(keys(&fixture.take(9)), [""; 0]);
     assert_eq!(fixture.queue.oldest_due(seconds(2)), Some(seconds(0)));
-    // Long after the first change, but the second came when it had left.
+    // The delivery is long after the first change, but the second change came after the take.
     assert!(fixture.queue.delivered(taken.ticket, seconds(9)).is_none());
     assert_eq!(fixture.queue.next_due(), Some(seconds(1)));
     assert_eq!(fixture.queue.oldest_due(seconds(9)), Some(seconds(1)));
@@ -221,7 +221,8 @@ fn a_ticket_counts_once() {
     assert_eq!(fixture.queue.next_due(), Some(seconds(30)));
 }
 
-/// A manager that is not let through keeps its events, unnumbered and untried, and holds up no other's.
+/// A manager that `permit` rejects keeps its events, without sequence numbers and attempts, and delays no events of other
+/// managers.
 #[test]
 fn what_is_not_let_through_stays_as_it_is() {
     let mut fixture = Fixture::new();
@@ -257,7 +258,7 @@ fn what_is_not_let_through_stays_as_it_is() {
     );
 }
 
-/// As after an outage of KCP for one manager, or a restart.
+/// The state after an outage of KCP for one manager, or after a restart.
 #[test]
 fn a_manager_with_many_events_delays_no_other() {
     let mut fixture = Fixture::new();
@@ -287,7 +288,7 @@ fn a_confirmation_ahead_of_its_time_stays() {
     assert!(fixture.queue.delivered(taken.ticket, seconds(1)).is_none());
     assert_eq!(keys(&fixture.take(1_000_000)), [""; 0]);
     assert_eq!(fixture.queue.keys(0, 9).unwrap().len(), 1);
-    // It is not lost to this life either.
+    // The event is not lost for this process either.
     fixture.put("a", 2);
     assert_eq!(keys(&fixture.take(2)), ["a"]);
 }
@@ -316,7 +317,7 @@ fn keys_and_memory_are_bounded() {
 
 #[test]
 fn the_estimate_of_memory_is_not_too_small() {
-    // Slot, its doubling included; index; order; the key's header and the allocator's.
+    // The slot, including the doubling of its vector; the index; the order; the headers of the key and of the allocator.
     let slot = 2 * size_of::<Option<Slot>>();
     let index = 2 * (size_of::<(Arc<[u8]>, u32)>() + 1) * 8 / 7;
     let order = (size_of::<((MonotonicTime, u64), u32)>() + size_of::<Age>()) * 2;
@@ -367,7 +368,7 @@ mod managers {
         );
         let taken = fixture.take_one(1);
         assert!(fixture.queue.delivered(taken.ticket, seconds(1)).is_none());
-        // Under way it has a number that may still come.
+        // An event in progress has a sequence number that may still arrive.
         let taken = fixture.take_one(6);
         assert_eq!(fixture.counts("a"), (3, 1, 1));
         fixture.queue.failed(taken.ticket, seconds(9));
@@ -378,7 +379,7 @@ mod managers {
         assert_eq!(fixture.queue.managers.undelivered(), 0);
     }
 
-    /// Listeners take `sequence - depth` for settled (`watcher_types::Heartbeat`).
+    /// Listeners assume that events up to `sequence - depth` are settled (`watcher_types::Heartbeat`).
     #[test]
     fn the_depth_covers_a_number_that_is_tried_again() {
         let mut fixture = Fixture::confirming(Duration::ZERO);
@@ -430,7 +431,7 @@ mod managers {
         assert!(!managers.resync_reported(&segment("new"), ResyncMark::ALL_MANAGERS));
     }
 
-    /// Any client can invent so many names. A receiver of heartbeats that has taken no event has no place among them.
+    /// Any client can invent this many names. A receiver of heartbeats that has accepted no event is not registered.
     #[test]
     fn a_receiver_that_finds_no_capacity_is_asked_for_a_resync_once() {
         let mut managers = Managers::default();
@@ -445,13 +446,13 @@ mod managers {
         let mark = managers.report(&ops).resync.unwrap();
         assert!(managers.resync_reported(&ops, mark));
         assert_eq!(managers.report(&ops).resync, None);
-        // Further losses of others do not concern it, its own do.
+        // Further losses of other managers do not concern this receiver. Its own losses do.
         assert!(!managers.mark_unregistered_lost(&late));
         assert_eq!(managers.report(&ops).resync, None);
         assert!(managers.report(&other).resync.is_some());
         assert!(managers.mark_unregistered_lost(&ops));
         assert!(managers.report(&ops).resync.is_some());
-        // Whether it comes in, or goes again, changes nothing.
+        // Registration and eviction of the receiver change nothing.
         assert!(managers.resync_reported(&ops, mark));
         let place = managers.evictable(seconds(60)).unwrap();
         managers.replace(place, &ops, seconds(60));

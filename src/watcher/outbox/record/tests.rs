@@ -2,7 +2,7 @@ use rstest::rstest;
 
 use super::*;
 
-/// RFC 3720, B.4, and the customary check value.
+/// Values from RFC 3720, B.4, and the common check value.
 #[rstest]
 #[case::check(b"123456789", 0xE306_9283)]
 #[case::zeroes(&[0; 32], 0x8A91_36AA)]

@@ -7,7 +7,7 @@ use crate::outbox::record::write;
 #[path = "../../../../fuzz/properties/spool.rs"]
 mod property;
 
-/// What is read of `bytes`, at most `step` at once.
+/// Returns the records that are read from `bytes`, with at most `step` bytes per read.
 fn read_by(bytes: &[u8], step: usize) -> (Vec<(Kind, Vec<u8>)>, SegmentContents) {
     let mut records = Vec::new();
     let mut file = Stepping { bytes, step };
@@ -137,7 +137,7 @@ fn what_was_read_before_an_error_counts() {
     assert!(contents.error.is_some() && contents.may_be_missing());
 }
 
-/// Any file at all: junk, records, records that are damaged, and what looks like either.
+/// Generates any file: random bytes, records, damaged records, and bytes that look like records.
 fn pieces() -> impl Strategy<Value = Vec<Vec<u8>>> {
     let junk = prop::collection::vec(any::<u8>(), 0..40);
     let marker = Just(vec![0xFF, 0xC0, 0xFE, 0xC1]);
@@ -190,7 +190,7 @@ proptest! {
     }
 }
 
-/// The seeds of fuzzing, and what it has found, against the same property.
+/// Checks the seeds of fuzzing, and inputs that fuzzing has found, against the same property.
 #[rstest]
 fn a_file_is_read_to_its_end(
     #[files("../../fuzz/seeds/spool/*")]

@@ -97,7 +97,7 @@ fn what_is_no_plain_file_is_not_opened() {
     rustix::fs::mknodat(rustix::fs::CWD, &pipe, FileType::Fifo, MODE, 0).unwrap();
     let folder = open_folder(temporary.path()).unwrap();
     assert!(folder.read("a").is_err());
-    // It would wait for a writer otherwise.
+    // Without `NONBLOCK` this would wait for a writer.
     assert!(folder.read("b").is_err());
 }
 

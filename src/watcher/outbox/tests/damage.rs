@@ -1,4 +1,4 @@
-//! Segments that are cut anywhere, changed anywhere, or of another release.
+//! Tests of segments that are truncated or changed at any position, or that another release has written.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::outbox::segment::{HEADER_BYTES, WHOLE_AT, header};
 use crate::outbox::storage::{aside_name, segment_name, unfinished_name};
 use crate::outbox::{Outbox, Recovered, key};
 
-/// The records of a short life: `Some(number)` was put, and delivered where it stands a second time.
+/// Records of a short process. `Delivered` of a number removes the event that was put before.
 const LIFE: [(Kind, u32); 9] = [
     (Kind::Put, 1),
     (Kind::Put, 2),
@@ -24,7 +24,7 @@ const LIFE: [(Kind, u32); 9] = [
     (Kind::Put, 5),
 ];
 
-/// The segment of [`LIFE`], and where each of its records ends.
+/// Returns the segment of [`LIFE`], and the end of each record.
 fn segment() -> (Vec<u8>, Vec<usize>) {
     let mut bytes = header().to_vec();
     let mut ends = Vec::new();
@@ -41,7 +41,7 @@ fn key_of(number: u32) -> Vec<u8> {
     key
 }
 
-/// What is left to be told by `LIFE` without some of its records.
+/// Returns the pending events of `LIFE` without some of its records.
 fn left(is_read: impl Fn(usize) -> bool) -> BTreeSet<u32> {
     let mut left = BTreeSet::new();
     for (_, (kind, number)) in LIFE.iter().enumerate().filter(|(index, _)| is_read(*index)) {
@@ -123,7 +123,7 @@ fn damage_is_told_to_every_manager_and_over_restarts_until_it_knows() {
     }
     let recovered = fixture.kill();
     assert!(!recovered.resync);
-    // Who is new has not been told.
+    // No resync was reported to the new manager yet.
     assert!(
         fixture
             .outbox

@@ -1,6 +1,7 @@
-//! A disk in memory that runs full, refuses, dies at any byte, and forgets what was not forced.
+//! A disk in memory that can be full, refuse operations, fail at any byte, and lose data that was not synced.
 //!
-//! Stricter than any file system: a name lasts only once its folder was synced, content only once its file was.
+//! It is stricter than any file system: a name persists only after a sync of its directory, and content only after a sync
+//! of its file.
 
 use std::collections::BTreeMap;
 use std::io::{self, Cursor, ErrorKind, Read};
@@ -18,24 +19,24 @@ pub(crate) struct Content {
     lasting_names: BTreeMap<String, usize>,
     files: Vec<FakeFile>,
     held: Weak<()>,
-    /// Bytes that may still be written, and changes that may still be made, before the process dies.
+    /// Number of bytes and changes that may still be written before the process dies.
     pub(crate) life: Option<u64>,
-    /// Most bytes of all files.
+    /// Maximum number of bytes of all files.
     pub(crate) limit: Option<usize>,
-    /// What every change is answered with.
+    /// Error of each change.
     pub(crate) refusal: Option<ErrorKind>,
-    /// What opening the folder is answered with.
+    /// Error of opening the directory.
     pub(crate) closed: Option<ErrorKind>,
-    /// What forcing a file is answered with.
+    /// Error of a sync of a file.
     pub(crate) sync_refusal: Option<ErrorKind>,
-    /// What creating a file is answered with.
+    /// Error of creating a file.
     pub(crate) create_refusal: Option<ErrorKind>,
-    /// Delays each thread that does this.
+    /// Delays each thread that runs this operation.
     pub(crate) brake: Option<(Operation, Arc<Brake>)>,
     dead: bool,
 }
 
-/// What is asked of a disk.
+/// Operation of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     Open,
@@ -47,7 +48,7 @@ pub(crate) enum Operation {
     Remove,
 }
 
-/// Says that a call has reached the disk, and lets it go on when it is told.
+/// Signals that a call has reached the disk, and blocks the call until it is released.
 #[derive(Debug)]
 pub(crate) struct Brake {
     pub(crate) asked: Sender<()>,
@@ -65,7 +66,7 @@ impl FakeDisk {
         self.0.lock().unwrap()
     }
 
-    /// A disk with one file.
+    /// Creates a disk with one file.
     pub(crate) fn with(name: &str, bytes: &[u8]) -> Self {
         let disk = Self::default();
         disk.content().insert(name, bytes);
@@ -102,7 +103,7 @@ impl Content {
         self.files[self.names[name]].bytes.clone()
     }
 
-    /// Bytes of all files.
+    /// Returns the number of bytes of all files.
     pub(crate) fn used(&self) -> usize {
         self.names
             .values()
@@ -114,7 +115,7 @@ impl Content {
         self.dead
     }
 
-    /// The next process finds a sound disk, with what the last one has written.
+    /// Repairs the disk for the next process, and keeps the files of the last process.
     pub(crate) fn revive(&mut self) {
         self.life = None;
         self.dead = false;
@@ -123,7 +124,7 @@ impl Content {
         self.sync_refusal = None;
     }
 
-    /// The machine loses what was not forced, but for `kept` bytes of each file.
+    /// Simulates a power failure: data that was not synced is lost, except `kept` bytes of each file.
     pub(crate) fn lose_power(&mut self, kept: usize) {
         self.names = self.lasting_names.clone();
         for file in &mut self.files {
@@ -134,7 +135,7 @@ impl Content {
         self.revive();
     }
 
-    /// A change of so many bytes is to be made: how many of them are.
+    /// Accounts for a change of this size. Returns the number of bytes that are written.
     fn spend(&mut self, bytes: usize) -> io::Result<usize> {
         if self.dead {
             return Err(io::Error::other("dead"));
@@ -249,7 +250,7 @@ impl Storage for FakeStorage {
         content.change()?;
         content.file(name)?;
         content.names.remove(name);
-        // The worst order of all: what goes, goes at once, and what comes waits for the folder's sync.
+        // The worst order: a removal takes effect immediately, and a new name only after a sync of the directory.
         content.lasting_names.remove(name);
         Ok(())
     }

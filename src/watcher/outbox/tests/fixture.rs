@@ -17,7 +17,7 @@ pub(crate) struct Fixture {
     settings: Settings,
 }
 
-/// The options but the folder, and the limits.
+/// Options without the directory, and limits.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) managers: Vec<PathSegment>,
@@ -45,7 +45,7 @@ impl Settings {
 pub(crate) fn settings() -> Settings {
     Settings {
         managers: Vec::new(),
-        // What is stored and what comes back is not about a deadline; `stuck` is.
+        // Only the tests in `stuck` are about the deadline.
         write_deadline: Duration::from_secs(30),
         limits: Limits::WATCHER,
         max_bytes: 512 << 10,
@@ -72,7 +72,7 @@ pub(crate) fn event(number: u32) -> WatchEvent {
     }
 }
 
-/// Puts as admission does it.
+/// Puts an event as admission does.
 pub(crate) fn put_forced(outbox: &Outbox, to: &str, number: u32, now: Instant) -> Stored {
     thread_local! {
         static RUNTIME: Runtime = Builder::new_current_thread().enable_time().build().unwrap();
@@ -85,7 +85,7 @@ fn name(item: &Item) -> String {
 }
 
 impl Outbox {
-    /// At most `limit` events that are due, of any manager.
+    /// Takes at most `limit` due events, of any manager.
     pub(crate) fn take(&self, now: Instant, limit: usize) -> Vec<Item> {
         let one = || self.take_permitted(now, |_, _| Ok(())).ok();
         let taken = std::iter::from_fn(one).take(limit);
@@ -104,7 +104,7 @@ impl Outbox {
         self.managers(|managers| managers.receivers().collect())
     }
 
-    /// When the earliest event that is not under way becomes due.
+    /// Returns when the earliest event that is not in progress becomes due.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         let due = self.shared.lock().queue.next_due()?;
         Some(self.epoch + Duration::from_nanos(due.0))
@@ -131,12 +131,12 @@ impl Fixture {
         }
     }
 
-    /// From the next life on these managers are configured.
+    /// Configures these managers for the next process.
     pub(crate) fn configure(&mut self, names: &[&str]) {
         self.settings.managers = names.iter().map(|name| manager(name)).collect();
     }
 
-    /// Whether `name` is to be asked for a resync.
+    /// Returns whether `name` must get a request for a resync.
     pub(crate) fn lost(&self, name: &str) -> bool {
         let report = self.outbox.manager_report(&manager(name), self.now);
         report.resync.is_some()
@@ -153,15 +153,15 @@ impl Fixture {
         self.now += Duration::from_secs(seconds);
     }
 
-    /// The process ends without a word, and starts again.
+    /// Kills the process, and starts it again.
     pub(crate) fn kill(&mut self) -> Recovered {
         self.restart(None);
         self.recovered.clone()
     }
 
-    /// As [`Self::kill`]; the next process dies when it has written so many bytes.
+    /// Kills and restarts the process as [`Self::kill`] does. The next process dies after it has written `life` bytes.
     pub(crate) fn restart(&mut self, life: Option<u64>) {
-        // The dead one's lock must be given back before.
+        // The lock of the killed process must be released before.
         let (idle, _) = self.settings.open(FakeDisk::default(), self.now);
         self.outbox = idle;
         self.disk.content().revive();
@@ -169,12 +169,12 @@ impl Fixture {
         *self = Self::at(self.disk.clone(), self.settings.clone(), self.now);
     }
 
-    /// Compacts, whatever there is.
+    /// Forces a compaction.
     pub(crate) fn compact(&self) {
         self.outbox.shared.compact();
     }
 
-    /// The spool does what is due.
+    /// Runs the due work of the spool.
     pub(crate) fn keep_up(&self) {
         assert!(self.outbox.keep_up(self.now, Duration::from_secs(30)));
     }
@@ -183,7 +183,7 @@ impl Fixture {
         self.settings.follow_up_delay
     }
 
-    /// Delivers what is due, by name.
+    /// Delivers the due events, and returns their names.
     pub(crate) fn deliver_all(&mut self) -> Vec<String> {
         let items = self.outbox.take(self.now, usize::MAX);
         for item in &items {
@@ -192,14 +192,14 @@ impl Fixture {
         items.iter().map(name).collect()
     }
 
-    /// Delivers everything, confirmations included.
+    /// Delivers all events, follow-up events included.
     pub(crate) fn deliver_twice(&mut self) {
         self.deliver_all();
         self.pass(5);
         self.deliver_all();
     }
 
-    /// Delivers everything; how often which.
+    /// Delivers all events, and returns how often each event was delivered.
     pub(crate) fn drain(&mut self) -> HashMap<String, usize> {
         let mut times = HashMap::new();
         while let Some(due) = self.outbox.next_due() {

@@ -1,4 +1,4 @@
-//! Processes that are really killed, on a real disk.
+//! Tests with processes that are killed, on a real disk.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write, stdout};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::fixture::{event, manager};
 use crate::outbox::{FsyncPolicy, Options, Outbox, Recovered, Stored};
 
-/// Names the folder to a process that is to be killed.
+/// Environment variable with the directory, for the process that is killed.
 const FOLDER: &str = "WATCHER_TEST_SPOOL";
 
 const KILLS: u64 = 25;
@@ -24,7 +24,7 @@ fn open(folder: &Path) -> (Outbox, Recovered) {
     Outbox::open(options, Instant::now())
 }
 
-/// Says what it has put, and what it is about to call delivered, until it is killed.
+/// Prints each event that it has put, and each event before it is marked as delivered, until it is killed.
 #[test]
 #[ignore = "the process that the next test kills"]
 fn victim() {
@@ -35,7 +35,7 @@ fn victim() {
     let mut told = stdout();
     for number in 0.. {
         let object = number * 7 % 61;
-        // What is not on the disk in time is not promised.
+        // An event that is not on the disk in time need not survive.
         let stored = outbox.put(&manager("a"), &event(object), Instant::now());
         if stored != Stored::MemoryOnly {
             told.write_all(format!("\nput {object} \n").as_bytes())
@@ -57,7 +57,7 @@ fn victim() {
     }
 }
 
-/// Lets a victim live for `time`, and keeps the account of what it owes. How much it has said.
+/// Runs a victim for `time`, and updates the set of events that must survive. Returns the number of printed lines.
 fn live_and_die(folder: &Path, time: Duration, owed: &mut BTreeSet<String>) -> usize {
     let mut victim = Command::new(std::env::current_exe().unwrap())
         .args([
@@ -75,7 +75,7 @@ fn live_and_die(folder: &Path, time: Duration, owed: &mut BTreeSet<String>) -> u
     let (mut said, mut began) = (0, None);
     for line in output.split(b'\n').map_while(Result::ok) {
         let text = String::from_utf8_lossy(&line);
-        // What ends in a space was written to its end.
+        // A line that ends with a space is complete.
         let words = text.strip_suffix(' ').and_then(|text| text.split_once(' '));
         match words {
             Some(("put", object)) => owed.insert(object.to_owned()),

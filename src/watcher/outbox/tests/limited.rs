@@ -1,5 +1,5 @@
-//! Real disks that refuse. The tests run as root, whom no file's mode stops: a limit on the size of files stops it, and a
-//! folder of the kernel's own.
+//! Tests with real disks that refuse writes. The tests run as root, to whom file modes do not apply. Instead they use a
+//! limit of the file size, and a directory of the kernel.
 
 use std::io::{Write as _, stdout};
 use std::path::PathBuf;
@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use super::fixture::{event, manager};
 use crate::outbox::{Options, Outbox, Stored};
 
-/// Names the folder to a process whose files may not grow.
+/// Environment variable with the directory, for the process whose file size is limited.
 const FOLDER: &str = "WATCHER_TEST_LIMITED_SPOOL";
 
-/// Runs what follows it with files of at most 64 blocks, and without the signal that would end it beyond them.
+/// Shell command that runs a program with a limit of 64 blocks per file, and ignores the signal at the limit.
 const LIMITED: &str = r#"trap "" XFSZ && ulimit -f 64 && exec "$@""#;
 
-/// Puts until the disk refuses, goes on, and says how many events were spooled.
+/// Puts events until the disk refuses, continues, and prints the number of spooled events.
 #[test]
 #[ignore = "the process that the next test runs"]
 fn limited() {
@@ -33,7 +33,7 @@ fn limited() {
     let spooled = (0..100_000).find(|number| put(*number) != Stored::Spooled);
     let spooled = spooled.unwrap();
     assert_eq!(put(200_000), Stored::MemoryOnly);
-    // The limit is one of each file, so that the next segment takes what is to be told no more than the last.
+    // The limit applies to each file, so the next segment cannot store more pending events than the last.
     assert!(outbox.keep_up(now + Duration::from_mins(1), Duration::from_secs(30)));
     assert!(!outbox.report(now).on_disk);
     assert_eq!(put(200_001), Stored::MemoryOnly);

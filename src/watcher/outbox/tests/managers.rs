@@ -1,9 +1,9 @@
-//! Which managers events are kept for, over restarts and floods of invented names.
+//! Tests of the managers whose events are stored, with restarts and many invented names.
 
 use super::fixture::Fixture;
 use crate::outbox::{Dropped, Item, Managers, Stored};
 
-/// So many managers have a place where none are configured.
+/// Maximum number of registered managers without a configuration.
 const CAPACITY: usize = 32;
 
 fn taken(fixture: &Fixture) -> Vec<String> {
@@ -22,7 +22,7 @@ fn receivers(fixture: &Fixture) -> Vec<String> {
         .collect()
 }
 
-/// What an earlier release, or a life without configured managers, has left.
+/// The spool of an earlier release, or of a process without configured managers.
 #[test]
 fn configured_managers_keep_their_places_after_a_kill_with_a_spool_full_of_other_names() {
     let mut fixture = Fixture::new();
@@ -54,11 +54,11 @@ fn configured_managers_keep_their_places_after_a_kill_with_a_spool_full_of_other
         taken(&fixture),
         ["lifecycle-manager/1", "lifecycle-manager/2"]
     );
-    // They are not on the disk any more, either.
+    // The events are not on the disk anymore either.
     assert_eq!(fixture.kill().dropped, 0);
 }
 
-/// The managers that lost events by evictions are those that are not configured.
+/// Managers that lost events by evictions are managers that are not configured.
 #[test]
 fn a_manager_that_is_configured_anew_is_asked_for_a_resync_if_events_of_unknown_managers_were_lost()
 {
@@ -90,25 +90,25 @@ fn of_more_managers_than_fit_the_least_recently_used_is_evicted() {
     fixture.pass(59);
     assert_eq!(fixture.put("late", 1), Stored::TooManyManagers);
     fixture.pass(1);
-    // A change of an object that waits is use, too.
+    // A change of an object that already waits also counts as use.
     assert_eq!(fixture.put("m0", 1), Stored::Coalesced);
     assert_eq!(fixture.put("late", 1), Stored::Spooled);
     let report = fixture.outbox.report(fixture.now);
     assert_eq!(report.depth, CAPACITY);
-    // One that found no capacity, and one that was evicted.
+    // One event found no capacity, and one event belonged to the evicted manager.
     assert_eq!(report.dropped.too_many_managers, 2);
     let left = taken(&fixture);
     assert!(left.contains(&"m0/1".to_owned()) && left.contains(&"late/1".to_owned()));
     assert!(!left.contains(&"m1/1".to_owned()), "{left:?}");
     assert!(fixture.lost("m1"));
     assert!(!fixture.lost("m0") && !fixture.lost("m2"));
-    // It is asked for a resync when it is back.
+    // The manager gets a request for a resync after it is registered again.
     fixture.pass(60);
     assert_eq!(fixture.put("m1", 1), Stored::Spooled);
     assert!(receivers(&fixture).contains(&"m1".to_owned()));
 }
 
-/// As after a time without a valid certificate, in which no review arrived.
+/// The state after a period without a valid certificate, in which no review arrived.
 #[test]
 fn a_time_without_reviews_requires_a_resync_of_every_manager_in_the_next_process_too() {
     let mut fixture = Fixture::new();
@@ -120,13 +120,14 @@ fn a_time_without_reviews_requires_a_resync_of_every_manager_in_the_next_process
     let report = fixture.outbox.manager_report(&a, fixture.now);
     let outbox = &fixture.outbox;
     outbox.resync_reported(&a, report.resync.unwrap(), fixture.now);
-    // It waits for the disk.
+    // The put waits until the earlier records are on the disk.
     let _ = fixture.put("a", 2);
     fixture.kill();
     assert_eq!((fixture.lost("a"), fixture.lost("further")), (false, true));
 }
 
-/// What the spool says of managers that are not registered it says of all, until a compaction names those that know.
+/// A loss of an unregistered manager is spooled as a loss of all managers, until a compaction records the managers without
+/// a loss.
 #[test]
 fn after_a_compaction_the_loss_of_evicted_managers_concerns_no_registered_one_in_the_next_life() {
     let mut fixture = Fixture::new();
@@ -142,7 +143,7 @@ fn after_a_compaction_the_loss_of_evicted_managers_concerns_no_registered_one_in
     }
 }
 
-/// KCP takes events of its own managers only.
+/// KCP accepts only events of its own managers.
 #[test]
 fn a_manager_that_has_taken_an_event_is_not_evicted_by_one_that_has_not() {
     let mut fixture = Fixture::new();
@@ -169,11 +170,11 @@ fn of_managers_that_have_all_taken_events_the_least_recently_used_is_evicted() {
     assert_eq!(fixture.put("late", 1), Stored::Spooled);
     let receivers = receivers(&fixture);
     assert!(receivers.contains(&"m0".to_owned()) && !receivers.contains(&"m1".to_owned()));
-    // Nothing of it waited, so nothing is lost.
+    // No event of the manager was pending, so no event is lost.
     assert!(!fixture.lost("m1"));
 }
 
-/// A post that is under way when its manager is evicted comes back to nothing.
+/// A request is in progress when its manager is evicted. Its result is ignored.
 #[test]
 fn an_event_under_way_of_an_evicted_manager_changes_nothing_when_it_comes_back() {
     let mut fixture = Fixture::new();
@@ -192,7 +193,7 @@ fn an_event_under_way_of_an_evicted_manager_changes_nothing_when_it_comes_back()
     assert_eq!(taken(&fixture).len(), CAPACITY);
 }
 
-/// However many names are invented, memory, evictions and heartbeats are bounded.
+/// Memory, evictions and heartbeats are limited, for any number of invented names.
 #[test]
 fn a_flood_of_names_registers_a_bounded_number_a_minute() {
     let mut fixture = Fixture::new();

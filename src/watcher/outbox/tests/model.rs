@@ -1,4 +1,4 @@
-//! Any life of a watcher, and any end of it, against a model that only knows what KCP is owed.
+//! Compares random runs of a watcher, with random ends, with a model of the events that must reach KCP.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -35,20 +35,20 @@ enum Step {
     Heartbeat {
         manager: usize,
     },
-    /// The disk has so much more space, or enough.
+    /// The disk has this much additional space, or no limit.
     Limit {
         more: Option<usize>,
     },
 }
 
-/// How a life ends.
+/// How a process ends.
 #[derive(Clone, Copy, Debug)]
 enum End {
     /// Between two steps.
     Killed,
-    /// When so many bytes are written, the ones of its start included.
+    /// After this number of written bytes, including the bytes of its start.
     Dies { life: u64 },
-    /// The machine's; so much of each file that was not forced is there all the same.
+    /// By a power failure. `kept` bytes of each file survive although they were not synced.
     PowerLost { kept: usize },
 }
 
@@ -81,11 +81,11 @@ fn lives(end: impl Strategy<Value = End>, with_limits: bool) -> impl Strategy<Va
     prop::collection::vec(life, 1..6)
 }
 
-/// What KCP is owed: of which object, since when.
+/// The events that must reach KCP: the object, and the time of its change.
 #[derive(Default)]
 struct Model {
     owed: HashMap<(usize, u32), Instant>,
-    /// Managers that were marked: they look at everything themselves.
+    /// Managers that were marked to need a resync.
     marked: HashSet<usize>,
     numbers: HashMap<usize, u64>,
 }
@@ -94,7 +94,7 @@ struct Run {
     fixture: Fixture,
     model: Model,
     under_way: Vec<(Item, Instant)>,
-    /// Whether something may be lost if its manager is marked.
+    /// Whether events may be lost if their manager is marked.
     lossy: bool,
 }
 
@@ -121,7 +121,7 @@ impl Run {
         }
     }
 
-    /// The next life. It may end while it begins, and so may those that follow it for as long as the disk is dead.
+    /// Starts the next process. It may die during its start, and so may the processes after it, until the disk works.
     fn begin(&mut self, end: Option<End>) {
         let life = match end {
             Some(End::Dies { life }) => Some(life),
@@ -178,7 +178,7 @@ impl Run {
     fn put(&mut self, index: usize, object: u32) {
         let stored = self.fixture.put(MANAGERS[index], object);
         if self.fixture.disk.content().is_dead() {
-            // It was not answered. What was owed before still is.
+            // The put had no result. Earlier events must still reach KCP.
             return;
         }
         if stored == Stored::Full {
@@ -231,7 +231,7 @@ impl Run {
         Some(self.under_way.swap_remove(index))
     }
 
-    /// Everything that is owed is delivered by a last life on a sound disk.
+    /// Checks that a last process on a working disk delivers all pending events.
     fn settle(mut self) {
         self.begin(None);
         let delivered = self.fixture.drain();

@@ -1,5 +1,5 @@
-//! Admission, health, readiness and metrics on a runtime with two workers, as on a node with two cores, and a disk that does
-//! not respond.
+//! Tests admission, health, readiness and metrics on an async runtime with two workers, as on a node with two cores, with a
+//! disk that does not respond.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -27,7 +27,7 @@ use crate::heartbeat::ReviewActivity;
 use crate::metrics::{State, WatcherMetrics};
 use crate::outbox::FsyncPolicy;
 
-/// How long a probe may take on a busy machine.
+/// Maximum duration of a probe on a busy machine.
 const PROBE: Duration = Duration::from_millis(50);
 
 fn review(number: u32) -> Request<Body> {

@@ -1,4 +1,4 @@
-//! A disk that is full, read-only, absent or broken, and another process in the folder.
+//! Tests of a disk that is full, read-only, missing or broken, and of another process in the directory.
 
 use std::io::ErrorKind;
 
@@ -127,7 +127,7 @@ fn a_disk_that_is_full_at_the_start_gives_what_it_has() {
     let mut fixture = Fixture::with(disk, settings());
     assert_eq!(fixture.recovered.items, 1);
     assert!(fixture.recovered.unusable.is_some());
-    // What is on the disk is not read again with every try, or what was delivered would come back.
+    // The directory is not read again at each retry. Otherwise delivered events would be sent again.
     fixture.drain();
     fixture.keep_up_after(60);
     assert_eq!(fixture.deliver_all(), [""; 0]);

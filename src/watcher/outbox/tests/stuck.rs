@@ -1,4 +1,4 @@
-//! A disk that does not answer, for which a put waits until its deadline, and nothing else does.
+//! Tests of a disk that does not respond. A put waits for it until its deadline, and nothing else waits.
 
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -12,10 +12,10 @@ use super::disk::{Brake, FakeDisk, Operation};
 use super::fixture::{Fixture, Settings, event, manager, settings};
 use crate::outbox::{Limits, Options, Stored};
 
-/// So long nothing takes here that is not stuck.
+/// Time limit of operations that are not blocked.
 pub(super) const STUCK: Duration = Duration::from_secs(10);
 
-/// Stops every `operation` until the brake is released.
+/// Blocks each `operation` until the brake is released.
 pub(super) fn freeze(disk: &FakeDisk, operation: Operation) -> Frozen {
     let (asked, asking) = channel();
     let (go, going) = channel();
@@ -35,7 +35,7 @@ pub(super) struct Frozen {
 }
 
 impl Frozen {
-    /// Waits until something stands still.
+    /// Waits until an operation is blocked.
     pub(super) fn holds(&self) {
         self.asking.recv_timeout(STUCK).unwrap();
     }
@@ -46,17 +46,17 @@ impl Frozen {
     }
 }
 
-/// Far longer than any deadline, and far shorter than the disk is frozen.
+/// Much longer than any deadline, and much shorter than the time for which the disk is blocked.
 const AT_ONCE: Duration = Duration::from_secs(2);
 
-/// What `ask` gives, which is not to wait for the disk.
+/// Returns the result of `ask`, which must not wait for the disk.
 pub(super) fn at_once<T: Send + 'static>(ask: impl FnOnce() -> T + Send + 'static) -> T {
     let (sent, given) = channel();
     thread::spawn(move || sent.send(ask()));
     given.recv_timeout(AT_ONCE).expect("it waits for the disk")
 }
 
-/// The product's own.
+/// Returns the default deadline of the product.
 pub(super) fn deadline() -> Duration {
     Options::new(PathBuf::new()).write_deadline
 }
@@ -80,7 +80,7 @@ fn frozen_with(max_bytes: u64) -> (Fixture, Frozen) {
     (fixture, go)
 }
 
-/// Asks until it holds.
+/// Waits until the condition is true.
 pub(super) fn until(mut holds: impl FnMut() -> bool) {
     let end = Instant::now() + STUCK;
     while !holds() {
@@ -99,7 +99,7 @@ pub(super) fn on_disk(fixture: &Fixture) -> bool {
     at_once(move || outbox.report(now)).on_disk
 }
 
-/// Of many puts most come back by their deadline; a busy machine may delay any of them.
+/// Most puts return by their deadline. A busy machine may delay any of them.
 #[test]
 fn a_put_on_a_frozen_disk_comes_back_by_its_deadline() {
     let (fixture, go) = frozen();
@@ -114,7 +114,7 @@ fn a_put_on_a_frozen_disk_comes_back_by_its_deadline() {
         })
         .collect();
     waits.sort();
-    // Only the first of them waits: then it is known that the disk takes longer.
+    // Only the first put waits. After that the disk is known to be slow.
     assert!(waits[10] < deadline(), "{waits:?}");
     go.thaw();
 }
@@ -126,7 +126,7 @@ fn a_put_on_a_frozen_disk_is_kept_in_memory_and_nothing_waits_for_the_disk() {
     let (outbox, now) = (fixture.outbox.clone(), fixture.now);
     assert_eq!(at_once(move || outbox.report(now)).depth, 2);
     assert_eq!(put(&fixture, 3), Stored::MemoryOnly);
-    // A review of an object that is not written either gets the same answer.
+    // A second review of an object whose record is not written gets the same response.
     assert_eq!(put(&fixture, 3), Stored::MemoryOnly);
     let outbox = fixture.outbox.clone();
     let taken = at_once(move || {
@@ -137,7 +137,7 @@ fn a_put_on_a_frozen_disk_is_kept_in_memory_and_nothing_waits_for_the_disk() {
         items.len()
     });
     assert_eq!(taken, 3);
-    // After a while it counts as given up, and a put does not wait at all.
+    // After a while the disk counts as failed, and a put does not wait at all.
     until(|| !on_disk(&fixture));
     assert_eq!(put(&fixture, 4), Stored::MemoryOnly);
     let failure = fixture.outbox.shared.lock().handoff.failure.clone();
@@ -145,7 +145,7 @@ fn a_put_on_a_frozen_disk_is_kept_in_memory_and_nothing_waits_for_the_disk() {
     go.thaw();
 }
 
-/// A hiccup: what was handed over is written when the disk answers, and nothing is given up.
+/// A short delay: the pending records are written when the disk responds, and the disk does not count as failed.
 #[test]
 fn what_a_slow_disk_has_not_acknowledged_is_written_when_it_answers() {
     let (mut fixture, go) = frozen();
@@ -158,7 +158,7 @@ fn what_a_slow_disk_has_not_acknowledged_is_written_when_it_answers() {
     assert_eq!((recovered.items, recovered.resync), (2, false));
 }
 
-/// More than a second long: what waited is written when the disk answers, and the spool is whole.
+/// A delay of more than a second: the pending records are written when the disk responds, and the spool is complete.
 #[test]
 fn a_spool_whose_disk_was_frozen_is_whole_when_it_answers() {
     let (mut fixture, frozen) = frozen();
@@ -173,7 +173,7 @@ fn a_spool_whose_disk_was_frozen_is_whole_when_it_answers() {
     assert_eq!(fixture.deliver_all(), ["a/1", "a/2", "a/3"]);
 }
 
-/// More records wait than fit: they are dropped, and a snapshot holds what they said.
+/// The pending records exceed the limit. They are dropped, and a snapshot contains their effect.
 #[rstest]
 #[case::snapshot(None, 12_001, false)]
 #[case::no_snapshot(Some(std::io::ErrorKind::Other), 2, true)]
@@ -197,7 +197,7 @@ fn a_spool_that_lacks_records_is_replaced_or_says_so(
     assert_eq!((recovered.items, recovered.resync), (items, resync));
 }
 
-/// So much of the segment is of events that are delivered meanwhile that a compaction follows at once. It must not hide that
+/// Many events in the segment are delivered during the delay, so a compaction follows at once. It must not hide that
 /// records were dropped.
 #[test]
 fn a_spool_that_lacks_records_says_so_also_if_a_compaction_is_due() {
@@ -230,7 +230,7 @@ fn a_spool_that_lacks_records_says_so_also_if_a_compaction_is_due() {
     assert!(recovered.resync, "{recovered:?}");
 }
 
-/// A kill before that snapshot is written.
+/// The process is killed before that snapshot is written.
 #[test]
 fn a_spool_that_lacks_records_says_so_before_it_is_replaced() {
     let (mut fixture, frozen) = frozen_with(16 << 20);
@@ -248,7 +248,7 @@ fn a_spool_that_lacks_records_says_so_before_it_is_replaced() {
     assert_eq!((recovered.items, recovered.resync), (2, true));
 }
 
-/// The end of the process does not wait for a disk that does not answer.
+/// The end of the process does not wait for a disk that does not respond.
 #[test]
 fn the_end_does_not_wait_for_a_frozen_disk() {
     let (fixture, frozen) = frozen();
@@ -265,7 +265,7 @@ fn the_end_does_not_wait_for_a_frozen_disk() {
     drop((disk, frozen));
 }
 
-/// The bound of the documentation: one put in a hundred may take longer on a busy machine.
+/// The limit in the documentation: one put in a hundred may take longer on a busy machine.
 #[test]
 fn of_many_puts_on_a_frozen_disk_99_percent_take_at_most_5_milliseconds() {
     let (mut fixture, frozen) = frozen();
@@ -285,7 +285,7 @@ fn of_many_puts_on_a_frozen_disk_99_percent_take_at_most_5_milliseconds() {
     frozen.thaw();
 }
 
-/// A container that is restarted into the same disk answers reviews all the same.
+/// A container that is restarted with a blocked disk still responds to reviews.
 #[test]
 fn a_start_on_a_frozen_disk_goes_on_in_memory_and_finds_the_spool_later() {
     let mut fixture = Fixture::new();
@@ -305,7 +305,7 @@ fn a_start_on_a_frozen_disk_goes_on_in_memory_and_finds_the_spool_later() {
     assert_eq!((recovered.items, recovered.resync), (2, false));
 }
 
-/// Deliveries go on while the disk is frozen; their records wait within a bound.
+/// Deliveries continue while the disk is blocked. The number of their pending records is limited.
 #[test]
 fn records_that_wait_for_a_frozen_disk_are_bounded() {
     let mut fixture = Fixture::with(

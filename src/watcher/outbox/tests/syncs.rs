@@ -1,4 +1,4 @@
-//! Syncs and compactions that take long or fail: nothing waits for them, and no record is lost.
+//! Tests of syncs and compactions that are slow or fail: no operation waits for them, and no record is lost.
 
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -13,7 +13,8 @@ use super::stuck::{STUCK, at_once, deadline, freeze, on_disk, put, until};
 use crate::outbox::queue::MonotonicTime;
 use crate::outbox::{FsyncPolicy, Stored};
 
-/// Whatever a compaction waits for, events are put, delivered and reported meanwhile, and a kill at that moment loses none.
+/// While a compaction is blocked at any operation, events are put, delivered and reported, and a kill at that moment loses
+/// no event.
 #[rstest]
 fn a_compaction_holds_up_nothing_and_a_kill_in_it_loses_nothing(
     #[values(
@@ -30,7 +31,7 @@ fn a_compaction_holds_up_nothing_and_a_kill_in_it_loses_nothing(
     let mut fixture = Fixture::with(
         FakeDisk::default(),
         Settings {
-            // Some of the puts are to be in time on a busy machine, too.
+            // Some of the puts must be in time even on a busy machine.
             write_deadline: Duration::from_millis(200),
             follow_up_delay: Duration::ZERO,
             ..settings()
@@ -44,7 +45,7 @@ fn a_compaction_holds_up_nothing_and_a_kill_in_it_loses_nothing(
     let shared = Arc::clone(&fixture.outbox.shared);
     let compacting = thread::spawn(move || shared.compact());
     frozen.holds();
-    // The thread that appends creates and names the next segment.
+    // The appending thread creates and renames the next segment.
     let stored = match operation {
         Operation::Create | Operation::Append | Operation::Rename => Stored::MemoryOnly,
         _ => Stored::Spooled,
@@ -57,7 +58,7 @@ fn a_compaction_holds_up_nothing_and_a_kill_in_it_loses_nothing(
             outbox.delivered(item, now);
         }
     });
-    // Put again after its delivery.
+    // The event is put again after its delivery.
     assert_eq!(put(&fixture, 1), stored);
     assert!(on_disk(&fixture));
     let (outbox, now) = (fixture.outbox.clone(), fixture.now);
@@ -69,7 +70,7 @@ fn a_compaction_holds_up_nothing_and_a_kill_in_it_loses_nothing(
         fixture.kill();
         let mut items = fixture.deliver_all();
         items.sort();
-        // What was not acknowledged, the deliveries among it, may be missing.
+        // Records that were not acknowledged, including deliveries, may be missing.
         match stored {
             Stored::Spooled => assert_eq!(items, ["a/1", "a/3", "a/4"]),
             _ => assert_eq!(items, ["a/1", "a/2", "a/3"]),
@@ -89,7 +90,7 @@ fn a_compaction_holds_up_nothing_and_a_kill_in_it_loses_nothing(
     }
 }
 
-/// Syncs once a second.
+/// Returns a fixture that syncs once a second.
 fn synced(disk: FakeDisk) -> Fixture {
     let settings = Settings {
         fsync: FsyncPolicy::EachBatch(Duration::from_secs(1)),
@@ -98,7 +99,7 @@ fn synced(disk: FakeDisk) -> Fixture {
     Fixture::with(disk, settings)
 }
 
-/// What was appended during a sync is forced by the next one.
+/// The next sync includes the records that were appended during a sync.
 #[test]
 fn a_sync_holds_up_no_put_and_the_next_one_forces_what_came_meanwhile() {
     let mut fixture = synced(FakeDisk::default());
@@ -128,7 +129,7 @@ fn a_sync_holds_up_no_put_and_the_next_one_forces_what_came_meanwhile() {
     assert_eq!((recovered.items, recovered.resync), (101, false));
 }
 
-/// A sync that fails after many appends: everything is written again.
+/// A sync fails after many appends. All events are written again.
 #[test]
 fn a_sync_that_fails_late_writes_everything_again() {
     let mut fixture = synced(FakeDisk::default());
@@ -170,7 +171,7 @@ fn a_put_that_forces_each_record_waits_for_its_sync() {
     assert_eq!(stored.recv_timeout(STUCK), Ok(Stored::Spooled));
 }
 
-/// The end of the process waits for the sync that runs, and for one of what came since.
+/// The end of the process waits for the running sync, and for a sync of the later records.
 #[test]
 fn the_end_forces_what_came_during_a_sync() {
     let mut fixture = synced(FakeDisk::default());
@@ -186,7 +187,7 @@ fn the_end_forces_what_came_during_a_sync() {
     assert_eq!(synced(disk).recovered.items, 2);
 }
 
-/// Records that came just before a compaction which fails are in the segments before it.
+/// The records from just before a failing compaction are in the earlier segments.
 #[rstest]
 #[case::create(|disk: &mut Content| disk.create_refusal = Some(std::io::ErrorKind::Other))]
 #[case::sync(|disk: &mut Content| disk.sync_refusal = Some(std::io::ErrorKind::Other))]
@@ -213,7 +214,7 @@ fn a_compaction_that_fails_loses_no_record(#[case] fail: fn(&mut Content)) {
     assert_eq!((recovered.items, recovered.resync), (3, false));
 }
 
-/// As above, where the directory does not open.
+/// No operation waits for a directory that cannot be opened.
 #[test]
 fn a_directory_that_does_not_open_holds_up_nothing() {
     let mut fixture = Fixture::new();

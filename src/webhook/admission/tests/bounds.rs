@@ -1,10 +1,10 @@
-//! A review that asks for more than the webhook makes of one is allowed, unchanged, with a short answer, and counted.
+//! A review that exceeds a limit of the webhook is allowed unchanged, with a short response, and is counted.
 
 use policy::admission::review::MAX_LIST_ITEMS;
 
 use super::*;
 
-/// The good review, with this number of containers.
+/// Returns the valid review with this number of containers.
 fn review_of(containers: usize) -> Value {
     let mut review = review();
     let container = json!({"name": "a", "image": "replace.me/x"});
@@ -12,7 +12,8 @@ fn review_of(containers: usize) -> Value {
     review
 }
 
-/// The warnings, none longer than the API server repeats, and all together not more than it repeats.
+/// Returns the warnings. Checks that none is longer than the API server repeats, and that their total does not exceed the
+/// limit of the API server.
 fn warnings(answer: &Value) -> Vec<&str> {
     let warnings = answer["response"]["warnings"].as_array().unwrap();
     let warnings: Vec<_> = warnings.iter().map(|it| it.as_str().unwrap()).collect();
@@ -61,7 +62,7 @@ async fn warnings_about_many_containers_are_bounded() {
     assert_eq!(warnings(&answer).len(), 16);
 }
 
-/// The limit of a patch is 48 KiB and three times the review, and it is sent as base64.
+/// The limit of a patch is 48 KiB plus three times the review, and the patch is encoded as base64.
 #[tokio::test]
 async fn answer_is_never_longer_than_a_small_multiple_of_its_review() {
     let fixture = configured();

@@ -1,14 +1,14 @@
-//! What a request contains is neither logged nor answered, and a client cannot fill the log.
+//! Neither logs nor responses contain content of a request, and a client cannot fill the log.
 
 use testkit::logs::Logs;
 use tracing::Level;
 
 use super::*;
 
-/// Marks the content of a request.
+/// Marks content of a request.
 const CANARY: &str = "S3cr3t-of-a-customer";
 
-/// The longest line of the log, in bytes.
+/// Maximum length of a log message, in bytes.
 const LINE: usize = 2_000;
 
 fn says_nothing_of_the_request(logs: &Logs) {
@@ -18,7 +18,7 @@ fn says_nothing_of_the_request(logs: &Logs) {
     }
 }
 
-/// A review in which every field is set.
+/// Returns a review in which each field is set.
 fn full() -> Value {
     let mut review = review();
     review["request"]["kind"] = json!({"group": "", "version": "v1", "kind": "Pod"});
@@ -43,7 +43,7 @@ fn full() -> Value {
     review
 }
 
-/// The JSON pointers of all values below `value`.
+/// Collects the JSON pointers of all values below `value`.
 fn pointers(value: &Value, at: &str, found: &mut Vec<String>) {
     let children: Vec<(String, &Value)> = match value {
         Value::Object(fields) => {
@@ -65,7 +65,7 @@ fn pointers(value: &Value, at: &str, found: &mut Vec<String>) {
     }
 }
 
-/// The text for the field at `pointer`. Of three fields the first 64 characters may be told.
+/// Returns the text for the field at `pointer`. The first 64 characters of three fields may be repeated.
 fn marked(pointer: &str) -> String {
     match pointer {
         "/kind" | "/apiVersion" | "/request/uid" => format!("{}{CANARY}", "x".repeat(64)),
@@ -92,7 +92,7 @@ async fn no_field_of_a_review_is_logged_or_repeated_but_to_its_owner() {
             let (status, answer) = fixture.post(review.to_string()).await;
             if status == StatusCode::OK {
                 let mut answer: Value = serde_json::from_str(&answer).unwrap();
-                // The API server looks for its uid; the others are for the owner of the Pod, about the Pod.
+                // The API server compares the UID. The other fields are about the Pod, and are for its owner.
                 for field in ["uid", "patch", "warnings"] {
                     answer["response"].as_object_mut().unwrap().remove(field);
                 }

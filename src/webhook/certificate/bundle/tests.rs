@@ -15,7 +15,7 @@ fn what_is_written_is_read_back_and_looks_as_others_write_it() {
     let (last, full) = lines[1..lines.len() - 1].split_last().unwrap();
     assert!(full.iter().all(|line| line.len() == 64), "{text}");
     assert!((1..=64).contains(&last.len()), "{text}");
-    // An independent reader of PEM agrees.
+    // A second PEM parser returns the same result.
     let blocks: Vec<_> = x509_parser::pem::Pem::iter_from_buffer(&pem).collect();
     assert_eq!(blocks.len(), 1);
     let read: Vec<_> = bundle_of(&pem).certificates().cloned().collect();
@@ -52,7 +52,7 @@ fn dates_decide_who_stays() {
     assert_eq!(both.first_expiry(), old.first_expiry());
 
     let on_day = |day| after(start, day);
-    // The second is not valid on the first day, but it is not expired.
+    // The second CA is not valid on the first day, but it has not expired.
     assert_eq!(both.valid(on_day(1)), old);
     assert_eq!(both.unexpired(on_day(1)), both);
     assert_eq!(both.valid(on_day(70)), both);

@@ -56,7 +56,7 @@ fn no_other_bundle_verifies_it() {
 
 #[test]
 fn an_expired_authority_verifies_nothing_though_the_leaf_is_valid() {
-    // rustls alone would accept this; an API server does not.
+    // rustls alone would accept this certificate; an API server rejects it.
     let now = epoch();
     let root = Authority::with("root", expired).unwrap();
     let names = settings()

@@ -56,7 +56,7 @@ async fn a_mounted_secret_is_followed_through_its_swap_of_links() {
     assert!(changed(&mut seen).await == Some(new.clone()));
     assert!(start.elapsed() <= INTERVAL + Duration::from_secs(1));
 
-    // Without CAs the pair still serves; without its key it is gone.
+    // Without CAs the pair is still served; without its key it is not available.
     std::fs::remove_file(path("..2/ca.crt")).unwrap();
     assert!(
         changed(&mut seen).await

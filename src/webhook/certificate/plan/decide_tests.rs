@@ -11,7 +11,7 @@ fn bundle(material: &Material) -> Bundle {
     Bundle::read(&material.authorities)
 }
 
-/// The plan of a leader that begins.
+/// Returns the plan of a new leader.
 fn planned(
     secret: &Observed<StoredCertificate>,
     entry: &Observed<LiveEntry>,
@@ -109,7 +109,7 @@ fn a_rotation_carries_the_old_authority_and_publishes_both_before_anything_else(
     assert!(both.verifies(&old_pair, &name, day_60));
     assert!(both.verifies(&new_pair, &name, day_60));
 
-    // On day 91 the old one goes, by a write of the bundle alone, and the leader wakes up for it.
+    // On day 91 a write of the bundle removes the old CA, and the leader wakes up for it.
     let secret = present(secret_of(new.clone()));
     let live = present(entry_with(both.to_pem()));
     let quiet = planned(&secret, &live, after(start, 61));
@@ -145,7 +145,7 @@ fn another_ca_in_the_live_bundle_is_not_kept_while_the_secret_says_which_are_tru
     assert_eq!(carried, bundle(&material));
 }
 
-/// A backup is restored, or a certificate of another installation copied.
+/// A backup was restored, or a certificate of another installation was copied.
 #[test]
 fn the_authority_of_the_certificate_in_use_stays_for_a_day_after_another_client_replaced_the_secret()
  {
@@ -191,7 +191,7 @@ fn a_certificate_in_place_of_an_unusable_one_carries_the_authority_of_the_one_in
     );
 }
 
-/// As the documentation of a leaked key says.
+/// The procedure from the documentation of a leaked key.
 #[test]
 fn an_authority_that_is_removed_from_the_secret_is_removed_from_the_bundle() {
     let start = epoch();
@@ -264,7 +264,7 @@ fn after_a_change_of_files_the_earlier_authority_is_taken_away_on_time() {
     assert_eq!(published(over.write).into_bytes(), new.authorities);
 }
 
-/// Its issuer's clock is ahead of ours. Pairs of the tests are backdated by an hour.
+/// The clock of the issuer is ahead. Pairs of the tests are backdated by an hour.
 #[test]
 fn files_that_are_not_valid_yet_are_published_when_they_are() {
     let now = epoch();
@@ -280,7 +280,7 @@ fn files_that_are_not_valid_yet_are_published_when_they_are() {
     assert_eq!(published(later.write).into_bytes(), files.authorities);
 }
 
-/// The clocks of two leaders and of an API server differ by twenty minutes at most.
+/// The clocks of two leaders and of an API server differ by at most twenty minutes.
 #[rstest]
 #[case::of_a_fast_leader(true)]
 #[case::of_a_slow_leader(false)]

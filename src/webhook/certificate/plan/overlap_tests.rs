@@ -61,7 +61,7 @@ fn expired_authorities_are_dropped_and_few_are_carried() {
     let mut planner = FilesPlanner::default();
     let long = pair_for(after(start, 60), &Bundle::default(), &settings().dns_names);
     let (new, old) = (Bundle::read(&long.authorities), authority(start));
-    // 90 days after its start the old one is expired.
+    // 90 days after its start the old CA has expired.
     let day_before = after(start, 90) - Duration::from_hours(1);
     let both = planner.with_earlier(&new, &live(&old), day_before);
     assert_eq!(both, joined(&[&new, &old]));

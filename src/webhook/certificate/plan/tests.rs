@@ -4,7 +4,7 @@ use super::*;
 use crate::certificate::Material;
 use crate::certificate::fixtures::{after, epoch, material, pair_for, secret_of, settings};
 
-/// What stands in the Secret that was issued on day 0.
+/// Returns the content of a Secret that was issued on day 0.
 fn stored(change: impl FnOnce(&mut StoredCertificate)) -> StoredCertificate {
     let mut secret = secret_of(material(epoch()));
     change(&mut secret);
@@ -46,7 +46,7 @@ fn what_does_not_serve_is_replaced(
     assert_eq!(renewal, Err(reason));
 }
 
-/// As one of cert-manager before a migration.
+/// For example a certificate of cert-manager before a migration.
 #[test]
 fn a_leaf_with_fewer_names_serves() {
     let names = &settings().dns_names[..2];
@@ -70,7 +70,7 @@ fn what_serves_is_kept_until_two_thirds_of_its_life(#[case] day: u32) {
     let start = epoch();
     let secret = secret_of(material(start));
     let renew_at = renew_at(Some(&secret), after(start, day), &settings()).unwrap();
-    // 90 days and the hour that it is backdated by.
+    // The validity is 90 days plus the hour by which it is backdated.
     assert_eq!(
         after(start, 60).duration_since(renew_at).unwrap().as_secs(),
         20 * 60

@@ -1,4 +1,4 @@
-//! The leader against an API server that stores the webhook configuration; what the watches would say is set by hand.
+//! Tests of the leader with an API server that stores the webhook configuration. The tests set the state of the watches directly.
 
 use k8s_openapi::ByteString;
 use rstest::rstest;
@@ -20,13 +20,13 @@ use crate::certificate::{Bundle, CertificateServer, Material};
 use crate::certificate::{CertificateMetrics, LiveEntry, Observed, StoredCertificate};
 
 const SECRET: &str = "apply secrets kyma-system/rt-bootstrapper-webhook-cert";
-/// No wait ends by it when all is well.
+/// Time limit of waits. It is never reached if the test succeeds.
 const PATIENCE: Duration = Duration::from_secs(20);
 const NAME: &str = "rt-bootstrapper-mutating-webhook-configuration";
 const CONFIGURATION: &str =
     "patch mutatingwebhookconfigurations rt-bootstrapper-mutating-webhook-configuration";
 
-/// An API server with the configuration that [`entry_with`] is a sighting of.
+/// Returns an API server with the configuration that [`entry_with`] describes.
 fn api_server() -> ApiServer {
     let server = ApiServer::new();
     server.namespace("kyma-system");
@@ -35,7 +35,7 @@ fn api_server() -> ApiServer {
     server
 }
 
-/// The same with the Secret that [`secret_of`] is a sighting of.
+/// Returns the same API server with the Secret that [`secret_of`] describes.
 fn with_secret(kind: &str) -> ApiServer {
     let server = api_server();
     server.store().restore_version(6);
@@ -51,12 +51,12 @@ fn stored(server: &ApiServer) -> Value {
     stored.unwrap()
 }
 
-/// What the watch would say of the configuration.
+/// Returns the configuration as the watch observes it.
 fn sighting(server: &ApiServer) -> Observed<LiveEntry> {
     LiveEntry::read(serde_json::from_value(stored(server)).unwrap(), ENTRY).into()
 }
 
-/// A configuration of these entries, each with its bundle.
+/// Returns a configuration with these entries, each with its bundle.
 fn configuration(entries: &[(&str, &str)]) -> Value {
     let entries = entries.iter().map(|(name, bundle)| {
         let bundle = ByteString(bundle.as_bytes().to_vec());
@@ -84,7 +84,7 @@ fn reconciler(server: &ApiServer, from_files: bool) -> Certificates {
     }
 }
 
-/// A leader at work.
+/// A running leader.
 struct Leader {
     server: ApiServer,
     secret: watch::Sender<Observed<StoredCertificate>>,
@@ -116,7 +116,7 @@ impl Leader {
         }
     }
 
-    /// The writes so far, once there are that many and what was written is known.
+    /// Returns the writes, after this number of writes, when their results are observed.
     async fn writes(&self, count: usize) -> Vec<Recorded> {
         until("the writes are known", PATIENCE, || async {
             let requests = self.server.requests();
@@ -193,7 +193,7 @@ async fn the_first_certificate_is_stored_and_then_published() {
         .cloned()
         .collect();
     assert_eq!(keys, ["ca.crt", "tls.crt", "tls.key"]);
-    // Nothing but our field, and only of the state that was seen.
+    // The patch contains only this field, and only applies to the observed state.
     let stored = leader.stored();
     let expected = json!([
         {"op": "test", "path": "/metadata/resourceVersion", "value": "41"},
@@ -211,7 +211,7 @@ async fn nothing_is_written_until_something_differs_and_then_once() {
     let material = material(epoch());
     let secret = Some(secret_of(material.clone())).into();
     let leader = Leader::begin(secret, live(material.authorities.clone()));
-    // Neither the same entry again nor its absence changes anything.
+    // Neither the same entry again nor a missing entry changes anything.
     leader.writes(0).await;
     leader.entry.send_replace(Observed::Absent);
     leader.writes(0).await;
@@ -416,7 +416,7 @@ impl Replica {
         }
     }
 
-    /// Waits until it serves this certificate, which is known by its expiry, and callers trust it.
+    /// Waits until the replica serves this certificate, which is identified by its expiry, and API servers trust it.
     async fn serves(&self, material: &Material) {
         let expires = expiration(&material.pair().unwrap()).as_second();
         let trusted = (true, "certificate: ready\n".to_owned());
@@ -458,7 +458,7 @@ async fn replicas_with_old_and_new_files_are_both_trusted_while_the_authority_ch
     first.serves(&new).await;
     second.serves(&old).await;
 
-    // The kubelet of the second one comes later; nothing is written for that.
+    // The kubelet of the second replica updates the files later. This causes no write.
     second.files.send_replace(stored_in_files(&new));
     second.serves(&new).await;
     shutdown.cancel();

@@ -11,7 +11,7 @@ fn sighted(material: Material) -> Observed<StoredCertificate> {
     present(material.into())
 }
 
-/// A replica, and what an observer sees of it.
+/// A replica, and the state that an observer can read.
 struct Replica {
     server: CertificateServer,
     readiness: Readiness,
@@ -165,7 +165,7 @@ fn a_successor_waits_anew_after_another_and_not_for_a_clock_that_was_set_back() 
     assert!(replica.serves(&second));
 }
 
-/// Its issuer's clock is ahead of ours. Pairs of the tests are backdated by an hour.
+/// The clock of the issuer is ahead. Pairs of the tests are backdated by an hour.
 #[test]
 fn a_certificate_that_is_not_valid_yet_is_looked_at_again_when_it_is() {
     let now = epoch();

@@ -1,4 +1,4 @@
-//! A running synchronization, its API server and its snapshots.
+//! A running synchronization with its API server and its snapshots.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ pub(super) struct Environment {
 }
 
 impl Environment {
-    /// A configuration with the feature, a source, and no namespace; nothing runs yet.
+    /// Returns a configuration with the feature, a source, and no namespace. The synchronization is not started.
     pub(super) fn new() -> Self {
         let snapshots = SnapshotStore::default();
         snapshots.set_configuration(with_feature());
@@ -87,7 +87,7 @@ impl Environment {
         self.server.remove("pods", namespace, name);
     }
 
-    /// Namespaces in which an Event was created or repeated.
+    /// Returns the namespaces in which an Event was created or repeated.
     pub(super) fn events(&self) -> Vec<String> {
         let events = self.server.requests_of("create|patch events").into_iter();
         events.map(|it| it.asked.namespace).collect()
@@ -100,7 +100,7 @@ impl Environment {
         self.server.put(&pod);
     }
 
-    /// A running Pod that does not ask, with what `extra` says of it.
+    /// Creates a running Pod that does not opt in, with the additional fields of `extra`.
     pub(super) fn running_pod(&self, namespace: &str, name: &str, extra: &Value) {
         let mut pod = json!({
             "apiVersion": "v1", "kind": "Pod",
@@ -112,19 +112,19 @@ impl Environment {
         self.server.put(&pod);
     }
 
-    /// How many pages of the namespace's Pods were asked for.
+    /// Returns the number of requested pages of the Pods in the namespace.
     pub(super) fn pod_lists(&self, namespace: &str) -> usize {
         let pattern = format!("list pods {namespace}/");
         self.server.requests_of(&pattern).len()
     }
 
-    /// The encoded value of a namespace's Secret.
+    /// Returns the encoded value of the Secret in a namespace.
     pub(super) fn value(&self, namespace: &str) -> Option<String> {
         let secret = self.secret(namespace, NAME)?;
         Some(secret["data"][".dockerconfigjson"].as_str()?.to_owned())
     }
 
-    /// `apply a` and `delete a`, whether they succeeded or not.
+    /// Returns the write requests, such as `apply a` and `delete a`, whether they succeeded or not.
     pub(super) fn writes(&self) -> Vec<String> {
         let secrets = self.server.requests_of("apply|delete secrets");
         let text = secrets
@@ -137,13 +137,13 @@ impl Environment {
         Samples::of(&self.registry)
     }
 
-    /// Whether a series has that value: `name{label="x"} 1`.
+    /// Returns whether a series has this value: `name{label="x"} 1`.
     pub(super) fn metric(&self, line: &str) -> bool {
         let (series, value) = line.rsplit_once(' ').unwrap();
         self.samples().value(series) == Some(value.parse().unwrap())
     }
 
-    /// Waits (the clock is paused: this takes no time) until the condition holds.
+    /// Waits until the condition is true. The clock is paused, so this takes no time.
     pub(super) async fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
         let deadline = Instant::now() + Duration::from_mins(10);
         while !holds(self) {
@@ -162,13 +162,13 @@ impl Environment {
             .await;
     }
 
-    /// Whatever was going to happen has happened: every timer is far shorter than this.
+    /// Waits until all timers have fired, which are much shorter than this time.
     pub(super) async fn quiet(&self) {
         sleep(Duration::from_mins(10)).await;
     }
 }
 
-/// An API server that allows what deploy/webhook/rbac.yaml does; a write takes 20 ms.
+/// Returns an API server with the permissions of deploy/webhook/rbac.yaml. A write takes 20 ms.
 fn api_server() -> ApiServer {
     let server = ApiServer::new();
     let text = include_str!("../../../../deploy/webhook/rbac.yaml");

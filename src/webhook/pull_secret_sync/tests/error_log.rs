@@ -3,7 +3,7 @@ use std::collections::HashMap;
 use super::super::progress::{Progress, note_failure};
 use super::super::writer::WriteError;
 
-/// Two namespaces that are tracked.
+/// Two tracked namespaces.
 struct Tracked(HashMap<String, Progress>);
 
 impl Tracked {
@@ -15,7 +15,7 @@ impl Tracked {
         )
     }
 
-    /// Whether it is logged.
+    /// Returns whether the failure is logged.
     fn failed(&mut self, namespace: &str, error: &WriteError) -> bool {
         let logged = note_failure(&mut self.0, namespace, Some(error));
         assert!(logged.is_none_or(|it| it == error.reason()));

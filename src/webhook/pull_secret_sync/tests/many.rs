@@ -1,4 +1,4 @@
-//! Thousands of Namespaces, most of which have an obstacle.
+//! Tests with thousands of Namespaces, most of which have an obstacle.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,17 +15,17 @@ use super::*;
 
 const NAMESPACES: usize = 10_000;
 
-/// Attempts in ten minutes: while the pause doubles from half a second to a minute, and then one a minute.
+/// Maximum number of attempts in ten minutes: the pause doubles from half a second to a minute, and then stays at a minute.
 const MOST_ATTEMPTS: usize = 18;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Obstacle {
     None,
-    /// Being deleted, and known as such.
+    /// The Namespace is being deleted, and the watch has observed it.
     Terminating,
-    /// Being deleted, of which the watch has not told yet.
+    /// The Namespace is being deleted, and the watch has not observed it.
     TerminatingUnseen,
-    /// Writes in it are forbidden.
+    /// Writes in the Namespace are forbidden.
     Forbidden,
 }
 
@@ -64,7 +64,7 @@ fn fill(env: &Environment) {
     env.snapshots.set_namespaces(known);
 }
 
-/// The writes in each Namespace.
+/// Returns the writes in each Namespace.
 fn attempts(env: &Environment) -> HashMap<String, Vec<Recorded>> {
     let mut attempts = HashMap::<_, Vec<_>>::new();
     for request in env.server.requests_of("apply|delete secrets") {

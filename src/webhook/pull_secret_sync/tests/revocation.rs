@@ -1,4 +1,4 @@
-//! A source that is deleted revokes the credentials: its copies are removed, whatever uses them.
+//! A source that is deleted revokes the credentials: its copies are removed, even if they are in use.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use super::environment::Environment;
 use super::*;
 use crate::snapshot::{ObservedObject, Requirements};
 
-/// Longer than the time that an absence may take without being a deletion, and far shorter than all other timers.
+/// Longer than the time that an absence may take without being a deletion, and much shorter than all other timers.
 const SOON: Duration = Duration::from_secs(15);
 
-/// Two namespaces with a copy and one with a foreign Secret.
+/// Returns two namespaces with a copy and one with a Secret of another client.
 async fn copied() -> Environment {
     let mut env = Environment::new();
     for name in ["a", "b", "shop"] {
@@ -77,7 +77,7 @@ async fn source_that_is_created_again_later_is_copied_again() {
     env.until_value("b", Some(TWO)).await;
 }
 
-/// The controller says it in the document before it deletes the Secret.
+/// The controller records this in the document before it deletes the Secret.
 #[tokio::test(start_paused = true)]
 async fn version_without_a_pull_secret_takes_the_copies_along() {
     let env = copied().await;
@@ -87,7 +87,7 @@ async fn version_without_a_pull_secret_takes_the_copies_along() {
     until_revoked(&env).await;
 }
 
-/// What is not known to be absent is not deleted.
+/// Copies are not deleted if it is unknown whether the source exists.
 #[rstest]
 #[case::not_seen_yet(PullSecretSource::default())]
 #[case::unusable(PullSecretSource::none(ObservedObject::of(&serde_json::from_value(json!({"name": NAME})).unwrap())))]
@@ -101,7 +101,7 @@ async fn source_of_which_nothing_is_known_keeps_its_copies(#[case] unknown: Pull
     assert_eq!(writes, ["apply a", "apply b"]);
 }
 
-/// The distance to the next look at its Pods has grown to minutes by then.
+/// By then the pause until the next list of the Pods has increased to minutes.
 #[tokio::test(start_paused = true)]
 async fn copy_that_is_kept_for_a_pod_is_removed_when_the_source_is_deleted() {
     let env = copied().await;
@@ -113,7 +113,7 @@ async fn copy_that_is_kept_for_a_pod_is_removed_when_the_source_is_deleted() {
     until_revoked(&env).await;
 }
 
-/// The leader that comes up finds copies and no source.
+/// A new leader finds copies and no source.
 #[tokio::test(start_paused = true)]
 async fn source_that_was_deleted_under_no_leader_takes_its_copies_along() {
     let mut env = Environment::new();

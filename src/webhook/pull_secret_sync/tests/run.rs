@@ -1,4 +1,4 @@
-//! The whole synchronization against an API server.
+//! Tests of the complete synchronization with an API server.
 
 use std::time::Duration;
 
@@ -33,13 +33,13 @@ async fn a_new_namespace_that_asks_gets_its_copy_at_once() {
     assert_eq!(env.writes(), ["apply a"]);
     assert!(env.metric("pull_secret_copies 1"));
     assert!(env.metric("pull_secret_writes_total{action=\"apply\"} 1"));
-    // Pods of all namespaces are read by their metadata alone.
+    // Only the metadata of Pods of all namespaces is read.
     let pods = env.server.requests_of("list|watch pods");
     let by_metadata = |it: &Recorded| it.accept.contains("as=PartialObjectMetadata");
     assert!(!pods.is_empty() && pods.iter().all(by_metadata), "{pods:?}");
 }
 
-/// The watch has not told of it when the copy is written.
+/// The watch has not observed the Secret when the copy is written.
 #[tokio::test(start_paused = true)]
 async fn a_secret_that_another_client_creates_meanwhile_is_not_overwritten() {
     let env = running(|_| {});
@@ -64,11 +64,11 @@ async fn nothing_is_written_where_nothing_differs() {
         it.metric("pull_secret_copies 1")
     })
     .await;
-    // Labels and annotations of others are none of our business.
+    // Labels and annotations of other clients are ignored.
     let mut noted = copy("a", ONE);
     noted["metadata"]["annotations"] = json!({"team": "a"});
     env.put(&noted);
-    // The same source read again, and the same Namespace.
+    // The same source and the same Namespace are observed again.
     env.snapshots.set_pull_secret(source(ONE));
     env.namespace("a", true);
     env.quiet().await;
@@ -264,7 +264,7 @@ async fn one_namespace_that_fails_stops_no_other_and_is_tried_again(
     assert!(began.elapsed() < Duration::from_millis(100));
     assert_eq!(env.value("a"), None);
     env.until_value("a", Some(ONE)).await;
-    // Half of 1 + 2 + 4 seconds at least.
+    // At least half of 1 + 2 + 4 seconds.
     assert!(began.elapsed() >= Duration::from_millis(3500));
     env.quiet().await;
     let tries = env.writes().iter().filter(|it| *it == "apply a").count();
@@ -409,7 +409,7 @@ async fn without_the_right_to_pods_namespaces_are_served_and_nothing_is_removed(
 async fn under_another_name_copies_are_made_anew_and_the_old_ones_stay() {
     let env = running(|env| {
         env.namespace("a", true);
-        // Another name needs rights of its own (`--image-pull-secret-name`).
+        // Another name requires additional permissions (`--image-pull-secret-name`).
         env.server.behave(|it| it.rights = Rights::default());
     });
     env.until_value("a", Some(ONE)).await;

@@ -50,14 +50,14 @@ fn snapshots(namespace: KnownNamespace) -> SnapshotStore {
     snapshots
 }
 
-/// The state after these snapshots.
+/// Returns the state after these snapshots.
 fn state_of(snapshots: &SnapshotStore) -> State {
     let mut state = State::new("kyma-system".to_owned());
     state.refresh(snapshots);
     state
 }
 
-/// The name of the task in namespace `a`.
+/// Returns the name of the task in namespace `a`.
 fn task(state: &State) -> &'static str {
     let task = state.task_for("a");
     task.map_or("none", |task| task.action.name())
@@ -163,7 +163,7 @@ fn a_list_replaces_everything_when_it_is_complete_and_not_before() {
     state.observe_secret(Event::Init);
     state.observe_secret(Event::InitApply(view(copy("c", ONE))));
     assert_eq!((task(&state), state.copies.count()), ("none", 2));
-    // A list that fails half-way begins anew.
+    // A list that fails is restarted.
     list_secrets(&mut state, vec![copy("b", ONE)]);
     assert_eq!((task(&state), state.copies.count()), ("apply", 1));
 }

@@ -1,4 +1,4 @@
-//! A copy that is no longer needed stays as long as a Pod uses it.
+//! A copy that is no longer required stays while a Pod uses it.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio::time::sleep;
 use super::environment::Environment;
 use super::*;
 
-/// The longest time between two looks at a namespace whose copy is in use.
+/// Maximum time between two checks of a namespace whose copy is in use.
 const LONGEST_LOOK: Duration = Duration::from_mins(5);
 
 fn marked() -> Value {
@@ -20,7 +20,7 @@ fn naming() -> Value {
     json!({"spec": {"imagePullSecrets": [{"name": "own"}, {"name": NAME}]}})
 }
 
-/// A namespace that asks and has its copy.
+/// Returns an environment with a namespace that opts in and has its copy.
 async fn served(prepare: impl FnOnce(&Environment)) -> Environment {
     let mut env = Environment::new();
     env.namespace("a", true);
@@ -115,7 +115,7 @@ async fn a_namespace_that_asks_no_longer_keeps_the_copy_under_its_pods() {
     env.namespace("a", false);
     env.quiet().await;
     assert_eq!(env.writes(), ["apply a"]);
-    // Needed again, it is kept current at once, however far away the next look is.
+    // When the copy is required again, it is updated at once, independent of the time of the next check.
     sleep(Duration::from_hours(1)).await;
     env.namespace("a", true);
     sleep(Duration::from_millis(100)).await;
@@ -135,7 +135,7 @@ async fn pods_are_listed_once_for_each_look_and_looks_grow_apart() {
     withdraw(&env);
     env.until_value("b", None).await;
     assert_eq!((env.pod_lists("a"), env.pod_lists("b")), (1, 1));
-    // Events of every kind bring no further list.
+    // No kind of event causes another list.
     for index in 0..20 {
         env.running_pod("a", &format!("p{index}"), &naming());
         let mut noted = copy("a", ONE);
@@ -193,7 +193,7 @@ async fn pods_are_listed_page_by_page(#[case] used: bool, #[case] pages: usize) 
     sleep(Duration::from_secs(1)).await;
     assert_eq!(env.value("a").is_some(), used);
     assert_eq!(env.pod_lists("a"), pages);
-    // Of a bounded size, without Pods that are finished.
+    // The lists have a limited size, and exclude finished Pods.
     let lists = env.server.requests_of("list pods a/");
     let unfinished = "fieldSelector=status.phase%21%3DSucceeded%2Cstatus.phase%21%3DFailed";
     let bounded = |uri: &str| uri.contains(unfinished) && uri.contains("limit=10");

@@ -189,7 +189,7 @@ async fn a_failure_says_what_it_is_and_nothing_of_the_value(
         .await;
     let error = result.unwrap_err();
     assert_eq!(error.reason(), kind);
-    // Authorizers' and quotas' texts are the exception: they speak of names and counts.
+    // Texts of authorizers and quotas are an exception, because they contain only names and counts.
     let text = format!("{error:?} {}", error_chain(&error));
     assert!(kind == "forbidden" || !text.contains(ONE), "{text}");
 }

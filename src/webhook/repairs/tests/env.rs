@@ -14,10 +14,10 @@ use tokio::time::{Instant, sleep};
 use super::super::*;
 use crate::watches::fixtures::watches_of;
 
-/// The subresource, which the API server of the tests does not serve: the answer is 404.
+/// The path of the subresource, which the API server of the tests does not serve: the response is 404.
 pub(super) const EVICTION: &str = " /api/v1/namespaces/shop/pods/web/eviction";
 
-/// A cluster whose configuration covers Namespace `shop`, and the webhook's leader.
+/// A cluster whose configuration covers Namespace `shop`, and the leader of the webhook.
 pub(super) struct Environment {
     pub(super) server: ApiServer,
     registry: Registry,
@@ -51,7 +51,7 @@ impl Environment {
         env
     }
 
-    /// Starts a leader with watches of its own.
+    /// Starts a leader with new watches.
     pub(super) async fn lead(&mut self, evict: EvictionSettings) {
         let watches = watches_of(&self.server);
         let client = watches.client.clone();
@@ -107,7 +107,7 @@ impl Environment {
         }));
     }
 
-    /// Lets the pull Secret into all Namespaces but one.
+    /// Allows the pull Secret in all Namespaces except one.
     pub(super) fn select_namespaces(&self) {
         let place = ("kyma-system", CONFIG_MAP);
         self.server.edit("configmaps", place, |map| {
@@ -141,7 +141,7 @@ impl Environment {
         }));
     }
 
-    /// A Pod of a ReplicaSet, as it is stored.
+    /// Creates a stored Pod of a ReplicaSet.
     pub(super) fn put_pod(&self, name: &str, is_adapted: bool) {
         let mut pod = json!({
             "apiVersion": "v1", "kind": "Pod",
@@ -169,7 +169,7 @@ impl Environment {
         self.server.put(&pod);
     }
 
-    /// Lets a Pod wait on a node for its volumes, as a kubelet leaves it.
+    /// Makes a Pod wait for its volumes on a node, as a kubelet reports it.
     pub(super) fn wait_for_volumes(&self, namespace: &str, name: &str) {
         self.server.edit("pods", (namespace, name), |pod| {
             pod["spec"]["nodeName"] = json!("node-1");
@@ -212,7 +212,7 @@ impl Environment {
     }
 }
 
-/// One field manager; the API server adds the time of the last write.
+/// Returns one field manager. The API server adds the time of the last write.
 pub(super) fn managed(field: &str) -> Value {
     json!([{
         "manager": "kim", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1",

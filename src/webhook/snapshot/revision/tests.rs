@@ -1,9 +1,11 @@
-//! Arrivals and states are written in short.
+//! Tests of revisions. Events and states have a short notation.
 //!
-//! Arrivals: `d2:2:0` document 2, which requires Secret 2 and no bundle (`-`: anything); `s2` Secret 2, `s2*3` the same
-//! rewritten with content 3 under the annotation of 2, `s*3` content 3 without a version, `s0` gone; `b2`, `b*`, `b0`
-//! likewise, `b!` the kind is not served, `b~` not projected. A name goes before: `x/s2`; `x/y/d2:…` names Secret and bundle; `n/-/d2:…`
-//! mounts no bundle. States: `d2 s2 b+`, with `-` for what is not there, `?` for not seen, `!` for not served, `~` for not projected.
+//! Events: `d2:2:0` is document 2, which requires Secret 2 and no bundle (`-` means any). `s2` is Secret 2. `s2*3` is the
+//! same Secret rewritten with content 3 under the annotation of 2. `s*3` is content 3 without a version, and `s0` a
+//! deletion. `b2`, `b*` and `b0` are the same for the bundle; `b!` means that the kind is not served, and `b~` not
+//! projected. A name is a prefix: `x/s2`. `x/y/d2:…` contains the names of Secret and bundle, and `n/-/d2:…` mounts no
+//! bundle. States: `d2 s2 b+`, with `-` for a missing object, `?` for not observed, `!` for not served, `~` for not
+//! projected.
 
 use api::config::Document;
 use api::kcp::{CONTENT_HASH, REQUIRES_NONE, REQUIRES_PULL_SECRET, REQUIRES_TRUST_BUNDLE};
@@ -46,7 +48,7 @@ fn metadata(name: &str, annotations: &[(&str, &str)]) -> ObjectMeta {
     }
 }
 
-/// As the watches see an object: `2`, `2*3`, `*3`, or `0`.
+/// Returns an object as the watches observe it: `2`, `2*3`, `*3`, or `0`.
 fn observed(name: &str, hash: &str) -> ObservedObject {
     match hash {
         "0" => ObservedObject::absent(name),
@@ -137,7 +139,7 @@ fn state(active: &ActiveRevision) -> String {
     format!("d{document} s{secret} b{bundle}")
 }
 
-/// Version 1, whole and in force.
+/// Returns version 1, complete and active.
 fn begun() -> Revisions {
     let mut versions = Revisions::default();
     for arrival in ["d1:1:1", "s1", "b1"] {
@@ -268,7 +270,7 @@ fn what_says_the_same_is_no_news() {
     assert!(same.is_none());
 }
 
-/// Every order in which three watches can tell their histories; each watch tells its own in order.
+/// Returns all orders in which three watches can report their histories. Each watch reports its history in order.
 fn interleavings<'a>(histories: [&[&'a str]; 3]) -> Vec<Vec<&'a str>> {
     if histories.iter().all(|it| it.is_empty()) {
         return vec![Vec::new()];
@@ -288,7 +290,7 @@ fn interleavings<'a>(histories: [&[&'a str]; 3]) -> Vec<Vec<&'a str>> {
     all
 }
 
-/// What a watch may tell of a history: the last state always, each earlier one or not.
+/// Returns the subsets of a history that a watch may report: always the last state, and any of the earlier states.
 fn tellings<'a>(history: &[&'a str]) -> Vec<Vec<&'a str>> {
     let Some((last, earlier)) = history.split_last() else {
         return vec![Vec::new()];
@@ -358,7 +360,7 @@ fn in_any_order_a_start_ends_in_the_whole_version() {
         }
         assert_eq!(state(&now.active), "d2 s2 b+", "{order:?}");
         assert!(now.latest.mismatches().is_empty(), "{order:?}");
-        // From here on it is a version like any other.
+        // From here on the version behaves like any other version.
         arrive(&mut now, "s3");
         assert_eq!(state(&now.active), "d2 s2 b+", "{order:?}");
     }

@@ -1,10 +1,10 @@
-//! Whether the trust bundle of a document can be mounted: what a replica knows at its start, and while it runs.
+//! Tests whether the trust bundle of a document can be mounted: at the start of a replica, and while it runs.
 
 use tokio::time::sleep;
 
 use super::*;
 
-/// The check of the trust bundle, and what is known of it.
+/// Returns the readiness check of the trust bundle, and its known presence.
 fn bundle_state(watches: &Watches) -> (String, TrustBundlePresence) {
     let (_, report) = watches.readiness.report();
     let mut lines = report.lines();
@@ -19,7 +19,7 @@ fn assert_present(watches: &Watches) {
     assert_eq!(bundle_state(watches), expected);
 }
 
-/// A replica with this document, and an API server that has the bundles.
+/// Returns a replica with this document, and an API server with the bundles.
 async fn bundle_replica(document: Option<&ConfigMap>) -> (ApiServer, Watches) {
     let server = ApiServer::new();
     server.namespace("kyma-system");
@@ -83,7 +83,7 @@ async fn a_replica_that_cannot_ask_is_ready_after_a_minute_and_mounts_nothing(
     assert_present(&watches);
 }
 
-/// As where an earlier version's rights are installed.
+/// For example the permissions of an earlier version are installed.
 #[tokio::test(start_paused = true)]
 async fn a_replica_whose_dry_run_is_refused_mounts_the_trust_bundle_at_once() {
     let (server, watches) = bundle_replica(Some(&versioned("1").0)).await;
@@ -92,7 +92,7 @@ async fn a_replica_whose_dry_run_is_refused_mounts_the_trust_bundle_at_once() {
     assert_present(&watches);
 }
 
-/// All replicas get a document at once.
+/// All replicas get a document at the same time.
 #[tokio::test(start_paused = true)]
 async fn a_replica_that_runs_stays_ready_whatever_its_document_requires() {
     let (server, watches) = bundle_replica(None).await;
@@ -108,7 +108,7 @@ async fn a_replica_that_runs_stays_ready_whatever_its_document_requires() {
     assert_present(&watches);
 }
 
-/// Its rights contain the old name.
+/// The permissions contain the old name.
 #[tokio::test(start_paused = true)]
 async fn another_bundle_that_no_replica_may_read_makes_none_not_ready() {
     let (map, _, _) = versioned("1");
@@ -139,8 +139,8 @@ async fn what_is_known_of_projection_holds_for_another_bundle(#[case] request: &
     assert!(lists.iter().any(|it| it.uri.contains("other")), "{lists:?}");
 }
 
-/// As when a control plane is set back while its replicas and workers run. A Pod with the volume would be refused, or lose the
-/// certificates of its image.
+/// For example a control plane is downgraded while its replicas and workers run. A Pod with the volume would be rejected,
+/// or lose the certificates of its image.
 #[tokio::test(start_paused = true)]
 async fn a_gate_that_is_turned_off_takes_the_bundle_from_new_pods() {
     let (server, watches) = bundle_replica(Some(&versioned("1").0)).await;
@@ -164,7 +164,7 @@ async fn a_gate_that_is_turned_off_takes_the_bundle_from_new_pods() {
     assert_present(&watches);
 }
 
-/// An API server that does not answer tells nothing.
+/// An API server that does not respond gives no information.
 #[tokio::test(start_paused = true)]
 async fn a_bundle_that_is_mounted_stays_while_the_api_server_cannot_be_asked() {
     let (server, watches) = bundle_replica(Some(&versioned("1").0)).await;

@@ -1,11 +1,11 @@
 //! The part of JSON Schema (draft-07) that the schema uses.
 //!
-//! Invariant: a keyword that is not implemented here panics, so none is ignored.
+//! Invariant: an unsupported keyword panics, so that no keyword is ignored.
 
 use regex::Regex;
 use serde_json::Value;
 
-/// The places of `value` that `schema` rejects, as JSON pointers with the keyword; empty if the value is valid.
+/// Returns the positions in `value` that `schema` rejects, as JSON pointers with the keyword; empty if the value is valid.
 pub(super) fn violations(schema: &Value, value: &Value) -> Vec<String> {
     let mut found = Vec::new();
     check(schema, value, "", &mut found);

@@ -1,4 +1,4 @@
-//! Flags become settings of the parts, and the manifests that the controller installs.
+//! Tests of the conversion of flags to settings, and of the manifests that the controller installs.
 
 use std::time::Duration;
 
@@ -106,7 +106,7 @@ fn limit_of_failures_is_one_for_both_modes(
     );
 }
 
-/// A runtime that is handed back is signaled as all others are, and no other one is.
+/// A runtime that is handed back is signaled by the same rules as other runtimes.
 #[test]
 fn direct_mode_signals_as_the_signal_does() {
     let arguments = parsed(&[
@@ -126,7 +126,7 @@ fn rendered(arguments: &ControllerArgs) -> Vec<Value> {
     render(&arguments.sources)(&settings, None).unwrap()
 }
 
-/// The container's arguments as the webhook will read them, and the names in its Roles.
+/// Returns the arguments of the container as the webhook parses them, and the names in its Roles.
 fn installed(flags: &[&str]) -> (crate::cli::webhook::WebhookArgs, Vec<Value>) {
     let arguments = parsed(flags);
     let objects = rendered(&arguments);

@@ -1,4 +1,5 @@
-//! What gets through where everything else is denied. All policies select the same Pods, so a list of what they open says it.
+//! Tests of the allowed connections if all others are denied. All policies select the same Pods, so the list of their rules
+//! is complete.
 
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::networking::v1::{NetworkPolicy, NetworkPolicyPeer, NetworkPolicyPort};
@@ -27,7 +28,7 @@ fn labels(selector: Option<&LabelSelector>) -> String {
         .join(",")
 }
 
-/// `peer port/protocol` for each way that a rule opens.
+/// Returns `peer port/protocol` for each connection that a rule allows.
 fn ways(
     peers: Option<&Vec<NetworkPolicyPeer>>,
     ports: Option<&Vec<NetworkPolicyPort>>,
@@ -43,7 +44,7 @@ fn ways(
             })
             .collect(),
     };
-    // A rule without ports would open all of them.
+    // A rule without ports would allow all ports.
     let ports = ports.unwrap().iter().map(|it| {
         let Some(IntOrString::Int(port)) = it.port else {
             panic!("{it:?}");

@@ -1,4 +1,4 @@
-//! The values that a user may give, hostile ones among them.
+//! Tests of values from a user, including hostile values.
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Container;

@@ -1,4 +1,4 @@
-//! The Deployment and what belongs to it.
+//! Tests of the Deployment and its related objects.
 
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec};
 use k8s_openapi::api::core::v1::{Container, PodSpec};
@@ -48,7 +48,7 @@ fn the_only_volumes_are_certificates_hashes_and_spool() {
     assert_eq!(spool.size_limit.unwrap().0, "256Mi");
 }
 
-/// By a `subPath` a rotation would never arrive.
+/// With a `subPath` a rotated file would never arrive.
 #[test]
 fn folders_are_mounted_whole() {
     let mounts: Vec<(String, String, Option<bool>)> = container()
@@ -109,7 +109,7 @@ fn the_probes_ask_the_health_port() {
     pods::assert_probes(container());
 }
 
-/// The public variables with the public values.
+/// The variables and values of the public watcher.
 #[test]
 fn the_process_is_told_what_it_needs() {
     let container = container();

@@ -1,11 +1,11 @@
-//! The log has a line where KCP or a manager begins to fail or recovers, not for each event.
+//! The log contains a message when KCP or a manager starts to fail or recovers, and not for each event.
 
 use tracing::Level;
 
 use super::*;
 use testkit::logs::Logs;
 
-/// A name in an event is a customer's.
+/// Names in events are customer data.
 const CANARY: &str = "S3cr3t-";
 
 fn put_many(fixture: &Fixture, manager: &str, names: usize) {
@@ -51,7 +51,7 @@ async fn a_manager_without_a_route_is_three_lines_in_six_hours() {
     assert!(!lines.concat().contains(CANARY), "{lines:#?}");
 }
 
-/// Events of one manager that fail between others that do not.
+/// Failing events of one manager alternate with successful events.
 #[tokio::test(start_paused = true)]
 async fn a_manager_that_takes_some_events_is_logged_at_a_bounded_rate() {
     let logs = Logs::of(Level::INFO);
@@ -66,7 +66,7 @@ async fn a_manager_that_takes_some_events_is_logged_at_a_bounded_rate() {
     assert!(logs.lines().len() <= 2, "{:#?}", logs.lines());
 }
 
-/// Names that are not configured are a client's invention.
+/// Names that are not configured may be invented by a client.
 #[tokio::test(start_paused = true)]
 async fn invented_managers_are_not_named_and_cost_a_bounded_number_of_lines() {
     let logs = Logs::of(Level::DEBUG);

@@ -1,8 +1,8 @@
-//! Answers that say that an event will never be taken: retries end, and the manager is asked to list everything.
+//! Responses that mean that an event will never be accepted: retries end, and the manager gets a request for a resync.
 
 use super::*;
 
-/// A flood of names that no route at KCP leads to.
+/// A flood of names for which KCP has no route.
 #[tokio::test(start_paused = true)]
 async fn invented_managers_answered_404_cost_a_bounded_number_of_posts() {
     let fixture = Fixture::new(|_| Kcp::Refuses(404));
@@ -13,7 +13,7 @@ async fn invented_managers_answered_404_cost_a_bounded_number_of_posts() {
     }
     sleep(Duration::from_mins(62)).await;
     let attempts = fixture.seen().len();
-    // Of 32 managers: the first window, then one in 30 to 60 s each.
+    // 32 managers: the first window, then one request in 30 to 60 s for each manager.
     assert!((32..=32 * 130).contains(&attempts), "{attempts}");
     assert_eq!(fixture.depth(), 0);
     sleep(Duration::from_hours(1)).await;
@@ -21,7 +21,7 @@ async fn invented_managers_answered_404_cost_a_bounded_number_of_posts() {
     assert!(fixture.outbox.report(now()).resync_needed);
 }
 
-/// 20,000 events of 1,000 invented managers, all at the same time or one after the other, by manager or mixed.
+/// 20,000 events of 1,000 invented managers, all at the same time or one after the other, sorted by manager or mixed.
 #[rstest]
 #[case::at_once_by_manager(0, true)]
 #[case::at_once_mixed(0, false)]
@@ -68,7 +68,7 @@ async fn events_answered_404_for_an_hour_are_dropped_and_their_manager_is_asked_
     let attempts = fixture.seen().len();
     assert!((60..=140).contains(&attempts), "{attempts}");
     assert!(fixture.lost("a"));
-    // What comes now is tried once a minute at most, and not kept for another hour.
+    // Further events are tried at most once a minute, and are not stored for another hour.
     for number in 0..100 {
         fixture.put("a", &format!("l{number}"));
     }
@@ -78,7 +78,7 @@ async fn events_answered_404_for_an_hour_are_dropped_and_their_manager_is_asked_
     assert_eq!(fixture.depth(), 0);
 }
 
-/// The route of a Watcher that was only just created.
+/// The route of a Watcher that was created recently.
 #[tokio::test(start_paused = true)]
 async fn a_route_that_appears_after_half_an_hour_loses_no_event() {
     let route = Duration::from_mins(30);
@@ -92,12 +92,12 @@ async fn a_route_that_appears_after_half_an_hour_loses_no_event() {
     for number in 0..100 {
         fixture.put("a", &format!("n{number}"));
     }
-    // The circuit opens within a minute, and the last event that was rejected comes after another.
+    // The circuit permits a probe within a minute, and the last rejected event follows after another minute.
     sleep(route + Duration::from_secs(125)).await;
     assert_eq!((fixture.depth(), fixture.lost("a")), (0, false));
 }
 
-/// An outage between two answers of 404 does not count as time without a route.
+/// An outage between two 404 responses does not count as time without a route.
 #[tokio::test(start_paused = true)]
 async fn only_an_unbroken_hour_of_404_drops_events() {
     let fixture = Fixture::new(|seen| match seen.at.as_secs() / 60 {
@@ -132,7 +132,7 @@ async fn an_event_that_kcp_always_rejects_is_dropped_and_its_manager_is_asked_to
     assert!((5..=20).contains(&attempts), "{attempts}");
 }
 
-/// A listener that rejects everything is one failure, not one for each event.
+/// A listener that rejects all events is one failure, and not one failure for each event.
 #[tokio::test(start_paused = true)]
 async fn a_manager_that_rejects_every_event_costs_one_attempt_per_back_off() {
     let fixture = Fixture::new(|_| Kcp::Refuses(400));
@@ -167,7 +167,8 @@ async fn what_may_pass_is_tried_for_as_long_as_it_takes(#[case] status: u16) {
     assert_eq!(fixture.metric("watcher_delivered_events_total"), Some(2.0));
 }
 
-/// Waiting behind the circuit of its manager is no try: an event is rejected as often as any other before it is dropped.
+/// Time behind an open circuit does not count as an attempt. An event is rejected as often as any other event before it is
+/// dropped.
 #[tokio::test(start_paused = true)]
 async fn an_event_that_waited_behind_a_circuit_is_tried_as_often_as_any_other() {
     let outage = Duration::from_mins(10);
@@ -181,7 +182,7 @@ async fn an_event_that_waited_behind_a_circuit_is_tried_as_often_as_any_other() 
     }
     fixture.put("a", "poison");
     sleep(outage).await;
-    // The probes were others.
+    // The probes were other events.
     assert_eq!(fixture.of("poison").len(), 0);
     sleep(Duration::from_mins(10)).await;
     assert_eq!(fixture.of("poison").len(), 12);

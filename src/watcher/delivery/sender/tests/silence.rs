@@ -1,8 +1,8 @@
-//! Posts that are taken and never answered, and events that are never digested: they delay their own manager, and no other one.
+//! Requests without a response, and events that a listener cannot process. They delay only their own manager.
 
 use super::*;
 
-/// A listener whose consumer is stuck takes what it is sent, and says nothing.
+/// A listener whose consumer hangs accepts connections and sends no response.
 #[tokio::test(start_paused = true)]
 async fn a_manager_that_does_not_answer_holds_up_no_other_and_is_spared() {
     let fixture = Fixture::new(|seen| match seen.manager.as_str() {
@@ -22,11 +22,11 @@ async fn a_manager_that_does_not_answer_holds_up_no_other_and_is_spared() {
     assert_eq!(fixture.of("two"), [put]);
     let seen = fixture.seen().into_iter();
     let tried = seen.filter(|it| it.manager == "stuck").count();
-    // Eight of the first window, then one in 15 s and a back-off of at most a minute.
+    // Eight requests of the first window, then one in 15 s plus a backoff of at most a minute.
     assert!((14..=40).contains(&tried), "{tried}");
 }
 
-/// A gateway that is there and leads nowhere looks like many such listeners.
+/// A gateway with a broken route looks like many such listeners.
 #[tokio::test(start_paused = true)]
 async fn without_an_answer_all_managers_together_cost_one_attempt_per_back_off() {
     let outage = Duration::from_mins(30);
@@ -42,7 +42,7 @@ async fn without_an_answer_all_managers_together_cost_one_attempt_per_back_off()
     }
     sleep(outage).await;
     let attempts = fixture.seen().len();
-    // The first windows; then each takes 15 s, and 30 to 60 lie between two.
+    // The requests of the first windows; then each request takes 15 s, with pauses of 30 to 60 s.
     assert!((25..=70).contains(&attempts), "{attempts}");
     sleep(Duration::from_mins(4)).await;
     assert_eq!(fixture.depth(), 0);
@@ -68,7 +68,7 @@ async fn several_that_do_not_answer_delay_no_other() {
     }
 }
 
-/// Events that hang their listener, one of each of two managers, and others that it would take.
+/// Two managers each have one event that makes their listener hang, and other events that their listener accepts.
 #[tokio::test(start_paused = true)]
 async fn two_events_that_are_never_answered_hold_up_no_others_for_ever() {
     let fixture = Fixture::new(|seen| match seen.name.as_str() {
@@ -87,7 +87,7 @@ async fn two_events_that_are_never_answered_hold_up_no_others_for_ever() {
     );
 }
 
-/// The same with an answer, and of one manager.
+/// One manager has two events that cause an error of its listener.
 #[tokio::test(start_paused = true)]
 async fn two_events_that_break_their_listener_hold_up_no_others_for_ever() {
     let fixture = Fixture::new(|seen| match seen.name.as_str() {
@@ -102,7 +102,7 @@ async fn two_events_that_break_their_listener_hold_up_no_others_for_ever() {
     assert_eq!(fixture.of("sound").len(), 1);
 }
 
-/// Its circuit never opens, because it takes each event.
+/// The circuit of the manager never opens, because the manager accepts each event.
 #[tokio::test(start_paused = true)]
 async fn a_manager_that_responds_slowly_delays_no_other() {
     let fixture = Fixture::configured(&["slow", "well"], |seen| match seen.manager.as_str() {
