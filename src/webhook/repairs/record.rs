@@ -37,8 +37,17 @@ pub(super) struct Record {
     is_read: bool,
     is_changed: bool,
     has_failed: bool,
-    /// Whether the settings changed at a time that only the next write of the record tells.
-    has_new_settings: bool,
+    /// The clock of the time from which the settings are in use.
+    settings: Clock,
+}
+
+/// A clock that gave a time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Clock {
+    #[default]
+    ApiServer,
+    /// The next write of the record returns the time of the API server.
+    Node,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +94,9 @@ impl Record {
     fn settings_since(&mut self, settings: &Settings, document: Timestamp) -> Timestamp {
         let digest = Sha256::digest(format!("{DECISIONS} {settings:?}")).into();
         let known = self.parts.get(SETTINGS);
-        self.has_new_settings |= known.is_some_and(|it| it.digest != digest);
+        if known.is_some_and(|it| it.digest != digest) {
+            self.settings = Clock::Node;
+        }
         let first = if known.is_none() {
             document
         } else {
@@ -167,7 +178,7 @@ impl Record {
             Ok(written) => {
                 let times = ObservedObject::of(&written.metadata).times;
                 let settings = self.parts.get_mut(SETTINGS);
-                self.is_changed = std::mem::take(&mut self.has_new_settings);
+                self.is_changed = std::mem::take(&mut self.settings) == Clock::Node;
                 if self.is_changed
                     && let Some((part, times)) = settings.zip(times)
                 {
