@@ -76,6 +76,7 @@ fn revision_of(landscape: Option<&str>) -> ActiveRevision {
 #[tokio::test]
 async fn pods_from_before_a_change_of_flags_are_those_from_before_a_change_of_the_document() {
     let server = ApiServer::new();
+    server.namespace("kyma-system");
     let client = watches_of(&server).client;
     let mut leaders = Vec::new();
     for landscape in [None, None, Some("eu"), Some("eu")] {
@@ -98,18 +99,21 @@ async fn pods_from_before_a_change_of_flags_are_those_from_before_a_change_of_th
 /// Judges a stored Pod by a configuration that rewrites images of `old.example` and mounts a trust bundle, both since the time
 /// `CREATED`. The webhook is in Namespace `kyma-system`.
 fn judged(pod: &Value, product_namespace: &str, fallback_policy: bool) -> Option<JudgedPod> {
-    let document = json!({
+    let mut document = json!({
         "overrides": {"old.example": "mirror.example"},
         "availableFeatures": [
             "rt-cfg.kyma-project.io/alter-img-registry",
             "rt-cfg.kyma-project.io/add-cluster-trust-bundle",
         ],
         "namespaceFeatures": {"shop": ["rt-cfg.kyma-project.io/all"]},
-        "clusterTrustBundle": {
+    });
+    // A Pod without the volume lacks it.
+    if pod["spec"]["volumes"].is_array() {
+        document["clusterTrustBundle"] = json!({
             "name": "roots", "certWritePath": "ca.crt",
             "volumeName": "rt-bundle", "volumeMountPath": "/etc/ssl/certs",
-        },
-    });
+        });
+    }
     let settings = Settings {
         landscape: None,
         pull_secret: api::names::PULL_SECRET.to_owned(),
