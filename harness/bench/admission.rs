@@ -10,6 +10,8 @@ pub(crate) mod policy;
 mod reviews;
 mod systems;
 
+use std::time::Instant;
+
 use self::reviews::Size;
 use self::systems::{Case, Kind, Systems};
 use crate::environment::Bench;
@@ -23,7 +25,7 @@ pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Table> {
     for (size, kind) in CASES {
         cases.push(Case::checked(&systems, size, kind).await?);
     }
-    let before = systems.calls().await?;
+    let (before, start) = (systems.calls().await?, Instant::now());
     let (mut rows, mut rates) = (Vec::new(), Vec::new());
     for case in &cases {
         let requests = match case.size {
@@ -45,12 +47,15 @@ pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Table> {
     }
     let after = systems.calls().await?;
     let [requests, reviews] = [0, 1].map(|index| after[index] - before[index]);
+    let minutes = start.elapsed().as_secs().div_ceil(60);
     rows.extend(memory(bench, &systems)?);
     rows.extend(cluster::rows(bench, &systems).await?);
-    let counted = format!("{requests} in {reviews} reviews");
-    let none = Bound::required("= 0", requests == 0 && reviews > 0);
+    let counted = format!("{requests} in {reviews} reviews and {minutes} min");
+    // Every five minutes the webhook asks whether the API server still projects bundles.
+    let is_periodic = requests <= 2 * minutes && reviews > 1_000 * minutes;
+    let periodic = Bound::required("≤ 2 per minute", is_periodic);
     let name = "API requests other than leases and watches";
-    rows.push(Row::new([name, "", "", &counted]).bound(none));
+    rows.push(Row::new([name, "", "", &counted]).bound(periodic));
     Ok(Table::new(COLUMNS, rows))
 }
 

@@ -95,7 +95,7 @@ impl Sender {
         }
     }
 
-    /// Delivers events until `cancel`, and then the remaining events within [`DRAIN_TIMEOUT`].
+    /// Delivers events until `cancel`, and then the remaining events within `DRAIN_TIMEOUT`.
     pub async fn run(self, cancel: CancellationToken) {
         let mut window = Window::new(false);
         let mut certificates = self.certificates.clone();
