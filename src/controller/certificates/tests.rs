@@ -1,5 +1,5 @@
 //! Tests of the controller against an in-process control plane that grants only the permissions of the controller.
-//! The tests act as cert-manager.
+//! The tests do the work of cert-manager.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

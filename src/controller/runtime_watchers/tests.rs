@@ -1,4 +1,4 @@
-//! Tests of the controller against a control plane with the released Roles, and runtimes over TLS. The tests act as cert-manager.
+//! Tests of the controller against a control plane with the released Roles, and runtimes over TLS. The tests do the work of cert-manager.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU8, Ordering};
