@@ -1,0 +1,67 @@
+//! The webhook configuration that another client changed or deleted.
+
+use super::*;
+
+fn entry_of(manager: &str) -> Value {
+    let mut entry = entry(manager, "ca");
+    entry["clientConfig"]["service"] = json!({ "path": format!("/validate/{manager}") });
+    entry
+}
+
+/// Objects may have changed without a review, so the managers have to list them again.
+#[rstest]
+#[case::configuration(|it: &mut Runtime| it.put(target(WEBHOOKS), None), true)]
+#[case::entry(|it: &mut Runtime| it.edit(WEBHOOKS, |it| it["webhooks"] = json!([])), true)]
+#[case::objects(
+    |it: &mut Runtime| it.edit(WEBHOOKS, |it| {
+        it["webhooks"][0]["objectSelector"] = json!({"matchLabels": {"a": "b"}});
+    }),
+    true
+)]
+#[case::trust(
+    |it: &mut Runtime| it.edit(WEBHOOKS, |it| {
+        it["webhooks"][0]["clientConfig"]["caBundle"] = json!("other");
+    }),
+    false
+)]
+fn an_entry_that_is_written_again_has_another_hash(
+    #[case] drift: fn(&mut Runtime),
+    #[case] is_new: bool,
+) {
+    let desired = desired(vec![entry_of("klm")]);
+    let mut runtime = Runtime::installed(&desired);
+    let entries =
+        |it: &Runtime| it.observed.marker.as_ref().unwrap()["data"]["watcherEntries"].clone();
+    let before = entries(&runtime);
+    let hash = before.as_str().unwrap().strip_prefix("klm ").unwrap();
+    assert_eq!(hash.trim_end().len(), 64);
+    drift(&mut runtime);
+    let (written, _) = runtime.reconcile(&desired);
+    let marker = format!("apply {MARKER}");
+    let marker = is_new.then_some(marker);
+    let expected: Vec<String> = marker
+        .into_iter()
+        .chain([format!("apply {WEBHOOKS}")])
+        .collect();
+    assert_eq!(written, expected);
+    assert_eq!(entries(&runtime) != before, is_new);
+    assert_eq!(
+        runtime.reconcile(&desired),
+        (vec![], WatcherState::Installed)
+    );
+}
+
+/// One replica answers reviews; the other one may be pending for a long time.
+#[test]
+fn a_deleted_configuration_is_created_again_while_a_replica_is_missing() {
+    let mut runtime = Runtime::installed(&one());
+    runtime.put(target(WEBHOOKS), None);
+    runtime.edit(DEPLOYMENT, |it| {
+        it["status"]["readyReplicas"] = json!(1);
+        it["status"]["availableReplicas"] = json!(1);
+        it["status"]["conditions"] = json!([{ "type": "Available", "status": "False" }]);
+    });
+    let (written, state) = runtime.reconcile(&one());
+    assert_eq!(written, [format!("apply {WEBHOOKS}")]);
+    assert_eq!(state, WatcherState::Progressing);
+}

@@ -1,0 +1,87 @@
+//! The files of receivers and of webhook entries, as the kubelet mounts them.
+
+use super::*;
+
+/// The file has the format of a key of a mounted Secret. An invalid name in the file, and a temporarily missing file, have
+/// no other effect.
+#[tokio::test]
+async fn managers_of_a_file_hear_before_there_is_an_event() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("managers");
+    let mut fixture = Fixture::new(&[]).await;
+    fixture.heartbeats.options.receivers_file = Some(file.clone());
+    std::fs::write(&file, "a\nno name\n").unwrap();
+    let delivered = CancellationToken::new();
+    let beating = tokio::spawn(fixture.heartbeats.run(delivered.clone()));
+    let received = fixture.kcp.requests(2).await;
+    assert_eq!(of(&received, "a").len(), received.len());
+    std::fs::remove_file(&file).unwrap();
+    let more = received.len() + 2;
+    let received = fixture.kcp.requests(more).await;
+    assert_eq!(of(&received, "a").len(), received.len());
+    std::fs::write(&file, "a\nb\n").unwrap();
+    let mut count = received.len();
+    while of(&fixture.kcp.requests(count).await, "b").is_empty() {
+        count += 1;
+        assert!(count < 1000, "b hears nothing");
+    }
+    // The last Watcher of a manager is deleted.
+    std::fs::write(&file, "b\n").unwrap();
+    while !of(&fixture.kcp.requests(count).await, "a")
+        .iter()
+        .any(|it| it.ending)
+    {
+        count += 1;
+        assert!(count < 1000, "a gets no last heartbeat");
+    }
+    delivered.cancel();
+    beating.await.unwrap();
+    let received = fixture.kcp.requests(count).await;
+    for name in ["a", "b"] {
+        let heartbeats = of(&received, name);
+        let endings = heartbeats.iter().filter(|it| it.ending).count();
+        assert!(endings == 1 && heartbeats.last().unwrap().ending, "{name}");
+    }
+}
+
+/// Its Watcher was deleted, so no heartbeat to it is accepted. The request stays, in case that the Watcher comes back.
+#[tokio::test]
+async fn a_loss_of_a_manager_that_the_file_does_not_list_is_not_reported_as_pending() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("managers");
+    let mut fixture = Fixture::new(&[]).await;
+    fixture.delivers("a");
+    let now = std::time::Instant::now();
+    fixture.outbox.mark_all_lost(now);
+    fixture.heartbeats.options.receivers_file = Some(file.clone());
+    for (listed, expected) in [("a\n", true), ("b\n", false)] {
+        std::fs::write(&file, listed).unwrap();
+        fixture.heartbeats.read_receivers().await;
+        assert_eq!(fixture.outbox.report(now).resync_needed, expected);
+        let report = fixture.outbox.manager_report(&manager("a"), now);
+        assert!(report.resync.is_some());
+    }
+}
+
+/// As the kubelet mounts the key that the controller writes.
+#[tokio::test]
+async fn the_hash_of_the_webhook_entries_goes_to_each_manager() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("entries");
+    let mut fixture = Fixture::new(&[]).await;
+    fixture.heartbeats.options.entries_file = Some(file.clone());
+    let mut sent = Vec::new();
+    for content in [Some("a 1\nb 2\nno line\nc a/b\n"), None, Some("a 3\n")] {
+        match content {
+            Some(content) => std::fs::write(&file, content).unwrap(),
+            None => std::fs::remove_file(&file).unwrap(),
+        }
+        fixture.heartbeats.read_entries().await;
+        let report = ManagerReport::default();
+        sent.push(["a", "b", "c"].map(|name| {
+            let heartbeat = fixture.heartbeats.heartbeat(&manager(name), &report, false);
+            heartbeat.webhook_entry_hash.unwrap_or_default()
+        }));
+    }
+    assert_eq!(sent, [["1", "2", ""], ["1", "2", ""], ["3", "", ""]]);
+}
