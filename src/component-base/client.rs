@@ -19,7 +19,7 @@ use http::{Request, Response, Uri};
 use hyper::body::{Body as HttpBody, Bytes, Incoming};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use kube::client::{Body, ConfigExt};
+use kube::client::{AuthError, Body, ConfigExt};
 use kube::config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use tokio::time::timeout;
@@ -67,22 +67,25 @@ pub enum ClientError {
     #[error("no kubeconfig given, and not in a Pod with a service account")]
     InCluster(#[source] InClusterError),
     /// The kubeconfig cannot be used.
-    #[error("kubeconfig {path}")]
+    #[error("kubeconfig {path}: {reason}")]
     Kubeconfig {
         /// The path of the kubeconfig.
         path: PathBuf,
-        /// The cause.
-        source: KubeconfigError,
+        /// The cause, without content of the kubeconfig.
+        reason: String,
     },
-    /// The kubeconfig requires a proxy. It is rejected, because ignoring it would send requests by an unexpected route.
-    #[error("proxy {0} in the kubeconfig is not supported")]
-    Proxy(Uri),
+    /// A proxy is configured. It is rejected, because ignoring it would send requests by an unexpected route. Only the host
+    /// and the port are reported, because the URL may contain a password.
+    #[error(
+        "proxy {0} is not supported: remove proxy-url from the kubeconfig, or HTTPS_PROXY from the environment"
+    )]
+    Proxy(String),
     /// The user agent is not a valid header value.
     #[error("user agent: not a valid header value")]
     UserAgent(#[source] InvalidHeaderValue),
     /// Credentials or TLS material cannot be used.
     #[error("invalid credentials for the API server")]
-    Credentials(#[source] kube::Error),
+    Credentials(#[source] BoxError),
 }
 
 /// Creates a client. No request is sent yet.
@@ -96,12 +99,19 @@ pub async fn connect(
     let timeout = options.timeout;
     let mut config = load(options.kubeconfig).await?;
     if let Some(proxy) = config.proxy_url {
-        return Err(ClientError::Proxy(proxy));
+        let host = proxy.host().unwrap_or_default();
+        let port = proxy.port().map_or_else(String::new, |it| format!(":{it}"));
+        return Err(ClientError::Proxy(format!("{host}{port}")));
     }
     let user_agent = options.user_agent.parse().map_err(ClientError::UserAgent)?;
     config.headers.push((USER_AGENT, user_agent));
     let namespace = config.default_namespace.clone();
-    let transport = transport(&config, timeout).map_err(ClientError::Credentials)?;
+    let transport = transport(&config, timeout).map_err(|error| {
+        ClientError::Credentials(match error {
+            kube::Error::Auth(error) => without_output(error.into()),
+            error => error.into(),
+        })
+    })?;
     Ok(with_transport(transport, &namespace, timeout, requests))
 }
 
@@ -178,8 +188,30 @@ async fn load(kubeconfig: Option<PathBuf>) -> Result<Config, ClientError> {
         let kubeconfig = Kubeconfig::read_from(&path)?;
         Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await
     };
-    read.await
-        .map_err(|source| ClientError::Kubeconfig { path, source })
+    read.await.map_err(|error| {
+        let reason = match error {
+            // The error of the parser quotes the document, which contains credentials.
+            KubeconfigError::Parse(error) => {
+                let line = error.location().map_or(1, |it| it.line());
+                format!("line {line}: not a valid kubeconfig")
+            }
+            error => error.to_string(),
+        };
+        ClientError::Kubeconfig { path, reason }
+    })
+}
+
+/// Replaces an error that contains the output of a credential plugin, because that output may contain a token.
+fn without_output(error: BoxError) -> BoxError {
+    match error.downcast_ref::<AuthError>() {
+        Some(AuthError::AuthExecRun { out, .. }) => {
+            format!("credential plugin of the kubeconfig: {}", out.status).into()
+        }
+        Some(AuthError::AuthExecParse(_)) => {
+            "credential plugin of the kubeconfig: its output is not an ExecCredential".into()
+        }
+        _ => error,
+    }
 }
 
 type Transport = BoxService<Request<Body>, Response<Incoming>, BoxError>;
@@ -204,6 +236,7 @@ fn transport(config: &Config, limit: Duration) -> kube::Result<Transport> {
         .pool_max_idle_per_host(IDLE_CONNECTIONS)
         .build(limited(tls, limit, DeadlineExceeded { limit }));
     Ok(ServiceBuilder::new()
+        .map_err(without_output)
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)

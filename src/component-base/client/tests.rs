@@ -196,9 +196,9 @@ async fn a_closed_port_is_an_error_of_its_own() {
 #[tokio::test]
 async fn what_cannot_be_used_is_refused_before_anything_is_sent() {
     let (_registry, requests) = metered();
-    let proxied = kubeconfig("server: \"http://a\", proxy-url: \"http://proxy:1\"");
+    let proxied = kubeconfig("server: \"http://a\", proxy-url: \"http://me:pa55@proxy:1\"");
     let refused = connect(options(&proxied), &requests).await.err();
-    assert!(matches!(refused, Some(ClientError::Proxy(_))));
+    assert!(matches!(refused, Some(ClientError::Proxy(proxy)) if proxy == "proxy:1"));
 
     let file = kubeconfig("server: \"http://a\"");
     let mut strange = options(&file);
@@ -209,7 +209,46 @@ async fn what_cannot_be_used_is_refused_before_anything_is_sent() {
     let mut missing = options(&file);
     missing.kubeconfig = Some(PathBuf::from("/nowhere/config"));
     let refused = connect(missing, &requests).await.err().unwrap();
-    assert_eq!(refused.to_string(), "kubeconfig /nowhere/config");
+    let refused = refused.to_string();
+    assert!(refused.starts_with("kubeconfig /nowhere/config: failed to read"));
+}
+
+/// Returns the error, and each of its sources.
+fn chain(error: &dyn std::error::Error) -> String {
+    let sources = std::iter::successors(Some(error), |it| it.source());
+    sources.map(|it| format!("{it}\n{it:?}\n")).collect()
+}
+
+#[tokio::test]
+async fn an_error_does_not_quote_the_kubeconfig_or_a_credential_plugin() {
+    let (_registry, requests) = metered();
+    let malformed = kubeconfig("server: [\"http://a\"], user: {token: t0ken}");
+    let error = connect(options(&malformed), &requests).await.err().unwrap();
+    assert!(
+        error
+            .to_string()
+            .ends_with("line 5: not a valid kubeconfig"),
+        "{error}"
+    );
+    assert!(!chain(&error).contains("t0ken"), "{error}");
+
+    // The first run of a plugin happens before the first request.
+    for (output, expected) in [
+        ("echo 'status: {token: [t0ken]}'", "not an ExecCredential"),
+        ("echo t0ken; echo t0ken >&2; exit 3", "exit status: 3"),
+    ] {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        let exec = json!({"apiVersion": "client.authentication.k8s.io/v1", "command": "sh",
+            "args": ["-c", output], "interactiveMode": "Never"});
+        let text = json!({"apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+            "clusters": [{"name": "c", "cluster": {"server": "http://a"}}],
+            "users": [{"name": "u", "user": {"exec": exec}}]});
+        file.write_all(text.to_string().as_bytes()).unwrap();
+        let error = connect(options(&file), &requests).await.err().unwrap();
+        assert!(chain(&error).contains(expected), "{}", chain(&error));
+        assert!(!chain(&error).contains("t0ken"), "{}", chain(&error));
+    }
 }
 
 /// Returns a transport that responds to each request with the head at once and the body after a delay.
