@@ -1,4 +1,4 @@
-//! Composition of the component `controller`: each replica watches the sources, and the leader synchronizes them to the runtimes.
+//! Composition of the component `controller`: the leader watches the sources, and synchronizes them to the runtimes.
 
 pub(crate) mod meters;
 pub(crate) mod settings;
@@ -110,36 +110,29 @@ async fn work(
         salt = sources::salt(&client, readiness) => salt,
         () = shutdown.cancelled() => return Ok(()),
     };
-    let (published, watching) = sources::watch(SourceOptions {
-        client: client.clone(),
-        names: settings::sources(&arguments.namespace, &arguments.sources),
-        salt: salt.clone(),
-        readiness: readiness.clone(),
-        metrics: meters.sources.clone(),
-    });
-    let enabled = enabled(process, &client, &published, &salt);
     let on_kcp = client.clone();
     let lead = |term: CancellationToken| {
+        // A new watch in each term: a leader never starts with content that was observed before its term.
+        let (published, watching) = sources::watch(SourceOptions {
+            client: on_kcp.clone(),
+            names: settings::sources(&arguments.namespace, &arguments.sources),
+            salt: salt.clone(),
+            readiness: readiness.clone(),
+            metrics: meters.sources.clone(),
+        });
+        let enabled = enabled(process, &on_kcp, &published, &salt);
         let is_needed = enabled.signal.is_some() || enabled.direct.is_some();
         let runtimes =
             is_needed.then(|| inventory::runtimes(&on_kcp, &arguments.namespace, readiness));
-        run_controllers(runtimes, enabled.clone(), term)
+        let watched = runtimes.map(|it| (it, watching));
+        run_controllers(watched, enabled, term)
     };
-    let leading = run_while_leading(
-        client,
-        lease(&arguments.namespace, identity),
-        meters.lease.clone(),
-        shutdown,
-        lead,
-    );
-    tokio::select! {
-        () = leading => Ok(()),
-        () = watching => Ok(()),
-    }
+    let lease = lease(&arguments.namespace, identity);
+    run_while_leading(client, lease, meters.lease.clone(), shutdown, lead).await;
+    Ok(())
 }
 
 /// The enabled controllers.
-#[derive(Clone)]
 struct Enabled {
     signal: Option<SignalOptions>,
     direct: Option<DirectOptions>,
@@ -147,7 +140,6 @@ struct Enabled {
 }
 
 /// Options of the tasks of the controller `watchers`.
-#[derive(Clone)]
 struct Watching {
     kymas: KymaOptions,
     routes: WatcherOptions,
@@ -247,10 +239,10 @@ fn watchers(
     }
 }
 
-/// Runs the enabled controllers until the token is canceled. `signal` and `direct` share the changes of one watch, which
-/// the other controllers do not need.
+/// Runs the enabled controllers until the token is canceled. `signal` and `direct` share the changes of one watch of the
+/// runtimes, and the watches of the sources, which the other controllers do not need.
 async fn run_controllers(
-    runtimes: Option<RuntimeChanges>,
+    watched: Option<(RuntimeChanges, impl Future<Output = ()> + Send)>,
     enabled: Enabled,
     term: CancellationToken,
 ) {
@@ -260,8 +252,11 @@ async fn run_controllers(
         watchers,
     } = enabled;
     let synchronize = async {
-        if let Some(runtimes) = runtimes {
-            Box::pin(synchronize(runtimes, (signal, direct), term.clone())).await;
+        if let Some((runtimes, sources)) = watched {
+            tokio::select! {
+                () = Box::pin(synchronize(runtimes, (signal, direct), term.clone())) => {}
+                () = Box::pin(sources) => {}
+            }
         }
     };
     let watch = async {

@@ -116,22 +116,22 @@ impl Env {
 #[case::signal("signal", "rt-bootstrapper-signal-state")]
 #[case::direct("direct", "rt-bootstrapper-direct-state")]
 #[tokio::test]
-async fn a_replica_without_the_lease_reads_the_sources_and_writes_nothing(
+async fn a_replica_reads_the_sources_only_as_the_leader(
     #[case] controllers: &str,
     #[case] state: &str,
 ) {
     let env = Env::start(controllers).await;
-    env.until("the sources are watched", |it| {
-        it.count("watch configmaps") > 0
-    })
-    .await;
-    // A leader writes the state as soon as it has read the sources. The Lease is read again seconds later.
+    env.until("the lease is asked for", |it| it.count("get leases") > 0)
+        .await;
+    // A leader reads the sources at once. The Lease is read again seconds later.
     let asked = env.kcp.count("get leases");
     env.until("the lease is asked for again", |it| {
         it.count("get leases") >= asked + 2
     })
     .await;
     assert_eq!(env.writes(), [""; 0]);
+    let read = ["list configmaps", "watch configmaps"].map(|it| env.kcp.count(it));
+    assert_eq!(read, [0, 0], "content of an earlier time");
     env.kcp.edit("leases", ("kcp-system", LEASE), |it| {
         it["spec"]["holderIdentity"] = json!("");
     });

@@ -30,7 +30,7 @@ impl SourceMetrics {
     /// `source_not_found{source,controller}`.
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
-        let invalid = "Whether a source on KCP is invalid (1), so that it is not synchronized";
+        let invalid = "Whether a source on KCP is invalid (1), so that it is not synchronized; 0 on replicas that do not lead";
         let pending = "Whether a source was deleted on KCP and its copies are kept until the grace period ends (1); 0 on replicas that do not lead";
         let not_found = "Whether a source that a flag names has never existed (1); 0 on replicas that do not lead";
         Self {
@@ -177,6 +177,17 @@ impl Publisher {
     fn lock(&self) -> MutexGuard<'_, ObservedSources> {
         // No code path panics while it holds the lock, and the value is always valid.
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Another replica may be the leader afterwards, and then only its values are current.
+impl Drop for Publisher {
+    fn drop(&mut self) {
+        self.condition.remove();
+        let kinds = SourceKind::ALL.into_iter();
+        for kind in kinds.filter(|kind| self.is_configured(*kind)) {
+            self.metrics.set(kind, false);
+        }
     }
 }
 

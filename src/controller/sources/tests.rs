@@ -28,7 +28,7 @@ static BUNDLES: [&Resource; 3] = [&V1, &V1BETA1, &V1ALPHA1];
 struct Env {
     published: Published,
     readiness: Readiness,
-    _running: JoinHandle<()>,
+    running: JoinHandle<()>,
 }
 
 impl Env {
@@ -54,7 +54,7 @@ impl Env {
         Self {
             published,
             readiness,
-            _running: tokio::spawn(running),
+            running: tokio::spawn(running),
         }
     }
 
@@ -107,6 +107,29 @@ async fn each_source_is_read_and_its_changes_arrive_at_once() {
         for kind in 0..3 {
             assert_eq!(before[kind] != after[kind], kind == index, "{index} {kind}");
         }
+    }
+}
+
+/// Another replica leads after the end of a term.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_reported_after_the_watches_ended() {
+    for served in [true, false] {
+        let kcp = filled();
+        if !served {
+            serve_no_bundles(&kcp);
+        }
+        let mut invalid = config_map("a.example");
+        invalid["data"]["rt-bootstrapper-config.json"] = json!("{");
+        kcp.put(invalid);
+        let mut env = Env::start(&kcp).await;
+        env.settled().await;
+        assert!(env.readiness.report().1.contains("configuration: "));
+        env.running.abort();
+        sleep(Duration::from_secs(1)).await;
+        assert_eq!(
+            env.readiness.report(),
+            (true, "control-plane-identity: ready\n".to_owned())
+        );
     }
 }
 

@@ -35,6 +35,7 @@ pub(super) async fn watch(
     condition: &ReadinessCheck,
     publisher: &Publisher,
 ) {
+    let _remove = RemoveOnDrop(condition);
     let mut has_sent = false;
     loop {
         match served(client, GROUP, &VERSIONS, PLURAL).await {
@@ -66,6 +67,15 @@ pub(super) async fn watch(
                 sleep(RETRY_INTERVAL / 12).await;
             }
         }
+    }
+}
+
+/// Removes the check when the sources are no longer watched, because another replica leads.
+struct RemoveOnDrop<'a>(&'a ReadinessCheck);
+
+impl Drop for RemoveOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.remove();
     }
 }
 
