@@ -21,8 +21,6 @@ pub use self::share::{KymaOptions, Kymas, share};
 
 pub(crate) use self::share::KnownKymas;
 
-use self::merge::watch_runtimes;
-
 mod merge;
 mod share;
 
@@ -47,6 +45,7 @@ struct BootstrapperView {
     view: KymaView,
     /// Whether the condition `WatcherInstalled` exists.
     has_condition: bool,
+    is_paused: bool,
 }
 
 #[derive(Deserialize)]
@@ -58,7 +57,15 @@ struct KymaObject {
 struct BootstrapperObject {
     metadata: ObjectMeta,
     #[serde(default)]
+    spec: PausedSpec,
+    #[serde(default)]
     status: BootstrapperStatus,
+}
+
+#[derive(Default, Deserialize)]
+struct PausedSpec {
+    #[serde(default)]
+    paused: bool,
 }
 
 #[derive(Default, Deserialize)]
@@ -100,7 +107,12 @@ impl From<KymaObject> for KymaView {
 }
 
 impl From<BootstrapperObject> for BootstrapperView {
-    fn from(BootstrapperObject { metadata, status }: BootstrapperObject) -> Self {
+    fn from(object: BootstrapperObject) -> Self {
+        let BootstrapperObject {
+            metadata,
+            spec,
+            status,
+        } = object;
         let view = KymaView {
             runtime_id: status.runtime_id,
             is_bootstrapper: true,
@@ -110,6 +122,7 @@ impl From<BootstrapperObject> for BootstrapperView {
         Self {
             view,
             has_condition: conditions.any(|it| it.r#type == WATCHER_INSTALLED),
+            is_paused: spec.paused,
         }
     }
 }

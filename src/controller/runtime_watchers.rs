@@ -194,9 +194,10 @@ pub async fn run(
     let context = Arc::new(Context::new(options, (goals.clone(), removal), known));
     let (unresponsive, changes) = mpsc::unbounded_channel();
     let own = Arc::clone(&context);
-    let responses = received(changes).filter_map(move |id| ready(own.reference_of(&id)));
+    let ids = stream::select(received(changes), kymas.resumed());
+    let others = ids.filter_map(move |id| ready(own.reference_of(&id)));
     let lacking_condition = kymas.lacking_condition();
-    let queue = kymas.queue(goals, responses, token.clone());
+    let queue = kymas.queue(goals, others, token.clone());
     let reconciles = Arc::clone(&context).reconcile_all(queue, token.clone());
     let heartbeats = heartbeats::run(
         &context,

@@ -16,13 +16,11 @@ use crate::inventory::PAGE_SIZE;
 
 /// Watches Kymas and RuntimeBootstrappers of a namespace. No event is returned before all Kymas are known.
 /// RuntimeBootstrappers are returned when they are known, so that a KCP without their kind still returns its Kymas.
-/// `has_bootstrappers` is set when all are known. `lacking` receives the name of each changed RuntimeBootstrapper
-/// that has a runtime ID and lacks the condition `WatcherInstalled`.
 pub(super) fn watch_runtimes(
     client: &Client,
     namespace: &str,
     [of_kymas, of_bootstrappers]: [ReadinessCheck; 2],
-    (has_bootstrappers, lacking): (Arc<AtomicBool>, UnboundedSender<String>),
+    mut observed: BootstrapperObserver,
 ) -> impl Stream<Item = Event<KymaView>> + Send + use<> {
     let config = Config::default().page_size(PAGE_SIZE);
     let kymas = Api::<KymaView>::namespaced(client.clone(), namespace);
@@ -30,17 +28,52 @@ pub(super) fn watch_runtimes(
     let bootstrappers = Api::<BootstrapperView>::namespaced(client.clone(), namespace);
     let bootstrappers = watch_with_backoff(bootstrappers, config, of_bootstrappers);
     // The listed objects are processed before the next event is requested.
-    let bootstrappers = bootstrappers.inspect(move |event| match event {
-        Event::InitDone => has_bootstrappers.store(true, Ordering::Release),
-        Event::Apply(it) if it.view.runtime_id.is_some() && !it.has_condition => {
-            // The receiver of a controller that has ended is dropped.
-            drop(lacking.unbounded_send(it.name_any()));
-        }
-        _ => {}
-    });
+    let bootstrappers = bootstrappers.inspect(move |event| observed.observe(event));
     let bootstrappers = bootstrappers.map(Change::OfBootstrapper);
     let mut merge = Merge::new(namespace);
     stream::select(kymas, bootstrappers).flat_map(move |change| stream::iter(merge.observe(change)))
+}
+
+/// Observes the watch of RuntimeBootstrappers, also of those whose runtime has a Kyma. The receivers of a controller that has ended
+/// are dropped.
+pub(super) struct BootstrapperObserver {
+    /// Set when all are known.
+    pub(super) has_all: Arc<AtomicBool>,
+    /// Receives the name of each changed one that has a runtime ID and lacks the condition `WatcherInstalled`.
+    pub(super) lacking_condition: UnboundedSender<String>,
+    /// Receives the runtime ID of each one that is no longer paused.
+    pub(super) resumed: UnboundedSender<String>,
+    /// Names of the paused ones.
+    pub(super) paused: HashSet<String>,
+}
+
+impl BootstrapperObserver {
+    fn observe(&mut self, event: &Event<BootstrapperView>) {
+        match event {
+            Event::Init => {}
+            Event::InitDone => self.has_all.store(true, Ordering::Release),
+            Event::InitApply(object) => self.observe_pause(object),
+            Event::Apply(object) => {
+                self.observe_pause(object);
+                if object.view.runtime_id.is_some() && !object.has_condition {
+                    drop(self.lacking_condition.unbounded_send(object.name_any()));
+                }
+            }
+            Event::Delete(object) => {
+                self.paused.remove(&object.name_any());
+            }
+        }
+    }
+
+    fn observe_pause(&mut self, object: &BootstrapperView) {
+        if object.is_paused {
+            self.paused.insert(object.name_any());
+        } else if self.paused.remove(&object.name_any())
+            && let Some(id) = object.view.runtime_id()
+        {
+            drop(self.resumed.unbounded_send(id.clone()));
+        }
+    }
 }
 
 /// An event of one of the two watches.

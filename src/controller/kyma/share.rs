@@ -1,7 +1,7 @@
 //! One watch of Kymas and of their Certificates for both controllers that reconcile Kymas. With thousands of
 //! runtimes, each watch takes megabytes of memory.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::future::ready;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use component_base::readiness::Readiness;
 use component_base::watch::watch_with_backoff;
-use futures::channel::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use futures::channel::mpsc::{self, UnboundedReceiver};
 use futures::{Stream, StreamExt as _, stream};
 use kube::runtime::reflector::{ObjectRef, Store, store};
 use kube::runtime::watcher::{Config, Event};
@@ -20,7 +20,8 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::{BootstrapperView, KymaView, watch_runtimes};
+use super::merge::{BootstrapperObserver, watch_runtimes};
+use super::{BootstrapperView, KymaView};
 use crate::dynamic::objects;
 use crate::inventory::PAGE_SIZE;
 
@@ -44,6 +45,7 @@ pub struct Kymas {
     known: KnownKymas,
     changed: UnboundedReceiver<ObjectRef<KymaView>>,
     lacking_condition: UnboundedReceiver<String>,
+    resumed: UnboundedReceiver<String>,
 }
 
 /// The known Kymas.
@@ -69,8 +71,14 @@ pub fn share(options: &KymaOptions) -> (Kymas, Kymas, impl Future<Output = ()> +
         bootstrappers: Api::namespaced(options.client.clone(), &options.namespace),
         has_bootstrappers: Arc::default(),
     };
-    let (lacking, lacking_condition) = mpsc::unbounded();
-    let runtimes = options.watch_runtimes((Arc::clone(&known.has_bootstrappers), lacking));
+    let (to_lacking, lacking_condition) = mpsc::unbounded();
+    let (to_resumed, resumed) = mpsc::unbounded();
+    let runtimes = options.watch_runtimes(BootstrapperObserver {
+        has_all: Arc::clone(&known.has_bootstrappers),
+        lacking_condition: to_lacking,
+        resumed: to_resumed,
+        paused: HashSet::new(),
+    });
     let own = known.clone();
     let runtimes = runtimes.filter(move |event| ready(own.is_changed_by(event)));
     let runtimes = reflector(writer, runtimes.map(Ok))
@@ -101,11 +109,13 @@ pub fn share(options: &KymaOptions) -> (Kymas, Kymas, impl Future<Output = ()> +
         known: known.clone(),
         changed: certificates,
         lacking_condition: mpsc::unbounded().1,
+        resumed: mpsc::unbounded().1,
     };
     let watchers = Kymas {
         known,
         changed: watchers,
         lacking_condition,
+        resumed,
     };
     (certificates, watchers, watching)
 }
@@ -123,7 +133,7 @@ fn reference_of(kyma: &KymaView) -> ObjectRef<KymaView> {
 impl KymaOptions {
     fn watch_runtimes(
         &self,
-        of_bootstrappers: (Arc<AtomicBool>, UnboundedSender<String>),
+        of_bootstrappers: BootstrapperObserver,
     ) -> impl Stream<Item = Event<KymaView>> + Send + use<> {
         let checks = ["kymas-watch", "runtimebootstrappers-watch"];
         let checks = checks.map(|it| self.readiness.check(it));
@@ -181,6 +191,12 @@ impl Kymas {
     /// controller of the watcher on runtimes receives names.
     pub(crate) fn lacking_condition(&mut self) -> UnboundedReceiver<String> {
         std::mem::replace(&mut self.lacking_condition, mpsc::unbounded().1)
+    }
+
+    /// Returns the runtime IDs of RuntimeBootstrappers that are no longer paused. Only the controller of the watcher on runtimes
+    /// receives IDs.
+    pub(crate) fn resumed(&mut self) -> UnboundedReceiver<String> {
+        std::mem::replace(&mut self.resumed, mpsc::unbounded().1)
     }
 
     /// Returns the queue of Kymas to reconcile: each changed Kyma, all Kymas whenever `of_all` changes, and `others`.

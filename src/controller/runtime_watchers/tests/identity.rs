@@ -127,6 +127,13 @@ async fn nothing_is_written_to_a_paused_runtime_but_a_removal() {
         .await;
     assert_eq!(cluster.take(), [""; 0]);
     assert_eq!(entries(&cluster), [entry("klm")]);
+    let paused = |it: bool| json!({"spec": {"paused": it}});
+    let resources = "runtimebootstrappers";
+    env.kcp.merge(resources, "one", &paused(false));
+    let both = [entry("klm"), entry("telemetry")];
+    env.until("the new Watcher follows", |_| entries(&cluster) == both)
+        .await;
+    env.kcp.merge(resources, "one", &paused(true));
     env.kcp.remove("kymas", NAMESPACE, "one");
     env.kcp.remove("runtimebootstrappers", NAMESPACE, "one");
     env.until("it is removed", |_| cluster.find(WEBHOOKS).is_none())
