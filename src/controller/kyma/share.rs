@@ -237,6 +237,13 @@ impl KnownKymas {
         self.store.get(&reference).is_some()
     }
 
+    /// Returns whether a Kyma or a RuntimeBootstrapper has this runtime ID.
+    pub(crate) fn has_runtime(&self, id: &str) -> bool {
+        let all = self.store.state();
+        all.iter()
+            .any(|it| it.runtime_id().is_some_and(|it| it == id))
+    }
+
     /// Returns whether all RuntimeBootstrappers are in the store.
     pub(crate) fn has_bootstrappers(&self) -> bool {
         self.has_bootstrappers.load(Ordering::Acquire)

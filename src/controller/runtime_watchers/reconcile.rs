@@ -133,7 +133,8 @@ impl Runtime<'_> {
     async fn remove(&self) {
         let limit = Instant::now() + REMOVAL_LIMIT;
         let mut attempts = 0;
-        while !self.context.kymas.has(self.kyma) {
+        let kymas = &self.context.kymas;
+        while !kymas.has(self.kyma) && !kymas.has_runtime(self.id.as_str()) {
             let retry = match self.synchronize("").await {
                 Ok(outcome) if outcome.is_removed() => return,
                 Ok(outcome) => {

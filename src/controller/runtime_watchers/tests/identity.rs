@@ -21,6 +21,30 @@ async fn of_two_kymas_with_one_runtime_the_first_one_has_it() {
     assert_eq!(entries(&cluster), [entry("klm")]);
 }
 
+/// For example, a Kyma is created for the runtime of a RuntimeBootstrapper of another name.
+#[tokio::test]
+async fn a_runtime_that_passes_to_another_kyma_keeps_its_watcher() {
+    let (env, cluster) = Env::installed().await;
+    env.issue_for("two", "id-one", &env.authority);
+    env.kcp.put(kyma("two", "id-one"));
+    env.until("it is reported", |env| {
+        env.runtimes("RuntimeIDConflict") == 1
+    })
+    .await;
+    cluster.take();
+    env.kcp.remove("kymas", NAMESPACE, "one");
+    env.until("the other has it", |env| {
+        env.runtimes("Installed") == 1 && env.runtimes("RuntimeIDConflict") == 0
+    })
+    .await;
+    let writes = cluster.take();
+    let deleted: Vec<_> = writes
+        .iter()
+        .filter(|it| it.starts_with("delete"))
+        .collect();
+    assert!(deleted.is_empty(), "{deleted:?}");
+}
+
 /// The removal for the earlier Kyma does not remove the watcher of the new Kyma.
 #[tokio::test]
 async fn a_kyma_that_is_created_again_has_its_watcher() {
