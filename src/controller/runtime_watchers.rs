@@ -1,5 +1,5 @@
 //! The watcher on runtimes: installed on the runtime of each Kyma, and of each RuntimeBootstrapper without a Kyma,
-//! while a Watcher exists, and removed with the last Watcher. Statements about Kymas below apply to both.
+//! while a Watcher exists, and removed a minute after the last Watcher. Statements about Kymas below apply to both.
 //!
 //! A reconcile reads the certificate and the kubeconfig of one Kyma, and connects to its runtime. It reads the
 //! objects that the plan of `policy::sync::plan::watcher` needs, and writes the objects that differ. A change of a
@@ -57,7 +57,7 @@ mod report;
 #[cfg(test)]
 mod tests;
 
-pub use desired::Render;
+pub use desired::{REMOVAL_DELAY, Render};
 pub use heartbeats::HeartbeatSettings;
 pub use metrics::RuntimeWatcherMetrics;
 
@@ -102,6 +102,8 @@ pub struct RuntimeWatcherSettings {
     pub review_timeout_seconds: u8,
     /// Interval after which a runtime is reconciled without a change.
     pub resync: Duration,
+    /// Time without a Watcher after which the watcher is removed from all runtimes.
+    pub removal_delay: Duration,
     /// Settings of the heartbeats of watchers.
     pub heartbeats: HeartbeatSettings,
 }

@@ -40,6 +40,10 @@ const STATUS_INTERVAL: Duration = Duration::from_secs(2);
 /// Time after a start in which a gateway without a certificate is not reported, because its state is being read.
 const GATEWAY_LIMIT: Duration = Duration::from_secs(10);
 
+/// Time without a Watcher after which the watcher is removed from all runtimes. A Watcher that is deleted and created again
+/// does not reinstall it everywhere, and a deletion by mistake can be corrected.
+pub const REMOVAL_DELAY: Duration = Duration::from_mins(1);
+
 /// Desired state of all runtimes.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Goal {
@@ -85,6 +89,8 @@ struct Desired<'a> {
     api: Api<Watcher>,
     watchers: BTreeMap<String, DeserializeGuard<Watcher>>,
     is_listed: bool,
+    /// Since when there is no Watcher.
+    empty_since: Option<Instant>,
     entries: WebhookEntries,
     removal: Arc<DesiredWatcher>,
     /// The time by which the state of the gateway has been read, if it has a certificate.
@@ -107,6 +113,7 @@ pub(super) async fn run(
     let mut is_status_due = false;
     let mut is_starting = true;
     loop {
+        let removal = desired.removal_pending();
         tokio::select! {
             Some(change) = changes.next() => {
                 desired.apply(change);
@@ -114,6 +121,7 @@ pub(super) async fn run(
             }
             Ok(()) = gateway.changed() => {}
             () = sleep_until(desired.gateway_limit), if is_starting => is_starting = false,
+            () = sleep_until(removal.unwrap_or(next_status)), if removal.is_some() => {}
             Ok(()) = states.changed() => {
                 is_status_due = true;
                 continue;
@@ -149,6 +157,7 @@ impl<'a> Desired<'a> {
             options,
             watchers: BTreeMap::new(),
             is_listed: false,
+            empty_since: None,
             entries: WebhookEntries::default(),
             removal,
             gateway_limit: Instant::now() + GATEWAY_LIMIT,
@@ -193,8 +202,13 @@ impl<'a> Desired<'a> {
             it.meta().deletion_timestamp.is_none() && !own
         };
         if !self.watchers.values().any(is_wanted) {
+            self.empty_since.get_or_insert_with(Instant::now);
+            if self.removal_pending().is_some() {
+                return Ok(Goal::Unknown(None));
+            }
             return Ok(Goal::Watcher(Arc::clone(&self.removal), Arc::from("")));
         }
+        self.empty_since = None;
         let named = self.options.settings.address.clone();
         let address = named.or_else(|| Some(gateway?.address.as_ref()?.to_string()));
         let bundle = gateway.map(|it| Arc::clone(&it.bundle));
@@ -221,6 +235,12 @@ impl<'a> Desired<'a> {
         let desired = DesiredWatcher::new(namespace, installation, Some(webhooks), kept);
         let desired = desired.map_err(|error| error_chain(&error))?;
         Ok(Goal::Watcher(Arc::new(desired), bundle.into()))
+    }
+
+    /// Returns the time of the removal of the watcher from all runtimes, while it is in the future.
+    fn removal_pending(&self) -> Option<Instant> {
+        let time = self.empty_since? + self.options.settings.removal_delay;
+        (Instant::now() < time).then_some(time)
     }
 
     /// Returns whether watchers have a route for heartbeats to this controller.

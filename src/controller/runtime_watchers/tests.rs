@@ -40,6 +40,7 @@ struct Env {
     acknowledged: watch::Sender<Option<String>>,
     listener: SocketAddr,
     heartbeat_interval: Duration,
+    removal_delay: Duration,
     running: Option<(CancellationToken, JoinHandle<()>)>,
 }
 
@@ -107,6 +108,7 @@ impl Env {
             acknowledged: watch::channel(None).0,
             listener: loopback(),
             heartbeat_interval: HEARTBEAT_INTERVAL,
+            removal_delay: Duration::ZERO,
             running: None,
         }
     }
@@ -193,6 +195,7 @@ impl Env {
                 render: Arc::new(|address| Ok(manifests(address))),
                 review_timeout_seconds: 3,
                 resync: Duration::from_mins(10),
+                removal_delay: self.removal_delay,
                 heartbeats: HeartbeatSettings {
                     address: self.listener,
                     interval: self.heartbeat_interval,

@@ -6,7 +6,7 @@ use api::bootstrapper::{WebhookResources, WebhookSettings};
 use controller::certificates;
 use controller::clients::ClientOptions;
 use controller::direct::{DirectSettings, Installations, ManifestsError, Render};
-use controller::runtime_watchers::{HeartbeatSettings, RuntimeWatcherSettings};
+use controller::runtime_watchers::{HeartbeatSettings, REMOVAL_DELAY, RuntimeWatcherSettings};
 use controller::signal::{Limits, Place, SignalKeys, SignalSettings};
 use controller::watchers::WatcherSettings;
 use policy::certificates::{CertificateSettings, KeyAlgorithm};
@@ -193,6 +193,7 @@ fn runtime_watchers(arguments: &ControllerArgs) -> anyhow::Result<RuntimeWatcher
         render: Arc::new(render),
         review_timeout_seconds: manifests::REVIEW_TIMEOUT,
         resync: arguments.direct.sync_period,
+        removal_delay: REMOVAL_DELAY,
         heartbeats,
     })
 }

@@ -162,6 +162,47 @@ async fn the_last_watcher_takes_everything_with_it() {
         .await;
 }
 
+#[tokio::test]
+async fn the_watcher_stays_for_a_while_after_the_last_watcher() {
+    let mut env = Env::new();
+    env.removal_delay = Duration::from_secs(2);
+    let cluster = env.install().await;
+    cluster.take();
+    env.kcp.remove("watchers", NAMESPACE, "klm");
+    env.kcp.put(watcher("other"));
+    env.until("the other one is installed", |_| {
+        entries(&cluster) == [entry("other")]
+    })
+    .await;
+    let writes = cluster.take();
+    let deleted: Vec<_> = writes
+        .iter()
+        .filter(|it| it.starts_with("delete"))
+        .collect();
+    assert!(deleted.is_empty(), "{deleted:?}");
+
+    let began = Instant::now();
+    env.kcp.remove("watchers", NAMESPACE, "other");
+    env.until("it is removed", |_| cluster.find(WEBHOOKS).is_none())
+        .await;
+    assert!(began.elapsed() >= env.removal_delay);
+}
+
+/// A list without a Watcher, as the next leader reads it after a restore of KCP from an old backup.
+#[tokio::test]
+async fn the_first_list_without_a_watcher_removes_nothing_at_once() {
+    let (mut env, cluster) = Env::installed().await;
+    env.stop().await;
+    env.kcp.remove("watchers", NAMESPACE, "klm");
+    cluster.take();
+    env.removal_delay = Duration::from_secs(2);
+    let began = Instant::now();
+    env.start();
+    env.until("it is removed", |_| cluster.find(WEBHOOKS).is_none())
+        .await;
+    assert!(began.elapsed() >= env.removal_delay);
+}
+
 /// The Kyma is being deleted, or is deleted immediately.
 #[rstest]
 #[case::with_finalizer(true)]
