@@ -124,16 +124,20 @@ impl RolloutReporter {
         status.revision.as_ref().and_then(|it| it.parse().ok())
     }
 
-    /// Returns the earlier revision that the rollback annotation selects, if its manifests are known.
+    /// Returns the earlier revision that the rollback annotation selects, if its manifests are known. A rollback that has
+    /// begun keeps its revision while the revision of the flags changes, and while the annotation selects no known revision.
     pub(super) fn rollback(&mut self, installations: &Installations) -> Option<Hash> {
         let wanted = self.stored(Lane::Webhook).rollback?;
         let history = &self.reported.webhook.history;
         let revisions = history.iter().filter_map(|it| it.revision.parse().ok());
-        let mut known = revisions.filter(|it| installations.has(*it));
+        let known: Vec<Hash> = revisions.filter(|it| installations.has(*it)).collect();
+        let earlier = |it: &Hash| *it != installations.current();
+        let begun = self.reported_revision(Lane::Webhook);
+        let begun = begun.filter(|it| earlier(it) && known.contains(it));
         let found = if wanted == ROLLBACK_PREVIOUS {
-            known.find(|it| *it != installations.current())
+            begun.or_else(|| known.iter().copied().find(earlier))
         } else {
-            known.find(|it| it.to_string() == wanted)
+            known.iter().copied().find(|it| it.to_string() == wanted)
         };
         let unknown = found.is_none().then_some(wanted);
         if let Some(wanted) = unknown
@@ -143,7 +147,7 @@ impl RolloutReporter {
             tracing::warn!(wanted, "revision of the rollback annotation not found");
         }
         self.unknown_rollback = unknown;
-        found
+        found.or(begun)
     }
 
     /// Returns the revisions that may be needed again.

@@ -1,6 +1,7 @@
 //! Tests of the revision of the webhook on runtimes whose step has not started, and of rollbacks.
 
 use policy::sync::rollout::{MaxFailures, Step};
+use rstest::rstest;
 use serde_json::json;
 
 use super::env::*;
@@ -78,6 +79,31 @@ async fn a_rollback_restores_the_previous_revision_until_the_annotation_is_remov
     for cluster in &clusters {
         assert_eq!(image(cluster), NEXT_IMAGE);
     }
+}
+
+/// The next leader has another revision in its flags, and the annotation may be mistyped.
+#[rstest]
+#[case::previous("previous")]
+#[case::unknown("0123")]
+#[tokio::test]
+async fn a_rollback_keeps_its_revision_until_it_is_complete(#[case] annotation: &str) {
+    let mut env = Env::new();
+    let clusters = env.converge(&["a"]).await;
+    upgrade(&mut env).await;
+    until_completed(&env, "0.2.0").await;
+    let refused = clusters[0].refuse(INSTALL[5], 422);
+    rollback_to(&env, Some("previous"));
+    env.until("rolled back", |it| {
+        progress(it, WEBHOOK_LANE)["version"] == "0.1.0"
+    })
+    .await;
+    env.stop().await;
+    rollback_to(&env, Some(annotation));
+    env.image = "registry.example/webhook:0.3.0".to_owned();
+    env.start();
+    refused.stop();
+    until_completed(&env, "0.1.0").await;
+    assert_eq!(image(&clusters[0]), "registry.example/webhook:0.1.0");
 }
 
 #[tokio::test]
