@@ -109,6 +109,8 @@ pub struct DirectSettings {
     pub debounce: Duration,
     /// Time for which a source that was rolled out may be missing before it counts as deleted.
     pub deletion_grace: Duration,
+    /// Minimum time for which this leader tries to delete the objects of a runtime before the deletion times out.
+    pub min_deletion_time: Duration,
     /// Steps and limits of the rollouts.
     pub rollouts: Lanes<Rollout>,
 }
@@ -137,6 +139,7 @@ impl Default for DirectSettings {
             statuses_per_second: NonZeroU32::MIN.saturating_add(99),
             debounce: Duration::from_millis(200),
             deletion_grace: DELETION_GRACE,
+            min_deletion_time: Duration::from_mins(5),
             rollouts: Lanes {
                 configuration: Rollout::new(vec![Step::Percent(100)]),
                 webhook: Rollout {

@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::dispatch::Dispatcher;
 use super::lifecycle::Lifecycle;
-use super::reconcile::Common;
+use super::reconcile::{Common, Deletions};
 use super::revisions::RevisionStore;
 use super::state_update::{StateUpdate, StateUpdater};
 use super::store::{Change, RuntimeInfo};
@@ -92,6 +92,7 @@ impl Loop {
             handshakes: limiter(settings.max_handshakes, "handshakes"),
             connections: limiter(settings.max_connections, "connections"),
             lifecycle: Lifecycle::new(client.clone(), &settings),
+            deletions: Deletions::new(settings.min_deletion_time),
             claims: Claims::default(),
             control_plane: options.salt.control_plane(),
             metrics: options.metrics.clone(),

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Mutex, Semaphore};
 use tokio::time::{Instant, sleep_until};
 
-use super::DirectSettings;
+use super::{DirectSettings, WEBHOOK_RECONCILES};
 use crate::inventory::RuntimeView;
 use crate::requests::{Answer as _, MANAGED_BY, own_label, patching, posting};
 use crate::signal::pace::Pace;
@@ -30,6 +30,8 @@ pub(super) struct Lifecycle {
     signal: Value,
     /// Rate limit of signals: each signal makes KIM reconcile the complete runtime.
     signal_limiter: Mutex<Pace>,
+    /// Limits the reconciles that wait for the rate limit, because other runtimes need the places of the others.
+    signal_waiters: Semaphore,
     permits: Semaphore,
 }
 
@@ -37,11 +39,13 @@ impl Lifecycle {
     pub(super) fn new(client: Client, settings: &DirectSettings) -> Self {
         let namespace = &settings.namespace;
         let limiter = Pace::new(settings.signals_per_second, Instant::now());
+        let reconciles = WEBHOOK_RECONCILES.min(settings.max_concurrent_reconciles);
         Self {
             resources: Api::namespaced(client.clone(), namespace),
             runtimes: Api::namespaced(client, namespace),
             signal: settings.signal_keys.set(),
             signal_limiter: Mutex::new(limiter),
+            signal_waiters: Semaphore::new(reconciles.div_ceil(4)),
             permits: Semaphore::new(MAX_CONCURRENT_REQUESTS),
         }
     }
@@ -88,10 +92,14 @@ impl Lifecycle {
         self.set_finalizer(resource, true).await.map(drop)
     }
 
-    /// Signals KIM to reconcile an orphaned runtime, within the rate limit. A Runtime that does not exist is ignored.
-    pub(super) async fn signal_kim(&self, name: &str) -> Result<(), kube::Error> {
+    /// Signals KIM to reconcile an orphaned runtime, within the rate limit. A Runtime that does not exist is ignored. Returns
+    /// false, and signals nothing, if too many other runtimes wait for the rate limit.
+    pub(super) async fn signal_kim(&self, name: &str) -> Result<bool, kube::Error> {
         let patch = Patch::Merge(&self.signal);
         {
+            let Ok(_waiting) = self.signal_waiters.try_acquire() else {
+                return Ok(false);
+            };
             let mut limiter = self.signal_limiter.lock().await;
             sleep_until(limiter.next()).await;
             limiter.goes(Instant::now(), fastrand::u64(..));
@@ -99,7 +107,8 @@ impl Lifecycle {
         let _permit = self.permits.acquire().await;
         let parameters = patching();
         let signaled = self.runtimes.patch_metadata(name, &parameters, &patch);
-        signaled.await.unless_gone().map(drop)
+        signaled.await.unless_gone()?;
+        Ok(true)
     }
 
     /// Removes the finalizer. Returns whether the finalizer was removed: an earlier reconcile may have removed it

@@ -32,6 +32,8 @@ use crate::runtime_objects::WriteFailure;
 mod leave;
 pub(super) mod runtime;
 
+pub(super) use self::leave::Deletions;
+
 /// State and clients that all reconciles share.
 pub(super) struct Common {
     pub(super) client_factory: ClientFactory,
@@ -41,6 +43,7 @@ pub(super) struct Common {
     /// Limits runtimes that are read and written.
     pub(super) connections: RequestLimiter,
     pub(super) lifecycle: Lifecycle,
+    pub(super) deletions: Deletions,
     pub(super) claims: Claims,
     pub(super) control_plane: String,
     pub(super) metrics: DirectMetrics,

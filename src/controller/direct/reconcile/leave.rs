@@ -2,8 +2,11 @@
 //!
 //! Invariants: the finalizer is removed when the runtime is clean, no longer exists, or the deletion timed out. If
 //! the runtime is orphaned, KIM is signaled before. The finalizer remains until the signal succeeded, and the next
-//! leader continues after a crash.
+//! leader continues after a crash. A deletion times out only if this leader has tried for a while too: the timeout may
+//! have passed while no controller ran, or the clock may have been set forward.
 
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use api::bootstrapper::{INSTALLED, RuntimeBootstrapper};
@@ -13,8 +16,47 @@ use policy::sync::rollout::LaneResult;
 use policy::sync::scheduler::Report;
 use policy::sync::signal::is_told_of;
 use policy::sync::status::{ConnectionError, deletion_reason};
+use tokio::time::Instant;
 
 use super::{Common, Findings, ReconcileRequest, goal};
+
+/// The deletions that this leader has tried.
+pub(in crate::direct) struct Deletions {
+    min_attempt_time: Duration,
+    /// Time of the first attempt, by the UID of the resource.
+    since: Mutex<HashMap<String, Instant>>,
+}
+
+impl Deletions {
+    pub(in crate::direct) fn new(min_attempt_time: Duration) -> Self {
+        Self {
+            min_attempt_time,
+            since: Mutex::default(),
+        }
+    }
+
+    /// Returns whether the timeout of a deletion has passed.
+    fn is_overdue(&self, resource: &RuntimeBootstrapper) -> bool {
+        let timeout = resource.spec.deletion_timeout();
+        let deleted = resource.meta().deletion_timestamp.as_ref();
+        let waited = deleted.map(|since| jiff::Timestamp::now().duration_since(since.0));
+        let waited = waited.and_then(|it| Duration::try_from(it).ok());
+        // Recorded in each attempt, also before the timeout.
+        let tried = self.tried(resource);
+        waited.is_some_and(|it| it >= timeout) && tried >= self.min_attempt_time.min(timeout)
+    }
+
+    fn tried(&self, resource: &RuntimeBootstrapper) -> Duration {
+        let uid = resource.meta().uid.clone().unwrap_or_default();
+        let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
+        since.entry(uid).or_insert_with(Instant::now).elapsed()
+    }
+
+    fn end(&self, resource: &RuntimeBootstrapper) {
+        let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
+        since.remove(resource.meta().uid.as_deref().unwrap_or_default());
+    }
+}
 
 /// Removes the finalizer if the deletion is complete or timed out.
 pub(super) async fn finish_deletion(
@@ -28,14 +70,17 @@ pub(super) async fn finish_deletion(
         Some(ConnectionError::RuntimeNotFound(_))
     );
     let is_clean = is_gone || report == Report::Idle;
-    let has_timed_out = || is_overdue(&request.resource) && is_stalled(request, findings, report);
-    if !is_clean && !has_timed_out() {
+    let is_overdue = common.deletions.is_overdue(&request.resource);
+    if !is_clean && !(is_overdue && is_stalled(request, findings, report)) {
         return Ok(report);
     }
-    if is_told_of(goal(&request.resource), request.eligibility) {
-        signal_kim(common, request).await?;
+    if is_told_of(goal(&request.resource), request.eligibility)
+        && !signal_kim(common, request, is_overdue).await?
+    {
+        return Ok(Report::Interrupted);
     }
     let is_removed = common.lifecycle.remove_finalizer(&request.resource).await?;
+    common.deletions.end(&request.resource);
     if is_removed && !is_clean {
         // Logged once, although a reconcile may follow before the watch reports the deletion of the resource.
         let runtime = &*request.name;
@@ -48,13 +93,17 @@ pub(super) async fn finish_deletion(
     Ok(Report::Idle)
 }
 
-/// Signals KIM. A permanent error is ignored after the deletion timeout.
-async fn signal_kim(common: &Common, request: &ReconcileRequest) -> kube::Result<()> {
+/// Signals KIM. Returns false if the signal has to wait. A permanent error is ignored after the deletion timeout.
+async fn signal_kim(
+    common: &Common,
+    request: &ReconcileRequest,
+    is_overdue: bool,
+) -> kube::Result<bool> {
     match common.lifecycle.signal_kim(&request.name).await {
-        Err(kube::Error::Api(status)) if is_permanent(&status) && is_overdue(&request.resource) => {
+        Err(kube::Error::Api(status)) if is_permanent(&status) && is_overdue => {
             let (runtime, reason) = (&*request.name, status.message);
             tracing::warn!(runtime, reason, "skipped signal for orphaned runtime");
-            Ok(())
+            Ok(true)
         }
         result => result,
     }
@@ -85,18 +134,4 @@ fn is_progressing(report: Report) -> bool {
     };
     let webhook = lanes.webhook;
     webhook.is_some_and(|it| it.result == LaneResult::Progressing)
-}
-
-fn is_overdue(resource: &RuntimeBootstrapper) -> bool {
-    let deadline = resource.spec.deletion_timeout();
-    resource
-        .meta()
-        .deletion_timestamp
-        .as_ref()
-        .is_some_and(|since| {
-            let waited = jiff::Timestamp::now().duration_since(since.0);
-            waited
-                .try_into()
-                .is_ok_and(|waited: Duration| waited >= deadline)
-        })
 }

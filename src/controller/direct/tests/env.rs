@@ -161,6 +161,7 @@ impl Env {
             namespace: kcp.namespace.to_owned(),
             debounce: Duration::from_millis(50),
             deletion_grace: Duration::from_millis(50),
+            min_deletion_time: Duration::ZERO,
             backoff: Backoff {
                 base: Duration::from_millis(40),
                 cap: Duration::from_millis(400),

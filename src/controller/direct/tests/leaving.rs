@@ -1,5 +1,8 @@
 //! Tests of resources that a label creates and deletes, and of the objects on their runtimes afterwards.
 
+use std::num::NonZeroU32;
+use std::time::{Duration, Instant};
+
 use rstest::rstest;
 use serde_json::{Value, json};
 use testkit::apiserver::FaultHandle;
@@ -137,6 +140,55 @@ async fn an_unreachable_runtime_is_waited_for_until_the_deadline(
         assert!(clusters[0].find(WEBHOOK).is_none());
     }
     assert_eq!(clusters[0].find(WEBHOOK).is_some(), goes);
+}
+
+/// The timeout passes while no controller runs, and the runtime is not reachable when the next leader starts.
+#[tokio::test]
+async fn a_leader_tries_for_a_while_before_a_deletion_times_out() {
+    let (mut env, clusters) = Env::converged(&["a"]).await;
+    env.settings.min_deletion_time = Duration::from_secs(3);
+    let spec = json!({"spec": {"deletionTimeoutSeconds": 60}});
+    env.kcp.merge("runtimebootstrappers", "a", &spec);
+    env.settle().await;
+    env.stop().await;
+    clusters[0].outage(503);
+    env.kcp.delete("runtimebootstrappers", "a");
+    let earlier = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
+    env.kcp.merge("runtimebootstrappers", "a", &earlier);
+    let began = Instant::now();
+    env.start();
+    until_gone(&env, "a").await;
+    assert!(began.elapsed() >= env.settings.min_deletion_time);
+}
+
+/// At one signal a second, all reconciles would wait for the rate limit.
+#[tokio::test]
+async fn many_runtimes_that_are_handed_back_do_not_delay_others() {
+    let mut env = Env::new();
+    env.settings.max_concurrent_reconciles = 2;
+    env.settings.signals_per_second = NonZeroU32::MIN;
+    let names = ["a", "b", "c", "d", "e", "f", "g"];
+    let clusters = env.converge(&names).await;
+    for name in &names {
+        let policy = json!({"spec": {"deletionPolicy": "Orphan"}});
+        env.kcp.merge("runtimebootstrappers", name, &policy);
+    }
+    env.settle().await;
+    for name in &names {
+        env.kcp.delete("runtimebootstrappers", name);
+    }
+    let signaled = |env: &Env| names.iter().filter(|it| told(env, it).0).count();
+    env.until("the first is signaled", |env| signaled(env) > 0)
+        .await;
+    let before = signaled(&env);
+    let _cluster = env.add("other").await;
+    env.until_ready("other").await;
+    assert!(signaled(&env) <= before + 2, "{}", signaled(&env));
+    for name in &names {
+        until_gone(&env, name).await;
+        assert!(told(&env, name).0, "{name}");
+    }
+    drop(clusters);
 }
 
 #[tokio::test]
