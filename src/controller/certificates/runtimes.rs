@@ -4,7 +4,7 @@
 //! [`RESYNC`]. If a Kyma no longer exists, its Certificate and its Secret are deleted, also if the Kyma was deleted
 //! while no replica was the leader.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -49,6 +49,8 @@ struct Context {
     /// The CA that currently issues certificates, once the bundle contains it.
     current: GatewayReceiver,
     states: Mutex<HashMap<String, State>>,
+    /// Certificates that this controller deletes, until their Secrets are deleted too.
+    unfinished: Mutex<HashSet<String>>,
     log: LogLimit,
 }
 
@@ -156,6 +158,7 @@ impl Context {
             deletions: Semaphore::new(usize::from(CONCURRENCY)),
             current,
             states: Mutex::default(),
+            unfinished: Mutex::default(),
             log: LogLimit::new(LOG_INTERVAL),
             options,
         }
@@ -246,14 +249,21 @@ impl Context {
         Ok(is_gone)
     }
 
+    /// Deletes a Certificate and its Secret. A call after a failure deletes the Secret also if only the Secret is left.
     async fn delete(&self, name: &str) -> kube::Result<()> {
         let Some(live) = self.certificates.get_opt(name).await? else {
+            let is_unfinished = self.unfinished().contains(name);
+            if is_unfinished {
+                self.delete_secret(name).await?;
+                self.unfinished().remove(name);
+            }
             return Ok(());
         };
         let namespace = live.annotations().get(KYMA_NAMESPACE_ANNOTATION);
         if namespace != Some(&self.options.settings.kyma_namespace) {
             return Ok(());
         }
+        self.unfinished().insert(name.to_owned());
         // The Secret is deleted first: if that request fails, the Certificate still shows the next leader that a
         // Secret is left. The Secret is deleted a second time after the Certificate, because cert-manager issues
         // certificates as long as the Certificate exists.
@@ -270,6 +280,7 @@ impl Context {
             deleted => drop(deleted?),
         }
         self.delete_secret(name).await?;
+        self.unfinished().remove(name);
         self.options.metrics.wrote("delete");
         tracing::info!(certificate = name, "Certificate deleted");
         Ok(())
@@ -370,6 +381,12 @@ impl Context {
 
     fn states(&self) -> MutexGuard<'_, HashMap<String, State>> {
         self.states.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn unfinished(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.unfinished
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -60,6 +60,23 @@ async fn a_deletion_that_fails_is_repeated() {
     until(|| env.certificate("one-webhook-tls").is_none()).await;
 }
 
+/// cert-manager issues the certificate again before its Certificate is deleted, and the second deletion of the Secret fails.
+#[tokio::test]
+async fn a_secret_is_deleted_although_its_certificate_is_already_deleted() {
+    let env = Env::started();
+    env.kcp.put(kyma("one"));
+    until(|| env.certificate("one-webhook-tls").is_some()).await;
+    env.server().put(&secret("one-webhook-tls", "c", "k"));
+    let issued = env.kcp.fault("delete certificates").times(1);
+    issued.before(|server| {
+        server.put(&secret("one-webhook-tls", "c", "k"));
+        server.fault("delete secrets").times(1).status(500);
+    });
+    env.kcp.delete("kymas", "one");
+    until(|| env.certificate("one-webhook-tls").is_none()).await;
+    until(|| env.secret("one-webhook-tls").is_none()).await;
+}
+
 /// The Kyma is deleted while no replica is the leader. Certificates of other owners, and of Kymas in another
 /// namespace, are not deleted.
 #[tokio::test]
