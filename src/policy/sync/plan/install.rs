@@ -17,6 +17,7 @@ use crate::sync::target::Target;
 /// Actions on the manifests, by step.
 #[derive(Default)]
 pub(super) struct Install {
+    pub(super) revocations: Vec<Action>,
     pub(super) transfers: Vec<Action>,
     pub(super) deletes_before_recreate: Vec<Action>,
     pub(super) prerequisites: Vec<Action>,
@@ -26,10 +27,11 @@ pub(super) struct Install {
 }
 
 impl Install {
-    /// Returns the steps: prerequisites are applied before Pods, webhook configurations after the Pods are available,
-    /// and obsolete objects are deleted last.
+    /// Returns the steps: revoked credentials are deleted first, prerequisites are applied before Pods, webhook
+    /// configurations after the Pods are available, and obsolete objects are deleted last.
     pub(super) fn steps(self) -> Vec<Step> {
         let mut steps = vec![
+            self.revocations,
             self.transfers,
             self.deletes_before_recreate,
             self.prerequisites,
@@ -98,9 +100,11 @@ pub(super) fn decide(
         });
     }
     let prunes = is_rolled_out && immutable_conflict.is_none();
-    install.removals = inventory::prune(context, desired, observed, prunes);
+    install.revocations = inventory::revoke(context, desired, observed);
+    install.removals = inventory::prune(context, observed, prunes);
     let without_ca_bundle = without_ca_bundle(context, observed);
-    complete &= install.removals.iter().all(Vec::is_empty) && without_ca_bundle.is_none();
+    complete &= install.revocations.is_empty() && install.removals.iter().all(Vec::is_empty);
+    complete &= without_ca_bundle.is_none();
     plan.installation = InstallationStatus {
         complete: observed.installed.is_some().then_some(complete),
         immutable_conflict,

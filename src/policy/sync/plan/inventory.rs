@@ -29,24 +29,26 @@ pub(super) fn record_owner(context: Context<'_>, observed: &Observed, plan: &mut
     plan.common.push(vec![action]);
 }
 
-/// Deletes obsolete objects and removes them from the inventory, webhook configurations first. Nothing is deleted
-/// unless the reconcile read the objects and the Pods of the desired version are available.
-///
-/// A source that was synchronized under another name is kept, since Pods may mount it, until the source is deleted.
-pub(super) fn prune(
-    context: Context<'_>,
-    desired: &Desired,
-    observed: &Observed,
-    is_rolled_out: bool,
-) -> Vec<Step> {
-    let is_revoked = |target: &Target, live: &Value| {
+/// Returns the deletions of sources that were synchronized under another name. They are kept, since Pods may mount them,
+/// until the source is deleted. They wait for no other object, because that is how credentials are revoked.
+pub(super) fn revoke(context: Context<'_>, desired: &Desired, observed: &Observed) -> Step {
+    let is_revoked = |(target, live): &(&Target, &Value)| {
         let kind = content::kind_of(target).filter(|_| is_managed(live));
         kind.is_some_and(|kind| *desired.get(kind) == DesiredObject::Removed)
     };
+    let revoked = present(context, observed).filter(is_revoked);
+    revoked
+        .map(|(target, live)| delete(target.clone(), live))
+        .collect()
+}
+
+/// Deletes obsolete objects and removes them from the inventory, webhook configurations first. Nothing is deleted
+/// unless the reconcile read the objects and the Pods of the desired version are available.
+pub(super) fn prune(context: Context<'_>, observed: &Observed, is_rolled_out: bool) -> Vec<Step> {
     let mut remaining = remaining(context, observed);
     let mut steps = vec![Step::new(), Step::new()];
     for (target, live) in present(context, observed) {
-        if is_rolled_out && (is_obsolete(target, live) || is_revoked(target, live)) {
+        if is_rolled_out && is_obsolete(target, live) {
             let webhook = Phase::of(target) == Phase::Webhook;
             steps[usize::from(!webhook)].push(delete(target.clone(), live));
             remaining.remove(target);
