@@ -18,8 +18,13 @@
 //! A source that is known to be absent revokes the credentials: each copy is deleted after the same 10 s, even if Pods use
 //! it, unless the source exists again by then.
 //!
-//! If `imagePullSecret.name` changes, copies are created with the new name. Copies with the old name stay, because running
-//! Pods refer to them, and they are not updated anymore. An operator deletes them by label and old name.
+//! If the configured name (`imagePullSecret.name`, or the flag) changes, copies are created with the new name. Copies with the
+//! default name or the name in the flag, if it is not the configured name, are not updated anymore. They are deleted like copies that
+//! are no longer required, as soon as the configured source exists and no unfinished Pod of the namespace contains their name in
+//! `imagePullSecrets`; and they are revoked when the Secret of that name in the product namespace is deleted. For other earlier
+//! names the permissions are missing: an operator deletes those copies by label.
+//!
+//! Without a configuration, copies with the name in the flag are only revoked: none is created or updated.
 //!
 //! Permissions in addition to those of the other watches (ClusterRole; `resourceNames` permits list and watch because of
 //! the field selector `metadata.name`):
@@ -49,6 +54,7 @@ use tokio_util::sync::CancellationToken;
 use crate::snapshot::SnapshotStore;
 
 use self::reconcile::Reconciler;
+use self::state::CopyName;
 
 /// Synchronizes the copies. Each term of leadership uses a clone.
 #[derive(Clone)]
@@ -73,8 +79,20 @@ impl PullSecretSync {
     /// Failures are retried, counted and logged. Dropping the future stops at once. In the worst case a copy was deleted
     /// and not created again; the next leader creates it.
     pub async fn run(self, token: CancellationToken) {
+        let former = Self {
+            metrics: self.metrics.of_former_copies(),
+            ..self.clone()
+        };
+        tokio::join!(
+            self.run_for(CopyName::Configured, &token),
+            former.run_for(CopyName::Default, &token),
+            former.run_for(CopyName::Flag, &token),
+        );
+    }
+
+    async fn run_for(&self, name: CopyName, token: &CancellationToken) {
         while !token.is_cancelled() {
-            Reconciler::new(self.clone()).run(&token).await;
+            Reconciler::new(self.clone(), name).run(token).await;
         }
     }
 }
@@ -102,6 +120,16 @@ impl PullSecretMetrics {
             conflicts: register(registry, "pull_secret_conflicts", conflicts),
             writes: register(registry, "pull_secret_writes", writes),
             errors: register(registry, "pull_secret_write_errors", errors),
+        }
+    }
+
+    /// Returns the metrics of copies with a former name: writes and failures are counted, and the gauges are of copies with the
+    /// configured name.
+    fn of_former_copies(&self) -> Self {
+        Self {
+            copies: Gauge::default(),
+            conflicts: Gauge::default(),
+            ..self.clone()
         }
     }
 

@@ -164,6 +164,19 @@ impl SnapshotStore {
         });
     }
 
+    /// Sets the ConfigMap while there is no configuration, and its requirements for the other objects. A Secret that it requires is
+    /// expected to come back, so its absence does not revoke the copies.
+    pub(crate) fn set_unusable_document(
+        &self,
+        requirements: Requirements,
+        document: ObservedObject,
+    ) {
+        self.change(move |latest| {
+            latest.requirements.clone_from(&requirements);
+            latest.document.clone_from(&document);
+        });
+    }
+
     /// Sets the complete list of Namespaces.
     pub fn set_namespaces(&self, mut namespaces: HashMap<String, Arc<KnownNamespace>>) {
         let before = self.namespaces();

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::PullSecretSync;
 use super::progress::{Progress, note_failure};
 use super::secret::SecretView;
-use super::state::{CopyTask, State};
+use super::state::{CopyName, CopyTask, State};
 use super::writer::{WriteError, WriteResult};
 use crate::stored::StoredMetadata;
 
@@ -40,9 +40,9 @@ pub(super) struct Reconciler {
 }
 
 impl Reconciler {
-    pub(super) fn new(sync: PullSecretSync) -> Self {
+    pub(super) fn new(sync: PullSecretSync, name: CopyName) -> Self {
         Self {
-            state: State::new(sync.product_namespace.clone()),
+            state: State::new(sync.product_namespace.clone(), name),
             sync,
             tracked: HashMap::new(),
             queue: BTreeSet::new(),
@@ -54,12 +54,16 @@ impl Reconciler {
         let sync = &self.sync.clone();
         let mut snapshots = sync.snapshots.changes();
         self.state.refresh(&sync.snapshots);
-        let name = self.state.secret_name();
+        let name = self.state.secret_name().map(str::to_owned);
         let mut secrets = name.as_ref().map_or(stream::pending().boxed(), |name| {
             let config = Config::default().fields(&format!("metadata.name={name}"));
-            self.watch::<SecretView>(config, "pull Secret copies")
+            self.watch::<SecretView>(config, self.state.name.watch())
         });
-        let mut pods = self.watch::<StoredMetadata<Pod>>(Config::default(), "pull Secret Pods");
+        let mut pods = if self.state.is_former() {
+            stream::pending().boxed()
+        } else {
+            self.watch::<StoredMetadata<Pod>>(Config::default(), "pull Secret Pods")
+        };
         let mut writes = FuturesUnordered::new();
         loop {
             let due = self.queue.first().map(|it| it.0);
@@ -73,13 +77,8 @@ impl Reconciler {
                 }
                 Ok(()) = snapshots.changed() => {
                     let changed = self.state.refresh(&sync.snapshots);
-                    let new = self.state.secret_name();
-                    if new != name {
-                        if let Some(old) = name {
-                            let left = self.state.copies.count();
-                            let text = "name of the pull Secret changed, copies under the old name are not updated";
-                            tracing::warn!(old, new, left, "{text}");
-                        }
+                    if self.state.secret_name() != name.as_deref() {
+                        self.renamed(name.as_deref());
                         break;
                     }
                     changed
@@ -102,6 +101,14 @@ impl Reconciler {
         }
         while let Some((task, result)) = writes.next().await {
             self.executed(task, result);
+        }
+    }
+
+    fn renamed(&self, old: Option<&str>) {
+        if !self.state.is_former() && old.is_some() {
+            let (new, left) = (self.state.secret_name(), self.state.copy_count());
+            let text = "name of the pull Secret changed, copies under the old name are not updated";
+            tracing::warn!(old, new, left, "{text}");
         }
     }
 
@@ -218,7 +225,7 @@ impl Reconciler {
     }
 
     fn count(&self) {
-        let count = i64::try_from(self.state.copies.count()).unwrap_or(i64::MAX);
+        let count = i64::try_from(self.state.copy_count()).unwrap_or(i64::MAX);
         self.sync.metrics.copies.set(count);
     }
 }

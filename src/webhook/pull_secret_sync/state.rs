@@ -4,13 +4,14 @@ use std::collections::{HashMap, HashSet};
 use std::mem;
 use std::sync::Arc;
 
-use api::{Feature, FeatureSet, names};
+use api::names::{self, PULL_SECRET};
+use api::{Feature, FeatureSet};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::Preconditions;
 use kube::runtime::watcher::Event;
-use policy::admission::Annotations;
-use policy::mirror::{Action, Observed, RemovalCause, SourcePresence, need, plan};
+use policy::admission::{Annotations, Namespace};
+use policy::mirror::{Action, Need, Observed, RemovalCause, SourcePresence, need, plan};
 
 use crate::snapshot::{ActiveRevision, KnownNamespace, SecretContent, SnapshotStore};
 use crate::stored::StoredMetadata;
@@ -20,10 +21,35 @@ use super::secret::{Digest, Origin, SecretState, SecretView};
 /// A task in one namespace.
 #[derive(Clone)]
 pub(super) struct CopyTask {
-    /// Name of the Secret in the configuration of this decision.
+    /// Name of the Secret.
     pub(super) secret: String,
+    /// Whether the name is not the configured name, so that only Pods that contain it use the copy.
+    pub(super) is_former: bool,
     pub(super) namespace: String,
     pub(super) action: CopyAction,
+}
+
+/// The name of the Secrets of one synchronization. The webhook always has the permissions for all three names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum CopyName {
+    /// The name in the configuration; without a configuration the name in the flag, under which copies are only revoked.
+    #[default]
+    Configured,
+    /// The default name, if it is not the configured name.
+    Default,
+    /// The name in the flag, if it is neither the configured nor the default name.
+    Flag,
+}
+
+impl CopyName {
+    /// Returns the name of the watch of the Secrets in metrics and log messages.
+    pub(super) fn watch(self) -> &'static str {
+        match self {
+            Self::Configured => "pull Secret copies",
+            Self::Default => "pull Secret copies, default name",
+            Self::Flag => "pull Secret copies, name in flag",
+        }
+    }
 }
 
 #[derive(Clone, strum::IntoStaticStr)]
@@ -52,6 +78,7 @@ impl CopyAction {
 #[derive(Default)]
 pub(super) struct State {
     product_namespace: String,
+    pub(super) name: CopyName,
     active: Arc<ActiveRevision>,
     namespaces: Arc<HashMap<String, Arc<KnownNamespace>>>,
     /// Content of all copies, and its digest.
@@ -61,17 +88,43 @@ pub(super) struct State {
 }
 
 impl State {
-    pub(super) fn new(product_namespace: String) -> Self {
+    pub(super) fn new(product_namespace: String, name: CopyName) -> Self {
         Self {
             product_namespace,
+            name,
             ..Self::default()
         }
     }
 
-    /// Returns the name of the Secret; `None` without a configuration.
-    pub(super) fn secret_name(&self) -> Option<String> {
-        let configuration = self.active.configuration.as_ref()?;
-        Some(configuration.pull_secret().name.clone())
+    /// Returns whether the copies have a name that is not the configured name.
+    pub(super) fn is_former(&self) -> bool {
+        self.name != CopyName::Configured
+    }
+
+    /// Returns the name of the Secrets; `None` if there is nothing to synchronize.
+    pub(super) fn secret_name(&self) -> Option<&str> {
+        let Some(configuration) = &self.active.configuration else {
+            let observed = self.active.pull_secret.object.name();
+            return observed.filter(|_| !self.is_former());
+        };
+        let configured: &str = &configuration.pull_secret().name;
+        let flag: &str = &configuration.settings().pull_secret;
+        match self.name {
+            CopyName::Configured => Some(configured),
+            CopyName::Default => Some(PULL_SECRET).filter(|it| *it != configured),
+            CopyName::Flag => Some(flag).filter(|it| *it != configured && *it != PULL_SECRET),
+        }
+    }
+
+    /// Returns the number of copies, without the Secrets of other clients and the source.
+    pub(super) fn copy_count(&self) -> usize {
+        let secrets = self.copies.found.iter();
+        let is_copy = |namespace: &str, it: &SecretState| {
+            it.origin != Origin::Foreign && namespace != self.product_namespace
+        };
+        secrets
+            .filter(|(namespace, it)| is_copy(namespace, it))
+            .count()
     }
 
     /// Reads the snapshots.
@@ -94,15 +147,12 @@ impl State {
     }
 
     pub(super) fn observe_secret(&mut self, event: Event<SecretView>) -> Vec<String> {
-        let product = &self.product_namespace;
         let copies = &mut self.copies;
         match event {
             Event::Init => copies.listed.clear(),
             Event::InitApply(view) => {
                 let (namespace, state) = SecretState::read(view);
-                if namespace != *product {
-                    copies.listed.insert(namespace, state);
-                }
+                copies.listed.insert(namespace, state);
             }
             Event::InitDone => {
                 copies.replace();
@@ -110,8 +160,8 @@ impl State {
             }
             Event::Apply(view) => {
                 let (namespace, state) = SecretState::read(view);
-                if namespace != *product && copies.put(&namespace, state) {
-                    return vec![namespace];
+                if copies.put(&namespace, state) {
+                    return self.affected(namespace);
                 }
             }
             Event::Delete(view) => {
@@ -119,11 +169,23 @@ impl State {
                 let held = copies.found.get(&namespace);
                 if held.is_some_and(|held| !state.is_older_than(held)) {
                     copies.found.remove(&namespace);
-                    return vec![namespace];
+                    return self.affected(namespace);
                 }
             }
         }
         Vec::new()
+    }
+
+    /// Returns the namespaces that are affected by a change of the Secret in a namespace. The source under the configured name is
+    /// read from the snapshots, because it may belong to a revision that is not active.
+    fn affected(&self, namespace: String) -> Vec<String> {
+        if namespace != self.product_namespace {
+            vec![namespace]
+        } else if self.is_former() {
+            self.namespaces.keys().cloned().collect()
+        } else {
+            Vec::new()
+        }
     }
 
     /// Records a Pod. Finished Pods count as long as they exist, because their metadata does not contain the phase.
@@ -148,26 +210,20 @@ impl State {
     /// Returns the task in the namespace. `None` if the namespace is in the desired state, is unknown or terminates, or if
     /// required information is missing.
     pub(super) fn task_for(&self, name: &str) -> Option<CopyTask> {
-        let configuration = self.active.configuration.as_deref()?;
+        let secret = self.secret_name()?;
         let namespace = self.namespaces.get(name)?;
         let found = self.copies.found.get(name);
         let blocked = namespace.terminating || found.is_some_and(|it| it.terminating);
         if blocked || !self.copies.is_complete || name == self.product_namespace {
             return None;
         }
-        let pods = &self.pods;
-        let by_pod = (pods.is_complete).then(|| pods.opted_in.contains_key(name));
-        let need = |pods| need(configuration, name, &namespace.view, pods);
         let presence = self.presence();
-        let pods_decide = need(true) != need(false);
-        if by_pod.is_none() && pods_decide && presence != SourcePresence::Absent {
-            return None;
-        }
+        let need = self.need(name, &namespace.view, presence)?;
         let source = self.source.as_ref();
         let (source, digest) = source.map(|(it, digest)| (it, *digest)).unzip();
         let observed = found.map_or(Observed::Nothing, |it| it.observed(digest));
         let identity = || found.map(|it| it.identity.clone());
-        let action = match plan(need(by_pod == Some(true)), presence, observed) {
+        let action = match plan(need, presence, observed) {
             Action::Keep => return None,
             Action::Apply if found.is_none() => CopyAction::Create(Arc::clone(source?)),
             Action::Apply => CopyAction::Update(Arc::clone(source?)),
@@ -176,22 +232,47 @@ impl State {
             Action::ReportForeign => CopyAction::Report(identity()?.uid),
         };
         Some(CopyTask {
-            secret: configuration.pull_secret().name.clone(),
+            secret: secret.to_owned(),
+            is_former: self.is_former(),
             namespace: name.to_owned(),
             action,
         })
     }
 
+    /// Returns whether the namespace needs a copy; `None` if required information is missing. An absent source revokes all
+    /// copies, whether they are needed or not. Copies under a former name are not needed as soon as the configured source can be
+    /// copied.
+    fn need(&self, name: &str, namespace: &Namespace, presence: SourcePresence) -> Option<Need> {
+        if presence == SourcePresence::Absent {
+            return Some(Need::None);
+        }
+        let configuration = self.active.configuration.as_deref()?;
+        if self.is_former() {
+            return self.source.as_ref().map(|_| Need::None);
+        }
+        let need = |pods| need(configuration, name, namespace, pods);
+        if self.pods.is_complete {
+            return Some(need(self.pods.opted_in.contains_key(name)));
+        }
+        (need(true) == need(false)).then(|| need(false))
+    }
+
     fn presence(&self) -> SourcePresence {
-        match &self.source {
-            Some(_) => SourcePresence::Present,
-            None if self.active.lacks_pull_secret() => SourcePresence::Absent,
-            None => SourcePresence::Unknown,
+        let (is_present, is_absent) = if self.is_former() {
+            let is_present = self.copies.found.contains_key(&self.product_namespace);
+            (is_present, !is_present)
+        } else {
+            (self.source.is_some(), self.active.lacks_pull_secret())
+        };
+        match (is_present, is_absent) {
+            (true, _) => SourcePresence::Present,
+            (false, true) => SourcePresence::Absent,
+            (false, false) => SourcePresence::Unknown,
         }
     }
 }
 
-/// The Secrets with the name of the pull Secret by namespace, from the watch and from the writes of this process. A state
+/// The Secrets with one name by namespace, from the watch and from the writes of this process. A state
 /// that is certainly older never replaces the stored state, because the response to a write may arrive before the events
 /// that precede it.
 #[derive(Debug, Default)]
@@ -202,12 +283,6 @@ pub(super) struct Copies {
 }
 
 impl Copies {
-    /// Returns the number of copies, without the Secrets of other clients.
-    pub(super) fn count(&self) -> usize {
-        let copies = self.found.values();
-        copies.filter(|it| it.origin != Origin::Foreign).count()
-    }
-
     /// Records the state after a write of this process; `None` after a deletion.
     pub(super) fn written(&mut self, namespace: &str, state: Option<SecretState>) {
         match state {

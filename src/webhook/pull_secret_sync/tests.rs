@@ -1,5 +1,6 @@
 mod environment;
 mod error_log;
+mod former;
 mod many;
 mod revocation;
 mod run;

@@ -213,7 +213,7 @@ impl PullSecretSync {
             let text = self.client.request_text(request.list(&parameters)?).await?;
             let page: Page<'_> = serde_json::from_str(&text).map_err(|_| WriteError::Unreadable)?;
             let mut pods = page.items.into_iter().flatten();
-            if let Some(user) = pods.find_map(|pod| user(pod.get(), &task.secret)) {
+            if let Some(user) = pods.find_map(|pod| user(pod.get(), task)) {
                 return Ok(Some(user));
             }
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
@@ -266,15 +266,17 @@ struct PodSpec<'a> {
     image_pull_secrets: Option<Vec<Named<'a>>>,
 }
 
-/// Returns the name of the Pod if it uses the Secret. A Pod that the webhook changed counts even without a reference, and
-/// so does a Pod that cannot be parsed, so that the copy stays in case of doubt.
-fn user(pod: &str, secret: &str) -> Option<String> {
+/// Returns the name of the Pod if it uses the Secret. A Pod that cannot be parsed counts, so that the copy stays in case of doubt.
+/// So does a Pod that the webhook changed, even without a reference, unless the name of the Secret is a former name: Pods that were
+/// changed since then contain the configured name.
+fn user(pod: &str, task: &CopyTask) -> Option<String> {
     let Ok(pod) = partial_json::from_str::<PodView<'_>>(pod, MAX_LIST_ITEMS) else {
         return Some("(not readable)".to_owned());
     };
     let annotations = pod.metadata.annotations;
     let mut entries = pod.spec.image_pull_secrets.iter().flatten();
-    let is_user = annotations.is_some_and(|it| it.marker.is_some())
-        || entries.any(|entry| &*entry.name == secret);
+    let is_changed = annotations.is_some_and(|it| it.marker.is_some());
+    let is_user =
+        (is_changed && !task.is_former) || entries.any(|entry| *entry.name == task.secret);
     is_user.then(|| pod.metadata.name.to_string())
 }

@@ -140,9 +140,12 @@ impl ActiveRevision {
             && !(has_bundle && self.trust_bundle == TrustBundlePresence::Unknown)
     }
 
-    /// Returns whether the pull Secret is known not to exist, or the revision has none. A Secret that is not usable exists.
+    /// Returns whether the pull Secret is known not to exist, or the revision has none. A Secret that is not usable exists. Without a
+    /// configuration, this is not known until the ConfigMap was observed, because its annotations may require the Secret.
     pub(crate) fn lacks_pull_secret(&self) -> bool {
-        self.secret_presence() == TrustBundlePresence::Absent
+        let is_known =
+            self.configuration.is_some() || self.document.presence != TrustBundlePresence::Unknown;
+        is_known && self.secret_presence() == TrustBundlePresence::Absent
     }
 
     fn secret_presence(&self) -> TrustBundlePresence {
@@ -195,8 +198,9 @@ impl LatestRevision {
                 }
                 _ if self.secret().presence == TrustBundlePresence::Unknown => Arc::default(),
                 // It is expected to come back: its absence does not revoke the copies.
-                _ if self.requirements.pull_secret.is_some()
-                    && self.secret().presence == TrustBundlePresence::Absent =>
+                _ if self.secret().presence == TrustBundlePresence::Absent
+                    && self.requirements.pull_secret.is_some()
+                    && !is_none(&self.requirements.pull_secret) =>
                 {
                     Arc::default()
                 }
@@ -292,6 +296,11 @@ impl ObservedObject {
             name: Some(name.to_owned()),
             ..TrustBundlePresence::Absent.into()
         }
+    }
+
+    /// Returns the name of the observed object.
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.name.as_deref()
     }
 
     /// Returns this state, if it is of an object with this name, and otherwise an unknown state.

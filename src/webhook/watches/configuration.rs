@@ -110,9 +110,20 @@ impl<'a> ConfigurationLoader<'a> {
         self.watches.metrics.last_reload_successful.set(0);
         let snapshots = &self.watches.snapshots;
         let active = snapshots.configuration();
-        if let (InvalidConfiguration::Absent, Some(active)) = (error, &active) {
+        match (error, &active) {
             // The requirements are removed together with the ConfigMap. Otherwise a rotated Secret would never become active.
-            snapshots.set_configuration(Arc::clone(active));
+            (InvalidConfiguration::Absent, Some(active)) => {
+                snapshots.set_configuration(Arc::clone(active));
+            }
+            (_, None) => {
+                let metadata = map.map(|it| &it.metadata);
+                let absent = || ObservedObject::absent(&self.watches.config_map);
+                snapshots.set_unusable_document(
+                    metadata.map(Requirements::read).unwrap_or_default(),
+                    metadata.map_or_else(absent, ObservedObject::of),
+                );
+            }
+            _ => {}
         }
         if active.is_some() {
             self.condition

@@ -331,6 +331,34 @@ async fn a_document_that_cannot_be_used_brings_no_requirements_and_a_deleted_one
     assert_eq!(snapshots.mismatch(), None);
 }
 
+/// Without a configuration, copies of a Secret that does not exist are deleted, unless the ConfigMap requires the Secret.
+#[rstest]
+#[case::not_observed(&[], "", false)]
+#[case::invalid_document(&[Some("{")], "", true)]
+#[case::config_map_not_found(&[None], "", true)]
+#[case::secret_required(&[Some("{")], "hash", false)]
+#[case::secret_required_and_config_map_deleted(&[Some("{"), None], "hash", true)]
+#[case::revision_without_pull_secret(&[Some("{")], "none", true)]
+#[tokio::test]
+async fn document_that_cannot_be_used_tells_whether_the_secret_is_required(
+    #[case] documents: &[Option<&str>],
+    #[case] required: &str,
+    #[case] is_revoked: bool,
+) {
+    let watches = watches();
+    let mut loader = ConfigurationLoader::new(&watches);
+    set_pull_secret(&watches.snapshots, PULL_SECRET, None);
+    for document in documents {
+        let map = document.map(|text| {
+            let mut map = config_map(CONFIG_KEY, text);
+            map.metadata.annotations = Some(annotations(&[(REQUIRES_PULL_SECRET, required)]));
+            map
+        });
+        loader.load(map.as_ref()).await;
+    }
+    assert_eq!(watches.snapshots.active().lacks_pull_secret(), is_revoked);
+}
+
 #[tokio::test]
 async fn an_unusable_or_missing_secret_counts_by_what_it_carries() {
     let watches = watches();

@@ -29,14 +29,19 @@ pub(super) struct Environment {
 impl Environment {
     /// Returns a configuration with the feature, a source, and no namespace. The synchronization is not started.
     pub(super) fn new() -> Self {
-        let snapshots = SnapshotStore::default();
-        snapshots.set_configuration(with_feature());
-        snapshots.set_pull_secret(source(ONE));
+        let env = Self::unconfigured();
+        env.snapshots.set_configuration(with_feature());
+        env.snapshots.set_pull_secret(source(ONE));
+        env
+    }
+
+    /// Returns no configuration, no source and no namespace. The synchronization is not started.
+    pub(super) fn unconfigured() -> Self {
         let mut registry = Registry::default();
         let metrics = PullSecretMetrics::register(&mut registry);
         Self {
             server: api_server(),
-            snapshots,
+            snapshots: SnapshotStore::default(),
             registry,
             metrics,
             running: None,

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use kube::api::ObjectMeta;
 use rstest::rstest;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
@@ -81,9 +82,8 @@ async fn source_that_is_created_again_later_is_copied_again() {
 #[tokio::test(start_paused = true)]
 async fn version_without_a_pull_secret_takes_the_copies_along() {
     let env = copied().await;
-    let requires = json!({"annotations": {api::kcp::REQUIRES_PULL_SECRET: "none"}});
-    let requires = Requirements::read(&serde_json::from_value(requires).unwrap());
-    env.snapshots.set_revision(with_feature(), requires, None);
+    env.snapshots
+        .set_revision(with_feature(), requires("none"), None);
     until_revoked(&env).await;
 }
 
@@ -124,4 +124,76 @@ async fn source_that_was_deleted_under_no_leader_takes_its_copies_along() {
     delete_source(&env);
     env.start();
     until_revoked(&env).await;
+}
+
+fn requires(hash: &str) -> Requirements {
+    let requires = json!({"annotations": {api::kcp::REQUIRES_PULL_SECRET: hash}});
+    Requirements::read(&serde_json::from_value(requires).unwrap())
+}
+
+/// Returns a leader without a configuration, a copy in namespace `a`, and no copy in namespace `b`.
+fn unconfigured(pull_secret: PullSecretSource) -> Environment {
+    let mut env = Environment::unconfigured();
+    env.namespace("a", true);
+    env.namespace("b", true);
+    env.put(&copy("a", ONE));
+    env.put(&foreign("b"));
+    let naming = json!({"spec": {"imagePullSecrets": [{"name": NAME}]}});
+    env.running_pod("a", "p", &naming);
+    env.snapshots.set_pull_secret(pull_secret);
+    env.start();
+    env
+}
+
+#[rstest]
+#[case::config_map_not_found(
+    Requirements::default(),
+    ObservedObject::absent("rt-bootstrapper-config")
+)]
+#[case::invalid_document(Requirements::default(), ObservedObject::of(&ObjectMeta::default()))]
+#[case::revision_without_pull_secret(requires("none"), ObservedObject::of(&ObjectMeta::default()))]
+#[tokio::test(start_paused = true)]
+async fn deleted_source_without_a_configuration_takes_its_copies_along(
+    #[case] requirements: Requirements,
+    #[case] document: ObservedObject,
+) {
+    let env = unconfigured(PullSecretSource::absent(NAME));
+    env.snapshots.set_unusable_document(requirements, document);
+    env.until_value("a", None).await;
+    env.quiet().await;
+    assert_eq!(env.writes(), ["delete a"]);
+}
+
+#[rstest]
+#[case::config_map_not_observed(None)]
+#[case::secret_required(Some(requires("hash")))]
+#[tokio::test(start_paused = true)]
+async fn deleted_source_that_may_be_required_keeps_its_copies(
+    #[case] requirements: Option<Requirements>,
+) {
+    let env = unconfigured(PullSecretSource::absent(NAME));
+    if let Some(requirements) = requirements {
+        let document = ObservedObject::of(&ObjectMeta::default());
+        env.snapshots.set_unusable_document(requirements, document);
+    }
+    env.quiet().await;
+    assert!(env.writes().is_empty(), "{:?}", env.writes());
+}
+
+#[tokio::test(start_paused = true)]
+async fn source_without_a_configuration_is_not_copied() {
+    let secret = with(
+        copy("kyma-system", TWO),
+        "/metadata/namespace",
+        json!("kyma-system"),
+    );
+    let source = PullSecretSource::read(&serde_json::from_value(secret).unwrap()).unwrap();
+    let env = unconfigured(source);
+    let document = ObservedObject::absent("rt-bootstrapper-config");
+    env.snapshots
+        .set_unusable_document(Requirements::default(), document);
+    env.namespace("c", true);
+    env.quiet().await;
+    assert!(env.writes().is_empty(), "{:?}", env.writes());
+    assert_eq!(env.value("a").as_deref(), Some(ONE));
 }

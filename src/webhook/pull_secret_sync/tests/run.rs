@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rstest::rstest;
 use serde_json::{Value, json};
-use testkit::apiserver::{Recorded, Rights};
+use testkit::apiserver::Recorded;
 use tokio::time::{Instant, sleep};
 
 use super::environment::Environment;
@@ -403,30 +403,6 @@ async fn without_the_right_to_pods_namespaces_are_served_and_nothing_is_removed(
     env.until_value("a", Some(ONE)).await;
     env.quiet().await;
     assert_eq!(env.writes(), ["apply a"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn under_another_name_copies_are_made_anew_and_the_old_ones_stay() {
-    let env = running(|env| {
-        env.namespace("a", true);
-        // Another name requires additional permissions (`--image-pull-secret-name`).
-        env.server.behave(|it| it.rights = Rights::default());
-    });
-    env.until_value("a", Some(ONE)).await;
-    let renamed = configuration(
-        r#","imagePullSecret":{"name":"other"}"#,
-        &format!("{FEATURE:?}"),
-    );
-    env.snapshots.set_configuration(renamed);
-    env.until("a copy of the other name", |it| {
-        it.secret("a", "other").is_some()
-    })
-    .await;
-    env.delete_secret("a", "other");
-    env.until("it is watched", |it| it.secret("a", "other").is_some())
-        .await;
-    assert_eq!(env.value("a").as_deref(), Some(ONE));
-    assert!(env.metric("pull_secret_copies 1"));
 }
 
 #[tokio::test(start_paused = true)]

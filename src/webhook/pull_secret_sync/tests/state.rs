@@ -6,7 +6,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::super::secret::{SecretState, SecretView};
-use super::super::state::{State, opts_in};
+use super::super::state::{CopyName, State, opts_in};
 use super::*;
 use crate::snapshot::{ObservedObject, Requirements, SnapshotStore};
 use crate::stored::StoredMetadata;
@@ -52,7 +52,7 @@ fn snapshots(namespace: KnownNamespace) -> SnapshotStore {
 
 /// Returns the state after these snapshots.
 fn state_of(snapshots: &SnapshotStore) -> State {
-    let mut state = State::new("kyma-system".to_owned());
+    let mut state = State::new("kyma-system".to_owned(), CopyName::Configured);
     state.refresh(snapshots);
     state
 }
@@ -106,7 +106,7 @@ fn leaves_a_namespace_alone(
 ) {
     let mut known = namespace(true);
     known.terminating = terminating;
-    let mut state = State::new(product.to_owned());
+    let mut state = State::new(product.to_owned(), CopyName::Configured);
     state.refresh(&snapshots(known));
     list_secrets(&mut state, vec![secret]);
     assert_eq!(task(&state), "none");
@@ -123,7 +123,7 @@ fn a_copy_is_removed_when_the_feature_is_withdrawn() {
 
 #[test]
 fn a_namespace_that_the_snapshot_lacks_is_not_touched() {
-    let mut state = State::new("kyma-system".to_owned());
+    let mut state = State::new("kyma-system".to_owned(), CopyName::Configured);
     let snapshots = snapshots(namespace(true));
     snapshots.set_namespace("a", None);
     state.refresh(&snapshots);
@@ -134,7 +134,7 @@ fn a_namespace_that_the_snapshot_lacks_is_not_touched() {
 #[test]
 fn refreshing_names_what_changed() {
     let snapshots = snapshots(namespace(true));
-    let mut state = State::new("kyma-system".to_owned());
+    let mut state = State::new("kyma-system".to_owned(), CopyName::Configured);
     let mut refreshed = || {
         let mut names = state.refresh(&snapshots);
         names.sort();
@@ -159,13 +159,13 @@ fn a_list_replaces_everything_when_it_is_complete_and_not_before() {
     let mut state = state_of(&snapshots(namespace(true)));
     let changed = list_secrets(&mut state, vec![copy("a", ONE), copy("b", ONE)]);
     assert_eq!(changed, ["a"], "every known namespace");
-    assert_eq!((task(&state), state.copies.count()), ("none", 2));
+    assert_eq!((task(&state), state.copy_count()), ("none", 2));
     state.observe_secret(Event::Init);
     state.observe_secret(Event::InitApply(view(copy("c", ONE))));
-    assert_eq!((task(&state), state.copies.count()), ("none", 2));
+    assert_eq!((task(&state), state.copy_count()), ("none", 2));
     // A list that fails is restarted.
     list_secrets(&mut state, vec![copy("b", ONE)]);
-    assert_eq!((task(&state), state.copies.count()), ("apply", 1));
+    assert_eq!((task(&state), state.copy_count()), ("apply", 1));
 }
 
 #[test]

@@ -50,6 +50,7 @@ fn identity() -> Preconditions {
 fn task(action: CopyAction) -> CopyTask {
     CopyTask {
         secret: NAME.to_owned(),
+        is_former: false,
         namespace: "a".to_owned(),
         action,
     }
