@@ -60,6 +60,8 @@ pub const GATEWAY_SECRET: &str = "klm-istio-gateway";
 pub const RECONCILES: &str = "klm_reconcile";
 /// Counter of events of the listener, by object.
 pub const EVENTS: &str = "klm_event";
+/// Counter of other notifications of the listener, such as a required resync, by Kyma. Each leads to a reconcile.
+pub const OTHER_NOTIFICATIONS: &str = "klm_other_notification";
 
 /// KLM of one control plane.
 struct Klm {
@@ -82,12 +84,15 @@ pub async fn run(settings: Settings, shutdown: CancellationToken) -> Result<()> 
         .authentication(CertificateCheck::new(anchors, SanPinning::new(domains)))
         .build()?;
     // The name of a Kyma is its runtime ID.
-    let (reconciles, events) = (Counts::default(), Counts::default());
-    let registry = Arc::new(registry(&reconciles, &events));
+    let [reconciles, events, others] = [(); 3].map(|()| Counts::default());
+    let registry = Arc::new(registry(&reconciles, &events, &others));
     let changed = notifications.object_refs(move |runtime, event| {
         if let Some(event) = event {
             let object = format!("{}/{}", event.watched.namespace, event.watched.name);
             events.get_or_create(&[("object", object)]).inc();
+        } else {
+            let kyma = runtime.as_str().to_owned();
+            others.get_or_create(&[("kyma", kyma)]).inc();
         }
         tracing::info!(%runtime, "event received from SKR, adding its Kyma to the queue");
         let name = ObjectRef::new_with(runtime.as_str(), kymas());
@@ -130,10 +135,12 @@ pub async fn run(settings: Settings, shutdown: CancellationToken) -> Result<()> 
     Ok(())
 }
 
-fn registry(reconciles: &Counts, events: &Counts) -> Registry {
+fn registry(reconciles: &Counts, events: &Counts, others: &Counts) -> Registry {
     let mut registry = Registry::default();
     registry.register(RECONCILES, "Reconciles of each Kyma", reconciles.clone());
     registry.register(EVENTS, "Events about each object", events.clone());
+    let help = "Notifications about each Kyma without an event";
+    registry.register(OTHER_NOTIFICATIONS, help, others.clone());
     registry
 }
 

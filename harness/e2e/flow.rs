@@ -16,7 +16,7 @@ mod watchers;
 
 pub use environment::Flow;
 pub(crate) use environment::{WATCHER_WEBHOOKS, kyma_path};
-pub(crate) use klm::reconciles;
+pub(crate) use klm::{Reconciles, reconciles};
 pub use steps::STEPS;
 pub(crate) use takeover::Installer;
 pub(crate) use view::{Provisioned, View};

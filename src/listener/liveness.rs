@@ -14,8 +14,9 @@
 //!
 //! Old releases never send `ending`, and count follow-ups as spooled; of those, a watcher that started up to three intervals
 //! *before* the last heartbeat also counts as the replacement (rolling updates start the new Pod first). A resync is also
-//! required when event numbers leap absurdly, when numbered events cannot arrive any more, when reviews arrive again, and when
-//! the webhook entries of the manager were written again.
+//! required when event numbers leap absurdly, when numbered events cannot arrive any more, when reviews arrive again, when the
+//! webhook entries of the manager were written (again), and when the first heartbeat of a runtime arrives later than three
+//! intervals after the start of the listener: the operator's first reconcile may precede the webhook there.
 //!
 //! Invariant: [`Options::runtimes`](crate::Options::runtimes) limits the memory, with four watchers per runtime, of at most
 //! 16 KiB each. A runtime causes at most one resync per interval. Nothing is persisted, so operators reconcile all objects
@@ -118,6 +119,8 @@ pub struct Totals {
 struct Runtimes {
     limit: usize,
     interval: Duration,
+    /// When the listener started to serve.
+    started: Option<Instant>,
     known: HashMap<RuntimeId, Runtime>,
     /// Each stored runtime once, with a time that is not later than its last heartbeat or event.
     by_time: BinaryHeap<Reverse<(Option<Instant>, RuntimeId)>>,
@@ -134,6 +137,7 @@ impl Liveness {
             limit,
             // Sums of extreme intervals and times would overflow.
             interval: interval.clamp(Duration::from_millis(10), Duration::from_hours(24)),
+            started: None,
             known: HashMap::new(),
             by_time: BinaryHeap::new(),
             forgotten: HashMap::new(),
@@ -199,6 +203,7 @@ impl Liveness {
     pub(crate) fn check(&self, queue: &Sender) {
         let now = Instant::now();
         let mut runtimes = self.runtimes();
+        runtimes.started.get_or_insert(now);
         for id in runtimes.forgotten_and_silent(now) {
             runtimes.forgotten.remove(&id);
             runtimes.forget(&id);
@@ -217,9 +222,10 @@ impl Liveness {
     ) -> EnqueueResult {
         let now = Instant::now();
         let mut runtimes = self.runtimes();
+        let reconciled = runtimes.reconciled(id);
         let runtime = runtimes.entry(id);
         let resync_needed = heartbeat.resync_needed;
-        runtime.heartbeat(heartbeat, now);
+        runtime.heartbeat(heartbeat, now, reconciled);
         if resync_needed {
             runtime.require_resync(id, now, queue)
         } else {
@@ -300,6 +306,14 @@ impl Runtimes {
         let interval = self.interval;
         let runtime = self.known.entry(id.clone());
         runtime.or_insert_with(|| Runtime::new(interval))
+    }
+
+    /// Returns when a first heartbeat of the runtime `id` is no longer due to the start of the listener. `None` if it is deleted, or if
+    /// runtimes were evicted, whose next heartbeat also is a first one.
+    fn reconciled(&self, id: &RuntimeId) -> Option<Instant> {
+        let is_known = self.removed.evicted == 0 && !self.forgotten.contains_key(id);
+        let started = self.started.filter(|_| is_known);
+        started.map(|it| it + runtime::MISSED * self.interval)
     }
 
     /// Returns the removed runtimes without heartbeats and events for three intervals.

@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result};
 use api::kcp::KCP_NAMESPACE;
-use doubles::klm::{MANAGER, MODULE_PREFIX, RECONCILES};
+use doubles::klm::{MANAGER, MODULE_PREFIX, OTHER_NOTIFICATIONS, RECONCILES};
 use serde_json::{Value, json};
 use testkit::json::config_map;
 
@@ -30,11 +30,25 @@ pub(super) async fn install(kcp: &Cluster, image: &Image) -> Result<()> {
     apply(kcp, &objects).await
 }
 
-/// Returns how often KLM has reconciled a Kyma since the start of its Pod.
-pub(crate) async fn reconciles(klm: &Workload, kyma: &str) -> Result<u64> {
-    let series = format!("{RECONCILES}_total{{kyma=\"{kyma}\"}}");
+/// Counts of a Kyma since the start of KLM's Pod.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Reconciles {
+    pub(crate) all: u64,
+    /// Those that a notification without an event led to. KLM may have combined some with other reconciles.
+    pub(crate) without_event: u64,
+}
+
+/// Returns how often KLM has reconciled a Kyma.
+pub(crate) async fn reconciles(klm: &Workload, kyma: &str) -> Result<Reconciles> {
     let metrics = klm.metrics(METRICS_PORT).await?;
-    Ok(metrics.values().map(|it| it.count(&series)).sum())
+    let count = |family: &str| {
+        let series = format!("{family}_total{{kyma=\"{kyma}\"}}");
+        metrics.values().map(|it| it.count(&series)).sum()
+    };
+    Ok(Reconciles {
+        all: count(RECONCILES),
+        without_event: count(OTHER_NOTIFICATIONS),
+    })
 }
 
 fn manifest(name: &str, text: &str) -> Value {

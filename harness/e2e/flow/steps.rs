@@ -102,9 +102,10 @@ impl Flow {
         Ok(())
     }
 
-    /// Returns how often KLM has reconciled the Kyma of a Runtime.
+    /// Returns how often KLM has reconciled the Kyma of a Runtime, except for notifications without an event.
     pub async fn reconciles(&self, instance: &Instance) -> Result<u64> {
-        reconciles(&self.klm, &instance.runtime_id).await
+        let count = reconciles(&self.klm, &instance.runtime_id).await?;
+        Ok(count.all.saturating_sub(count.without_event))
     }
 }
 

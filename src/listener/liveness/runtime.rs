@@ -106,12 +106,20 @@ impl Runtime {
         }
     }
 
-    pub(super) fn heartbeat(&mut self, heartbeat: Heartbeat, now: Instant) {
+    /// Records a heartbeat. `reconciled` is when the operator had reconciled everything at its start; the objects of a runtime that
+    /// is first heard later may have changed before its webhook existed.
+    pub(super) fn heartbeat(
+        &mut self,
+        heartbeat: Heartbeat,
+        now: Instant,
+        reconciled: Option<Instant>,
+    ) {
         // Changes between the last watcher and this watcher had no review, even if the last watcher has delivered all events.
         let mut boot_ids = self.watchers.iter().map(|it| &it.boot_id);
         let is_new = boot_ids.all(|it| *it != heartbeat.boot_id);
         let was_heard = self.heartbeat.is_some();
         self.resync_due |= is_new && was_heard && (self.is_silent(now) || self.is_interrupted(now));
+        self.resync_due |= !was_heard && reconciled.is_some_and(|it| it <= now);
         self.heartbeat = Some(now);
         let ending = heartbeat.ending;
         let left = heartbeat.spool_depth > 0 || heartbeat.resync_needed;
@@ -134,18 +142,18 @@ impl Runtime {
         }
     }
 
-    /// Whether the webhook entries were written again, so that changes before may have had no review. Another replica may report the
-    /// earlier ones for some time.
+    /// Whether the webhook entries were written while this watcher ran, so that changes before may have had no review. Another replica
+    /// may report the earlier ones for some time.
     fn has_new_entry(&mut self, heartbeat: &Heartbeat, at: usize) -> bool {
         let Some(entry) = &heartbeat.webhook_entry_hash else {
             return false;
         };
         let last = self.watchers[at].heartbeat.as_ref();
-        let own = last.and_then(|(_, it)| it.webhook_entry_hash.as_ref());
-        if own == Some(entry) || self.entry.as_ref() == Some(entry) {
+        let own = last.map(|(_, it)| it.webhook_entry_hash.as_ref());
+        if own == Some(Some(entry)) || self.entry.as_ref() == Some(entry) {
             return false;
         }
-        self.entry.replace(entry.clone()).is_some()
+        self.entry.replace(entry.clone()).is_some() || own.is_some()
     }
 
     pub(super) fn expect_review(&mut self, now: Instant) {

@@ -199,7 +199,9 @@ async fn forgotten_runtime_whose_last_heartbeats_come_later_is_not_unresponsive(
     // A new runtime with the same ID.
     listening.beat("c", 1, 0);
     listening.pass(Duration::from_mins(3)).await;
-    assert_eq!(listening.taken(), [unresponsive(MISSING)]);
+    let runtime_id = id("r");
+    let resync = Notification::ResyncRequired { runtime_id };
+    assert_eq!(listening.taken(), [resync, unresponsive(MISSING)]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -195,6 +195,65 @@ async fn webhook_entries_that_are_written_again_require_one_resync() {
     }
 }
 
+/// The operator reconciled everything at its start, when no webhook sent reviews of its objects on this runtime.
+#[rstest]
+#[case::soon_after_the_start(179, |_: &Listening| (), 0)]
+#[case::later(180, |_: &Listening| (), 1)]
+#[case::later_although_expected(180, |it: &Listening| it.liveness.expect(&id("r")), 1)]
+#[case::deleted(180, |it: &Listening| it.liveness.forget(&id("r")), 0)]
+#[tokio::test(start_paused = true)]
+async fn first_heartbeat_long_after_the_start_of_the_listener_requires_one_resync(
+    #[case] seconds: u64,
+    #[case] before: fn(&Listening),
+    #[case] expected: usize,
+) {
+    let mut listening = Listening::new();
+    listening.liveness.check(&listening.queue);
+    listening.pass(Duration::from_secs(seconds)).await;
+    before(&listening);
+    listening.beats(|it| current(it, 0, 0), &["a", "b"]).await;
+    assert_eq!(listening.resyncs(), expected);
+}
+
+/// Each heartbeat evicts another runtime, whose next heartbeat then looks like its first.
+#[tokio::test(start_paused = true)]
+async fn runtimes_beyond_the_limit_require_no_resync_with_each_heartbeat() {
+    let mut listening = Listening::with(1, HEARTBEAT_INTERVAL, 1024);
+    for _ in 0..10 {
+        for runtime in ["r", "s"] {
+            listening.send(runtime, current("a", 0, 0));
+        }
+        listening.pass(HEARTBEAT_INTERVAL).await;
+    }
+    assert_eq!(listening.taken(), []);
+}
+
+/// The watcher ran before its webhook existed: its first heartbeats have no hash.
+#[rstest]
+#[case::of_a_running_watcher(["a", "b"], 1)]
+#[case::of_a_newer_release(["c", "d"], 0)]
+#[tokio::test(start_paused = true)]
+async fn first_webhook_entries_require_one_resync(
+    #[case] watchers: [&str; 2],
+    #[case] expected: usize,
+) {
+    let mut listening = Listening::new();
+    let make = |it: &str| current(it, 0, 0);
+    listening.beats(make, &["a", "b"]).await;
+    for ended in ["a", "b"] {
+        if !watchers.contains(&ended) {
+            listening.send("r", last(ended, 0));
+        }
+    }
+    let make = |it: &str| {
+        let mut heartbeat = current(it, 0, 0);
+        heartbeat.webhook_entry_hash = Some("one".to_owned());
+        heartbeat
+    };
+    listening.beats(make, &watchers).await;
+    assert_eq!(listening.resyncs(), expected);
+}
+
 /// Another listener has accepted them, and did not pass them on before its process ended.
 #[rstest]
 #[case::by_two_heartbeats(false)]

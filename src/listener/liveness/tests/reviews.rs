@@ -354,7 +354,7 @@ async fn age_of_the_last_review_tells_when_it_was() {
     heartbeat.last_review_age_seconds = Some(40);
     // A certificate that has expired by a clock that is ten minutes fast is only reported.
     heartbeat.certificate_not_after = Some(0);
-    listening.pass(Duration::from_hours(2)).await;
+    advance(Duration::from_hours(2)).await;
     listening.send("r", heartbeat.clone());
     let since = || listening.only().since_review.map(|it| it.as_secs());
     assert_eq!(since(), Some(40));
