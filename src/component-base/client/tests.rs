@@ -216,7 +216,8 @@ async fn what_cannot_be_used_is_refused_before_anything_is_sent() {
 /// Returns the error, and each of its sources.
 fn chain(error: &dyn std::error::Error) -> String {
     let sources = std::iter::successors(Some(error), |it| it.source());
-    sources.map(|it| format!("{it}\n{it:?}\n")).collect()
+    let texts: Vec<String> = sources.map(|it| format!("{it}\n{it:?}")).collect();
+    texts.join("\n")
 }
 
 #[tokio::test]

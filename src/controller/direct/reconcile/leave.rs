@@ -71,7 +71,8 @@ pub(super) async fn finish_deletion(
     );
     let is_clean = is_gone || report == Report::Idle;
     let is_overdue = common.deletions.is_overdue(&request.resource);
-    if !is_clean && !(is_overdue && is_stalled(request, findings, report)) {
+    let is_ended = is_clean || is_overdue && is_stalled(request, findings, report);
+    if !is_ended {
         return Ok(report);
     }
     if is_told_of(goal(&request.resource), request.eligibility)
