@@ -1,4 +1,5 @@
-//! `cargo harness self-check`: seeds defects into the product one after the other, and checks that a test fails for each.
+//! `cargo harness self-check`: seeds defects into the product one after the other, and checks that a test fails for each. Each check
+//! must first pass without a defect, because a check that fails for another reason would catch every defect.
 //!
 //! A defect is an edit of one file (`harness/self_check/defects.yaml`) and the cheapest check that finds it: a filter of one
 //! crate's tests, or scenarios of a suite on clusters. The edit is made in this checkout, which must have no other changes, and
@@ -6,7 +7,10 @@
 //! `target/self-check`, so that an interrupted run continues where it ended, if the commit is the same.
 #![expect(clippy::print_stdout, reason = "output of a command line")]
 
-use std::collections::BTreeMap;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
@@ -59,12 +63,18 @@ struct Outcome {
     seconds: u64,
 }
 
-/// Results for defects on one commit, by name.
+/// Results on one commit.
 #[derive(Default, Serialize, Deserialize)]
 struct Results {
     commit: String,
+    /// Checks that passed without a defect.
+    passed: BTreeSet<Vec<String>>,
+    /// Results for defects, by name.
     defects: BTreeMap<String, Outcome>,
 }
+
+/// Whether a check passed, and the names of tests and scenarios that failed.
+type CheckResult = (bool, Vec<String>);
 
 /// Returns the defects of the file.
 fn defects() -> anyhow::Result<Vec<Defect>> {
@@ -91,38 +101,78 @@ impl Defect {
         self.check.iter().any(|it| it == "e2e")
     }
 
-    async fn seed(&self) -> anyhow::Result<Outcome> {
+    /// Runs the check, with the defect or without it.
+    async fn run(&self, is_seeded: bool) -> anyhow::Result<CheckResult> {
+        if !is_seeded {
+            return run_check(&self.check).await;
+        }
         let (edited, before) = self.edited()?;
         let original = backup().join(&self.file);
         fs::create_dir_all(original.parent().context("a file has a folder")?)?;
         fs::write(&original, before)?;
         fs::write(root().join(&self.file), edited)?;
-        let begin = Instant::now();
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(&self.check).current_dir(root());
-        cargo.stdin(Stdio::null()).kill_on_drop(true);
         let regressions = root().join("src/proptest-regressions");
         let had_regressions = regressions.exists();
-        let output = timeout(TIME_LIMIT, cargo.output()).await;
+        let result = run_check(&self.check).await;
         restore()?;
         // Property tests store the failures that they find.
         if !had_regressions && regressions.exists() {
             fs::remove_dir_all(regressions)?;
         }
-        let output = output.with_context(|| format!("no end within {TIME_LIMIT:?}"))??;
-        let text = [output.stdout, output.stderr].concat();
-        let text = String::from_utf8_lossy(&text);
-        fs::write(root().join("target/self-check/last.log"), &*text)?;
-        let tests = failed_tests(&text);
-        let ran = ["test result: ", "scenario (", "scenarios ("];
-        let (ran, name) = (ran.iter().any(|it| text.contains(it)), &self.name);
-        ensure!(ran, "defect {name:?}: its check did not run:\n{text}");
-        Ok(Outcome {
-            caught: !output.status.success() && !tests.is_empty(),
+        result.with_context(|| format!("defect {:?}", self.name))
+    }
+}
+
+/// Runs cargo with arguments.
+async fn run_check(arguments: &[String]) -> anyhow::Result<CheckResult> {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(arguments).current_dir(root());
+    cargo.stdin(Stdio::null()).kill_on_drop(true);
+    let output = timeout(TIME_LIMIT, cargo.output()).await;
+    let output = output.with_context(|| format!("no end within {TIME_LIMIT:?}"))??;
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    let log = root().join("target/self-check/last.log");
+    fs::create_dir_all(log.parent().context("a file has a folder")?)?;
+    fs::write(log, &*text)?;
+    let ran = ["test result: ", "scenario (", "scenarios ("];
+    let has_run = ran.iter().any(|it| text.contains(it));
+    ensure!(has_run, "the check did not run:\n{text}");
+    Ok((output.status.success(), failed_tests(&text)))
+}
+
+/// Runs the checks of defects without a result, and saves each result. A check runs without a defect first, unless it has passed.
+async fn check_all(
+    defects: impl Iterator<Item = &Defect>,
+    results: &mut Results,
+    run: impl AsyncFn(&Defect, bool) -> anyhow::Result<CheckResult>,
+    save: impl Fn(&Results) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    for defect in defects {
+        let Defect { name, check, .. } = defect;
+        if results.defects.contains_key(name) {
+            continue;
+        }
+        if !results.passed.contains(check) {
+            let shown = check.join(" ");
+            println!("without a defect: {shown}");
+            let (passed, failed) = run(defect, false).await?;
+            ensure!(passed, "{shown}: fails without a defect: {failed:?}");
+            results.passed.insert(check.clone());
+            save(results)?;
+        }
+        println!("seeding: {name}");
+        let begin = Instant::now();
+        let (passed, tests) = run(defect, true).await?;
+        let outcome = Outcome {
+            caught: !passed && !tests.is_empty(),
             tests,
             seconds: begin.elapsed().as_secs(),
-        })
+        };
+        results.defects.insert(name.clone(), outcome);
+        save(results)?;
     }
+    Ok(())
 }
 
 /// Returns the names of tests and scenarios that failed.
@@ -204,18 +254,15 @@ pub(crate) async fn run(arguments: SelfCheckArgs) -> anyhow::Result<ExitCode> {
     };
     results.commit = commit;
     let defects = defects()?;
-    for defect in &defects {
+    let selected = defects.iter().filter(|defect| {
         let by_name = arguments.name.as_ref();
         let is_selected = by_name.is_none_or(|it| it.is_match(&defect.name));
         let is_skipped = arguments.without_clusters && defect.needs_clusters();
-        if !is_selected || is_skipped || results.defects.contains_key(&defect.name) {
-            continue;
-        }
-        println!("seeding: {}", defect.name);
-        let outcome = defect.seed().await?;
-        results.defects.insert(defect.name.clone(), outcome);
-        fs::write(&path, serde_json::to_string(&results)?)?;
-    }
+        is_selected && !is_skipped
+    });
+    let run = async |defect: &Defect, is_seeded| defect.run(is_seeded).await;
+    let save = |results: &Results| Ok(fs::write(&path, serde_json::to_string(results)?)?);
+    check_all(selected, &mut results, run, save).await?;
     println!("{}", table(&defects, &results));
     let found = defects
         .iter()
@@ -245,27 +292,4 @@ fn table(defects: &[Defect], results: &Results) -> String {
         let _ = writeln!(text, "| {name} | `{check}` | {shown} | {seconds} |");
     }
     text
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::*;
-
-    #[test]
-    fn every_defect_can_be_seeded() {
-        let defects = defects().unwrap();
-        let names: BTreeSet<&str> = defects.iter().map(|it| it.name.as_str()).collect();
-        assert_eq!(names.len(), defects.len(), "names are unique");
-        for defect in &defects {
-            defect.edited().unwrap();
-        }
-    }
-
-    #[test]
-    fn failures_of_tests_and_scenarios_are_named() {
-        let output = "test a::b ... ok\ntest a::c ... FAILED\n  Scenario: One\n   ✔  Given x\n  Scenario: Two\n   ✘  Then y\n✘  Then y";
-        assert_eq!(failed_tests(output), ["a::c", "Two"]);
-    }
 }
