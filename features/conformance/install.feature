@@ -34,9 +34,10 @@ Feature: Conformance of a runtime without the product
     And the check of conformance prints "<text>"
 
     Examples:
-      | what                        | file                  | option      | code | text                               |
-      | An unknown option           | scenarios/public.yaml | --unknown   | 2    | unexpected argument '--unknown'    |
-      | A file that is no scenario  | README.md             | --timeout 5 | 1    | README.md:                         |
+      | what                       | file                          | option      | code | text                                         |
+      | An unknown option          | scenarios/public.yaml         | --unknown   | 2    | unexpected argument '--unknown'              |
+      | A file that is no scenario | README.md                     | --timeout 5 | 1    | README.md:                                   |
+      | An installation for a KCP  | scenarios/watcher-status.yaml | --install   | 1    | controlPlane: expected a scenario without it |
 
   Scenario: SIGINT ends an installation, which is removed
     Given the inventory of runtime "plain" is recorded

@@ -38,7 +38,7 @@ Feature: Conformance of a landscape
     Then the check of conformance ends with exit code 3
     And conformance check "The configuration document is that of the scenario" was not run with:
       """
-      reason: "overrides.replace.me: is \"registry.landscape.test:5000\", and the scenario has no such key"
+      reason: "overrides.replace.me: is \"registry.landscape.test:5000\", expected no such field"
       """
     And conformance check "Pods of public-deployment come out as expected" was not run
 

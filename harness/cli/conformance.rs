@@ -36,10 +36,11 @@ pub(crate) struct ConformanceArgs {
     /// Print every request that the run may send, and send none.
     #[arg(long, requires = "skr")]
     dry_run: bool,
-    /// Leave out checks that read metrics of this project's components, to check another implementation.
+    /// Leave out checks of metrics, version and warnings of this project's components, to check another implementation.
     #[arg(long, value_enum)]
     only: Option<Only>,
-    /// Install the webhook and the landscape's configuration for the duration of the run. Fails if any of their objects exists.
+    /// Install the webhook and the landscape's configuration for the duration of the run. Fails if any of their objects exists, or if
+    /// the scenario has controlPlane or events.
     #[arg(long, requires = "skr", requires = "image", conflicts_with = "kcp")]
     install: bool,
     /// Image of the webhook for --install.
@@ -117,7 +118,7 @@ async fn check(
     };
     let mut run = Run::new(scenario, kcp, endpoints, arguments.options())?;
     if arguments.install {
-        run = run.with_installation(installation(arguments, scenario).await?);
+        run = run.with_installation(installation(arguments, scenario).await?)?;
     }
     if arguments.dry_run {
         for (cluster, requests) in run.requests() {

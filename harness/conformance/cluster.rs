@@ -5,11 +5,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
-use http::header::CONTENT_TYPE;
+use http::header::{CONTENT_TYPE, WARNING};
 use http::{Method, Request};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::AttachParams;
 use serde_json::{Value, json};
+use testkit::json::text;
 use tokio::io::AsyncReadExt as _;
 use tokio::time::timeout;
 
@@ -117,15 +118,34 @@ impl Cluster {
         created.map_err(|refused| self.error(&refused))
     }
 
+    /// Creates an object as a dry run. Returns the warnings of the API server and of webhooks.
+    pub(crate) async fn warnings(&self, path: &str, object: &Value) -> Result<Vec<String>> {
+        let request = Request::post(format!("{path}?dryRun=All")).header(CONTENT_TYPE, JSON);
+        let request = request.body(object.to_string().into_bytes().into())?;
+        let exchange = async {
+            let response = self.client.send(request).await?;
+            let warnings = response.headers().get_all(WARNING).iter();
+            let warnings = warnings.filter_map(|it| it.to_str().ok().map(str::to_owned));
+            let (status, warnings) = (response.status(), warnings.collect());
+            let body = response.into_body().collect_bytes().await?;
+            let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+            ensure!(status.is_success(), "{status} {}", text(&body["message"]));
+            Ok(warnings)
+        };
+        let answer = timeout(TIME_LIMIT, exchange).await;
+        let answer = answer.map_err(anyhow::Error::from).flatten();
+        answer.with_context(|| format!("{}: POST {path}?dryRun=All", self.name))
+    }
+
     pub(crate) async fn merge(&self, path: &str, change: &Value) -> Result<Value> {
         let patched = self.send(Method::PATCH, path, MERGE, change).await;
         patched.map_err(|refused| self.error(&refused))
     }
 
-    /// Deletes an object. An object that does not exist is not an error.
+    /// Deletes an object. It is not an error if the object does not exist, is terminating, or is not that of the preconditions.
     pub(crate) async fn delete(&self, path: &str, options: &Value) -> Result<()> {
         match self.send(Method::DELETE, path, JSON, options).await {
-            Err(refused) if refused.code != Some(404) => Err(self.error(&refused)),
+            Err(refused) if !matches!(refused.code, Some(404 | 409)) => Err(self.error(&refused)),
             _ => Ok(()),
         }
     }

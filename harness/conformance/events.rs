@@ -1,7 +1,8 @@
 //! Checks whether the watcher of a runtime reports a change to KCP.
 //!
 //! The number of delivered events is read from the watcher's metrics, so these checks are not part of `--only contract`.
-//! Changes of other objects at the same time are also counted. So a watcher that reports more than expected may be correct.
+//! Changes of other objects at the same time are also counted. So a watcher that reports more than expected may be correct. A change
+//! that is not reported shows nothing unless the API server called the watcher during the run.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -18,17 +19,31 @@ use crate::requests::collection;
 use crate::run::Context;
 use crate::runtime::{Component, counted};
 
-/// Creates an object, changes it, and checks whether the watcher delivers an event.
-pub(crate) async fn check(
-    context: &Context<'_>,
-    cluster: &Cluster,
-    (index, event): (usize, &EventCheck),
-) -> Result<()> {
-    let not = if event.reported { "" } else { "not " };
-    let title = format!("Change \"{}\" is {not}reported to KCP", event.name);
+/// Checks all changes of the scenario on a runtime. Those that are reported come first, because each causes a call of the watcher.
+pub(crate) async fn check_all(context: &Context<'_>, cluster: &Cluster) -> Result<()> {
     if context.options.only_contract {
         return Ok(());
     }
+    let events = context.scenario.landscape.events.iter().enumerate();
+    let mut events: Vec<_> = events.filter(|(_, it)| it.is_on(&cluster.name)).collect();
+    events.sort_by_key(|(_, it)| !it.reported);
+    let asked_at_begin = asked(cluster).await.unwrap_or(u64::MAX);
+    for event in events {
+        check(context, cluster, event, asked_at_begin).await?;
+    }
+    Ok(())
+}
+
+/// Creates an object, changes it, and checks whether the watcher delivers an event. `asked_at_begin` is the number of its calls at the
+/// beginning of the run.
+async fn check(
+    context: &Context<'_>,
+    cluster: &Cluster,
+    (index, event): (usize, &EventCheck),
+    asked_at_begin: u64,
+) -> Result<()> {
+    let not = if event.reported { "" } else { "not " };
+    let title = format!("Change \"{}\" is {not}reported to KCP", event.name);
     if let Err(error) = delivered(cluster).await {
         let reason = format!("the metrics of the watcher cannot be read: {error:#}");
         context.metrics(cluster, &title, Outcome::not_run(reason));
@@ -56,6 +71,12 @@ pub(crate) async fn check(
     let path = format!("{path}/{}{sub}", name(object));
     cluster.merge(&path, &json!(event.change.patch)).await?;
     let mut outcome = outcome(context, cluster, event, before).await;
+    let is_asked = asked(cluster).await.is_ok_and(|it| it > asked_at_begin);
+    if outcome == Outcome::Passed && !event.reported && !is_asked {
+        outcome = Outcome::not_run(
+            "the API server has not called the watcher during this run, so nothing could be reported",
+        );
+    }
     if self::processes(cluster).await.ok() != Some(processes) {
         outcome = replaced();
     }

@@ -1,11 +1,13 @@
 //! Fixtures of the tests of runs: scenarios, clusters in memory, and accessors for reports.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
 use api::kcp::KCP_NAMESPACE;
 use api::names::{CONFIG_KEY, CONFIG_MAP, SKR_NAMESPACE, WEBHOOK_CONFIGURATION};
-use http::{Request, Response};
+use http::header::WARNING;
+use http::{HeaderValue, Request, Response};
 use kube::client::Body;
 use serde_json::json;
 use testkit::apiserver::ApiServer;
@@ -93,16 +95,37 @@ pub(crate) fn with_metrics(
     endpoint: Endpoint,
     page: impl Fn() -> Option<String> + Send + Sync + 'static,
 ) -> Endpoint {
-    let client = endpoint.client.clone();
+    with_service(endpoint, move |request, response| {
+        let is_page = request.ends_with("/proxy/metrics");
+        if is_page && let Some(page) = page() {
+            *response = Response::new(Body::from(page.into_bytes()));
+        }
+    })
+}
+
+/// Returns the endpoint with this warning for every dry run.
+pub(crate) fn with_warning(endpoint: Endpoint, warning: &'static str) -> Endpoint {
+    with_service(endpoint, move |request, response| {
+        if request.ends_with("?dryRun=All") {
+            let warning = HeaderValue::from_static(warning);
+            response.headers_mut().append(WARNING, warning);
+        }
+    })
+}
+
+/// Returns the endpoint with responses that a function changes, which receives the path and query of the request.
+fn with_service(
+    endpoint: Endpoint,
+    change: impl Fn(&str, &mut Response<Body>) + Send + Sync + 'static,
+) -> Endpoint {
+    let (client, change) = (endpoint.client.clone(), Arc::new(change));
     let service = tower::service_fn(move |request: Request<Body>| {
-        let is_page = request.uri().path().ends_with("/proxy/metrics");
-        let page = if is_page { page() } else { None };
-        let client = client.clone();
+        let path = request.uri().to_string();
+        let (client, change) = (client.clone(), Arc::clone(&change));
         async move {
-            match page {
-                Some(page) => Ok(Response::new(Body::from(page.into_bytes()))),
-                None => client.send(request).await,
-            }
+            let mut response = client.send(request).await?;
+            change(&path, &mut response);
+            Ok::<_, kube::Error>(response)
         }
     });
     let client = kube::Client::new(service, "default");

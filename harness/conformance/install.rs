@@ -14,7 +14,7 @@ use testkit::until::until;
 
 use crate::cluster::Cluster;
 use crate::requests::{collection, path, words};
-use crate::run::Context;
+use crate::run::{Context, LABEL};
 use crate::runtime::webhook_deployment;
 
 /// Objects that a run installs.
@@ -68,7 +68,7 @@ impl Installation {
         Ok(())
     }
 
-    /// Creates all objects and waits until the webhook is available.
+    /// Creates all objects, with the label of the run, and waits until the webhook is available.
     pub(crate) async fn install(&self, context: &Context<'_>, cluster: &Cluster) -> Result<()> {
         for object in &self.0 {
             let path = path(&words(object));
@@ -76,10 +76,10 @@ impl Installation {
                 continue;
             }
             context.installed(cluster, path);
-            let namespace = text(&object["metadata"]["namespace"]);
-            cluster
-                .create(&collection(object, namespace), object)
-                .await?;
+            let collection = collection(object, text(&object["metadata"]["namespace"]));
+            let mut object = object.clone();
+            object["metadata"]["labels"][LABEL] = json!(context.namespaces.0);
+            cluster.create(&collection, &object).await?;
         }
         let is_available = || async {
             let deployment = cluster.find(&webhook_deployment()).await?;
@@ -95,7 +95,8 @@ impl Installation {
     }
 
     /// Deletes the created objects in reverse order, then the objects that the webhook created. An object that cannot be
-    /// deleted does not prevent the deletion of the others.
+    /// deleted does not prevent the deletion of the others. Objects of another client stay, and then also the Namespaces. If it is
+    /// the Deployment, also the objects that its webhook created stay.
     ///
     /// # Errors
     ///
@@ -105,46 +106,68 @@ impl Installation {
         cluster: &Cluster,
         created: &[String],
     ) -> Result<()> {
-        let delete = async |path: &str| {
-            let options = json!({ "propagationPolicy": "Foreground" });
-            cluster.delete(path, &options).await?;
-            let is_gone = || async {
-                ensure!(cluster.find(path).await?.is_none(), "it still exists");
-                Ok(())
-            };
-            anyhow::Ok(until("it is gone", context.options.patience, is_gone).await?)
+        let mut left = String::new();
+        let mut note = |what: &str, error: &anyhow::Error| {
+            let _ = write!(left, "\n  {} delete {what}  # {error:#}", cluster.kubectl);
         };
         let (namespaces, others): (Vec<&String>, Vec<&String>) = created
             .iter()
             .partition(|it| it.starts_with("/api/v1/namespaces/") && it.split('/').count() == 5);
-        let mut left = String::new();
-        let mut note = |what: &str, deleted: Result<()>| {
-            if let Err(error) = deleted {
-                let kubectl = &cluster.kubectl;
-                let _ = write!(left, "\n  {kubectl} delete {what}  # {error:#}");
-            }
-        };
+        let (mut has_run, mut is_shared) = (false, false);
         for path in others.into_iter().rev() {
-            note(&format!("--raw {path}"), delete(path).await);
+            let removed = remove(context, cluster, path).await;
+            let is_foreign = matches!(removed, Ok(false));
+            is_shared |= is_foreign;
+            has_run |= *path == webhook_deployment() && !is_foreign;
+            if let Err(error) = removed {
+                note(&format!("--raw {path}"), &error);
+            }
         }
-        let mut rest = made().map(|it| path(&it)).to_vec();
-        match copies(cluster).await {
-            Ok(copies) => rest.extend(copies),
-            Err(error) => {
-                let all = format!("secrets --all-namespaces -l {PULL_SECRET_COPY_LABEL}=true");
-                note(&all, Err(error));
+        let mut rest = Vec::new();
+        if has_run {
+            rest.extend(made().map(|it| path(&it)));
+            match copies(cluster).await {
+                Ok(copies) => rest.extend(copies),
+                Err(error) => {
+                    let all = format!("secrets --all-namespaces -l {PULL_SECRET_COPY_LABEL}=true");
+                    note(&all, &error);
+                }
             }
         }
         for path in rest {
-            let deleted = cluster.delete(&path, &json!({})).await;
-            note(&format!("--raw {path}"), deleted);
+            if let Err(error) = cluster.delete(&path, &json!({})).await {
+                note(&format!("--raw {path}"), &error);
+            }
         }
-        for path in namespaces {
-            note(&format!("--raw {path}"), delete(path).await);
+        for path in namespaces.into_iter().filter(|_| !is_shared) {
+            if let Err(error) = remove(context, cluster, path).await {
+                note(&format!("--raw {path}"), &error);
+            }
         }
         ensure!(left.is_empty(), "{left}");
         Ok(())
     }
+}
+
+/// Deletes the object at a path if this run created it, and waits until it is gone. Returns whether nothing is left at the path, or
+/// an object of another client. The label also identifies an object whose creation had no response.
+async fn remove(context: &Context<'_>, cluster: &Cluster, path: &str) -> Result<bool> {
+    let Some(found) = cluster.find(path).await? else {
+        return Ok(true);
+    };
+    let metadata = &found["metadata"];
+    if metadata["labels"][LABEL] != *context.namespaces.0 {
+        return Ok(false);
+    }
+    let uid = &metadata["uid"];
+    let options = json!({ "propagationPolicy": "Foreground", "preconditions": { "uid": uid } });
+    cluster.delete(path, &options).await?;
+    let is_gone = || async {
+        let now = cluster.find(path).await?.unwrap_or_default();
+        ensure!(now["metadata"]["uid"] != *uid, "it still exists");
+        anyhow::Ok(now.is_null())
+    };
+    Ok(until("it is gone", context.options.patience, is_gone).await?)
 }
 
 /// Returns the paths of the copies of the pull Secret.

@@ -34,7 +34,8 @@ pub struct Landscape {
     /// The runtimes, in the order of the option `--skr`; one of the name `skr` if there is no list.
     #[serde(default = "one_runtime")]
     pub runtimes: Vec<Runtime>,
-    /// What the watcher on each runtime reports: Watchers on KCP, which are created on local clusters, and compared with `--kcp`.
+    /// What the watcher on each runtime reports: Watchers on KCP, which are created on local clusters, and compared with `--kcp`. They
+    /// need `controlPlane`.
     #[serde(default)]
     pub watchers: Vec<Watcher>,
     /// What runs there.
@@ -206,10 +207,10 @@ pub struct Expectation {
     #[serde(default)]
     pub unchanged: bool,
     /// Fields that the stored Pod must have. Others may be there; the items of a list come in this order, others may
-    /// stand between them.
+    /// be between them. An empty list must have no items, or be absent.
     #[serde(default)]
     pub pod: Map<String, Value>,
-    /// What its first container must see. The image needs `printenv` and `cat`.
+    /// What its first container must see; needs `runs`. The image needs `printenv` and `cat`.
     #[serde(default)]
     pub inside: Inside,
 }
@@ -221,7 +222,7 @@ pub struct Inside {
     /// Environment variables and their values.
     #[serde(default)]
     pub variables: BTreeMap<String, String>,
-    /// A file that holds exactly the certificates of the ClusterTrustBundle.
+    /// A file that holds exactly the certificates of the ClusterTrustBundle; needs `trust` of the landscape.
     pub trust: Option<String>,
 }
 
@@ -238,7 +239,7 @@ pub struct EventCheck {
     pub manifest: String,
     /// The change.
     pub change: Change,
-    /// Whether the watcher must report it to KCP.
+    /// Whether the watcher must report it to KCP. `false` needs a call of the watcher during the run, as of a change that is reported.
     pub reported: bool,
 }
 

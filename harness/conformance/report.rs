@@ -75,7 +75,7 @@ pub struct Check {
 pub enum Family {
     /// Objects of the cluster. Such a check is possible for any implementation.
     Contract,
-    /// Metrics and version of this project's components.
+    /// Metrics, version and warnings of this project's components.
     Metrics,
 }
 

@@ -29,7 +29,7 @@ pub(crate) use context::{Context, LABEL};
 /// Options of a run that are not part of the scenario.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// Skips checks that read metrics or the version of this project's components, so that any implementation can be checked.
+    /// Skips checks of metrics, version and warnings of this project's components, so that any implementation can be checked.
     pub only_contract: bool,
     /// Time limit for an expected state on a cluster.
     pub patience: Duration,
@@ -85,12 +85,25 @@ impl<'a> Run<'a> {
     }
 
     /// Adds an installation, which the runtimes have for the duration of the run.
-    #[must_use]
-    pub fn with_installation(self, installation: Installation) -> Self {
-        Self {
+    ///
+    /// # Errors
+    ///
+    /// The scenario needs a control plane or a watcher, which an installation does not have.
+    pub fn with_installation(self, installation: Installation) -> Result<Self> {
+        let landscape = &self.scenario.landscape;
+        let file = self.scenario.file.display();
+        let expected =
+            "expected a scenario without it, because --install installs only the webhook";
+        ensure!(
+            landscape.control_plane.is_none(),
+            "{file}: controlPlane: {expected}"
+        );
+        let is_changed = !self.options.only_contract && !landscape.events.is_empty();
+        ensure!(!is_changed, "{file}: events: {expected}");
+        Ok(Self {
             installation: Some(installation),
             ..self
-        }
+        })
     }
 
     /// Returns all requests that the run may send, by cluster. `{…}` is a name that is not known before.

@@ -2,13 +2,15 @@
 //!
 //! All files that a run needs are read here, before any request is sent.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod rules;
+
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use serde_json::{Map, Value};
 
-use crate::model::{EventCheck, Expectation, Landscape, Workload};
+use crate::model::{EventCheck, Landscape, Workload};
 
 /// A landscape, its file, and the manifests that it names.
 #[derive(Debug, Clone)]
@@ -107,43 +109,6 @@ impl Scenario {
 
     fn fail<T>(&self, at: &str, what: impl std::fmt::Display) -> Result<T> {
         Err(anyhow!("{}: {what}", self.place(at)))
-    }
-
-    /// Checks rules that the schema cannot express.
-    fn check_references(&self) -> Result<()> {
-        let Landscape { name, config, .. } = &self.landscape;
-        let stem = self.file.file_stem().unwrap_or_default().to_string_lossy();
-        if stem != name.as_str() {
-            let what = format!("name is {name:?}, expected {stem:?}, the name of the file");
-            return self.fail("name:", what);
-        }
-        let document = Value::Object(config.clone()).to_string();
-        if let Err(error) = api::config::Document::parse(&document) {
-            return self.fail("config:", format!("config: {error}"));
-        }
-        let runtimes: BTreeSet<&str> = self.runtimes().collect();
-        if runtimes.is_empty() || runtimes.len() < self.landscape.runtimes.len() {
-            let what = "runtimes: expected at least one, each with a name of its own";
-            return self.fail("runtimes:", what);
-        }
-        let workloads = self.landscape.workloads.iter().map(|it| &it.runtimes);
-        let events = self.landscape.events.iter().map(|it| &it.runtimes);
-        for named in workloads.chain(events).flatten() {
-            if !runtimes.contains(named.as_str()) {
-                let known: Vec<&str> = self.runtimes().collect();
-                let what = format!("runtime {named:?}: expected one of {known:?}");
-                return self.fail(named, what);
-            }
-        }
-        for workload in &self.landscape.workloads {
-            let Expectation { unchanged, pod, .. } = &workload.expect;
-            if *unchanged != pod.is_empty() {
-                let manifest = &workload.manifest;
-                let what = "expect: either `pod` with fields, or `unchanged: true`";
-                return self.fail(manifest, format!("{manifest}: {what}"));
-            }
-        }
-        Ok(())
     }
 
     /// Replaces the names of registries with hosts in all fields that may contain them.

@@ -13,8 +13,6 @@ use crate::{KCP, Report, Verdict};
 /// Base64 of a docker configuration for b.test with the password `letmein`.
 const OTHER_CONFIG: &str = "eyJhdXRocyI6eyJiLnRlc3QiOnsicGFzc3dvcmQiOiJsZXRtZWluIn19fQ==";
 
-const CONTENT: &str = "content with hash ";
-
 /// KCP and two runtimes, which the controller has synchronized.
 struct Landscape {
     kcp: ApiServer,
@@ -90,10 +88,15 @@ async fn two_runtimes_with_the_copies_of_kcp_conform_and_kcp_is_not_written_to()
 }
 
 #[rstest]
-#[case::differs(Some(OTHER_CONFIG), Some(DOCKER_CONFIG), CONTENT, CONTENT)]
-#[case::absent_on_the_runtime(None, Some(DOCKER_CONFIG), CONTENT, "absent")]
-#[case::absent_on_kcp(Some(DOCKER_CONFIG), None, "absent, as on KCP", CONTENT)]
-#[case::absent_on_both(None, None, "absent, as on KCP", "absent")]
+#[case::differs(
+    Some(OTHER_CONFIG),
+    Some(DOCKER_CONFIG),
+    "the content",
+    "other content"
+)]
+#[case::absent_on_the_runtime(None, Some(DOCKER_CONFIG), "the content", "absent")]
+#[case::absent_on_kcp(Some(DOCKER_CONFIG), None, "a source", "a copy without a source")]
+#[case::absent_on_both(None, None, "a source", "neither source nor copy")]
 #[tokio::test(start_paused = true)]
 async fn copy_that_is_not_that_of_kcp_is_reported_for_its_runtime_without_its_content(
     #[case] on_runtime: Option<&str>,
@@ -113,8 +116,9 @@ async fn copy_that_is_not_that_of_kcp_is_reported_for_its_runtime_without_its_co
     let report = landscape.run("direct").await;
     let title = "The pull Secret on the runtime is that of KCP";
     let failure = failure_of(outcome_on(&report, "second", title));
-    assert!(failure.expected.starts_with(expected), "{failure:?}");
-    assert!(failure.found.starts_with(found), "{failure:?}");
+    let source = "/api/v1/namespaces/kcp-system/secrets/registry-credentials";
+    let expected = format!("{expected} on KCP at {source}");
+    assert_eq!((&failure.expected, &*failure.found), (&expected, found));
     let location = "second: /api/v1/namespaces/kyma-system/secrets/registry-credentials";
     assert_eq!(failure.location, location);
     let next = "kubectl --kubeconfig kcp -n kcp-system get runtimebootstrappers,events";

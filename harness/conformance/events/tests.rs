@@ -105,6 +105,34 @@ async fn watcher_that_reports_what_it_must_passes(#[case] event: &str, #[case] w
     assert_eq!(server.count("patch kymas|kymas/status"), 1);
 }
 
+#[tokio::test(start_paused = true)]
+async fn unreported_change_shows_nothing_if_the_watcher_is_never_called() {
+    let server = runtime();
+    let page = "watcher_admission_request_total 7\nwatcher_outbox_events 0\n";
+    let endpoint = with_metrics(endpoint("skr", &server), || Some(page.to_owned()));
+    let report = checked(NOT_REPORTED, endpoint).await;
+    let reason = reason_of(outcome(&report, "Change"));
+    let said = "the API server has not called the watcher during this run";
+    assert!(reason.starts_with(said), "{reason}");
+    assert_eq!(server.count("patch kymas"), 1);
+}
+
+/// The watcher is not called for the creation of an object, so only the reported change shows that it can be called.
+#[tokio::test(start_paused = true)]
+async fn reported_change_is_made_first_and_shows_that_the_watcher_is_called() {
+    let server = runtime();
+    let seen = server.clone();
+    let endpoint = with_metrics(endpoint("skr", &server), move || {
+        let changed = seen.count("patch kymas/status");
+        Some(format!(
+            "watcher_admission_request_total {changed}\nwatcher_delivered_events_total {changed}\nwatcher_outbox_events 0\n"
+        ))
+    });
+    let report = checked(&format!("{NOT_REPORTED}{REPORTED}"), endpoint).await;
+    assert_eq!(*outcome(&report, "Change \"a status\""), Outcome::Passed);
+    assert_eq!(*outcome(&report, "Change \"a spec\""), Outcome::Passed);
+}
+
 #[rstest]
 #[case::not_asked(REPORTED, SPEC, "no event")]
 #[case::asked_and_no_event(REPORTED, Watcher { events: 0, ..STATUS }, "no event")]

@@ -50,7 +50,7 @@ impl Run<'_> {
             format!("get configmaps {namespace}/{CONFIG_MAP} # the configuration document"),
         ];
         if let Some(secret) = &landscape.pull_secret {
-            let why = "hosts that it has credentials for, hash of its content";
+            let why = "hosts that it has credentials for, comparison with KCP";
             lines.push(format!("get secrets {namespace}/{} # {why}", secret.name));
         }
         if let Some(trust) = &landscape.trust {
@@ -107,8 +107,8 @@ impl Run<'_> {
     fn of_workload(&self, namespace: &str, workload: &Workload) -> Vec<String> {
         let mut lines = of_namespace(namespace);
         lines.push(format!("list events {namespace}/ # why a Pod does not run"));
-        if self.installation.is_some() {
-            let why = "a dry run, until the API server reaches the webhook";
+        if self.installation.is_some() || !self.options.only_contract {
+            let why = "a dry run, whether the API server calls the webhook";
             lines.push(format!("create pods {namespace}/ # {why}"));
         }
         if workload.expect.inside != Inside::default() {

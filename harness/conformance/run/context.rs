@@ -21,9 +21,9 @@ use crate::report::{Check, Family, Moment, Outcome, PodReport, seconds};
 use crate::requests::OWN_NAMESPACES;
 use crate::scenario::Scenario;
 
-/// Names of the namespaces that a run creates.
+/// Names of the namespaces that a run creates, by the ID of the run.
 #[derive(Debug, Clone)]
-pub(crate) struct Namespaces(pub(super) String);
+pub(crate) struct Namespaces(pub(crate) String);
 
 impl Namespaces {
     pub(crate) fn of_workload(&self, index: usize) -> String {
@@ -74,7 +74,7 @@ impl Context<'_> {
         self.record(cluster, title, Family::Contract, outcome);
     }
 
-    /// Adds the result of a check of metrics or of the version of this project's components.
+    /// Adds the result of a check of metrics, version or warnings of this project's components.
     pub(crate) fn metrics(&self, cluster: &Cluster, title: &str, outcome: Outcome) {
         self.record(cluster, title, Family::Metrics, outcome);
     }
@@ -99,7 +99,7 @@ impl Context<'_> {
         locked(&self.found).timeline.extend(moments);
     }
 
-    /// Records an object of an installation before its creation.
+    /// Records an object of an installation before its creation. If the creation fails, the object can be one of another client.
     pub(crate) fn installed(&self, cluster: &Cluster, path: String) {
         locked(&self.found).installed.push((cluster.clone(), path));
     }
@@ -180,8 +180,8 @@ impl Context<'_> {
     }
 }
 
-/// Label of every namespace of a run; its value is the run's ID. `kubectl delete namespaces -l LABEL` removes the namespaces
-/// that a killed run left.
+/// Label of every namespace of a run, and of every object of its installation; its value is the run's ID.
+/// `kubectl delete namespaces -l LABEL` removes the namespaces that a killed run left.
 pub(crate) const LABEL: &str = "rt-bootstrapper.kyma-project.io/conformance-run";
 /// Time limit for the removal of a namespace.
 const REMOVAL: Duration = Duration::from_mins(1);

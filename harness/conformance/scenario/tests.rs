@@ -108,6 +108,22 @@ fn host_of_a_registry_takes_the_place_of_its_name() {
 #[case::no_runtime(&format!("{GOOD}runtimes: []\n"), "x.yaml:5: runtimes: expected at least one")]
 #[case::no_expectation(&with_workload("{runs: true}"), "x.yaml:4: pod.yaml: expect: either `pod`")]
 #[case::two_expectations(&with_workload("{unchanged: true, pod: {spec: {}}}"), "x.yaml:4: pod.yaml: expect: either `pod`")]
+#[case::inside_of_a_pod_that_does_not_run(
+    &with_workload("{unchanged: true, runs: false, inside: {variables: {A: b}}}"),
+    "x.yaml:4: pod.yaml: expect.inside: expected `runs: true`"
+)]
+#[case::certificates_without_a_bundle(
+    &with_workload("{unchanged: true, inside: {trust: /a.pem}}"),
+    "x.yaml:4: pod.yaml: expect.inside.trust: expected `trust`"
+)]
+#[case::watchers_without_a_control_plane(
+    &format!("{GOOD}watchers: [{{namespace: n, name: a, manager: m, field: spec, resource: {{group: g, version: v, resource: r}}}}]\n"),
+    "x.yaml:5: watchers: expected `controlPlane`"
+)]
+#[case::a_change_of_nothing(
+    &format!("{GOOD}events:\n- {{name: e, manifest: pod.yaml, change: {{patch: {{}}}}, reported: false}}\n"),
+    "x.yaml:6: e: change.patch: expected at least one field"
+)]
 #[case::too_large(&format!("{GOOD}#{}", "x".repeat(1 << 20)), "x.yaml: 1048")]
 fn bad_file_is_named_with_its_line(#[case] text: &str, #[case] said: &str) {
     let error = loaded(text, POD).unwrap_err();

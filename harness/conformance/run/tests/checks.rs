@@ -6,10 +6,10 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use crate::fixture::{
-    DOCKER_CONFIG, DOCUMENT, SCENARIO, cluster, ended, endpoint, failure, options, outcome,
-    own_places, reason_of, run, scenario,
+    DOCKER_CONFIG, DOCUMENT, SCENARIO, cluster, ended, endpoint, failure, failure_of, options,
+    outcome, own_places, reason_of, run, scenario, with_metrics, with_warning,
 };
-use crate::{Options, Outcome, Run, Verdict};
+use crate::{Endpoint, Options, Outcome, Report, Run, Scenario, Verdict};
 
 #[tokio::test(start_paused = true)]
 async fn cluster_that_is_as_the_scenario_says_conforms_and_keeps_nothing() {
@@ -42,18 +42,8 @@ async fn webhook_of_another_version_is_not_run_and_both_versions_are_named(
             "spec": {"template": {"spec": {"containers": [{"name": "c", "image": "r.test/webhook:7"}]}}},
         }));
     }
-    let report = async |only_contract: bool| {
-        let options = Options {
-            only_contract,
-            ..options()
-        };
-        let endpoints = vec![endpoint("skr", &server)];
-        ended(Run::new(&scenario, None, endpoints, options).unwrap())
-            .await
-            .unwrap()
-    };
     let title = "The webhook has the version of this program";
-    let all = report(false).await;
+    let all = report_of_all(&scenario, endpoint("skr", &server)).await;
     let outcome = outcome(&all, title);
     match said {
         None => assert_eq!(*outcome, Outcome::Passed),
@@ -68,7 +58,7 @@ async fn webhook_of_another_version_is_not_run_and_both_versions_are_named(
     }
     let webhook = all.clusters[0].webhook.as_ref();
     assert_eq!(webhook.is_some(), labels.is_some());
-    let contract = report(true).await;
+    let contract = run(&scenario, &[&server]).await.unwrap();
     assert!(contract.checks.iter().all(|it| it.title != title));
     assert_eq!(
         contract.verdict(),
@@ -76,6 +66,86 @@ async fn webhook_of_another_version_is_not_run_and_both_versions_are_named(
         "{:?}",
         contract.checks
     );
+}
+
+/// Returns the report of all checks of a runtime.
+async fn report_of_all(scenario: &Scenario, endpoint: Endpoint) -> Report {
+    let options = Options {
+        only_contract: false,
+        ..options()
+    };
+    let run = Run::new(scenario, None, vec![endpoint], options).unwrap();
+    ended(run).await.unwrap()
+}
+
+/// A landscape may set the label itself.
+#[rstest]
+#[case::the_same(env!("CARGO_PKG_VERSION"), None)]
+#[case::another("0.0.8", Some("has Pods of versions {\"0.0.8\"};"))]
+#[tokio::test(start_paused = true)]
+async fn version_of_the_webhook_is_that_of_its_metrics(
+    #[case] version: &'static str,
+    #[case] said: Option<&str>,
+) {
+    let (scenario, server) = (scenario(SCENARIO), cluster(DOCUMENT));
+    server.put(&json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "w", "namespace": SKR_NAMESPACE, "labels": {"app.kubernetes.io/name": "rt-bootstrapper"}},
+    }));
+    let page = move || {
+        Some(format!(
+            "rt_bootstrapper_build_info{{version={version:?},revision=\"a\"}} 1\n"
+        ))
+    };
+    let report = report_of_all(&scenario, with_metrics(endpoint("skr", &server), page)).await;
+    let outcome = outcome(&report, "The webhook has the version of this program");
+    match said {
+        None => assert_eq!(*outcome, Outcome::Passed),
+        Some(said) => assert!(reason_of(outcome).contains(said), "{outcome:?}"),
+    }
+}
+
+/// Calls for other Pods do not count: there are always some on the cluster of a landscape.
+#[rstest]
+#[case::not_available(
+    "299 - \"alter-img-registry: requested, but not in availableFeatures\"",
+    true
+)]
+#[case::of_another_webhook("299 - \"other: no\"", false)]
+#[tokio::test(start_paused = true)]
+async fn webhook_is_asked_for_pods_of_a_workload_if_it_warns_about_one(
+    #[case] warning: &'static str,
+    #[case] is_asked: bool,
+) {
+    let (scenario, server) = (scenario(SCENARIO), cluster(DOCUMENT));
+    let endpoint = with_warning(endpoint("skr", &server), warning);
+    let report = report_of_all(&scenario, endpoint).await;
+    let outcome = outcome(&report, "The webhook is asked for Pods of pod");
+    if is_asked {
+        assert_eq!(*outcome, Outcome::Passed);
+    } else {
+        let found = &failure_of(outcome).found;
+        assert_eq!(found, "no such warning");
+    }
+}
+
+#[rstest]
+#[case::rejected("create pods", "skr: POST /api/v1/namespaces/conformance-")]
+#[case::of_another_implementation(
+    "",
+    "MutatingWebhookConfiguration rt-bootstrapper-mutating-webhook-configuration does not select Pods"
+)]
+#[tokio::test(start_paused = true)]
+async fn webhook_that_cannot_be_probed_is_not_run(#[case] rejected: &str, #[case] said: &str) {
+    let (scenario, server) = (scenario(SCENARIO), cluster(DOCUMENT));
+    if rejected.is_empty() {
+        server.remove("mutatingwebhookconfigurations", "", WEBHOOK_CONFIGURATION);
+    } else {
+        server.fault(rejected).times(1).status(403);
+    }
+    let report = report_of_all(&scenario, endpoint("skr", &server)).await;
+    let reason = reason_of(outcome(&report, "The webhook is asked"));
+    assert!(reason.starts_with(said), "{reason}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -119,12 +189,25 @@ async fn configuration_of_another_landscape_is_not_run_and_its_differences_are_n
     let reason = reason_of(outcome(&report, "document"));
     for said in [
         "overrides.a.test: is \"c.test\", expected \"b.test\"",
-        "optOut: is [], and the scenario has no such key",
+        "optOut: is [], expected no such field",
     ] {
         assert!(reason.contains(said), "{reason}");
     }
     let shown = "what was not run has shown nothing";
     assert_eq!(report.verdict(), Verdict::Differs, "{shown}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn configuration_with_one_more_item_of_a_list_is_not_that_of_the_scenario() {
+    let key = "rt-cfg.kyma-project.io/set-";
+    let features = format!("{{availableFeatures: [{key}fips-mode], overrides:");
+    let text = SCENARIO.replace("{overrides:", &features);
+    let found = format!(r#"["{key}fips-mode","{key}landscape"]"#);
+    let document = format!(r#"{{"availableFeatures": {found}, {}"#, &DOCUMENT[1..]);
+    let report = run(&scenario(&text), &[&cluster(&document)]).await.unwrap();
+    let reason = reason_of(outcome(&report, "document"));
+    let said = format!("availableFeatures: is {found}, expected");
+    assert!(reason.contains(&said), "{reason}");
 }
 
 #[tokio::test(start_paused = true)]
