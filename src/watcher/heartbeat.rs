@@ -230,7 +230,8 @@ impl Heartbeats {
         };
         let names = text.lines().filter_map(|it| PathSegment::parse(it).ok());
         let listed: Vec<_> = names.take(MAX_RECEIVERS).collect();
-        self.sources.outbox.set_watching(&listed);
+        let now = Instant::now().into_std();
+        self.sources.outbox.set_watching(&listed, now);
         let mut removed = std::mem::replace(&mut self.listed, listed);
         removed.retain(|it| !self.listed.contains(it));
         removed

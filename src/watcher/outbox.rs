@@ -233,9 +233,12 @@ impl Outbox {
     }
 
     /// Only the managers `names` have a Watcher. A request for a resync of another one, which cannot be acknowledged, is not reported
-    /// as pending any more.
-    pub(crate) fn set_watching(&self, names: &[PathSegment]) {
-        self.shared.lock().queue.managers.set_watching(names);
+    /// as pending any more. One that is added by a later call is asked for a resync, because changes before its webhook have had no
+    /// review.
+    pub(crate) fn set_watching(&self, names: &[PathSegment], now: Instant) {
+        let now = self.monotonic(now);
+        self.shared
+            .change(now, |state| state.set_watching(names, now));
     }
 
     /// `manager` has acknowledged a heartbeat that carried `mark`. A later loss keeps its mark.
@@ -249,11 +252,11 @@ impl Outbox {
         });
     }
 
-    /// A review for `manager` was not read, so a change may have been missed: a manager that is configured, or has accepted an event,
-    /// is asked for a resync.
+    /// A review for `manager` was not read, so a change may have been missed: a manager that is configured, has a Watcher, or has
+    /// accepted an event, is asked for a resync.
     pub fn mark_unread(&self, manager: &PathSegment, now: Instant) {
         let now = self.monotonic(now);
-        self.shared.change(now, |state| state.unread(manager));
+        self.shared.change(now, |state| state.unread(manager, now));
     }
 
     /// Changes were not seen: each manager, also one of which nothing is known yet, is to be asked for a resync.

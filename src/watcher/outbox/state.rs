@@ -129,13 +129,37 @@ impl State {
     }
 
     /// Marks a manager that is not a client's invention as one that has missed a change.
-    pub(super) fn unread(&mut self, manager: &PathSegment) {
+    pub(super) fn unread(&mut self, manager: &PathSegment, now: MonotonicTime) {
         let managers = &self.queue.managers;
         let known = managers.place(manager);
-        if let Some(place) = known.filter(|it| managers.is_known(*it))
-            && self.mark_lost(place).is_some()
-        {
+        let is_new = match known.filter(|it| managers.is_known(*it)) {
+            Some(place) => self.mark_lost(place).is_some(),
+            None if managers.has_watcher(manager) => self.mark_watching_lost(manager, now),
+            None => false,
+        };
+        if is_new {
             tracing::warn!(%manager, "admission review not read, resync pending");
+        }
+    }
+
+    /// Sets the managers that have a Watcher, and marks those that were added.
+    pub(super) fn set_watching(&mut self, names: &[PathSegment], now: MonotonicTime) {
+        for manager in self.queue.managers.set_watching(names) {
+            if self.mark_watching_lost(&manager, now) {
+                tracing::info!(%manager, "manager has a new Watcher, resync pending");
+            }
+        }
+    }
+
+    /// Marks a manager that has a Watcher, registered or not. Returns whether it had no mark before.
+    fn mark_watching_lost(&mut self, manager: &PathSegment, now: MonotonicTime) -> bool {
+        match self.queue.managers.register(manager, now) {
+            Some(place) => {
+                let had_mark = self.queue.managers.report(manager).resync.is_some();
+                self.mark_lost(place);
+                !had_mark
+            }
+            None => self.queue.managers.admits_others() && self.mark_unregistered_lost(manager),
         }
     }
 

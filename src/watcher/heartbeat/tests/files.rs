@@ -44,6 +44,47 @@ async fn managers_of_a_file_hear_before_there_is_an_event() {
     }
 }
 
+/// A listener that started together with its Watcher knows nothing of changes before the first review.
+#[tokio::test]
+async fn a_manager_that_is_added_to_the_file_is_asked_for_a_resync() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("managers");
+    let mut fixture = Fixture::new(&[]).await;
+    fixture.heartbeats.options.receivers_file = Some(file.clone());
+    let now = std::time::Instant::now();
+    for (listed, expected) in [("a\n", false), ("a\nb\n", true), ("a\nb\n", true)] {
+        std::fs::write(&file, listed).unwrap();
+        fixture.heartbeats.read_receivers().await;
+        let report = |name| fixture.outbox.manager_report(&manager(name), now);
+        assert_eq!(report("a").resync, None);
+        assert_eq!(report("b").resync.is_some(), expected);
+    }
+    let mark = fixture.outbox.manager_report(&manager("b"), now).resync;
+    fixture
+        .outbox
+        .resync_reported(&manager("b"), mark.unwrap(), now);
+    fixture.heartbeats.read_receivers().await;
+    let report = fixture.outbox.manager_report(&manager("b"), now);
+    assert_eq!(report.resync, None, "once");
+}
+
+/// Nothing was delivered to the manager since the start of the watcher.
+#[tokio::test]
+async fn a_review_that_is_not_read_counts_for_each_manager_of_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("managers");
+    let mut fixture = Fixture::new(&[]).await;
+    fixture.heartbeats.options.receivers_file = Some(file.clone());
+    std::fs::write(&file, "a\n").unwrap();
+    fixture.heartbeats.read_receivers().await;
+    let now = std::time::Instant::now();
+    for (name, expected) in [("a", true), ("invented", false)] {
+        fixture.outbox.mark_unread(&manager(name), now);
+        let report = fixture.outbox.manager_report(&manager(name), now);
+        assert_eq!(report.resync.is_some(), expected, "{name}");
+    }
+}
+
 /// Its Watcher was deleted, so no heartbeat to it is accepted. The request stays, in case that the Watcher comes back.
 #[tokio::test]
 async fn a_loss_of_a_manager_that_the_file_does_not_list_is_not_reported_as_pending() {
@@ -54,7 +95,7 @@ async fn a_loss_of_a_manager_that_the_file_does_not_list_is_not_reported_as_pend
     let now = std::time::Instant::now();
     fixture.outbox.mark_all_lost(now);
     fixture.heartbeats.options.receivers_file = Some(file.clone());
-    for (listed, expected) in [("a\n", true), ("b\n", false)] {
+    for (listed, expected) in [("a\nb\n", true), ("b\n", false)] {
         std::fs::write(&file, listed).unwrap();
         fixture.heartbeats.read_receivers().await;
         assert_eq!(fixture.outbox.report(now).resync_needed, expected);

@@ -290,9 +290,20 @@ impl Managers {
         all_lost.into_iter().chain(each).chain(others)
     }
 
-    /// Sets the managers that have a Watcher.
-    pub(in crate::outbox) fn set_watching(&mut self, names: &[PathSegment]) {
-        self.watching = Some(names.iter().cloned().collect());
+    /// Sets the managers that have a Watcher. Returns those that were added since the previous call; none at the first call.
+    pub(in crate::outbox) fn set_watching(&mut self, names: &[PathSegment]) -> Vec<PathSegment> {
+        let before = self.watching.replace(names.iter().cloned().collect());
+        let added = |before: HashSet<PathSegment>| {
+            let added = names.iter().filter(|it| !before.contains(*it));
+            added.cloned().collect()
+        };
+        before.map(added).unwrap_or_default()
+    }
+
+    /// Returns whether a manager is known to have a Watcher.
+    pub(in crate::outbox) fn has_watcher(&self, name: &PathSegment) -> bool {
+        let watching = self.watching.as_ref();
+        watching.is_some_and(|names| names.contains(name))
     }
 
     /// Whether a resync of a manager is not reported yet. A manager without a Watcher cannot acknowledge one.
