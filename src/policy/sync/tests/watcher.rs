@@ -25,6 +25,7 @@ use crate::sync::target::Target;
 const MARKER: &str = "ConfigMap/rt-bootstrapper-owner";
 const WEBHOOKS: &str = "ValidatingWebhookConfiguration/skr-webhook";
 const SECRET: &str = "Secret/skr-webhook-tls";
+const SERVICE: &str = "Service/skr-webhook";
 const DEPLOYMENT: &str = "Deployment/skr-webhook";
 
 struct Runtime {

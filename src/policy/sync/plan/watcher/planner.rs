@@ -1,12 +1,14 @@
 //! The steps of an installation and of a removal, in their order.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use api::kcp::{
     MANIFEST_HASH, OWNER_CONFIG_MAP, OWNER_CONTROL_PLANE, OWNER_INVENTORY, OWNER_RUNTIME_ID,
     OWNER_WATCHER_ENTRIES, OWNER_WATCHER_INVENTORY, WATCHER_FIELD_MANAGER,
 };
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::{
@@ -195,10 +197,11 @@ impl Planner<'_> {
         let recorded: BTreeMap<&str, &str> = recorded.filter_map(|it| it.split_once(' ')).collect();
         let live = self.live(&webhooks.target);
         let version = marker.and_then(|it| it["metadata"]["resourceVersion"].as_str());
+        let is_unreachable = live.is_some() && self.is_unreachable();
         let entry = |manager: &String| {
             let entries = webhooks.object["webhooks"].as_array().into_iter().flatten();
             let mut own = entries.filter(|it| manager_of(it) == Some(manager));
-            let is_written = writes && !own.all(|it| is_in_force(it, live));
+            let is_written = is_unreachable || writes && !own.all(|it| is_in_force(it, live));
             let before = recorded.get(manager.as_str()).copied();
             let hash = match before {
                 Some(hash) if !is_written => hash.to_owned(),
@@ -212,6 +215,17 @@ impl Planner<'_> {
             Some(format!("{manager} {hash}\n"))
         };
         self.desired.managers.iter().filter_map(entry).collect()
+    }
+
+    /// Whether reviews do not reach the watcher until this plan is carried out, because another client deleted or changed its
+    /// Service.
+    fn is_unreachable(&self) -> bool {
+        let manifests = self.desired.installation.manifests().iter();
+        let mut services = manifests.filter(|it| it.object["kind"] == "Service");
+        services.any(|it| {
+            let live = self.live(&it.target);
+            live.is_none_or(|live| !is_applied(&it.object["spec"], &live["spec"]))
+        })
     }
 
     /// Objects of earlier versions that the controller wrote.
@@ -339,15 +353,34 @@ fn apply(target: &Target, object: Arc<Value>) -> Action {
     }
 }
 
-/// Whether an entry is in a live webhook configuration, whatever CA it has there.
+/// Whether an entry is in a live webhook configuration, with at least one of its CAs: a rotation always keeps one.
 fn is_in_force(entry: &Value, live: Option<&Value>) -> bool {
     let mut wanted = entry.clone();
     if let Some(config) = wanted["clientConfig"].as_object_mut() {
         config.remove("caBundle");
     }
+    let is_trusted = |live: &Value| {
+        let [wanted, live] = [entry, live].map(|it| authorities(&it["clientConfig"]["caBundle"]));
+        wanted == live || !wanted.is_disjoint(&live)
+    };
     let entries = live.and_then(|it| it["webhooks"].as_array());
     let mut entries = entries.into_iter().flatten();
-    entries.any(|it| it["name"] == entry["name"] && is_applied(&wanted, it))
+    entries.any(|it| it["name"] == entry["name"] && is_applied(&wanted, it) && is_trusted(it))
+}
+
+/// Returns the certificates of a `caBundle`. One that is not base64 of PEM counts as one certificate.
+fn authorities(bundle: &Value) -> BTreeSet<String> {
+    let text = bundle.as_str().unwrap_or_default();
+    let pem = STANDARD
+        .decode(text)
+        .ok()
+        .and_then(|it| String::from_utf8(it).ok());
+    let pem = pem.unwrap_or_else(|| text.to_owned());
+    let certificates = pem.split("-----END CERTIFICATE-----").map(str::trim);
+    certificates
+        .filter(|it| !it.is_empty())
+        .map(str::to_owned)
+        .collect()
 }
 
 /// Whether the controller applied an object as a part of the watcher.

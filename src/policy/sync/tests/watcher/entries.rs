@@ -8,6 +8,10 @@ fn entry_of(manager: &str) -> Value {
     entry
 }
 
+fn trust(webhooks: &mut Value, authorities: &str) {
+    webhooks["webhooks"][0]["clientConfig"]["caBundle"] = json!(authorities);
+}
+
 /// Objects may have changed without a review, so the managers have to list them again.
 #[rstest]
 #[case::configuration(|it: &mut Runtime| it.put(target(WEBHOOKS), None), true)]
@@ -18,9 +22,10 @@ fn entry_of(manager: &str) -> Value {
     }),
     true
 )]
-#[case::trust(
+#[case::trust(|it: &mut Runtime| it.edit(WEBHOOKS, |it| trust(it, "other")), true)]
+#[case::trust_during_a_rotation(
     |it: &mut Runtime| it.edit(WEBHOOKS, |it| {
-        it["webhooks"][0]["clientConfig"]["caBundle"] = json!("other");
+        trust(it, &["ca", "other"].join("-----END CERTIFICATE-----\n"));
     }),
     false
 )]
@@ -44,6 +49,30 @@ fn an_entry_that_is_written_again_has_another_hash(
         .chain([format!("apply {WEBHOOKS}")])
         .collect();
     assert_eq!(written, expected);
+    assert_eq!(entries(&runtime) != before, is_new);
+    assert_eq!(
+        runtime.reconcile(&desired),
+        (vec![], WatcherState::Installed)
+    );
+}
+
+/// The webhook configuration stays as it is, and reviews fail until the Service is written again.
+#[rstest]
+#[case::deleted(|it: &mut Runtime| it.put(target(SERVICE), None), true)]
+#[case::selector(|it: &mut Runtime| it.edit(SERVICE, |it| it["spec"]["selector"] = json!({"a": "b"})), true)]
+#[case::label(|it: &mut Runtime| it.edit(SERVICE, |it| it["metadata"]["annotations"] = json!({})), false)]
+fn entries_have_another_hash_when_reviews_did_not_reach_the_watcher(
+    #[case] drift: fn(&mut Runtime),
+    #[case] is_new: bool,
+) {
+    let desired = desired(vec![entry_of("klm")]);
+    let mut runtime = Runtime::installed(&desired);
+    let entries =
+        |it: &Runtime| it.observed.marker.as_ref().unwrap()["data"]["watcherEntries"].clone();
+    let before = entries(&runtime);
+    drift(&mut runtime);
+    let (written, _) = runtime.reconcile(&desired);
+    assert!(written.contains(&format!("apply {SERVICE}")), "{written:?}");
     assert_eq!(entries(&runtime) != before, is_new);
     assert_eq!(
         runtime.reconcile(&desired),
