@@ -10,7 +10,7 @@
 //! | `ending`, events spooled or a resync requested | removed at once, one resync |
 //! | not `ending`, events or follow-ups spooled | one resync: the spool may be gone with its Pod. Also if it requested one |
 //! | not `ending`, nothing spooled, another watcher started meanwhile | it was replaced: removed, one resync, since it may have answered reviews after that heartbeat; none for an old release |
-//! | not `ending`, nothing spooled, no other one started | it is kept, and the runtime is unresponsive until it is heard or replaced; if a new watcher starts before it is heard again, one resync: it may have seen changes that it could not send |
+//! | not `ending`, nothing spooled, no other one started | it is kept, and the runtime is unresponsive until it is heard or replaced; one resync if another watcher of the runtime is heard, and one if a new watcher starts before it is heard again: it may have seen changes that it could not send |
 //!
 //! Old releases never send `ending`, and count follow-ups as spooled; of those, a watcher that started up to three intervals
 //! *before* the last heartbeat also counts as the replacement (rolling updates start the new Pod first). A resync is also

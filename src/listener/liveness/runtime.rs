@@ -296,6 +296,10 @@ impl Runtime {
         while let Some(at) = self.watchers.iter().position(is_new) {
             let watcher = &self.watchers[at];
             self.resync_due |= watcher.has_undelivered();
+            // It may be gone with reviews that it answered after its last heartbeat. If no other one was heard for long after it,
+            // KCP was unreachable.
+            let is_later = |it: &Watcher| it.heard > watcher.heard + self.interval * 3 / 2;
+            self.resync_due |= watcher.reports_reviews() && self.watchers.iter().any(is_later);
             if watcher.was_replaced(&self.watchers, silence) {
                 self.resync_due |= watcher.reports_reviews();
                 self.remove(at);

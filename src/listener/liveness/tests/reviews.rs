@@ -225,7 +225,9 @@ async fn one_watcher_whose_handshakes_succeed_is_enough() {
     for round in 10..15 {
         listening.round(&["a"], 0, round).await;
     }
-    assert_eq!(listening.taken(), [unresponsive(FAILED)]);
+    let runtime_id = id("r");
+    let resync = Notification::ResyncRequired { runtime_id };
+    assert_eq!(listening.taken(), [resync, unresponsive(FAILED)]);
 }
 
 /// Connections to Pods that end or start are interrupted, while the API server reviews few changes.
