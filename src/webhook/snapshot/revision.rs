@@ -28,7 +28,7 @@ pub(crate) struct ActiveRevision {
     pub(crate) trust_bundle: TrustBundlePresence,
     /// The ConfigMap of the configuration.
     pub(crate) document: ObservedObject,
-    /// The observed ClusterTrustBundle.
+    /// The observed ClusterTrustBundle; unknown if the revision has none.
     pub(crate) bundle: ObservedObject,
 }
 
@@ -95,7 +95,8 @@ impl Revisions {
         (latest != self.latest).then(|| self.follow(latest))
     }
 
-    /// Computes the next state. A complete revision stays active until the next one is complete. Before the first complete
+    /// Computes the next state. A complete revision stays active until the next one is complete, except that a deleted trust
+    /// bundle is not used. Before the first complete
     /// revision, the latest objects are active. An object that is not observed yet is not reported here, because its watch
     /// reports it.
     fn follow(&self, latest: LatestRevision) -> Self {
@@ -118,7 +119,7 @@ impl Revisions {
         });
         Self {
             active: if keep {
-                Arc::clone(&self.active)
+                self.kept(&latest)
             } else {
                 Arc::new(latest.activated())
             },
@@ -126,6 +127,25 @@ impl Revisions {
             is_complete: keep || (is_one && latest.configuration.is_some()),
             latest,
         }
+    }
+
+    /// Returns the active revision while the next one is not complete. Its trust bundle exists if the object exists, because a
+    /// Pod that mounts a bundle that was deleted does not start.
+    fn kept(&self, latest: &LatestRevision) -> Arc<ActiveRevision> {
+        use TrustBundlePresence::{Absent, Present};
+        let active = &self.active;
+        let name = active.configuration.as_deref().and_then(bundle_name);
+        let observed = latest.trust_bundle.named(name);
+        let is_deleted = active.trust_bundle == Present && observed.presence == Absent;
+        let is_back = active.bundle.presence == Absent && observed.presence == Present;
+        if name.is_none() || !(is_deleted || is_back) {
+            return Arc::clone(active);
+        }
+        Arc::new(ActiveRevision {
+            trust_bundle: observed.presence,
+            bundle: observed.clone(),
+            ..ActiveRevision::clone(active)
+        })
     }
 }
 
@@ -207,7 +227,11 @@ impl LatestRevision {
                 _ => Arc::clone(&self.pull_secret),
             },
             document: self.document.clone(),
-            bundle: self.bundle().clone(),
+            bundle: if is_none(&self.requirements.trust_bundle) {
+                ObservedObject::default()
+            } else {
+                self.bundle().clone()
+            },
             trust_bundle: match self.bundle().presence {
                 presence @ (TrustBundlePresence::Unserved | TrustBundlePresence::NotProjected) => {
                     presence
