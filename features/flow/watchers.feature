@@ -29,8 +29,9 @@ Feature: Watchers on KCP decide what a runtime reports
     Then ValidatingWebhookConfiguration "skr-webhook" exists
     When Watcher "kymas" is deleted
     Then ValidatingWebhookConfiguration "skr-webhook" is deleted
+    And no object on runtime "one" has fields of field manager "rt-bootstrapper-controller-watchers"
     When Watcher "kymas" is created again
-    Then ValidatingWebhookConfiguration "skr-webhook" exists
+    Then field status.readyReplicas of Deployment "kyma-system/skr-webhook" is 2
 
   @serial
   Scenario: A runtime whose watcher does not respond is reported on KCP and repaired

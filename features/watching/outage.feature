@@ -18,7 +18,16 @@ Feature: Outage of KCP
       | connections are refused |
       | packets are dropped     |
       | the listener is stopped |
-      | the listener is full    |
+
+  @serial
+  Scenario: Events that a full listener rejects are delivered when it accepts events again
+    When KCP becomes unreachable: the listener is full
+    And 100 Kymas are created in Namespace "shop"
+    Then metric "watcher_listener_rejected_events_total{reason="runtime_limit"}" of manager "lifecycle-manager" increases by at least 1
+    And manager "lifecycle-manager" has received no event for the created Kymas
+    And no AdmissionReview was delayed by more than 500ms
+    When KCP becomes reachable again
+    Then manager "lifecycle-manager" receives an event for each of the created Kymas
 
   # The gateway's timer of five seconds may end some milliseconds early.
   @serial
