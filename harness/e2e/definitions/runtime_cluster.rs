@@ -1,6 +1,5 @@
 //! Runtime clusters: the objects that the controller writes, their faults, and Pods that run on them.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use api::names::MARKER;
@@ -11,7 +10,7 @@ use super::prelude::*;
 use super::webhook::{NOT_MUTATED, adapts};
 use crate::admission::webhook::Webhook;
 use crate::conformance::Conformance;
-use crate::inventory;
+use crate::inventory::{self, Inventory};
 use crate::scenario::Cluster;
 use crate::synchronization::pods::{PodStream, Tally};
 use crate::synchronization::runtime_cluster::deployment_path;
@@ -68,13 +67,13 @@ async fn no_fields(scenario: &mut Scenario, name: String, manager: String) -> Re
 async fn inventory_recorded(scenario: &mut Scenario, name: String) -> Result {
     let client = scenario.environment()?.client(&runtime(&name))?;
     let is_installed = scenario.environment_of::<Conformance>().is_ok();
-    let last = Mutex::new(BTreeSet::new());
+    let last = Mutex::new(Inventory::default());
     eventually("the objects of the cluster are stable", async || {
-        let now = inventory::names(&client).await?;
+        let now = inventory::digests(&client).await?;
         let before = std::mem::replace(&mut *last.lock().await, now.clone());
-        let changed: Vec<_> = before.symmetric_difference(&now).collect();
+        let changed = inventory::differences(&before, &now);
         ensure!(changed.is_empty(), "{changed:?}");
-        let mut old = now.iter().filter(|it| it.contains("rt-bootstrapper"));
+        let mut old = now.keys().filter(|it| it.contains("rt-bootstrapper"));
         let old = old.next().filter(|_| !is_installed);
         check(old.is_none(), format!("installed earlier: {old:?}"))
     })
@@ -87,12 +86,11 @@ async fn inventory_recorded(scenario: &mut Scenario, name: String) -> Result {
 async fn inventory_equal(scenario: &mut Scenario, name: String) -> Result {
     let client = scenario.environment()?.client(&runtime(&name))?;
     let before = scenario.observed.noted(INVENTORY)?.clone();
-    let before: BTreeSet<String> = serde_json::from_value(before)?;
+    let before: Inventory = serde_json::from_value(before)?;
     eventually("the inventory is as recorded", async || {
-        let now = inventory::names(&client).await?;
-        let left: Vec<_> = now.difference(&before).collect();
-        let lost: Vec<_> = before.difference(&now).collect();
-        check(now == before, format!("left: {left:?}, lost: {lost:?}"))
+        let now = inventory::digests(&client).await?;
+        let found = inventory::differences(&before, &now);
+        check(found.is_empty(), format!("{found:?}"))
     })
     .await
 }
