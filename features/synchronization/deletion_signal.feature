@@ -4,9 +4,9 @@ Feature: Deletion of a source in mode signal
   Background:
     Given the KIM double is running
     And the controller runs with flags "--deletion-grace-period=5s"
+    And Runtime "two" in mode signal
 
   Scenario Outline: In mode signal Runtimes are signaled when the <source> is deleted and when it is created again
-    Given Runtime "two" in mode signal
     When source <source> on KCP is deleted
     Then KIM reconciles Runtime "two"
     When source <source> on KCP is created
@@ -19,13 +19,15 @@ Feature: Deletion of a source in mode signal
       | ClusterTrustBundle |
       | ConfigMap          |
 
-  Scenario Outline: In mode signal the copy of a deleted <source> stays on the runtime
-    Given Runtime "two" in mode signal
+  # Without KIM, only the controller could change the copy. It signals after the grace period of the deletion.
+  Scenario Outline: In mode signal the controller does not modify the copy of a deleted <source> on the runtime
     When source <source> on KCP is updated
     Then runtime "two" has source <source> of KCP
-    When source <source> on KCP is deleted
-    Then KIM reconciles Runtime "two"
     And <object> on runtime "two" exists
+    Given the KIM double is stopped
+    When source <source> on KCP is deleted
+    Then Runtime "two" is signaled
+    And <object> on runtime "two" is not modified for 5 seconds
 
     Examples:
       | source             | object                                              |

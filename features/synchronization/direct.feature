@@ -11,10 +11,17 @@ Feature: Synchronization in mode direct
     And the webhook on runtime "one" uses source <source>
 
     Examples:
-      | source             |
-      | pull Secret        |
-      | ClusterTrustBundle |
-      | ConfigMap          |
+      | source      |
+      | pull Secret |
+      | ConfigMap   |
+
+  # A patch of the webhook names the bundle only. What shows that the webhook observed the content is that it counts earlier Pods.
+  @node
+  Scenario: In mode direct an updated ClusterTrustBundle is synchronized, and Pods that mount the earlier one are outdated
+    Given Pod "running" that opts in runs on runtime "one"
+    When source ClusterTrustBundle on KCP is updated
+    Then runtime "one" has source ClusterTrustBundle of KCP
+    And metric "outdated_pods TrustBundleChanged" of component webhook is at least 1 on runtime "one"
 
   @node
   Scenario: In mode direct sources that are updated together are synchronized as one revision

@@ -36,6 +36,7 @@ Feature: Rollout of the webhook in steps
       """
       spec: {progressDeadlineSeconds: 600}
       """
-    And the controller runs with flags ""
-    Then RuntimeBootstrapper "one" has condition Ready=True with reason "Ready"
-    And RuntimeBootstrapper "two" has condition Ready=True with reason "Ready"
+    And the controller runs with flags "--webhook-image=localhost/webhook:upgraded"
+    Then the webhook on runtime "one" runs image "localhost/webhook:upgraded"
+    And the webhook on runtime "two" runs image "localhost/webhook:upgraded"
+    And RuntimeBootstrapperRollout "webhook" has condition Completed=True

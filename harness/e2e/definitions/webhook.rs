@@ -209,15 +209,15 @@ async fn counts(scenario: &Scenario) -> Result<[f64; 2]> {
 }
 
 /// The metric is given without its prefix, and with its reason or another label if it has one. The value is that of each
-/// replica, or with "in one replica" the sum of all replicas.
+/// replica, or with "in one replica" or the name of a runtime the sum of all replicas.
 #[then(
-    regex = r#"^metric "(.+)" of component webhook is at least (\d+)( in one replica)?(?: within (\d+) seconds)?$"#
+    regex = r#"^metric "(.+)" of component webhook is at least (\d+)( in one replica| on runtime "[^"]+")?(?: within (\d+) seconds)?$"#
 )]
 async fn has_metric(
     scenario: &mut Scenario,
     metric: String,
     least: u32,
-    in_one: String,
+    place: String,
     seconds: String,
 ) -> Result {
     let limit = seconds.parse().map_or(PATIENCE, Duration::from_secs);
@@ -229,8 +229,10 @@ async fn has_metric(
         None => format!("rt_bootstrapper_{metric}"),
     };
     let is_enough = |sum| check(sum >= f64::from(least), format!("{series} is {sum}"));
-    let webhook = webhook(scenario)?;
-    if !in_one.is_empty() {
+    let runtime = place.split('"').nth(1).map(str::to_owned);
+    let client = scenario.environment()?.client(&Cluster::Runtime(runtime))?;
+    let webhook = Webhook { client };
+    if !place.is_empty() {
         let probe = || async { is_enough(webhook.sum(&series).await?) };
         return Ok(until("its metric", limit, probe).await?);
     }
