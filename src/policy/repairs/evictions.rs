@@ -178,13 +178,18 @@ impl Evictions {
         is_listed: bool,
         now: Duration,
     ) -> Option<Deviation> {
-        let Some(pod) = pod else {
+        let Some(mut pod) = pod else {
             self.pods.remove(&key);
             return None;
         };
         let known = self.pods.get_mut(&key);
         let known = known.filter(|it| it.pod.uid == pod.uid);
         let before = known.as_ref().and_then(|it| it.pod.deviation);
+        // A change of the document does not add what the webhook missed to do.
+        let configuration = Deviation::Outdated(RestartCause::Configuration);
+        if before.is_some_and(Deviation::is_missed) && pod.deviation == Some(configuration) {
+            pod.deviation = before;
+        }
         let found = pod.deviation.filter(|it| before != Some(*it));
         if let Some(entry) = known {
             entry.pod = pod;

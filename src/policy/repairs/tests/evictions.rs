@@ -80,6 +80,28 @@ impl World {
     }
 }
 
+/// The Pods were created before the document was written that is in use now.
+#[test]
+fn a_missed_pod_stays_missed_after_a_change_of_the_document() {
+    let mut world = World::missed(&[("a", "o1")]);
+    for (deviation, expected) in [
+        (
+            Some(Deviation::Outdated(RestartCause::Configuration)),
+            MISSED,
+        ),
+        (None, None),
+    ] {
+        let pod = pod("a", "o1", deviation);
+        let found = world
+            .evictions
+            .observe(key("a"), Some(pod), true, world.now);
+        assert_eq!(found, None);
+        let counts = world.evictions.counts();
+        let deviations: Vec<_> = counts.keys().map(|(_, it)| *it).collect();
+        assert_eq!(deviations, Vec::from_iter(expected));
+    }
+}
+
 #[test]
 fn the_first_eviction_is_a_test_and_an_adapted_successor_lets_the_others_follow() {
     let mut world = World::missed(&[("a", "o1"), ("b", "o2"), ("c", "o3")]);
