@@ -78,15 +78,16 @@ fn known(namespace: &NamespaceMetadata) -> KnownNamespace {
     }
 }
 
-/// Watches the pull Secret of the product namespace. Another name in a later document does not make a replica unready.
-/// Otherwise, if the permission for that Secret is missing, all replicas would become unready at once.
+/// Watches the pull Secret of the product namespace. A name that the document contains does not make a replica unready.
+/// Otherwise, if the permission for that Secret is missing, all replicas would become unready at once, or one after the other
+/// when they are replaced.
 pub(super) async fn watch_pull_secret(watches: &Watches) {
     const CHECK: &str = "pull-secret-watch";
     let mut was_observed = false;
     loop {
         let name = pull_secret_name(watches);
         let api = Api::namespaced(watches.client.clone(), &watches.namespace);
-        let synced = if was_observed {
+        let synced = if was_observed || name != watches.settings.pull_secret {
             watches.readiness.advisory_check(CHECK)
         } else {
             watches.readiness.check(CHECK)

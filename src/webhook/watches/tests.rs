@@ -419,13 +419,28 @@ async fn the_watches_follow_the_names_of_the_newest_document() {
     );
 }
 
-/// For example the permissions of the replicas contain the old name. All replicas get a document at the same time.
+/// For example the permissions of the replicas contain the old name. All replicas get a document at the same time, or are replaced
+/// one after the other.
+#[rstest]
+#[case::while_it_runs(false)]
+#[case::at_the_start(true)]
 #[tokio::test(start_paused = true)]
-async fn another_pull_secret_that_no_replica_may_read_makes_none_not_ready() {
+async fn another_pull_secret_that_no_replica_may_read_makes_none_not_ready(
+    #[case] at_the_start: bool,
+) {
     let server = ApiServer::new();
     server.namespace("kyma-system");
     let watches = watches_of(&server);
     let running = watches.clone();
+    let load = async || {
+        let document = r#"{"overrides": {}, "imagePullSecret": {"name": "other"}}"#;
+        let map = config_map(CONFIG_KEY, document);
+        ConfigurationLoader::new(&watches).load(Some(&map)).await;
+        server.fault("list secrets").status(403)
+    };
+    if at_the_start {
+        load().await;
+    }
     tokio::spawn(async move { objects::watch_pull_secret(&running).await });
     let state = || {
         let (_, report) = watches.readiness.report();
@@ -434,12 +449,10 @@ async fn another_pull_secret_that_no_replica_may_read_makes_none_not_ready() {
         line.unwrap_or_default().to_owned()
     };
     tokio::time::sleep(Duration::from_secs(3)).await;
-    assert_eq!(state(), "ready");
-    let _fault = server.fault("list secrets").status(403);
-    let document = r#"{"overrides": {}, "imagePullSecret": {"name": "other"}}"#;
-    ConfigurationLoader::new(&watches)
-        .load(Some(&config_map(CONFIG_KEY, document)))
-        .await;
+    if !at_the_start {
+        assert_eq!(state(), "ready");
+        load().await;
+    }
     for _ in 0..20 {
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert!(state().starts_with("ready: "), "{}", state());
