@@ -200,7 +200,7 @@ impl Endpoint {
         let context = Context {
             configuration,
             namespace: namespace.map(|namespace| &namespace.view),
-            pull_secret: &active.pull_secret.known,
+            pull_secret: active.pull_secret.known_in(&request.namespace),
             trust_bundle: active.trust_bundle,
             fallback_policy: self.snapshots.fallback_policy(),
         };

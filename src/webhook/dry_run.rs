@@ -121,7 +121,7 @@ fn changes(pod: &Value, namespace: &str, snapshots: &SnapshotStore) -> bool {
     let context = Context {
         configuration,
         namespace: known.as_ref().map(|it| &it.view),
-        pull_secret: &active.pull_secret.known,
+        pull_secret: active.pull_secret.known_in(namespace),
         trust_bundle: active.trust_bundle,
         fallback_policy: false,
     };

@@ -63,6 +63,8 @@ pub struct PullSecretSource {
     pub(crate) content: Option<Arc<SecretContent>>,
     /// Name and hash of the Secret.
     pub(crate) object: ObservedObject,
+    /// Namespace of a Secret that is not usable.
+    pub(crate) namespace: Option<String>,
 }
 
 /// The bytes of a pull Secret. It has no `Debug`, because they are credentials.
@@ -275,7 +277,19 @@ impl PullSecretSource {
                 PullSecretError::Content(error) if error.fails_pulls() => PullSecret::Invalid,
                 _ => PullSecret::Unknown,
             },
+            namespace: metadata.namespace.clone(),
             ..Self::none(ObservedObject::of(metadata))
+        }
+    }
+
+    /// Returns the state of the Secret for Pods of a Namespace. Pods of other Namespaces use copies, which an invalid source does
+    /// not replace.
+    pub(crate) fn known_in(&self, namespace: &str) -> &PullSecret {
+        static COPIED: PullSecret = PullSecret::Unknown;
+        let is_other = || self.namespace.as_ref().is_some_and(|it| it != namespace);
+        match &self.known {
+            PullSecret::Invalid if is_other() => &COPIED,
+            known => known,
         }
     }
 
@@ -295,6 +309,7 @@ impl PullSecretSource {
             known: PullSecret::Known(keyring),
             object: ObservedObject::of(&secret.metadata).with_content(&docker_config),
             content: Some(Arc::new(SecretContent { docker_config })),
+            namespace: None,
         })
     }
 }

@@ -212,7 +212,7 @@ impl StoredPod {
         let context = Context {
             configuration: basis.active.configuration.as_deref()?,
             namespace: namespace.map(|it| &it.view),
-            pull_secret: &basis.active.pull_secret.known,
+            pull_secret: basis.active.pull_secret.known_in(name),
             trust_bundle: basis.active.trust_bundle,
             fallback_policy: false,
         };

@@ -389,8 +389,11 @@ async fn a_secret_that_no_kubelet_can_parse_is_invalid_until_it_is_repaired() {
     let mut invalid = secret.clone();
     let value = ByteString(br#"{"auths":{"v1.io":{"auth":"%"}}}"#.to_vec());
     invalid.data = Some(BTreeMap::from([(DOCKER_CONFIG_KEY.to_owned(), value)]));
+    invalid.metadata.namespace = Some("kyma-system".to_owned());
     set_pull_secret(snapshots, PULL_SECRET, Some(invalid.clone()));
-    assert_eq!(snapshots.active().pull_secret.known, PullSecret::Invalid);
+    let source = &snapshots.active().pull_secret;
+    assert_eq!(*source.known_in("kyma-system"), PullSecret::Invalid);
+    assert_eq!(*source.known_in("shop"), PullSecret::Unknown);
     set_pull_secret(snapshots, PULL_SECRET, Some(secret.clone()));
     assert!(content(&watches).contains("v1.io"));
 }

@@ -72,6 +72,7 @@ fn secret(name: &str, text: &str) -> PullSecretSource {
         known: PullSecret::Known(Keyring::parse(&docker_config).unwrap()),
         content: Some(Arc::new(SecretContent { docker_config })),
         object,
+        namespace: None,
     }
 }
 
