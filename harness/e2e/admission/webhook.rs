@@ -136,12 +136,13 @@ impl Webhook {
     }
 
     /// Waits until every replica uses the current pull Secret; null if it is absent. If the Pod's image has no credentials, a
-    /// replica adds the pull Secret only if it does not know the Secret's content.
+    /// replica adds the pull Secret only if it does not know the Secret's content. In the Secret's own Namespace it also says whether
+    /// the Secret is invalid.
     pub(crate) async fn knows_pull_secret(&self, secret: &Value) -> Result<()> {
         let is_valid = has_credentials(secret);
         let pod = opted_in(api::Feature::PullSecret, "no-credentials.test/x");
         self.each("the pull Secret is known", async |replica| {
-            let response = replica.review("default", &pod).await?;
+            let response = replica.review(NAMESPACE, &pod).await?;
             let warnings = response["warnings"].to_string();
             let is_invalid = warnings.contains("not a valid docker configuration");
             let is_absent = !response["patch"].is_null();
