@@ -88,6 +88,13 @@ fn kyma(name: &str, id: &str) -> Value {
     })
 }
 
+/// Returns the deletions on a runtime since the last call.
+fn deletions(cluster: &RuntimeCluster) -> Vec<String> {
+    let mut writes = cluster.take();
+    writes.retain(|it| it.starts_with("delete"));
+    writes
+}
+
 /// Returns an address that no other test uses.
 fn loopback() -> SocketAddr {
     static NEXT: AtomicU8 = AtomicU8::new(1);

@@ -4,11 +4,21 @@ use rstest::rstest;
 
 use super::*;
 
-#[tokio::test]
-async fn of_two_kymas_with_one_runtime_the_first_one_has_it() {
+/// Returns an environment in which a second Kyma has the runtime ID of the first one, which has the watcher.
+async fn with_another_kyma() -> (Env, RuntimeCluster) {
     let (env, cluster) = Env::installed().await;
     env.issue_for("two", "id-one", &env.authority);
     env.kcp.put(kyma("two", "id-one"));
+    env.until("it is reported", |env| {
+        env.runtimes("RuntimeIDConflict") == 1
+    })
+    .await;
+    (env, cluster)
+}
+
+#[tokio::test]
+async fn of_two_kymas_with_one_runtime_the_first_one_has_it() {
+    let (env, cluster) = with_another_kyma().await;
     env.until("it is reported", |env| {
         env.kcp.events_of("RuntimeIDConflict") == 1
     })
@@ -24,25 +34,14 @@ async fn of_two_kymas_with_one_runtime_the_first_one_has_it() {
 /// For example, a Kyma is created for the runtime of a RuntimeBootstrapper of another name.
 #[tokio::test]
 async fn a_runtime_that_passes_to_another_kyma_keeps_its_watcher() {
-    let (env, cluster) = Env::installed().await;
-    env.issue_for("two", "id-one", &env.authority);
-    env.kcp.put(kyma("two", "id-one"));
-    env.until("it is reported", |env| {
-        env.runtimes("RuntimeIDConflict") == 1
-    })
-    .await;
+    let (env, cluster) = with_another_kyma().await;
     cluster.take();
     env.kcp.remove("kymas", NAMESPACE, "one");
     env.until("the other has it", |env| {
         env.runtimes("Installed") == 1 && env.runtimes("RuntimeIDConflict") == 0
     })
     .await;
-    let writes = cluster.take();
-    let deleted: Vec<_> = writes
-        .iter()
-        .filter(|it| it.starts_with("delete"))
-        .collect();
-    assert!(deleted.is_empty(), "{deleted:?}");
+    assert_eq!(deletions(&cluster), [""; 0]);
 }
 
 /// The removal for the earlier Kyma does not remove the watcher of the new Kyma.
@@ -72,13 +71,7 @@ async fn a_kyma_that_is_created_again_has_its_watcher() {
 
 #[tokio::test]
 async fn the_runtime_of_a_relabelled_kyma_is_that_of_another() {
-    let (env, cluster) = Env::installed().await;
-    env.issue_for("two", "id-one", &env.authority);
-    env.kcp.put(kyma("two", "id-one"));
-    env.until("it is reported", |env| {
-        env.runtimes("RuntimeIDConflict") == 1
-    })
-    .await;
+    let (env, cluster) = with_another_kyma().await;
     env.kcp
         .merge("kymas", "one", &json!({"metadata": {"labels": null}}));
     env.until("the other has it", |env| {

@@ -8,6 +8,11 @@ fn entry_of(manager: &str) -> Value {
     entry
 }
 
+/// Returns the recorded hashes of entries.
+fn entries(runtime: &Runtime) -> Value {
+    runtime.observed.marker.as_ref().unwrap()["data"]["watcherEntries"].clone()
+}
+
 fn trust(webhooks: &mut Value, authorities: &str) {
     webhooks["webhooks"][0]["clientConfig"]["caBundle"] = json!(authorities);
 }
@@ -35,8 +40,6 @@ fn an_entry_that_is_written_again_has_another_hash(
 ) {
     let desired = desired(vec![entry_of("klm")]);
     let mut runtime = Runtime::installed(&desired);
-    let entries =
-        |it: &Runtime| it.observed.marker.as_ref().unwrap()["data"]["watcherEntries"].clone();
     let before = entries(&runtime);
     let hash = before.as_str().unwrap().strip_prefix("klm ").unwrap();
     assert_eq!(hash.trim_end().len(), 64);
@@ -67,8 +70,6 @@ fn entries_have_another_hash_when_reviews_did_not_reach_the_watcher(
 ) {
     let desired = desired(vec![entry_of("klm")]);
     let mut runtime = Runtime::installed(&desired);
-    let entries =
-        |it: &Runtime| it.observed.marker.as_ref().unwrap()["data"]["watcherEntries"].clone();
     let before = entries(&runtime);
     drift(&mut runtime);
     let (written, _) = runtime.reconcile(&desired);
