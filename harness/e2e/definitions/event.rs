@@ -251,8 +251,9 @@ async fn reports_reason(
     let env = scenario.environment_of::<View>()?;
     let begin = Instant::now();
     let arrived = eventually("the manager reports it", async || {
+        let liveness = env.liveness(&name)?;
         let notified = env.manager(&name)?.unresponsive();
-        let (seen, arrived) = notified.context("not reported")?;
+        let (seen, arrived) = notified.with_context(|| format!("not reported: {liveness:?}"))?;
         ensure!(seen.to_string() == reason, "{seen}");
         Ok(arrived)
     })

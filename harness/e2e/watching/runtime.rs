@@ -11,9 +11,9 @@ use testkit::json::namespace;
 use testkit::metrics::Samples;
 
 use super::{FOLLOW_UP_DELAY, HEARTBEAT_INTERVAL, WATCHERS};
-use crate::client::{Answer, Client};
-use crate::definitions::eventually;
+use crate::client::{Answer, Client, Write};
 use crate::definitions::pod::restarts;
+use crate::definitions::{check, eventually};
 use crate::gateway::{Certificates, HOST};
 use crate::install::{apply, printed};
 use crate::rollout::{Workload, kill};
@@ -75,6 +75,39 @@ impl WatchedRuntime {
             .ask(Method::PUT, &path, Some(&live))
             .await?;
         put.good_for(path).map(drop)
+    }
+
+    /// Waits until the API server calls the watcher, or no longer calls it if the webhook configuration does not exist. The
+    /// dry runs are reviewed for a manager that expects no review.
+    pub(super) async fn uses_configuration(&self) -> Result<()> {
+        let client = &self.watcher.client;
+        let exists = !client.find(&configuration_path()).await?.is_null();
+        let probe = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {
+                "name": "probe", "namespace": NAMESPACE,
+                "labels": { "operator.kyma-project.io/watched-by": "example" },
+            },
+        });
+        eventually(
+            "the API server uses the webhook configuration",
+            async || {
+                let before = self.reviews().await?;
+                client.write(Write::DryRun, &probe).await?.good()?;
+                let reviews = self.reviews().await?.checked_sub(before);
+                let reviews = reviews.context("a replica was restarted")?;
+                check(
+                    (reviews > 0) == exists,
+                    format!("{reviews} reviews of a dry run"),
+                )
+            },
+        )
+        .await
+    }
+
+    async fn reviews(&self) -> Result<u64> {
+        let metrics = self.metrics().await?;
+        let count = |it: &Samples| it.count("watcher_admission_duration_seconds_count");
+        Ok(metrics.values().map(count).sum())
     }
 
     pub(crate) async fn webhook_configuration(&self) -> Result<Value> {

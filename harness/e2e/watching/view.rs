@@ -17,7 +17,8 @@ use super::environment::Watching;
 use crate::client::Client;
 use crate::definitions::Stream;
 use crate::runner::{Environments, Selection};
-use crate::scenario::{Cluster, Environment};
+
+use crate::scenario::{Cluster, Environment, ObjectRef};
 
 /// The shared environment, and the state of one scenario.
 pub(crate) struct View {
@@ -143,6 +144,16 @@ impl Environment for View {
             Cluster::Kcp => Ok(self.gateway.workload.client.clone()),
             Cluster::Runtime(None) => Ok(self.runtime.watcher.client.clone()),
             Cluster::Runtime(Some(name)) => anyhow::bail!("there is one runtime, not {name:?}"),
+        }
+    }
+
+    /// The API server calls a webhook only some time after its configuration was created, and also for some time after its
+    /// configuration was deleted.
+    fn settle<'a>(&'a self, object: &'a ObjectRef) -> LocalBoxFuture<'a, Result<()>> {
+        if object.kind == "ValidatingWebhookConfiguration" {
+            self.runtime.uses_configuration().boxed_local()
+        } else {
+            futures::future::ready(Ok(())).boxed_local()
         }
     }
 
