@@ -137,7 +137,7 @@ impl<F: Fn(&Action, bool)> Writer<'_, F> {
                 let deleted = remote.delete(&path, preconditions.as_ref(), *foreground);
                 deleted.await.map(drop)
             }
-            Action::Transfer { patch, .. } | Action::RemoveKeys { patch, .. } => {
+            Action::Transfer { patch, .. } | Action::RemoveFields { patch, .. } => {
                 remote.json_patch(&path, patch).await
             }
         };

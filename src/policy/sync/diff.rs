@@ -2,9 +2,10 @@
 //!
 //! Fields that the API server or the webhook adds (defaults, `clusterIP`, `caBundle`) are not differences. Lists that
 //! server-side apply merges are compared by their keys, all others by position, so that an additional RBAC rule or
-//! subject is a difference. Selectors are compared as a whole, since an additional term selects fewer objects.
+//! subject is a difference. Selectors, and the match conditions of a webhook, are compared as a whole, since an additional
+//! one selects fewer objects.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 /// Returns whether `live` contains all fields of `desired`. `apiVersion` and `kind` of the object are not compared:
 /// items of lists have none, and the version is the version of the request.
@@ -71,6 +72,9 @@ fn collect_items(
         let name = item.get(merge_key);
         let path = format!("{path}[{}]", name.and_then(Value::as_str).unwrap_or("?"));
         let found = live.iter().find(|it| it.get(merge_key) == name);
+        if key == "webhooks" && found.is_some_and(|it| conditions_to_keep(item, it).is_some()) {
+            paths.push(joined(&path, CONDITIONS));
+        }
         match (item, found) {
             (Value::Object(item), Some(Value::Object(found))) => {
                 for (key, value) in item {
@@ -129,8 +133,40 @@ fn list(key: &str, desired: &[Value], live: &[Value]) -> bool {
     desired.iter().all(|item| {
         live.iter()
             .find(|it| it.get(merge_key) == item.get(merge_key))
-            .is_some_and(|it| within("", item, it))
+            .is_some_and(|it| {
+                within("", item, it)
+                    && (key != "webhooks" || conditions_to_keep(item, it).is_none())
+            })
     })
+}
+
+/// Returns the desired ones of a live webhook's match conditions, if it has others. A webhook is called only if all its
+/// conditions are true, and server-side apply keeps those of other clients.
+fn conditions_to_keep(desired: &Value, live: &Value) -> Option<Vec<Value>> {
+    let desired = desired[CONDITIONS].as_array().into_iter().flatten();
+    let names: Vec<_> = desired.map(|it| &it["name"]).collect();
+    let live = live[CONDITIONS].as_array()?;
+    let kept = live.iter().filter(|it| names.contains(&&it["name"]));
+    let kept: Vec<_> = kept.cloned().collect();
+    (kept.len() < live.len()).then_some(kept)
+}
+
+/// Returns the JSON patch that removes the match conditions of other clients from a webhook configuration.
+pub(crate) fn remove_conditions_patch(desired: &Value, live: &Value) -> Option<Value> {
+    let version = live.pointer("/metadata/resourceVersion")?;
+    let mut patch =
+        vec![json!({ "op": "replace", "path": "/metadata/resourceVersion", "value": version })];
+    let entries = desired["webhooks"].as_array().into_iter().flatten();
+    let live = live["webhooks"].as_array().into_iter().flatten();
+    for (index, live) in live.enumerate() {
+        let mut entries = entries.clone();
+        let desired = entries.find(|it| it["name"] == live["name"]);
+        if let Some(kept) = desired.and_then(|it| conditions_to_keep(it, live)) {
+            let path = format!("/webhooks/{index}/{CONDITIONS}");
+            patch.push(json!({ "op": "replace", "path": path, "value": kept }));
+        }
+    }
+    (patch.len() > 1).then_some(Value::Array(patch))
 }
 
 /// Returns the merge key of a list, if all its items have it.
@@ -148,6 +184,8 @@ fn is_selector(key: &str, selector: &Map<String, Value>) -> bool {
         _ => false,
     }
 }
+
+const CONDITIONS: &str = "matchConditions";
 
 /// Returns the merge key of a list in server-side apply, for the lists in the manifests of the webhook.
 fn merge_key(list: &str) -> Option<&'static str> {

@@ -16,6 +16,7 @@ use serde_json::Value;
 use super::ObjectNames;
 use super::compatibility::{IncompatibleVersion, RunningWebhook, parse_version};
 use super::desired::Desired;
+use super::diff::remove_conditions_patch;
 use super::identity::{IdentityError, IdentityRecord, Owner, verify_identity};
 use super::managed_fields::Manager;
 use super::manifests::{Installation, version_label};
@@ -69,9 +70,9 @@ pub enum Action {
         /// The operations.
         patch: Value,
     },
-    /// A JSON patch that removes keys that another client added to the ConfigMap. It contains the resource version that
-    /// was read.
-    RemoveKeys {
+    /// A JSON patch that removes what another client added and an apply would keep: keys of the ConfigMap, or match
+    /// conditions of a webhook. It contains the resource version that was read.
+    RemoveFields {
         /// The object's kind, namespace and name.
         target: Target,
         /// The operations.
@@ -323,7 +324,7 @@ impl Action {
             | Self::Apply { target, .. }
             | Self::Delete { target, .. }
             | Self::Transfer { target, .. }
-            | Self::RemoveKeys { target, .. } => target,
+            | Self::RemoveFields { target, .. } => target,
         }
     }
 
@@ -423,6 +424,13 @@ fn migrate_fields(
     let patch = managed_fields::migrate(live, matches, to, annotations)?;
     let target = target.clone();
     Some(Action::Transfer { target, patch })
+}
+
+/// Removes the match conditions that other clients added to a webhook, if there are any.
+fn remove_conditions(target: &Target, desired: &Value, live: &Value) -> Option<Action> {
+    let patch = remove_conditions_patch(desired, live)?;
+    let target = target.clone();
+    Some(Action::RemoveFields { target, patch })
 }
 
 /// Returns the webhook on the runtime, for checking the compatibility of a document.

@@ -224,7 +224,7 @@ fn write(action: &Action, live: &Live<'_>) -> PlannedWrite {
             let verb = if current.is_some() { "apply" } else { "create" };
             (verb, fields.unwrap_or_default(), Some(&**object))
         }
-        Action::Delete { .. } | Action::Transfer { .. } | Action::RemoveKeys { .. } => {
+        Action::Delete { .. } | Action::Transfer { .. } | Action::RemoveFields { .. } => {
             (action.verb(), Vec::new(), None)
         }
     };

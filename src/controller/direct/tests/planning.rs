@@ -81,7 +81,7 @@ fn writes(plan: &RuntimePlan) -> Vec<String> {
             // Only the marker must not exist before. All other new objects are created by an apply.
             "create" if it.name == "rt-bootstrapper-owner" => "create",
             "create" | "apply" => "apply",
-            "transfer" | "remove-keys" => "patch",
+            "transfer" | "remove-fields" => "patch",
             verb => verb,
         };
         let namespace = it.namespace.as_deref();

@@ -118,7 +118,7 @@ impl Plan {
                     live_hash(Some(object))
                 }
                 Action::Delete { .. } => None,
-                Action::Transfer { .. } | Action::RemoveKeys { .. } => continue,
+                Action::Transfer { .. } | Action::RemoveFields { .. } => continue,
             };
             kind.set_hash(&mut self.hashes, hash);
         }
@@ -248,10 +248,12 @@ fn write(
         (None, None) => {
             let live = live.filter(|_| kind == SourceKind::Configuration);
             let patch = live.and_then(|live| remove_keys_patch(object, live));
-            changes.parts.extend(patch.map(|patch| Action::RemoveKeys {
-                target: target.clone(),
-                patch,
-            }));
+            changes
+                .parts
+                .extend(patch.map(|patch| Action::RemoveFields {
+                    target: target.clone(),
+                    patch,
+                }));
         }
     }
     if same {

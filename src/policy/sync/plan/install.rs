@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::{
     Action, Arc, Context, InstallationStatus, Plan, Step, delete, inventory, migrate_fields,
+    remove_conditions,
 };
 use crate::sync::desired::Desired;
 use crate::sync::managed_fields::{Manager, is_installer, is_kim_or_unknown};
@@ -73,6 +74,11 @@ pub(super) fn decide(
             }
             action => action,
         };
+        if let (None, ManifestAction::Apply(object), Some(live)) = (&transfer, &action, live) {
+            install
+                .transfers
+                .extend(remove_conditions(target, object, live));
+        }
         install.transfers.extend(transfer);
         complete &= action == ManifestAction::Keep;
         let object = match action {

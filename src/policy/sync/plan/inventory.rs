@@ -120,7 +120,7 @@ pub(super) fn release_keys(
     let present = keys.iter().filter(|key| data(live, key).is_some());
     patch.extend(present.map(|key| json!({ "op": "remove", "path": format!("/data/{key}") })));
     let patch = Value::Array(patch);
-    Some(Action::RemoveKeys { target, patch })
+    Some(Action::RemoveFields { target, patch })
 }
 
 fn write(context: Context<'_>, marker: Value) -> Action {

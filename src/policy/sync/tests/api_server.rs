@@ -162,7 +162,7 @@ impl Runtime {
                 live["metadata"]["deletionTimestamp"] = json!("2026-11-21T00:00:00Z");
                 foreground.then_some(live)
             }
-            Action::Transfer { patch, .. } | Action::RemoveKeys { patch, .. } => {
+            Action::Transfer { patch, .. } | Action::RemoveFields { patch, .. } => {
                 let mut live = live.expect("what is patched is there");
                 let operations: json_patch::Patch = serde_json::from_value(patch.clone()).unwrap();
                 json_patch::patch(&mut live, &operations).unwrap();

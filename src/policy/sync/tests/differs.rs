@@ -39,6 +39,15 @@ use crate::sync::diff::{differing_fields, is_applied};
 #[case::a_selector_with_one_label_more(
     json!({"namespaceSelector": {"matchLabels": {"a": "b"}}}),
     json!({"namespaceSelector": {"matchLabels": {"a": "b", "c": "d"}}}), false)]
+#[case::a_condition_of_another_writer(
+    json!({"webhooks": [{"name": "w"}]}),
+    json!({"webhooks": [{"name": "w", "matchConditions": [{"name": "c", "expression": "false"}]}]}), false)]
+#[case::one_condition_more(
+    json!({"webhooks": [{"name": "w", "matchConditions": [{"name": "a", "expression": "true"}]}]}),
+    json!({"webhooks": [{"name": "w", "matchConditions": [{"name": "b"}, {"name": "a", "expression": "true"}]}]}), false)]
+#[case::conditions_of_another_webhook(
+    json!({"webhooks": [{"name": "w"}]}),
+    json!({"webhooks": [{"name": "other", "matchConditions": [{"name": "b"}]}, {"name": "w"}]}), true)]
 #[case::ca_bundle_of_another_writer(
     json!({"webhooks": [{"name": "w", "clientConfig": {"service": {"name": "s"}}}]}),
     json!({"webhooks": [{"name": "w", "clientConfig": {"caBundle": "x", "service": {"name": "s", "port": 443}}}]}), true)]

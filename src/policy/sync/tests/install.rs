@@ -109,6 +109,29 @@ fn what_another_manager_created_is_overwritten_where_the_manifests_name_the_fiel
     assert!(runtime.plan(&desired).is_empty());
 }
 
+/// An apply keeps the condition, because of which the API server sends fewer Pods.
+#[test]
+fn a_match_condition_of_another_client_is_removed() {
+    let desired = desired(&sources());
+    let mut runtime = Runtime::converged(&desired);
+    let target = Target::of(&manifests("0.1.0")[4]).unwrap();
+    let installed = runtime.observed.installed.as_mut().unwrap();
+    let entry = &mut installed.get_mut(&target).unwrap()["webhooks"][0];
+    let own = entry["matchConditions"].take();
+    let own = own.as_array().cloned().unwrap_or_default();
+    let foreign = json!({ "name": "foreign", "expression": "false" });
+    entry["matchConditions"] = json!([&[foreign], &own[..]].concat());
+    runtime.converge(&desired);
+    let name = "MutatingWebhookConfiguration/webhook-configuration";
+    assert_eq!(
+        runtime.log,
+        [format!("remove-fields {name}"), format!("apply {name}")]
+    );
+    let entry = &runtime.get(&target).unwrap()["webhooks"][0];
+    assert_eq!(entry["matchConditions"], json!(own));
+    assert!(runtime.plan(&desired).is_empty());
+}
+
 /// A paused Deployment has no progress deadline, so that nothing else would end the wait for it.
 #[test]
 fn a_paused_deployment_goes_on() {

@@ -13,7 +13,7 @@ use crate::sync::sources::{SourceState, Sources};
 
 const SECRET: &str = "apply Secret/registry-credentials";
 const TRUST: &str = "apply ClusterTrustBundle/landscape";
-const KEYS: &str = "remove-keys ConfigMap/rt-bootstrapper-config";
+const KEYS: &str = "remove-fields ConfigMap/rt-bootstrapper-config";
 const DOCUMENT: &str = "apply ConfigMap/rt-bootstrapper-config";
 
 /// Equal content is not written, and applying twice changes nothing.
@@ -72,7 +72,7 @@ fn any_number_of_added_keys_is_removed_by_one_small_patch() {
         live["data"][format!("k{number}")] = json!("");
     }
     let plan = runtime.plan(&desired);
-    let Action::RemoveKeys { patch, .. } = plan.steps().flatten().next().unwrap() else {
+    let Action::RemoveFields { patch, .. } = plan.steps().flatten().next().unwrap() else {
         panic!("{plan:?}");
     };
     assert!(patch.to_string().len() < 4096);

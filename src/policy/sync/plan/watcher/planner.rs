@@ -23,7 +23,7 @@ use crate::sync::observed::{
     DeploymentStatus, ObjectIdentity, annotation, data, is_terminating, number,
 };
 use crate::sync::plan::inventory::release_keys;
-use crate::sync::plan::{Action, Step, delete, delete_by_uid, migrate_fields};
+use crate::sync::plan::{Action, Step, delete, delete_by_uid, migrate_fields, remove_conditions};
 use crate::sync::target::Target;
 
 /// Desired and observed state of one runtime.
@@ -86,6 +86,16 @@ impl Planner<'_> {
         steps.transfers = transfers
             .filter_map(|it| self.transfer(it.target()))
             .collect();
+        if steps
+            .transfers
+            .iter()
+            .all(|it| *it.target() != webhooks.target)
+        {
+            let live = self.live(&webhooks.target);
+            let removal =
+                live.and_then(|it| remove_conditions(&webhooks.target, &webhooks.object, it));
+            steps.transfers.extend(removal);
+        }
         let writes = !(steps.trust.is_empty() && steps.webhooks.is_empty());
         let entries = self.entries(webhooks, writes);
         steps
@@ -355,8 +365,8 @@ fn apply(target: &Target, object: Arc<Value>) -> Action {
 
 /// Whether an entry is in a live webhook configuration, with at least one of its CAs: a rotation always keeps one.
 fn is_in_force(entry: &Value, live: Option<&Value>) -> bool {
-    let mut wanted = entry.clone();
-    if let Some(config) = wanted["clientConfig"].as_object_mut() {
+    let mut wanted = json!({ "webhooks": [entry] });
+    if let Some(config) = wanted["webhooks"][0]["clientConfig"].as_object_mut() {
         config.remove("caBundle");
     }
     let is_trusted = |live: &Value| {
@@ -365,7 +375,8 @@ fn is_in_force(entry: &Value, live: Option<&Value>) -> bool {
     };
     let entries = live.and_then(|it| it["webhooks"].as_array());
     let mut entries = entries.into_iter().flatten();
-    entries.any(|it| it["name"] == entry["name"] && is_applied(&wanted, it) && is_trusted(it))
+    let is_applied = live.is_some_and(|live| is_applied(&wanted, live));
+    is_applied && entries.any(|it| it["name"] == entry["name"] && is_trusted(it))
 }
 
 /// Returns the certificates of a `caBundle`. One that is not base64 of PEM counts as one certificate.

@@ -59,6 +59,30 @@ fn an_entry_that_is_written_again_has_another_hash(
     );
 }
 
+/// An apply keeps the condition, without which the webhook is called again.
+#[test]
+fn a_match_condition_of_another_client_is_removed() {
+    let desired = desired(vec![entry_of("klm"), entry_of("other")]);
+    let mut runtime = Runtime::installed(&desired);
+    let before = entries(&runtime);
+    runtime.edit(WEBHOOKS, |it| {
+        it["webhooks"][1]["matchConditions"] = json!([{"name": "c", "expression": "false"}]);
+    });
+    let (written, _) = runtime.reconcile(&desired);
+    let remove = format!("remove-fields {WEBHOOKS}");
+    assert_eq!(written[..2], [format!("apply {MARKER}"), remove]);
+    let live = runtime.live(&target(WEBHOOKS)).unwrap();
+    assert_eq!(live["webhooks"][1]["matchConditions"], json!([]));
+    let [before, after] = [before, entries(&runtime)].map(|it| it.as_str().unwrap().to_owned());
+    let [before, after] = [&before, &after].map(|it| it.lines().collect::<Vec<_>>());
+    assert_eq!(before[0], after[0]);
+    assert_ne!(before[1], after[1]);
+    assert_eq!(
+        runtime.reconcile(&desired),
+        (vec![], WatcherState::Installed)
+    );
+}
+
 /// The webhook configuration stays as it is, and reviews fail until the Service is written again.
 #[rstest]
 #[case::deleted(|it: &mut Runtime| it.put(target(SERVICE), None), true)]
