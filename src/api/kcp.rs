@@ -107,6 +107,9 @@ pub const OWNER_WATCHER_INVENTORY: &str = "watcherInventory";
 /// configuration are written other than by a new CA. The watcher has it as a file.
 pub const OWNER_WATCHER_ENTRIES: &str = "watcherEntries";
 
+/// Key of [`OWNER_CONFIG_MAP`]: since when no AdmissionReview reaches the watcher; empty after that.
+pub const OWNER_WATCHER_REVIEWS_MISSING: &str = "watcherReviewsMissing";
+
 /// Annotation on a `RuntimeBootstrapper` that accepts a rebuilt cluster: the UID of the new `kube-system`.
 pub const ACCEPT_CLUSTER_UID_ANNOTATION: &str =
     "rt-bootstrapper.kyma-project.io/accept-cluster-uid";

@@ -16,10 +16,12 @@ use std::time::Duration;
 
 use component_base::telemetry::error_chain;
 use futures::StreamExt as _;
+use jiff::Timestamp;
 use listener::{
     BoundListener, CertificateCheck, Listener, Liveness, Notification, Notifications,
     RuntimeIdFromCommonName, TrustAnchors, UnresponsiveReason,
 };
+use policy::sync::plan::watcher::Reviews;
 use policy::watchers::{HEARTBEAT_MANAGER, REVIEW_PROBE_LABEL};
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
@@ -143,6 +145,21 @@ impl Heartbeats {
             ),
         };
         Outcome::new(reason, message.to_owned(), Retry::AtResync)
+    }
+
+    /// Returns whether reviews reach the watcher of a runtime.
+    pub(super) fn reviews(&self, id: &RuntimeId) -> Reviews {
+        let known = self.liveness().zip(listener::RuntimeId::parse(id.as_str()));
+        let Some(seen) = known.and_then(|(liveness, id)| liveness.runtime(&id)) else {
+            return Reviews::Unknown;
+        };
+        let now = Timestamp::now();
+        let last = seen.since_review.and_then(|it| now.checked_sub(it).ok());
+        match (seen.unresponsive, last) {
+            (Some(UnresponsiveReason::ReviewMissing), _) => Reviews::Missing(now),
+            (None, Some(last)) => Reviews::Last(last),
+            _ => Reviews::Unknown,
+        }
     }
 
     async fn serve(&self, anchors: &TrustAnchors) -> (BoundListener, Notifications) {

@@ -302,6 +302,7 @@ impl Runtime<'_> {
         let status = resource.and_then(|it| it.status.as_ref());
         let accepted = resource.and_then(|it| it.annotations().get(ACCEPT_CLUSTER_UID_ANNOTATION));
         let context = WatcherContext {
+            reviews: self.context.heartbeats.reviews(&self.id),
             owner: &owner,
             record: IdentityRecord {
                 recorded_uid: status.and_then(|it| it.cluster_uid.as_deref()),

@@ -111,6 +111,13 @@ async fn a_runtime_without_heartbeats_is_reported_until_they_arrive() {
 #[tokio::test]
 async fn a_runtime_whose_requests_are_not_reviewed_is_reported_until_they_are() {
     let (env, cluster) = expecting().await;
+    let recorded = || {
+        cluster
+            .find("configmaps kyma-system/rt-bootstrapper-owner")
+            .unwrap()["data"]["watcherEntries"]
+            .clone()
+    };
+    let before = recorded();
     let beating = beat(&env, "id-one", json!({"reviewsSeen": 0}));
     env.until("a request was not reviewed", |env| {
         // The change replaces the resync, which would send a request.
@@ -126,6 +133,14 @@ async fn a_runtime_whose_requests_are_not_reviewed_is_reported_until_they_are() 
     let beating = beat(&env, "id-one", reviewed);
     env.until("it is responsive", |env| env.runtimes("Installed") == 1)
         .await;
+    // The managers did not receive what changed in the meantime.
+    env.until("a resync of each manager is required", |_| {
+        let now = recorded();
+        let [before, now] = [&before, &now].map(|it| it.as_str().unwrap().lines());
+        let lines: Vec<_> = before.zip(now).collect();
+        lines.len() == 2 && lines.iter().all(|(before, now)| before != now)
+    })
+    .await;
     beating.abort();
 }
 

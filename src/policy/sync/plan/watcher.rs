@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use api::kcp::{MANIFEST_HASH, OWNER_CONFIG_MAP, OWNER_WATCHER_INVENTORY};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use self::planner::Planner;
@@ -53,6 +54,21 @@ pub struct WatcherContext<'a> {
     pub owner: &'a Owner,
     /// The recorded identity of the cluster on KCP.
     pub record: IdentityRecord<'a>,
+    /// Whether AdmissionReviews reach the watcher.
+    pub reviews: Reviews,
+}
+
+/// Whether AdmissionReviews reach the watcher of a runtime, by its heartbeats. Only the end of an outage is relevant: the
+/// managers did not receive what changed during it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reviews {
+    /// No heartbeat shows it.
+    #[default]
+    Unknown,
+    /// A review that was requested before this time is missing.
+    Missing(Timestamp),
+    /// The time of the last review.
+    Last(Timestamp),
 }
 
 /// The objects of a runtime that a reconcile read.

@@ -7,6 +7,7 @@ mod takeover;
 use std::sync::Arc;
 
 use api::kcp::{OWNER_WATCHER_INVENTORY, WATCHER_FIELD_MANAGER};
+use jiff::Timestamp;
 use rstest::rstest;
 use serde_json::{Value, json};
 
@@ -16,8 +17,8 @@ use crate::sync::identity::{IdentityError, IdentityRecord, Owner};
 use crate::sync::manifests::Installation;
 use crate::sync::observed::NamespaceState;
 use crate::sync::plan::watcher::{
-    DesiredWatcher, ObservedWatcher, WatcherContext, WatcherPlan, WatcherState, certificate_secret,
-    plan_watcher,
+    DesiredWatcher, ObservedWatcher, Reviews, WatcherContext, WatcherPlan, WatcherState,
+    certificate_secret, plan_watcher,
 };
 use crate::sync::plan::{Action, Blocked};
 use crate::sync::target::Target;
@@ -31,6 +32,7 @@ const DEPLOYMENT: &str = "Deployment/skr-webhook";
 struct Runtime {
     observed: ObservedWatcher,
     owner: Owner,
+    reviews: Reviews,
     certificate: Option<Arc<Value>>,
     log: Vec<String>,
 }
@@ -106,6 +108,7 @@ impl Runtime {
                 namespace: NamespaceState::Active,
                 ..ObservedWatcher::default()
             },
+            reviews: Reviews::Unknown,
             owner: Owner {
                 runtime_id: "runtime-1".to_owned(),
                 control_plane: salt().control_plane(),
@@ -123,6 +126,7 @@ impl Runtime {
 
     fn plan(&self, desired: &DesiredWatcher) -> WatcherPlan {
         let context = WatcherContext {
+            reviews: self.reviews,
             owner: &self.owner,
             record: IdentityRecord::default(),
         };

@@ -5,14 +5,17 @@ use std::sync::Arc;
 
 use api::kcp::{
     MANIFEST_HASH, OWNER_CONFIG_MAP, OWNER_CONTROL_PLANE, OWNER_INVENTORY, OWNER_RUNTIME_ID,
-    OWNER_WATCHER_ENTRIES, OWNER_WATCHER_INVENTORY, WATCHER_FIELD_MANAGER,
+    OWNER_WATCHER_ENTRIES, OWNER_WATCHER_INVENTORY, OWNER_WATCHER_REVIEWS_MISSING,
+    WATCHER_FIELD_MANAGER,
 };
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{
-    CERTIFICATE_SECRET, DesiredWatcher, ObservedWatcher, WatcherContext, WatcherState, manager_of,
+    CERTIFICATE_SECRET, DesiredWatcher, ObservedWatcher, Reviews, WatcherContext, WatcherState,
+    manager_of,
 };
 use crate::sync::Hash;
 use crate::sync::diff::is_applied;
@@ -97,10 +100,11 @@ impl Planner<'_> {
             steps.transfers.extend(removal);
         }
         let writes = !(steps.trust.is_empty() && steps.webhooks.is_empty());
-        let entries = self.entries(webhooks, writes);
-        steps
-            .marker
-            .extend(self.record(obsolete.keys().copied(), &entries));
+        let (missing, has_ended) = self.reviews_missing();
+        let entries = self.entries(webhooks, writes, has_ended);
+        let obsolete_targets = obsolete.keys().copied();
+        let record = self.record(obsolete_targets, &entries, missing);
+        steps.marker.extend(record);
         // What is written without an effect on Pods is in force when it is written.
         let is_settled = is_rolled_out
             && !is_waiting
@@ -198,16 +202,30 @@ impl Planner<'_> {
         live.is_some_and(|it| !is_terminating(it) && number(it, "/status/availableReplicas") > 0)
     }
 
+    /// The value of [`OWNER_WATCHER_REVIEWS_MISSING`], and whether reviews arrive again since it was written. It is stored,
+    /// because another leader may see the end.
+    fn reviews_missing(&self) -> (Option<String>, bool) {
+        let marker = self.observed.marker.as_ref();
+        let recorded = marker.and_then(|it| data(it, OWNER_WATCHER_REVIEWS_MISSING));
+        let since: Option<Timestamp> = recorded.and_then(|it| it.parse().ok());
+        match (self.context.reviews, since) {
+            (Reviews::Missing(now), None) => (Some(now.to_string()), false),
+            (Reviews::Last(at), Some(since)) if at > since => (Some(String::new()), true),
+            _ => (since.map(|it| it.to_string()), false),
+        }
+    }
+
     /// The lines of [`OWNER_WATCHER_ENTRIES`]. A manager whose entries are not in force, and that are written now, gets another
-    /// hash: it is recorded before they are written, so a reconcile that ends in between repeats both.
-    fn entries(&self, webhooks: &Manifest, writes: bool) -> String {
+    /// hash: it is recorded before they are written, so a reconcile that ends in between repeats both. All managers get one
+    /// after a time in which no reviews reached the watcher.
+    fn entries(&self, webhooks: &Manifest, writes: bool, was_unreachable: bool) -> String {
         let marker = self.observed.marker.as_ref();
         let recorded = marker.and_then(|it| data(it, OWNER_WATCHER_ENTRIES));
         let recorded = recorded.unwrap_or_default().lines();
         let recorded: BTreeMap<&str, &str> = recorded.filter_map(|it| it.split_once(' ')).collect();
         let live = self.live(&webhooks.target);
         let version = marker.and_then(|it| it["metadata"]["resourceVersion"].as_str());
-        let is_unreachable = live.is_some() && self.is_unreachable();
+        let is_unreachable = was_unreachable || live.is_some() && self.is_unreachable();
         let entry = |manager: &String| {
             let entries = webhooks.object["webhooks"].as_array().into_iter().flatten();
             let mut own = entries.filter(|it| manager_of(it) == Some(manager));
@@ -246,21 +264,25 @@ impl Planner<'_> {
         others.filter(|(_, live)| is_ours(live)).collect()
     }
 
-    /// Records owner, inventory and entries, if they differ.
+    /// Records owner, inventory, entries and the start of missing reviews, if they differ.
     fn record<'t>(
         &self,
         others: impl Iterator<Item = &'t Target>,
         entries: &str,
+        reviews_missing: Option<String>,
     ) -> Option<Action> {
         let mut targets = self.desired.targets();
         targets.extend(others.cloned());
         let owner = self.context.owner;
-        let wanted = self.marker_with(&json!({
+        let mut wanted = self.marker_with(&json!({
             OWNER_RUNTIME_ID: owner.runtime_id,
             OWNER_CONTROL_PLANE: owner.control_plane,
             OWNER_WATCHER_INVENTORY: inventory::format(&targets),
             OWNER_WATCHER_ENTRIES: entries,
         }));
+        if let Some(since) = reviews_missing {
+            wanted["data"][OWNER_WATCHER_REVIEWS_MISSING] = since.into();
+        }
         let target = self.desired.marker();
         match &self.observed.marker {
             Some(live) if is_applied(&wanted, live) => None,
@@ -321,7 +343,11 @@ impl Planner<'_> {
     fn release_marker(&self) -> Option<Action> {
         let live = self.observed.marker.as_ref()?;
         let other = data(live, OWNER_INVENTORY).is_some();
-        let keys = [OWNER_WATCHER_INVENTORY, OWNER_WATCHER_ENTRIES];
+        let keys = [
+            OWNER_WATCHER_INVENTORY,
+            OWNER_WATCHER_ENTRIES,
+            OWNER_WATCHER_REVIEWS_MISSING,
+        ];
         release_keys(self.desired.marker(), live, &keys, other)
     }
 }

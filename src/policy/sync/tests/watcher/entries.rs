@@ -83,6 +83,38 @@ fn a_match_condition_of_another_client_is_removed() {
     );
 }
 
+/// A leader that sees the end need not be the one that saw the start.
+#[test]
+fn all_entries_have_another_hash_when_reviews_arrive_again() {
+    let desired = desired(vec![entry_of("klm"), entry_of("other")]);
+    let mut runtime = Runtime::installed(&desired);
+    let before = entries(&runtime);
+    let at = |second| Timestamp::from_second(second).unwrap();
+    let unchanged = (vec![], WatcherState::Installed);
+    let recorded = (vec![format!("apply {MARKER}")], WatcherState::Installed);
+    let observations = [
+        (Reviews::Last(at(10)), &unchanged),
+        (Reviews::Missing(at(20)), &recorded),
+        (Reviews::Missing(at(30)), &unchanged),
+        (Reviews::Unknown, &unchanged),
+        (Reviews::Last(at(10)), &unchanged),
+    ];
+    for (reviews, expected) in observations {
+        runtime.reviews = reviews;
+        assert_eq!(runtime.reconcile(&desired), *expected, "{reviews:?}");
+        assert_eq!(entries(&runtime), before);
+    }
+    runtime.reviews = Reviews::Last(at(40));
+    assert_eq!(runtime.reconcile(&desired), recorded);
+    let after = entries(&runtime);
+    let [before, after] = [&before, &after].map(|it| it.as_str().unwrap().lines());
+    assert!(before.zip(after).all(|(before, after)| before != after));
+    assert_eq!(runtime.reconcile(&desired), unchanged);
+    // The next outage.
+    runtime.reviews = Reviews::Missing(at(50));
+    assert_eq!(runtime.reconcile(&desired), recorded);
+}
+
 /// The webhook configuration stays as it is, and reviews fail until the Service is written again.
 #[rstest]
 #[case::deleted(|it: &mut Runtime| it.put(target(SERVICE), None), true)]
