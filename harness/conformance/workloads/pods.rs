@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 use serde_json::Value;
 use testkit::json::{condition, name, text};
-use testkit::matching::differences;
+use testkit::matching::{changes, differences};
 use testkit::until::until;
 
 use super::Created;
@@ -68,7 +68,7 @@ impl Created<'_> {
             let (written, stored) = (readable(template(self.object)), readable(pod));
             let compared = (format!("unchanged: {written}"), stored.to_string());
             let failed = || Outcome::failed(location, compared, of_change(&seen));
-            return (written != stored).then(failed);
+            return (!is_unchanged(&written, &stored)).then(failed);
         }
         let expected = Value::Object(self.workload.expect.pod.clone());
         let found = differences(&expected, pod);
@@ -115,6 +115,12 @@ impl Created<'_> {
     }
 }
 
+/// Compares a readable template and a readable Pod. The API server adds defaults to volumes and variables, and no annotation.
+fn is_unchanged(written: &Value, stored: &Value) -> bool {
+    written["metadata"] == stored["metadata"]
+        && changes(&written["spec"], &stored["spec"]).is_empty()
+}
+
 /// Whether all containers run and are ready, or have ended successfully.
 fn runs(pod: &Value) -> bool {
     let is_ready = condition(pod, "Ready")["status"] == "True";
@@ -134,3 +140,36 @@ fn state(pod: &Value) -> String {
 
 /// Largest number of Warnings in a report.
 const MOST_WARNINGS: usize = 5;
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[rstest::rstest]
+    #[case::default_of_a_volume("/spec/volumes/0/configMap/defaultMode", json!(420), true)]
+    #[case::default_of_a_variable("/spec/containers/0/env/0/valueFrom/fieldRef/apiVersion", json!("v1"), true)]
+    #[case::marker("/metadata/annotations", json!({ "a": "b" }), false)]
+    #[case::pull_secret("/spec/imagePullSecrets", json!([{ "name": "s" }]), false)]
+    #[case::volume("/spec/volumes/1", json!({ "name": "w" }), false)]
+    #[case::image("/spec/containers/0/image", json!("other"), false)]
+    fn unchanged_pod_may_have_defaults(
+        #[case] pointer: &str,
+        #[case] value: Value,
+        #[case] is_same: bool,
+    ) {
+        let variable = json!({ "name": "V", "valueFrom": { "fieldRef": { "fieldPath": "f" } } });
+        let written = json!({ "metadata": {}, "spec": {
+            "volumes": [{ "name": "v", "configMap": { "name": "c" } }],
+            "containers": [{ "name": "c", "image": "i", "env": [variable] }],
+        } });
+        let mut stored = written.clone();
+        let (parent, key) = pointer.rsplit_once('/').unwrap();
+        match stored.pointer_mut(parent).unwrap() {
+            Value::Array(items) => items.push(value),
+            parent => parent[key] = value,
+        }
+        assert_eq!(is_unchanged(&written, &stored), is_same);
+    }
+}
