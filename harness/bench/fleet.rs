@@ -97,7 +97,7 @@ impl Expected {
 
 impl Runtime {
     fn new(common: Arc<Common>, number: u32, identity: Identity, conditions: &Conditions) -> Self {
-        let store = Store::new(common, number, Arc::new(conditions.behaviour()));
+        let store = Store::new(common, number, Arc::new(conditions.behavior()));
         let metadata = json!({"name": names::SKR_NAMESPACE});
         store.put(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}));
         let state = State {
@@ -177,11 +177,11 @@ impl Fleet {
 
     /// Changes the conditions of runtimes, from their next connection and request on.
     pub(crate) fn set(&self, runtimes: Range<usize>, conditions: &Conditions) {
-        let behaviour = Arc::new(conditions.behaviour());
+        let behavior = Arc::new(conditions.behavior());
         let conditions = Arc::new(conditions.clone());
         for runtime in &self.shared.runtimes[runtimes] {
             runtime.state().conditions = Arc::clone(&conditions);
-            runtime.store.behave(Arc::clone(&behaviour));
+            runtime.store.behave(Arc::clone(&behavior));
         }
     }
 

@@ -8,7 +8,7 @@
 //! [`ApiServer`] adds features for tests: a client without sockets (so that a test may pause tokio's clock), a record of all
 //! requests, and faults.
 
-mod behaviour;
+mod behavior;
 mod change;
 mod fields;
 pub mod kinds;
@@ -33,13 +33,13 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 pub use crate::tls::Body;
-pub use behaviour::{Behaviour, FaultBuilder, FaultHandle, Hold};
+pub use behavior::{Behavior, FaultBuilder, FaultHandle, Hold};
 pub use kinds::{Handling, Kind};
 pub use rights::Rights;
 pub use service::{Asked, Recorded, Reset};
 
 use crate::{Place, locked};
-use behaviour::Fault;
+use behavior::Fault;
 use store::{Common, Store};
 
 /// An API server in memory; see the module. Clones share one server.
@@ -82,11 +82,11 @@ impl ApiServer {
     }
 
     fn of(common: Common, custom: impl IntoIterator<Item = &'static Kind>) -> Self {
-        let behaviour = Behaviour {
+        let behavior = Behavior {
             kinds: kinds::BUILTIN.into_iter().chain(custom).collect(),
-            ..Behaviour::default()
+            ..Behavior::default()
         };
-        let store = Store::new(Arc::new(common), 0, Arc::new(behaviour));
+        let store = Store::new(Arc::new(common), 0, Arc::new(behavior));
         store.keep_history();
         Self {
             store: Arc::new(store),
@@ -105,10 +105,10 @@ impl ApiServer {
     }
 
     /// Changes the behavior of the server from the next request on.
-    pub fn behave(&self, change: impl FnOnce(&mut Behaviour)) {
-        let mut behaviour = Behaviour::clone(&self.store().behaviour());
-        change(&mut behaviour);
-        self.store().behave(Arc::new(behaviour));
+    pub fn behave(&self, change: impl FnOnce(&mut Behavior)) {
+        let mut behavior = Behavior::clone(&self.store().behavior());
+        change(&mut behavior);
+        self.store().behave(Arc::new(behavior));
     }
 
     /// Creates or replaces an object as given, including its status. Creates its namespace if necessary. Ignores an object

@@ -34,7 +34,7 @@ use self::review::{Operation, Request, Review};
 
 /// The result of a review. The review is allowed in any case.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verdict {
+pub struct ReviewDecision {
     /// Identifies the request. The response repeats it.
     pub uid: String,
     /// The `apiVersion` of the review. The response repeats it; `None` if the review has none.
@@ -70,9 +70,9 @@ pub enum Outcome {
 /// # Errors
 /// [`ReviewError`] if no response is possible: the body is not an AdmissionReview v1, or contains no request or no
 /// UID. A valid review whose object is missing or unreadable is a [`SkipReason`].
-pub fn decide(watcher: &Watcher, body: &[u8]) -> Result<Verdict, ReviewError> {
+pub fn decide(watcher: &Watcher, body: &[u8]) -> Result<ReviewDecision, ReviewError> {
     let review = Review::parse(body)?;
-    Ok(Verdict {
+    Ok(ReviewDecision {
         uid: review.uid.into_owned(),
         api_version: review.api_version,
         kind: review.kind,

@@ -7,8 +7,8 @@
 pub mod admission;
 pub mod certificates;
 pub mod change;
+pub mod copies;
 pub mod image;
-pub mod mirror;
 pub mod repairs;
 pub mod sync;
 pub mod watchers;

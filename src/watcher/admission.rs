@@ -20,7 +20,7 @@ use axum::body::Bytes;
 use axum::extract::{FromRequest as _, Request, State};
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
-use policy::change::{Field, Outcome, ReviewError, SkipReason, Verdict, Watcher, decide};
+use policy::change::{Field, Outcome, ReviewDecision, ReviewError, SkipReason, Watcher, decide};
 use watcher_types::{PathSegment, WatchEvent};
 
 use crate::heartbeat::ReviewActivity;
@@ -104,16 +104,16 @@ impl AdmissionService {
     }
 
     async fn answer(&self, manager: &PathSegment, uri: &Uri, body: Bytes) -> Response {
-        let verdict = match self.watchers.decide(manager, &body) {
-            Some(Ok(verdict)) => verdict,
+        let decision = match self.watchers.decide(manager, &body) {
+            Some(Ok(decision)) => decision,
             Some(Err(error)) => return self.reject(&error, body.len()),
             None => return self.not_configured(),
         };
         // Frees the memory of the body before waiting for the disk or KCP.
         drop(body);
         self.reviews.record(manager);
-        let answer = match &verdict.outcome {
-            Outcome::Skip(reason) => self.skip(reason, &verdict.uid),
+        let answer = match &decision.outcome {
+            Outcome::Skip(reason) => self.skip(reason, &decision.uid),
             Outcome::Send(event) => {
                 self.metrics.events.inc();
                 match &self.delivery_mode {
@@ -126,7 +126,7 @@ impl AdmissionService {
                 }
             }
         };
-        answer.into_response(&verdict)
+        answer.into_response(&decision)
     }
 
     /// Puts the event into the outbox, which delivers it after the response.
@@ -196,7 +196,7 @@ impl Watchers {
         &self,
         manager: &PathSegment,
         body: &[u8],
-    ) -> Option<Result<Verdict, ReviewError>> {
+    ) -> Option<Result<ReviewDecision, ReviewError>> {
         if self.listed.is_empty() {
             let any = Watcher {
                 manager: manager.clone(),
@@ -205,21 +205,21 @@ impl Watchers {
             };
             return Some(decide(&any, body));
         }
-        let mut verdict = None;
+        let mut decision = None;
         for watcher in self.listed.iter().filter(|it| it.manager == *manager) {
             match decide(watcher, body) {
-                Ok(next) => verdict = Some(more_relevant(verdict, next)),
+                Ok(next) => decision = Some(more_relevant(decision, next)),
                 Err(error) => return Some(Err(error)),
             }
         }
-        verdict.map(Ok)
+        decision.map(Ok)
     }
 }
 
-/// Returns the more relevant of two verdicts. A verdict that sends an event has priority, then the verdict whose Watcher
+/// Returns the more relevant of two decisions. A decision that sends an event has priority, then the decision whose Watcher
 /// matches more of the review.
-fn more_relevant(one: Option<Verdict>, other: Verdict) -> Verdict {
-    let rank = |verdict: &Verdict| match &verdict.outcome {
+fn more_relevant(one: Option<ReviewDecision>, other: ReviewDecision) -> ReviewDecision {
+    let rank = |decision: &ReviewDecision| match &decision.outcome {
         Outcome::Send(_) => 3,
         Outcome::Skip(SkipReason::NotWatched { .. }) => 0,
         Outcome::Skip(SkipReason::InvalidSubresource { .. }) => 1,

@@ -15,7 +15,7 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{CipherSuite, ServerConfig};
 use rustls_pki_types::CertificateDer;
 use serde_json::json;
-use testkit::apiserver::Behaviour;
+use testkit::apiserver::Behavior;
 use testkit::json::kubeconfig;
 use testkit::pki;
 
@@ -176,11 +176,11 @@ impl Conditions {
     }
 
     /// Returns the conditions that the API server itself implements.
-    pub(super) fn behaviour(&self) -> Behaviour {
-        Behaviour {
+    pub(super) fn behavior(&self) -> Behavior {
+        Behavior {
             identity: self.identity.clone(),
             ca_bundle: Some("Q0E="),
-            ..Behaviour::default()
+            ..Behavior::default()
         }
     }
 

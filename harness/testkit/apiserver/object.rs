@@ -13,7 +13,7 @@ use serde::Deserialize as _;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::behaviour::Behaviour;
+use super::behavior::Behavior;
 use super::kinds::{Handling, Kind};
 use super::merge::{Manager, Owned};
 use super::store::Common;
@@ -105,18 +105,13 @@ pub(super) struct Stored {
 
 impl Stored {
     /// Returns the object as in a response of the API server; `None` after it was deleted.
-    pub(super) fn render(
-        &self,
-        key: &Key,
-        common: &Common,
-        behaviour: &Behaviour,
-    ) -> Option<Value> {
+    pub(super) fn render(&self, key: &Key, common: &Common, behavior: &Behavior) -> Option<Value> {
         let mut object = self.state.as_ref()?.object.clone();
         object["apiVersion"] = json!(key.kind.api_version);
         object["kind"] = json!(key.kind.name);
         let metadata = &mut object["metadata"];
         let is_kube_system = key.kind.resource == "namespaces" && &*key.name == "kube-system";
-        let identity = behaviour.identity.as_deref().filter(|_| is_kube_system);
+        let identity = behavior.identity.as_deref().filter(|_| is_kube_system);
         metadata["name"] = json!(&*key.name);
         metadata["uid"] = json!(identity.unwrap_or(&self.uid));
         metadata["resourceVersion"] = json!(self.version.to_string());
@@ -139,7 +134,7 @@ impl Stored {
         }
         if key.kind.resource == "deployments" && object["status"].is_null() {
             let replicas = object["spec"]["replicas"].as_u64().unwrap_or(1);
-            object["status"] = self.deployment_status(replicas, common, !behaviour.stuck);
+            object["status"] = self.deployment_status(replicas, common, !behavior.stuck);
         }
         Some(object)
     }

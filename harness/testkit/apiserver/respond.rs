@@ -62,8 +62,8 @@ impl Call<'_> {
 impl Store {
     /// Returns verb, resource and object of a request.
     pub fn asked(&self, call: &Call<'_>) -> Asked {
-        let behaviour = self.behaviour();
-        let Some(target) = Target::parse(call.uri.path(), &behaviour.kinds) else {
+        let behavior = self.behavior();
+        let Some(target) = Target::parse(call.uri.path(), &behavior.kinds) else {
             return Asked {
                 resource: call.uri.path().to_owned(),
                 ..Asked::default()
@@ -86,22 +86,22 @@ impl Store {
 
     /// Returns the response for a resource version conflict, without reading the object.
     pub fn conflict(&self, call: &Call<'_>) -> Response<Body> {
-        let behaviour = self.behaviour();
-        match Target::parse(call.uri.path(), &behaviour.kinds) {
+        let behavior = self.behavior();
+        match Target::parse(call.uri.path(), &behavior.kinds) {
             Some(target) => refused(&Refusal::modified(&target)),
             None => refused(&Refusal::no_such_path()),
         }
     }
 
     fn route(self: &Arc<Self>, call: &Call<'_>) -> Result<Answer, Refusal> {
-        let behaviour = self.behaviour();
+        let behavior = self.behavior();
         let path = call.uri.path();
-        let Some(target) = Target::parse(path, &behaviour.kinds) else {
+        let Some(target) = Target::parse(path, &behavior.kinds) else {
             let reads = matches!(*call.method, Method::GET | Method::HEAD);
-            let document = kinds::document(&behaviour.kinds, path).filter(|_| reads);
+            let document = kinds::document(&behavior.kinds, path).filter(|_| reads);
             return match document {
                 Some(document) => Ok((json_response(StatusCode::OK, document.to_string()), false)),
-                None if kinds::has_group(&behaviour.kinds, path) => Err(Refusal::no_such_path()),
+                None if kinds::has_group(&behavior.kinds, path) => Err(Refusal::no_such_path()),
                 // For an unknown group, a real API server responds without a `Status`.
                 None => Ok((answer(404, "404 page not found\n"), false)),
             };
@@ -110,9 +110,7 @@ impl Store {
             if *call.method != Method::POST {
                 return Err(Refusal::method_not_allowed());
             }
-            let answer = behaviour
-                .rights
-                .review(target.kind.resource, call.object()?);
+            let answer = behavior.rights.review(target.kind.resource, call.object()?);
             return Ok((
                 json_response(StatusCode::CREATED, answer.to_string()),
                 false,
@@ -122,7 +120,7 @@ impl Store {
         let verb = call.verb(&target, query.watch);
         let verb = verb.ok_or_else(Refusal::method_not_allowed)?;
         let right = if verb == "apply" { "patch" } else { verb };
-        if !behaviour.rights.allow(right, &target, &query) {
+        if !behavior.rights.allow(right, &target, &query) {
             return Err(Refusal::not_allowed(right, &target.resource(), &target));
         }
         self.dispatch((verb, &target, &query), call)
@@ -182,8 +180,8 @@ impl Store {
         inner.reached(query)?;
         let after = query.r#continue.split_once('/');
         let limit = match query.limit {
-            0 => inner.behaviour.page,
-            limit => limit.min(inner.behaviour.page),
+            0 => inner.behavior.page,
+            limit => limit.min(inner.behavior.page),
         };
         let is_after = |key: &Key| after.is_none_or(|it| it < (&*key.namespace, &*key.name));
         let found = inner.selected(target, query);

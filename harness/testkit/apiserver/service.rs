@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::ApiServer;
-use super::behaviour::{Effect, Fault};
+use super::behavior::{Effect, Fault};
 use super::respond::{Call, fault};
 use crate::tls::Body;
 

@@ -11,7 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::behaviour::Behaviour;
+use super::behavior::Behavior;
 use super::change::Memo;
 use super::kinds::Kind;
 use super::merge::Owned;
@@ -83,17 +83,17 @@ pub(super) struct Inner {
     pub(super) objects: BTreeMap<Key, Stored>,
     pub(super) version: u64,
     pub(super) created: u32,
-    pub(super) behaviour: Arc<Behaviour>,
+    pub(super) behavior: Arc<Behavior>,
     pub(super) log: Option<Log>,
 }
 
 impl Store {
     /// Returns a server with the namespaces `default` and `kube-system`. The number is a part of its UIDs, so that they are
     /// unique among servers.
-    pub fn new(common: Arc<Common>, number: u32, behaviour: Arc<Behaviour>) -> Self {
+    pub fn new(common: Arc<Common>, number: u32, behavior: Arc<Behavior>) -> Self {
         let inner = Inner {
             version: 1,
-            behaviour,
+            behavior,
             ..Inner::default()
         };
         let store = Self {
@@ -120,13 +120,13 @@ impl Store {
     }
 
     /// Returns the behavior of the cluster.
-    pub fn behaviour(&self) -> Arc<Behaviour> {
-        Arc::clone(&self.inner().behaviour)
+    pub fn behavior(&self) -> Arc<Behavior> {
+        Arc::clone(&self.inner().behavior)
     }
 
     /// Sets the behavior from the next request on.
-    pub fn behave(&self, behaviour: Arc<Behaviour>) {
-        self.inner().behaviour = behaviour;
+    pub fn behave(&self, behavior: Arc<Behavior>) {
+        self.inner().behavior = behavior;
     }
 
     /// Keeps all changes from now on, so that a watch may start at any later version.
@@ -297,7 +297,7 @@ impl Store {
     /// Returns an object as in a response; `None` if it does not exist.
     pub(super) fn render(&self, inner: &Inner, key: &Key) -> Option<Value> {
         let stored = inner.objects.get(key)?;
-        stored.render(key, &self.common, &inner.behaviour)
+        stored.render(key, &self.common, &inner.behavior)
     }
 }
 
@@ -326,7 +326,7 @@ impl Inner {
     }
 
     fn key(&self, place: &Place) -> Option<Key> {
-        let mut kinds = self.behaviour.kinds.iter();
+        let mut kinds = self.behavior.kinds.iter();
         let kind = kinds.find(|kind| kind.resource == place.resource)?;
         Some(Key {
             kind,
@@ -339,7 +339,7 @@ impl Inner {
     fn key_of(&self, object: &Value) -> Option<Key> {
         let is_it =
             |it: &&&Kind| object["kind"] == it.name && object["apiVersion"] == it.api_version;
-        let kind = self.behaviour.kinds.iter().find(is_it)?;
+        let kind = self.behavior.kinds.iter().find(is_it)?;
         let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
         Some(Key {
             kind,

@@ -213,7 +213,7 @@ async fn requests_are_recorded() {
 
 #[test]
 fn servers_that_hold_the_same_share_it() {
-    let (common, behaviour) = (Arc::<store::Common>::default(), Arc::<Behaviour>::default());
+    let (common, behavior) = (Arc::<store::Common>::default(), Arc::<Behavior>::default());
     let path = "/api/v1/namespaces/default/configmaps/x";
     let target = request::Target::parse(path, &kinds::BUILTIN).unwrap();
     let query = request::Query {
@@ -222,7 +222,7 @@ fn servers_that_hold_the_same_share_it() {
     };
     let body = br#"{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}}"#;
     let [one, two] = [0, 1].map(|number| {
-        let store = Store::new(Arc::clone(&common), number, Arc::clone(&behaviour));
+        let store = Store::new(Arc::clone(&common), number, Arc::clone(&behavior));
         assert!(store.apply(&target, &query, body).unwrap().changed);
         store.inner().live(&target).unwrap()
     });

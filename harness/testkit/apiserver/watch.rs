@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::{Duration, Instant, timeout_at};
 
-use super::behaviour::Behaviour;
+use super::behavior::Behavior;
 use super::object::{Key, State, Stored};
 use super::request::{Query, Target};
 use super::respond::{JSON, shown};
@@ -149,7 +149,7 @@ impl Watch {
         }
         let is_seen = |change: &Change| change.after.version <= since;
         let new = log.changes.range(log.changes.partition_point(is_seen)..);
-        let lines = new.filter_map(|change| self.told_of(change, &inner.behaviour));
+        let lines = new.filter_map(|change| self.told_of(change, &inner.behavior));
         let text: String = lines.collect();
         // After the version was reset to that of a backup, the last change may have a newer version.
         let last = log.changes.back().map_or(since, |it| it.after.version);
@@ -159,7 +159,7 @@ impl Watch {
 
     /// Returns the line for a change. An object that becomes selected is added; an object that is no longer selected is
     /// deleted.
-    fn told_of(&self, change: &Change, behaviour: &Behaviour) -> Option<String> {
+    fn told_of(&self, change: &Change, behavior: &Behavior) -> Option<String> {
         let Change { key, before, after } = change;
         let selected = |state: &Option<Arc<State>>| {
             let state = state.as_ref();
@@ -176,7 +176,7 @@ impl Watch {
             state: state.clone(),
             ..after.clone()
         };
-        let object = stored.render(key, &self.store.common, behaviour)?;
+        let object = stored.render(key, &self.store.common, behavior)?;
         Some(line(event, &shown(object, self.partial)))
     }
 }

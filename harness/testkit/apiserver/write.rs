@@ -33,7 +33,7 @@ impl Store {
         if live.is_none() && target.status {
             return Err(Refusal::not_found(target));
         }
-        if live.is_none() && !inner.behaviour.rights.allow_creation(target) {
+        if live.is_none() && !inner.behavior.rights.allow_creation(target) {
             let resource = target.resource();
             return Err(Refusal::not_allowed("create", &resource, target));
         }
@@ -60,7 +60,7 @@ impl Store {
     fn add_ca_bundles(&self, inner: &mut Inner, target: &Target) -> Result<(), Refusal> {
         let is_configuration = target.kind.resource == "mutatingwebhookconfigurations";
         let live = inner.live(target).filter(|_| is_configuration);
-        let (Some(live), Some(bundle)) = (live, inner.behaviour.ca_bundle) else {
+        let (Some(live), Some(bundle)) = (live, inner.behavior.ca_bundle) else {
             return Ok(());
         };
         let mut object = live.object.clone();
@@ -147,7 +147,7 @@ impl Store {
         mut object: Value,
         manager: &str,
     ) -> Outcome {
-        if let Some(annotation) = inner.behaviour.stripped
+        if let Some(annotation) = inner.behavior.stripped
             && let Some(annotations) = object["metadata"]["annotations"].as_object_mut()
         {
             annotations.remove(annotation);
@@ -173,7 +173,7 @@ impl Store {
         }
         let mut target = target.clone();
         target.key.name = metadata["name"].as_str().unwrap_or_default().into();
-        if let Some(field) = inner.behaviour.dropped_projection {
+        if let Some(field) = inner.behavior.dropped_projection {
             drop_projection(&mut object, field);
         }
         validate::shape(&target, &object)?;
@@ -185,7 +185,7 @@ impl Store {
         if is_dry_run {
             // The response contains a UID, although the object does not exist.
             let mut body = state.object;
-            if let Some((annotation, value)) = &inner.behaviour.added {
+            if let Some((annotation, value)) = &inner.behavior.added {
                 body["metadata"]["annotations"][annotation] = json!(value);
             }
             body["metadata"]["uid"] = json!(format!("dry-run-{}", inner.created));
@@ -212,7 +212,7 @@ impl Store {
         };
         expected(key, stored, &options["preconditions"])?;
         let uid = Arc::clone(&stored.uid);
-        let foreground = options["propagationPolicy"] == "Foreground" && inner.behaviour.dependents;
+        let foreground = options["propagationPolicy"] == "Foreground" && inner.behavior.dependents;
         let holds = key.kind.resource == "namespaces" && self.empty(inner, &key.name);
         if !live.is_held() && !foreground && !holds {
             self.drop_object(inner, key);
@@ -267,7 +267,7 @@ impl Inner {
         if stored.deleted.is_some() {
             return Err(Refusal::terminating(key));
         }
-        if self.behaviour.quota_exceeded {
+        if self.behavior.quota_exceeded {
             let why = "exceeded quota: all, requested: count=1, used: count=1, limited: count=1";
             return Err(Refusal::forbidden(key, why));
         }

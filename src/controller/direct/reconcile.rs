@@ -211,7 +211,7 @@ fn report(request: &ReconcileRequest, goal: Goal, findings: &Findings) -> Report
     let report = LaneReport {
         result,
         wrote,
-        look_again: false,
+        needs_requeue: false,
         retry_after,
     };
     Report::Reconciled {
@@ -245,7 +245,7 @@ fn lane_report(access: Access, lane: Lane, plan: &Plan, findings: &Findings) -> 
         result,
         wrote: false,
         // Pods become ready without another write, so the status is read again.
-        look_again: is_progressing && !is_broken && plan.lanes.get(lane).steps.is_empty(),
+        needs_requeue: is_progressing && !is_broken && plan.lanes.get(lane).steps.is_empty(),
         retry_after: failure.and_then(|it| it.retry_after),
     }
 }

@@ -10,7 +10,7 @@
 //! missing before the end of its grace period. KIM may acknowledge an earlier signal during this time: such a signal
 //! is marked as stale and followed by another signal.
 //!
-//! Invariants: no signal without a change, except for an orphaned runtime ([`is_told_of`]); after a change every
+//! Invariants: no signal without a change, except for an orphaned runtime ([`needs_kim_signal`]); after a change every
 //! selected Runtime is signaled with the revision once, also if another process becomes the leader. Not in here:
 //! pacing, and the writes.
 
@@ -263,6 +263,6 @@ fn annotation(value: Option<&str>) -> Value {
 /// KIM was not signaled for changes while the runtime was in mode `direct`. Some of these changes may not have been
 /// written, because the runtime was paused or unreachable.
 #[must_use]
-pub fn is_told_of(purpose: Goal, standing: Eligibility) -> bool {
+pub fn needs_kim_signal(purpose: Goal, standing: Eligibility) -> bool {
     purpose == Goal::Orphan && standing == Eligibility::Selected
 }

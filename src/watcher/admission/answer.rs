@@ -7,7 +7,7 @@ use axum::http::header::{
     CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue, STRICT_TRANSPORT_SECURITY,
 };
 use axum::response::{IntoResponse, Response};
-use policy::change::Verdict;
+use policy::change::ReviewDecision;
 
 /// Message if KCP accepted the event before the response, as in the public watcher.
 pub(super) const SUCCEEDED: &str = "kcp request succeeded";
@@ -35,21 +35,21 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// Returns the response to the review of `verdict`.
-    pub(super) fn into_response(self, verdict: &Verdict) -> Response {
+    /// Returns the response to the review of `decision`.
+    pub(super) fn into_response(self, decision: &ReviewDecision) -> Response {
         let message = shortened(&self.message, MESSAGE_LENGTH);
-        let mut body = Vec::with_capacity(256 + message.len() + verdict.uid.len());
+        let mut body = Vec::with_capacity(256 + message.len() + decision.uid.len());
         body.push(b'{');
         for (key, value) in [
-            ("\"kind\":", verdict.kind),
-            ("\"apiVersion\":", verdict.api_version),
+            ("\"kind\":", decision.kind),
+            ("\"apiVersion\":", decision.api_version),
         ] {
             if let Some(value) = value {
                 push(&mut body, key, value);
                 body.push(b',');
             }
         }
-        push(&mut body, r#""response":{"uid":"#, &verdict.uid);
+        push(&mut body, r#""response":{"uid":"#, &decision.uid);
         let before = r#","allowed":true,"status":{"metadata":{},"status":"Success","message":"#;
         push(&mut body, before, message);
         body.push(b'}');

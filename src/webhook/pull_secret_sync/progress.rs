@@ -5,7 +5,7 @@ use std::mem;
 use std::time::Duration;
 
 use component_base::backoff::Backoff;
-use policy::mirror::RemovalCause;
+use policy::copies::RemovalCause;
 use tokio::time::Instant;
 
 use super::state::{CopyAction, CopyTask};

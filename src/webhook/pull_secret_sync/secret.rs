@@ -9,7 +9,7 @@ use base64_simd::STANDARD;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{ObjectMeta, Preconditions};
 use kube_derive::Resource;
-use policy::mirror::Observed;
+use policy::copies::Observed;
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 

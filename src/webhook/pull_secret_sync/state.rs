@@ -11,7 +11,7 @@ use kube::ResourceExt as _;
 use kube::api::Preconditions;
 use kube::runtime::watcher::Event;
 use policy::admission::{Annotations, Namespace};
-use policy::mirror::{Action, Need, Observed, RemovalCause, SourcePresence, need, plan};
+use policy::copies::{Action, Need, Observed, RemovalCause, SourcePresence, need, plan};
 
 use crate::snapshot::{ActiveRevision, KnownNamespace, SecretContent, SnapshotStore};
 use crate::stored::StoredMetadata;

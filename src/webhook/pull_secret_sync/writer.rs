@@ -16,7 +16,7 @@ use kube::runtime::events::{Event, EventType};
 use partial_json::Text;
 use policy::admission::pod::Named;
 use policy::admission::review::MAX_LIST_ITEMS;
-use policy::mirror::{Observed, RemovalCause};
+use policy::copies::{Observed, RemovalCause};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::json;

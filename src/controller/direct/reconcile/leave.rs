@@ -14,7 +14,7 @@ use kube::Resource as _;
 use kube::core::Status;
 use policy::sync::rollout::LaneResult;
 use policy::sync::scheduler::Report;
-use policy::sync::signal::is_told_of;
+use policy::sync::signal::needs_kim_signal;
 use policy::sync::status::{ConnectionError, deletion_reason};
 use tokio::time::Instant;
 
@@ -75,7 +75,7 @@ pub(super) async fn finish_deletion(
     if !is_ended {
         return Ok(report);
     }
-    if is_told_of(goal(&request.resource), request.eligibility)
+    if needs_kim_signal(goal(&request.resource), request.eligibility)
         && !signal_kim(common, request, is_overdue).await?
     {
         return Ok(Report::Interrupted);

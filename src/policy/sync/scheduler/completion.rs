@@ -53,7 +53,7 @@ pub struct LaneReport {
     /// Whether the reconcile tried to write.
     pub wrote: bool,
     /// Whether the lane is observed again soon although nothing may be written.
-    pub look_again: bool,
+    pub needs_requeue: bool,
     /// Time for which the API server allows no request.
     pub retry_after: Option<Duration>,
 }
@@ -229,7 +229,7 @@ impl Scheduler {
                     _ => rest,
                 }
             }
-            LaneResult::Deferred if !report.look_again => {
+            LaneResult::Deferred if !report.needs_requeue => {
                 *schedule = Schedule::default();
                 rest
             }

@@ -53,7 +53,7 @@ fn finish(scheduler: &mut Scheduler, work: &Work, now: Duration) {
     let configuration = LaneReport {
         result: LaneResult::Done,
         wrote: false,
-        look_again: false,
+        needs_requeue: false,
         retry_after: None,
     };
     let lanes = Lanes {
@@ -100,7 +100,7 @@ fn report(result: LaneResult) -> LaneReport {
     LaneReport {
         result,
         wrote: true,
-        look_again: false,
+        needs_requeue: false,
         retry_after: None,
     }
 }

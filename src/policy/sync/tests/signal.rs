@@ -9,7 +9,8 @@ use crate::sync::ObjectNames;
 use crate::sync::rollout::MaxFailures;
 use crate::sync::signal::{
     Advance, Counts, Eligibility, Gates, Limits, ObservedKeys, ObservedRuntime, PersistedState,
-    Place, Revisions, RuntimeState, SignalKeys, Signaled, Step, StopReason, Target, is_told_of,
+    Place, Revisions, RuntimeState, SignalKeys, Signaled, Step, StopReason, Target,
+    needs_kim_signal,
 };
 use crate::sync::sources::{SourceState, Sources};
 use crate::sync::status::Goal;
@@ -274,7 +275,7 @@ fn orphaned_runtime_is_signaled(
     #[case] eligibility: Eligibility,
     #[case] told: bool,
 ) {
-    assert_eq!(is_told_of(goal, eligibility), told);
+    assert_eq!(needs_kim_signal(goal, eligibility), told);
 }
 
 fn counts(runtimes: &[ObservedRuntime]) -> Counts {

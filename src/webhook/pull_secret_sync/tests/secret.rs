@@ -1,4 +1,4 @@
-use policy::mirror::Observed;
+use policy::copies::Observed;
 use rstest::rstest;
 use serde_json::{Value, json};
 

@@ -5,7 +5,7 @@ use component_base::watch::WatchMetrics;
 use kube::api::Preconditions;
 use kube::runtime::events::{Recorder, Reporter};
 use kube::{Client, Config};
-use policy::mirror::RemovalCause;
+use policy::copies::RemovalCause;
 use rstest::rstest;
 use serde_json::{Value, json};
 use wiremock::matchers::{body_json, body_partial_json, header, method, path, query_param};

@@ -333,7 +333,7 @@ fn report(result: LaneResult, wrote: bool) -> LaneReport {
     LaneReport {
         result,
         wrote,
-        look_again: false,
+        needs_requeue: false,
         retry_after: None,
     }
 }

@@ -11,7 +11,7 @@ use super::rights::Rights;
 
 /// Behavior of a cluster. Tests may change it at any time; a change applies from the next request on.
 #[derive(Debug, Clone)]
-pub struct Behaviour {
+pub struct Behavior {
     /// Kinds that are served.
     pub kinds: Arc<[&'static Kind]>,
     /// Permissions of clients.
@@ -36,7 +36,7 @@ pub struct Behaviour {
     pub page: usize,
 }
 
-impl Default for Behaviour {
+impl Default for Behavior {
     fn default() -> Self {
         Self {
             kinds: BUILTIN.into(),
