@@ -27,6 +27,19 @@ Feature: An invalid configuration is reported, and the last valid one stays acti
       | a cycle of overrides                | {"overrides": {"a.test": "b.test", "b.test": "a.test"}}                                         | cycle                                        |
 
   @serial @slow @cluster
+  Scenario: A webhook that starts with an invalid configuration uses the last valid one
+    Given Namespace "shop"
+    And Pod "shop/web" with image "replace.me/app:1" and annotation "rt-cfg.kyma-project.io/alter-img-registry=true"
+    When the configuration document is:
+      """
+      {"overrides": null}
+      """
+    And component webhook is stopped
+    And component webhook is started
+    And Pod "shop/web" is created with dry run
+    Then Pod "shop/web" is mutated only by "alter-img-registry"
+
+  @serial @slow @cluster
   Scenario: Without a configuration the webhook is not ready and admits every Pod unchanged
     Given ConfigMap "kyma-system/rt-bootstrapper-config" is deleted
     When component webhook is restarted

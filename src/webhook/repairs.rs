@@ -32,6 +32,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::metrics::RepairMetrics;
 use self::reconcile::Reconciler;
+pub(crate) use self::record::last_valid_document;
 use crate::snapshot::SnapshotStore;
 
 /// Checks whether a new Pod would be adapted. The error is a human-readable text.

@@ -140,15 +140,16 @@ impl<'a> Reconciler<'a> {
             tracing::warn!(error, "record of revisions cannot be read, retrying");
             tokio::time::sleep(RECORD_RETRY).await;
         }
-        sleep_until(self.next_list).await;
         loop {
             changes.borrow_and_update();
             let active = repairs.snapshots.active();
-            if self.record.times(&active).is_some() {
+            let is_due = Instant::now() >= self.next_list;
+            // A replica that starts may need the document at once.
+            if self.record.times(&active).is_some() && (is_due || !self.record.has_failed) {
                 self.record.write(client, namespace).await;
             }
             // The write may have told a time of the API server.
-            if let Some(revision) = self.record.times(&active) {
+            if let Some(revision) = self.record.times(&active).filter(|_| is_due) {
                 self.next_list = Instant::now() + LIST_INTERVAL;
                 return Some(Round {
                     active,
@@ -159,7 +160,10 @@ impl<'a> Reconciler<'a> {
                     changed: BTreeSet::new(),
                 });
             }
-            changes.changed().await.ok()?;
+            tokio::select! {
+                () = sleep_until(self.next_list), if !is_due => {}
+                changed = changes.changed() => changed.ok()?,
+            }
         }
     }
 

@@ -1,9 +1,11 @@
-//! Times since when the parts of the active revision have their content, stored for the next leader.
+//! Times since when the parts of the active revision have their content, stored for the next leader, and the last valid
+//! document, stored for replicas that start while the document in the cluster is invalid.
 //!
 //! The time of the last write of an object is in its managed fields. A write of metadata advances that time, so it is only
 //! used if the content is new. The record contains the digest of the content.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use api::names::{CA_BUNDLE_MANAGER, REPAIR_RECORD};
 use base64_simd::STANDARD;
@@ -26,6 +28,12 @@ const REGISTRIES: &str = "registries";
 const CREDENTIALS: &str = "credentials";
 const TRUST_BUNDLE: &str = "trust-bundle";
 
+/// Key of the last valid document. The document is in the Secret with the times, because both have the same writer.
+const LAST_VALID: &str = "last-valid-document";
+
+/// Maximum size of a stored document, in bytes. A Secret has at most 1 MiB.
+const LARGEST_DOCUMENT: usize = 1_000_000;
+
 /// Version of the decisions. It grows with a release in which a decision adds a change that none of the parts below tells of: Pods from
 /// before the release were not missed.
 const DECISIONS: u32 = 1;
@@ -36,7 +44,9 @@ pub(super) struct Record {
     parts: BTreeMap<&'static str, Part>,
     is_read: bool,
     is_changed: bool,
-    has_failed: bool,
+    /// Whether the last write failed.
+    pub(super) has_failed: bool,
+    last_valid: Option<Arc<str>>,
     /// The clock of the time from which the settings are in use.
     settings: Clock,
 }
@@ -63,6 +73,12 @@ impl Record {
         let secret = &active.pull_secret.object;
         if secret.presence == TrustBundlePresence::Unknown {
             return None;
+        }
+        let text = active.document.text.as_ref();
+        let text = text.filter(|it| it.len() <= LARGEST_DOCUMENT);
+        if text.is_some() && text != self.last_valid.as_ref() {
+            self.last_valid = text.cloned();
+            self.is_changed = true;
         }
         let document = active.document.content?;
         let document = self.since(DOCUMENT, document, active.document.times?.written);
@@ -145,6 +161,7 @@ impl Record {
         self.parts = parts
             .filter_map(|it| Some((it, Part::parse(data.get(it)?)?)))
             .collect();
+        self.last_valid = last_valid(&data);
         self.is_read = true;
         Ok(())
     }
@@ -163,6 +180,10 @@ impl Record {
     async fn apply(&mut self, client: &Client, namespace: &str) -> bool {
         let data = self.parts.iter();
         let data = data.map(|(name, part)| ((*name).to_owned(), ByteString(part.text().into())));
+        let document = self.last_valid.iter();
+        let document =
+            document.map(|it| (LAST_VALID.to_owned(), ByteString(it.as_bytes().to_vec())));
+        let data = data.chain(document);
         let secret = Secret {
             metadata: ObjectMeta {
                 name: Some(REPAIR_RECORD.to_owned()),
@@ -196,6 +217,21 @@ impl Record {
             }
         }
     }
+}
+
+/// Returns the last valid document that a leader stored, and the metadata of the record.
+pub(crate) async fn last_valid_document(
+    client: &Client,
+    namespace: &str,
+) -> Result<Option<(ObjectMeta, Arc<str>)>, kube::Error> {
+    let api = Api::<Secret>::namespaced(client.clone(), namespace);
+    let secret = api.get_opt(REPAIR_RECORD).await?.unwrap_or_default();
+    let text = secret.data.as_ref().and_then(last_valid);
+    Ok(text.map(|text| (secret.metadata, text)))
+}
+
+fn last_valid(data: &BTreeMap<String, ByteString>) -> Option<Arc<str>> {
+    Some(std::str::from_utf8(&data.get(LAST_VALID)?.0).ok()?.into())
 }
 
 impl Part {

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use api::bootstrapper::RestartCause;
 use api::config::Document;
-use api::names::REPAIR_RECORD;
+use api::names::{CONFIG_KEY, CONFIG_MAP, REPAIR_RECORD};
+use base64_simd::STANDARD;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use policy::admission::{Configuration, Settings, TrustBundlePresence};
@@ -376,6 +377,28 @@ async fn a_pod_is_outdated_by_the_content_of_its_bundle_and_not_by_metadata() {
     assert_eq!(env.value(BUNDLE_CHANGED), None);
     env.put_bundle("two", &json!({"note": "new"}));
     env.until(BUNDLE_CHANGED, Some(1.0)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_valid_document_is_stored_for_replicas_that_start() {
+    let env = Environment::start(EvictionSettings::default()).await;
+    let stored = || {
+        let record = env.server.get("secrets", "kyma-system", REPAIR_RECORD)?;
+        let text = record["data"]["last-valid-document"].as_str()?.to_owned();
+        String::from_utf8(STANDARD.decode_to_vec(text).unwrap()).ok()
+    };
+    let is_stored = |text: &str| stored().is_some_and(|it| it.contains(text));
+    sleep(Duration::from_secs(15)).await;
+    assert!(is_stored("mirror.example"));
+    env.put_document("other.example");
+    // Before the next list of Pods.
+    sleep(Duration::from_secs(1)).await;
+    assert!(is_stored("other.example"));
+    let name = ("kyma-system", CONFIG_MAP);
+    env.server
+        .edit("configmaps", name, |it| it["data"][CONFIG_KEY] = json!("{"));
+    sleep(Duration::from_secs(30)).await;
+    assert!(is_stored("other.example"), "an invalid document is not");
 }
 
 #[tokio::test(start_paused = true)]

@@ -65,6 +65,8 @@ pub struct ObservedObject {
     pub(crate) times: Option<ObjectTimes>,
     /// Digest of the content, if the watch reads it.
     pub(crate) content: Option<[u8; 32]>,
+    /// The text of a document.
+    pub(crate) text: Option<Arc<str>>,
 }
 
 /// Times of the creation and of the last write of an object.
@@ -303,6 +305,7 @@ impl ObservedObject {
             hash: annotation(metadata, CONTENT_HASH),
             times: ObjectTimes::of(metadata),
             content: None,
+            text: None,
         }
     }
 
@@ -311,6 +314,14 @@ impl ObservedObject {
         Self {
             content: Some(Sha256::digest(content).into()),
             ..self
+        }
+    }
+
+    /// Returns the same object with the text of a document.
+    pub(crate) fn with_text(self, text: &str) -> Self {
+        Self {
+            text: Some(text.into()),
+            ..self.with_content(text.as_bytes())
         }
     }
 
@@ -335,6 +346,7 @@ impl ObservedObject {
             hash: None,
             times: None,
             content: None,
+            text: None,
         };
         match (&self.name, name) {
             (Some(observed), Some(name)) if observed != name => &UNKNOWN,

@@ -1,11 +1,12 @@
 //! The ConfigMap with the configuration document.
 //!
 //! After an invalid document, or the deletion of the ConfigMap, the last valid document stays active. A log message,
-//! metric, readiness detail and Event report it. A valid document becomes active together with the objects that its
-//! ConfigMap requires.
+//! metric, readiness detail and Event report it. A replica that starts with an invalid document uses the one that the
+//! leader stored. A valid document becomes active together with the objects that its ConfigMap requires.
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use api::config::{Document, DocumentError};
 use api::names::CONFIG_KEY;
@@ -17,8 +18,10 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::runtime::events::{Event, EventType, Recorder};
 use kube::{Api, Resource as _};
 use policy::admission::{Configuration, ConfigurationError, Notice, Settings};
+use tokio::time::sleep;
 
 use super::Watches;
+use crate::repairs::last_valid_document;
 use crate::snapshot::{ObservedObject, Requirements};
 
 /// Maximum number of notices that are shown.
@@ -26,6 +29,10 @@ const NOTICES: usize = 8;
 
 /// Maximum number of characters of a notice that are shown.
 const NOTICE_CHARS: usize = 160;
+
+/// Number of attempts to read the stored document, and the pause after a failed one.
+const ATTEMPTS: u32 = 5;
+const ATTEMPT_PAUSE: Duration = Duration::from_secs(2);
 
 /// Reason why the document in the cluster is not used.
 #[derive(Debug, thiserror::Error)]
@@ -109,6 +116,10 @@ impl<'a> ConfigurationLoader<'a> {
         let text = error_chain(error);
         self.watches.metrics.last_reload_successful.set(0);
         let snapshots = &self.watches.snapshots;
+        // A deleted document is not replaced: its deletion may be intended.
+        if snapshots.configuration().is_none() && !matches!(error, InvalidConfiguration::Absent) {
+            self.use_stored().await;
+        }
         let active = snapshots.configuration();
         match (error, &active) {
             // The requirements are removed together with the ConfigMap. Otherwise a rotated Secret would never become active.
@@ -145,6 +156,42 @@ impl<'a> ConfigurationLoader<'a> {
         self.last_error = Some(text);
     }
 
+    /// Activates the document that the leader stored, if it is valid. The invalid document's requirements are not for it.
+    async fn use_stored(&self) {
+        let (client, namespace) = (&self.watches.client, &self.watches.namespace);
+        let mut attempts = 0;
+        let stored = loop {
+            match last_valid_document(client, namespace).await {
+                Ok(stored) => break stored,
+                Err(error) => {
+                    attempts += 1;
+                    let error = error_chain(&error);
+                    tracing::warn!(error, attempts, "stored document cannot be read");
+                    if attempts == ATTEMPTS {
+                        return;
+                    }
+                    sleep(ATTEMPT_PAUSE).await;
+                }
+            }
+        };
+        let Some((metadata, text)) = stored else {
+            return;
+        };
+        match configuration(&text, &self.watches.settings) {
+            Ok(configuration) => {
+                tracing::warn!("configuration loaded from the stored document");
+                let document = ObservedObject::of(&metadata).with_text(&text);
+                let requirements = Requirements::default();
+                let snapshots = &self.watches.snapshots;
+                snapshots.set_revision(Arc::new(configuration), requirements, Some(document));
+            }
+            Err(error) => {
+                let error = error_chain(&error);
+                tracing::warn!(error, "stored document is invalid");
+            }
+        }
+    }
+
     async fn report(&self, map: &ConfigMap, text: &str) {
         let event = Event {
             type_: EventType::Warning,
@@ -168,9 +215,13 @@ fn read(
     let map = map.ok_or(InvalidConfiguration::Absent)?;
     let text = map.data.as_ref().and_then(|data| data.get(CONFIG_KEY));
     let text = text.ok_or(InvalidConfiguration::NoKey)?;
-    let configuration = Configuration::new(&Document::parse(text)?, settings)?;
-    let object = ObservedObject::of(&map.metadata).with_content(text.as_bytes());
+    let configuration = configuration(text, settings)?;
+    let object = ObservedObject::of(&map.metadata).with_text(text);
     Ok((configuration, Requirements::read(&map.metadata), object))
+}
+
+fn configuration(text: &str, settings: &Settings) -> Result<Configuration, InvalidConfiguration> {
+    Ok(Configuration::new(&Document::parse(text)?, settings)?)
 }
 
 /// Returns the texts of the first notices, each truncated, and the number of further notices. A document may have

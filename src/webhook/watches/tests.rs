@@ -124,6 +124,51 @@ async fn without_a_valid_document_it_is_not_ready_and_says_why(
     assert_eq!(watches.snapshots.configuration(), None);
 }
 
+/// Stores a record of a leader with this document.
+fn put_record(server: &ApiServer, document: &str) {
+    server.put(&json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+        "metadata": {"name": "rt-bootstrapper-revisions", "namespace": "kyma-system"},
+        "data": {"last-valid-document": base64_simd::STANDARD.encode_to_string(document)},
+    }));
+}
+
+/// All replicas may be replaced while the document is invalid.
+#[tokio::test]
+async fn a_replica_that_starts_with_an_invalid_document_uses_the_stored_one() {
+    let server = ApiServer::new();
+    server.namespace("kyma-system");
+    put_record(&server, r#"{"overrides":{"a.io":"b.io"}}"#);
+    let watches = watches_of(&server);
+    let mut loader = ConfigurationLoader::new(&watches);
+    let invalid = config_map(CONFIG_KEY, "{");
+    loader.load(Some(&invalid)).await;
+    let (ready, report) = watches.readiness.report();
+    assert!(ready, "{report}");
+    assert!(report.contains("the last valid one is active"), "{report}");
+    assert_eq!(watches.metrics.last_reload_successful.get(), 0);
+    let stored = watches.snapshots.configuration().unwrap();
+
+    let valid = config_map(CONFIG_KEY, r#"{"overrides":{}}"#);
+    loader.load(Some(&valid)).await;
+    assert_ne!(watches.snapshots.configuration().unwrap(), stored);
+}
+
+#[rstest]
+#[case::deleted(None, r#"{"overrides":{}}"#)]
+#[case::stored_one_is_invalid(Some("{"), "{")]
+#[tokio::test]
+async fn a_stored_document_is_not_used(#[case] document: Option<&str>, #[case] stored: &str) {
+    let server = ApiServer::new();
+    server.namespace("kyma-system");
+    put_record(&server, stored);
+    let watches = watches_of(&server);
+    let map = document.map(|it| config_map(CONFIG_KEY, it));
+    let mut loader = ConfigurationLoader::new(&watches);
+    loader.load(map.as_ref()).await;
+    assert!(!watches.readiness.is_ready());
+}
+
 #[tokio::test]
 async fn a_new_name_is_noticed_and_any_other_change_is_not() {
     let watches = watches();
