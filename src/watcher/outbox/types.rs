@@ -218,8 +218,3 @@ pub struct ManagerReport {
 /// Identifies the losses that a heartbeat has reported, to distinguish them from events that were lost while it was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResyncMark(pub(super) u64);
-
-impl ResyncMark {
-    /// Mark of a loss that is reported to a manager for which no event was ever put.
-    pub(super) const ALL_MANAGERS: Self = Self(u64::MAX);
-}

@@ -35,8 +35,8 @@ pub(crate) struct Managers {
     /// Number of configured managers at the start of `known`; 0 means that any manager may register.
     configured: usize,
     known: Vec<Manager>,
-    /// Whether managers that are not registered also need a resync.
-    all_lost: bool,
+    /// The last loss of all managers, if there was one: managers that are not registered also need a resync.
+    all_lost: Option<ResyncMark>,
     /// Unregistered managers to which a resync was reported since their last loss.
     reported: HashSet<PathSegment>,
     /// The managers that have a Watcher, if that is known.
@@ -136,7 +136,7 @@ impl Managers {
     /// Returns the loss of a manager that is registered now.
     fn loss_of_new(&mut self, name: &PathSegment) -> Option<ResyncMark> {
         let is_reported = self.reported.remove(name);
-        (self.all_lost && !is_reported).then(|| self.next_loss())
+        (self.is_all_lost() && !is_reported).then(|| self.next_loss())
     }
 
     /// Returns the manager that may be evicted: the least recently used manager that has accepted no event, or of all if
@@ -163,7 +163,7 @@ impl Managers {
         let evicted = std::mem::replace(self.at(place), new);
         self.evictions += 1;
         let is_lost = evicted.lost.is_some();
-        if self.all_lost && !is_lost {
+        if self.is_all_lost() && !is_lost {
             self.set_reported(evicted.name);
         }
         is_lost
@@ -242,9 +242,9 @@ impl Managers {
     /// Records the loss of events of unknown managers. A resync was already reported to the managers for which `reported`
     /// returns `true`.
     pub(in crate::outbox) fn mark_all_lost(&mut self, reported: impl Fn(&PathSegment) -> bool) {
-        self.all_lost = true;
-        self.reported.retain(&reported);
         let mark = self.next_loss();
+        self.all_lost = Some(mark);
+        self.reported.retain(&reported);
         for manager in &mut self.known {
             if !reported(&manager.name) {
                 manager.lost = Some(mark);
@@ -254,13 +254,17 @@ impl Managers {
 
     /// Returns whether events of managers that are not registered were lost.
     pub(in crate::outbox) fn is_all_lost(&self) -> bool {
-        self.all_lost
+        self.all_lost.is_some()
     }
 
     /// Records the loss of events of a manager that is not registered. Returns whether the loss is new.
     pub(in crate::outbox) fn mark_unregistered_lost(&mut self, name: &PathSegment) -> bool {
         let was_reported = self.reported.remove(name);
-        !std::mem::replace(&mut self.all_lost, true) || was_reported
+        let is_first = !self.is_all_lost();
+        if is_first {
+            self.all_lost = Some(self.next_loss());
+        }
+        is_first || was_reported
     }
 
     /// Records that the manager `name` has accepted a request for a resync because of `mark`. Returns whether no later loss
@@ -271,7 +275,7 @@ impl Managers {
         mark: ResyncMark,
     ) -> bool {
         let Some(place) = self.place(name) else {
-            return mark == ResyncMark::ALL_MANAGERS && self.set_reported(name.clone());
+            return self.all_lost == Some(mark) && self.set_reported(name.clone());
         };
         let lost = &mut self.at(place).lost;
         *lost == Some(mark) && lost.take().is_some()
@@ -279,9 +283,9 @@ impl Managers {
 
     /// Returns the losses in the order in which they must be spooled.
     pub(in crate::outbox) fn losses(&self) -> impl Iterator<Item = (Kind, &str)> {
-        let all_lost = self.all_lost.then_some((Kind::Resync, ""));
+        let all_lost = self.all_lost.map(|_| (Kind::Resync, ""));
         let each = self.known.iter().filter_map(|manager| {
-            let reported = self.all_lost.then_some(Kind::ResyncReported);
+            let reported = self.all_lost.map(|_| Kind::ResyncReported);
             let kind = manager.lost.map_or(reported, |_| Some(Kind::Resync))?;
             Some((kind, manager.name.as_str()))
         });
@@ -317,16 +321,16 @@ impl Managers {
             .iter()
             .chain(others.iter().filter(|it| is_watching(it)));
         expected.any(|it| it.lost.is_some())
-            || self.all_lost && self.known.is_empty() && self.reported.is_empty()
+            || self.is_all_lost() && self.known.is_empty() && self.reported.is_empty()
     }
 
     /// Returns the values for a heartbeat to `name`, except the age of its events.
     pub(in crate::outbox) fn report(&self, name: &PathSegment) -> ManagerReport {
         let Some(manager) = self.get(name) else {
             // A manager that gets no events needs no resync.
-            let is_lost = self.all_lost && self.admits_others() && !self.reported.contains(name);
+            let is_lost = self.admits_others() && !self.reported.contains(name);
             return ManagerReport {
-                resync: is_lost.then_some(ResyncMark::ALL_MANAGERS),
+                resync: self.all_lost.filter(|_| is_lost),
                 ..ManagerReport::default()
             };
         };

@@ -329,7 +329,6 @@ fn the_estimate_of_memory_is_not_too_small() {
 
 mod managers {
     use super::*;
-    use crate::outbox::ResyncMark;
     use crate::outbox::queue::managers::CAPACITY;
 
     #[test]
@@ -428,7 +427,20 @@ mod managers {
             .register(&segment("new"), MonotonicTime::default())
             .unwrap();
         assert_ne!(managers.report(&segment("new")).resync, None);
-        assert!(!managers.resync_reported(&segment("new"), ResyncMark::ALL_MANAGERS));
+        assert!(!managers.resync_reported(&segment("new"), mark));
+    }
+
+    /// The watcher asks for a second resync half a minute after it has a certificate again; a heartbeat may take that long.
+    #[test]
+    fn a_loss_of_all_managers_while_the_last_was_reported_stays() {
+        let mut managers = Managers::default();
+        managers.mark_all_lost(|_| false);
+        let before = managers.report(&segment("a")).resync.unwrap();
+        managers.mark_all_lost(|_| false);
+        assert!(!managers.resync_reported(&segment("a"), before));
+        let now = managers.report(&segment("a")).resync.unwrap();
+        assert!(managers.resync_reported(&segment("a"), now));
+        assert_eq!(managers.report(&segment("a")).resync, None);
     }
 
     /// Any client can invent this many names. A receiver of heartbeats that has accepted no event is not registered.
