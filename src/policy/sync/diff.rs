@@ -154,7 +154,7 @@ fn conditions_to_keep(desired: &Value, live: &Value) -> Option<Vec<Value>> {
 /// Returns the JSON patch that removes the match conditions of other clients from a webhook configuration.
 pub(crate) fn remove_conditions_patch(desired: &Value, live: &Value) -> Option<Value> {
     let version = live.pointer("/metadata/resourceVersion")?;
-    let mut patch =
+    let mut operations =
         vec![json!({ "op": "replace", "path": "/metadata/resourceVersion", "value": version })];
     let entries = desired["webhooks"].as_array().into_iter().flatten();
     let live = live["webhooks"].as_array().into_iter().flatten();
@@ -163,10 +163,10 @@ pub(crate) fn remove_conditions_patch(desired: &Value, live: &Value) -> Option<V
         let desired = entries.find(|it| it["name"] == live["name"]);
         if let Some(kept) = desired.and_then(|it| conditions_to_keep(it, live)) {
             let path = format!("/webhooks/{index}/{CONDITIONS}");
-            patch.push(json!({ "op": "replace", "path": path, "value": kept }));
+            operations.push(json!({ "op": "replace", "path": path, "value": kept }));
         }
     }
-    (patch.len() > 1).then_some(Value::Array(patch))
+    (operations.len() > 1).then_some(Value::Array(operations))
 }
 
 /// Returns the merge key of a list, if all its items have it.

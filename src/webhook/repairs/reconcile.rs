@@ -162,7 +162,7 @@ impl<'a> Reconciler<'a> {
             }
             tokio::select! {
                 () = sleep_until(self.next_list), if !is_due => {}
-                changed = changes.changed() => changed.ok()?,
+                next = changes.changed() => next.ok()?,
             }
         }
     }

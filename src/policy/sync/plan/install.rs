@@ -10,7 +10,7 @@ use super::{
 use crate::sync::desired::Desired;
 use crate::sync::managed_fields::{Manager, is_installer, is_kim_or_unknown};
 use crate::sync::manifests::{
-    ManifestAction, Phase, is_rolled_out, live, manifest_action, version_label,
+    Manifest, ManifestAction, Phase, is_rolled_out, live, manifest_action, version_label,
 };
 use crate::sync::observed::{DeploymentStatus, Observed, annotation, number, replicas};
 use crate::sync::target::Target;
@@ -62,23 +62,7 @@ pub(super) fn decide(
         let target = &manifest.target;
         let live = live(manifest, observed);
         let action = manifest_action(manifest, live, is_rolled_out);
-        // An object that is recreated needs no migration.
-        let transfer = match action {
-            ManifestAction::Recreate(_) => None,
-            _ => live.and_then(|live| adopt(target, live)),
-        };
-        let action = match action {
-            // The apply removes migrated fields that are not in the manifest.
-            ManifestAction::Keep if transfer.is_some() => {
-                ManifestAction::Apply(Arc::clone(&manifest.object))
-            }
-            action => action,
-        };
-        if let (None, ManifestAction::Apply(object), Some(live)) = (&transfer, &action, live) {
-            install
-                .transfers
-                .extend(remove_conditions(target, object, live));
-        }
+        let (transfer, action) = prepared(manifest, live, action);
         install.transfers.extend(transfer);
         complete &= action == ManifestAction::Keep;
         let object = match action {
@@ -118,6 +102,32 @@ pub(super) fn decide(
         ..installation_status(observed, install.pods.is_empty())
     };
     install
+}
+
+/// Returns what precedes an apply: the migration of fields or the removal of match conditions. An apply follows a migration.
+fn prepared(
+    manifest: &Manifest,
+    live: Option<&Value>,
+    action: ManifestAction,
+) -> (Option<Action>, ManifestAction) {
+    let target = &manifest.target;
+    // An object that is recreated needs no migration.
+    let transfer = match action {
+        ManifestAction::Recreate(_) => None,
+        _ => live.and_then(|live| adopt(target, live)),
+    };
+    match (transfer, action, live) {
+        // The apply removes migrated fields that are not in the manifest.
+        (transfer @ Some(_), ManifestAction::Keep, _) => (
+            transfer,
+            ManifestAction::Apply(Arc::clone(&manifest.object)),
+        ),
+        (None, ManifestAction::Apply(object), Some(live)) => {
+            let removal = remove_conditions(target, &object, live);
+            (removal, ManifestAction::Apply(object))
+        }
+        (transfer, action, _) => (transfer, action),
+    }
 }
 
 /// Migrates the fields of other managers to the controller: at adoption all of them, so that the apply removes each

@@ -89,16 +89,7 @@ impl Planner<'_> {
         steps.transfers = transfers
             .filter_map(|it| self.transfer(it.target()))
             .collect();
-        if steps
-            .transfers
-            .iter()
-            .all(|it| *it.target() != webhooks.target)
-        {
-            let live = self.live(&webhooks.target);
-            let removal =
-                live.and_then(|it| remove_conditions(&webhooks.target, &webhooks.object, it));
-            steps.transfers.extend(removal);
-        }
+        self.remove_conditions(webhooks, &mut steps.transfers);
         let writes = !(steps.trust.is_empty() && steps.webhooks.is_empty());
         let (missing, has_ended) = self.reviews_missing();
         let entries = self.entries(webhooks, writes, has_ended);
@@ -131,6 +122,15 @@ impl Planner<'_> {
         let annotations = &[MANIFEST_HASH];
         let from = managed_fields::is_lifecycle_manager;
         migrate_fields(target, live, from, WATCHER_FIELD_MANAGER, annotations)
+    }
+
+    /// Adds the removal of other clients' match conditions, unless the fields of the same object are migrated.
+    fn remove_conditions(&self, webhooks: &Manifest, transfers: &mut Step) {
+        let Manifest { target, object, .. } = webhooks;
+        if transfers.iter().all(|it| it.target() != target) {
+            let live = self.live(target);
+            transfers.extend(live.and_then(|live| remove_conditions(target, object, live)));
+        }
     }
 
     /// Adds the actions on all manifests. Returns the state, and whether a manifest that differs has to wait.
