@@ -111,9 +111,11 @@ impl Heartbeats {
         let Some(seen) = liveness.runtime(&id) else {
             return installed();
         };
-        let is_due = seen
-            .since_review
-            .is_none_or(|it| it > self.settings.interval);
+        // Only a requested review ends the state `ReviewMissing`, and those of other managers may arrive again before it.
+        let is_due = seen.unresponsive == Some(UnresponsiveReason::ReviewMissing)
+            || seen
+                .since_review
+                .is_none_or(|it| it > self.settings.interval);
         if let Some(remote) = remote
             && is_due
             && seen.since_heartbeat.is_some()
@@ -154,9 +156,14 @@ impl Heartbeats {
             return Reviews::Unknown;
         };
         let now = Timestamp::now();
-        let last = seen.since_review.and_then(|it| now.checked_sub(it).ok());
+        let before = |it: Duration| now.checked_sub(it).ok();
+        let last = seen.since_review.and_then(before);
         match (seen.unresponsive, last) {
-            (Some(UnresponsiveReason::ReviewMissing), _) => Reviews::Missing(now),
+            (Some(UnresponsiveReason::ReviewMissing), _) => {
+                // It took at least three heartbeats to see it.
+                let since = before(self.settings.interval * 3);
+                Reviews::Missing(since.unwrap_or(now))
+            }
             (None, Some(last)) => Reviews::Last(last),
             _ => Reviews::Unknown,
         }

@@ -258,6 +258,9 @@ impl Runtime<'_> {
         let mut done = Vec::new();
         let written = writer.apply(&plan.steps, &mut done).await;
         let is_unchanged = done.is_empty();
+        // The ownership ConfigMap has no effect on reviews.
+        let mut targets = done.iter().map(policy::sync::plan::Action::target);
+        let are_webhooks_unchanged = targets.all(|it| it.name() == OWNER_CONFIG_MAP);
         if !is_unchanged {
             // `Debug` of an action is its verb and path.
             tracing::info!(kyma = self.kyma, writes = ?done, "objects of watcher on runtime written");
@@ -277,7 +280,7 @@ impl Runtime<'_> {
             (Ok(()), WatcherState::Installed, None) => {
                 let heartbeats = &self.context.heartbeats;
                 // A webhook configuration that was just written may not be effective yet.
-                let remote = is_unchanged.then_some(remote);
+                let remote = are_webhooks_unchanged.then_some(remote);
                 let namespace = self.desired.namespace();
                 heartbeats.judge(remote, &self.id, namespace).await
             }

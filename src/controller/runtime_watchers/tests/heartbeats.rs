@@ -144,6 +144,44 @@ async fn a_runtime_whose_requests_are_not_reviewed_is_reported_until_they_are() 
     beating.abort();
 }
 
+/// Only a review of the controller's request ends the state, and those of other managers may arrive again before.
+#[tokio::test]
+async fn another_review_is_requested_although_other_managers_get_reviews() {
+    let (env, cluster) = expecting().await;
+    let reconcile = |env: &Env| {
+        let label = json!({"metadata": {"labels": {"a": fastrand::u32(..).to_string()}}});
+        env.kcp.merge("kymas", "one", &label);
+    };
+    let none = json!({"reviewsSeen": 0, "managerReviewsSeen": 0});
+    let beating = beat(&env, "id-one", none);
+    env.until("a request was not reviewed", |env| {
+        reconcile(env);
+        env.runtimes("ReviewMissing") == 1
+    })
+    .await;
+    beating.abort();
+    let others = json!({
+        "reviewsSeen": 1, "lastReviewAgeSeconds": 0, "managerReviewsSeen": 0,
+    });
+    let sent = send(env.listener, &leaf(&env, "id-one"), &others).await;
+    assert!(sent.unwrap().contains(" 200 "));
+    let beating = beat(&env, "id-one", others);
+    cluster.take();
+    let requests = std::sync::atomic::AtomicUsize::new(0);
+    env.until("other reviews are requested", |env| {
+        reconcile(env);
+        let writes = cluster.take();
+        let sent = writes
+            .iter()
+            .filter(|it| it.contains("review-probe"))
+            .count();
+        // One may have been sent before.
+        requests.fetch_add(sent, std::sync::atomic::Ordering::Relaxed) + sent > 2
+    })
+    .await;
+    beating.abort();
+}
+
 #[tokio::test]
 async fn nothing_is_expected_without_the_watcher_for_heartbeats() {
     let (env, cluster) = expecting().await;

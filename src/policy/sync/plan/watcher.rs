@@ -65,7 +65,7 @@ pub enum Reviews {
     /// No heartbeat shows it.
     #[default]
     Unknown,
-    /// A review that was requested before this time is missing.
+    /// No review arrived since this time, although one was requested.
     Missing(Timestamp),
     /// The time of the last review.
     Last(Timestamp),

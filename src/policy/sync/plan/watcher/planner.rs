@@ -209,7 +209,10 @@ impl Planner<'_> {
         let recorded = marker.and_then(|it| data(it, OWNER_WATCHER_REVIEWS_MISSING));
         let since: Option<Timestamp> = recorded.and_then(|it| it.parse().ok());
         match (self.context.reviews, since) {
-            (Reviews::Missing(now), None) => (Some(now.to_string()), false),
+            // A time in the future is of a leader whose clock was ahead.
+            (Reviews::Missing(at), since) if since.is_none_or(|it| it > at) => {
+                (Some(at.to_string()), false)
+            }
             (Reviews::Last(at), Some(since)) if at > since => (Some(String::new()), true),
             _ => (since.map(|it| it.to_string()), false),
         }
