@@ -123,6 +123,10 @@ impl<'a> Reconciler<'a> {
                     }
                 }
                 _ = tick.tick() => {
+                    // Again, if it failed.
+                    let repairs = self.repairs;
+                    let namespace = &repairs.product_namespace;
+                    self.record.write(&repairs.client, namespace).await;
                     if self.report_and_evict(&mut round).await.is_err() {
                         return;
                     }
@@ -144,10 +148,9 @@ impl<'a> Reconciler<'a> {
             changes.borrow_and_update();
             let active = repairs.snapshots.active();
             let is_due = Instant::now() >= self.next_list;
-            // A replica that starts may need the document at once.
-            if self.record.times(&active).is_some() && (is_due || !self.record.has_failed) {
-                self.record.write(client, namespace).await;
-            }
+            // A replica that starts may need the document at once, even if not all parts are observed.
+            self.record.times(&active);
+            self.record.write(client, namespace).await;
             // The write may have told a time of the API server.
             if let Some(revision) = self.record.times(&active).filter(|_| is_due) {
                 self.next_list = Instant::now() + LIST_INTERVAL;

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use api::names::{CA_BUNDLE_MANAGER, REPAIR_RECORD};
 use base64_simd::STANDARD;
@@ -18,6 +19,7 @@ use kube::{Api, Client};
 use policy::admission::{PullSecret, Settings, TrustBundlePresence};
 use policy::repairs::RevisionTimes;
 use sha2::{Digest as _, Sha256};
+use tokio::time::Instant;
 
 use crate::snapshot::{ActiveRevision, ObservedObject};
 
@@ -34,6 +36,9 @@ const LAST_VALID: &str = "last-valid-document";
 /// Maximum size of a stored document, in bytes. A Secret has at most 1 MiB.
 const LARGEST_DOCUMENT: usize = 1_000_000;
 
+/// Pause after a failed write.
+const WRITE_RETRY: Duration = Duration::from_secs(10);
+
 /// Version of the decisions. It grows with a release in which a decision adds a change that none of the parts below tells of: Pods from
 /// before the release were not missed.
 const DECISIONS: u32 = 1;
@@ -44,8 +49,10 @@ pub(super) struct Record {
     parts: BTreeMap<&'static str, Part>,
     is_read: bool,
     is_changed: bool,
-    /// Whether the last write failed.
-    pub(super) has_failed: bool,
+    has_failed: bool,
+    /// The earliest time of the next write after a failed one.
+    retry_at: Option<Instant>,
+    /// The last valid document, if it is not too large.
     last_valid: Option<Arc<str>>,
     /// The clock of the time from which the settings are in use.
     settings: Clock,
@@ -70,15 +77,10 @@ impl Record {
     /// Returns the times of a revision; `None` while a part of it is not observed.
     pub(super) fn times(&mut self, active: &ActiveRevision) -> Option<RevisionTimes> {
         let configuration = active.configuration.as_deref()?;
+        self.keep_document(&active.document);
         let secret = &active.pull_secret.object;
         if secret.presence == TrustBundlePresence::Unknown {
             return None;
-        }
-        let text = active.document.text.as_ref();
-        let text = text.filter(|it| it.len() <= LARGEST_DOCUMENT);
-        if text.is_some() && text != self.last_valid.as_ref() {
-            self.last_valid = text.cloned();
-            self.is_changed = true;
         }
         let document = active.document.content?;
         let document = self.since(DOCUMENT, document, active.document.times?.written);
@@ -104,6 +106,16 @@ impl Record {
             bundle_exists: bundle.times.map(|it| it.created),
             bundle_content: self.content_since(TRUST_BUNDLE, bundle),
         })
+    }
+
+    fn keep_document(&mut self, document: &ObservedObject) {
+        let Some(text) = &document.text else { return };
+        // No document is better than an earlier one.
+        let text = Some(text).filter(|it| it.len() <= LARGEST_DOCUMENT);
+        if text != self.last_valid.as_ref() {
+            self.last_valid = text.cloned();
+            self.is_changed = true;
+        }
     }
 
     /// Since when this process, or one with the same flags, leads. At the first record it is not known when the flags changed last.
@@ -166,8 +178,11 @@ impl Record {
         Ok(())
     }
 
-    /// Writes the record if it changed. A failure is logged once; the next change retries the write.
+    /// Writes the record if it changed. A failure is logged once, and the write is retried after [`WRITE_RETRY`].
     pub(super) async fn write(&mut self, client: &Client, namespace: &str) {
+        if self.retry_at.is_some_and(|it| Instant::now() < it) {
+            return;
+        }
         // The second time with the API server's time of the first one.
         for _ in 0..2 {
             if !self.is_changed || !self.apply(client, namespace).await {
@@ -205,10 +220,11 @@ impl Record {
                 {
                     part.since = times.written;
                 }
-                self.has_failed = false;
+                (self.has_failed, self.retry_at) = (false, None);
                 true
             }
             Err(error) => {
+                self.retry_at = Some(Instant::now() + WRITE_RETRY);
                 if !std::mem::replace(&mut self.has_failed, true) {
                     let error = error_chain(&error);
                     tracing::warn!(error, "record of revisions cannot be written");

@@ -30,9 +30,8 @@ const NOTICES: usize = 8;
 /// Maximum number of characters of a notice that are shown.
 const NOTICE_CHARS: usize = 160;
 
-/// Number of attempts to read the stored document, and the pause after a failed one.
-const ATTEMPTS: u32 = 5;
-const ATTEMPT_PAUSE: Duration = Duration::from_secs(2);
+/// Pause between two attempts to read the stored document.
+const STORED_RETRY: Duration = Duration::from_secs(5);
 
 /// Reason why the document in the cluster is not used.
 #[derive(Debug, thiserror::Error)]
@@ -52,8 +51,17 @@ pub(super) async fn watch(watches: &Watches) {
     let synced = watches.readiness.check("configuration-watch");
     let mut maps = pin!(watch_object(api, &watches.config_map, synced));
     let mut loader = ConfigurationLoader::new(watches);
-    while let Some(map) = maps.next().await {
+    let mut next = maps.next().await;
+    while let Some(map) = next {
         loader.load(map.as_ref()).await;
+        next = loop {
+            tokio::select! {
+                next = maps.next() => break next,
+                () = sleep(STORED_RETRY), if loader.is_stored_unread => {
+                    loader.load(map.as_ref()).await;
+                }
+            }
+        };
     }
 }
 
@@ -62,6 +70,8 @@ pub(super) struct ConfigurationLoader<'a> {
     watches: &'a Watches,
     condition: ReadinessCheck,
     last_error: Option<String>,
+    /// The stored document is needed and could not be read.
+    is_stored_unread: bool,
 }
 
 impl<'a> ConfigurationLoader<'a> {
@@ -72,10 +82,12 @@ impl<'a> ConfigurationLoader<'a> {
             watches,
             condition,
             last_error: None,
+            is_stored_unread: false,
         }
     }
 
     pub(super) async fn load(&mut self, map: Option<&ConfigMap>) {
+        self.is_stored_unread = false;
         match read(map, &self.watches.settings) {
             Ok((configuration, requirements, document)) => {
                 self.accept(configuration, requirements, document);
@@ -117,8 +129,10 @@ impl<'a> ConfigurationLoader<'a> {
         self.watches.metrics.last_reload_successful.set(0);
         let snapshots = &self.watches.snapshots;
         // A deleted document is not replaced: its deletion may be intended.
-        if snapshots.configuration().is_none() && !matches!(error, InvalidConfiguration::Absent) {
-            self.use_stored().await;
+        if snapshots.configuration().is_none()
+            && let Some(map) = map
+        {
+            self.use_stored(map).await;
         }
         let active = snapshots.configuration();
         match (error, &active) {
@@ -156,32 +170,26 @@ impl<'a> ConfigurationLoader<'a> {
         self.last_error = Some(text);
     }
 
-    /// Activates the document that the leader stored, if it is valid. The invalid document's requirements are not for it.
-    async fn use_stored(&self) {
+    /// Activates the document that the leader stored, if it is valid, with the requirements of the ConfigMap: a pull Secret
+    /// that it requires is expected to come back.
+    async fn use_stored(&mut self, map: &ConfigMap) {
         let (client, namespace) = (&self.watches.client, &self.watches.namespace);
-        let mut attempts = 0;
-        let stored = loop {
-            match last_valid_document(client, namespace).await {
-                Ok(stored) => break stored,
-                Err(error) => {
-                    attempts += 1;
-                    let error = error_chain(&error);
-                    tracing::warn!(error, attempts, "stored document cannot be read");
-                    if attempts == ATTEMPTS {
-                        return;
-                    }
-                    sleep(ATTEMPT_PAUSE).await;
-                }
+        let (metadata, text) = match last_valid_document(client, namespace).await {
+            Ok(Some(stored)) => stored,
+            Ok(None) => return,
+            Err(error) => {
+                let is_forbidden = matches!(&error, kube::Error::Api(it) if it.code == 403);
+                self.is_stored_unread = !is_forbidden;
+                let error = error_chain(&error);
+                tracing::warn!(error, "stored document cannot be read");
+                return;
             }
-        };
-        let Some((metadata, text)) = stored else {
-            return;
         };
         match configuration(&text, &self.watches.settings) {
             Ok(configuration) => {
                 tracing::warn!("configuration loaded from the stored document");
                 let document = ObservedObject::of(&metadata).with_text(&text);
-                let requirements = Requirements::default();
+                let requirements = Requirements::read(&map.metadata);
                 let snapshots = &self.watches.snapshots;
                 snapshots.set_revision(Arc::new(configuration), requirements, Some(document));
             }
