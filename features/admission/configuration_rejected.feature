@@ -1,10 +1,12 @@
 Feature: An invalid configuration is reported, and the last valid one stays active
   A mistake in the document must neither stop the webhook nor go unnoticed.
 
-  @serial @cluster
-  Scenario Outline: A configuration with <what> is rejected
+  Background:
     Given Namespace "shop"
     And Pod "shop/web" with image "replace.me/app:1" and annotation "rt-cfg.kyma-project.io/alter-img-registry=true"
+
+  @serial @cluster
+  Scenario Outline: A configuration with <what> is rejected
     When the configuration document is:
       """
       <document>
@@ -28,8 +30,6 @@ Feature: An invalid configuration is reported, and the last valid one stays acti
 
   @serial @slow @cluster
   Scenario: A webhook that starts with an invalid configuration uses the last valid one
-    Given Namespace "shop"
-    And Pod "shop/web" with image "replace.me/app:1" and annotation "rt-cfg.kyma-project.io/alter-img-registry=true"
     When the configuration document is:
       """
       {"overrides": null}

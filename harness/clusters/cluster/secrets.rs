@@ -45,7 +45,7 @@ impl Cluster {
 /// enough to be a password, a token or a line of a key.
 fn contents(secret: &Value) -> BTreeSet<String> {
     let mut contents = BTreeSet::new();
-    // This Secret contains hashes of data that is logged.
+    // This Secret contains hashes of data that is logged, and the document, which is public.
     if secret["metadata"]["name"] == api::names::REPAIR_RECORD {
         return contents;
     }

@@ -108,7 +108,7 @@ fn host_of_a_registry_takes_the_place_of_its_name() {
 #[case::no_runtime(&format!("{GOOD}runtimes: []\n"), "x.yaml:5: runtimes: expected at least one")]
 #[case::no_expectation(&with_workload("{runs: true}"), "x.yaml:4: pod.yaml: expect: either `pod`")]
 #[case::an_empty_expectation(&with_workload("{pod: {spec: {}}}"), "x.yaml:4: pod.yaml: expect: either `pod`")]
-#[case::two_expectations(&with_workload("{unchanged: true, pod: {spec: {volumes: []}}}"), "x.yaml:4: pod.yaml: expect: either `pod`")]
+#[case::two_expectations(&with_workload("{unchanged: true, pod: {spec: {}}}"), "x.yaml:4: pod.yaml: expect: either `pod`")]
 #[case::inside_of_a_pod_that_does_not_run(
     &with_workload("{unchanged: true, runs: false, inside: {variables: {A: b}}}"),
     "x.yaml:4: pod.yaml: expect.inside: expected `runs: true`"

@@ -160,11 +160,14 @@ mod tests {
         #[case] is_same: bool,
     ) {
         let variable = json!({ "name": "V", "valueFrom": { "fieldRef": { "fieldPath": "f" } } });
+        let empty = json!({ "name": "E", "value": "" });
         let written = json!({ "metadata": {}, "spec": {
             "volumes": [{ "name": "v", "configMap": { "name": "c" } }],
-            "containers": [{ "name": "c", "image": "i", "env": [variable] }],
+            "containers": [{ "name": "c", "image": "i", "env": [variable, empty] }],
         } });
         let mut stored = written.clone();
+        // The API server stores no empty value.
+        stored["spec"]["containers"][0]["env"][1] = json!({ "name": "E" });
         let (parent, key) = pointer.rsplit_once('/').unwrap();
         match stored.pointer_mut(parent).unwrap() {
             Value::Array(items) => items.push(value),

@@ -130,6 +130,16 @@ impl Webhook {
         .await
     }
 
+    /// Returns the document that the leader has stored.
+    pub(crate) async fn stored_configuration(&self) -> Result<Value> {
+        let name = api::names::REPAIR_RECORD;
+        let path = format!("/api/v1/namespaces/{NAMESPACE}/secrets/{name}");
+        let secret = self.client.get(&path).await?;
+        let text = secret.at("/data/last-valid-document").as_str();
+        let text = BASE64.decode(text.context("no document")?)?;
+        Ok(serde_json::from_slice(&text)?)
+    }
+
     pub(crate) async fn write_configuration(&self, document: &str) -> Result<Answer> {
         let object = configuration(NAMESPACE, document);
         self.client.write(Write::Apply, &object).await?.good()

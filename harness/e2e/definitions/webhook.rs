@@ -36,12 +36,19 @@ async fn replaced(scenario: &mut Scenario, document: String, file: String) -> Re
     webhook(scenario)?.configure(document).await
 }
 
-/// Writes a text, which may be invalid.
+/// Writes a text, which may be invalid. A replica that starts then uses the document before it, which the leader has stored.
 #[when("the configuration document is:")]
 async fn written(scenario: &mut Scenario, step: &Step) -> Result {
     restore_later(scenario, &config_map()).await?;
     let text = step.docstring.as_deref().context("no document")?.trim();
-    let answer = webhook(scenario)?.write_configuration(text).await?;
+    let webhook = webhook(scenario)?;
+    let valid = webhook.configuration().await?;
+    eventually("the valid document is stored", async || {
+        let stored = webhook.stored_configuration().await?;
+        check(stored == valid, stored)
+    })
+    .await?;
+    let answer = webhook.write_configuration(text).await?;
     scenario.observed.last = Some(answer);
     Ok(())
 }
