@@ -28,7 +28,7 @@ use axum::routing::post;
 use component_base::telemetry::{LogLimit, error_chain};
 use policy::admission::review::{self, JsonError, PodError, Request, Review, ReviewError, Subject};
 use policy::admission::{Context, decide};
-use strum::{EnumCount, IntoStaticStr};
+use strum::{EnumCount, EnumIter, IntoStaticStr};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
@@ -57,7 +57,9 @@ const LOGGED_UID: usize = 64;
 const LOG_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Reason why a Pod is admitted unchanged. The text is the warning.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumCount, IntoStaticStr, thiserror::Error)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, EnumCount, EnumIter, IntoStaticStr, thiserror::Error,
+)]
 enum InternalError {
     #[error("runtime-bootstrapper: no valid configuration loaded, Pod not mutated")]
     ConfigurationNotLoaded,

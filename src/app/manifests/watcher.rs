@@ -143,13 +143,15 @@ const RECEIVERS_FILE: &str = "/app/etc/ssl/managers";
 /// The hashes of their webhook entries, a key of the mounted ConfigMap.
 const ENTRIES_FILE: &str = "/app/etc/webhook-entries/entries";
 
-/// Flags that other parts of the manifests depend on: ports, mounts, variables, the webhook configuration's timeout.
-const RESERVED: [&str; 11] = [
+/// Flags that other parts of the manifests depend on: ports, mounts, variables, the webhook configuration's timeout, and the
+/// Pod's termination grace period.
+const RESERVED: [&str; 12] = [
     "ca_cert",
     "delivery_mode",
     "health_probe_bind_address",
     "kcp_addr",
     "metrics_port",
+    "shutdown_delay_duration",
     "spool_dir",
     "tls_cert",
     "tls_key",

@@ -11,6 +11,9 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
+use strum::IntoEnumIterator as _;
+
+use super::InternalError;
 
 /// A review takes tens of microseconds. The last buckets are for a review that waits for its Namespace.
 const BUCKETS: [f64; 12] = [
@@ -71,6 +74,19 @@ impl AdmissionMetrics {
         };
         let help = "Time from the last byte of a review to the first byte of the response";
         registry.register("admission_duration_seconds", help, metrics.duration.clone());
+        // Alerts use the increase of these series, which is 0 for the first value of a series.
+        for error in InternalError::iter() {
+            drop(
+                metrics
+                    .internal_errors
+                    .get_or_create(&[("reason", error.code())]),
+            );
+        }
+        drop(
+            metrics
+                .namespace_waits
+                .get_or_create(&[("result", "limit")]),
+        );
         metrics
     }
 
@@ -80,8 +96,6 @@ impl AdmissionMetrics {
         drop(self.reviews.family.get_or_create(&review));
         let decision = [("feature", ""), ("reason", "")];
         drop(self.decisions.family.get_or_create(&decision));
-        drop(self.internal_errors.get_or_create(&[("reason", "")]));
-        drop(self.namespace_waits.get_or_create(&[("result", "")]));
     }
 
     pub(super) fn decided(&self, operation: Operation, changed: bool) {

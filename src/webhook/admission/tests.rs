@@ -203,6 +203,19 @@ async fn the_owner_is_warned_of_what_stands_against_a_request() {
     assert!(warning.chars().count() <= 120);
 }
 
+/// `increase` of a series is 0 for its first value, so that an alert would not see the first error.
+#[test]
+fn counters_of_alerts_start_with_zero() {
+    let fixture = fixture();
+    for series in [
+        r#"rt_admission_internal_errors_total{reason="ConfigurationNotLoaded"} 0"#,
+        r#"rt_admission_internal_errors_total{reason="Panic"} 0"#,
+        r#"rt_admission_namespace_waits_total{result="limit"} 0"#,
+    ] {
+        assert!(fixture.shows(series), "{series}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_unknown_namespace_is_waited_for_and_then_decided_without() {
     let fixture = configured();
