@@ -206,6 +206,9 @@ impl Dispatcher {
                 Some(_) => (before.completed(), None),
                 None => self.rollouts.resume(lane, target),
             };
+            let has_begun = resumed.is_some_and(|it| !it.is_complete);
+            let failed = has_begun.then(|| self.rollouts.failed(lane));
+            let failed = failed.unwrap_or_default();
             let is_kept = |it: &Hash| lane == Lane::Configuration || self.installations.has(*it);
             let (completed, now) = (completed.filter(is_kept), self.now());
             let (store, desired) = (&self.store, &*desired);
@@ -218,7 +221,9 @@ impl Dispatcher {
             self.scheduler.begin(lane, begin, |name| {
                 let entry = store.get(name);
                 entry.map_or_else(Initial::default, |it| {
-                    initial(it.status.shape(), lane, desired, resumed.is_some())
+                    let known = initial(it.status.shape(), lane, desired, resumed.is_some());
+                    let is_failed = known.is_failed || failed.contains(&**name);
+                    Initial { is_failed, ..known }
                 })
             });
         }

@@ -1,18 +1,19 @@
 //! The `RuntimeBootstrapperRollout` objects of both lanes: the settings of operators, and the reported progress.
 //!
-//! Invariant: the status contains the state that the next leader needs to continue: revision, step and completed
-//! revisions. The statuses of runtimes show which runtimes have started.
+//! Invariant: the status contains the state that the next leader needs to continue: revision, step, completed revisions and
+//! failed runtimes. The statuses of runtimes show which runtimes have started.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use api::bootstrapper::{GROUP, VERSION};
+use api::bootstrapper::{Condition, ConditionStatus, GROUP, VERSION};
 use api::rollout::{
-    CompletedRevision, KIND, MAX_FAILED_RUNTIMES, ROLLBACK_PREVIOUS, RolloutCounts, RolloutStatus,
+    COMPLETED, CompletedRevision, KIND, MAX_FAILED_RUNTIMES, ROLLBACK_PREVIOUS, RolloutCounts,
+    RolloutStatus,
 };
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::events::EventType;
-use policy::sync::rollout::{Counts, Progress, Rollout, Stopped};
+use policy::sync::rollout::{Counts, Progress, Resumed, Rollout, Stopped};
 use policy::sync::{Hash, Lane, Lanes};
 use tokio::sync::{mpsc, watch};
 
@@ -23,6 +24,10 @@ use crate::rollouts::{Stored, conditions, publish};
 
 /// Maximum number of completed revisions in the status.
 const HISTORY: usize = 10;
+
+fn is_completed(condition: &Condition) -> bool {
+    condition.kind == COMPLETED && condition.status == ConditionStatus::True
+}
 
 /// The stored objects, and the channels of the tasks that write statuses and Events.
 pub(super) struct RolloutReporter {
@@ -105,8 +110,8 @@ impl RolloutReporter {
             .unwrap_or_default()
     }
 
-    /// Returns the last completed revision, and the step of an earlier leader if that leader rolled out the same target.
-    pub(super) fn resume(&self, lane: Lane, target: Hash) -> (Option<Hash>, Option<usize>) {
+    /// Returns the last completed revision, and the progress of an earlier leader if that leader rolled out the same target.
+    pub(super) fn resume(&self, lane: Lane, target: Hash) -> (Option<Hash>, Option<Resumed>) {
         let status = self.reported.get(lane);
         let completed = status.completed_revision.as_deref();
         let is_same = status.revision.as_deref() == Some(&*target.to_string());
@@ -114,8 +119,18 @@ impl RolloutReporter {
         let step = step.and_then(|(step, _)| step.parse::<usize>().ok());
         (
             completed.and_then(|it| it.parse().ok()),
-            is_same.then(|| step.unwrap_or(1).saturating_sub(1)),
+            is_same.then(|| Resumed {
+                step: step.unwrap_or(1).saturating_sub(1),
+                is_complete: status.conditions.iter().any(is_completed),
+            }),
         )
+    }
+
+    /// Returns the failed runtimes that were reported last, at most [`MAX_FAILED_RUNTIMES`]. The status of a runtime may not show
+    /// its failure: it was lost, or its Pods were, after it was complete.
+    pub(super) fn failed(&self, lane: Lane) -> BTreeSet<String> {
+        let failed = &self.reported.get(lane).failed_runtimes;
+        failed.iter().cloned().collect()
     }
 
     /// Returns the revision that an earlier leader rolled out in a lane.

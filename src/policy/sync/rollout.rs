@@ -62,14 +62,22 @@ impl Stopped {
 pub struct Begin {
     /// The revision.
     pub target: Hash,
-    /// The last revision whose rollout was completed. A resumed rollout of this revision is complete.
+    /// The last revision whose rollout was completed. It may be that of a rollback that is not complete.
     pub completed: Option<Hash>,
-    /// The step that an earlier leader reached (0 for the first step), if it rolled out the same revision. Members
-    /// that have the revision soak again in this case, because the earlier leader may not have observed them for long
-    /// enough.
-    pub resumed: Option<usize>,
+    /// The progress of an earlier leader, if it rolled out the same revision. Members that have the revision soak again in
+    /// this case, because the earlier leader may not have observed them for long enough.
+    pub resumed: Option<Resumed>,
     /// The time, counted from any fixed moment.
     pub now: Duration,
+}
+
+/// The progress of an earlier leader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resumed {
+    /// The step, 0 for the first one.
+    pub step: usize,
+    /// Whether the rollout was complete.
+    pub is_complete: bool,
 }
 
 /// The progress of a rollout.
@@ -97,6 +105,8 @@ pub struct Rollout {
     is_paused: bool,
     /// Whether an earlier leader started the rollout.
     is_resumed: bool,
+    /// When this leader started or resumed the rollout.
+    began: Duration,
     step: usize,
     members: HashMap<Name, Member>,
     order: BTreeSet<(u32, Name)>,
@@ -119,6 +129,7 @@ impl Rollout {
             is_complete: false,
             is_paused: false,
             is_resumed: false,
+            began: Duration::ZERO,
             step: 0,
             members: HashMap::new(),
             order: BTreeSet::new(),
@@ -140,13 +151,14 @@ impl Rollout {
         self.target = Some(target);
         self.completed = completed;
         self.is_resumed = resumed.is_some();
-        self.is_complete = self.is_resumed && completed == Some(target);
+        self.is_complete = resumed.is_some_and(|it| it.is_complete);
+        self.began = now;
         let soaks = self.is_resumed && !self.is_complete && !self.settings.soak.is_zero();
         self.admitted = Counts::default();
         self.all = Counts::default();
         self.failed.clear();
         for (name, member) in &mut self.members {
-            member.reset(initial(name), target);
+            member.reset(initial(name), target, resumed.map(|_| now));
             if soaks && member.phase == Phase::Done {
                 member.phase = Phase::Soaking { since: now };
             }
@@ -155,7 +167,8 @@ impl Rollout {
                 self.failed.insert(Arc::clone(name));
             }
         }
-        self.step = resumed.unwrap_or_default().min(self.settings.count() - 1);
+        let step = resumed.map_or(0, |it| it.step);
+        self.step = step.min(self.settings.count() - 1);
         self.admit();
         self.proceed();
     }
@@ -167,7 +180,7 @@ impl Rollout {
         }
         let mut member = Member::new(order);
         if let Some(target) = self.target {
-            member.reset(initial, target);
+            member.reset(initial, target, self.is_resumed.then_some(self.began));
         }
         self.insert(name, member);
     }

@@ -250,6 +250,29 @@ async fn a_runtime_without_ready_pods_that_is_lost_is_a_failure_for_the_next_lea
     assert_eq!(second.take(), [""; 0]);
 }
 
+/// The status of the runtime shows a complete revision; only that of the rollout shows the failure.
+#[tokio::test]
+async fn a_runtime_that_is_lost_while_it_soaks_is_a_failure_for_the_next_leader() {
+    let (mut env, first, second) = steps(0, None).await;
+    env.settings.rollouts.webhook.soak = Duration::from_mins(10);
+    upgrade(&mut env).await;
+    env.until("it soaks", |it| count(it, WEBHOOK_LANE, "soaking") == 1)
+        .await;
+    first.outage(503);
+    let label = json!({"metadata": {"labels": {"a": "b"}}});
+    env.kcp.merge("runtimebootstrappers", "a", &label);
+    env.until("stopped", |it| is_stopped(it, WEBHOOK_LANE))
+        .await;
+    env.until_condition("a", "Reachable", "False APIServerError")
+        .await;
+    env.stop().await;
+    env.settings.rollouts.webhook.soak = Duration::ZERO;
+    env.start();
+    env.until("reconciles", |it| it.passes() >= 6).await;
+    assert_eq!(second.take(), [""; 0]);
+    assert!(is_stopped(&env, WEBHOOK_LANE));
+}
+
 /// The webhook configuration is created after the Pods are ready, so no manifest hash shows a complete installation.
 #[tokio::test]
 async fn a_runtime_that_is_lost_during_its_first_installation_is_a_failure_for_the_next_leader() {

@@ -122,24 +122,23 @@ impl Member {
         self.phase != Phase::Unreachable || self.revision == target
     }
 
-    /// Resets the member for a target, with its known state.
-    pub(super) fn reset(&mut self, initial: Initial, target: Hash) {
+    /// Resets the member for a target, with its known state. `resumed` is the time at which this leader resumed the rollout,
+    /// if an earlier leader started it. Otherwise a member that has the target already was not changed by this rollout, so
+    /// that its failure shows nothing.
+    pub(super) fn reset(&mut self, initial: Initial, target: Hash, resumed: Option<Duration>) {
         self.is_admitted = false;
         self.revision = initial.revision;
-        let (since, wrote) = (Duration::ZERO, true);
-        let has_started = initial.revision == Some(target);
+        let has_target = initial.revision == Some(target);
+        let started = resumed.filter(|_| has_target);
         // A revision that was not complete when the runtime became unreachable may be the cause.
         let is_lost = initial.is_unreachable && !initial.is_complete;
-        self.phase = if has_started && (is_lost || initial.is_failed) {
-            Phase::Failed { since, wrote }
-        } else if initial.is_unreachable {
-            Phase::Unreachable
-        } else if has_started && initial.is_complete {
-            Phase::Done
-        } else if has_started {
-            Phase::Progressing { since, wrote }
-        } else {
-            Phase::Waiting
+        let wrote = true;
+        self.phase = match started {
+            Some(since) if is_lost || initial.is_failed => Phase::Failed { since, wrote },
+            _ if initial.is_unreachable => Phase::Unreachable,
+            _ if has_target && initial.is_complete && !initial.is_failed => Phase::Done,
+            Some(since) => Phase::Progressing { since, wrote },
+            None => Phase::Waiting,
         };
     }
 }
@@ -182,6 +181,11 @@ impl Phase {
             (LaneResult::Unreachable, _) if wrote => failed,
             (LaneResult::Unreachable, _) => Self::Unreachable,
             (LaneResult::Deferred, Self::Unreachable) => Self::Waiting,
+            (LaneResult::Interrupted, Self::Soaking { since })
+                if now.saturating_sub(since) >= soak + deadline =>
+            {
+                Self::Failed { since, wrote }
+            }
             (LaneResult::Deferred, _)
             | (LaneResult::Interrupted, Self::Failed { .. } | Self::Soaking { .. }) => self,
             (LaneResult::Interrupted, Self::Waiting | Self::Unreachable | Self::Done) if !wrote => {

@@ -6,8 +6,8 @@ use rstest::rstest;
 
 use crate::sync::Hash;
 use crate::sync::rollout::{
-    Begin, Initial, LaneResult, MaxFailures, Name, Observation, Phase, RUNNING_DEADLINE, Rollout,
-    Settings, Step, Stopped, WritePermit, order,
+    Begin, Initial, LaneResult, MaxFailures, Name, Observation, Phase, RUNNING_DEADLINE, Resumed,
+    Rollout, Settings, Step, Stopped, WritePermit, order,
 };
 
 const SOAK: Duration = Duration::from_mins(2);
@@ -35,7 +35,10 @@ fn begin(target: Hash, completed: Option<Hash>, resumed: Option<usize>) -> Begin
     Begin {
         target,
         completed,
-        resumed,
+        resumed: resumed.map(|step| Resumed {
+            step,
+            is_complete: completed == Some(target),
+        }),
         now: Duration::ZERO,
     }
 }
@@ -320,6 +323,68 @@ fn a_rollback_to_an_earlier_revision_is_stepped() {
     });
     assert_eq!(rollout.access("r0005"), None);
     assert_eq!(rollout.startable().count(), 1);
+}
+
+/// They had the revision before, and do not get it by the rollback.
+#[test]
+fn a_rollback_is_not_stopped_by_runtimes_that_it_does_not_change() {
+    let mut rollout = upgrade(defaults(), 10);
+    let old = revision(1);
+    let failed = Initial {
+        is_failed: true,
+        ..holds(old)
+    };
+    let incomplete = Initial {
+        is_complete: false,
+        ..holds(old)
+    };
+    let initial = |it: &Name| match &**it {
+        "r0000" => holds(revision(2)),
+        "r0001" => failed,
+        "r0002" => incomplete,
+        _ => holds(old),
+    };
+    rollout.begin(begin(old, Some(old), None), initial);
+    let progress = rollout.progress();
+    assert_eq!(progress.stopped, None);
+    assert_eq!(progress.counts.failed + progress.counts.progressing, 0);
+    let startable: Vec<&Name> = rollout.startable().collect();
+    assert_eq!(startable, [&name(0)]);
+}
+
+/// The revision of a rollback was completed before.
+#[test]
+fn the_next_leader_goes_on_with_a_rollback() {
+    let mut rollout = upgrade(defaults(), 10);
+    let old = revision(1);
+    let resumed = Some(Resumed {
+        step: 0,
+        is_complete: false,
+    });
+    let begin = Begin {
+        resumed,
+        ..begin(old, Some(old), None)
+    };
+    rollout.begin(begin, |_| holds(revision(2)));
+    assert!(!rollout.progress().is_complete);
+    assert_eq!(rollout.startable().count(), 1);
+}
+
+/// A reconcile may end early each time: after a conflict with another client, or without the kubeconfig.
+#[test]
+fn a_member_that_soaks_and_is_never_observed_has_failed() {
+    let mut rollout = upgrade(defaults(), 10);
+    assert_eq!(run(&mut rollout, LaneResult::Done, Duration::ZERO), 1);
+    let interrupted = (LaneResult::Interrupted, false);
+    for (now, is_failed) in [(SOAK, false), (SOAK + RUNNING_DEADLINE, true)] {
+        let permit = rollout.access("r0000");
+        note(&mut rollout, "r0000", permit, interrupted, now);
+        assert_eq!(rollout.phase("r0000").unwrap().is_failed(), is_failed);
+    }
+    assert_eq!(
+        rollout.progress().stopped,
+        Some(Stopped::FailureLimitExceeded)
+    );
 }
 
 #[test]

@@ -6,7 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::sync::rollout::{self, Begin, Initial, LaneResult, MaxFailures, Name, Phase, Step};
+use crate::sync::rollout::{
+    self, Begin, Initial, LaneResult, MaxFailures, Name, Phase, Resumed, Step,
+};
 use crate::sync::scheduler::{
     Access, LaneReport, Participation, Report, Scheduler, Settings, Work,
 };
@@ -94,7 +96,7 @@ impl Fleet {
         fleet
     }
 
-    fn begin(&mut self, lane: Lane, resumed: Option<usize>) {
+    fn begin(&mut self, lane: Lane, resumed: Option<Resumed>) {
         let (runtimes, completed) = (self.runtimes.clone(), *self.completed.get(lane));
         let target = *self.targets.get(lane);
         if lane == Lane::Webhook {
@@ -147,7 +149,13 @@ impl Fleet {
     /// Replaces the leader. Running reconciles may have written or not, and the next leader starts with the content
     /// of the statuses.
     fn change_leader(&mut self, has_written: bool) {
-        let steps = Lanes::from_fn(|lane| self.scheduler.rollout(lane).progress().step - 1);
+        let resumed = Lanes::from_fn(|lane| {
+            let progress = self.scheduler.rollout(lane).progress();
+            Resumed {
+                step: progress.step - 1,
+                is_complete: progress.is_complete,
+            }
+        });
         if has_written {
             for work in std::mem::take(&mut self.running) {
                 self.apply(&work);
@@ -169,7 +177,7 @@ impl Fleet {
             self.put(name);
         }
         for lane in Lane::ALL {
-            self.begin(lane, Some(*steps.get(lane)));
+            self.begin(lane, Some(*resumed.get(lane)));
         }
     }
 
