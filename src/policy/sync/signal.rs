@@ -263,6 +263,6 @@ fn annotation(value: Option<&str>) -> Value {
 /// KIM was not signaled for changes while the runtime was in mode `direct`. Some of these changes may not have been
 /// written, because the runtime was paused or unreachable.
 #[must_use]
-pub fn needs_kim_signal(purpose: Goal, standing: Eligibility) -> bool {
-    purpose == Goal::Orphan && standing == Eligibility::Selected
+pub fn needs_kim_signal(goal: Goal, eligibility: Eligibility) -> bool {
+    goal == Goal::Orphan && eligibility == Eligibility::Selected
 }

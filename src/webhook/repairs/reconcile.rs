@@ -152,7 +152,7 @@ impl<'a> Reconciler<'a> {
             self.record.times(&active);
             self.record.write(client, namespace).await;
             // The write may have told a time of the API server.
-            if let Some(revision) = self.record.times(&active).filter(|_| is_due) {
+            if is_due && let Some(revision) = self.record.times(&active) {
                 self.next_list = Instant::now() + LIST_INTERVAL;
                 return Some(Round {
                     active,

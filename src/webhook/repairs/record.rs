@@ -49,8 +49,7 @@ pub(super) struct Record {
     parts: BTreeMap<&'static str, Part>,
     is_read: bool,
     is_changed: bool,
-    has_failed: bool,
-    /// The earliest time of the next write after a failed one.
+    /// The earliest time of the next write, if the last one failed.
     retry_at: Option<Instant>,
     /// The last valid document, if it is not too large.
     last_valid: Option<Arc<str>>,
@@ -220,12 +219,12 @@ impl Record {
                 {
                     part.since = times.written;
                 }
-                (self.has_failed, self.retry_at) = (false, None);
+                self.retry_at = None;
                 true
             }
             Err(error) => {
-                self.retry_at = Some(Instant::now() + WRITE_RETRY);
-                if !std::mem::replace(&mut self.has_failed, true) {
+                let retry_at = Instant::now() + WRITE_RETRY;
+                if self.retry_at.replace(retry_at).is_none() {
                     let error = error_chain(&error);
                     tracing::warn!(error, "record of revisions cannot be written");
                 }
