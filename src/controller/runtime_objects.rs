@@ -88,6 +88,27 @@ pub(crate) struct WriteFailure {
     pub(crate) retry_after: Option<Duration>,
 }
 
+impl WriteFailure {
+    /// Returns the failure that concerns all requests, or else the first one, with the longest required delay of all.
+    pub(crate) fn of(failures: impl IntoIterator<Item = Self>) -> Option<Self> {
+        failures.into_iter().reduce(|first, next| {
+            let retry_after = first.retry_after.max(next.retry_after);
+            let worst = if next.concerns_all_calls && !first.concerns_all_calls {
+                next
+            } else {
+                first
+            };
+            Self {
+                retry_after,
+                ..worst
+            }
+        })
+    }
+}
+
+/// Maximum number of concurrent writes of one step. Each namespace of a runtime may contain a copy of the pull Secret.
+const CONCURRENT_WRITES: usize = 32;
+
 /// Writer to one runtime with a field manager. `count` counts each write with its success.
 pub(crate) struct Writer<'a, F> {
     pub(crate) remote: &'a Remote,
@@ -100,26 +121,43 @@ impl<F: Fn(&Action, bool)> Writer<'_, F> {
     /// Successful actions are added to `done`.
     ///
     /// # Errors
-    /// The first failure of a step.
+    /// See [`WriteFailure::of`].
     pub(crate) async fn apply(
         &self,
         steps: &[Step],
         done: &mut Vec<Action>,
     ) -> Result<(), WriteFailure> {
         for step in steps {
-            let actions = step.iter().map(|action| self.write(action));
-            let mut failures = Vec::new();
-            for (action, result) in step.iter().zip(join_all(actions).await) {
+            self.apply_step(step, done).await?;
+        }
+        Ok(())
+    }
+
+    /// Applies the actions of a step concurrently. A failure ends the step only if other requests would fail, too. Successful
+    /// actions are added to `done`.
+    ///
+    /// # Errors
+    /// See [`WriteFailure::of`].
+    pub(crate) async fn apply_step(
+        &self,
+        step: &Step,
+        done: &mut Vec<Action>,
+    ) -> Result<(), WriteFailure> {
+        let mut failures: Vec<WriteFailure> = Vec::new();
+        for actions in step.chunks(CONCURRENT_WRITES) {
+            let writes = actions.iter().map(|action| self.write(action));
+            for (action, result) in actions.iter().zip(join_all(writes).await) {
                 match result {
                     Ok(()) => done.push(action.clone()),
                     Err(failure) => failures.push(failure),
                 }
             }
-            if let Some(first) = failures.into_iter().next() {
-                return Err(first);
+            let concerns_all = failures.iter().any(|it| it.concerns_all_calls);
+            if concerns_all {
+                break;
             }
         }
-        Ok(())
+        WriteFailure::of(failures).map_or(Ok(()), Err)
     }
 
     async fn write(&self, action: &Action) -> Result<(), WriteFailure> {

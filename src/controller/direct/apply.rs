@@ -4,7 +4,7 @@
 //! succeeded. A rejected write in one lane does not stop the other lane. After any failure the next reconcile can continue.
 
 use api::kcp::CONTROLLER_FIELD_MANAGER;
-use policy::sync::plan::{Action, Plan};
+use policy::sync::plan::{Action, Plan, Step};
 use policy::sync::{Lane, Lanes};
 
 use super::metrics::DirectMetrics;
@@ -22,7 +22,8 @@ pub(super) struct Applied {
     pub(super) failures: Lanes<Option<WriteFailure>>,
 }
 
-/// Applies the common steps, and then the steps of each permitted lane. Stops after a failure that concerns all requests.
+/// Applies the common steps, the revocations, the steps of each permitted lane, and the last actions. Stops after a failure
+/// that concerns all requests.
 pub(super) async fn apply(
     plan: &Plan,
     is_permitted: impl Fn(Lane) -> bool,
@@ -40,15 +41,28 @@ pub(super) async fn apply(
         return applied;
     }
     for lane in Lane::ALL.into_iter().filter(|it| is_permitted(*it)) {
-        let steps = &plan.lanes.get(lane).steps;
-        *applied.tried.get_mut(lane) = !steps.is_empty();
-        if let Err(failure) = writer.apply(steps, &mut applied.done).await {
-            let concerns_all = failure.concerns_all_calls;
-            *applied.failures.get_mut(lane) = Some(failure);
-            if concerns_all {
-                break;
-            }
+        let (none, steps) = (Step::new(), &plan.lanes.get(lane).steps);
+        let revocations = match lane {
+            Lane::Configuration => &plan.revocations,
+            Lane::Webhook => &none,
+        };
+        *applied.tried.get_mut(lane) = !steps.is_empty() || !revocations.is_empty();
+        let concerns_all = |it: &WriteFailure| it.concerns_all_calls;
+        let revoked = writer.apply_step(revocations, &mut applied.done).await;
+        let mut failure = revoked.err();
+        if !failure.as_ref().is_some_and(concerns_all) {
+            let result = writer.apply(steps, &mut applied.done).await;
+            failure = WriteFailure::of(failure.into_iter().chain(result.err()));
         }
+        let ends = failure.as_ref().is_some_and(concerns_all);
+        *applied.failures.get_mut(lane) = failure;
+        if ends {
+            return applied;
+        }
+    }
+    if applied.failures.iter().all(Option::is_none) {
+        let result = writer.apply_step(&plan.last, &mut applied.done).await;
+        applied.failures.webhook = result.err();
     }
     applied
 }

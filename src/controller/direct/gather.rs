@@ -77,6 +77,7 @@ impl RuntimeReader<'_> {
             deployment,
             webhook_objects: None,
             installed: None,
+            earlier_sources: BTreeMap::new(),
             unread_inventory: BTreeMap::new(),
         })
     }
@@ -112,6 +113,25 @@ impl RuntimeReader<'_> {
             }
         }
         Ok((objects, unread))
+    }
+
+    /// Adds the sources under earlier names that are to be deleted. An object that cannot be read stays in the inventory:
+    /// clients of the runtime can add objects to it.
+    pub(super) async fn earlier_sources(
+        &self,
+        targets: BTreeSet<Target>,
+        observed: &mut Observed,
+    ) -> Result<(), CallError> {
+        for target in targets {
+            match read(self.remote, &target).await {
+                Ok(Read::Found(Some(found))) => {
+                    observed.earlier_sources.insert(target, found);
+                }
+                Err(error) if error.concerns_all_calls() => return Err(error),
+                Ok(Read::Found(None) | Read::Forbidden(_)) | Err(_) => {}
+            }
+        }
+        Ok(())
     }
 
     /// Adds the installed objects except the Deployment, and the objects of the inventory that the installation no

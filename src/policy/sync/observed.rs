@@ -53,6 +53,8 @@ pub struct Observed {
     /// Live objects of the other manifests and of the inventory ([`super::inventory::candidates`]); `None` if this
     /// reconcile did not read them, so that they are not changed.
     pub installed: Option<BTreeMap<Target, Value>>,
+    /// Sources under earlier names that are to be deleted ([`super::plan::revoked_targets`]).
+    pub earlier_sources: BTreeMap<Target, Value>,
     /// Entries of the inventory that cannot be read, with the missing permission; it is unknown whether they exist.
     pub unread_inventory: BTreeMap<Target, String>,
 }

@@ -34,6 +34,7 @@ mod requirements;
 pub mod watcher;
 
 pub use deletion::{plan_deletion, plan_orphan};
+pub use inventory::revoked_targets;
 
 /// An action on one object.
 #[derive(Clone, PartialEq, strum::IntoStaticStr)]
@@ -88,8 +89,13 @@ pub type Step = Vec<Action>;
 /// A step is applied only if all actions of the previous step succeeded.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
-    /// Steps before those of any lane: the ownership ConfigMap, or all steps of a deletion.
+    /// Steps before all others: the ownership ConfigMap.
     pub common: Vec<Step>,
+    /// Deletions of credentials, in the lane of the configuration. They wait for no action of a lane, and no other action
+    /// waits for them.
+    pub revocations: Step,
+    /// Actions after all others, if those succeeded: the deletion of the ownership ConfigMap.
+    pub last: Step,
     /// The plan of each lane. A failure in one lane does not stop the other.
     pub lanes: Lanes<LanePlan>,
     /// Reason why nothing may be written in any lane; if set, there are no steps.
@@ -256,8 +262,10 @@ pub fn plan(context: Context<'_>, desired: &Desired, observed: &Observed) -> Pla
     let mut plan = Plan::default();
     inventory::record_owner(context, observed, &mut plan);
     let changes = content::decide(context, desired, observed, &mut plan);
-    let install = install::decide(context, desired, observed, &mut plan);
-    plan.writes_configuration = !changes.is_empty();
+    let install = install::decide(context, observed, &mut plan);
+    plan.revocations = inventory::revoke(context, desired, observed);
+    plan.revocations.extend(changes.revocations.iter().cloned());
+    plan.writes_configuration = !changes.is_empty() || !plan.revocations.is_empty();
     plan.lanes = Lanes {
         configuration: LanePlan::new(
             changes.steps(),
@@ -271,6 +279,7 @@ pub fn plan(context: Context<'_>, desired: &Desired, observed: &Observed) -> Pla
     if plan.lanes.configuration.blocked.is_some() {
         plan.writes_configuration = false;
         plan.hashes = plan.hashes_before.clone();
+        plan.revocations.clear();
     }
     if plan.lanes.webhook.blocked.is_some() {
         plan.installation.immutable_conflict = None;
@@ -295,10 +304,17 @@ impl Plan {
         self.steps().next().is_none()
     }
 
-    /// Returns all steps: the common steps, then the steps of each lane in the order of [`Lane::ALL`].
+    /// Returns all steps: the common steps, the revocations, the steps of each lane in the order of [`Lane::ALL`], and the
+    /// last actions.
     pub fn steps(&self) -> impl Iterator<Item = &Step> {
+        let [revocations, last] =
+            [&self.revocations, &self.last].map(|it| Some(it).filter(|it| !it.is_empty()));
         let lanes = self.lanes.iter().flat_map(|it| &it.steps);
-        self.common.iter().chain(lanes)
+        self.common
+            .iter()
+            .chain(revocations)
+            .chain(lanes)
+            .chain(last)
     }
 
     /// Returns whether a deletion is complete: there are no actions, and no further plan has to follow.

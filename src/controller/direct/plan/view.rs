@@ -173,10 +173,17 @@ impl RuntimePlan {
             let planned = plan.lanes.get(lane);
             let blocked = planned.blocked.as_ref().map(|it| error_chain(it));
             let failure = outcome.failures.get(lane).map(|it| it.message.clone());
+            let mut planned = steps(&planned.steps);
+            if lane == Lane::Configuration && !plan.revocations.is_empty() {
+                planned.splice(..0, steps(std::slice::from_ref(&plan.revocations)));
+            }
+            if lane == Lane::Webhook && !plan.last.is_empty() {
+                planned.extend(steps(std::slice::from_ref(&plan.last)));
+            }
             self.lanes.push(PlannedLane {
                 name: lane.name(),
                 blocked: blocked.or(failure),
-                steps: steps(&planned.steps),
+                steps: planned,
             });
         }
     }

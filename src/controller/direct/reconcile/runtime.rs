@@ -5,12 +5,12 @@
 
 use api::kcp::ACCEPT_CLUSTER_UID_ANNOTATION;
 use kube::ResourceExt as _;
-use policy::sync::Lane;
 use policy::sync::identity::{IdentityRecord, Owner};
 use policy::sync::managed_fields::is_installer;
 use policy::sync::observed::Observed;
 use policy::sync::plan::{self, Action, Blocked, Context, Plan};
 use policy::sync::status::{Failure, Goal};
+use policy::sync::{Lane, Lanes};
 
 use super::super::apply::apply;
 use super::super::gather::RuntimeReader;
@@ -132,6 +132,11 @@ pub(in crate::direct) async fn observe(
         },
     };
     let mut plan = planned(context, request, goal, &observed);
+    if goal == Goal::Sync && request.lanes.configuration.is_some() && plan.blocked.is_none() {
+        let revoked = plan::revoked_targets(context, &request.desired, &observed);
+        reader.earlier_sources(revoked, &mut observed).await?;
+        plan = planned(context, request, goal, &observed);
+    }
     let is_full = goal != Goal::Sync || request.lanes.webhook.is_some();
     if is_full && plan.blocked.is_none() {
         reader.installed(&mut observed).await?;
@@ -206,16 +211,20 @@ async fn write(
         common.claims.release_others(cluster, id.as_str());
     }
     let applied = apply(plan, permits, remote, &common.metrics).await;
-    // All steps of a deletion are common ones.
+    // A deletion does not distinguish lanes.
     let deletes = goal != Goal::Sync && !plan.is_empty();
     findings.wrote = applied.tried.map(|it| it || deletes);
     log_writes(&request.name, &applied.done);
     if applied.failures.iter().any(Option::is_some) {
         plan.record_applied(&applied.done);
     }
-    let failures = applied.failures.iter().flatten();
-    findings.retry_after = failures.filter_map(|it| it.retry_after).max();
-    findings.failures.configuration = applied.failures.configuration;
-    findings.failures.webhook = findings.failures.webhook.or(applied.failures.webhook);
+    let worst = WriteFailure::of(applied.failures.iter().flatten().cloned());
+    findings.retry_after = worst.as_ref().and_then(|it| it.retry_after);
+    let failures = match goal {
+        Goal::Sync => applied.failures,
+        Goal::Delete | Goal::Orphan => Lanes::both(worst),
+    };
+    findings.failures.configuration = failures.configuration;
+    findings.failures.webhook = findings.failures.webhook.or(failures.webhook);
     findings
 }

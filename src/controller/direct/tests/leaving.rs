@@ -54,10 +54,6 @@ async fn a_deleted_resource_uninstalls_the_webhook_configuration_first() {
         "delete deployments kyma-system/rt-bootstrapper-controller-manager"
     );
     assert_eq!(
-        writes[2],
-        "delete serviceaccounts kyma-system/rt-bootstrapper"
-    );
-    assert_eq!(
         writes.last().unwrap(),
         "delete configmaps kyma-system/rt-bootstrapper-owner"
     );

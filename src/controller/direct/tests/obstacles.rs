@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use testkit::apiserver::Rights;
 
 use super::env::*;
+use super::gates;
 use crate::runtime_cluster::RuntimeCluster;
 
 const KYMA: &str = "namespaces kyma-system";
@@ -167,6 +168,61 @@ async fn revoked_credentials_are_deleted_beside_a_refused_manifest() {
     })
     .await;
     assert_eq!(env.condition("a", "Installed"), "False ApplyFailed");
+}
+
+/// A policy of the customer rejects the trust bundle. The document is not written, and would still require the Secret.
+#[tokio::test]
+async fn revoked_credentials_are_deleted_beside_a_refused_trust_bundle() {
+    let mut env = Env::new();
+    env.settings.resync = Duration::from_millis(400);
+    let cluster = env.converge(&["a"]).await.remove(0);
+    cluster.refuse(INSTALL[3], 422);
+    env.content.roots = Some(roots());
+    env.content.password = None;
+    env.publish();
+    env.until("deleted", |_| {
+        cluster.kyma("secrets/registry-credentials").is_none()
+    })
+    .await;
+    let document = cluster.find(DOCUMENT).unwrap();
+    assert_eq!(
+        annotation(&document, "requires-pull-secret").as_deref(),
+        Some("none")
+    );
+    let said = env.condition("a", "ConfigurationSynchronized");
+    assert_eq!(said, "False ApplyFailed");
+}
+
+/// The credentials were synchronized under another name before, and the webhook lane waits.
+#[tokio::test]
+async fn credentials_under_an_earlier_name_are_revoked_while_the_rollout_of_the_webhook_is_paused()
+{
+    let mut env = Env::new();
+    let cluster = env.converge(&["a"]).await.remove(0);
+    let mut earlier = cluster.kyma("secrets/registry-credentials").unwrap();
+    earlier["metadata"]["name"] = json!("earlier");
+    cluster.put(&earlier);
+    cluster.change("configmaps kyma-system/rt-bootstrapper-owner", |it| {
+        let listed = it["data"]["inventory"].as_str().unwrap();
+        it["data"]["inventory"] = format!("{listed}v1 Secret kyma-system/earlier\n").into();
+    });
+    env.until("the first rollout is completed", |it| {
+        gates::is_completed(it, gates::WEBHOOK_LANE)
+    })
+    .await;
+    gates::pause(&env, gates::WEBHOOK_LANE).await;
+    env.stop().await;
+    env.image = gates::NEXT_IMAGE.to_owned();
+    env.start();
+    let waits = |it: &Env| gates::count(it, gates::WEBHOOK_LANE, "waiting") == 1;
+    env.until("the webhook lane waits", waits).await;
+    assert!(cluster.kyma("secrets/earlier").is_some());
+    cluster.take();
+    env.content.password = None;
+    env.publish();
+    env.until("deleted", |_| cluster.kyma("secrets/earlier").is_none())
+        .await;
+    assert!(waits(&env) && !cluster.answered(INSTALL[5]));
 }
 
 /// The other direction: a rejected pull Secret does not prevent the installation of the webhook.

@@ -88,16 +88,42 @@ async fn uninstallation_leaves_the_runtime_as_it_was_before_the_installation() {
     let order = [
         "delete mutatingwebhookconfigurations ",
         "delete deployments ",
-        "delete serviceaccounts ",
         "delete secrets customer-000/registry-credentials",
-        "delete secrets kyma-system/rt-bootstrapper-webhook-cert",
-        "delete leases ",
-        "delete secrets kyma-system/rt-bootstrapper-revisions",
-        "delete configmaps kyma-system/rt-bootstrapper-config",
         "delete configmaps kyma-system/rt-bootstrapper-owner",
     ]
     .map(at);
     assert!(order.is_sorted(), "{writes:?}");
+    assert_eq!(order[3], writes.len() - 1, "{writes:?}");
+}
+
+/// A policy of a customer keeps one copy, or a prerequisite of the webhook.
+#[rstest]
+#[case::copy("delete secrets customer-001/registry-credentials")]
+#[case::account("delete serviceaccounts kyma-system/rt-bootstrapper")]
+#[tokio::test]
+async fn an_object_that_cannot_be_deleted_leaves_no_other_credentials_behind(#[case] kept: &str) {
+    let (env, cluster, before) = installed(150).await;
+    let refusal = cluster.refuse(kept, 403);
+    env.kcp.delete("runtimebootstrappers", "a");
+    let owner = "configmaps kyma-system/rt-bootstrapper-owner";
+    let left = || -> Vec<String> {
+        let mut left = cluster.inventory();
+        left.retain(|it| !before.contains(it));
+        left
+    };
+    env.until("only this one and the owner are left", |_| {
+        left().len() == 2
+    })
+    .await;
+    assert!(cluster.find(owner).is_some(), "{:?}", left());
+    for condition in ["Installed", "Ready"] {
+        env.until_condition("a", condition, "False ApplyFailed")
+            .await;
+    }
+    assert!(!is_gone(&env));
+    refusal.stop();
+    env.until("the resource is gone", is_gone).await;
+    assert_eq!(cluster.inventory(), before);
 }
 
 /// Whole copies of a page may exceed the limit of a response, because a pull Secret may contain the credentials of

@@ -1,5 +1,6 @@
 //! The actions on the three synchronized objects.
 
+use api::bootstrapper::ConfigurationStatus;
 use api::kcp::{CONTENT_HASH, CONTROLLER_FIELD_MANAGER, OWNER_CONFIG_MAP, REQUIRES_NONE};
 use serde_json::{Map, Value, json};
 
@@ -19,6 +20,10 @@ use crate::sync::target::Target;
 /// Actions on the three objects, by step.
 #[derive(Default)]
 pub(super) struct Changes {
+    pub(super) revocations: Vec<Action>,
+    /// Actions that precede all others, so that the Secret is deleted although others are rejected: the document stops to
+    /// require it.
+    pub(super) releases: Vec<Step>,
     pub(super) transfers: Vec<Action>,
     pub(super) deletes_before_recreate: Vec<Action>,
     pub(super) parts: Vec<Action>,
@@ -27,21 +32,61 @@ pub(super) struct Changes {
 }
 
 impl Changes {
-    /// Returns the steps. Objects that the document requires are written before it; objects that no document requires
+    /// Returns the steps. Objects that the document requires are written before it; objects that it requires until then
     /// are deleted after it.
     pub(super) fn steps(self) -> Vec<Step> {
-        vec![
+        let mut steps = self.releases;
+        steps.extend([
             self.transfers,
             self.deletes_before_recreate,
             self.parts,
             self.document,
             self.removals,
-        ]
+        ]);
+        steps
+    }
+
+    /// Deletes a pull Secret that the live document requires before all other writes, unless these only end the requirement.
+    fn release(&mut self, context: Context<'_>, desired: &Desired, observed: &Observed) {
+        let is_secret = |it: &Action| kind_of(it.target()) == Some(SourceKind::PullSecret);
+        if !self.removals.iter().any(is_secret) {
+            return;
+        }
+        let mut hashes = ConfigurationStatus::default();
+        for kind in SourceKind::ALL {
+            let live =
+                live(kind, observed).filter(|_| *desired.get(kind) != DesiredObject::Removed);
+            kind.set_hash(&mut hashes, live_hash(live));
+        }
+        let Some(release) = refresh_requirements(context, desired, observed, &hashes) else {
+            return;
+        };
+        let others = [&self.transfers, &self.deletes_before_recreate, &self.parts];
+        if others.iter().all(|it| it.is_empty()) && self.document.iter().all(|it| *it == release) {
+            return;
+        }
+        // Patches of the document contain the version that was read.
+        let is_patch = |it: &mut Action| {
+            it.target() == release.target() && !matches!(it, Action::Apply { .. })
+        };
+        let patches = [&mut self.transfers, &mut self.parts];
+        let patches: Step = patches
+            .into_iter()
+            .flat_map(|it| it.extract_if(.., is_patch))
+            .collect();
+        let secret = self.removals.extract_if(.., |it| is_secret(it)).collect();
+        self.releases = vec![patches, vec![release], secret];
     }
 
     /// Returns whether no content changes. A change of ownership only is not counted.
     pub(super) fn is_empty(&self) -> bool {
-        self.parts.is_empty() && self.document.is_empty() && self.removals.is_empty()
+        let changes = [
+            &self.revocations,
+            &self.parts,
+            &self.document,
+            &self.removals,
+        ];
+        self.releases.is_empty() && changes.iter().all(|it| it.is_empty())
     }
 }
 
@@ -69,7 +114,11 @@ pub(super) fn decide(
                 let deletion = owned
                     .zip(target(kind, context, observed))
                     .map(|(live, target)| delete(target, live));
-                changes.removals.extend(deletion);
+                if kind == SourceKind::PullSecret && !is_required(kind, observed) {
+                    changes.revocations.extend(deletion);
+                } else {
+                    changes.removals.extend(deletion);
+                }
                 None
             }
             Ok(ObjectChange::Keep) => live_hash(live),
@@ -86,6 +135,7 @@ pub(super) fn decide(
             changes.document.extend(refreshed);
         }
     }
+    changes.release(context, desired, observed);
     let lacks = |kind: SourceKind| {
         let pending = pending_hash(kind, desired);
         pending.is_some() && kind.hash(&plan.hashes) != pending.as_deref()
@@ -104,7 +154,8 @@ impl Plan {
             let changes = !matches!(action, Action::Transfer { .. });
             changes && kind_of(action.target()).is_some() && !done.contains(action)
         };
-        self.writes_configuration = self.lanes.configuration.steps.iter().flatten().any(is_open);
+        let steps = self.lanes.configuration.steps.iter().flatten();
+        self.writes_configuration = self.revocations.iter().chain(steps).any(is_open);
         if !self.writes_configuration {
             return;
         }
@@ -134,6 +185,16 @@ pub(super) fn kind_of(target: &Target) -> Option<SourceKind> {
         ("ClusterTrustBundle", _) => Some(SourceKind::TrustBundle),
         _ => None,
     }
+}
+
+/// Returns whether the live document requires the object, so that the webhook uses its last content until the document
+/// is written.
+fn is_required(kind: SourceKind, observed: &Observed) -> bool {
+    let document = observed.configuration.as_ref().filter(|it| is_owned(it));
+    let required = kind
+        .requires_key()
+        .and_then(|key| annotation(document?, key));
+    required.is_some_and(|it| it != REQUIRES_NONE)
 }
 
 /// The change of one object on this runtime.

@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use super::inventory::release_keys;
 use super::{
-    Action, Blocked, Context, Plan, check_permissions, content, delete, delete_by_uid, inventory,
-    is_owned,
+    Action, Blocked, Context, LanePlan, Lanes, Plan, Step, check_permissions, content, delete,
+    delete_by_uid, inventory, is_owned,
 };
 use crate::sync::identity::verify_identity;
 use crate::sync::inventory::{is_managed, is_managed_or_public};
@@ -19,14 +19,14 @@ use crate::sync::target::Target;
 use crate::sync::{SourceKind, managed_fields};
 
 /// Returns the plan that deletes the webhook. The webhook configurations are deleted first, then the Deployment with
-/// its Pods and the prerequisites of Pods. The copies of the pull Secret in all namespaces, the certificate and the
-/// Lease of the webhook, and the three objects follow. The ownership ConfigMap is deleted last. Objects that only the
-/// inventory lists are deleted with the objects of the manifests. Objects of other owners are kept.
+/// its Pods. The copies of the pull Secret in all namespaces, the certificate and the Lease of the webhook, the three
+/// objects, and the prerequisites of Pods follow: none of them waits for another one, so that an object that cannot be
+/// deleted leaves no other credentials behind. The ownership ConfigMap is deleted last. Objects that only
+/// the inventory lists are deleted with the objects of the manifests. Objects of other owners are kept.
 /// [`Plan::is_removed`] is true when all are deleted.
 ///
-/// The copies are deleted after the Pods and their permissions, since a running webhook would create them again. The
-/// reconcile must have read the manifests ([`Observed::installed`]) and the objects of the webhook
-/// ([`Observed::webhook_objects`]).
+/// The copies are deleted after the Pods, since a running webhook would create them again. The reconcile must have read
+/// the manifests ([`Observed::installed`]) and the objects of the webhook ([`Observed::webhook_objects`]).
 #[must_use]
 pub fn plan_deletion(context: Context<'_>, observed: &Observed) -> Plan {
     let manifests = context.installation.manifests().iter().rev();
@@ -45,31 +45,26 @@ pub fn plan_deletion(context: Context<'_>, observed: &Observed) -> Plan {
         let actions = of(phase).map(|(target, live)| delete(Target::clone(target), live));
         actions.collect()
     };
-    let mut steps = vec![deletions(Phase::Webhook)];
+    let webhooks = deletions(Phase::Webhook);
     let deployments: Vec<_> = of(Phase::Deployment).collect();
     let Some(created) = observed
         .webhook_objects
         .as_ref()
-        .filter(|_| deployments.is_empty())
+        .filter(|_| webhooks.is_empty() && deployments.is_empty())
     else {
-        steps.push(delete_with_dependents(deployments.into_iter()));
+        let steps = vec![webhooks, delete_with_dependents(deployments.into_iter())];
         return Plan {
             unfinished: true,
-            ..deletion_plan(context, observed, steps)
+            ..deletion_plan(context, observed, Default::default(), steps)
         };
     };
-    steps.push(deletions(Phase::Prerequisites));
-    let by_uid = |it: &ObjectIdentity| delete_by_uid(it.clone(), false);
-    let copies: Vec<Action> = created.copies.iter().map(by_uid).collect();
-    steps.extend(copies.chunks(CONCURRENT_DELETIONS).map(<[Action]>::to_vec));
-    steps.push(created.others.iter().map(by_uid).collect());
-    steps.push(delete_sources(context, observed));
-    steps.push(delete_marker(context, observed));
-    deletion_plan(context, observed, steps)
+    let identities = created.others.iter().chain(&created.copies);
+    let mut credentials = delete_sources(context, observed);
+    credentials.extend(identities.map(|it| delete_by_uid(it.clone(), false)));
+    let steps = vec![webhooks, deletions(Phase::Prerequisites)];
+    let last = delete_marker(context, observed);
+    deletion_plan(context, observed, [credentials, last], steps)
 }
-
-/// Maximum number of concurrent deletions. Each namespace of a runtime may contain a copy.
-const CONCURRENT_DELETIONS: usize = 32;
 
 /// Returns foreground deletions of objects that are not being deleted yet.
 fn delete_with_dependents<'o>(
@@ -127,15 +122,17 @@ pub fn plan_orphan(context: Context<'_>, observed: &Observed) -> Plan {
     let listed = inventory::present(context, observed);
     let listed = listed.filter(|(target, live)| is_managed_or_public(target, live));
     rest.extend(listed.filter_map(|(target, live)| orphan(target, Some(live))));
-    let steps = vec![
-        document.into_iter().collect(),
-        rest,
-        delete_marker(context, observed),
-    ];
-    deletion_plan(context, observed, steps)
+    let steps = vec![document.into_iter().collect(), rest];
+    let last = delete_marker(context, observed);
+    deletion_plan(context, observed, [Step::new(), last], steps)
 }
 
-fn deletion_plan(context: Context<'_>, observed: &Observed, mut steps: Vec<Vec<Action>>) -> Plan {
+fn deletion_plan(
+    context: Context<'_>,
+    observed: &Observed,
+    [mut revocations, mut last]: [Step; 2],
+    mut steps: Vec<Step>,
+) -> Plan {
     let identity = verify_identity(
         context.owner,
         context.record,
@@ -157,13 +154,21 @@ fn deletion_plan(context: Context<'_>, observed: &Observed, mut steps: Vec<Vec<A
     if observed.namespace == NamespaceState::Missing {
         // The objects in the namespace were deleted with it.
         let namespace = Some(context.names.namespace.as_str());
-        for step in &mut steps {
+        for step in steps.iter_mut().chain([&mut revocations, &mut last]) {
             step.retain(|it| it.target().namespace() != namespace);
         }
     }
     steps.retain(|step| !step.is_empty());
     Plan {
-        common: steps,
+        revocations,
+        last,
+        lanes: Lanes {
+            webhook: LanePlan {
+                steps,
+                blocked: None,
+            },
+            ..Lanes::default()
+        },
         ..Plan::default()
     }
 }

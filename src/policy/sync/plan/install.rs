@@ -7,7 +7,6 @@ use super::{
     Action, Arc, Context, InstallationStatus, Plan, Step, delete, inventory, migrate_fields,
     remove_conditions,
 };
-use crate::sync::desired::Desired;
 use crate::sync::managed_fields::{Manager, is_installer, is_kim_or_unknown};
 use crate::sync::manifests::{
     Manifest, ManifestAction, Phase, is_rolled_out, live, manifest_action, version_label,
@@ -18,7 +17,6 @@ use crate::sync::target::Target;
 /// Actions on the manifests, by step.
 #[derive(Default)]
 pub(super) struct Install {
-    pub(super) revocations: Vec<Action>,
     pub(super) transfers: Vec<Action>,
     pub(super) deletes_before_recreate: Vec<Action>,
     pub(super) prerequisites: Vec<Action>,
@@ -28,11 +26,10 @@ pub(super) struct Install {
 }
 
 impl Install {
-    /// Returns the steps: revoked credentials are deleted first, prerequisites are applied before Pods, webhook
-    /// configurations after the Pods are available, and obsolete objects are deleted last.
+    /// Returns the steps: prerequisites are applied before Pods, webhook configurations after the Pods are available, and
+    /// obsolete objects are deleted last.
     pub(super) fn steps(self) -> Vec<Step> {
         let mut steps = vec![
-            self.revocations,
             self.transfers,
             self.deletes_before_recreate,
             self.prerequisites,
@@ -45,12 +42,7 @@ impl Install {
 }
 
 /// Plans the actions on all manifests that the reconcile read.
-pub(super) fn decide(
-    context: Context<'_>,
-    desired: &Desired,
-    observed: &Observed,
-    plan: &mut Plan,
-) -> Install {
+pub(super) fn decide(context: Context<'_>, observed: &Observed, plan: &mut Plan) -> Install {
     let installation = context.installation;
     let is_rolled_out = is_rolled_out(installation, observed);
     let mut install = Install::default();
@@ -90,10 +82,9 @@ pub(super) fn decide(
         });
     }
     let prunes = is_rolled_out && immutable_conflict.is_none();
-    install.revocations = inventory::revoke(context, desired, observed);
     install.removals = inventory::prune(context, observed, prunes);
     let without_ca_bundle = without_ca_bundle(context, observed);
-    complete &= install.revocations.is_empty() && install.removals.iter().all(Vec::is_empty);
+    complete &= install.removals.iter().all(Vec::is_empty);
     complete &= without_ca_bundle.is_none();
     plan.installation = InstallationStatus {
         complete: observed.installed.is_some().then_some(complete),

@@ -29,14 +29,27 @@ pub(super) fn record_owner(context: Context<'_>, observed: &Observed, plan: &mut
     plan.common.push(vec![action]);
 }
 
-/// Returns the deletions of sources that were synchronized under another name. They are kept, since Pods may mount them,
-/// until the source is deleted. They wait for no other object, because that is how credentials are revoked.
-pub(super) fn revoke(context: Context<'_>, desired: &Desired, observed: &Observed) -> Step {
-    let is_revoked = |(target, live): &(&Target, &Value)| {
-        let kind = content::kind_of(target).filter(|_| is_managed(live));
+/// Returns the sources that were synchronized under another name and are revoked by the deletion of the source. Until then
+/// they are kept, since Pods may mount them.
+#[must_use]
+pub fn revoked_targets(
+    context: Context<'_>,
+    desired: &Desired,
+    observed: &Observed,
+) -> BTreeSet<Target> {
+    let mut targets = candidates(context.installation, context.names, observed);
+    targets.retain(|target| {
+        let kind = content::kind_of(target);
         kind.is_some_and(|kind| *desired.get(kind) == DesiredObject::Removed)
-    };
-    let revoked = present(context, observed).filter(is_revoked);
+    });
+    targets
+}
+
+/// Returns the deletions of [`revoked_targets`] that the reconcile found.
+pub(super) fn revoke(context: Context<'_>, desired: &Desired, observed: &Observed) -> Step {
+    let targets = revoked_targets(context, desired, observed);
+    let found = observed.earlier_sources.iter();
+    let revoked = found.filter(|(target, live)| targets.contains(target) && is_managed(live));
     revoked
         .map(|(target, live)| delete(target.clone(), live))
         .collect()

@@ -67,6 +67,12 @@ enum Fault {
     InventoryEdited(&'static str),
 }
 
+/// Annotations of the document, with the objects whose hash they require.
+const REQUIREMENTS: [(&str, SourceKind); 2] = [
+    (REQUIRES_PULL_SECRET, SourceKind::PullSecret),
+    (REQUIRES_TRUST_BUNDLE, SourceKind::TrustBundle),
+];
+
 /// Texts that a client may write into the inventory.
 const INVENTORIES: [&str; 4] = [
     "",
@@ -187,12 +193,16 @@ proptest! {
                     prop_assert!(!is_pending(kind) || is_renewal(action, &runtime), "{action:?} of a missing source");
                 }
             }
-            let step_of = |wanted: SourceKind| order.iter()
-                .filter(|(_, it)| matches!(it, Action::Apply { .. }) && kind_of(it) == Some(wanted))
-                .map(|(index, _)| *index).max();
-            if let Some(document) = step_of(SourceKind::Configuration) {
-                for part in [SourceKind::PullSecret, SourceKind::TrustBundle] {
-                    prop_assert!(step_of(part).is_none_or(|it| it < document));
+            let applies = |wanted: SourceKind| order.iter().filter_map(move |(index, it)| match it {
+                Action::Apply { object, .. } if kind_of(it) == Some(wanted) => Some((*index, &object["metadata"]["annotations"])),
+                _ => None,
+            });
+            for (key, part) in REQUIREMENTS {
+                for (index, part) in applies(part) {
+                    for (document, annotations) in applies(SourceKind::Configuration) {
+                        let requires = annotations[key] == part[CONTENT_HASH];
+                        prop_assert!(!requires || index < document, "required before it is written");
+                    }
                 }
             }
             let mut refused = runtime.context();
@@ -202,7 +212,7 @@ proptest! {
             runtime.carry_out(&planned);
             let again = runtime.plan(&desired);
             prop_assert!(again.is_empty(), "{:?} after {:?}", again, planned);
-            for (key, part) in [(REQUIRES_PULL_SECRET, SourceKind::PullSecret), (REQUIRES_TRUST_BUNDLE, SourceKind::TrustBundle)] {
+            for (key, part) in REQUIREMENTS {
                 let says = |kind, key: &str| runtime.live(kind).and_then(|it| it["metadata"]["annotations"][key].as_str());
                 if let (Some(required), Some(held)) = (says(SourceKind::Configuration, key), says(part, CONTENT_HASH)) {
                     prop_assert_eq!(required, held, "the webhook would wait for ever");
