@@ -1,7 +1,8 @@
 //! Decoding of responses, without the field ownership that the caller does not need.
 //!
 //! `metadata.managedFields` is most of the data that an API server returns for an object. As a tree of maps it needs
-//! many times the memory of its text. Invariant: all other fields are returned unchanged.
+//! many times the memory of its text. Invariants: all other fields are returned unchanged; a response of few bytes cannot
+//! occupy the memory of the controller, since `[[],[],…` or `{"a":{"a":…` would need up to eighty times its text.
 
 use std::fmt;
 
@@ -10,6 +11,7 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
+use super::MAX_DECODED;
 use super::error::CallError;
 
 /// Extent to which `metadata.managedFields` is decoded.
@@ -23,6 +25,9 @@ pub enum ManagedFields {
 
 /// Decodes an object, or a list of objects.
 pub(super) fn read(body: &[u8], extent: ManagedFields) -> Result<Value, CallError> {
+    if memory(body) > MAX_DECODED {
+        return Err(CallError::TooManyValues);
+    }
     let ManagedFields::IfOwnedBy(matches) = extent else {
         return parse(body);
     };
@@ -44,6 +49,28 @@ fn read_without_fields(body: &[u8]) -> Result<Value, CallError> {
     reader.end().map_err(|_| CallError::NotJson)?;
     Ok(value)
 }
+
+/// Estimates the memory of the decoded body: its text, and its values by the punctuation outside of strings.
+fn memory(body: &[u8]) -> usize {
+    let (mut total, mut is_text, mut is_escaped) = (body.len(), false, false);
+    for (index, byte) in body.iter().enumerate() {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' if is_text => is_escaped = true,
+            b'"' => is_text = !is_text,
+            b'{' if !is_text && body.get(index + 1) != Some(&b'}') => total += OBJECT,
+            b'[' | b',' | b':' if !is_text => total += VALUE,
+            _ => {}
+        }
+    }
+    total
+}
+
+/// Memory of one node of a map, in bytes, which has room for eleven fields.
+const OBJECT: usize = 11 * (size_of::<String>() + size_of::<Value>()) + 2 * size_of::<usize>();
+
+/// Memory of one value and of its key or its place in a list, in bytes.
+const VALUE: usize = size_of::<String>() + size_of::<Value>();
 
 /// Checks that a response is JSON.
 pub(super) fn check(body: &[u8]) -> Result<(), CallError> {

@@ -74,6 +74,12 @@ pub enum CallError {
     /// The response is larger than [`super::MAX_BODY`].
     #[error("response of the API server exceeds {} bytes", super::MAX_BODY)]
     Oversized,
+    /// The response would need more memory than [`super::MAX_DECODED`].
+    #[error(
+        "response of the API server needs more than {} bytes of memory",
+        super::MAX_DECODED
+    )]
+    TooManyValues,
     /// The body of a successful response is not JSON.
     #[error("response of the API server is not JSON")]
     NotJson,

@@ -49,6 +49,42 @@ fn fields_of_owners_are_left_out_and_nothing_else() {
     assert_eq!(read_text(&whole, INSTALLERS), slim);
 }
 
+/// Each body is smaller than the limit of a response.
+#[rstest]
+#[case::lists("[", "[],", "[]]")]
+#[case::objects("[", r#"{"a":0},"#, "0]")]
+#[case::nested_lists("", "[", "")]
+#[case::fields(r#"{"metadata":{"managedFields":["#, r#"{"a":{"b":0}},"#, "0]}}")]
+fn body_that_would_need_many_times_its_size_is_rejected(
+    #[case] start: &str,
+    #[case] repeated: &str,
+    #[case] end: &str,
+    #[values(ManagedFields::All, INSTALLERS)] owners: ManagedFields,
+) {
+    let body = [start, &repeated.repeat(1_500_000 / repeated.len()), end].concat();
+    let result = read(body.as_bytes(), owners);
+    assert!(
+        matches!(result, Err(CallError::TooManyValues)),
+        "{result:?}"
+    );
+}
+
+/// The text contains punctuation, quotes and escapes.
+#[test]
+fn objects_of_the_maximum_size_are_decoded() {
+    let text = r#"{"a":[",\\\","{{[["]},"#.repeat(50_000);
+    let keys = (0..10_000).map(|it| (format!("key-{it:05}"), Value::from("text")));
+    let fields = (0..10_000).map(|it| (format!("f:key-{it:05}"), json!({})));
+    let (keys, fields): (serde_json::Map<_, _>, serde_json::Map<_, _>) =
+        (keys.collect(), fields.collect());
+    let large = json!({"data": {"text": text}});
+    let many =
+        json!({"metadata": {"managedFields": [{"fieldsV1": {"f:data": fields}}]}, "data": keys});
+    for object in [large, many] {
+        assert_eq!(read_text(&object, ManagedFields::All), object);
+    }
+}
+
 #[test]
 fn where_the_manager_owns_something_all_owners_are_as_sent() {
     let mine = object("installer");
