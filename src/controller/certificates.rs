@@ -12,6 +12,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use component_base::backoff::Backoff;
 use component_base::readiness::Readiness;
 use jiff::Timestamp;
 use kube::api::{DynamicObject, Patch, PatchParams};
@@ -39,8 +40,11 @@ pub use metrics::CertificateMetrics;
 /// Interval after which all certificates are reconciled without a change.
 const RESYNC: Duration = Duration::from_mins(10);
 
-/// Interval after which a request to a missing API, or without permission, is repeated.
-const RETRY: Duration = Duration::from_secs(30);
+/// Delay after which a request to a missing API, or without permission, is repeated.
+const RETRY: Backoff = Backoff {
+    base: Duration::from_secs(30),
+    cap: RESYNC,
+};
 
 /// Settings of the certificates.
 #[derive(Clone, Debug)]

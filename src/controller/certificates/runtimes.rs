@@ -126,10 +126,12 @@ async fn reconcile(kyma: Arc<KymaView>, context: Arc<Context>) -> kube::Result<A
             } else {
                 "CertManagerAPINotServed"
             };
+            let failures = context.failures(name);
             context.set_state(
                 name,
                 State {
                     error: Some(reason),
+                    failures: failures + 1,
                     ..State::default()
                 },
             );
@@ -142,7 +144,8 @@ async fn reconcile(kyma: Arc<KymaView>, context: Arc<Context>) -> kube::Result<A
                     "failed to write Certificates, retrying"
                 );
             }
-            Ok(Action::requeue(RETRY))
+            // Thousands of Kymas may wait for cert-manager.
+            Ok(Action::requeue(RETRY.delay(failures, fastrand::u64(..))))
         }
         Err(error) => Err(error),
     }
@@ -348,6 +351,11 @@ impl Context {
         drop(states);
         self.show();
         Action::requeue(delay)
+    }
+
+    /// Returns the number of consecutive failures of a Kyma.
+    fn failures(&self, name: &str) -> u32 {
+        self.states().get(name).map_or(0, |it| it.failures)
     }
 
     fn set_state(&self, name: &str, state: State) -> Option<State> {

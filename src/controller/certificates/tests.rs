@@ -10,6 +10,7 @@ use testkit::apiserver::{ApiServer, kinds};
 use testkit::metrics::Samples;
 use testkit::pki::Authority;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use super::*;
 use crate::fixture::{ControlPlane, GATEWAY_CERTIFICATE as LEAF, ISTIO_NAMESPACE, Mode, NAMESPACE};

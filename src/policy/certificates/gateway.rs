@@ -32,6 +32,9 @@ pub struct GatewayState<'a> {
     pub leaf: Option<&'a KeyPair>,
     /// The bundle in the live Secret, in PEM.
     pub live_bundle: Option<&'a [u8]>,
+    /// The last bundle that this controller sent to runtimes, in PEM, and the time at which its newest CA was added. They are
+    /// used if the live Secret was deleted or its bundle is invalid: runtimes have certificates of all these CAs.
+    pub published: Option<(&'a [u8], i64)>,
     /// The certificate in the live Secret.
     pub live_pair: Option<&'a KeyPair>,
     /// The time at which the newest CA was added to the live bundle, in Unix seconds; `None` if it is unknown.
@@ -59,7 +62,7 @@ pub struct Gateway {
     pub is_leaf_outdated: bool,
     /// The end of the grace period of the newest CA, if the gateway waits for it.
     pub waits_until: Option<i64>,
-    /// End of the validity of the certificate with which the gateway serves.
+    /// End of the validity of the certificate with which the gateway serves, or of the CA if that is earlier.
     pub not_after: i64,
 }
 
@@ -90,13 +93,19 @@ pub fn gateway(state: &GatewayState<'_>) -> Result<Gateway, GatewayError> {
         return Err(GatewayError::CAExpired);
     }
     // A bundle that cannot be read is replaced: the gateway cannot use it either.
-    let live = state
-        .live_bundle
-        .and_then(|it| CertificateInfo::read_all(it).ok());
+    let read = |bundle| {
+        CertificateInfo::read_all(bundle)
+            .ok()
+            .filter(|it| !it.is_empty())
+    };
+    let (live, ca_added) = match (state.live_bundle.and_then(read), state.published) {
+        (None, Some((bundle, added))) => (read(bundle), Some(added)),
+        (live, _) => (live, state.ca_added),
+    };
     let live = live.unwrap_or_default();
     let is_known = live.contains(&ca);
     let is_first = live.is_empty();
-    let ca_added = state.ca_added.filter(|it| is_known && *it <= state.now);
+    let ca_added = ca_added.filter(|it| is_known && *it <= state.now);
     // Without an earlier bundle, every certificate that this CA has issued is trusted.
     let unknown = if is_first { ca.not_before } else { state.now };
     let ca_added = ca_added.unwrap_or(unknown);
@@ -120,7 +129,7 @@ pub fn gateway(state: &GatewayState<'_>) -> Result<Gateway, GatewayError> {
         ca_added,
         is_leaf_outdated: is_outdated && is_trusted,
         waits_until: (!is_trusted).then_some(trusted_at),
-        not_after: info.not_after,
+        not_after: info.not_after.min(ca.not_after),
         ca: ca.clone(),
     })
 }
@@ -131,9 +140,10 @@ pub fn bundle_sha256(bundle: &[u8]) -> String {
     hex::encode(Sha256::digest(bundle))
 }
 
-/// Returns the certificate with which the gateway serves, and whether an earlier CA issued it. Until the newest CA is
-/// trusted, a certificate of another CA than the CA of the live certificate is not used. Its issuer may be an earlier
-/// CA that is not trusted either.
+/// Returns the certificate with which the gateway serves, and whether cert-manager should issue another one, because none of
+/// the newest CA exists. A certificate that has expired, or that none of the known CAs issued, replaces no valid one. Until
+/// the newest CA is trusted, a certificate of another CA than the CA of the live certificate is not used. Its issuer may
+/// be an earlier CA that is not trusted either.
 fn pair(
     state: &GatewayState<'_>,
     ca: &CertificateInfo,
@@ -158,7 +168,12 @@ fn pair(
                 let mut issuers = live_bundle.iter().filter(|it| live.is_issued_by(it));
                 issuers.next().is_some_and(|it| !info.is_issued_by(it))
             };
-            match live {
+            let is_known = |it: &CertificateInfo| {
+                it.is_issued_by(ca) || live_bundle.iter().any(|known| it.is_issued_by(known))
+            };
+            let is_usable = is_known(&info) && info.not_after > state.now;
+            match live.filter(|(_, it)| !is_usable || is_known(it)) {
+                Some((live, it)) if !is_usable => Ok((live, it, !is_of_ca)),
                 Some((live, it)) if !is_trusted && (is_of_ca || is_of_another(&it)) => {
                     Ok((live, it, false))
                 }

@@ -1,5 +1,6 @@
 use rstest::rstest;
 use serde_json::{Value, json};
+use testkit::pki::rcgen::CertificateParams;
 use testkit::pki::{Authority, expired};
 
 use super::*;
@@ -182,8 +183,13 @@ struct Pki {
 }
 
 fn leaf(authority: &Authority) -> KeyPair {
+    leaf_with(authority, |_| ())
+}
+
+fn leaf_with(authority: &Authority, change: impl FnOnce(&mut CertificateParams)) -> KeyPair {
     let leaf = authority.leaf_with("gateway", |it| {
         it.use_authority_key_identifier_extension = true;
+        change(it);
     });
     let leaf = leaf.unwrap();
     KeyPair {
@@ -216,6 +222,7 @@ fn state<'a>(ca: &'a Authority, leaf: Option<&'a KeyPair>) -> GatewayState<'a> {
         ca: ca.pem().as_bytes(),
         leaf,
         live_bundle: None,
+        published: None,
         live_pair: None,
         ca_added: None,
         is_acknowledged: false,
@@ -367,6 +374,72 @@ fn a_bundle_that_cannot_be_read_is_replaced(#[case] bundle: &[u8]) {
     });
     assert_eq!(decided.bundle, Pki::bundle(&[&pki.new]));
     assert_eq!(decided.ca_added, CA_CREATED);
+}
+
+/// A client deleted or damaged the Secret while both CAs are trusted, and runtimes have certificates of both.
+#[rstest]
+#[case::deleted(None)]
+#[case::damaged(Some(&b"garbage"[..]))]
+#[case::empty(Some(&b""[..]))]
+fn a_secret_that_is_lost_during_a_rotation_keeps_the_overlap(#[case] live: Option<&[u8]>) {
+    let pki = Pki::new();
+    let [old, new] = [leaf(&pki.old), leaf(&pki.new)];
+    let bundle = Pki::bundle(&[&pki.new, &pki.old]);
+    let lost = GatewayState {
+        live_bundle: live,
+        published: Some((bundle.as_bytes(), NOW - DAY)),
+        ..state(&pki.new, Some(&old))
+    };
+    let waits = decided(lost);
+    assert_eq!(waits.bundle, bundle);
+    assert_eq!(waits.pair, old);
+    assert_eq!(waits.ca_added, NOW - DAY);
+    assert_eq!(waits.waits_until, Some(NOW - DAY + GRACE));
+    let over = decided(GatewayState {
+        leaf: Some(&new),
+        now: NOW + GRACE,
+        ..lost
+    });
+    assert_eq!((over.bundle, over.pair), (bundle, new));
+}
+
+/// Another client wrote a certificate into the Secret of cert-manager, or that certificate has expired.
+#[rstest]
+#[case::unknown(false)]
+#[case::expired(true)]
+fn a_certificate_that_nobody_would_accept_replaces_no_valid_one(#[case] is_expired: bool) {
+    let pki = Pki::new();
+    let live = leaf(&pki.old);
+    let bundle = Pki::bundle(&[&pki.old]);
+    let issued = if is_expired {
+        leaf_with(&pki.old, expired)
+    } else {
+        leaf(&pki.new)
+    };
+    let decided = decided(GatewayState {
+        live_bundle: Some(bundle.as_bytes()),
+        live_pair: Some(&live),
+        ca_added: Some(NOW - 90 * DAY),
+        ..state(&pki.old, Some(&issued))
+    });
+    assert_eq!(decided.pair, live);
+    assert_eq!(decided.is_leaf_outdated, !is_expired);
+}
+
+/// Another client wrote its certificate into the Secret of the gateway while a new CA is not trusted yet.
+#[test]
+fn a_live_certificate_of_an_unknown_ca_is_replaced() {
+    let pki = Pki::new();
+    let other = Authority::new("another").unwrap();
+    let (foreign, issued) = (leaf(&other), leaf(&pki.new));
+    let bundle = Pki::bundle(&[&pki.new, &pki.old]);
+    let decided = decided(GatewayState {
+        live_bundle: Some(bundle.as_bytes()),
+        live_pair: Some(&foreign),
+        ca_added: Some(NOW - DAY),
+        ..state(&pki.new, Some(&issued))
+    });
+    assert_eq!(decided.pair, issued);
 }
 
 #[test]

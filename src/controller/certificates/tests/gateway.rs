@@ -32,6 +32,26 @@ async fn the_gateway_gets_a_certificate_of_its_own_and_the_bundle() {
     until(|| env.gateway("ca.crt").contains("BEGIN CERTIFICATE")).await;
 }
 
+/// Another client writes the Secret, too, and its watch reports each write.
+#[tokio::test]
+async fn a_secret_that_another_client_changes_back_is_written_ever_more_rarely() {
+    let env = Env::with_gateway(&authority()).await;
+    until(|| env.secret(GATEWAY).is_some()).await;
+    let change_back = || {
+        env.server()
+            .edit("secrets", (ISTIO_NAMESPACE, GATEWAY), |it| {
+                it["data"]["tls.crt"] = json!(STANDARD.encode("garbage"));
+            });
+    };
+    let start = Instant::now();
+    for _ in 0..3 {
+        change_back();
+        until(|| env.gateway("tls.crt").contains("BEGIN CERTIFICATE")).await;
+    }
+    // The least delays after the writes are 0.5 and 1 seconds.
+    assert!(start.elapsed() > Duration::from_millis(1_500));
+}
+
 /// No certificate contains a wildcard, so watchers need the name to which they connect.
 #[tokio::test]
 async fn the_certificate_has_the_host_that_watchers_are_told() {

@@ -210,7 +210,23 @@ async fn without_cert_manager_certificates_wait() {
     env.start();
     let state = r#"runtime_certificates{state="CertManagerAPINotServed"}"#;
     until(|| env.count(state) == 1).await;
+    // Thousands of Kymas wait. The least delays are 15, 30, 60, 120 and 240 seconds.
+    let start = Instant::now();
+    // The API is not served, so the server does not know the resource of the request.
+    let requests = || {
+        let all = env.kcp.requests();
+        let paths = all.iter().map(|it| &it.uri);
+        paths
+            .filter(|it| it.contains("/certificates/one-webhook-tls"))
+            .count()
+    };
+    let limit = Duration::from_hours(1);
+    let repeated = testkit::until::until("six requests", limit, async || requests() >= 6);
+    repeated.await.unwrap();
+    assert!(start.elapsed() >= Duration::from_secs(465));
     env.kcp.serve(&kinds::CERTIFICATES, true);
-    until(|| env.certificate("one-webhook-tls").is_some()).await;
+    let is_issued = async || env.certificate("one-webhook-tls").is_some();
+    let issued = testkit::until::until("issued", limit, is_issued);
+    issued.await.unwrap();
     until(|| env.count(state) == 0).await;
 }
