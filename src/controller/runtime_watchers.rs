@@ -31,7 +31,7 @@ use kube::runtime::applier;
 use kube::runtime::controller::{Action, Config as Concurrency, Error};
 use kube::runtime::events::Reporter;
 use kube::runtime::reflector::ObjectRef;
-use kube::{Api, Client, ResourceExt as _};
+use kube::{Api, Client};
 use policy::sync::Salt;
 use policy::sync::plan::watcher::DesiredWatcher;
 use policy::watchers::RuntimeCounts;
@@ -252,9 +252,7 @@ impl Context {
     ) {
         let reconciles = applier(
             |kyma, context| Box::pin(in_a_task(reconcile::reconcile(kyma, context))),
-            |kyma: Arc<KymaView>, error, context: Arc<Self>| {
-                context.failed_on_kcp(&kyma.name_any(), error)
-            },
+            |kyma: Arc<KymaView>, error, context: Arc<Self>| context.failed_on_kcp(&kyma, error),
             Arc::clone(&self),
             self.kymas.store.clone(),
             queue,

@@ -306,6 +306,7 @@ impl Runtime<'_> {
         let accepted = resource.and_then(|it| it.annotations().get(ACCEPT_CLUSTER_UID_ANNOTATION));
         let context = WatcherContext {
             reviews: self.context.heartbeats.reviews(&self.id),
+            nonce: &fastrand::u64(..).to_string(),
             owner: &owner,
             record: IdentityRecord {
                 recorded_uid: status.and_then(|it| it.cluster_uid.as_deref()),

@@ -238,10 +238,15 @@ impl Context {
     }
 
     /// Returns the backoff of a reconcile that failed because of KCP.
-    pub(super) fn failed_on_kcp(&self, kyma: &str, error: &kube::Error) -> Action {
+    pub(super) fn failed_on_kcp(&self, view: &KymaView, error: &kube::Error) -> Action {
         self.options.metrics.reconciled(false);
+        let kyma = &view.name_any();
         let mut runtimes = self.runtimes();
-        let state = runtimes.states.entry(kyma.to_owned()).or_default();
+        let state = runtimes.states.entry(kyma.clone()).or_default();
+        // A removal needs it, even if no reconcile succeeds before.
+        if state.id.is_none() {
+            state.id = view.runtime_id().cloned();
+        }
         state.reason = "RequestFailed";
         state.attempts += 1;
         let attempts = state.attempts - 1;

@@ -80,6 +80,14 @@ impl Runtime {
         self.watchers.is_empty() && pause.is_some_and(|it| it > self.interval / 2)
     }
 
+    /// Returns whether a watcher is heard for the first time, by its first event or heartbeat, after a time without any: changes
+    /// between the last watcher and this one had no review, even if the last one has delivered all events.
+    fn starts_after_pause(&self, boot_id: &BootId, now: Instant) -> bool {
+        let is_new = self.watchers.iter().all(|it| it.boot_id != *boot_id);
+        let is_pause = || self.is_silent(now) || self.is_interrupted(now);
+        is_new && self.heartbeat.is_some() && is_pause()
+    }
+
     /// Returns the number of missing events that cannot arrive anymore.
     pub(crate) fn lost_events(&self) -> u64 {
         let watchers = self.watchers.iter().map(|it| it.sequences.lost());
@@ -101,6 +109,7 @@ impl Runtime {
     pub(super) fn event(&mut self, number: Option<(BootId, u64)>, now: Instant) {
         self.event = Some(now);
         if let Some((boot_id, sequence)) = number {
+            self.resync_due |= self.starts_after_pause(&boot_id, now);
             let at = self.watcher(&boot_id, now);
             self.resync_due |= self.watchers[at].sequences.arrived(sequence);
         }
@@ -114,12 +123,8 @@ impl Runtime {
         now: Instant,
         reconciled: Option<Instant>,
     ) {
-        // Changes between the last watcher and this watcher had no review, even if the last watcher has delivered all events.
-        let mut boot_ids = self.watchers.iter().map(|it| &it.boot_id);
-        let is_new = boot_ids.all(|it| *it != heartbeat.boot_id);
-        let was_heard = self.heartbeat.is_some();
-        self.resync_due |= is_new && was_heard && (self.is_silent(now) || self.is_interrupted(now));
-        self.resync_due |= !was_heard && reconciled.is_some_and(|it| it <= now);
+        self.resync_due |= self.starts_after_pause(&heartbeat.boot_id, now);
+        self.resync_due |= self.heartbeat.is_none() && reconciled.is_some_and(|it| it <= now);
         self.heartbeat = Some(now);
         let ending = heartbeat.ending;
         let left = heartbeat.spool_depth > 0 || heartbeat.resync_needed;

@@ -110,7 +110,12 @@ impl State {
             }
         }
         if all_lost {
-            for (name, _) in losses.iter().filter(|(_, lost)| !**lost) {
+            let reported = losses.iter().filter(|(_, lost)| !**lost);
+            // A registered manager has its own loss.
+            for (name, _) in reported
+                .filter(|(name, _)| managers.place(name).is_none())
+                .collect::<Vec<_>>()
+            {
                 let _unless_full = managers.set_reported(name.clone());
             }
             managers.mark_all_lost(|name| losses.get(name) == Some(&false));

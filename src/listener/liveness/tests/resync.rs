@@ -317,9 +317,15 @@ async fn watcher_that_is_replaced_while_it_is_not_heard_requires_a_resync(
     assert_eq!(listening.resyncs(), 0);
 }
 
-/// All Pods ended, for example after scaling to 0. The changes before the start of the next Pods had no review.
+/// All Pods ended, for example after scaling to 0. The changes before the start of the next Pods had no review. An event may
+/// arrive before the first heartbeat.
+#[rstest]
+#[case::heartbeat(|_: &Listening| ())]
+#[case::events(|it: &Listening| (1..=9).for_each(|number| it.event("c", number)))]
 #[tokio::test(start_paused = true)]
-async fn watchers_that_start_after_a_silence_require_a_resync_although_the_last_ones_ended_well() {
+async fn watchers_that_start_after_a_silence_require_a_resync_although_the_last_ones_ended_well(
+    #[case] first: fn(&Listening),
+) {
     let mut listening = Listening::new();
     let make = |it: &str| current(it, 0, 0);
     listening.beats(make, &["a", "b"]).await;
@@ -328,6 +334,7 @@ async fn watchers_that_start_after_a_silence_require_a_resync_although_the_last_
     }
     listening.pass(Duration::from_mins(10)).await;
     assert_eq!(listening.resyncs(), 0);
+    first(&listening);
     listening.beats(make, &["c", "d"]).await;
     assert_eq!(listening.resyncs(), 1);
 }

@@ -56,6 +56,8 @@ pub struct WatcherContext<'a> {
     pub record: IdentityRecord<'a>,
     /// Whether AdmissionReviews reach the watcher.
     pub reviews: Reviews,
+    /// A text that no earlier plan had.
+    pub nonce: &'a str,
 }
 
 /// Whether AdmissionReviews reach the watcher of a runtime, by its heartbeats. Only the end of an outage is relevant: the

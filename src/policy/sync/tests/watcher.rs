@@ -5,6 +5,7 @@ mod removal;
 mod takeover;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use api::kcp::{OWNER_WATCHER_INVENTORY, WATCHER_FIELD_MANAGER};
 use jiff::Timestamp;
@@ -22,6 +23,9 @@ use crate::sync::plan::watcher::{
 };
 use crate::sync::plan::{Action, Blocked};
 use crate::sync::target::Target;
+
+/// Number of contexts so far, each of which has another nonce.
+static NONCES: AtomicU64 = AtomicU64::new(0);
 
 const MARKER: &str = "ConfigMap/rt-bootstrapper-owner";
 const WEBHOOKS: &str = "ValidatingWebhookConfiguration/skr-webhook";
@@ -125,8 +129,10 @@ impl Runtime {
     }
 
     fn plan(&self, desired: &DesiredWatcher) -> WatcherPlan {
+        let nonce = NONCES.fetch_add(1, Ordering::Relaxed).to_string();
         let context = WatcherContext {
             reviews: self.reviews,
+            nonce: &nonce,
             owner: &self.owner,
             record: IdentityRecord::default(),
         };

@@ -7,7 +7,7 @@
 //! accepted an event are evicted last. Sequence numbers have no gaps per manager, because its listener receives no events
 //! of other managers and would report the gaps.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
 use watcher_types::PathSegment;
@@ -39,6 +39,8 @@ pub(crate) struct Managers {
     all_lost: Option<ResyncMark>,
     /// Unregistered managers to which a resync was reported since their last loss.
     reported: HashSet<PathSegment>,
+    /// The last loss of unregistered managers that lost events after the last loss of all managers.
+    later: HashMap<PathSegment, ResyncMark>,
     /// The managers that have a Watcher, if that is known.
     watching: Option<HashSet<PathSegment>>,
     /// Numbers the losses.
@@ -136,6 +138,7 @@ impl Managers {
     /// Returns the loss of a manager that is registered now.
     fn loss_of_new(&mut self, name: &PathSegment) -> Option<ResyncMark> {
         let is_reported = self.reported.remove(name);
+        self.later.remove(name);
         (self.is_all_lost() && !is_reported).then(|| self.next_loss())
     }
 
@@ -244,6 +247,7 @@ impl Managers {
     pub(in crate::outbox) fn mark_all_lost(&mut self, reported: impl Fn(&PathSegment) -> bool) {
         let mark = self.next_loss();
         self.all_lost = Some(mark);
+        self.later.clear();
         self.reported.retain(&reported);
         for manager in &mut self.known {
             if !reported(&manager.name) {
@@ -257,14 +261,24 @@ impl Managers {
         self.all_lost.is_some()
     }
 
-    /// Records the loss of events of a manager that is not registered. Returns whether the loss is new.
+    /// Records the loss of events of a manager that is not registered. Returns whether the loss is new. A heartbeat that is in
+    /// flight reports an earlier loss.
     pub(in crate::outbox) fn mark_unregistered_lost(&mut self, name: &PathSegment) -> bool {
         let was_reported = self.reported.remove(name);
         let is_first = !self.is_all_lost();
-        if is_first {
-            self.all_lost = Some(self.next_loss());
+        let mark = self.next_loss();
+        if is_first || self.later.len() >= MAX_REPORTED {
+            self.all_lost = Some(mark);
+            self.later.clear();
+        } else {
+            self.later.insert(name.clone(), mark);
         }
         is_first || was_reported
+    }
+
+    /// Returns the last loss of a manager that is not registered.
+    fn unregistered_loss(&self, name: &PathSegment) -> Option<ResyncMark> {
+        self.later.get(name).copied().or(self.all_lost)
     }
 
     /// Records that the manager `name` has accepted a request for a resync because of `mark`. Returns whether no later loss
@@ -275,7 +289,8 @@ impl Managers {
         mark: ResyncMark,
     ) -> bool {
         let Some(place) = self.place(name) else {
-            return self.all_lost == Some(mark) && self.set_reported(name.clone());
+            let is_last = self.unregistered_loss(name) == Some(mark);
+            return is_last && self.set_reported(name.clone());
         };
         let lost = &mut self.at(place).lost;
         *lost == Some(mark) && lost.take().is_some()
@@ -330,7 +345,7 @@ impl Managers {
             // A manager that gets no events needs no resync.
             let is_lost = self.admits_others() && !self.reported.contains(name);
             return ManagerReport {
-                resync: self.all_lost.filter(|_| is_lost),
+                resync: self.unregistered_loss(name).filter(|_| is_lost),
                 ..ManagerReport::default()
             };
         };

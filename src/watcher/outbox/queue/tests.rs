@@ -463,7 +463,12 @@ mod managers {
         assert_eq!(managers.report(&ops).resync, None);
         assert!(managers.report(&other).resync.is_some());
         assert!(managers.mark_unregistered_lost(&ops));
-        assert!(managers.report(&ops).resync.is_some());
+        let before = managers.report(&ops).resync.unwrap();
+        assert_ne!(before, mark);
+        // A heartbeat that was in flight during a further loss does not report it.
+        assert!(!managers.mark_unregistered_lost(&ops));
+        assert!(!managers.resync_reported(&ops, before));
+        let mark = managers.report(&ops).resync.unwrap();
         // Registration and eviction of the receiver change nothing.
         assert!(managers.resync_reported(&ops, mark));
         let place = managers.evictable(seconds(60)).unwrap();

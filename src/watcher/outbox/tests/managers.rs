@@ -126,6 +126,29 @@ fn a_time_without_reviews_requires_a_resync_of_every_manager_in_the_next_process
     assert_eq!((fixture.lost("a"), fixture.lost("further")), (false, true));
 }
 
+/// The manager has acknowledged the loss of all managers in an earlier process, and has a loss of its own now.
+#[test]
+fn a_later_loss_of_a_manager_survives_a_compaction() {
+    let mut fixture = Fixture::new();
+    let _ = fixture.put("a", 1);
+    fixture.outbox.mark_all_lost(fixture.now);
+    let a = super::manager("a");
+    let mark = fixture.outbox.manager_report(&a, fixture.now).resync;
+    fixture
+        .outbox
+        .resync_reported(&a, mark.unwrap(), fixture.now);
+    // The put waits until the earlier records are on the disk.
+    let _ = fixture.put("a", 2);
+    fixture.kill();
+    assert!(!fixture.lost("a"));
+    fixture.outbox.set_watching(&[a.clone()], fixture.now);
+    fixture.outbox.mark_unread(&a, fixture.now);
+    assert!(fixture.lost("a"));
+    fixture.compact();
+    fixture.kill();
+    assert!(fixture.lost("a"));
+}
+
 /// A loss of an unregistered manager is spooled as a loss of all managers, until a compaction records the managers without
 /// a loss.
 #[test]

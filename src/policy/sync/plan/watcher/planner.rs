@@ -14,8 +14,8 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{
-    CERTIFICATE_SECRET, DesiredWatcher, ObservedWatcher, Reviews, WatcherContext, WatcherState,
-    manager_of,
+    CERTIFICATE_SECRET, CONFIGURATION, DesiredWatcher, ObservedWatcher, Reviews, WatcherContext,
+    WatcherState, manager_of,
 };
 use crate::sync::Hash;
 use crate::sync::diff::is_applied;
@@ -68,7 +68,9 @@ impl Planner<'_> {
         }
         match self.live(&webhooks.target) {
             Some(live)
-                if is_applied(&webhooks.object, live) && !self.is_shared(&webhooks.target) => {}
+                if is_applied(&webhooks.object, live)
+                    && is_ours(live)
+                    && !self.is_shared(&webhooks.target) => {}
             live => {
                 let written = apply(&webhooks.target, Arc::clone(&webhooks.object));
                 if live.is_some() {
@@ -92,7 +94,8 @@ impl Planner<'_> {
         self.remove_conditions(webhooks, &mut steps.transfers);
         let writes = !(steps.trust.is_empty() && steps.webhooks.is_empty());
         let (missing, has_ended) = self.reviews_missing();
-        let entries = self.entries(webhooks, writes, has_ended);
+        let was_unreachable = has_ended || self.writes_service(&steps.prerequisites);
+        let entries = self.entries(webhooks, writes, was_unreachable);
         let obsolete_targets = obsolete.keys().copied();
         let record = self.record(obsolete_targets, &entries, missing);
         steps.marker.extend(record);
@@ -140,7 +143,10 @@ impl Planner<'_> {
         for manifest in self.desired.installation.manifests() {
             let live = self.live(&manifest.target);
             let object = match manifest_action(manifest, live, is_rolled_out) {
-                ManifestAction::Keep if self.is_shared(&manifest.target) => {
+                // Another client may have created the same object again.
+                ManifestAction::Keep
+                    if self.is_shared(&manifest.target) || !live.is_some_and(is_ours) =>
+                {
                     Some(Arc::clone(&manifest.object))
                 }
                 ManifestAction::Keep => continue,
@@ -228,18 +234,21 @@ impl Planner<'_> {
         let recorded: BTreeMap<&str, &str> = recorded.filter_map(|it| it.split_once(' ')).collect();
         let live = self.live(&webhooks.target);
         let version = marker.and_then(|it| it["metadata"]["resourceVersion"].as_str());
-        let is_unreachable = was_unreachable || live.is_some() && self.is_unreachable();
+        let is_unreachable = was_unreachable && live.is_some();
+        let is_known = live.is_some_and(|it| is_ours(it) || self.is_shared(&webhooks.target));
         let entry = |manager: &String| {
             let entries = webhooks.object["webhooks"].as_array().into_iter().flatten();
             let mut own = entries.filter(|it| manager_of(it) == Some(manager));
-            let is_written = is_unreachable || writes && !own.all(|it| is_in_force(it, live));
+            let is_in_force = |it| is_known && is_in_force(it, live);
+            let is_written = is_unreachable || writes && !own.all(is_in_force);
             let before = recorded.get(manager.as_str()).copied();
             let hash = match before {
                 Some(hash) if !is_written => hash.to_owned(),
                 None if !is_written && live.is_none() => return None,
                 // Unique, also where the manager had no entry for a time.
                 _ => {
-                    let parts = [Some(manager.as_str()), before, version];
+                    let version = version.unwrap_or(self.context.nonce);
+                    let parts = [Some(manager.as_str()), before, Some(version)];
                     Hash::of_parts(parts.map(Option::unwrap_or_default)).to_string()
                 }
             };
@@ -248,14 +257,16 @@ impl Planner<'_> {
         self.desired.managers.iter().filter_map(entry).collect()
     }
 
-    /// Whether reviews do not reach the watcher until this plan is carried out, because another client deleted or changed its
-    /// Service.
-    fn is_unreachable(&self) -> bool {
-        let manifests = self.desired.installation.manifests().iter();
-        let mut services = manifests.filter(|it| it.object["kind"] == "Service");
-        services.any(|it| {
-            let live = self.live(&it.target);
-            live.is_none_or(|live| !is_applied(&it.object["spec"], &live["spec"]))
+    /// Whether reviews did not reach the watcher until this plan is carried out, because another client deleted or changed the
+    /// Service that the API server calls.
+    fn writes_service(&self, written: &Step) -> bool {
+        written.iter().any(|it| {
+            let Action::Apply { target, object } = it else {
+                return false;
+            };
+            let live = self.live(target);
+            let is_called = target.kind() == "Service" && target.name() == CONFIGURATION;
+            is_called && live.is_none_or(|live| !is_applied(&object["spec"], &live["spec"]))
         })
     }
 

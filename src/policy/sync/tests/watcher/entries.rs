@@ -59,6 +59,62 @@ fn an_entry_that_is_written_again_has_another_hash(
     );
 }
 
+/// For example `kubectl apply` of an object that was exported and deleted. What changed in between had no review.
+#[test]
+fn a_configuration_that_another_client_creates_again_is_taken_over_and_has_another_hash() {
+    let desired = desired(vec![entry_of("klm")]);
+    let mut runtime = Runtime::installed(&desired);
+    let before = entries(&runtime);
+    runtime.edit(WEBHOOKS, |it| {
+        it["metadata"]["managedFields"] = json!([{"manager": "kubectl", "operation": "Update"}]);
+    });
+    let (written, _) = runtime.reconcile(&desired);
+    assert_eq!(
+        written,
+        [format!("apply {MARKER}"), format!("apply {WEBHOOKS}")]
+    );
+    assert_ne!(entries(&runtime), before);
+    let unchanged = (vec![], WatcherState::Installed);
+    assert_eq!(runtime.reconcile(&desired), unchanged);
+}
+
+/// A clean-up of a customer deletes the configuration and the ownership ConfigMap, more than once.
+#[test]
+fn each_deletion_of_configuration_and_marker_has_another_hash() {
+    let desired = desired(vec![entry_of("klm")]);
+    let mut runtime = Runtime::installed(&desired);
+    let mut seen = vec![entries(&runtime)];
+    for _ in 0..2 {
+        runtime.put(target(WEBHOOKS), None);
+        runtime.observed.marker = None;
+        runtime.converge(&desired);
+        let now = entries(&runtime);
+        assert!(!seen.contains(&now), "{now}");
+        seen.push(now);
+    }
+}
+
+/// The Service waits until all Pods are of this version, which may never be.
+#[test]
+fn a_service_that_waits_for_the_rollout_changes_no_hash() {
+    let desired = desired(vec![entry_of("klm")]);
+    let mut runtime = Runtime::installed(&desired);
+    let before = entries(&runtime);
+    runtime.edit(SERVICE, |it| {
+        it["spec"]["selector"] = json!({"another": "one"})
+    });
+    runtime.edit(DEPLOYMENT, |it| {
+        for key in ["readyReplicas", "availableReplicas", "updatedReplicas"] {
+            it["status"][key] = json!(1);
+        }
+    });
+    for _ in 0..2 {
+        let (written, state) = runtime.reconcile(&desired);
+        assert_eq!((written, state), (vec![], WatcherState::Progressing));
+    }
+    assert_eq!(entries(&runtime), before);
+}
+
 /// An apply keeps the condition, without which the webhook is called again.
 #[test]
 fn a_match_condition_of_another_client_is_removed() {
