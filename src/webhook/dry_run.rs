@@ -30,7 +30,7 @@ pub(crate) async fn projects(
 ) -> Result<bool, kube::Error> {
     let mut pod = pod("rt-bootstrapper-projection");
     // The label excludes the Pod from this webhook.
-    pod["metadata"]["labels"] = json!({OWN_LABEL.0: OWN_LABEL.1});
+    pod["metadata"]["labels"][OWN_LABEL.0] = OWN_LABEL.1.into();
     pod["spec"]["volumes"] = json!([{"name": "bundle", "projected": {"sources": [
         {"clusterTrustBundle": {"name": bundle, "path": "bundle.pem"}},
     ]}}]);
@@ -100,7 +100,7 @@ pub(crate) async fn evaluates(
 ) -> Result<bool, kube::Error> {
     let mut pod = pod(POLICY_PROBE_POD);
     // The label excludes the Pod from this webhook.
-    pod["metadata"]["labels"] = json!({OWN_LABEL.0: OWN_LABEL.1});
+    pod["metadata"]["labels"][OWN_LABEL.0] = OWN_LABEL.1.into();
     pod["metadata"]["annotations"] = json!({api::ALL_KEY: "true"});
     let pod = create(client, namespace, pod).await?;
     Ok(pod
@@ -141,7 +141,8 @@ async fn create(client: &Client, namespace: &str, pod: Value) -> Result<Pod, kub
     api.create(&parameters, &pod).await
 }
 
-/// Returns a Pod that no admission plugin has a reason to reject.
+/// Returns a Pod that no admission plugin has a reason to reject. Its label excludes it from the webhook of a service mesh,
+/// whose failure would be one of the dry run.
 fn pod(name: &str) -> Value {
     let restricted = json!({
         "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}, "readOnlyRootFilesystem": true,
@@ -149,7 +150,7 @@ fn pod(name: &str) -> Value {
     });
     let amounts = json!({"cpu": "1m", "memory": "1Mi"});
     json!({
-        "metadata": {"name": name},
+        "metadata": {"name": name, "labels": {"sidecar.istio.io/inject": "false"}},
         "spec": {
             "automountServiceAccountToken": false,
             "containers": [{

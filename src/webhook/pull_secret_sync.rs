@@ -41,6 +41,8 @@ mod state;
 mod tests;
 mod writer;
 
+use std::sync::Arc;
+
 use component_base::metrics::register;
 use component_base::watch::WatchMetrics;
 use kube::Client;
@@ -49,6 +51,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::snapshot::SnapshotStore;
@@ -71,6 +74,14 @@ pub struct PullSecretSync {
     pub watches: WatchMetrics,
     /// Namespace of the source, which never gets a copy.
     pub product_namespace: String,
+    /// Permit to list Pods: one page at a time, because a page of hostile Pods has many megabytes.
+    pub page: Arc<Semaphore>,
+}
+
+/// Creates the permit to list Pods, which the reconcilers of all copies share.
+#[must_use]
+pub fn page_permit() -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(1))
 }
 
 impl PullSecretSync {

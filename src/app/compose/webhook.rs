@@ -23,7 +23,7 @@ use webhook::admission::router;
 use webhook::certificate::Certificates;
 use webhook::dry_run;
 use webhook::fallback_policy::{FallbackPolicy, FallbackSettings};
-use webhook::pull_secret_sync::PullSecretSync;
+use webhook::pull_secret_sync::{PullSecretSync, page_permit};
 use webhook::repairs::{Probe, Repairs};
 use webhook::self_review;
 use webhook::snapshot::SnapshotStore;
@@ -214,6 +214,7 @@ impl Parts<'_> {
             metrics: self.meters.pull_secret.clone(),
             watches: self.meters.failing_watches.clone(),
             product_namespace: self.arguments.namespace.clone(),
+            page: page_permit(),
         };
         let lease = LeaseOptions {
             namespace: self.arguments.namespace.clone(),

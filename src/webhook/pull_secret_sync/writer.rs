@@ -209,6 +209,7 @@ impl PullSecretSync {
     async fn user_of(&self, task: &CopyTask) -> Result<Option<String>, WriteError> {
         let mut parameters = ListParams::default().fields(UNFINISHED).limit(PAGE);
         loop {
+            let _permit = self.page.acquire().await;
             let request = Request::new(Pod::url_path(&(), Some(&task.namespace)));
             let text = self.client.request_text(request.list(&parameters)?).await?;
             let page: Page<'_> = serde_json::from_str(&text).map_err(|_| WriteError::Unreadable)?;

@@ -131,16 +131,17 @@ impl Revisions {
         }
     }
 
-    /// Returns the active revision while the next one is not complete. Its trust bundle exists if the object exists, because a
-    /// Pod that mounts a bundle that was deleted does not start.
+    /// Returns the active revision while the next one is not complete. Its trust bundle exists if Pods can mount the object,
+    /// because a Pod that mounts a bundle that was deleted, or that is not projected, does not start or has an empty directory.
     fn kept(&self, latest: &LatestRevision) -> Arc<ActiveRevision> {
-        use TrustBundlePresence::{Absent, Present};
+        use TrustBundlePresence::{Absent, NotProjected, Present, Unserved};
         let active = &self.active;
         let name = active.configuration.as_deref().and_then(bundle_name);
         let observed = latest.trust_bundle.named(name);
-        let is_deleted = active.trust_bundle == Present && observed.presence == Absent;
-        let is_back = active.bundle.presence == Absent && observed.presence == Present;
-        if name.is_none() || !(is_deleted || is_back) {
+        let is_unusable = |it| matches!(it, Absent | NotProjected | Unserved);
+        let is_lost = active.trust_bundle == Present && is_unusable(observed.presence);
+        let is_back = is_unusable(active.bundle.presence) && observed.presence == Present;
+        if name.is_none() || !(is_lost || is_back) {
             return Arc::clone(active);
         }
         Arc::new(ActiveRevision {

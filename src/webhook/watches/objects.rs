@@ -190,7 +190,7 @@ async fn watch_bundle(watches: &Watches, name: Option<&str>, known: &mut KnownSu
             });
             tokio::select! {
                 () = follow => {}
-                presence = refusal(watches, name) => {
+                change = support_change(watches, name, &kind) => if let Some(presence) = change {
                     // The response takes effect at once. The API server gets another request before a bundle is mounted again.
                     known.projected = None;
                     known.confirmations = Some(0);
@@ -233,13 +233,19 @@ async fn support(watches: &Watches, name: &str) -> Result<BundleSupport, kube::E
     })
 }
 
-/// Checks the API server periodically, and returns the reason as soon as it responds that no Pod gets a bundle. After an
-/// error the bundles continue to be mounted.
-async fn refusal(watches: &Watches, name: &str) -> TrustBundlePresence {
+/// Checks the API server periodically, and returns the reason as soon as it responds that no Pod gets a bundle, or `None` if
+/// it serves bundles in another version than the watched one. After an error the bundles continue to be mounted.
+async fn support_change(
+    watches: &Watches,
+    name: &str,
+    watched: &ApiResource,
+) -> Option<TrustBundlePresence> {
     loop {
         sleep(PROJECTION_INTERVAL).await;
-        if let Ok(BundleSupport::Missing(presence)) = support(watches, name).await {
-            return presence;
+        match support(watches, name).await {
+            Ok(BundleSupport::Missing(presence)) => return Some(presence),
+            Ok(BundleSupport::Projected(kind)) if kind != *watched => return None,
+            Ok(BundleSupport::Projected(_)) | Err(_) => {}
         }
     }
 }

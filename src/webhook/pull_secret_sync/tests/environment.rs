@@ -59,6 +59,7 @@ impl Environment {
             metrics: self.metrics.clone(),
             watches: WatchMetrics::default(),
             product_namespace: "kyma-system".to_owned(),
+            page: super::super::page_permit(),
         };
         let token = CancellationToken::new();
         let task = tokio::spawn(sync.run(token.clone()));

@@ -32,6 +32,7 @@ fn writer(server: &MockServer) -> PullSecretSync {
         metrics: PullSecretMetrics::default(),
         watches: WatchMetrics::default(),
         product_namespace: "kyma-system".to_owned(),
+        page: super::super::page_permit(),
     }
 }
 

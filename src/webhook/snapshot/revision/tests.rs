@@ -160,6 +160,8 @@ fn begun() -> Revisions {
 #[case::bundle_deleted_and_made_anew(&[("b0", "d1 s1 b-"), ("b1", "d1 s1 b+")])]
 #[case::bundle_deleted_and_made_anew_of_the_next_version(&[("b0", "d1 s1 b-"), ("b2", "d1 s1 b+"), ("d2:1:2", "d2 s1 b+")])]
 #[case::bundle_deleted_while_the_secret_is_ahead(&[("s2", "d1 s1 b+"), ("b0", "d1 s1 b-"), ("b1", "d1 s1 b+"), ("d2:2:1", "d2 s2 b+")])]
+#[case::bundle_not_projected_while_the_secret_is_ahead(&[("s2", "d1 s1 b+"), ("b~", "d1 s1 b~"), ("b1", "d1 s1 b+")])]
+#[case::bundle_not_served_while_the_secret_is_ahead(&[("s2", "d1 s1 b+"), ("b!", "d1 s1 b!"), ("b1", "d1 s1 b+")])]
 #[case::none_then_bundle_deleted(&[("d2:1:0", "d2 s1 b-"), ("b0", "d2 s1 b-")])]
 #[case::none_and_the_bundle_stays(&[("d2:1:0", "d2 s1 b-"), ("b3", "d2 s1 b-")])]
 #[case::secret_deleted_then_none(&[("s0", "d1 s1 b+"), ("d2:0:1", "d2 s- b+")])]
