@@ -54,7 +54,10 @@ fn alerts_are_rules_about_series_that_exist() {
         let (labels, faults) = read(text(&alert, "/expr"), &exposed);
         assert_eq!(faults, Vec::<String>::new(), "{name}");
         let severity = text(&alert, "/labels/severity");
-        assert!(matches!(severity, "warning" | "critical"), "{alert}");
+        assert!(
+            matches!(severity, "info" | "warning" | "critical"),
+            "{alert}"
+        );
         let summary = text(&alert, "/annotations/summary");
         assert!(summary.ends_with('.'), "{alert}");
         for label in inserted(summary, "$labels.") {

@@ -20,7 +20,7 @@ use policy::sync::rollout::{Begin, Initial, Name, WritePermit};
 use policy::sync::scheduler::{Access, Participation, Report, Scheduler, Settings, Work};
 use policy::sync::signal::Eligibility;
 use policy::sync::sources::Sources;
-use policy::sync::status::Goal;
+use policy::sync::status::{Goal, Reason};
 use policy::sync::{Hash, Lane, Lanes};
 use tokio::task::{Id, JoinSet};
 use tokio::time::Instant;
@@ -284,18 +284,22 @@ impl Dispatcher {
                 ];
                 *runtimes.entry(labels).or_default() += 1;
             }
-            let is_synchronized = |it: &&Condition| {
-                it.kind == CONFIGURATION_SYNCHRONIZED && it.status != ConditionStatus::True
+            // Nobody waits for a runtime that is paused, or that serves no ClusterTrustBundles and has all the rest.
+            let ignored = [Reason::Paused, Reason::TrustBundleAPINotServed].map(Reason::name);
+            let is_waiting = |it: &&Condition| {
+                it.kind == CONFIGURATION_SYNCHRONIZED
+                    && it.status != ConditionStatus::True
+                    && !ignored.contains(&&*it.reason)
             };
             if entry
                 .status
                 .shape()
                 .conditions
                 .iter()
-                .any(|it| is_synchronized(&it))
+                .any(|it| is_waiting(&it))
             {
                 let status = entry.status.expand();
-                let since = status.conditions.iter().find(is_synchronized);
+                let since = status.conditions.iter().find(is_waiting);
                 let since = since.and_then(|it| it.last_transition_time.parse().ok());
                 oldest = oldest.into_iter().chain(since).min();
             }

@@ -52,7 +52,7 @@ impl DirectMetrics {
         let state_invalid = "Whether no runtime is reconciled because the state ConfigMap cannot be loaded or saved (1)";
         let waiting = "Number of reconciles that wait because others hold all permits, by limit";
         let runtimes = "Number of RuntimeBootstrappers, by condition, status and reason";
-        let unsynchronized = "Time since which a runtime has not been synchronized, of the one that waits for the longest time; 0 if there is none";
+        let unsynchronized = "Time since which a runtime has not been synchronized, of the one that waits for the longest time, without paused runtimes and those that lack only the API of ClusterTrustBundles; 0 if there is none";
         let states = "Number of runtimes in a rollout, by their state";
         let stopped = "1 while no other runtime starts in a rollout, by reason";
         // Buckets from 10 ms to almost three minutes.

@@ -23,6 +23,7 @@ type PodGauge<const N: usize> = Family<Labels<N>, Gauge>;
 #[derive(Clone, Debug, Default)]
 pub struct RepairMetrics {
     missed: PodGauge<2>,
+    pub(super) missed_found: Counter,
     outdated: PodGauge<2>,
     unstarted: PodGauge<1>,
     pub(super) evictions: Family<[(&'static str, &'static str); 1], Counter>,
@@ -31,11 +32,12 @@ pub struct RepairMetrics {
 }
 
 impl RepairMetrics {
-    /// Registers `missed_pods{namespace,reason}`, `outdated_pods{namespace,reason}`, `trust_bundle_pods_not_started{node}`,
+    /// Registers `missed_pods{namespace,reason}`, `missed_pods_found_total`, `outdated_pods{namespace,reason}`, `trust_bundle_pods_not_started{node}`,
     /// `pod_evictions_total{result}`, `pod_eviction_forbidden_namespaces` and `pod_evictions_suspended`.
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
         let missed = "Number of Pods that were created after the configuration that covers them and lack a change, by namespace and first missing change (none on replicas that do not lead)";
+        let found = "Number of Pods that were found to be missed, also those that were deleted or evicted since then; a new leader counts those of the last 30 minutes again";
         let outdated = "Number of Pods that were created before a change that reaches new Pods only, by namespace and kind of change (none on replicas that do not lead)";
         let unstarted = "Number of Pods that mount the trust bundle and have not started two minutes after they were scheduled, by node (none on replicas that do not lead)";
         let evictions = "Number of evictions of missed and outdated Pods, by result";
@@ -43,6 +45,7 @@ impl RepairMetrics {
         let suspended = "Whether evictions are suspended because a new Pod was missed too (1)";
         Self {
             missed: register(registry, "missed_pods", missed),
+            missed_found: register(registry, "missed_pods_found", found),
             outdated: register(registry, "outdated_pods", outdated),
             unstarted: register(registry, "trust_bundle_pods_not_started", unstarted),
             evictions: register(registry, "pod_evictions", evictions),

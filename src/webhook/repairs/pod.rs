@@ -29,6 +29,10 @@ const REPLACING: &[(&str, &str)] = &[
 /// Maximum difference of the times that a creation writes into an object.
 const CREATION: SignedDuration = SignedDuration::from_secs(1);
 
+/// Maximum time from the creation of a missed Pod until it is found, also if the webhook was down; longer than the clocks of a
+/// cluster differ.
+const FOUND_WITHIN: SignedDuration = SignedDuration::from_mins(30);
+
 /// Maximum length of a text about a Pod in an Event, in characters.
 pub(super) const LONGEST_NOTE: usize = 600;
 
@@ -192,6 +196,12 @@ impl StoredPod {
             resource_version: self.resource_version(),
             ..self.object_ref(&())
         }
+    }
+
+    /// Whether the Pod was created longer ago than a leader needs to find it.
+    pub(super) fn is_old(&self) -> bool {
+        let created = self.metadata.creation_timestamp.as_ref();
+        created.is_some_and(|it| Timestamp::now().duration_since(it.0) > FOUND_WITHIN)
     }
 
     /// Judges the Pod. Returns `None` if it is not covered or cannot be parsed as a Pod.

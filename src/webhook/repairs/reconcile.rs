@@ -14,7 +14,7 @@ use kube::Api;
 use kube::api::ListParams;
 use kube::runtime::events::{Event as KubeEvent, EventType};
 use kube::runtime::watcher::{Config, Event};
-use policy::repairs::{EvictionOutcome, Evictions, PodKey, UnstartedPods};
+use policy::repairs::{Deviation, EvictionOutcome, Evictions, PodKey, UnstartedPods};
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -231,6 +231,10 @@ impl<'a> Reconciler<'a> {
         let now = self.started.elapsed();
         self.unstarted.observe(&key, unstarted, now);
         let found = self.evictions.observe(key, tracked, is_listed, now);
+        // The first list of a leader has Pods that an earlier leader has counted.
+        if found.is_some_and(Deviation::is_missed) && !(is_listed && pod.is_old()) {
+            self.repairs.metrics.missed_found.inc();
+        }
         // If many Pods change at once, the gauge reports them.
         if let (Some(deviation), Some(note)) = (found, note)
             && self.events.len() < MAX_EVENTS

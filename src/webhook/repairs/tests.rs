@@ -262,6 +262,7 @@ async fn a_missed_pod_is_counted_reported_once_and_forgotten_when_it_is_gone() {
     assert_eq!(env.evictions(), 0, "off by default");
     env.server.remove("pods", "shop", "web");
     env.until(MISSED, None).await;
+    assert_eq!(env.value("missed_pods_found_total"), Some(1.0));
 }
 
 #[tokio::test(start_paused = true)]

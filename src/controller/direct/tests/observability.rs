@@ -37,9 +37,9 @@ fn pause_runtime(env: &Env, name: &str, paused: bool) {
     env.kcp.merge("runtimebootstrappers", name, &patch);
 }
 
-/// Sets the transition times of a runtime to one hour ago, as another client.
-fn backdate(env: &Env, name: &str) {
-    let time = Timestamp::now() - SignedDuration::from_hours(1);
+/// Sets the transition times of a runtime to some hours ago, as another client.
+fn backdate(env: &Env, name: &str, hours: i64) {
+    let time = Timestamp::now() - SignedDuration::from_hours(hours);
     let time = time.strftime("%FT%TZ").to_string();
     let mut conditions = env.status(name)["conditions"].clone();
     for condition in conditions.as_array_mut().unwrap() {
@@ -76,7 +76,9 @@ async fn gauges_count_runtimes_by_condition_and_show_the_oldest_unsynchronized_a
     env.stop().await;
     assert!(env.samples(READY).is_empty(), "this replica does not lead");
     assert!(env.metric(AGE, 0));
-    backdate(&env, "b");
+    // The runtime that is paused does not count.
+    backdate(&env, "a", 3);
+    backdate(&env, "b", 1);
     env.start();
     let hour = 3_600.0..7_200.0;
     env.until("the age of the oldest one", |it| hour.contains(&age(it)))
