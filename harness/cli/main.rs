@@ -14,7 +14,6 @@ mod verify;
 
 use std::process::ExitCode;
 
-use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -24,12 +23,10 @@ use crate::conformance::ConformanceArgs;
 use crate::self_check::SelfCheckArgs;
 use crate::verify::E2eArgs;
 use bench::BenchCommand;
-use clusters::cluster::{Cluster, ClusterOptions, ProviderChoice, selfcheck};
-use clusters::images::{self, Role};
-use clusters::progress;
-use clusters::registry::{HOST, HOSTS, Registry};
-use clusters::run::{self, Run};
-use clusters::setup::{self, Setup};
+use clusters::cluster::ProviderChoice;
+use clusters::images;
+use clusters::run;
+use clusters::setup;
 
 /// End-to-end tests, demo and benchmarks of runtime-bootstrapper.
 #[derive(Debug, Parser)]
@@ -40,8 +37,6 @@ enum Command {
     /// Manage clusters that stay until they are removed.
     #[command(subcommand)]
     Cluster(ClusterCommand),
-    /// Build the product's images for tests, and the probe; print their names and IDs.
-    Images,
     /// Build the release binary and check its size limit.
     ReleaseSize,
     /// Set up, then run all tests of the workspace, with clusters.
@@ -76,20 +71,8 @@ enum LandscapeCommand {
 
 #[derive(Debug, Subcommand)]
 enum ClusterCommand {
-    /// Start a cluster and the private registry, and keep both.
-    Up {
-        #[command(flatten)]
-        choice: Choice,
-        /// Name of the cluster.
-        #[arg(default_value = "skr")]
-        name: String,
-    },
     /// Remove all kept clusters and the registry.
     Down,
-    /// Show kept clusters.
-    Status,
-    /// Check that clusters, registry and images work on this machine; removes all its objects.
-    Check(Choice),
 }
 
 #[derive(Debug, Args)]
@@ -124,14 +107,13 @@ async fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
             let setup = setup::run_with_product(choice.cluster).await?;
             println!("ready: clusters run on {}", setup.provider);
         }
-        Command::Cluster(command) => cluster(command).await?,
-        Command::Images => {
-            let mut images = vec![images::probe().await?];
-            for role in Role::ALL {
-                images.push(images::product(role).await?);
+        Command::Cluster(ClusterCommand::Down) => {
+            let removed = run::forget_kept().await?;
+            if removed.is_empty() {
+                println!("nothing is kept");
             }
-            for image in images {
-                println!("{}\t{}", image.reference, image.id);
+            for name in removed {
+                println!("removed {name}");
             }
         }
         Command::ReleaseSize => {
@@ -156,52 +138,4 @@ async fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Verify(choice) => return verify::run(choice.cluster).await,
     }
     Ok(ExitCode::SUCCESS)
-}
-
-async fn cluster(command: ClusterCommand) -> anyhow::Result<()> {
-    match command {
-        ClusterCommand::Up { choice, name } => up(&choice, &name).await?,
-        ClusterCommand::Down => {
-            let removed = run::forget_kept().await?;
-            if removed.is_empty() {
-                println!("nothing is kept");
-            }
-            for name in removed {
-                println!("removed {name}");
-            }
-        }
-        ClusterCommand::Status => {
-            println!("clusters run on {}", Setup::load()?.provider);
-            for container in run::kept_containers().await? {
-                let runs = container.running == Some(true);
-                println!(
-                    "{} {}",
-                    container.name,
-                    if runs { "runs" } else { "stopped" }
-                );
-            }
-        }
-        ClusterCommand::Check(choice) => {
-            let setup = setup::run(choice.cluster).await?;
-            selfcheck::run(&setup).await?;
-        }
-    }
-    Ok(())
-}
-
-async fn up(choice: &Choice, name: &str) -> anyhow::Result<()> {
-    let setup = setup::run(choice.cluster).await?;
-    let run = Run::begin(true).await?;
-    let registry = Registry::start(&run, &setup.registry_image).await?;
-    let options = ClusterOptions::new(name).with_registry(&HOSTS, &registry.identity.ca_pem);
-    let start = Cluster::start(&run, &setup.provider, &options);
-    let cluster = progress::show("start the cluster", start).await?;
-    println!(
-        "cluster {name} runs on {}; the registry is {}",
-        cluster.provider, HOST
-    );
-    println!("export KUBECONFIG={}", cluster.kubeconfig_path.display());
-    cluster.stop().await?;
-    registry.stop().await?;
-    run.end().await.context("the network of the run")
 }

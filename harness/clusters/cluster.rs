@@ -13,7 +13,6 @@ mod container;
 mod objects;
 mod options;
 mod secrets;
-pub mod selfcheck;
 
 pub(crate) use container::{Container, request};
 pub use objects::MANAGER;

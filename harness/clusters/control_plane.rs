@@ -3,7 +3,7 @@
 //! Names, labels and their values are those of the public KIM. The CRD is a minimal one; as in the public one, `status` is a
 //! subresource. All writes are server-side applies and therefore idempotent.
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use api::kcp::{
     KCP_NAMESPACE, KIM_MANAGED_BY, KUBECONFIG_KEY, MANAGED_BY, MODE_DIRECT, MODE_LABEL,
     RUNTIME_GROUP, RUNTIME_ID, RUNTIME_KIND, RUNTIME_VERSION, kubeconfig_secret,
@@ -12,10 +12,10 @@ use api::names;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
+use kube::Client;
 use kube::api::{
     Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
 };
-use kube::{Client, ResourceExt as _};
 use serde_json::{Map, Value, json};
 use testkit::Place;
 use testkit::apiserver::place;
@@ -32,18 +32,11 @@ pub struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// Creates the namespace and the CRD. Fails if the cluster has the CRD of a real control plane, which would be overwritten.
+    /// Creates the namespace and the CRD.
     pub async fn prepare(client: Client) -> anyhow::Result<Self> {
         let shoot = Map::new();
         let control_plane = Self { client, shoot };
         let crd = runtime_crd()?;
-        let (crds, name) = control_plane.api(&crd)?;
-        if let Some(found) = crds.get_opt(&name).await? {
-            ensure!(
-                found.labels().contains_key(OWN),
-                "the cluster is not one of the harness: CustomResourceDefinition {name} has no label {OWN}"
-            );
-        }
         control_plane.apply(&namespace(KCP_NAMESPACE)).await?;
         control_plane.apply(&crd).await?;
         let (runtimes, _) = control_plane.api(&runtime(0))?;
@@ -256,36 +249,8 @@ pub fn runtime_id(number: usize) -> String {
     format!("f1ee7000-0000-4000-8000-{number:012x}")
 }
 
-/// Label of the objects that the harness created. The harness does not overwrite a CRD without this label.
-const OWN: &str = "harness.kyma-project.io/created";
 /// Name of the trust bundle on KCP and on every runtime.
 pub const TRUST_BUNDLE: &str = "landscape-trust";
 /// Largest number of concurrent requests. More would only wait in the API server.
 const AT_ONCE: usize = 48;
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
-
-#[cfg(test)]
-mod tests {
-    use testkit::apiserver::{ApiServer, Kind};
-
-    use super::*;
-
-    static CRDS: Kind = Kind::new(
-        "apiextensions.k8s.io/v1",
-        "customresourcedefinitions",
-        "CustomResourceDefinition",
-    );
-
-    #[tokio::test]
-    async fn cluster_with_the_crd_of_a_real_control_plane_is_not_written_to() {
-        let server = ApiServer::with_kinds([&CRDS]);
-        let mut real = runtime_crd().unwrap();
-        real["metadata"]["labels"] = json!({"app": "kim"});
-        server.put(&real);
-        let prepared = ControlPlane::prepare(server.client()).await;
-        let error = prepared.err().map(|error| error.to_string());
-        assert!(error.is_some_and(|error| error.contains(OWN)));
-        assert_eq!(server.requests_of("get").len(), 1);
-        assert!(server.writes().is_empty());
-    }
-}

@@ -118,13 +118,6 @@ impl Run {
     }
 }
 
-/// Returns the containers that are kept for this checkout on this host.
-pub async fn kept_containers() -> anyhow::Result<Vec<Labelled>> {
-    let mut found = Owner::this().own(docker::labelled(KEPT).await?);
-    found.retain(|found| found.running.is_some());
-    Ok(found)
-}
-
 /// Removes the objects that are kept for this checkout on this host, and sweeps. Returns the names of the kept objects.
 pub async fn forget_kept() -> anyhow::Result<Vec<String>> {
     sweep(RunId::is_gone).await?;

@@ -45,15 +45,6 @@ impl Default for Waiting {
     }
 }
 
-/// Condition for the creation of the Kyma.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Gate {
-    /// The state of the Runtime is Ready: the public rule.
-    Runtime,
-    /// Condition `Ready` of the RuntimeBootstrapper is also true, for landscapes whose KIM does not install the webhook.
-    Bootstrapper,
-}
-
 /// One service instance.
 #[derive(Debug, Clone)]
 pub struct Instance {
@@ -140,14 +131,15 @@ impl Keb {
         }
     }
 
-    /// Whether the broker may create the Kyma. A Runtime in state `Failed` is treated as not Ready yet, as in the public
-    /// broker.
+    /// Whether the broker may create the Kyma: the state of the Runtime is Ready, which is the public rule, and in a landscape
+    /// whose KIM does not install the webhook, so is the RuntimeBootstrapper. A Runtime in state `Failed` is treated as not
+    /// Ready yet, as in the public broker.
     pub async fn is_ready(&self, instance: &Instance) -> Result<bool> {
         let runtime = self.kcp.find(&instance.runtime()).await?;
         if runtime["status"]["state"] != "Ready" {
             return Ok(false);
         }
-        if instance.gate() == Gate::Runtime {
+        if instance.mode != MODE_DIRECT {
             return Ok(true);
         }
         let found = self.kcp.find(&instance.bootstrapper()).await?;
@@ -156,15 +148,6 @@ impl Keb {
 }
 
 impl Instance {
-    /// Returns the condition for the creation of the Kyma.
-    pub fn gate(&self) -> Gate {
-        if self.mode == MODE_DIRECT {
-            Gate::Bootstrapper
-        } else {
-            Gate::Runtime
-        }
-    }
-
     /// Returns the annotation `skr-domain` of the Kyma.
     pub fn domain(&self) -> String {
         format!("{}.skr.landscape.test", self.shoot)

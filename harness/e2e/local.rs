@@ -9,15 +9,13 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use conformance::{ControlPlane, Mode, Scenario};
-use serde_json::{Value, json};
-use testkit::until::until;
+use serde_json::json;
 
 use crate::admission::webhook::Webhook;
 use crate::client::Client;
 use crate::flow::{Flow, instance};
 use crate::install::{self, Fixtures};
 use crate::landscape::{objects, provide_images};
-use api::kcp::WEBHOOK_DEPLOYMENT;
 use api::names::SKR_NAMESPACE;
 use clusters::cluster::{Cluster, ClusterOptions};
 use clusters::evidence::Evidence;
@@ -156,25 +154,7 @@ pub(crate) async fn prepare(
     let hash = digest(objects.as_bytes());
     template["metadata"]["annotations"]["harness/landscape"] = json!(hash);
     install::install(cluster, &manifests).await?;
-    is_current(&client).await?;
     Webhook { client }.is_reached().await
-}
-
-/// Waits until no Pod of an earlier rollout serves.
-async fn is_current(client: &Client) -> Result<()> {
-    let path = format!("/apis/apps/v1/namespaces/{SKR_NAMESPACE}/deployments/{WEBHOOK_DEPLOYMENT}");
-    let is_current = || async {
-        let status = client.get(&path).await?.at("/status").clone();
-        let (all, updated) = (&status["replicas"], &status["updatedReplicas"]);
-        anyhow::ensure!(all == updated && *all != Value::Null, "{status}");
-        Ok(())
-    };
-    Ok(until(
-        "only Pods of the last rollout are left",
-        PROVISIONING,
-        is_current,
-    )
-    .await?)
 }
 
 /// Time limit from the creation of a Runtime until its Kyma is Ready.

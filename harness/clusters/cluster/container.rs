@@ -201,20 +201,4 @@ mod tests {
         assert_eq!(request.privileged(), privileged);
         assert_eq!(request.cap_add().map_or(0, Vec::len), capabilities);
     }
-
-    /// The image `kube` has the log lines and paths of k3s's image, on which its users may depend.
-    #[test]
-    fn kube_has_the_lines_and_paths_of_k3s() {
-        let source = include_str!("../../images/kube/server.go");
-        for expected in [
-            r#"= "k3s is up and running""#,
-            r#"= "Node controller sync successful""#,
-            r#"= "/etc/rancher/k3s/k3s.yaml""#,
-            r#"= "/etc/rancher/k3s/registries.yaml""#,
-            "apiPort = 6443",
-        ] {
-            assert!(source.contains(expected), "{expected}");
-        }
-        assert_eq!(super::super::KUBECONFIG, "/etc/rancher/k3s/k3s.yaml");
-    }
 }

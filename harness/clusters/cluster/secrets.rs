@@ -41,8 +41,8 @@ impl Cluster {
     }
 }
 
-/// Returns the texts of a Secret that must not appear: the start of each encoded value, and the parts of values that are long
-/// enough to be a password, a token or a line of a key.
+/// Returns the texts of a Secret that must not appear: the start of each encoded value, the credentials of registries, and the
+/// parts of values that are long enough to be a token or a line of a key.
 fn contents(secret: &Value) -> BTreeSet<String> {
     let mut contents = BTreeSet::new();
     // This Secret contains hashes of data that is logged, and the document, which is public.
@@ -60,12 +60,20 @@ fn contents(secret: &Value) -> BTreeSet<String> {
         let parts = decoded.split(|it: char| !it.is_ascii_alphanumeric() && !"+/=".contains(it));
         let parts = parts.chain([encoded.get(..ENCODED).unwrap_or(encoded)]);
         contents.extend(parts.filter(|it| it.len() >= SHORTEST).map(str::to_owned));
+        let config: Value = serde_json::from_str(&decoded).unwrap_or_default();
+        let auths = config["auths"].as_object().into_iter().flatten();
+        let credentials = auths.flat_map(|(_, auth)| ["password", "auth"].map(|it| &auth[it]));
+        let credentials = credentials.filter_map(Value::as_str);
+        let credentials = credentials.filter(|it| it.len() >= SHORTEST_CREDENTIAL);
+        contents.extend(credentials.map(str::to_owned));
     }
     contents
 }
 
-/// Shortest length of a text in bytes. Shorter parts are names; the passwords and tokens of the harness are longer.
+/// Shortest length of a part of a value in bytes. Shorter parts are names; the tokens of the harness are longer.
 const SHORTEST: usize = 20;
+/// Shortest length of a password of a registry in bytes. A shorter one may occur anywhere.
+const SHORTEST_CREDENTIAL: usize = 12;
 /// Length of the start of an encoded value, in characters.
 const ENCODED: usize = 60;
 /// Control text, which the search must find.
@@ -102,7 +110,7 @@ mod tests {
     fn passwords_tokens_and_keys_are_contents_and_names_are_not() {
         let config = json!({ "auths": { "registry.landscape.test:5000": {
             "username": "landscape", "password": "0123456789abcdef01234567",
-        } } });
+        }, "another.test": { "username": "landscape", "password": "canary-of-one" } } });
         let key =
             "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEIA+/\n-----END PRIVATE KEY-----\n";
         let encoded = |text: &str| BASE64.encode(text);
@@ -111,7 +119,8 @@ mod tests {
             "tls.crt": encoded("MIIBszCCAVmgAwIBAgIUQ0FDQ0FD"),
         } });
         let contents = contents(&secret);
-        assert_eq!(contents.len(), 4, "{contents:?}");
+        assert_eq!(contents.len(), 5, "{contents:?}");
+        assert!(contents.contains("canary-of-one"));
         assert!(contents.contains("0123456789abcdef01234567"));
         assert!(contents.contains("MC4CAQAwBQYDK2VwBCIEIA+/"));
         assert!(contents.contains(&encoded(key)[..ENCODED]));

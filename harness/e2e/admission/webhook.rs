@@ -279,7 +279,8 @@ pub(crate) fn configuration(namespace: &str, document: &str) -> Value {
 /// Secret has these credentials, and those of two hosts from which no test pulls.
 pub fn sources(mut docker_config: Value, authority_pem: &str) -> Result<[Value; 3]> {
     for host in ["ghcr.io", "private.me"] {
-        docker_config["auths"][host] = json!({ "username": "user", "password": "password" });
+        docker_config["auths"][host] =
+            json!({ "username": "user", "password": "canary-of-another-host" });
     }
     Ok([
         configuration(NAMESPACE, &usual_configuration()?.to_string()),

@@ -93,7 +93,8 @@ impl Source {
         let host = format!("{FURTHER}{mark}.test");
         Ok(match self {
             Self::PullSecret => {
-                let entry = json!({ "username": "anyone", "password": mark });
+                let password = format!("canary-{mark}");
+                let entry = json!({ "username": "anyone", "password": password });
                 let config = json!({ "auths": { (host): entry, "private.me": entry } });
                 pull_secret(KCP_NAMESPACE, PULL_SECRET, &config)
             }

@@ -8,8 +8,6 @@
 
 #[path = "fidelity/calls.rs"]
 mod calls;
-#[path = "fidelity/filling.rs"]
-mod filling;
 
 use std::collections::BTreeMap;
 
@@ -43,7 +41,6 @@ async fn a_simulated_api_server_answers_as_a_real_one() {
     let server = ApiServer::with_kinds([&RUNTIMES]);
     server.namespace("kyma-system");
     server.namespace("kcp-system");
-    let filled = filling::check(&cluster).await;
     let config = testkit::client_config(&cluster.kubeconfig).await.unwrap();
     let client = Client::try_from(config).unwrap();
     let (real, simulated) = tokio::join!(answers(client.clone()), answers(server.client()));
@@ -51,7 +48,6 @@ async fn a_simulated_api_server_answers_as_a_real_one() {
     cluster.stop().await.unwrap();
     run.end().await.unwrap();
 
-    filled.unwrap();
     let mut differences = Vec::new();
     for ((call, real), simulated) in calls().iter().zip(&real).zip(&simulated) {
         for difference in compare(call, real, simulated) {
