@@ -23,6 +23,9 @@ pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin {
     /// Drops received bytes, and returns their number; 0 at the end. The bytes are not decrypted, so that unwanted bytes
     /// have a low cost.
     fn poll_discard(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>>;
+
+    /// Records that received bytes were complete, so that the stream has returned them.
+    fn returned(&mut self) {}
 }
 
 impl Stream for TcpStream {
@@ -40,10 +43,87 @@ impl Stream for TcpStream {
     }
 }
 
+/// Maximum number of bytes that TLS keeps until a handshake or a record is complete. A record has up to 18 kB, and the
+/// handshake of a client with a chain of certificates a few kB. TLS alone would accept messages of 64 KiB, which clients
+/// without credentials could leave incomplete on every connection.
 #[cfg(feature = "tls")]
-impl Stream for tokio_rustls::server::TlsStream<TcpStream> {
+const MAX_INCOMPLETE: usize = 24 * 1024;
+
+/// A socket below TLS, which fails beyond [`MAX_INCOMPLETE`].
+#[cfg(feature = "tls")]
+pub(crate) struct TlsSocket {
+    tcp: TcpStream,
+    incomplete: usize,
+}
+
+#[cfg(feature = "tls")]
+impl TlsSocket {
+    pub(crate) fn new(tcp: TcpStream) -> Self {
+        Self { tcp, incomplete: 0 }
+    }
+
+    /// Records that the handshake or a record is complete.
+    pub(crate) fn completed(&mut self) {
+        self.incomplete = 0;
+    }
+}
+
+#[cfg(feature = "tls")]
+impl AsyncRead for TlsSocket {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.incomplete > MAX_INCOMPLETE {
+            return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
+        }
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.tcp).poll_read(context, buffer))?;
+        self.incomplete += buffer.filled().len() - before;
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(feature = "tls")]
+impl AsyncWrite for TlsSocket {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.tcp).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.tcp).poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.tcp.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.tcp).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.tcp).poll_shutdown(context)
+    }
+}
+
+#[cfg(feature = "tls")]
+impl Stream for tokio_rustls::server::TlsStream<TlsSocket> {
     fn poll_discard(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        self.get_mut().0.poll_discard(context)
+        self.get_mut().0.tcp.poll_discard(context)
+    }
+
+    fn returned(&mut self) {
+        self.get_mut().0.completed();
     }
 }
 
@@ -123,6 +203,7 @@ impl<S: Stream> AsyncRead for ConnectionIo<S> {
         let arrived = &buffer.filled()[before..];
         if !arrived.is_empty() {
             self.permit.received(arrived);
+            self.stream.returned();
         }
         Poll::Ready(Ok(()))
     }

@@ -46,8 +46,9 @@ pub struct Limits {
     /// Maximum time between two requests on a connection. Default 120 s: it exceeds the 90 s after which the connection
     /// pool of the API server closes a connection, so that the server does not close idle connections in normal operation.
     pub idle: Duration,
-    /// Maximum number of concurrent connections. Default 1024 (about 30 kB each, and up to
-    /// [`header_bytes`](Self::header_bytes) more while a request is incomplete).
+    /// Maximum number of concurrent connections. Default 1024 (about 30 kB each, up to
+    /// [`header_bytes`](Self::header_bytes) more while a request is incomplete, and up to 24 KiB more while a TLS record or
+    /// handshake is).
     ///
     /// At the limit, a new connection evicts a connection whose request is *not* being handled. First come connections
     /// without a complete request, with an incomplete header or body, or with a stalled response; of these, the one that

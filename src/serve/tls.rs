@@ -16,6 +16,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
+use crate::io::TlsSocket;
 use crate::metrics::Counter;
 use crate::pair::CertificatePair;
 use crate::server::Shared;
@@ -99,7 +100,7 @@ pub(crate) async fn accept(
     tls: &TlsHandle,
     shared: &Shared,
     tcp: TcpStream,
-) -> Option<TlsStream<TcpStream>> {
+) -> Option<TlsStream<TlsSocket>> {
     let handshake = timeout(shared.limits.handshake, handshake(tcp, tls.current()));
     let stream = handshake.await.unwrap_or(Err(Counter::HandshakeTimeouts));
     let count = |counter: &Counter| {
@@ -115,7 +116,7 @@ pub(crate) async fn accept(
 async fn handshake(
     mut tcp: TcpStream,
     config: Option<Arc<ServerConfig>>,
-) -> Result<TlsStream<TcpStream>, Counter> {
+) -> Result<TlsStream<TlsSocket>, Counter> {
     let config = config.ok_or(Counter::WithoutCertificate)?;
     let mut first = [0];
     match tcp.peek(&mut first).await {
@@ -127,7 +128,11 @@ async fn handshake(
         }
         Ok(_) => {}
     }
-    let accepted = TlsAcceptor::from(config).accept(tcp).await;
+    let socket = TlsSocket::new(tcp);
+    let mut accepted = TlsAcceptor::from(config).accept(socket).await;
+    if let Ok(stream) = &mut accepted {
+        stream.get_mut().0.completed();
+    }
     accepted.map_err(|error| {
         tracing::debug!(%error, "TLS handshake failed");
         if rejects_certificate(&error) {

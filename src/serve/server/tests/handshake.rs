@@ -96,6 +96,24 @@ async fn a_handshake_has_a_time(#[case] bytes: &[u8]) {
         .await;
 }
 
+/// Each connection could keep 64 KiB in memory without credentials.
+#[tokio::test]
+async fn a_large_handshake_that_is_not_complete_is_closed() {
+    let server = Running::with(Limits::default()).await;
+    let mut client = RawClient::connect(server.address).await.unwrap();
+    // Two records of 16 KiB, with the start of a ClientHello of nearly 64 KiB.
+    let record = [0x16, 3, 1, 0x40, 0];
+    let mut first = vec![0; 0x4000];
+    first[..4].copy_from_slice(&[1, 0, 0xff, 0]);
+    let hello = [&record[..], &first, &record, &[0; 0x4000]].concat();
+    // The server may close the connection before it has received everything.
+    let _ = client.send(&hello).await;
+    server
+        .until(|seen| seen.get(Counter::HandshakeFailures) == 1 && seen.get(Counter::Open) == 0)
+        .await;
+    assert_eq!(server.statistics.get(Counter::HandshakeTimeouts), 0);
+}
+
 #[tokio::test]
 async fn a_probe_of_the_port_is_no_failure() {
     let server = Running::with(Limits::default()).await;
