@@ -171,15 +171,7 @@ impl Reconciler {
             Err(GatewayError::LeafPending) => return Ok(RESYNC),
             Err(error) => return Err(error.into()),
         };
-        let is_same = state.live_bundle == Some(desired.bundle.as_bytes())
-            && state.live_pair == Some(&desired.pair)
-            && state.ca_added == Some(desired.ca_added);
-        let mut writes = 0;
-        if !is_same {
-            self.write(&desired).await?;
-            writes = self.consecutive_writes.load(Ordering::Relaxed) + 1;
-        }
-        self.consecutive_writes.store(writes, Ordering::Relaxed);
+        self.write_if_different(&state, &desired).await?;
         self.options.metrics.show_gateway(desired.not_after);
         self.publish(&desired, gateways.iter().find_map(|it| address(it, secret)));
         if desired.is_leaf_outdated {
@@ -242,6 +234,24 @@ impl Reconciler {
             Some(live) => self.options.renew(&live).await,
             None => Ok(()),
         }
+    }
+
+    /// Writes the Secret of the gateway if it differs, and counts consecutive writes.
+    async fn write_if_different(
+        &self,
+        state: &GatewayState<'_>,
+        desired: &Gateway,
+    ) -> kube::Result<()> {
+        let is_same = state.live_bundle == Some(desired.bundle.as_bytes())
+            && state.live_pair == Some(&desired.pair)
+            && state.ca_added == Some(desired.ca_added);
+        let mut writes = 0;
+        if !is_same {
+            self.write(desired).await?;
+            writes = self.consecutive_writes.load(Ordering::Relaxed) + 1;
+        }
+        self.consecutive_writes.store(writes, Ordering::Relaxed);
+        Ok(())
     }
 
     async fn write(&self, desired: &Gateway) -> kube::Result<()> {

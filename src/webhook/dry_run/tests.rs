@@ -65,6 +65,24 @@ async fn only_an_invalid_volume_tells_that_bundles_are_not_projected(
     assert_eq!(projected.unwrap(), expected);
 }
 
+/// The injection of a service mesh would add a container, and its failure would be one of the dry run.
+#[tokio::test]
+async fn no_dry_run_is_a_pod_of_a_service_mesh() {
+    let server = ApiServer::new();
+    server.namespace("kyma-system");
+    let client = server.client();
+    assert!(projects(&client, "kyma-system", "roots").await.unwrap());
+    assert!(!evaluates(&client, "kyma-system", "r").await.unwrap());
+    let fips = snapshots(&json!({}), &[api::Feature::FipsMode]);
+    assert!(adapts(&client, "kyma-system", &fips).await.is_err());
+    let sent = server.requests_of("create pods");
+    assert_eq!(sent.len(), 3);
+    for request in sent {
+        let labels = &request.body["metadata"]["labels"];
+        assert_eq!(labels["sidecar.istio.io/inject"], "false", "{labels}");
+    }
+}
+
 /// Returns a store with a configuration.
 fn snapshots(overrides: &Value, features: &[api::Feature]) -> SnapshotStore {
     let features: Vec<&str> = features.iter().map(|it| it.key()).collect();

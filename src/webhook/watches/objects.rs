@@ -234,17 +234,17 @@ async fn support(watches: &Watches, name: &str) -> Result<BundleSupport, kube::E
 }
 
 /// Checks the API server periodically, and returns the reason as soon as it responds that no Pod gets a bundle, or `None` if
-/// it serves bundles in another version than the watched one. After an error the bundles continue to be mounted.
+/// it serves bundles in another version than the current one. After an error the bundles continue to be mounted.
 async fn support_change(
     watches: &Watches,
     name: &str,
-    watched: &ApiResource,
+    current: &ApiResource,
 ) -> Option<TrustBundlePresence> {
     loop {
         sleep(PROJECTION_INTERVAL).await;
         match support(watches, name).await {
             Ok(BundleSupport::Missing(presence)) => return Some(presence),
-            Ok(BundleSupport::Projected(kind)) if kind != *watched => return None,
+            Ok(BundleSupport::Projected(kind)) if kind != *current => return None,
             Ok(BundleSupport::Projected(_)) | Err(_) => {}
         }
     }

@@ -141,7 +141,9 @@ fn a_later_loss_of_a_manager_survives_a_compaction() {
     let _ = fixture.put("a", 2);
     fixture.kill();
     assert!(!fixture.lost("a"));
-    fixture.outbox.set_watching(&[a.clone()], fixture.now);
+    fixture
+        .outbox
+        .set_watching(std::slice::from_ref(&a), fixture.now);
     fixture.outbox.mark_unread(&a, fixture.now);
     assert!(fixture.lost("a"));
     fixture.compact();

@@ -51,6 +51,25 @@ async fn a_copy_that_a_pod_uses_is_kept_until_the_pod_is_gone(#[case] pod: Value
     assert_eq!(env.writes(), ["apply a", "delete a"]);
 }
 
+/// A page of hostile Pods has many megabytes, and the copies of many namespaces may be withdrawn at once.
+#[tokio::test(start_paused = true)]
+async fn pods_are_listed_one_page_at_a_time() {
+    let names: Vec<String> = (0..8).map(|number| format!("n{number}")).collect();
+    let env = served(|env| names.iter().for_each(|it| env.namespace(it, true))).await;
+    for name in &names {
+        env.until_value(name, Some(ONE)).await;
+    }
+    let hold = env.server.fault("list pods").hold();
+    withdraw(&env);
+    // Ten seconds after the copies are not needed, and before the first list times out.
+    sleep(Duration::from_secs(15)).await;
+    assert_eq!(hold.hits(), 1);
+    drop(hold);
+    for name in &names {
+        env.until_value(name, None).await;
+    }
+}
+
 #[rstest]
 #[case::succeeded("Succeeded")]
 #[case::failed("Failed")]

@@ -101,7 +101,7 @@ fn a_service_that_waits_for_the_rollout_changes_no_hash() {
     let mut runtime = Runtime::installed(&desired);
     let before = entries(&runtime);
     runtime.edit(SERVICE, |it| {
-        it["spec"]["selector"] = json!({"another": "one"})
+        it["spec"]["selector"] = json!({"another": "one"});
     });
     runtime.edit(DEPLOYMENT, |it| {
         for key in ["readyReplicas", "availableReplicas", "updatedReplicas"] {
