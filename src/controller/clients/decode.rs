@@ -66,7 +66,7 @@ fn memory(body: &[u8]) -> usize {
     total
 }
 
-/// Memory of one node of a map, in bytes, which has room for eleven fields.
+/// Memory of one node of a map, in bytes, which holds eleven fields.
 const OBJECT: usize = 11 * (size_of::<String>() + size_of::<Value>()) + 2 * size_of::<usize>();
 
 /// Memory of one value and of its key or its place in a list, in bytes.

@@ -284,7 +284,7 @@ impl Dispatcher {
                 ];
                 *runtimes.entry(labels).or_default() += 1;
             }
-            // Nobody waits for a runtime that is paused, or that serves no ClusterTrustBundles and has all the rest.
+            // Excluded: a runtime that is paused, or that serves no ClusterTrustBundles and has all the rest.
             let ignored = [Reason::Paused, Reason::TrustBundleAPINotServed].map(Reason::name);
             let is_waiting = |it: &&Condition| {
                 it.kind == CONFIGURATION_SYNCHRONIZED

@@ -407,7 +407,7 @@ fn a_secret_that_is_lost_during_a_rotation_keeps_the_overlap(#[case] live: Optio
 #[rstest]
 #[case::unknown(false)]
 #[case::expired(true)]
-fn a_certificate_that_nobody_would_accept_replaces_no_valid_one(#[case] is_expired: bool) {
+fn an_unusable_certificate_replaces_no_valid_one(#[case] is_expired: bool) {
     let pki = Pki::new();
     let live = leaf(&pki.old);
     let bundle = Pki::bundle(&[&pki.old]);
