@@ -43,28 +43,38 @@ impl Stream for TcpStream {
     }
 }
 
-/// Maximum number of bytes that TLS keeps until a handshake or a record is complete. A record has up to 18 kB, and the
-/// handshake of a client with a chain of certificates a few kB. TLS alone would accept messages of 64 KiB, which clients
-/// without credentials could leave incomplete on every connection.
+/// Maximum number of bytes of a handshake. That of a client with a chain of certificates has a few kB. TLS alone would accept
+/// messages of 64 KiB, which clients without credentials could leave incomplete on every connection.
 #[cfg(feature = "tls")]
-const MAX_INCOMPLETE: usize = 24 * 1024;
+const MAX_HANDSHAKE: usize = 24 * 1024;
 
-/// A socket below TLS, which fails beyond [`MAX_INCOMPLETE`].
+/// Maximum number of bytes after the handshake until TLS returns some: a record has up to 18 kB, and as many bytes of the
+/// next records may be read before it is complete.
+#[cfg(feature = "tls")]
+const MAX_RECORDS: usize = 40 * 1024;
+
+/// A socket below TLS, which fails beyond [`MAX_HANDSHAKE`], and after the handshake beyond [`MAX_RECORDS`].
 #[cfg(feature = "tls")]
 pub(crate) struct TlsSocket {
     tcp: TcpStream,
     incomplete: usize,
+    limit: usize,
 }
 
 #[cfg(feature = "tls")]
 impl TlsSocket {
     pub(crate) fn new(tcp: TcpStream) -> Self {
-        Self { tcp, incomplete: 0 }
+        Self {
+            tcp,
+            incomplete: 0,
+            limit: MAX_HANDSHAKE,
+        }
     }
 
     /// Records that the handshake or a record is complete.
     pub(crate) fn completed(&mut self) {
         self.incomplete = 0;
+        self.limit = MAX_RECORDS;
     }
 }
 
@@ -75,7 +85,7 @@ impl AsyncRead for TlsSocket {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.incomplete > MAX_INCOMPLETE {
+        if self.incomplete > self.limit {
             return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
         }
         let before = buffer.filled().len();
@@ -265,5 +275,42 @@ impl<S: Stream> AsyncWrite for ConnectionIo<S> {
                 Closing::Done => return Poll::Ready(Ok(())),
             };
         }
+    }
+}
+
+#[cfg(all(test, feature = "tls"))]
+mod tests {
+    use rstest::rstest;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// TLS reads ahead: of a body that arrives faster than it is read, two records may be read before one is complete.
+    #[rstest]
+    #[case::handshake(false, 16 * 1024)]
+    #[case::two_records(true, 2 * 16_406 + 4_096)]
+    #[tokio::test]
+    async fn incomplete_bytes_are_limited(#[case] is_complete: bool, #[case] permitted: usize) {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+        let (mut client, mut socket) = (client.unwrap(), TlsSocket::new(accepted.unwrap().0));
+        if is_complete {
+            socket.completed();
+        }
+        client.write_all(&[0; 96 * 1024]).await.unwrap();
+        let (mut read, mut chunk) = (0, [0; 4_096]);
+        let error = loop {
+            match socket.read(&mut chunk).await {
+                Ok(bytes) => read += bytes,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        assert!(
+            (permitted..=permitted + 16 * 1024).contains(&read),
+            "{read}"
+        );
     }
 }

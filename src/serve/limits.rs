@@ -47,7 +47,7 @@ pub struct Limits {
     /// pool of the API server closes a connection, so that the server does not close idle connections in normal operation.
     pub idle: Duration,
     /// Maximum number of concurrent connections. Default 1024 (about 30 kB each, up to
-    /// [`header_bytes`](Self::header_bytes) more while a request is incomplete, and up to 24 KiB more while a TLS record or
+    /// [`header_bytes`](Self::header_bytes) more while a request is incomplete, and up to 40 KiB more while a TLS record or
     /// handshake is).
     ///
     /// At the limit, a new connection evicts a connection whose request is *not* being handled. First come connections
