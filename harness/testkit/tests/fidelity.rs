@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 
 use calls::{Call, calls};
 use clusters::cluster::{Cluster, ClusterOptions};
+use clusters::control_plane::ControlPlane;
 use clusters::run::Run;
 use clusters::setup::Setup;
 use futures::TryStreamExt as _;
@@ -43,6 +44,7 @@ async fn a_simulated_api_server_answers_as_a_real_one() {
     server.namespace("kcp-system");
     let config = testkit::client_config(&cluster.kubeconfig).await.unwrap();
     let client = Client::try_from(config).unwrap();
+    ControlPlane::prepare(client.clone()).await.unwrap();
     let (real, simulated) = tokio::join!(answers(client.clone()), answers(server.client()));
     let (real_events, events) = tokio::join!(events(client), events(server.client()));
     cluster.stop().await.unwrap();
