@@ -34,7 +34,7 @@ pub use decision::{
     Context, Decision, Namespace, PullSecret, TrustBundlePresence, decide, decide_unsent,
 };
 pub use fallback::{FallbackSpec, PolicyTooLarge, fallback_spec};
-pub use mounts::has_trust_bundle;
+pub use mounts::{has_other_trust_bundle, has_trust_bundle};
 pub use patch::Patch;
 pub use reason::{Code, Finding, Reason};
 pub use registry::User;

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use api::Feature;
 
 use super::patch::{PatchWriter, Path, Value};
-use super::pod::{Container, Pod, Spec, Volume};
+use super::pod::{BundleProjection, Container, Pod, Spec, Volume};
 use super::{Configuration, Context, Finding, Reason, TrustBundle, TrustBundlePresence};
 
 /// Adds the volume and its mounts where no conflict exists.
@@ -84,17 +84,30 @@ fn mountable<'a>(context: &Context<'a>) -> Result<&'a TrustBundle, Reason<'a>> {
     }
 }
 
+/// Returns whether a Pod has the volume with another bundle or path than the configured one, as a Pod from before a change of
+/// the document.
+#[must_use]
+pub fn has_other_trust_bundle(configuration: &Configuration, pod: &Pod<'_>) -> bool {
+    let Some(Ok(bundle)) = configuration.trust_bundle() else {
+        return false;
+    };
+    let volumes = pod.spec.volumes.iter().flatten();
+    let mut named = volumes.filter(|it| *it.name == *bundle.volume);
+    named.any(|it| only_source(it).is_some() && !is_ours(it, bundle))
+}
+
 fn is_ours(volume: &Volume<'_>, bundle: &TrustBundle) -> bool {
-    let sources = volume
-        .projected
-        .as_ref()
-        .and_then(|projected| projected.sources.as_deref());
-    match sources {
-        Some([only]) => only.cluster_trust_bundle.as_ref().is_some_and(|source| {
-            source.name.as_deref() == Some(&bundle.name)
-                && source.path.as_deref() == Some(&bundle.file)
-        }),
-        _ => false,
+    only_source(volume).is_some_and(|source| {
+        source.name.as_deref() == Some(&bundle.name) && source.path.as_deref() == Some(&bundle.file)
+    })
+}
+
+/// Returns the ClusterTrustBundle of a projected volume, if it is the only source.
+fn only_source<'v>(volume: &'v Volume<'_>) -> Option<&'v BundleProjection<'v>> {
+    let projected = volume.projected.as_ref()?;
+    match projected.sources.as_deref()? {
+        [only] => only.cluster_trust_bundle.as_ref(),
+        _ => None,
     }
 }
 

@@ -31,6 +31,8 @@ pub struct PodTimes {
     /// Time of the last change of the labels of its Namespace, if a selector of namespaces excludes the pull Secret.
     /// The labels determine no other change.
     pub selected: Option<Timestamp>,
+    /// Whether the webhook has given the Pod a trust bundle that the document does not name any more.
+    pub has_other_bundle: bool,
     /// Features that the document requests for its Namespace and that it cannot opt out of: it has them whenever it opted in.
     pub required: FeatureSet,
 }
@@ -127,7 +129,8 @@ fn outdated_content(
 ) -> Option<RestartCause> {
     let uses = |code| decision.findings.iter().any(|it| it.reason.code() == code);
     let is_before = |time: Option<Timestamp>| time.is_some_and(|it| pod.created <= it);
-    if uses(Code::MountAlreadyPresent) && is_before(revision.bundle_content) {
+    let has_earlier_bundle = pod.has_other_bundle && is_before(Some(revision.document));
+    if has_earlier_bundle || uses(Code::MountAlreadyPresent) && is_before(revision.bundle_content) {
         Some(RestartCause::TrustBundle)
     } else if uses(Code::PullSecretAlreadyPresent) && is_before(revision.credentials) {
         Some(RestartCause::PullSecret)

@@ -7,7 +7,9 @@ use kube::{Resource as _, ResourceExt as _};
 use kube_derive::Resource;
 use partial_json::{Summarize, Summary, Text};
 use policy::admission::review::{self, Subject};
-use policy::admission::{Annotations, Context, Decision, Reason, decide_unsent, has_trust_bundle};
+use policy::admission::{
+    Annotations, Context, Decision, Reason, decide_unsent, has_other_trust_bundle, has_trust_bundle,
+};
 use policy::repairs::{
     Deviation, PodConditions, PodKey, PodState, PodTimes, RevisionTimes, TrackedPod, UnstartedPod,
     judge,
@@ -233,6 +235,8 @@ impl StoredPod {
             created,
             opted_in: self.opted_in(created, namespace),
             selected: namespace.and_then(|it| it.labelled).filter(|_| selects),
+            has_other_bundle: self.marked
+                && has_other_trust_bundle(context.configuration, &request.object),
             required: context
                 .configuration
                 .namespace_features(name)
@@ -260,9 +264,10 @@ impl StoredPod {
             note: deviation
                 .filter(|it| it.is_missed())
                 .map(|_| note(&decision)),
-            unstarted: has_trust_bundle(context.configuration, &request.object)
-                .then(|| self.unstarted.clone())
-                .flatten(),
+            unstarted: (times.has_other_bundle
+                || has_trust_bundle(context.configuration, &request.object))
+            .then(|| self.unstarted.clone())
+            .flatten(),
         })
     }
 

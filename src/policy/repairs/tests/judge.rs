@@ -102,6 +102,7 @@ fn judged(namespace: &str, pod: &Value, created: i64, opted_in: Option<i64>) -> 
         created: at(created),
         opted_in: opted_in.map(at),
         selected: None,
+        has_other_bundle: false,
         required: FeatureSet::EMPTY,
     };
     decided(namespace, pod, |it| judge(it, times, &revision()))
@@ -125,6 +126,7 @@ fn a_pod_without_the_name_of_a_secret_that_does_not_exist_was_not_missed() {
         created: at(500),
         opted_in: None,
         selected: None,
+        has_other_bundle: false,
         required: FeatureSet::EMPTY,
     };
     let revision = RevisionTimes {
@@ -202,9 +204,51 @@ fn a_pod_that_the_document_covers_is_missed_although_it_opted_in_later(
         created: at(500),
         opted_in: Some(at(600)),
         selected: Some(at(600)),
+        has_other_bundle: false,
         required: FeatureSet::from_iter([required]),
     };
     let judged = decided("shop", &pod(false), |it| judge(it, times, &revision()));
+    assert_eq!(judged, state);
+}
+
+/// The document named another bundle, or another path of it, before second 100.
+#[rstest]
+#[case::bundle(
+    "kyma.example:bundle:v0",
+    "ca.crt",
+    99,
+    outdated(RestartCause::TrustBundle)
+)]
+#[case::path(
+    "kyma.example:bundle:v1",
+    "old.crt",
+    99,
+    outdated(RestartCause::TrustBundle)
+)]
+#[case::of_the_pod_itself("kyma.example:bundle:v0", "ca.crt", 301, PodState::Current)]
+fn a_pod_with_an_earlier_bundle_is_outdated(
+    #[case] bundle: &str,
+    #[case] path: &str,
+    #[case] created: i64,
+    #[case] state: PodState,
+) {
+    let mut pod = pod(true);
+    let volumes = pod["spec"]["volumes"].as_array_mut().unwrap();
+    let volume = volumes.iter_mut().find(|it| it["name"] == "rt-bundle");
+    let source = &mut volume.unwrap()["projected"]["sources"][0]["clusterTrustBundle"];
+    (source["name"], source["path"]) = (bundle.into(), path.into());
+    let body = review::of_created_pod("shop", &pod.to_string());
+    let Subject::Pod(request) = review::parse(body.as_bytes()).unwrap().subject else {
+        panic!("not a Pod")
+    };
+    let times = PodTimes {
+        created: at(created),
+        opted_in: None,
+        selected: None,
+        has_other_bundle: has_other_trust_bundle(&configuration(), &request.object),
+        required: FeatureSet::EMPTY,
+    };
+    let judged = decided("shop", &pod, |it| judge(it, times, &revision()));
     assert_eq!(judged, state);
 }
 
@@ -249,6 +293,7 @@ fn a_pod_from_before_the_selection_of_its_namespace_misses_no_pull_secret(
         created: at(500),
         opted_in: None,
         selected: Some(at(selected)),
+        has_other_bundle: false,
         required: FeatureSet::EMPTY,
     };
     assert_eq!(
