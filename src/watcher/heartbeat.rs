@@ -42,6 +42,9 @@ const LAST_TIMEOUT: Duration = Duration::from_secs(3);
 /// which a listener reports a missing heartbeat, because the route may have been created just after the last heartbeat.
 const RAREST: u32 = 2;
 
+/// Number of rounds after which a manager whose listener does not support heartbeats is asked again: about an hour.
+const RETRY_ROUNDS: u32 = 60;
+
 /// Maximum number of managers whose reviews are counted. Any client can invent a name. A new manager replaces the manager
 /// with the oldest last review.
 const COUNTED_MANAGERS: usize = 128;
@@ -324,11 +327,11 @@ enum Answer {
 
 /// Whether a manager supports heartbeats, determined by its responses. Time is counted in rounds.
 ///
-/// A public listener responds with 404 or 405, and gets no further heartbeats until the next start. A gateway without a
-/// route to the manager also responds with 404. An accepted event distinguishes the two cases, because it proves that the
-/// route leads to a listener. Before the first accepted event, the manager gets a heartbeat in every second round; after
-/// that event, once more. A manager that has accepted a heartbeat supports heartbeats, so a later 404 is a response of the
-/// gateway.
+/// A public listener responds with 404 or 405. A gateway without a route to the manager also responds with 404. An accepted
+/// event distinguishes the two cases, because it proves that the route leads to a listener. Before the first accepted event,
+/// the manager gets a heartbeat in every second round; after that event, once more. If the response is the same, it gets one
+/// in each [`RETRY_ROUNDS`], because the manager may move to a listener that supports heartbeats, and only heartbeats report
+/// a loss. A manager that has accepted a heartbeat supports heartbeats, so a later 404 is a response of the gateway.
 #[derive(Debug, Default)]
 struct HeartbeatSupport {
     /// Whether the manager supports heartbeats; `None` if this is unclear.
@@ -342,9 +345,10 @@ struct HeartbeatSupport {
 impl HeartbeatSupport {
     /// Returns whether the manager gets a heartbeat in this round. `reached` specifies whether the manager has accepted an event.
     fn is_asked(&mut self, reached: bool) -> bool {
-        let is_due = reached || self.pause == 0;
+        let is_unclear = reached && self.takes != Some(false);
+        let is_due = is_unclear || self.pause == 0;
         self.pause = self.pause.saturating_sub(1);
-        is_due && self.takes != Some(false)
+        is_due
     }
 
     /// Records the response of this round. `reached` is the value from before the heartbeat. Returns whether missing
@@ -353,11 +357,14 @@ impl HeartbeatSupport {
         self.pause = 0;
         match answer {
             Answer::Accepted => self.takes = Some(true),
+            Answer::NotFound if reached && self.takes != Some(true) => {
+                self.pause = RETRY_ROUNDS - 1;
+                return self.takes.replace(false).is_none();
+            }
             Answer::NotFound if self.takes.is_none() => {
-                self.takes = reached.then_some(false);
                 self.pause = 2_u32.saturating_pow(self.not_found).min(RAREST) - 1;
                 self.not_found = self.not_found.saturating_add(1);
-                return reached || self.not_found == 1;
+                return self.not_found == 1;
             }
             Answer::NotFound | Answer::Failed => {}
         }

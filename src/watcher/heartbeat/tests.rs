@@ -409,13 +409,24 @@ fn asked(rounds: u32, answer: impl Fn(u32) -> Answer, reached: impl Fn(u32) -> b
 }
 
 #[test]
-fn a_public_listener_that_took_an_event_is_asked_once() {
-    assert_eq!(asked(100, |_| Answer::NotFound, |_| true), [1]);
+fn a_public_listener_that_took_an_event_is_asked_again_after_an_hour() {
+    assert_eq!(asked(150, |_| Answer::NotFound, |_| true), [1, 61, 121]);
+}
+
+/// The manager moves to a listener that supports heartbeats.
+#[test]
+fn a_listener_that_comes_to_support_heartbeats_gets_all() {
+    let answer = |round| match round {
+        ..30 => Answer::NotFound,
+        _ => Answer::Accepted,
+    };
+    let rounds = asked(70, answer, |_| true);
+    assert_eq!(rounds, [&[1][..], &(61..=70).collect::<Vec<_>>()].concat());
 }
 
 #[test]
 fn one_that_took_none_is_asked_every_second_round_and_once_more_when_it_has() {
-    let expected = [1, 2, 4, 6, 8, 10, 12, 13];
+    let expected = [1, 2, 4, 6, 8, 10, 12, 13, 73];
     assert_eq!(
         asked(100, |_| Answer::NotFound, |round| round > 12),
         expected

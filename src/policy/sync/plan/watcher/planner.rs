@@ -17,6 +17,7 @@ use super::{
     CERTIFICATE_SECRET, CONFIGURATION, DesiredWatcher, ObservedWatcher, Reviews, WatcherContext,
     WatcherState, manager_of,
 };
+use crate::certificates::CertificateInfo;
 use crate::sync::Hash;
 use crate::sync::diff::is_applied;
 use crate::sync::inventory;
@@ -236,10 +237,11 @@ impl Planner<'_> {
         let version = marker.and_then(|it| it["metadata"]["resourceVersion"].as_str());
         let is_unreachable = was_unreachable && live.is_some();
         let is_known = live.is_some_and(|it| is_ours(it) || self.is_shared(&webhooks.target));
+        let serving = self.serving();
         let entry = |manager: &String| {
             let entries = webhooks.object["webhooks"].as_array().into_iter().flatten();
             let mut own = entries.filter(|it| manager_of(it) == Some(manager));
-            let is_in_force = |it| is_known && is_in_force(it, live);
+            let is_in_force = |it| is_known && is_in_force(it, live, serving.as_ref());
             let is_written = is_unreachable || writes && !own.all(is_in_force);
             let before = recorded.get(manager.as_str()).copied();
             let hash = match before {
@@ -255,6 +257,13 @@ impl Planner<'_> {
             Some(format!("{manager} {hash}\n"))
         };
         self.desired.managers.iter().filter_map(entry).collect()
+    }
+
+    /// The certificate with which the watcher serves, if it can be read.
+    fn serving(&self) -> Option<CertificateInfo> {
+        let secret = Target::secret(&self.desired.namespace, CERTIFICATE_SECRET);
+        let text = self.live(&secret)?.pointer("/data/tls.crt")?.as_str()?;
+        CertificateInfo::first(&STANDARD.decode(text).ok()?).ok()
     }
 
     /// Whether reviews did not reach the watcher until this plan is carried out, because another client deleted or changed the
@@ -403,13 +412,21 @@ fn apply(target: &Target, object: Arc<Value>) -> Action {
     }
 }
 
-/// Whether an entry is in a live webhook configuration, with at least one of its CAs: a rotation always keeps one.
-fn is_in_force(entry: &Value, live: Option<&Value>) -> bool {
+/// Whether an entry is in a live webhook configuration, with the CA of the certificate with which the watcher serves. If that
+/// is not known, with at least one of its CAs: a rotation always keeps one.
+fn is_in_force(entry: &Value, live: Option<&Value>, serving: Option<&CertificateInfo>) -> bool {
     let mut wanted = json!({ "webhooks": [entry] });
     if let Some(config) = wanted["webhooks"][0]["clientConfig"].as_object_mut() {
         config.remove("caBundle");
     }
     let is_trusted = |live: &Value| {
+        let bundle = live["clientConfig"]["caBundle"].as_str();
+        let known = bundle
+            .and_then(|it| STANDARD.decode(it).ok())
+            .and_then(|it| CertificateInfo::read_all(&it).ok());
+        if let (Some(serving), Some(known)) = (serving, known) {
+            return known.iter().any(|it| serving.is_issued_by(it));
+        }
         let [wanted, live] = [entry, live].map(|it| authorities(&it["clientConfig"]["caBundle"]));
         wanted == live || !wanted.is_disjoint(&live)
     };

@@ -1,5 +1,9 @@
 //! The webhook configuration that another client changed or deleted.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use testkit::pki::Authority;
+
 use super::*;
 
 fn entry_of(manager: &str) -> Value {
@@ -113,6 +117,35 @@ fn a_service_that_waits_for_the_rollout_changes_no_hash() {
         assert_eq!((written, state), (vec![], WatcherState::Progressing));
     }
     assert_eq!(entries(&runtime), before);
+}
+
+/// A backup sets the CAs back to those from before a rotation, while the watcher serves with a certificate of the new CA.
+#[rstest]
+#[case::earlier(false, true)]
+#[case::current(true, false)]
+fn a_bundle_without_the_ca_of_the_certificate_is_not_in_force(
+    #[case] has_current: bool,
+    #[case] is_new: bool,
+) {
+    let [earlier, current] = ["one", "two"].map(|it| Authority::new(it).unwrap());
+    let leaf = current.leaf("skr-webhook").unwrap();
+    let both = STANDARD.encode([current.pem(), earlier.pem()].concat());
+    let mut wanted = entry_of("klm");
+    wanted["clientConfig"]["caBundle"] = json!(both);
+    let desired = desired(vec![wanted]);
+    let mut runtime = Runtime::new();
+    let certificate = STANDARD.encode(leaf.pem);
+    runtime.certificate = Some(certificate_secret(
+        NAMESPACE,
+        ["ca", &certificate, "key"],
+        "",
+    ));
+    runtime.converge(&desired);
+    let before = entries(&runtime);
+    let left = if has_current { &current } else { &earlier };
+    runtime.edit(WEBHOOKS, |it| trust(it, &STANDARD.encode(left.pem())));
+    runtime.converge(&desired);
+    assert_eq!(entries(&runtime) != before, is_new);
 }
 
 /// An apply keeps the condition, without which the webhook is called again.
