@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use api::kcp::{CONTROLLER_FIELD_MANAGER, KIM_FIELD_MANAGER, WATCHER_FIELD_MANAGER};
 use api::names::MARKER;
 use tokio::sync::Mutex;
 
@@ -49,6 +50,16 @@ async fn applied_once(scenario: &mut Scenario, name: String) -> Result {
 
 #[then(expr = "no object on runtime {string} has fields of field manager {string}")]
 async fn no_fields(scenario: &mut Scenario, name: String, manager: String) -> Result {
+    // Another name would have no fields in any case.
+    let managers = [
+        CONTROLLER_FIELD_MANAGER,
+        KIM_FIELD_MANAGER,
+        WATCHER_FIELD_MANAGER,
+    ];
+    ensure!(
+        managers.contains(&&*manager),
+        "expected one of {managers:?}"
+    );
     let client = scenario.environment()?.client(&runtime(&name))?;
     eventually("no object has fields of the manager", async || {
         let mut objects = inventory::objects(&client).await?;
