@@ -299,7 +299,7 @@ mod tests {
         if is_complete {
             socket.completed();
         }
-        client.write_all(&[0; 96 * 1024]).await.unwrap();
+        client.write_all(&vec![0; 96 * 1024]).await.unwrap();
         let (mut read, mut chunk) = (0, [0; 4_096]);
         let error = loop {
             match socket.read(&mut chunk).await {
