@@ -55,8 +55,8 @@ pub(crate) mod tests;
 /// The largest body of a response, in bytes. Kubernetes objects have at most 1.5 MiB.
 pub const MAX_BODY: usize = 2 << 20;
 
-/// Estimated memory of a decoded response, in bytes. A reconcile reads several objects at once; an object of the maximum size
-/// with ten thousand keys and their field ownership needs half of it.
+/// Maximum estimated memory of a decoded response, in bytes. A reconcile reads several objects at once; ten thousand keys and
+/// their field ownership need a third of it.
 pub const MAX_DECODED: usize = 8 << 20;
 
 /// The longest pause that an API server can require with `Retry-After`.

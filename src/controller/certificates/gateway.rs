@@ -4,7 +4,6 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use api::kcp::CONTROLLER_FIELD_MANAGER;
@@ -44,8 +43,6 @@ struct Reconciler {
     certificates: Api<DynamicObject>,
     gateways: Api<DynamicObject>,
     current: Sender<Option<IssuedGateway>>,
-    /// Number of consecutive reconciles that wrote the Secret of the gateway.
-    consecutive_writes: AtomicU32,
 }
 
 /// Reconciles until the future is dropped. Sends the CA to `current` once the bundle contains the CA. `acknowledged`
@@ -57,17 +54,17 @@ pub(super) async fn run(
 ) {
     let reconciler = Reconciler::new(options, current);
     let mut changes = pin!(reconciler.changes());
-    let mut failures = 0;
+    let (mut failures, mut writes) = (0, 0);
     loop {
         let trusted = acknowledged.borrow_and_update().clone();
         let pause = match reconciler.reconcile(trusted.as_deref()).await {
-            Ok(pause) => {
+            Ok((pause, is_written)) => {
                 failures = 0;
                 // Another client may change the Secret back each time, and the watch reports it.
-                let writes = reconciler.consecutive_writes.load(Ordering::Relaxed);
-                if let Some(earlier) = writes.checked_sub(1) {
-                    sleep(RECONCILE_BACKOFF.delay(earlier, fastrand::u64(..))).await;
+                if is_written {
+                    sleep(RECONCILE_BACKOFF.delay(writes, fastrand::u64(..))).await;
                 }
+                writes = if is_written { writes + 1 } else { 0 };
                 pause
             }
             Err(error) => {
@@ -100,7 +97,6 @@ impl Reconciler {
             certificates: options.certificates(),
             gateways: objects(client, &settings.gateway_namespace, gateways),
             current,
-            consecutive_writes: AtomicU32::new(0),
             options,
         }
     }
@@ -123,9 +119,9 @@ impl Reconciler {
         stream::select(stream::select_all(secrets), gateways.map(drop))
     }
 
-    /// Reconciles once. Returns the time after which the next reconcile is due. `trusted` is the SHA-256 of the
-    /// bundle that all runtimes trust.
-    async fn reconcile(&self, trusted: Option<&str>) -> Result<Duration, BoxError> {
+    /// Reconciles once. Returns the time after which the next reconcile is due, and whether the Secret was written.
+    /// `trusted` is the SHA-256 of the bundle that all runtimes trust.
+    async fn reconcile(&self, trusted: Option<&str>) -> Result<(Duration, bool), BoxError> {
         let settings = &self.options.settings;
         let gateways = self.gateways().await?;
         let secret = &settings.gateway_secret;
@@ -134,7 +130,7 @@ impl Reconciler {
         self.request_certificate(&hosts.collect::<Vec<_>>()).await?;
         let Some(ca) = self.secrets.get_opt(&settings.ca_secret).await? else {
             tracing::debug!(secret = settings.ca_secret, "CA not issued yet");
-            return Ok(RESYNC);
+            return Ok((RESYNC, false));
         };
         let ca = value(&ca, CERTIFICATE).unwrap_or_default();
         let leaf = self.secrets.get_opt(&settings.gateway_certificate).await?;
@@ -168,10 +164,10 @@ impl Reconciler {
         let desired = match gateway(&state) {
             Ok(desired) => desired,
             // cert-manager writes the Secret when the certificate is issued, and that change starts a reconcile.
-            Err(GatewayError::LeafPending) => return Ok(RESYNC),
+            Err(GatewayError::LeafPending) => return Ok((RESYNC, false)),
             Err(error) => return Err(error.into()),
         };
-        self.write_if_different(&state, &desired).await?;
+        let is_written = self.write_if_different(&state, &desired).await?;
         self.options.metrics.show_gateway(desired.not_after);
         self.publish(&desired, gateways.iter().find_map(|it| address(it, secret)));
         if desired.is_leaf_outdated {
@@ -180,7 +176,8 @@ impl Reconciler {
         let wait = desired
             .waits_until
             .map(|it| it.saturating_sub(now).max(1).unsigned_abs());
-        Ok(wait.map_or(RESYNC, |it| Duration::from_secs(it).min(RESYNC)))
+        let pause = wait.map_or(RESYNC, |it| Duration::from_secs(it).min(RESYNC));
+        Ok((pause, is_written))
     }
 
     fn publish(&self, desired: &Gateway, address: Option<Arc<str>>) {
@@ -236,22 +233,19 @@ impl Reconciler {
         }
     }
 
-    /// Writes the Secret of the gateway if it differs, and counts consecutive writes.
+    /// Writes the Secret of the gateway if it differs. Returns whether it was written.
     async fn write_if_different(
         &self,
         state: &GatewayState<'_>,
         desired: &Gateway,
-    ) -> kube::Result<()> {
+    ) -> kube::Result<bool> {
         let is_same = state.live_bundle == Some(desired.bundle.as_bytes())
             && state.live_pair == Some(&desired.pair)
             && state.ca_added == Some(desired.ca_added);
-        let mut writes = 0;
         if !is_same {
             self.write(desired).await?;
-            writes = self.consecutive_writes.load(Ordering::Relaxed) + 1;
         }
-        self.consecutive_writes.store(writes, Ordering::Relaxed);
-        Ok(())
+        Ok(!is_same)
     }
 
     async fn write(&self, desired: &Gateway) -> kube::Result<()> {

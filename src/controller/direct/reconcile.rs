@@ -100,7 +100,7 @@ pub(super) struct ReconcileResult {
 #[derive(Default)]
 struct Findings {
     unreached: Option<ConnectionError>,
-    plan: Option<Plan>,
+    plan: Option<Box<Plan>>,
     /// The failed write of each lane.
     failures: Lanes<Option<WriteFailure>>,
     /// Whether a write was attempted in each lane.
@@ -133,7 +133,7 @@ pub(super) async fn reconcile(
         .filter(|_| findings.wrote.webhook || is_done(report, Lane::Webhook));
     let outcome = Outcome {
         connection_error: findings.unreached.as_ref(),
-        plan: findings.plan.as_ref(),
+        plan: findings.plan.as_deref(),
         goal,
         lanes: request.lanes.map(|it| match it {
             None if goal == Goal::Sync => LaneOutcome::NotReconciled,
@@ -183,7 +183,7 @@ pub(super) fn goal(resource: &RuntimeBootstrapper) -> Goal {
 fn report(request: &ReconcileRequest, goal: Goal, findings: &Findings) -> Report {
     let retry_after = findings.retry_after;
     let wrote = findings.wrote.iter().any(|it| *it);
-    let Some(plan) = findings.plan.as_ref().filter(|it| it.blocked.is_none()) else {
+    let Some(plan) = findings.plan.as_deref().filter(|it| it.blocked.is_none()) else {
         return Report::Unreachable { retry_after, wrote };
     };
     if goal == Goal::Sync {

@@ -261,10 +261,10 @@ pub fn plan(context: Context<'_>, desired: &Desired, observed: &Observed) -> Pla
     }
     let mut plan = Plan::default();
     inventory::record_owner(context, observed, &mut plan);
-    let changes = content::decide(context, desired, observed, &mut plan);
+    let mut changes = content::decide(context, desired, observed, &mut plan);
     let install = install::decide(context, observed, &mut plan);
     plan.revocations = inventory::revoke(context, desired, observed);
-    plan.revocations.extend(changes.revocations.iter().cloned());
+    plan.revocations.append(&mut changes.revocations);
     plan.writes_configuration = !changes.is_empty() || !plan.revocations.is_empty();
     plan.lanes = Lanes {
         configuration: LanePlan::new(

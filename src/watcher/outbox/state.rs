@@ -110,13 +110,11 @@ impl State {
             }
         }
         if all_lost {
-            let reported = losses.iter().filter(|(_, lost)| !**lost);
-            // A registered manager has its own loss.
-            for (name, _) in reported
-                .filter(|(name, _)| managers.place(name).is_none())
-                .collect::<Vec<_>>()
-            {
-                let _unless_full = managers.set_reported(name.clone());
+            for (name, _) in losses.iter().filter(|(_, lost)| !**lost) {
+                // A registered manager has its own loss.
+                if managers.place(name).is_none() {
+                    let _unless_full = managers.set_reported(name.clone());
+                }
             }
             managers.mark_all_lost(|name| losses.get(name) == Some(&false));
         }

@@ -118,7 +118,7 @@ fn is_permanent(status: &Status) -> bool {
 /// Returns whether the deletion made no progress since the previous reconcile. After progress another reconcile
 /// follows, also after the timeout, so that it can observe a complete deletion.
 fn is_stalled(request: &ReconcileRequest, findings: &Findings, report: Report) -> bool {
-    let plan = findings.plan.as_ref().filter(|_| is_progressing(report));
+    let plan = findings.plan.as_deref().filter(|_| is_progressing(report));
     let goal = goal(&request.resource);
     let Some((reason, message)) = plan.and_then(|plan| deletion_reason(goal, plan)) else {
         return true;

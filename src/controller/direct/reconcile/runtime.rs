@@ -92,7 +92,7 @@ async fn decide(
     }
     Ok(Findings {
         cluster: observed.cluster.filter(|_| plan.blocked.is_none()),
-        plan: Some(plan),
+        plan: Some(Box::new(plan)),
         ..Findings::default()
     })
 }
@@ -134,8 +134,10 @@ pub(in crate::direct) async fn observe(
     let mut plan = planned(context, request, goal, &observed);
     if goal == Goal::Sync && request.lanes.configuration.is_some() && plan.blocked.is_none() {
         let revoked = plan::revoked_targets(context, &request.desired, &observed);
-        reader.earlier_sources(revoked, &mut observed).await?;
-        plan = planned(context, request, goal, &observed);
+        if !revoked.is_empty() {
+            reader.earlier_sources(revoked, &mut observed).await?;
+            plan = planned(context, request, goal, &observed);
+        }
     }
     let is_full = goal != Goal::Sync || request.lanes.webhook.is_some();
     if is_full && plan.blocked.is_none() {
@@ -184,7 +186,11 @@ async fn write(
     mut findings: Findings,
     remote: &Remote,
 ) -> Findings {
-    let Some(plan) = findings.plan.as_mut().filter(|it| it.blocked.is_none()) else {
+    let Some(plan) = findings
+        .plan
+        .as_deref_mut()
+        .filter(|it| it.blocked.is_none())
+    else {
         return findings;
     };
     // A deletion needs only the names of the objects.
@@ -215,7 +221,7 @@ async fn write(
     let deletes = goal != Goal::Sync && !plan.is_empty();
     findings.wrote = applied.tried.map(|it| it || deletes);
     log_writes(&request.name, &applied.done);
-    if applied.failures.iter().any(Option::is_some) {
+    if goal == Goal::Sync && applied.failures.iter().any(Option::is_some) {
         plan.record_applied(&applied.done);
     }
     let worst = WriteFailure::of(applied.failures.iter().flatten().cloned());

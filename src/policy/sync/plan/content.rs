@@ -20,6 +20,7 @@ use crate::sync::target::Target;
 /// Actions on the three objects, by step.
 #[derive(Default)]
 pub(super) struct Changes {
+    /// Deletions that belong to no step.
     pub(super) revocations: Vec<Action>,
     /// Actions that precede all others, so that the Secret is deleted although others are rejected: the document stops to
     /// require it.
@@ -78,14 +79,9 @@ impl Changes {
         self.releases = vec![patches, vec![release], secret];
     }
 
-    /// Returns whether no content changes. A change of ownership only is not counted.
+    /// Returns whether the steps change no content. A change of ownership only is not counted.
     pub(super) fn is_empty(&self) -> bool {
-        let changes = [
-            &self.revocations,
-            &self.parts,
-            &self.document,
-            &self.removals,
-        ];
+        let changes = [&self.parts, &self.document, &self.removals];
         self.releases.is_empty() && changes.iter().all(|it| it.is_empty())
     }
 }

@@ -61,7 +61,7 @@ pub fn plan_deletion(context: Context<'_>, observed: &Observed) -> Plan {
     let identities = created.others.iter().chain(&created.copies);
     let mut credentials = delete_sources(context, observed);
     credentials.extend(identities.map(|it| delete_by_uid(it.clone(), false)));
-    let steps = vec![webhooks, deletions(Phase::Prerequisites)];
+    let steps = vec![deletions(Phase::Prerequisites)];
     let last = delete_marker(context, observed);
     deletion_plan(context, observed, [credentials, last], steps)
 }

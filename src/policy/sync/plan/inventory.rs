@@ -37,16 +37,23 @@ pub fn revoked_targets(
     desired: &Desired,
     observed: &Observed,
 ) -> BTreeSet<Target> {
+    let is_removed = |kind| *desired.get(kind) == DesiredObject::Removed;
+    if !SourceKind::ALL.into_iter().any(is_removed) {
+        return BTreeSet::new();
+    }
     let mut targets = candidates(context.installation, context.names, observed);
     targets.retain(|target| {
         let kind = content::kind_of(target);
-        kind.is_some_and(|kind| *desired.get(kind) == DesiredObject::Removed)
+        kind.is_some_and(is_removed)
     });
     targets
 }
 
 /// Returns the deletions of [`revoked_targets`] that the reconcile found.
 pub(super) fn revoke(context: Context<'_>, desired: &Desired, observed: &Observed) -> Step {
+    if observed.earlier_sources.is_empty() {
+        return Step::new();
+    }
     let targets = revoked_targets(context, desired, observed);
     let found = observed.earlier_sources.iter();
     let revoked = found.filter(|(target, live)| targets.contains(target) && is_managed(live));
