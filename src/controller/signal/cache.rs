@@ -19,7 +19,7 @@ use kube::core::{PartialObjectMeta, Selector};
 use kube::runtime::watcher::Config;
 use kube::{Api, Client, ResourceExt};
 use policy::sync::signal::{Eligibility, ObservedKeys, ObservedRuntime, SignalKeys, Target};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::runtime::CachedRuntime;
 use crate::inventory::{PAGE_SIZE, RuntimeChanges, RuntimeView};
@@ -105,12 +105,19 @@ impl RuntimeCache {
         names.map(|(name, it)| (name, self.observed(name, it)))
     }
 
-    /// Marks the Runtimes that are spoiled while a source cannot be used.
-    pub(super) fn spoil(&mut self, target: &Target) {
+    /// Marks the Runtimes for which KIM may copy the sources now, and those that are spoiled by it. Returns the time
+    /// at which the next of them has its copies.
+    pub(super) fn mark(&mut self, target: &Target, now: Instant) -> Option<Instant> {
         for (name, cached) in &mut self.runtimes {
             let is_direct = self.direct.contains(&**name);
+            cached.copying_until = cached.copying_until.filter(|until| now < *until);
+            cached.runtime.copying = cached.copying_until.is_some();
             cached.runtime.spoiled |= !is_direct && target.spoils(&cached.runtime);
         }
+        self.runtimes
+            .values()
+            .filter_map(|it| it.copying_until)
+            .min()
     }
 
     /// Returns a Runtime.

@@ -200,7 +200,7 @@ impl Reconciler {
             return;
         };
         self.gates.paused = self.rollout.as_ref().is_some_and(|it| it.paused);
-        self.cache.spoil(&target);
+        let copied_at = self.cache.mark(&target, now);
         self.evaluation
             .update(&target, &self.cache, &mut self.writer, now);
         if self.stop().is_some() {
@@ -216,6 +216,7 @@ impl Reconciler {
         let again = [
             again,
             self.evaluation.retry_at,
+            copied_at,
             oldest.map(|_| now + AGE_INTERVAL),
         ];
         self.schedule.by(again.into_iter().flatten());

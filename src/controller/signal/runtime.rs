@@ -1,6 +1,7 @@
 //! The fields of a Runtime that mode `signal` stores.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use api::kcp::{
     FORCE_RECONCILE_KEY, SIGNALED_REVISION_ANNOTATION, STATE_READY, SUSPEND_RECONCILIATION,
@@ -8,9 +9,16 @@ use api::kcp::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource as _;
 use kube::core::Selector;
-use policy::sync::signal::{ObservedKeys, ObservedRuntime, RuntimeState, SignalKeys, Signaled};
+use policy::sync::signal::{
+    KeyState, ObservedKeys, ObservedRuntime, RuntimeState, SignalKeys, Signaled,
+};
+use tokio::time::Instant;
 
 use crate::inventory::RuntimeView;
+
+/// Time after the acknowledgement of a signal within which KIM copies the sources. KIM removes the key in the pass
+/// that copies them, and does not set another state than `Ready` before.
+const COPY_DURATION: Duration = Duration::from_mins(1);
 
 /// The stored fields of a Runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +27,8 @@ pub(super) struct CachedRuntime {
     version: Option<u64>,
     /// The observed Runtime. Its eligibility depends only on its own labels and state.
     pub(super) runtime: ObservedRuntime,
+    /// Time until which KIM may not have copied the sources after its last acknowledgement.
+    pub(super) copying_until: Option<Instant>,
 }
 
 impl CachedRuntime {
@@ -43,6 +53,7 @@ impl CachedRuntime {
                 },
                 foreign: false,
                 spoiled: false,
+                copying: false,
                 state: match view.state() {
                     _ if is_true(&metadata.annotations, SUSPEND_RECONCILIATION) => {
                         RuntimeState::Suspended
@@ -52,6 +63,7 @@ impl CachedRuntime {
                 },
                 created: metadata.creation_timestamp.as_ref().map(|it| it.0),
             },
+            copying_until: None,
         }
     }
 
@@ -65,6 +77,13 @@ impl CachedRuntime {
             return *before;
         }
         self.runtime.follow(before.map(|it| &it.runtime), keys);
+        let is_complete = |it: &Self| keys.state(it.runtime.keys) == KeyState::Complete;
+        self.copying_until = before.and_then(|before| {
+            if is_complete(before) && !is_complete(&self) {
+                return Some(Instant::now() + COPY_DURATION);
+            }
+            before.copying_until
+        });
         self
     }
 

@@ -105,7 +105,7 @@ pub(super) fn message(
 /// Returns status, reason and message of the condition `Completed`.
 ///
 /// KIM skips suspended Runtimes, so they do not prevent the status True. KIM acknowledges a signal before it copies
-/// the sources, and a Runtime is not Ready before KIM has copied them.
+/// the sources, and the Runtime may stay Ready meanwhile, so recently acknowledged signals prevent it.
 fn completed(counts: &Counts, has_direct: bool) -> (bool, &'static str, String) {
     let Counts {
         waiting,
@@ -123,7 +123,8 @@ fn completed(counts: &Counts, has_direct: bool) -> (bool, &'static str, String) 
     let text = format!(
         "{waiting} Runtimes wait for a signal, {progressing} for KIM; {failed} were acknowledged and are not Ready"
     );
-    if *waiting == 0 && counts.unacknowledged == 0 && *failed == 0 {
+    let pending = waiting + counts.unacknowledged + counts.copying + failed;
+    if pending == 0 {
         (true, "Completed", text)
     } else {
         (false, "Progressing", text)

@@ -85,8 +85,10 @@ pub struct ObservedRuntime {
     pub keys: ObservedKeys,
     /// Whether another client set the keys; see [`ObservedRuntime::follow`].
     pub foreign: bool,
-    /// Whether KIM may acknowledge the signal, or acknowledged it, while a source cannot be used; see [`Target::spoils`].
+    /// Whether KIM may have copied, or may copy, a source that cannot be used; see [`Target::spoils`].
     pub spoiled: bool,
+    /// Whether KIM acknowledged a signal so recently that it may not have copied the sources yet.
+    pub copying: bool,
     /// The state of the Runtime.
     pub state: RuntimeState,
     /// When it was created, in whole seconds.
@@ -178,13 +180,16 @@ impl Target {
         }
     }
 
-    /// Returns whether a source cannot be used while a Runtime has an unacknowledged signal of any client. The
-    /// Runtime is then spoiled until the signal is marked as stale, also if KIM acknowledges the signal before.
+    /// Returns whether KIM may copy a source that cannot be used: the Runtime has an unacknowledged signal of any
+    /// client, or KIM reconciles it. KIM copies after it acknowledged the signal. The Runtime is then spoiled until
+    /// the signal is marked as stale, also if KIM is done with it before.
     #[must_use]
     pub fn spoils(&self, runtime: &ObservedRuntime) -> bool {
+        let is_reconciled = runtime.copying || runtime.state == RuntimeState::NotReady;
+        let has_signal = self.keys.state(runtime.keys) == KeyState::Complete;
         !self.usable
             && runtime.eligibility == Eligibility::Selected
-            && self.keys.state(runtime.keys) == KeyState::Complete
+            && (has_signal || is_reconciled)
     }
 
     /// Returns whether a Runtime was signaled with the current revision, or needs no signal for it.

@@ -30,6 +30,24 @@ fn count(env: &Env, reason: &str) -> usize {
     events.iter().filter(|it| *it == reason).count()
 }
 
+/// KIM acknowledges before it copies, and the Runtime may stay Ready meanwhile.
+#[tokio::test(start_paused = true)]
+async fn a_change_is_completed_when_kim_had_the_time_to_copy_it() {
+    let env = Env::initialized(&["a"]).await;
+    env.change("two.example");
+    env.until_signalled(&["a"]).await;
+    env.take("a", "annotations");
+    let acknowledged = Instant::now();
+    sleep(Duration::from_secs(50)).await;
+    assert_eq!(env.condition("Completed").0, "False");
+    assert_eq!(env.counts(), (0, 1));
+    env.until("completed", |it| it.condition("Completed").0 == "True")
+        .await;
+    let duration = acknowledged.elapsed();
+    assert!(duration < Duration::from_secs(70), "{duration:?}");
+    assert_eq!(env.counts(), (0, 0));
+}
+
 /// After some errors KIM stops a reconcile before it acknowledges the signal. The first change was applied to the
 /// Ready Runtime.
 #[tokio::test(start_paused = true)]

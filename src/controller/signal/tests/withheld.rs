@@ -1,9 +1,11 @@
 //! Tests of signals that are withheld while a source cannot be used, because KIM would copy it, and of their later delivery.
 
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use rstest::rstest;
 use serde_json::{Value, json};
+use tokio::time::sleep;
 
 use super::env::*;
 
@@ -161,6 +163,40 @@ async fn signals_that_were_not_given_yet_are_withheld_and_those_that_stand_are_r
     env.quiet().await;
     assert_eq!(env.signalled(), expected);
     assert_eq!(env.counts(), (0, 0));
+}
+
+/// KIM acknowledges before it copies: it may copy the invalid source to a Runtime that is not Ready, and to one whose
+/// signal it has just acknowledged.
+#[rstest]
+#[case::that_is_not_ready(&json!({"status": {"state": "Pending"}}), Duration::from_mins(5))]
+#[case::that_was_just_acknowledged(&json!({}), Duration::from_secs(5))]
+#[tokio::test(start_paused = true)]
+async fn a_runtime_that_kim_reconciles_meanwhile_is_signalled_again(
+    #[case] state: &Value,
+    #[case] since_acknowledgement: Duration,
+) {
+    let mut env = Env::new(&["a", "b"]);
+    env.kcp.put(pull_secret("one"));
+    env.start().await;
+    env.quiet().await;
+    env.change("two.example");
+    env.until_signalled(&["a", "b"]).await;
+    env.take("b", "annotations");
+    env.quiet().await;
+    env.take("a", "annotations");
+    env.kcp.merge("runtimes", "a", state);
+    sleep(since_acknowledgement).await;
+    env.kcp.put(of_another_type());
+    env.quiet().await;
+    assert_eq!(env.signaled_revision("a").as_deref(), Some("stale"));
+    let ready = json!({"status": {"state": "Ready"}});
+    env.kcp.merge("runtimes", "a", &ready);
+    env.quiet().await;
+    env.forget();
+    env.kcp.put(pull_secret("one"));
+    env.until_signalled(&["a"]).await;
+    env.quiet().await;
+    assert_eq!(env.signalled(), ["a"], "b has a copy of the usable source");
 }
 
 /// The source is corrected to its previous content before the next leader starts.

@@ -13,8 +13,11 @@ pub struct Counts {
     pub total: u32,
     /// Runtimes that must be signaled with the current revision.
     pub waiting: u32,
-    /// Runtimes whose signal with the current revision is not acknowledged, including suspended Runtimes.
+    /// Runtimes whose signal with the current revision is not acknowledged, including suspended Runtimes, or was
+    /// acknowledged so recently that KIM may not have copied the sources yet.
     pub progressing: u32,
+    /// Of these, the Runtimes for which KIM acknowledged the signal.
+    pub copying: u32,
     /// Runtimes for which KIM acknowledged the current revision, and Runtimes that need no signal for it.
     pub done: u32,
     /// Runtimes for which KIM acknowledged the current revision, and that are not Ready since.
@@ -45,6 +48,10 @@ impl Counts {
             (false, _) => (&mut self.waiting, false),
             (true, true) if is_complete => (&mut self.progressing, false),
             (true, true) if is_failed => (&mut self.failed, true),
+            (true, true) if runtime.copying => {
+                self.copying += 1;
+                (&mut self.progressing, false)
+            }
             (true, _) => (&mut self.done, false),
         };
         *state += 1;

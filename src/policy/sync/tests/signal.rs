@@ -50,6 +50,7 @@ fn runtime(signaled: Option<&str>, keys: &str) -> ObservedRuntime {
         },
         foreign: false,
         spoiled: false,
+        copying: false,
         state: RuntimeState::Ready,
         created: None,
     }
@@ -313,14 +314,19 @@ fn each_selected_runtime_has_one_state() {
         not_ready(runtime(Some(NOW), "l")),
         suspended(runtime(Some(NOW), "")),
         ObservedRuntime {
+            copying: true,
+            ..runtime(Some(NOW), "")
+        },
+        ObservedRuntime {
             eligibility: Eligibility::Direct,
             ..runtime(Some(NOW), "la")
         },
     ]);
     let expected = Counts {
-        total: 11,
+        total: 12,
         waiting: 4,
-        progressing: 3,
+        progressing: 4,
+        copying: 1,
         done: 3,
         failed: 1,
         unacknowledged: 2,

@@ -18,6 +18,8 @@ struct Runtime {
     is_direct: bool,
     /// The content that KIM copied last; `None` if a source could not be used at that time.
     copied: Option<[Source; 3]>,
+    /// Whether KIM reconciles the Runtime, and copies the sources at the end.
+    copying: bool,
     before: Option<ObservedRuntime>,
     signals: usize,
 }
@@ -43,7 +45,7 @@ enum Event {
     Sources([Source; 3], bool),
     Reconcile(prop::sample::Index),
     Acknowledge(prop::sample::Index),
-    /// KIM reconciles the Runtime without a signal.
+    /// KIM copies the sources at the end of a pass, or starts a pass without a signal.
     Copy(prop::sample::Index),
     /// Another client sets the keys.
     Force(prop::sample::Index),
@@ -58,7 +60,7 @@ fn event() -> impl Strategy<Value = Event> {
         3 => ([source(), source(), source()], any::<bool>()).prop_map(|(state, waits)| Event::Sources(state, waits)),
         8 => index().prop_map(Event::Reconcile),
         4 => index().prop_map(Event::Acknowledge),
-        1 => index().prop_map(Event::Copy),
+        3 => index().prop_map(Event::Copy),
         1 => index().prop_map(Event::Force),
         1 => index().prop_map(Event::ToDirect),
         1 => index().prop_map(Event::Orphan),
@@ -90,6 +92,7 @@ impl Runtime {
             },
             foreign: false,
             spoiled: false,
+            copying: self.copying,
             state: RuntimeState::Ready,
             created: None,
         };
@@ -106,6 +109,7 @@ impl Model {
             object: json!({"metadata": {"labels": {"kept": "x"}, "annotations": {"kept": "x"}}, "spec": "kept"}),
             is_direct: false,
             copied: Some(known),
+            copying: false,
             before: None,
             signals: 0,
         };
@@ -214,9 +218,23 @@ impl Model {
             "annotations"
         };
         if self.runtimes[index].has_key(map) {
+            if self.runtimes[index].copying {
+                self.copy(index);
+            }
             self.runtimes[index].patch(&json!({"metadata": {map: {FORCE_RECONCILE_KEY: null}}}));
-            self.runtimes[index].copied = self.is_usable().then_some(self.known);
+            self.copy(index);
         }
+    }
+
+    /// Ends the pass of KIM over a Runtime, or starts one.
+    fn copy(&mut self, index: usize) {
+        let content = self.is_usable().then_some(self.known);
+        let runtime = &mut self.runtimes[index];
+        if runtime.copying {
+            runtime.copied = content;
+        }
+        runtime.copying = !runtime.copying;
+        self.evaluate();
     }
 
     fn apply(&mut self, event: &Event) {
@@ -225,10 +243,7 @@ impl Model {
             Event::Sources(state, waits) => self.sources(*state, *waits),
             Event::Reconcile(index) => drop(self.reconcile(index.index(count))),
             Event::Acknowledge(index) => self.acknowledge(index.index(count)),
-            Event::Copy(index) if self.is_usable() => {
-                self.runtimes[index.index(count)].copied = Some(self.known);
-            }
-            Event::Copy(_) => {}
+            Event::Copy(index) => self.copy(index.index(count)),
             Event::Force(index) => {
                 let key = json!({FORCE_RECONCILE_KEY: "true"});
                 let keys = json!({"metadata": {"labels": key, "annotations": key}});
@@ -302,6 +317,9 @@ proptest! {
             for index in 0..count {
                 model.reconcile(index);
                 model.acknowledge(index);
+                if model.runtimes[index].copying {
+                    model.copy(index);
+                }
             }
         }
         let others = |it: &Event| matches!(it, Event::Force(_) | Event::ToDirect(_));
