@@ -94,6 +94,13 @@ impl RuntimeCache {
         }
     }
 
+    /// Marks a Runtime whose stored revision is not that of a signal.
+    pub(super) fn spoil(&mut self, name: &str) {
+        if let Some(cached) = self.runtimes.get_mut(name) {
+            cached.runtime.spoiled = true;
+        }
+    }
+
     /// Returns whether both lists were complete.
     pub(super) fn is_complete(&self) -> bool {
         self.is_listed == [true; 2]

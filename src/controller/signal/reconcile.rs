@@ -289,7 +289,9 @@ impl Reconciler {
         if write.step != Step::Signal || self.settings.keys.state(keys) == KeyState::Complete {
             return self.writer.succeeded(&write);
         }
-        // An admission plugin removed the keys, and the stored revision shows that the Runtime is signaled.
+        // An admission plugin removed the keys, and the stored revision shows that the Runtime is signaled. The mark
+        // makes each evaluation repeat the write that corrects it, until one succeeds.
+        self.cache.spoil(&write.name);
         self.writer.failed(&write.name, None);
         self.writer.start(Write {
             name: write.name,

@@ -85,7 +85,8 @@ pub struct ObservedRuntime {
     pub keys: ObservedKeys,
     /// Whether another client set the keys; see [`ObservedRuntime::follow`].
     pub foreign: bool,
-    /// Whether KIM may have copied, or may copy, a source that cannot be used; see [`Target::spoils`].
+    /// Whether the stored revision must be marked as stale: KIM may have copied, or may copy, a source that cannot be
+    /// used (see [`Target::spoils`]), or an admission plugin removed the keys of the signal.
     pub spoiled: bool,
     /// Whether KIM acknowledged a signal so recently that it may not have copied the sources yet.
     pub copying: bool,

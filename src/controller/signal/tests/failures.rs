@@ -95,6 +95,20 @@ async fn a_signal_that_an_admission_plugin_takes_away_is_not_taken_for_set() {
     env.until("signalled", |it| it.keys("a").1).await;
 }
 
+/// The revision of the signal is stored without its key, and it cannot be marked as stale at once.
+#[tokio::test(start_paused = true)]
+async fn a_signal_that_is_taken_away_is_repeated_also_if_the_next_write_fails() {
+    let env = Env::initialized(&["a"]).await;
+    env.kcp.behave(|it| it.stripped = Some(KEY));
+    env.change("two.example");
+    env.until("the next write", |it| it.signals().len() == 2)
+        .await;
+    let fault = refused(&env, "a").times(3).status(500);
+    env.until("failed", |_| fault.hits() == 3).await;
+    env.kcp.behave(|it| it.stripped = None);
+    env.until("signalled", |it| it.keys("a").1).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn concurrent_change_by_another_client_is_not_lost() {
     let env = Env::initialized(&["a"]).await;
