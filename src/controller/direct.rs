@@ -80,8 +80,10 @@ pub struct DirectSettings {
     pub names: ObjectNames,
     /// Selects the Runtimes for which the controller creates a `RuntimeBootstrapper`.
     pub adopt: Selector,
-    /// Annotation or label of the signal that requests KIM to reconcile an orphaned runtime. Also used if the
-    /// controller `signal` is off.
+    /// Whether the controller `signal` runs too. It then signals KIM for an orphaned runtime, within its limits.
+    pub has_signal: bool,
+    /// Annotation or label of the signal that requests KIM to reconcile an orphaned runtime, if the controller `signal`
+    /// is off.
     pub signal_keys: SignalKeys,
     /// Selects the Runtimes that may be signaled.
     pub signal_selector: Selector,
@@ -121,6 +123,7 @@ impl Default for DirectSettings {
             namespace: KCP_NAMESPACE.to_owned(),
             names: ObjectNames::on_runtime(),
             adopt: Selector::from_iter([(MODE_LABEL, MODE_DIRECT)]),
+            has_signal: false,
             signal_keys: SignalKeys::default(),
             signal_selector: Selector::default(),
             signals_per_second: NonZeroU32::MIN.saturating_add(9),

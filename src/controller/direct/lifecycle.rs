@@ -2,13 +2,14 @@
 //!
 //! Invariants: of an existing resource only the controller's finalizer is written, with the resource version as
 //! precondition. A conflict is retried once, because status updates change the version too. Only resources that the
-//! controller created are deleted. Of a Runtime only the key of the signal is written.
+//! controller created are deleted. Of a Runtime only the keys and the annotation of signals are written.
 
 use api::bootstrapper::{DeletionPolicy, FINALIZER, RuntimeBootstrapper, RuntimeBootstrapperSpec};
 use api::kcp::{CONTROLLER_FIELD_MANAGER, SHOOT_NAME};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, Patch, Preconditions};
 use kube::{Api, Client, Resource as _, ResourceExt as _};
+use policy::sync::signal::mark_stale;
 use policy::sync::status::Goal;
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, Semaphore};
@@ -27,6 +28,7 @@ const MAX_CONCURRENT_REQUESTS: usize = 16;
 pub(super) struct Lifecycle {
     resources: Api<RuntimeBootstrapper>,
     runtimes: Api<RuntimeView>,
+    /// The merge patch by which KIM is signaled, or by which the controller `signal` is made to signal it.
     signal: Value,
     /// Rate limit of signals: each signal makes KIM reconcile the complete runtime.
     signal_limiter: Mutex<Pace>,
@@ -43,7 +45,11 @@ impl Lifecycle {
         Self {
             resources: Api::namespaced(client.clone(), namespace),
             runtimes: Api::namespaced(client, namespace),
-            signal: settings.signal_keys.set(),
+            signal: if settings.has_signal {
+                mark_stale()
+            } else {
+                settings.signal_keys.set()
+            },
             signal_limiter: Mutex::new(limiter),
             signal_waiters: Semaphore::new(reconciles.div_ceil(4)),
             permits: Semaphore::new(MAX_CONCURRENT_REQUESTS),

@@ -83,6 +83,7 @@ pub(super) fn direct(arguments: &ControllerArgs) -> DirectSettings {
         namespace: arguments.namespace.clone(),
         names: names(&arguments.sources),
         adopt: given.direct_selector.clone(),
+        has_signal: arguments.controllers.contains(Part::Signal),
         signal_keys: keys(&arguments.signal),
         signal_selector: arguments.signal.selector.clone(),
         signals_per_second: arguments.signal.qps,

@@ -3,6 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
+use api::kcp::SIGNALED_REVISION_ANNOTATION;
 use rstest::rstest;
 use serde_json::{Value, json};
 use testkit::apiserver::FaultHandle;
@@ -155,6 +156,23 @@ async fn a_leader_tries_for_a_while_before_a_deletion_times_out() {
     env.start();
     until_gone(&env, "a").await;
     assert!(began.elapsed() >= env.settings.min_deletion_time);
+}
+
+/// The controller `signal` has limits, can be paused, and does not let KIM copy an invalid source.
+#[tokio::test]
+async fn beside_the_controller_signal_an_orphaned_runtime_is_only_marked() {
+    let mut env = Env::new();
+    env.settings.has_signal = true;
+    let _clusters = env.converge(&["a"]).await;
+    let policy = json!({"spec": {"deletionPolicy": "Orphan"}});
+    env.kcp.merge("runtimebootstrappers", "a", &policy);
+    env.settle().await;
+    env.kcp.delete("runtimebootstrappers", "a");
+    until_gone(&env, "a").await;
+    let runtime = env.kcp.object("runtimes", "a").unwrap();
+    let annotations = &runtime["metadata"]["annotations"];
+    assert_eq!(annotations[SIGNALED_REVISION_ANNOTATION], "stale");
+    assert!(!told(&env, "a").0);
 }
 
 /// At one signal a second, all reconciles would wait for the rate limit.

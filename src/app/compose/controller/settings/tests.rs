@@ -115,6 +115,7 @@ fn direct_mode_signals_as_the_signal_does() {
         "--signal-qps=3",
     ]);
     let direct = direct(&arguments);
+    assert!(direct.has_signal, "by default");
     assert_eq!(direct.signal_keys, SignalKeys::Only(Place::Annotation));
     let selector = Selector::from_iter([("plan", "aws")]);
     assert_eq!(direct.signal_selector, selector);
