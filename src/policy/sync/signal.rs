@@ -139,12 +139,15 @@ pub enum Step {
 impl ObservedRuntime {
     /// Determines whether another client set the keys, from the previous observation of the same Runtime: the keys
     /// appeared without a new revision. At the first observation, a Runtime that was never signaled has no keys of
-    /// the controller. If KIM acknowledged a complete signal of any client, the remaining key counts as a key of the
-    /// controller.
+    /// the controller, and a single key may be a request of another client if KIM may obey it. If KIM acknowledged a
+    /// complete signal of any client, the remaining key counts as a key of the controller.
     pub fn follow(&mut self, before: Option<&Self>, keys: SignalKeys) {
         self.spoiled = before.is_some_and(|it| it.spoiled && it.signaled == self.signaled);
         self.foreign = match before {
-            None => self.signaled == Signaled::Never,
+            None => {
+                let is_request = || keys.state(self.keys) == KeyState::Partial;
+                self.signaled == Signaled::Never || keys.obeys_any() && is_request()
+            }
             Some(before) if before.signaled != self.signaled => false,
             Some(before) => match (keys.state(before.keys), keys.state(self.keys)) {
                 (KeyState::Absent, _) => true,

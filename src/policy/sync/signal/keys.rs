@@ -79,6 +79,11 @@ impl SignalKeys {
         }
     }
 
+    /// Returns whether it is unknown which of the two keys KIM obeys.
+    pub(super) fn obeys_any(self) -> bool {
+        self == Self::Both { obeyed: None }
+    }
+
     /// Returns the merge patch that signals an orphaned Runtime. It has no revision, because only the controller
     /// `signal` has the current revision. The Runtime then counts as a new Runtime.
     #[must_use]

@@ -224,6 +224,21 @@ fn key_of_another_client_is_not_removed(
     assert_eq!(again, now);
 }
 
+/// A new leader does not know who set a key, and another client sets only the key that KIM reads.
+#[rstest]
+#[case::one_of_two_keys_that_kim_may_read(BOTH, "a", Step::Nothing)]
+#[case::the_key_that_kim_does_not_read(SignalKeys::Both { obeyed: Some(Place::Label) }, "a", Step::RemoveLeftover)]
+#[case::a_signal(BOTH, "la", Step::Wait)]
+fn key_is_not_removed_by_the_next_leader(
+    #[case] keys_of_signal: SignalKeys,
+    #[case] keys: &str,
+    #[case] step: Step,
+) {
+    let mut first = runtime(Some(NOW), keys);
+    first.follow(None, keys_of_signal);
+    assert_eq!(target(NOW, keys_of_signal).step(&first), step);
+}
+
 #[rstest]
 #[case::label(SignalKeys::Only(Place::Label), "la", json!({"labels": {KEY: "true"}, "annotations": {REVISION: NOW}}))]
 #[case::annotation(SignalKeys::Only(Place::Annotation), "", json!({"annotations": {KEY: "true", REVISION: NOW}}))]

@@ -322,7 +322,7 @@ proptest! {
                 }
             }
         }
-        let others = |it: &Event| matches!(it, Event::Force(_) | Event::ToDirect(_));
+        let others = |it: &Event| matches!(it, Event::Force(_) | Event::ToDirect(_) | Event::Crash);
         for index in 0..count {
             let step = model.reconcile(index);
             let runtime = &model.runtimes[index];
@@ -335,7 +335,7 @@ proptest! {
                 continue;
             }
             prop_assert_eq!(runtime.copied, Some(model.known));
-            // The key that KIM does not remove of a signal of another client may remain.
+            // The key that KIM does not remove of a signal of another client, or of an earlier leader, may remain.
             if !events.iter().any(others) {
                 let observed = model.runtimes[index].observe(keys);
                 prop_assert_eq!(keys.state(observed.keys), KeyState::Absent);
