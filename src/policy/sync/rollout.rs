@@ -105,8 +105,6 @@ pub struct Rollout {
     is_paused: bool,
     /// Whether an earlier leader started the rollout.
     is_resumed: bool,
-    /// When this leader started or resumed the rollout.
-    began: Duration,
     step: usize,
     members: HashMap<Name, Member>,
     order: BTreeSet<(u32, Name)>,
@@ -129,7 +127,6 @@ impl Rollout {
             is_complete: false,
             is_paused: false,
             is_resumed: false,
-            began: Duration::ZERO,
             step: 0,
             members: HashMap::new(),
             order: BTreeSet::new(),
@@ -152,7 +149,6 @@ impl Rollout {
         self.completed = completed;
         self.is_resumed = resumed.is_some();
         self.is_complete = resumed.is_some_and(|it| it.is_complete);
-        self.began = now;
         let soaks = self.is_resumed && !self.is_complete && !self.settings.soak.is_zero();
         self.admitted = Counts::default();
         self.all = Counts::default();
@@ -174,13 +170,13 @@ impl Rollout {
     }
 
     /// Adds a member. An existing member is not changed.
-    pub fn join(&mut self, name: &Name, order: u32, initial: Initial) {
+    pub fn join(&mut self, name: &Name, order: u32, initial: Initial, now: Duration) {
         if self.members.contains_key(name) {
             return;
         }
         let mut member = Member::new(order);
         if let Some(target) = self.target {
-            member.reset(initial, target, self.is_resumed.then_some(self.began));
+            member.reset(initial, target, self.is_resumed.then_some(now));
         }
         self.insert(name, member);
     }

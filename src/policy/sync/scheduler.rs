@@ -157,7 +157,9 @@ impl Scheduler {
             for lane in Lane::ALL {
                 let rollout = rollouts.get_mut(lane);
                 match participation {
-                    Participation::Active { order } => rollout.join(name, order, initial(lane)),
+                    Participation::Active { order } => {
+                        rollout.join(name, order, initial(lane), now);
+                    }
                     Participation::Paused | Participation::Other => rollout.leave(name),
                 }
             }

@@ -62,7 +62,7 @@ fn note(
 fn upgrade(settings: Settings, members: usize) -> Rollout {
     let mut rollout = Rollout::new(settings);
     for number in 0..members {
-        rollout.join(&name(number), u32::MAX, Initial::default());
+        rollout.join(&name(number), u32::MAX, Initial::default(), Duration::ZERO);
     }
     let old = revision(1);
     rollout.begin(begin(revision(2), Some(old), None), |_| holds(old));
@@ -240,7 +240,7 @@ fn an_unreachable_member_takes_no_place_in_a_step() {
 fn a_new_member_gets_the_last_completed_revision_whatever_stops_the_rollout() {
     let mut rollout = upgrade(defaults(), 3);
     rollout.pause(true);
-    rollout.join(&name(9), u32::MAX, Initial::default());
+    rollout.join(&name(9), u32::MAX, Initial::default(), Duration::ZERO);
     let permit = rollout.start("r0009", Duration::ZERO).unwrap();
     assert_eq!(permit.revision(), revision(1));
     note(
@@ -281,7 +281,7 @@ fn the_first_revision_of_all_is_stepped() {
         "no member shows that it works"
     );
     for number in 0..3 {
-        rollout.join(&name(number), u32::MAX, Initial::default());
+        rollout.join(&name(number), u32::MAX, Initial::default(), Duration::ZERO);
     }
     assert_eq!(run(&mut rollout, LaneResult::Done, Duration::ZERO), 1);
     assert_eq!(rollout.access("r0001"), None);
@@ -293,7 +293,7 @@ fn the_first_revision_of_all_is_stepped() {
 fn a_member_without_configuration_gets_the_current_one_where_no_other_is_kept() {
     let mut rollout = Rollout::new(Settings::new(Vec::new()));
     rollout.pause(true);
-    rollout.join(&name(0), u32::MAX, Initial::default());
+    rollout.join(&name(0), u32::MAX, Initial::default(), Duration::ZERO);
     rollout.begin(begin(revision(2), Some(revision(1)), None), |_| {
         Initial::default()
     });
@@ -391,7 +391,7 @@ fn a_member_that_soaks_and_is_never_observed_has_failed() {
 fn a_relabelled_member_that_has_not_started_goes_to_its_new_place() {
     let mut rollout = Rollout::new(defaults());
     for number in 0..3 {
-        rollout.join(&name(number), 1, Initial::default());
+        rollout.join(&name(number), 1, Initial::default(), Duration::ZERO);
     }
     rollout.begin(begin(revision(2), Some(revision(1)), None), |_| {
         holds(revision(1))
@@ -403,6 +403,31 @@ fn a_relabelled_member_that_has_not_started_goes_to_its_new_place() {
     rollout.reorder(&name(1), 9);
     assert_eq!(rollout.access("r0001"), permit, "what started is finished");
     assert_eq!(rollout.startable().count(), 0);
+}
+
+/// A runtime is resumed long after this leader resumed the rollout, with an installation that is not ready yet.
+#[test]
+fn a_member_that_joins_late_has_the_time_of_the_deadline() {
+    let mut rollout = upgrade(defaults(), 3);
+    let target = revision(2);
+    rollout.begin(begin(target, Some(revision(1)), Some(0)), |_| {
+        holds(revision(1))
+    });
+    let now = Duration::from_hours(1);
+    let started = Initial {
+        is_complete: false,
+        ..holds(target)
+    };
+    rollout.join(&name(9), 0, started, now);
+    let permit = rollout.access("r0009");
+    assert!(permit.is_some());
+    let progressing = (LaneResult::Progressing, false);
+    let soon = now + Duration::from_secs(1);
+    note(&mut rollout, "r0009", permit, progressing, soon);
+    assert!(!rollout.phase("r0009").unwrap().is_failed());
+    let late = now + defaults().deadline;
+    note(&mut rollout, "r0009", permit, progressing, late);
+    assert!(rollout.phase("r0009").unwrap().is_failed());
 }
 
 #[rstest]
@@ -439,7 +464,7 @@ fn the_next_leader_goes_on_at_the_step_and_knows_who_failed() {
     let target = revision(2);
     let mut rollout = Rollout::new(defaults());
     for number in 0..200 {
-        rollout.join(&name(number), u32::MAX, Initial::default());
+        rollout.join(&name(number), u32::MAX, Initial::default(), Duration::ZERO);
     }
     let lost = Initial {
         revision: Some(target),
@@ -459,7 +484,7 @@ fn the_next_leader_goes_on_at_the_step_and_knows_who_failed() {
     // A complete rollout remains complete.
     rollout.begin(begin(target, Some(target), Some(3)), |_| holds(target));
     assert!(rollout.progress().is_complete);
-    rollout.join(&name(900), u32::MAX, Initial::default());
+    rollout.join(&name(900), u32::MAX, Initial::default(), Duration::ZERO);
     let permit = rollout.start("r0900", now).unwrap();
     assert_eq!(permit.revision(), target);
 }
