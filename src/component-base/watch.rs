@@ -4,6 +4,9 @@
 //! logs a change of state once, and reports failures with a readiness check. Its stream contains only events. Invariant:
 //! the stream returns no error and does not end. Each watch has a separate backoff.
 //!
+//! A watch whose API server is not reached twice in succession lists again. An API server that was restored from a backup may have earlier
+//! resource versions: it accepts a watch from a later one, and sends no event before it has reached that version.
+//!
 //! The check is not ready until the first list is complete. After that a failing watch only sets a message, because the
 //! last state is still served. A failing watch is also a metric (`metrics`). Check and metric end with the stream: a
 //! dropped watch, such as a watch of a former leader, is neither ready nor failing.
@@ -61,17 +64,31 @@ fn supervise<K: Send + 'static>(
                     health.succeeded(&event);
                     return Some((event, (events, begin, health)));
                 }
-                Some(Err(error)) => error_chain(&error),
+                Some(Err(error)) => Some(error),
                 // The watcher of kube does not end. If a later version does, the watch is restarted.
-                None => {
-                    events = begin();
-                    "the watch ended".to_owned()
-                }
+                None => None,
             };
-            let earlier_failures = health.failed(&error);
+            let text = error.as_ref().map(|it| error_chain(it));
+            let earlier_failures = health.failed(text.as_deref().unwrap_or("the watch ended"));
+            let is_again = earlier_failures > 0;
+            if error.is_none_or(|it| is_again && is_unreachable(&it)) {
+                events = begin();
+            }
             sleep(Backoff::WATCH.delay(earlier_failures, fastrand::u64(..))).await;
         }
     })
+}
+
+/// Returns whether the API server did not respond. While it rejects watches, lists would only be more load.
+fn is_unreachable(error: &watcher::Error) -> bool {
+    let is_response = |error: &kube::Error| matches!(error, kube::Error::Api(_));
+    match error {
+        watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error) => {
+            !is_response(error)
+        }
+        watcher::Error::WatchFailed(_) => true,
+        watcher::Error::WatchError(_) | watcher::Error::NoResourceVersion => false,
+    }
 }
 
 /// Returns the next item of a watch. The watch counts as recovered if there is no item for a while.

@@ -2,12 +2,15 @@
 //!
 //! Invariant: one attempt sends at most one read and one write, and ends within half a renewal interval, independent of the
 //! timeout of the client.
+//!
+//! A Lease with an earlier resource version than before shows that the API server was restored from a backup. The term
+//! ends then: what the work has observed may not exist any more, and a watch from a later version gets no events.
 
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::PostParams;
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
@@ -24,6 +27,8 @@ pub(super) struct Candidate {
     /// The Lease on which the next write is based; `None` if it must be read first.
     base: Option<Lease>,
     observed: Option<Observed>,
+    /// The resource version that was observed last, if it is a number, which every known API server uses.
+    version: Option<u64>,
     failing: bool,
 }
 
@@ -33,6 +38,8 @@ enum LeadershipState {
     Leader(Instant),
     /// Another process is the leader, at most for this time unless it renews or releases the Lease.
     Follower(Duration),
+    /// The API server was restored from a backup.
+    Restored,
     /// The write was based on an outdated Lease, or the API server returned no usable response.
     Unknown,
 }
@@ -45,6 +52,7 @@ impl Candidate {
             identity: options.identity,
             base: None,
             observed: None,
+            version: None,
             failing: false,
         }
     }
@@ -60,7 +68,7 @@ impl Candidate {
                     failures = 0;
                     spread(RENEW_INTERVAL, fastrand::u64(..)).min(at_most)
                 }
-                LeadershipState::Unknown => {
+                LeadershipState::Unknown | LeadershipState::Restored => {
                     failures += 1;
                     retry_pause(failures, RENEW_INTERVAL)
                 }
@@ -79,6 +87,7 @@ impl Candidate {
                 match self.attempt().await {
                     LeadershipState::Leader(fence) => return Ok(fence),
                     LeadershipState::Follower(_) => return Err(TermEnd::Taken),
+                    LeadershipState::Restored => return Err(TermEnd::Restored),
                     LeadershipState::Unknown => failures += 1,
                 }
                 // Short enough for several attempts before the fence.
@@ -145,7 +154,11 @@ impl Candidate {
     async fn try_attempt(&mut self) -> kube::Result<LeadershipState> {
         if self.base.is_none() {
             let found = self.leases.get_opt(&self.name).await?;
+            let before = self.version;
             self.observe(found);
+            if self.version < before {
+                return Ok(LeadershipState::Restored);
+            }
         }
         let me = self.identity.as_str();
         let action = step(self.observed.as_ref(), Instant::now(), me);
@@ -191,6 +204,10 @@ impl Candidate {
             let spec = lease.spec.clone().unwrap_or_default();
             Observed::again(self.observed.take(), spec, now)
         });
+        let version = found.as_ref().and_then(ResourceExt::resource_version);
+        if let Some(version) = version.and_then(|it| it.parse().ok()) {
+            self.version = Some(version);
+        }
         self.base = found;
         let holder = self.observed.as_ref().and_then(Observed::holder);
         if holder != before.as_ref().and_then(Observed::holder) {

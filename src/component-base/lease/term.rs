@@ -15,6 +15,8 @@ pub(super) enum TermEnd {
     Taken,
     /// The Lease was not renewed in time.
     Unrenewed,
+    /// The Lease has an earlier resource version than before.
+    Restored,
     Work(Result<(), JoinError>),
 }
 
@@ -24,6 +26,7 @@ impl TermEnd {
             Self::Shutdown => "shutdown",
             Self::Taken => "lease taken by another",
             Self::Unrenewed => "lease not renewed in time",
+            Self::Restored => "API server restored from a backup",
             Self::Work(Ok(())) => "work returned",
             Self::Work(Err(_)) => "work panicked",
         }
@@ -59,7 +62,7 @@ where
     token.cancel();
     on_end();
     match end {
-        TermEnd::Taken | TermEnd::Unrenewed => {
+        TermEnd::Taken | TermEnd::Unrenewed | TermEnd::Restored => {
             task.abort();
             // Waits until the task is aborted, because two terms must not overlap.
             (&mut task).await.ok();

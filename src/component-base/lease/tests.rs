@@ -159,6 +159,22 @@ async fn a_lease_taken_by_force_ends_the_work() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_restored_api_server_ends_the_term_and_another_begins() {
+    let server = Server::new();
+    let replica = Replica::start(&server, "a");
+    until("election", || replica.leads()).await;
+    let backup = server.get();
+    sleep(120 * SECOND).await;
+    let restored = Server::new();
+    restored.put(&backup);
+    replica.moves(&restored);
+    let second = until("second term", || replica.terms() == 2).await;
+    assert!(second <= 12 * SECOND, "{second:?}");
+    until("leads", || replica.leads()).await;
+    assert_eq!(restored.holder().as_deref(), Some("a"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_shutdown_lets_the_work_finish_and_a_successor_in() {
     let server = Server::new();
     let finished = Arc::new(AtomicUsize::new(0));

@@ -1,4 +1,5 @@
 use k8s_openapi::api::core::v1::ConfigMap;
+use rstest::rstest;
 use serde_json::json;
 use testkit::apiserver::ApiServer;
 use tokio::time::Instant;
@@ -145,6 +146,34 @@ async fn an_expired_version_lists_anew() {
         ["init", "init-apply", "init-done"]
     );
     assert_eq!(readiness.report().1, "config watch: ready\n");
+}
+
+/// A watch from a version that a restored API server has not reached yet gets no events.
+#[rstest]
+#[case::a_broken_connection(1, None, false)]
+#[case::an_outage(2, None, true)]
+#[case::a_rejection(2, Some(403), false)]
+#[tokio::test(start_paused = true)]
+async fn a_watch_lists_again_after_an_outage(
+    #[case] failures: usize,
+    #[case] code: Option<u16>,
+    #[case] lists: bool,
+) {
+    let server = server();
+    let fault = server.fault("watch configmaps").times(failures);
+    let fault = match code {
+        Some(code) => fault.status(code),
+        None => fault.reset(),
+    };
+    let (_readiness, mut stream) = watched(&server);
+    take(&mut stream, 3).await;
+    let next = timeout(RECOVERY_TIMEOUT, stream.next()).await;
+    assert_eq!(fault.hits(), failures);
+    assert_eq!(next.is_ok(), lists, "{next:?}");
+    if lists {
+        let rest = take(&mut stream, 2).await;
+        assert_eq!(rest, ["init-apply", "init-done"]);
+    }
 }
 
 #[tokio::test(start_paused = true)]

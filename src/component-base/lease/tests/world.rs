@@ -87,6 +87,7 @@ type Answer = Response<testkit::apiserver::Body>;
 
 /// One replica: the behavior of the API server for it, its work, and its shutdown.
 pub(super) struct Replica {
+    server: Arc<Mutex<Server>>,
     pub(super) mood: Arc<Mutex<Mood>>,
     /// Times at which its work started and ended, alternately.
     pub(super) log: Arc<Mutex<Vec<Instant>>>,
@@ -120,10 +121,11 @@ impl Replica {
         let log = Arc::<Mutex<Vec<Instant>>>::default();
         let shutdown = CancellationToken::new();
         let metrics = LeaseMetrics::default();
-        let (own, server) = (mood.clone(), server.clone());
+        let server = Arc::new(Mutex::new(server.clone()));
+        let (own, current) = (mood.clone(), server.clone());
         let service = service_fn(move |request| {
             let mood = *own.lock().unwrap();
-            server.clone().answer(mood, request)
+            current.lock().unwrap().clone().answer(mood, request)
         });
         let client = Client::new(service, "default");
         let options = LeaseOptions {
@@ -148,6 +150,7 @@ impl Replica {
             work,
         ));
         Self {
+            server,
             mood,
             log,
             shutdown,
@@ -158,6 +161,11 @@ impl Replica {
 
     pub(super) fn mood(&self, mood: Mood) {
         *self.mood.lock().unwrap() = mood;
+    }
+
+    /// Sends the further requests to another API server.
+    pub(super) fn moves(&self, server: &Server) {
+        *self.server.lock().unwrap() = server.clone();
     }
 
     pub(super) fn log(&self) -> Vec<Instant> {
