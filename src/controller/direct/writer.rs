@@ -2,8 +2,8 @@
 //!
 //! Invariants: of several statuses of one runtime only the latest is written, and never two concurrently. All writes
 //! share a rate limit and back off after a failure. A failed write is repeated unless a later status replaced it. A
-//! runtime has at most one Event per minute. Reason: KCP has many clients, and thousands of runtimes may change at
-//! once.
+//! status whose condition Ready changed is written before others. A runtime has at most one Event per minute. Reason:
+//! KCP has many clients, and thousands of runtimes may change at once.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::num::NonZeroU32;
@@ -96,6 +96,7 @@ pub(super) fn status_queue(
             names: HashSet::new(),
         },
         waiting: HashMap::new(),
+        urgent: VecDeque::new(),
         order: VecDeque::new(),
         writing: FuturesUnordered::new(),
         names: HashSet::new(),
@@ -117,6 +118,9 @@ struct StatusWriter {
     resources: Api<RuntimeBootstrapper>,
     events: Events,
     waiting: HashMap<Name, (StatusUpdate, u8)>,
+    /// Runtimes whose condition Ready changed. They may also be in `order`.
+    urgent: VecDeque<Name>,
+    /// All other runtimes, and some that wait no longer.
     order: VecDeque<Name>,
     writing: FuturesUnordered<BoxFuture<'static, Written>>,
     /// Names whose status is being written.
@@ -145,7 +149,8 @@ impl StatusWriter {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         slow_ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            let (resume, has_work) = (self.resume, !self.order.is_empty());
+            let resume = self.resume;
+            let has_work = !self.order.is_empty() || !self.urgent.is_empty();
             let tick = async {
                 sleep_until(resume).await;
                 if self.low_priority.load(Ordering::Relaxed) {
@@ -168,23 +173,37 @@ impl StatusWriter {
     fn enqueue(&mut self, mut update: StatusUpdate, conflicts: u8) {
         let name = Name::clone(&update.name);
         let replaced = self.waiting.remove(&name);
-        let known = replaced.is_some();
-        update.has_event |= replaced.is_some_and(|(it, _)| it.has_event);
+        let before = replaced.map(|(it, _)| it.has_event);
+        update.has_event |= before.unwrap_or_default();
+        let is_queued = before == Some(true) || before == Some(update.has_event);
         self.waiting.insert(Name::clone(&name), (update, conflicts));
         // If the previous status is being written, the new status is queued when that write ends.
-        if !known && !self.names.contains(&name) {
-            self.order.push_back(name);
+        if !is_queued && !self.names.contains(&name) {
+            self.queue(name);
+        }
+    }
+
+    fn queue(&mut self, name: Name) {
+        match self.waiting.get(&name) {
+            Some((update, _)) if update.has_event => self.urgent.push_back(name),
+            _ => self.order.push_back(name),
         }
     }
 
     fn write_next(&mut self) {
-        let Some((update, conflicts)) = self
-            .order
-            .pop_front()
-            .and_then(|name| self.waiting.remove(&name))
-        else {
-            return;
+        let next = loop {
+            let queued = self.urgent.pop_front().or_else(|| self.order.pop_front());
+            let Some(name) = queued else {
+                return;
+            };
+            // A status that was urgent and was written, or is being written, may still be in the queue.
+            if !self.names.contains(&name)
+                && let Some(next) = self.waiting.remove(&name)
+            {
+                break next;
+            }
         };
+        let (update, conflicts) = next;
         self.names.insert(Name::clone(&update.name));
         let resources = self.resources.clone();
         let event = self.events.prepare(&update);
@@ -211,7 +230,7 @@ impl StatusWriter {
         self.metrics.status_written(result.is_ok());
         self.names.remove(&update.name);
         if self.waiting.contains_key(&update.name) {
-            self.order.push_back(Name::clone(&update.name));
+            self.queue(Name::clone(&update.name));
         }
         match result {
             Ok(()) => self.failures = 0,
@@ -322,3 +341,6 @@ async fn write(resources: &Api<RuntimeBootstrapper>, update: &StatusUpdate) -> k
         .await
         .map(drop)
 }
+
+#[cfg(test)]
+mod tests;
