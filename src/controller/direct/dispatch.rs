@@ -259,6 +259,8 @@ impl Dispatcher {
 
     /// Reports the progress of the rollouts.
     pub(super) fn publish(&mut self) {
+        let sources = self.sources.as_ref();
+        let invalid = sources.and_then(|(it, _)| it.invalid_text());
         for lane in Lane::ALL {
             let rollout = self.scheduler.rollout(lane);
             let version = rollout.target().filter(|_| lane == Lane::Webhook);
@@ -266,7 +268,8 @@ impl Dispatcher {
             if rollout.target().is_some() {
                 self.common.metrics.rollout(lane.name(), rollout.progress());
             }
-            self.rollouts.report(lane, rollout, version);
+            let invalid = invalid.clone().filter(|_| lane == Lane::Configuration);
+            self.rollouts.report(lane, rollout, (version, invalid));
         }
     }
 

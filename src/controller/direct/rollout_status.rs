@@ -176,8 +176,14 @@ impl RolloutReporter {
             .collect()
     }
 
-    /// Reports the progress of a rollout if it changed.
-    pub(super) fn report(&mut self, lane: Lane, rollout: &Rollout, version: Option<String>) {
+    /// Reports the progress of a rollout if it changed. `version` is that of the webhook in the revision, and `invalid` the
+    /// sources whose copies stay as they are, whatever the revision.
+    pub(super) fn report(
+        &mut self,
+        lane: Lane,
+        rollout: &Rollout,
+        (version, invalid): (Option<String>, Option<String>),
+    ) {
         let Some(target) = rollout.target() else {
             return;
         };
@@ -204,7 +210,7 @@ impl RolloutReporter {
             observed_generation: stored.generation,
             conditions: conditions(
                 &before.conditions,
-                completed_condition(progress),
+                completed_condition(progress, invalid),
                 stopped_condition(progress),
                 stored.generation,
                 &now(),
@@ -278,8 +284,14 @@ impl RolloutReporter {
     }
 }
 
-fn completed_condition(progress: Progress) -> (bool, &'static str, String) {
+fn completed_condition(
+    progress: Progress,
+    invalid: Option<String>,
+) -> (bool, &'static str, String) {
     let counts = progress.counts;
+    if let Some(invalid) = invalid {
+        return (false, "InvalidSource", invalid);
+    }
     if progress.is_complete {
         return (true, "RolloutCompleted", String::new());
     }

@@ -82,11 +82,8 @@ pub(super) fn message(
     match reason {
         StopReason::Paused => "spec.paused is true".to_owned(),
         StopReason::InvalidSource => {
-            let errors = sources.invalid();
-            let errors: Vec<String> = errors
-                .map(|(kind, error)| format!("{}: {error}", kind.name()))
-                .collect();
-            format!("KIM would copy an invalid source: {}", errors.join("; "))
+            let errors = sources.invalid_text().unwrap_or_default();
+            format!("KIM would copy an invalid source: {errors}")
         }
         StopReason::DeletionPending => {
             "a source was deleted on KCP, and its grace period has not ended".to_owned()

@@ -159,13 +159,9 @@ impl Publisher {
             self.metrics.set(kind, is_invalid);
         }
         // A source that is not configured is never invalid.
-        let errors = sources.invalid();
-        let errors = errors.map(|(kind, error)| format!("{}: {error}", kind.name()));
-        let errors: Vec<String> = errors.collect();
-        if errors.is_empty() {
-            self.condition.ready();
-        } else {
-            self.condition.detail(errors.join("; "));
+        match sources.invalid_text() {
+            None => self.condition.ready(),
+            Some(errors) => self.condition.detail(errors),
         }
     }
 

@@ -127,6 +127,16 @@ impl Sources {
         }
     }
 
+    /// Returns the invalid sources with the causes, as one text; `None` if no source is invalid.
+    #[must_use]
+    pub fn invalid_text(&self) -> Option<String> {
+        let texts: Vec<String> = self
+            .invalid()
+            .map(|(kind, error)| format!("{}: {error}", kind.name()))
+            .collect();
+        (!texts.is_empty()).then(|| texts.join("; "))
+    }
+
     /// Returns the invalid sources with the causes.
     pub fn invalid(&self) -> impl Iterator<Item = (SourceKind, String)> {
         let cause = |kind| match self.get(kind) {

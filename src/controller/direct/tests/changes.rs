@@ -13,6 +13,7 @@ use testkit::apiserver::Recorded;
 use testkit::apiserver::kinds::TRUST_BUNDLES;
 
 use super::env::*;
+use super::gates::{CONFIGURATION_LANE, is_completed, progress};
 
 #[rstest]
 #[case::pull_secret(|it: &mut Content| it.password = Some("two"), &[INSTALL[2], INSTALL[4]])]
@@ -296,9 +297,16 @@ async fn invalid_source_is_reported_and_nothing_is_written(
     for key in ["pullSecret", "trustBundle", "configuration"] {
         assert_eq!(content[key], before[key], "{key}");
     }
+    let conditions = |env: &Env| progress(env, CONFIGURATION_LANE)["conditions"].to_string();
+    env.until("no completed rollout", |it| {
+        conditions(it).contains("InvalidSource") && !is_completed(it, CONFIGURATION_LANE)
+    })
+    .await;
     // A corrected source is rolled out.
     env.publish();
     env.until_ready("a").await;
+    env.until("completed", |it| is_completed(it, CONFIGURATION_LANE))
+        .await;
     assert_eq!(clusters[0].take(), [INSTALL[4]]);
 }
 
