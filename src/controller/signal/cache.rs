@@ -127,6 +127,15 @@ impl RuntimeCache {
             .min()
     }
 
+    /// Returns the number of Runtimes in mode `direct` by their label that have no `RuntimeBootstrapper`.
+    pub(super) fn unmanaged(&self) -> usize {
+        let runtimes = self.runtimes.iter();
+        let unmanaged = runtimes.filter(|(name, it)| {
+            it.runtime.eligibility == Eligibility::Direct && !self.direct.contains(&***name)
+        });
+        unmanaged.count()
+    }
+
     /// Returns a Runtime.
     pub(super) fn get(&self, name: &str) -> Option<ObservedRuntime> {
         let cached = self.runtimes.get(name)?;

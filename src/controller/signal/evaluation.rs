@@ -53,6 +53,8 @@ impl Schedule {
 pub(super) struct Evaluation {
     /// Number of Runtimes by their state; signals in flight count as unacknowledged.
     pub(super) counts: Counts,
+    /// Number of Runtimes whose label requests mode `direct`, and that have no `RuntimeBootstrapper`.
+    pub(super) unmanaged: usize,
     /// Names of Runtimes that failed, up to the maximum number in a status.
     pub(super) failed: Vec<String>,
     /// Reason for which signals are reported as stopped.
@@ -75,6 +77,7 @@ impl Evaluation {
         now: Instant,
     ) {
         let before = std::mem::take(self);
+        self.unmanaged = cache.unmanaged();
         let mut groups: [Vec<(Arc<str>, Step)>; 3] = Default::default();
         let mut failing = HashSet::new();
         for (name, runtime) in cache.iter() {

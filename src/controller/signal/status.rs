@@ -61,7 +61,7 @@ impl StatusPublisher {
     ) {
         self.sender.send_if_modified(|published| {
             let previous = published.as_ref().unwrap_or(&stored.status);
-            let completed = completed(&evaluation.counts, self.has_direct);
+            let completed = completed(evaluation, self.has_direct);
             let status = status((stored, previous, now), revisions, evaluation, completed);
             let differs = *previous != status;
             if differs {
@@ -103,7 +103,8 @@ pub(super) fn message(
 ///
 /// KIM skips suspended Runtimes, so they do not prevent the status True. KIM acknowledges a signal before it copies
 /// the sources, and the Runtime may stay Ready meanwhile, so recently acknowledged signals prevent it.
-fn completed(counts: &Counts, has_direct: bool) -> (bool, &'static str, String) {
+fn completed(evaluation: &Evaluation, has_direct: bool) -> (bool, &'static str, String) {
+    let counts = &evaluation.counts;
     let Counts {
         waiting,
         progressing,
@@ -116,6 +117,13 @@ fn completed(counts: &Counts, has_direct: bool) -> (bool, &'static str, String) 
             "{direct} Runtimes are in mode direct, and the controller direct does not run: nothing synchronizes them"
         );
         return (false, "DirectDisabled", text);
+    }
+    let unmanaged = evaluation.unmanaged;
+    if unmanaged > 0 {
+        let text = format!(
+            "{unmanaged} Runtimes are in mode direct and have no RuntimeBootstrapper: nothing synchronizes them"
+        );
+        return (false, "RuntimeBootstrapperNotFound", text);
     }
     let text = format!(
         "{waiting} Runtimes wait for a signal, {progressing} for KIM; {failed} were acknowledged and are not Ready"

@@ -199,26 +199,32 @@ async fn signals_stop_while_more_signalled_runtimes_than_the_limit_are_not_ready
 }
 
 /// The flags were changed from both controllers to the controller `signal` alone.
+/// Or the selector of the controller `direct` does not match a Runtime.
 #[rstest]
-#[case::enabled(true, "True")]
-#[case::disabled(false, "False")]
+#[case::managed(true, true, "Completed")]
+#[case::disabled(false, true, "DirectDisabled")]
+#[case::not_selected(true, false, "RuntimeBootstrapperNotFound")]
 #[tokio::test(start_paused = true)]
 async fn runtimes_in_mode_direct_that_nothing_synchronizes_are_shown(
     #[case] has_direct: bool,
-    #[case] completed: &str,
+    #[case] has_resource: bool,
+    #[case] expected: &str,
 ) {
     let mut env = Env::new(&["a"]);
     let mode = "rt-bootstrapper.kyma-project.io/mode";
     env.kcp.put(labelled("b", mode, "direct"));
+    if has_resource {
+        env.kcp.put(bootstrapper("b"));
+    }
     env.settings.has_direct = has_direct;
     env.start().await;
     env.quiet().await;
-    let (status, _, message) = env.condition("Completed");
-    assert_eq!(status, completed);
-    assert_eq!(
-        message.starts_with("1 Runtimes are in mode direct"),
-        !has_direct
-    );
+    let (status, reason, message) = env.condition("Completed");
+    assert_eq!(reason, expected);
+    let is_completed = expected == "Completed";
+    assert_eq!(status == "True", is_completed);
+    let is_shown = message.starts_with("1 Runtimes are in mode direct");
+    assert_eq!(is_shown, !is_completed, "{message}");
 }
 
 /// KIM acknowledges a signal before it copies the sources.
