@@ -9,6 +9,7 @@ mod manifests;
 mod plan;
 mod preview;
 #[cfg(test)]
+#[path = "tests/reference/mod.rs"]
 mod reference;
 mod schema;
 mod watchers;

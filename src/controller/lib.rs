@@ -18,6 +18,7 @@ mod clock;
 pub mod direct;
 mod dynamic;
 #[cfg(test)]
+#[path = "tests/support/fixture.rs"]
 mod fixture;
 pub mod inventory;
 mod kube_events;
@@ -25,6 +26,7 @@ pub mod kyma;
 mod requests;
 mod rollouts;
 #[cfg(test)]
+#[path = "tests/support/runtime_cluster.rs"]
 mod runtime_cluster;
 mod runtime_objects;
 pub mod runtime_watchers;

@@ -37,9 +37,9 @@ pub(crate) enum Mode {
 
 impl Mode {
     fn rights(self, namespace: &str) -> Rights {
-        let common = include_str!("../../deploy/controller/rbac-common.yaml");
-        let direct = include_str!("../../deploy/controller/rbac-direct.yaml");
-        let watchers = include_str!("../../deploy/controller/rbac-watchers.yaml");
+        let common = include_str!("../../../../deploy/controller/rbac-common.yaml");
+        let direct = include_str!("../../../../deploy/controller/rbac-direct.yaml");
+        let watchers = include_str!("../../../../deploy/controller/rbac-watchers.yaml");
         let files = match self {
             Self::Signal => vec![common],
             Self::Watchers => vec![common, watchers],

@@ -10,11 +10,11 @@ use super::{code, heading, table};
 
 /// Source files with constants of keys.
 const SOURCES: [&str; 5] = [
-    include_str!("../../api/names.rs"),
-    include_str!("../../api/kcp.rs"),
-    include_str!("../../api/bootstrapper.rs"),
-    include_str!("../../api/rollout.rs"),
-    include_str!("../../api/watcher.rs"),
+    include_str!("../../../api/names.rs"),
+    include_str!("../../../api/kcp.rs"),
+    include_str!("../../../api/bootstrapper.rs"),
+    include_str!("../../../api/rollout.rs"),
+    include_str!("../../../api/watcher.rs"),
 ];
 
 /// Returns the page.

@@ -2,7 +2,7 @@
 //!
 //! The content is generated at run time from the commands, metrics and custom resources. One test compares the files with
 //! the code. `cargo reference` runs it with the variable `UPDATE_REFERENCE`, which makes it write the files first. Compiled
-//! for tests only.
+//! as a module of the tests only.
 
 use std::fmt::Write as _;
 use std::fs;
