@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::candidate::Candidate;
 use self::term::{TermEnd, run_term};
-use crate::metrics::register;
+use crate::metrics::family;
 
 mod candidate;
 mod decide;
@@ -70,12 +70,12 @@ impl LeaseMetrics {
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
         let help = "Whether this process is the leader of the Lease (1) or not (0)";
-        Self(register(registry, "leader_election_master_status", help))
-    }
-
-    /// Creates one series in the family, for the generated reference.
-    pub fn create_series(&self) {
-        self.set("", false);
+        Self(family(
+            registry,
+            "leader_election_master_status",
+            help,
+            ["name"],
+        ))
     }
 
     fn set(&self, lease: &str, leads: bool) {

@@ -6,10 +6,13 @@
 //! here: HTTP (see [`crate::admin`]) and metrics of a component.
 
 use std::fmt;
+use std::hash::Hash;
 
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, EncodeMetric, MetricEncoder};
+use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::info::Info;
+use prometheus_client::metrics::{MetricType, TypedMetric};
 use prometheus_client::registry::{Metric, Registry};
 
 use self::process::ProcessCollector;
@@ -46,6 +49,56 @@ where
 {
     registry.register(name, help, metric.clone());
     metric
+}
+
+/// Creates a family that the registry exposes, with the names of the labels of its series.
+///
+/// A family without a series is not exposed. The `Debug` text of the registry contains its type and labels all the same, for
+/// the reference in the documentation.
+pub fn family<V, M, const N: usize>(
+    registry: &mut Registry,
+    name: &str,
+    help: &str,
+    labels: [&'static str; N],
+) -> Family<[(&'static str, V); N], M>
+where
+    V: EncodeLabelValue + Clone + Eq + Hash + fmt::Debug + Send + Sync + 'static,
+    M: EncodeMetric + TypedMetric + Default + fmt::Debug + Send + Sync + 'static,
+{
+    let family = Family::default();
+    let labeled = Labeled {
+        labels,
+        family: family.clone(),
+    };
+    registry.register(name, help, labeled);
+    family
+}
+
+/// A family with the names of its labels.
+struct Labeled<F, const N: usize> {
+    labels: [&'static str; N],
+    family: F,
+}
+
+impl<F: EncodeMetric, const N: usize> fmt::Debug for Labeled<F, N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = self.family.metric_type();
+        write!(f, "Labeled({}: {})", kind.as_str(), self.labels.join(","))
+    }
+}
+
+impl<F: EncodeMetric, const N: usize> EncodeMetric for Labeled<F, N> {
+    fn encode(&self, encoder: MetricEncoder<'_>) -> fmt::Result {
+        self.family.encode(encoder)
+    }
+
+    fn metric_type(&self) -> MetricType {
+        self.family.metric_type()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.family.is_empty()
+    }
 }
 
 /// All metrics of one process.

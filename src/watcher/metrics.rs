@@ -6,7 +6,7 @@
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use component_base::metrics::register;
+use component_base::metrics::{family, register};
 use policy::change::SkipReason;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -86,26 +86,15 @@ impl WatcherMetrics {
             reviews: register(registry, "admission_request", reviews),
             rejected: register(registry, "admission_request_error", rejected),
             events: register(registry, "kcp_requests", events),
-            failed: register(registry, "failed_kcp", failed),
+            failed: family(registry, "failed_kcp", failed, ["error_reason"]),
             last_duration: register(registry, "request_duration", last_duration),
             durations,
-            rejections: register(registry, "admission_rejections", rejections),
-            skipped: register(registry, "skipped_reviews", skipped),
-            stored: register(registry, "enqueued_events", stored),
+            rejections: family(registry, "admission_rejections", rejections, ["reason"]),
+            skipped: family(registry, "skipped_reviews", skipped, ["reason"]),
+            stored: family(registry, "enqueued_events", stored, ["result"]),
             delivered: register(registry, "delivered_events", delivered),
-            refused: register(registry, "delivery_failures", refused),
-            heartbeats: register(registry, "heartbeats", heartbeats),
-        }
-    }
-
-    /// Creates one series in each family, for the generated reference.
-    pub fn create_series(&self) {
-        drop(self.failed.get_or_create(&[("error_reason", "")]));
-        for family in [&self.rejections, &self.skipped, &self.refused] {
-            drop(family.get_or_create(&[("reason", "")]));
-        }
-        for family in [&self.stored, &self.heartbeats] {
-            drop(family.get_or_create(&[("result", "")]));
+            refused: family(registry, "delivery_failures", refused, ["reason"]),
+            heartbeats: family(registry, "heartbeats", heartbeats, ["result"]),
         }
     }
 

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::names::{WEBHOOK_CERTIFICATE as SECRET, WEBHOOK_ENTRY as ENTRY};
-use component_base::metrics::register;
+use component_base::metrics::{family, register};
 use component_base::readiness::Readiness;
 use kube::Client;
 use prometheus_client::metrics::counter::Counter;
@@ -188,15 +188,14 @@ impl CertificateMetrics {
         let deferrals = "Number of deferred activations of a certificate, by reason";
         Self {
             expiration,
-            issued: register(registry, "certificates_issued", issued),
+            issued: family(registry, "certificates_issued", issued, ["reason"]),
             ca_bundle_updates: register(registry, "ca_bundle_updates", ca_bundle_updates),
-            deferrals: register(registry, "certificate_activation_deferrals", deferrals),
+            deferrals: family(
+                registry,
+                "certificate_activation_deferrals",
+                deferrals,
+                ["reason"],
+            ),
         }
-    }
-
-    /// Creates one series in each family, for the generated reference.
-    pub fn create_series(&self) {
-        drop(self.issued.get_or_create(&[("reason", "")]));
-        drop(self.deferrals.get_or_create(&[("reason", "")]));
     }
 }

@@ -43,7 +43,7 @@ mod writer;
 
 use std::sync::Arc;
 
-use component_base::metrics::register;
+use component_base::metrics::{family, register};
 use component_base::watch::WatchMetrics;
 use kube::Client;
 use kube::runtime::events::Recorder;
@@ -129,8 +129,8 @@ impl PullSecretMetrics {
         Self {
             copies: register(registry, "pull_secret_copies", copies),
             conflicts: register(registry, "pull_secret_conflicts", conflicts),
-            writes: register(registry, "pull_secret_writes", writes),
-            errors: register(registry, "pull_secret_write_errors", errors),
+            writes: family(registry, "pull_secret_writes", writes, ["action"]),
+            errors: family(registry, "pull_secret_write_errors", errors, ["reason"]),
         }
     }
 
@@ -142,11 +142,5 @@ impl PullSecretMetrics {
             conflicts: Gauge::default(),
             ..self.clone()
         }
-    }
-
-    /// Creates one series in each family, for the generated reference.
-    pub fn create_series(&self) {
-        drop(self.writes.get_or_create(&[("action", "")]));
-        drop(self.errors.get_or_create(&[("reason", "")]));
     }
 }

@@ -8,7 +8,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 
-use crate::metrics::register;
+use crate::metrics::family;
 
 /// `rest_client_requests_total{method,resource,code}`. Clones share the counters.
 ///
@@ -22,13 +22,12 @@ impl RequestMetrics {
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
         let help = "Number of requests to the API server, by method, resource and code";
-        Self(register(registry, "rest_client_requests", help))
-    }
-
-    /// Creates one series in the family, for the generated reference.
-    pub fn create_series(&self) {
-        let labels = ["method", "resource", "code"].map(|it| (it, String::new()));
-        drop(self.0.get_or_create(&labels));
+        Self(family(
+            registry,
+            "rest_client_requests",
+            help,
+            ["method", "resource", "code"],
+        ))
     }
 }
 

@@ -4,7 +4,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use crate::metrics::register;
+use crate::metrics::family;
 
 /// `<prefix>_watch_failing{watch}`. Clones share the gauge.
 ///
@@ -18,12 +18,7 @@ impl WatchMetrics {
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
         let help = "Whether a watch on the API server fails (1), so that changes are not observed; 0 on replicas that do not run it";
-        Self(register(registry, "watch_failing", help))
-    }
-
-    /// Creates one series in the family, for the generated reference.
-    pub fn create_series(&self) {
-        self.set("", false);
+        Self(family(registry, "watch_failing", help, ["watch"]))
     }
 
     pub(super) fn set(&self, watch: &str, is_failing: bool) {

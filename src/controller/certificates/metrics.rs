@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use component_base::metrics::{Labels, register};
+use component_base::metrics::{Labels, family, register};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -32,18 +32,12 @@ impl CertificateMetrics {
         let failures =
             "Number of failed reconciles of the certificate of the gateway; they are retried";
         Self {
-            certificates: register(registry, "runtime_certificates", certificates),
+            certificates: family(registry, "runtime_certificates", certificates, ["state"]),
             earliest: register(registry, EARLIEST_EXPIRATION, earliest),
             gateway: register(registry, GATEWAY_EXPIRATION, gateway),
-            writes: register(registry, "certificate_writes", writes),
+            writes: family(registry, "certificate_writes", writes, ["action"]),
             failures: register(registry, "gateway_certificate_failures", failures),
         }
-    }
-
-    /// Creates one series in each family, for the generated reference.
-    pub fn create_series(&self) {
-        drop(self.certificates.get_or_create(&[("state", "")]));
-        drop(self.writes.get_or_create(&[("action", "")]));
     }
 
     pub(super) fn show_runtimes(

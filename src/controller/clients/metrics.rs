@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 
-use component_base::metrics::{Labels, expose, register};
+use component_base::metrics::{Labels, expose, family, register};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -36,24 +36,17 @@ impl ClientMetrics {
             "Number of requests to runtimes in flight, and of connections being established";
         let histogram = Histogram::new(BUCKETS);
         Self {
-            calls: register(registry, "runtime_requests", calls),
+            calls: family(registry, "runtime_requests", calls, ["verb", "code"]),
             duration: expose(
                 registry,
                 "runtime_request_duration_seconds",
                 duration,
                 histogram,
             ),
-            handshakes: register(registry, "runtime_tls_handshakes", handshakes),
+            handshakes: family(registry, "runtime_tls_handshakes", handshakes, ["protocol"]),
             connections: register(registry, "runtime_connections_open", connections),
             in_flight: register(registry, "runtime_inflight_requests", in_flight),
         }
-    }
-
-    /// Creates one series in each family, for the generated reference.
-    pub fn create_series(&self) {
-        let call = [("verb", "".into()), ("code", "".into())];
-        drop(self.calls.get_or_create(&call));
-        drop(self.handshakes.get_or_create(&[("protocol", "")]));
     }
 
     pub(super) fn handshake(&self, protocol: &'static str) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use component_base::metrics::{Labels, expose, register};
+use component_base::metrics::{Labels, expose, family, register};
 use policy::sync::plan::Action;
 use policy::sync::rollout::{Progress, Stopped};
 use policy::sync::status::Reason;
@@ -58,43 +58,26 @@ impl DirectMetrics {
         // Buckets from 10 ms to almost three minutes.
         let histogram = Histogram::new(exponential_buckets(0.01, 2.0, 15));
         Self {
-            reconciles: register(registry, "reconcile", reconciles),
+            reconciles: family(registry, "reconcile", reconciles, ["result", "reason"]),
             duration: expose(registry, "reconcile_duration_seconds", duration, histogram),
-            actions: register(registry, "runtime_object_writes", actions),
+            actions: family(
+                registry,
+                "runtime_object_writes",
+                actions,
+                ["action", "kind", "result"],
+            ),
             queued: register(registry, "workqueue_depth", queued),
             running: register(registry, "active_workers", running),
-            statuses: register(registry, "status_updates", statuses),
+            statuses: family(registry, "status_updates", statuses, ["result"]),
             abandoned: register(registry, "deletion_timeouts", abandoned),
             unreadable: register(registry, "unreadable_resources", unreadable),
             state_invalid: register(registry, "direct_state_invalid", state_invalid),
-            limit_waiting: register(registry, "limit_waiting", waiting),
-            runtimes: register(registry, "runtimes", runtimes),
+            limit_waiting: family(registry, "limit_waiting", waiting, ["limit"]),
+            runtimes: family(registry, "runtimes", runtimes, ["type", "status", "reason"]),
             unsynchronized: register(registry, OLDEST_AGE, unsynchronized),
-            rollout_runtimes: register(registry, "rollout_runtimes", states),
-            rollout_stopped: register(registry, "rollout_stopped", stopped),
+            rollout_runtimes: family(registry, "rollout_runtimes", states, ["rollout", "state"]),
+            rollout_stopped: family(registry, "rollout_stopped", stopped, ["rollout", "reason"]),
         }
-    }
-
-    /// Creates one series in each family, for the generated reference.
-    pub fn create_series(&self) {
-        let write = [("action", ""), ("kind", ""), ("result", "")];
-        let condition = ["type", "status", "reason"].map(|it| (it, String::new()));
-        drop(
-            self.reconciles
-                .get_or_create(&[("result", ""), ("reason", "")]),
-        );
-        drop(self.actions.get_or_create(&write));
-        drop(self.statuses.get_or_create(&[("result", "")]));
-        drop(self.limit_waiting.get_or_create(&[("limit", "")]));
-        drop(self.runtimes.get_or_create(&condition));
-        drop(
-            self.rollout_runtimes
-                .get_or_create(&[("rollout", ""), ("state", "")]),
-        );
-        drop(
-            self.rollout_stopped
-                .get_or_create(&[("rollout", ""), ("reason", "")]),
-        );
     }
 
     /// Sets the number of resources that cannot be deserialized.

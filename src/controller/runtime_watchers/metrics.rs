@@ -1,6 +1,6 @@
 //! Metrics of the watcher on runtimes.
 
-use component_base::metrics::{Labels, register};
+use component_base::metrics::{Labels, family};
 use policy::sync::plan::Action;
 use policy::watchers::RuntimeCounts;
 use prometheus_client::metrics::counter::Counter;
@@ -25,18 +25,20 @@ impl RuntimeWatcherMetrics {
         let writes =
             "Number of writes of the watcher's objects on runtimes, by action, kind and result";
         Self {
-            runtimes: register(registry, "runtime_watchers", runtimes),
-            reconciles: register(registry, "runtime_watcher_reconciles", reconciles),
-            writes: register(registry, "runtime_watcher_writes", writes),
+            runtimes: family(registry, "runtime_watchers", runtimes, ["state"]),
+            reconciles: family(
+                registry,
+                "runtime_watcher_reconciles",
+                reconciles,
+                ["result"],
+            ),
+            writes: family(
+                registry,
+                "runtime_watcher_writes",
+                writes,
+                ["action", "kind", "result"],
+            ),
         }
-    }
-
-    /// Creates one series in each family, for the generated reference.
-    pub fn create_series(&self) {
-        drop(self.runtimes.get_or_create(&[("state", "")]));
-        drop(self.reconciles.get_or_create(&[("result", "")]));
-        let write = [("action", ""), ("kind", ""), ("result", "")];
-        drop(self.writes.get_or_create(&write));
     }
 
     pub(super) fn show(&self, counts: &RuntimeCounts) {

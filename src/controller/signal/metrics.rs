@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use component_base::metrics::{Labels, register};
+use component_base::metrics::{Labels, family, register};
 use policy::sync::signal::Counts;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -35,20 +35,13 @@ impl SignalMetrics {
         let unacknowledged = "Number of Runtimes whose signal KIM has not acknowledged, without suspended ones (0 on replicas that do not lead)";
         let oldest = "Age of the oldest signal that KIM has not acknowledged, without suspended Runtimes; 0 if there is none";
         Self {
-            writes: register(registry, "signal_writes", writes),
-            errors: register(registry, "signal_write_errors", errors),
-            state_invalid: register(registry, "signal_state_invalid", state_invalid),
+            writes: family(registry, "signal_writes", writes, ["action"]),
+            errors: family(registry, "signal_write_errors", errors, ["reason"]),
+            state_invalid: family(registry, "signal_state_invalid", state_invalid, ["reason"]),
             pending: register(registry, "signal_pending_runtimes", pending),
             unacknowledged: register(registry, "signal_unacknowledged_runtimes", unacknowledged),
             oldest: register(registry, "signal_oldest_unacknowledged_age_seconds", oldest),
         }
-    }
-
-    /// Creates one series in each family, for the generated reference.
-    pub fn create_series(&self) {
-        drop(self.writes.get_or_create(&[("action", "")]));
-        drop(self.errors.get_or_create(&[("reason", "")]));
-        drop(self.state_invalid.get_or_create(&[("reason", "")]));
     }
 
     pub(super) fn wrote(&self, action: &'static str) {

@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use component_base::metrics::{Labels, register};
+use component_base::metrics::{Labels, family};
 use component_base::readiness::ReadinessCheck;
 use policy::sync::ObjectNames;
 use policy::sync::sources::{Document, PullSecret, SourceState, Sources, TrustBundle};
@@ -34,18 +34,20 @@ impl SourceMetrics {
         let pending = "Whether a source was deleted on KCP and its copies are kept until the grace period ends (1); 0 on replicas that do not lead";
         let not_found = "Whether a source that a flag names has never existed (1); 0 on replicas that do not lead";
         Self {
-            invalid: register(registry, "source_invalid", invalid),
-            deletion_pending: register(registry, "source_deletion_pending", pending),
-            not_found: register(registry, "source_not_found", not_found),
+            invalid: family(registry, "source_invalid", invalid, ["source"]),
+            deletion_pending: family(
+                registry,
+                "source_deletion_pending",
+                pending,
+                ["source", "controller"],
+            ),
+            not_found: family(
+                registry,
+                "source_not_found",
+                not_found,
+                ["source", "controller"],
+            ),
         }
-    }
-
-    /// Creates one series in each family, for the generated reference.
-    pub fn create_series(&self) {
-        let labels = [("source", ""), ("controller", "")];
-        drop(self.invalid.get_or_create(&[("source", "")]));
-        drop(self.deletion_pending.get_or_create(&labels));
-        drop(self.not_found.get_or_create(&labels));
     }
 
     fn set(&self, kind: SourceKind, invalid: bool) {

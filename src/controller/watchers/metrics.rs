@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use api::watcher::WatcherState;
-use component_base::metrics::{Labels, register};
+use component_base::metrics::{Labels, family};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -26,17 +26,10 @@ impl WatcherMetrics {
         let writes =
             "Number of successful writes of VirtualServices, by verb: create, update, delete";
         Self {
-            watchers: register(registry, "watchers", watchers),
-            reconciles: register(registry, "watcher_reconcile", reconciles),
-            writes: register(registry, "virtual_service_writes", writes),
+            watchers: family(registry, "watchers", watchers, ["state"]),
+            reconciles: family(registry, "watcher_reconcile", reconciles, ["result"]),
+            writes: family(registry, "virtual_service_writes", writes, ["verb"]),
         }
-    }
-
-    /// Creates one series in each family, for the generated reference.
-    pub fn create_series(&self) {
-        drop(self.watchers.get_or_create(&[("state", "")]));
-        drop(self.reconciles.get_or_create(&[("result", "")]));
-        drop(self.writes.get_or_create(&[("verb", "")]));
     }
 
     /// Sets the number of Watchers by state; `None` is the state of a Watcher that cannot be read.

@@ -4,7 +4,7 @@ use std::array;
 use std::sync::{Arc, OnceLock};
 
 use api::Feature;
-use component_base::metrics::register;
+use component_base::metrics::{family, register};
 use policy::admission::review::Operation;
 use policy::admission::{Code, Finding};
 use prometheus_client::metrics::counter::Counter;
@@ -65,11 +65,21 @@ impl AdmissionMetrics {
         let malformed = "Number of requests that were not a valid AdmissionReview";
         let waits = "Number of reviews whose Namespace was not observed yet, by result of the wait";
         let metrics = Self {
-            reviews: Table::new(register(registry, "admission_reviews", reviews)),
-            decisions: Table::new(register(registry, "admission_decisions", decisions)),
-            internal_errors: register(registry, "admission_internal_errors", errors),
+            reviews: Table::new(family(
+                registry,
+                "admission_reviews",
+                reviews,
+                ["operation", "result"],
+            )),
+            decisions: Table::new(family(
+                registry,
+                "admission_decisions",
+                decisions,
+                ["feature", "reason"],
+            )),
+            internal_errors: family(registry, "admission_internal_errors", errors, ["reason"]),
             malformed: register(registry, "admission_malformed_requests", malformed),
-            namespace_waits: register(registry, "admission_namespace_waits", waits),
+            namespace_waits: family(registry, "admission_namespace_waits", waits, ["result"]),
             duration: Histogram::new(BUCKETS),
         };
         let help = "Time from the last byte of a review to the first byte of the response";
@@ -88,14 +98,6 @@ impl AdmissionMetrics {
                 .get_or_create(&[("result", "limit")]),
         );
         metrics
-    }
-
-    /// Creates one series in each family, for the generated reference.
-    pub fn create_series(&self) {
-        let review = [("operation", ""), ("result", "")];
-        drop(self.reviews.family.get_or_create(&review));
-        let decision = [("feature", ""), ("reason", "")];
-        drop(self.decisions.family.get_or_create(&decision));
     }
 
     pub(super) fn decided(&self, operation: Operation, changed: bool) {

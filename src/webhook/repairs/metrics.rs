@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use component_base::metrics::register;
+use component_base::metrics::{family, register};
 use policy::repairs::Deviation;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -44,23 +44,19 @@ impl RepairMetrics {
         let forbidden = "Number of namespaces in which the last eviction was forbidden";
         let suspended = "Whether evictions are suspended because a new Pod was missed too (1)";
         Self {
-            missed: register(registry, "missed_pods", missed),
+            missed: family(registry, "missed_pods", missed, ["namespace", "reason"]),
             missed_found: register(registry, "missed_pods_found", found),
-            outdated: register(registry, "outdated_pods", outdated),
-            unstarted: register(registry, "trust_bundle_pods_not_started", unstarted),
-            evictions: register(registry, "pod_evictions", evictions),
+            outdated: family(registry, "outdated_pods", outdated, ["namespace", "reason"]),
+            unstarted: family(
+                registry,
+                "trust_bundle_pods_not_started",
+                unstarted,
+                ["node"],
+            ),
+            evictions: family(registry, "pod_evictions", evictions, ["result"]),
             forbidden: register(registry, "pod_eviction_forbidden_namespaces", forbidden),
             suspended: register(registry, "pod_evictions_suspended", suspended),
         }
-    }
-
-    /// Creates one series in each family, for the generated reference.
-    pub fn create_series(&self) {
-        let labels = || [("namespace", String::new()), ("reason", String::new())];
-        drop(self.missed.get_or_create(&labels()));
-        drop(self.outdated.get_or_create(&labels()));
-        drop(self.unstarted.get_or_create(&[("node", String::new())]));
-        drop(self.evictions.get_or_create(&[("result", "")]));
     }
 
     /// Sets the gauges to these series, and removes previous series that have no Pods anymore.

@@ -51,19 +51,4 @@ impl Meters {
         };
         (meters, metrics)
     }
-
-    /// Creates one series in each family, for the generated reference.
-    #[cfg(test)]
-    pub(crate) fn create_series(&self) {
-        self.requests.create_series();
-        self.lease.create_series();
-        self.watches.create_series();
-        self.sources.create_series();
-        self.signal.create_series();
-        self.direct.create_series();
-        self.fleet.create_series();
-        self.watchers.create_series();
-        self.certificates.create_series();
-        self.runtime_watchers.create_series();
-    }
 }

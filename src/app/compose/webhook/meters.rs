@@ -50,16 +50,4 @@ impl Meters {
         };
         (meters, metrics)
     }
-
-    /// Creates one series in each family, for the generated reference.
-    #[cfg(test)]
-    pub(crate) fn create_series(&self) {
-        self.requests.create_series();
-        self.lease.create_series();
-        self.failing_watches.create_series();
-        self.admission.create_series();
-        self.certificate.create_series();
-        self.pull_secret.create_series();
-        self.repairs.create_series();
-    }
 }

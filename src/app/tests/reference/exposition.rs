@@ -48,6 +48,31 @@ pub(super) fn metrics(exposition: &str) -> Vec<Metric> {
     metrics
 }
 
+/// Returns the metrics in the debug text of a registry. Only a family that is registered with its labels has a kind.
+pub(super) fn registered(debug: &str) -> Vec<Metric> {
+    let mut metrics = Vec::new();
+    for registry in debug.split("Registry { prefix: ").skip(1) {
+        let prefix = registry.strip_prefix("Some(Prefix(\"");
+        let prefix = prefix.and_then(|it| it.split('"').next());
+        let prefix = prefix.map(|it| format!("{it}_")).unwrap_or_default();
+        for metric in registry.split("Descriptor { name: \"").skip(1) {
+            let (name, rest) = metric.split_once("\", help: \"").unwrap();
+            let (help, rest) = rest.split_once("\", unit: ").unwrap();
+            let labeled = rest.split_once("Labeled(").map(|it| it.1);
+            let labeled = labeled.and_then(|it| it.split_once(')')?.0.split_once(": "));
+            let (kind, labels) = labeled.unwrap_or_default();
+            let ending = if kind == "counter" { "_total" } else { "" };
+            metrics.push(Metric {
+                name: format!("{prefix}{name}{ending}"),
+                kind: kind.to_owned(),
+                labels: labels.split(',').map(str::to_owned).collect(),
+                help: help.to_owned(),
+            });
+        }
+    }
+    metrics
+}
+
 /// Adds name and labels of a sample to a metric.
 fn sample(line: &str, metric: &mut Metric) {
     let samples = Samples::parse(line);

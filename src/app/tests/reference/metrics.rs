@@ -1,7 +1,7 @@
 //! Page `metrics`: the metrics of each component on /metrics, from the registry that the component serves.
 //!
-//! Each family has one series with empty label values, because only a series contains the labels. Metrics that depend on
-//! data get data.
+//! A family without a series is not exposed: its labels are those with which it is registered. Metrics that depend on data
+//! get data.
 
 use std::fs;
 use std::path::Path;
@@ -87,15 +87,11 @@ pub(super) fn components() -> [Component; 4] {
 }
 
 fn webhook() -> Metrics {
-    let (meters, metrics) = compose::webhook::meters::Meters::with_server(Statistics::default());
-    meters.create_series();
-    metrics
+    compose::webhook::meters::Meters::with_server(Statistics::default()).1
 }
 
 fn controller() -> Metrics {
-    let (meters, metrics) = compose::controller::meters::Meters::new();
-    meters.create_series();
-    metrics
+    compose::controller::meters::Meters::new().1
 }
 
 /// Returns the metrics of a watcher with a certificate and a waiting event.
@@ -115,9 +111,7 @@ fn watcher() -> Metrics {
         certificates,
         connections: Statistics::default(),
     };
-    let (counters, metrics) = compose::watcher::meters::register(state);
-    counters.create_series();
-    metrics
+    compose::watcher::meters::register(state).1
 }
 
 fn listener() -> Vec<Metric> {
@@ -158,28 +152,28 @@ fn exposed(metrics: &Metrics) -> Vec<Metric> {
     listed(&metrics.encode().unwrap(), &format!("{metrics:?}"))
 }
 
-/// Returns the metrics of an exposition, compared with the debug text of the registry. A metric that is registered and not
-/// exposed is a family without a series.
+/// Returns the metrics of an exposition, and the families without a series, by name. The debug text of the registry
+/// contains all of them.
 fn listed(exposition: &str, debug: &str) -> Vec<Metric> {
-    let found = exposition::metrics(exposition);
-    let registered = debug.split("Descriptor { name: \"").skip(1);
-    let registered: Vec<&str> = registered.filter_map(|it| it.split('"').next()).collect();
+    let mut found = exposition::metrics(exposition);
+    let registered = exposition::registered(debug);
     assert!(
         registered.len() > 5,
         "the registry's debug text has another form: {debug}"
     );
-    for name in registered {
+    for metric in registered {
         let endings = ["", "_total", "_info", "_seconds", "_bytes"];
-        let is_exposed = |it: &Metric| {
-            endings.iter().any(|ending| {
-                let series = format!("{name}{ending}");
-                it.name == series || it.name.ends_with(&format!("_{series}"))
-            })
-        };
+        let series = endings.map(|ending| format!("{}{ending}", metric.name));
+        if found.iter().any(|it| series.contains(&it.name)) {
+            continue;
+        }
         assert!(
-            found.iter().any(is_exposed),
-            "{name} is registered and not listed: its `create_series` does not create a series of it"
+            !metric.kind.is_empty(),
+            "{} is registered and not listed: it is a family without a series, and not registered with its labels",
+            metric.name
         );
+        found.push(metric);
     }
+    found.sort_by(|one, other| one.name.cmp(&other.name));
     found
 }
