@@ -6,6 +6,9 @@ use std::borrow::Cow;
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 
+use anyhow::Context as _;
+use serde::Serialize;
+
 #[cfg(test)]
 mod tests;
 
@@ -50,6 +53,19 @@ pub(crate) fn printable(text: &str) -> Cow<'_, str> {
         plain => Cow::Owned(plain.to_string()),
     });
     Cow::Owned(escaped.collect())
+}
+
+/// Returns a value as YAML, in the style of `kubectl get -o yaml`, without separators of documents.
+///
+/// # Errors
+/// The value cannot be written as YAML.
+pub(crate) fn yaml(value: &impl Serialize) -> anyhow::Result<String> {
+    let options = serde_saphyr::ser_options! {
+        // Folded lines are hard to compare, and kubectl does not fold either.
+        folded_wrap_chars: usize::MAX,
+    };
+    let text = serde_saphyr::to_string_with_options(value, options);
+    text.context("the result cannot be written as YAML")
 }
 
 fn say(line: &str) {

@@ -8,6 +8,7 @@
 
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use api::bootstrapper::{ResourceAmounts, RestartCause, WebhookResources, WebhookSettings};
 use api::names::{CONFIG_MAP, PULL_SECRET, SKR_NAMESPACE};
 use clap::{Args, Subcommand};
@@ -16,8 +17,8 @@ use serde_json::{Value, json};
 
 use self::flags::Flags;
 use self::template::{Settings, filled};
-use crate::amounts::{self, AmountError, amounts};
-use crate::cli::values::{landscape, log_filter, restart_cause, switch};
+use crate::amounts::{self, amounts};
+use crate::cli::values::{NO_IMAGE, NO_NAMESPACE, landscape, log_filter, restart_cause, switch};
 use crate::{cli, edge};
 
 mod controller;
@@ -143,41 +144,6 @@ impl WebhookArgs {
     }
 }
 
-/// Reason why a value cannot be used in the manifests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-enum ValueError {
-    #[error(
-        "not a valid image reference: expected one such as registry.example.com/path/webhook:1.0.0"
-    )]
-    Image,
-    #[error("not a valid object name (RFC 1123 subdomain)")]
-    SecretName,
-    #[error("not a valid namespace: expected at most 63 lower-case letters, digits and `-`")]
-    Namespace,
-    #[error("not a valid host: expected a DNS name such as kcp.example.com, without a port")]
-    Host,
-    #[error("must not contain `---`, the separator of documents")]
-    Separator,
-}
-
-/// Reason why settings of the webhook cannot be installed.
-#[derive(Debug, thiserror::Error)]
-enum SettingsError {
-    #[error("arguments of the webhook: {0}")]
-    Flags(String),
-    #[error("resources")]
-    Resources(#[from] AmountError),
-}
-
-impl SettingsError {
-    /// Converts an error of clap, without its text about the usage.
-    fn of(error: &clap::Error) -> Self {
-        let text = error.to_string();
-        let first = text.lines().next().unwrap_or_default();
-        Self::Flags(first.trim_start_matches("error: ").to_owned())
-    }
-}
-
 /// Prints the manifests.
 ///
 /// # Errors
@@ -196,7 +162,7 @@ fn webhook(
     settings: &WebhookSettings,
     named_secret: Option<&str>,
     namespace: &str,
-) -> Result<String, SettingsError> {
+) -> anyhow::Result<String> {
     let pull_secret_name = settings.pull_secret_name.as_deref();
     let config_map = settings.config_map_name.as_deref().unwrap_or(CONFIG_MAP);
     // The default name is also permitted, because the configuration document may change to it and back at any time.
@@ -204,10 +170,18 @@ fn webhook(
     copied.extend(pull_secret_name.filter(|it| *it != PULL_SECRET));
     copied.extend(named_secret.filter(|it| Some(*it) != pull_secret_name && *it != PULL_SECRET));
     let flags = flags_of(settings);
-    Flags::<cli::webhook::WebhookArgs>::read("webhook", &flags, &[])
-        .map_err(|error| SettingsError::of(&error))?;
+    Flags::<cli::webhook::WebhookArgs>::read("webhook", &flags, &[]).map_err(|error| {
+        // Without the text of clap about the usage.
+        let text = error.to_string();
+        let first = text.lines().next().unwrap_or_default();
+        anyhow::anyhow!(
+            "arguments of the webhook: {}",
+            first.trim_start_matches("error: ")
+        )
+    })?;
     let given = settings.resources.clone().unwrap_or_default();
-    let mut values = Settings::from(amounts::settings(&given.or(default_resources()))?);
+    let resources = amounts::settings(&given.or(default_resources()));
+    let mut values = Settings::from(resources.context("resources")?);
     values.extend([
         ("config-map-names", Some(json!([config_map]))),
         ("fallback-policy-verbs", fallback_policy_verbs(settings)),
@@ -333,36 +307,35 @@ fn parsed(text: &str) -> anyhow::Result<Vec<Value>> {
     Ok(objects)
 }
 
-fn image(text: &str) -> Result<String, ValueError> {
-    Reference::parse(text).map_err(|_| ValueError::Image)?;
-    whole(text)
+fn image(text: &str) -> Result<String, &'static str> {
+    checked(text, Reference::parse(text).is_ok(), NO_IMAGE)
 }
 
-fn secret_name(text: &str) -> Result<String, ValueError> {
-    if !names::is_subdomain(text) {
-        return Err(ValueError::SecretName);
-    }
-    whole(text)
+fn secret_name(text: &str) -> Result<String, &'static str> {
+    let message = "not a valid object name (RFC 1123 subdomain)";
+    checked(text, is_subdomain(text), message)
 }
 
-fn host(text: &str) -> Result<String, ValueError> {
-    if !names::is_subdomain(text) {
-        return Err(ValueError::Host);
-    }
-    whole(text)
+fn host(text: &str) -> Result<String, &'static str> {
+    let message = "not a valid host: expected a DNS name such as kcp.example.com, without a port";
+    checked(text, is_subdomain(text), message)
 }
 
-fn namespace(text: &str) -> Result<String, ValueError> {
-    if !names::is_label(text) {
-        return Err(ValueError::Namespace);
+fn namespace(text: &str) -> Result<String, &'static str> {
+    checked(text, is_label(text), NO_NAMESPACE)
+}
+
+fn checked(text: &str, is_valid: bool, message: &'static str) -> Result<String, &'static str> {
+    if !is_valid {
+        return Err(message);
     }
     whole(text)
 }
 
 /// Checks that a text does not contain the document separator.
-fn whole(text: &str) -> Result<String, ValueError> {
+fn whole(text: &str) -> Result<String, &'static str> {
     if text.contains("---") {
-        return Err(ValueError::Separator);
+        return Err("must not contain `---`, the separator of documents");
     }
     Ok(text.to_owned())
 }

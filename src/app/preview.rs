@@ -10,6 +10,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use policy::admission::{Configuration, PullSecret};
 
@@ -25,11 +26,9 @@ mod manifest;
 mod near_miss;
 mod pull_secret;
 mod render;
-mod yaml;
 
-use error::{Errors, PreviewError};
+use error::Errors;
 use input::Input;
-use judgement::Verdict;
 use manifest::Manifests;
 use render::Report;
 
@@ -103,8 +102,8 @@ fn preview(arguments: &PreviewArgs) -> Result<ExitCode, Errors> {
         Output::Yaml => render::yaml(&report)?,
         Output::Json => render::json(&report)?,
     };
-    edge::write_out(&text).map_err(PreviewError::Output)?;
-    let changed = report.verdicts.iter().any(Verdict::changed);
+    edge::write_out(&text).context("standard output cannot be written")?;
+    let changed = report.verdicts.iter().any(|it| it.changed);
     Ok(if arguments.exit_code && changed {
         ExitCode::from(WOULD_CHANGE)
     } else {
@@ -124,14 +123,14 @@ fn gather_and_judge(arguments: &PreviewArgs) -> Result<Report, Errors> {
         pull_secret: &pull_secret,
         namespaces: &manifests.namespaces,
     };
-    let verdicts = judgement::judge(manifests.workloads, &landscape)?;
+    let verdicts = judgement::judge(&manifests.workloads, &landscape)?;
     Ok(Report {
         verdicts,
         skipped: manifests.skipped,
     })
 }
 
-fn configuration(arguments: &PreviewArgs) -> Result<Configuration, PreviewError> {
+fn configuration(arguments: &PreviewArgs) -> anyhow::Result<Configuration> {
     let input = Input::read(&arguments.config)?;
     let configuration = configuration::read(&input, arguments.landscape.as_deref())?;
     for notice in configuration.notices() {
@@ -144,7 +143,7 @@ fn configuration(arguments: &PreviewArgs) -> Result<Configuration, PreviewError>
 fn pull_secret(
     arguments: &PreviewArgs,
     configuration: Option<&Configuration>,
-) -> Result<PullSecret, PreviewError> {
+) -> anyhow::Result<PullSecret> {
     let Some(path) = &arguments.pull_secret else {
         return Ok(PullSecret::Unknown);
     };
@@ -169,7 +168,7 @@ fn manifests(arguments: &PreviewArgs) -> Result<Manifests, Errors> {
         files.extend(errors.keep(input::files(path)).unwrap_or_default());
     }
     if files.iter().filter(|it| input::is_standard(it)).count() > 1 {
-        return Err(PreviewError::StandardInputTwice.into());
+        return Err(anyhow::anyhow!("-: standard input can be read only once").into());
     }
     let mut manifests = Manifests::new(&arguments.namespace);
     for file in &files {

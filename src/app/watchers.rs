@@ -4,43 +4,16 @@
 //! these changes. Invariant: an unknown key is an error, so that a misspelled key cannot extend the watched changes.
 
 use std::collections::BTreeMap;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use anyhow::Context as _;
 use policy::change::{Field, Registration, ResourceRule, Watcher};
 use serde::Deserialize;
 use serde_json::Value;
-use watcher_types::{EventError, PathSegment};
+use watcher_types::PathSegment;
 
 #[cfg(test)]
 mod tests;
-
-/// Reason why the file is not a list of Watchers.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum WatchersError {
-    #[error("cannot read {}", file.display())]
-    Read { file: PathBuf, source: io::Error },
-    #[error("{}: not valid YAML", file.display())]
-    Yaml {
-        file: PathBuf,
-        source: Box<serde_saphyr::Error>,
-    },
-    #[error("{}: expected one list of Watchers", file.display())]
-    Shape { file: PathBuf },
-    #[error("{}: Watcher {number}", file.display())]
-    Watcher {
-        file: PathBuf,
-        /// Position in the list, from 1.
-        number: usize,
-        source: serde_json::Error,
-    },
-    #[error("Watcher {name:?} in {} has a manager that cannot be part of a path", file.display())]
-    Manager {
-        file: PathBuf,
-        name: String,
-        source: EventError,
-    },
-}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -74,43 +47,31 @@ enum Aspect {
 ///
 /// # Errors
 /// The file is not readable, not YAML, or not a list of Watchers.
-pub(crate) fn read(file: &Path) -> Result<Vec<Registration>, WatchersError> {
-    let text = std::fs::read_to_string(file).map_err(|source| WatchersError::Read {
-        file: file.to_owned(),
-        source,
-    })?;
-    parse(&text, file)
+pub(crate) fn read(file: &Path) -> anyhow::Result<Vec<Registration>> {
+    let text = std::fs::read_to_string(file);
+    parse(
+        &text.with_context(|| format!("cannot read {}", file.display()))?,
+        file,
+    )
 }
 
-fn parse(text: &str, file: &Path) -> Result<Vec<Registration>, WatchersError> {
-    let file = || file.to_owned();
-    let mut documents: Vec<Value> =
-        serde_saphyr::from_multiple(text).map_err(|source| WatchersError::Yaml {
-            file: file(),
-            source: Box::new(source),
-        })?;
+fn parse(text: &str, file: &Path) -> anyhow::Result<Vec<Registration>> {
+    let file = file.display();
+    let documents: Result<Vec<Value>, _> = serde_saphyr::from_multiple(text);
+    let mut documents = documents.with_context(|| format!("{file}: not valid YAML"))?;
     let (Some(Value::Array(listed)), true) = (documents.pop(), documents.is_empty()) else {
-        return Err(WatchersError::Shape { file: file() });
+        anyhow::bail!("{file}: expected one list of Watchers");
     };
-    let mut registrations = Vec::with_capacity(listed.len());
-    for (index, value) in listed.into_iter().enumerate() {
+    let registrations = listed.into_iter().zip(1..).map(|(value, number)| {
         let listed: Listed =
-            serde_json::from_value(value).map_err(|source| WatchersError::Watcher {
-                file: file(),
-                number: index + 1,
-                source,
-            })?;
-        let manager = PathSegment::parse(&listed.manager).map_err(|source| {
-            let name = listed.name.clone();
-            WatchersError::Manager {
-                file: file(),
-                name,
-                source,
-            }
+            serde_json::from_value(value).with_context(|| format!("{file}: Watcher {number}"))?;
+        let manager = PathSegment::parse(&listed.manager).with_context(|| {
+            let name = &listed.name;
+            format!("Watcher {name:?} in {file} has a manager that cannot be part of a path")
         })?;
-        registrations.push(listed.registration(manager));
-    }
-    Ok(registrations)
+        Ok(listed.registration(manager))
+    });
+    registrations.collect()
 }
 
 impl Listed {

@@ -13,56 +13,31 @@ use super::selector::is_name;
 use crate::amounts;
 use crate::manifests::{is_label, is_subdomain};
 
-/// Reason why a text is not a valid value of a flag.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum ValueError {
-    #[error("must not be empty")]
-    Empty,
-    #[error("not a valid object name: expected lower-case letters, digits, `-` and `.`")]
-    Object,
-    #[error("not a valid namespace: expected at most 63 lower-case letters, digits and `-`")]
-    Namespace,
-    #[error(
-        "not a valid ClusterTrustBundle name: expected lower-case letters, digits, `-`, `.` and `:`"
-    )]
-    Bundle,
-    #[error(
-        "not a valid image reference: expected one such as registry.example.com/path/webhook:1.0.0"
-    )]
-    Image,
-    #[error("must have a tag or a digest")]
-    Unpinned,
-    #[error(
-        "not a valid landscape: expected the syntax of a label value, at most 63 letters, digits, `-`, `_` and `.`"
-    )]
-    Landscape,
-    #[error("not a change: expected trust-bundle, pull-secret or configuration")]
-    RestartCause,
-    #[error("not a switch: expected on or off")]
-    Switch,
-    #[error("not a duration: expected one such as 10m, 30s or 1h30m")]
-    Duration,
-    #[error("not a period: expected a duration longer than 0, such as 10m, 30s or 1h30m")]
-    Period,
-    #[error("not a size: expected bytes, or a binary suffix as in 64Mi")]
-    Size,
-    #[error(
-        "not an address: expected :PORT for all addresses, or ADDRESS:PORT such as 127.0.0.1:8080 or [::1]:8080"
-    )]
-    Address,
-}
+/// Message about a flag that must have a value.
+const EMPTY: &str = "must not be empty";
+
+/// Message about a text that is not an image reference.
+pub(crate) const NO_IMAGE: &str =
+    "not a valid image reference: expected one such as registry.example.com/path/webhook:1.0.0";
+
+/// Message about a text that is not the name of a namespace.
+pub(crate) const NO_NAMESPACE: &str =
+    "not a valid namespace: expected at most 63 lower-case letters, digits and `-`";
+
+/// Message about a text that is not a duration.
+const NO_DURATION: &str = "not a duration: expected one such as 10m, 30s or 1h30m";
 
 /// Parses the name of an object.
-pub(crate) fn object_name(text: &str) -> Result<String, ValueError> {
+pub(crate) fn object_name(text: &str) -> Result<String, &'static str> {
     match text {
-        "" => Err(ValueError::Empty),
+        "" => Err(EMPTY),
         text if is_subdomain(text) => Ok(text.to_owned()),
-        _ => Err(ValueError::Object),
+        _ => Err("not a valid object name: expected lower-case letters, digits, `-` and `.`"),
     }
 }
 
 /// Parses the name of an object; empty means none.
-pub(crate) fn object_name_or_none(text: &str) -> Result<String, ValueError> {
+pub(crate) fn object_name_or_none(text: &str) -> Result<String, &'static str> {
     if text.is_empty() {
         return Ok(String::new());
     }
@@ -70,54 +45,58 @@ pub(crate) fn object_name_or_none(text: &str) -> Result<String, ValueError> {
 }
 
 /// Parses the name of a ClusterTrustBundle; empty means none. The name of a bundle with a signer is `signer.domain:path:name`.
-pub(crate) fn bundle_or_none(text: &str) -> Result<String, ValueError> {
+pub(crate) fn bundle_or_none(text: &str) -> Result<String, &'static str> {
     if !text.is_empty() && !text.split(':').all(is_subdomain) {
-        return Err(ValueError::Bundle);
+        return Err(
+            "not a valid ClusterTrustBundle name: expected lower-case letters, digits, `-`, `.` and `:`",
+        );
     }
     Ok(text.to_owned())
 }
 
 /// Parses the name of a namespace.
-pub(crate) fn namespace(text: &str) -> Result<String, ValueError> {
+pub(crate) fn namespace(text: &str) -> Result<String, &'static str> {
     match text {
-        "" => Err(ValueError::Empty),
+        "" => Err(EMPTY),
         text if is_label(text) => Ok(text.to_owned()),
-        _ => Err(ValueError::Namespace),
+        _ => Err(NO_NAMESPACE),
     }
 }
 
 /// Parses an image reference with a tag or digest, so that each pull gets the same image.
-pub(crate) fn pinned_image(text: &str) -> Result<String, ValueError> {
-    let image = Reference::parse(text).map_err(|_| ValueError::Image)?;
+pub(crate) fn pinned_image(text: &str) -> Result<String, &'static str> {
+    let image = Reference::parse(text).map_err(|_| NO_IMAGE)?;
     if image.tag().is_none() && image.digest().is_none() {
-        return Err(ValueError::Unpinned);
+        return Err("must have a tag or a digest");
     }
     Ok(text.to_owned())
 }
 
 /// Parses the name of a landscape. Other characters would not be safe in the arguments of a container, where `$(NAME)` is
 /// replaced.
-pub(crate) fn landscape(text: &str) -> Result<String, ValueError> {
+pub(crate) fn landscape(text: &str) -> Result<String, &'static str> {
     if !is_name(text) {
-        return Err(ValueError::Landscape);
+        return Err(
+            "not a valid landscape: expected the syntax of a label value, at most 63 letters, digits, `-`, `_` and `.`",
+        );
     }
     Ok(text.to_owned())
 }
 
 /// Parses a change after which Pods are restarted.
-pub(crate) fn restart_cause(text: &str) -> Result<RestartCause, ValueError> {
+pub(crate) fn restart_cause(text: &str) -> Result<RestartCause, &'static str> {
     let mut causes = RestartCause::ALL.into_iter();
     causes
         .find(|it| it.flag() == text)
-        .ok_or(ValueError::RestartCause)
+        .ok_or("not a change: expected trust-bundle, pull-secret or configuration")
 }
 
 /// Parses `on` or `off`.
-pub(crate) fn switch(text: &str) -> Result<bool, ValueError> {
+pub(crate) fn switch(text: &str) -> Result<bool, &'static str> {
     match text {
         "on" => Ok(true),
         "off" => Ok(false),
-        _ => Err(ValueError::Switch),
+        _ => Err("not a switch: expected on or off"),
     }
 }
 
@@ -128,34 +107,34 @@ pub(crate) fn log_filter(text: &str) -> Result<String, TelemetryError> {
 }
 
 /// Parses a listen address. `:PORT` and `PORT` mean all addresses of both families.
-pub(crate) fn bind_address(text: &str) -> Result<SocketAddr, ValueError> {
+pub(crate) fn bind_address(text: &str) -> Result<SocketAddr, &'static str> {
     match text.strip_prefix(':').unwrap_or(text).parse() {
         Ok(port) => Ok(unspecified_address(port)),
-        Err(_) => text.parse().map_err(|_| ValueError::Address),
+        Err(_) => text.parse().map_err(|_| "not an address: expected :PORT for all addresses, or ADDRESS:PORT such as 127.0.0.1:8080 or [::1]:8080"),
     }
 }
 
 /// Parses a duration in the format of Kubernetes flags. `0` needs no unit.
-pub(crate) fn duration(text: &str) -> Result<Duration, ValueError> {
+pub(crate) fn duration(text: &str) -> Result<Duration, &'static str> {
     if text == "0" {
         return Ok(Duration::ZERO);
     }
-    let duration: SignedDuration = text.parse().map_err(|_| ValueError::Duration)?;
-    duration.try_into().map_err(|_| ValueError::Duration)
+    let duration: SignedDuration = text.parse().map_err(|_| NO_DURATION)?;
+    duration.try_into().map_err(|_| NO_DURATION)
 }
 
 /// Parses the time between repetitions. Zero is invalid, because it would cause a busy loop.
-pub(crate) fn period(text: &str) -> Result<Duration, ValueError> {
+pub(crate) fn period(text: &str) -> Result<Duration, &'static str> {
     let period = duration(text).ok().filter(|it| !it.is_zero());
-    period.ok_or(ValueError::Period)
+    period.ok_or("not a period: expected a duration longer than 0, such as 10m, 30s or 1h30m")
 }
 
 /// Parses a number of bytes.
-pub(crate) fn size(text: &str) -> Result<u64, ValueError> {
+pub(crate) fn size(text: &str) -> Result<u64, &'static str> {
     let plain = text.parse().ok();
     plain
         .or_else(|| amounts::memory(text).ok())
-        .ok_or(ValueError::Size)
+        .ok_or("not a size: expected bytes, or a binary suffix as in 64Mi")
 }
 
 #[cfg(test)]

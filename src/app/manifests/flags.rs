@@ -8,8 +8,6 @@ use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, Command};
 
-use super::ValueError;
-
 /// Parsed flags of a component.
 pub(super) struct Flags<A> {
     /// The arguments, with the defaults of the component for missing flags.
@@ -61,18 +59,9 @@ impl<A: Args> Flags<A> {
 }
 
 /// Parses one flag: a single word that is valid in a list of arguments.
-pub(super) fn flag(text: &str) -> Result<String, FlagError> {
+pub(super) fn flag(text: &str) -> Result<String, &'static str> {
     if !text.starts_with("--") || text.contains(char::is_control) {
-        return Err(FlagError::Form);
+        return Err("not a valid flag: expected one such as `--name=value`");
     }
-    Ok(super::whole(text)?)
-}
-
-/// Reason why a text is not a flag.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum FlagError {
-    #[error("not a valid flag: expected one such as `--name=value`")]
-    Form,
-    #[error(transparent)]
-    Value(#[from] ValueError),
+    super::whole(text)
 }

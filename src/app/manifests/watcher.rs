@@ -11,13 +11,13 @@ use base64::engine::general_purpose::STANDARD;
 use clap::Args;
 use policy::change::{Endpoint, Registration, configuration};
 use serde_json::{Value, json};
-use watcher::delivery::{KcpAddress, KcpAddressError};
+use watcher::delivery::KcpAddress;
 
 use super::flags::{Flags, flag};
 use super::template::{Settings, filled};
-use super::{ValueError, image, image_pull_secrets, namespace, secret_name, whole};
+use super::{image, image_pull_secrets, namespace, secret_name, whole};
 use crate::cli::watcher::{self as role, DeliveryMode};
-use crate::watchers;
+use crate::{edge, watchers};
 
 /// Image of the watcher in the files.
 pub(crate) const IMAGE: &str = concat!(
@@ -223,12 +223,8 @@ fn registered(
         },
     };
     let configuration = configuration(registrations, &endpoint)?;
-    let options = serde_saphyr::ser_options! {
-        // Folded lines are hard to compare, and kubectl does not fold either.
-        folded_wrap_chars: usize::MAX,
-    };
-    let text = serde_saphyr::to_string_with_options(&configuration, options)?;
-    Ok(whole(&text)?)
+    let text = edge::yaml(&configuration)?;
+    whole(&text).map_err(anyhow::Error::msg)
 }
 
 /// Content of the directory with certificates.
@@ -273,16 +269,8 @@ data:
     }
 }
 
-/// Reason why a text is not an address of KCP that can be used in the manifests.
-#[derive(Debug, thiserror::Error)]
-enum AddressError {
-    #[error(transparent)]
-    Grammar(KcpAddressError),
-    #[error(transparent)]
-    Value(ValueError),
-}
-
-fn address(text: &str) -> Result<String, AddressError> {
-    KcpAddress::parse(text).map_err(AddressError::Grammar)?;
-    whole(text).map_err(AddressError::Value)
+/// Parses an address of KCP that can be used in the manifests.
+fn address(text: &str) -> anyhow::Result<String> {
+    KcpAddress::parse(text)?;
+    whole(text).map_err(anyhow::Error::msg)
 }

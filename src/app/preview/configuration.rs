@@ -4,8 +4,7 @@ use api::config::{Document, DocumentError};
 use api::names::{CONFIG_KEY, PULL_SECRET};
 use policy::admission::{Configuration, Settings};
 
-use super::PreviewError;
-use super::document::{self, Located};
+use super::document::{self, JSON, Located};
 use super::input::Input;
 
 /// Text of the document, and its position.
@@ -16,14 +15,15 @@ struct Found<'a> {
 }
 
 /// Reads and parses the document.
-pub(super) fn read(input: &Input, landscape: Option<&str>) -> Result<Configuration, PreviewError> {
-    let (map, fault) = match config_map(input) {
-        Ok(map) => (map, None),
+pub(super) fn read(input: &Input, landscape: Option<&str>) -> anyhow::Result<Configuration> {
+    let (documents, fault) = match document::documents(input) {
+        Ok(documents) => (documents, None),
         // The parser of the document returns a better error message.
-        Err(error @ PreviewError::Json { .. }) => (None, Some(error)),
-        Err(error) => return Err(error),
+        Err(error) if error.format == JSON => (Vec::new(), Some(error)),
+        Err(error) => return Err(error.into()),
     };
-    let found = match &map {
+    let map = config_map(&documents, input)?;
+    let found = match map {
         Some(node) => in_config_map(node, input),
         None => Found {
             text: input.text(),
@@ -32,45 +32,41 @@ pub(super) fn read(input: &Input, landscape: Option<&str>) -> Result<Configurati
     };
     let place = |line: Option<u64>| {
         let inside = found.offset.zip(line).map(|(offset, line)| offset + line);
-        input.at(inside.or_else(|| map.as_ref().and_then(Located::line)))
+        input.at(inside.or_else(|| map.and_then(Located::line)))
     };
     let document = Document::parse(found.text).map_err(|source| {
         // An object without overrides is most likely a ConfigMap.
         if let (DocumentError::NoOverrides, Some(fault)) = (&source, fault) {
-            return fault;
+            return fault.into();
         }
         let line = source.line().and_then(|line| u64::try_from(line).ok());
-        PreviewError::Document {
-            place: place(line.or_else(|| document::line_at_path(found.text, &source.path()))),
-            problem: source.problem(),
-        }
+        let line = line.or_else(|| document::line_at_path(found.text, &source.path()));
+        anyhow::anyhow!("{}: {}", place(line), source.problem())
     })?;
     let settings = Settings {
         landscape: landscape.map(str::to_owned),
         pull_secret: PULL_SECRET.to_owned(),
     };
-    Configuration::new(&document, &settings).map_err(|source| PreviewError::Configuration {
-        place: place(document::line_at_path(found.text, &source.path())),
-        source,
+    Configuration::new(&document, &settings).map_err(|source| {
+        let place = place(document::line_at_path(found.text, &source.path()));
+        anyhow::Error::new(source).context(place)
     })
 }
 
 /// Returns the text of the document in a ConfigMap; `None` if the whole input is the document.
-fn config_map(input: &Input) -> Result<Option<Located>, PreviewError> {
+fn config_map<'a>(documents: &'a [Located], input: &Input) -> anyhow::Result<Option<&'a Located>> {
     let json = input.text().trim_start().starts_with('{');
-    let documents = document::documents(input)?;
-    let found = document::find(&documents, "ConfigMap", &|map| {
+    let found = document::find(documents, "ConfigMap", &|map| {
         let found = map.get("data")?.get(CONFIG_KEY)?;
         found.text().is_some().then_some(found)
     });
     let untyped = documents.iter().all(|it| it.get("kind").is_none());
-    match found {
-        Some(found) => Ok(Some(found.clone())),
-        None if json && untyped => Ok(None),
-        None => Err(PreviewError::NoConfiguration {
-            file: input.name().to_owned(),
-        }),
-    }
+    anyhow::ensure!(
+        found.is_some() || (json && untyped),
+        "{}: expected the JSON document of the configuration, or a ConfigMap with the key {CONFIG_KEY}",
+        input.name()
+    );
+    Ok(found)
 }
 
 fn in_config_map<'a>(node: &'a Located, input: &Input) -> Found<'a> {

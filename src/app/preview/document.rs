@@ -7,12 +7,13 @@
 use api::json::{FieldPath, Step};
 use serde_json::{Map, Value};
 
-use super::PreviewError;
+use super::error::SyntaxError;
 use super::input::Input;
 
 mod json;
 mod yaml;
 
+pub(super) use json::JSON;
 pub(super) use yaml::line_at_path;
 
 /// A value and the line of its start.
@@ -32,7 +33,7 @@ enum Tree {
 /// Parses the documents of a stream, without empty documents.
 ///
 /// As in tools of Kubernetes, a text that starts with a brace is first parsed as JSON.
-pub(super) fn documents(input: &Input) -> Result<Vec<Located>, PreviewError> {
+pub(super) fn documents(input: &Input) -> Result<Vec<Located>, SyntaxError> {
     let mut documents = if input.text().trim_start().starts_with('{') {
         match json::documents(input) {
             Ok(documents) => documents,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use anyhow::Context as _;
 use api::Feature;
 use api::names::{OWN_LABEL, SKR_NAMESPACE};
 use json_patch::Patch;
@@ -13,13 +14,15 @@ use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::PreviewError;
-use super::error::Errors;
+use super::error::{Errors, Place};
 use super::manifest::{Described, Source, Workload, undescribed};
 use super::near_miss::{self, NearMiss};
 
 #[cfg(test)]
 mod tests;
+
+/// Message of a result that cannot be written as JSON.
+pub(super) const UNWRITTEN: &str = "the result cannot be written as JSON";
 
 /// Inputs of the decisions.
 pub(super) struct Landscape<'a> {
@@ -28,13 +31,18 @@ pub(super) struct Landscape<'a> {
     pub(super) namespaces: &'a BTreeMap<String, Described>,
 }
 
-/// A Pod, and the decision about it.
-#[derive(Debug)]
+/// A Pod, and the decision about it. The report for programs has this format.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct Verdict {
     pub(super) source: Source,
+    /// Whether the Pod would be changed.
+    pub(super) changed: bool,
     /// The Pod in the manifests.
+    #[serde(skip)]
     pub(super) before: Value,
     /// The Pod as it would be admitted.
+    #[serde(rename = "pod")]
     pub(super) after: Value,
     /// The patch from `before` to `after`; empty if nothing changes.
     pub(super) patch: Patch,
@@ -45,22 +53,21 @@ pub(super) struct Verdict {
 }
 
 /// A finding that outlives its review.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
+#[serde(transparent)]
 pub(super) struct Explanation {
+    #[serde(skip)]
     pub(super) feature: Feature,
+    #[serde(skip)]
     pub(super) applied: bool,
+    #[serde(skip)]
     pub(super) warns: bool,
+    #[serde(skip)]
     pub(super) code: Code,
+    #[serde(skip)]
     pub(super) message: String,
     /// The serialized finding for reports.
     json: Box<RawValue>,
-}
-
-impl Verdict {
-    /// Returns whether the Pod would be changed.
-    pub(super) fn changed(&self) -> bool {
-        !self.patch.0.is_empty()
-    }
 }
 
 impl Explanation {
@@ -74,9 +81,7 @@ impl Explanation {
             json: to_raw_value(finding)?,
         })
     }
-}
 
-impl Explanation {
     /// Returns whether the Pod is never changed, independent of its opt-ins.
     pub(super) fn is_of_excluded_pod(&self) -> bool {
         matches!(
@@ -94,25 +99,19 @@ impl Explanation {
     }
 }
 
-impl Serialize for Explanation {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.json.serialize(serializer)
-    }
-}
-
 /// Returns the decision on each Pod, in order.
 pub(super) fn judge(
-    workloads: Vec<Workload>,
+    workloads: &[Workload],
     landscape: &Landscape<'_>,
 ) -> Result<Vec<Verdict>, Errors> {
     let mut errors = Errors::default();
-    let verdicts = workloads.into_iter();
+    let verdicts = workloads.iter();
     let verdicts = verdicts.filter_map(|workload| errors.keep(verdict(workload, landscape)));
     let verdicts = verdicts.collect();
     errors.none_or(Some(verdicts))
 }
 
-fn verdict(workload: Workload, landscape: &Landscape<'_>) -> Result<Verdict, PreviewError> {
+fn verdict(workload: &Workload, landscape: &Landscape<'_>) -> anyhow::Result<Verdict> {
     let undescribed = undescribed(&workload.source.namespace);
     let described = landscape.namespaces.get(&workload.source.namespace);
     let context = Context {
@@ -126,16 +125,15 @@ fn verdict(workload: Workload, landscape: &Landscape<'_>) -> Result<Verdict, Pre
     let body = review::of_created_pod(&workload.source.namespace, &pod);
     match review::parse(body.as_bytes()).map(|review| review.subject) {
         Ok(Subject::Pod(request)) => {
-            let mut verdict = answer(&workload, &request, &context)?;
-            verdict.near_misses = near_miss::of(&workload, described, &verdict.reasons);
+            let mut verdict = answer(workload, &request, &context)?;
+            verdict.near_misses = near_miss::of(workload, described, &verdict.reasons);
             Ok(verdict)
         }
-        Ok(Subject::Unreadable(source)) => Err(PreviewError::Pod {
-            subject: workload.source.to_string(),
-            place: workload.place,
-            source,
-        }),
-        Ok(Subject::Foreign) | Err(_) => Err(PreviewError::Defect(workload.place)),
+        Ok(Subject::Unreadable(source)) => {
+            let context = format!("{}: {}", workload.place, workload.source);
+            Err(anyhow::Error::new(source).context(context))
+        }
+        Ok(Subject::Foreign) | Err(_) => Err(defect(&workload.place)),
     }
 }
 
@@ -143,8 +141,8 @@ fn answer(
     workload: &Workload,
     request: &Request<'_>,
     context: &Context<'_>,
-) -> Result<Verdict, PreviewError> {
-    let defect = || PreviewError::Defect(workload.place.clone());
+) -> anyhow::Result<Verdict> {
+    let defect = || defect(&workload.place);
     let label = &workload.pod["metadata"]["labels"][OWN_LABEL.0];
     let decision = decide_unsent(request, SKR_NAMESPACE, label.as_str(), context);
     let operations = decision.patch.json().unwrap_or(b"[]");
@@ -154,10 +152,16 @@ fn answer(
     let reasons: Result<_, _> = decision.findings.iter().map(Explanation::of).collect();
     Ok(Verdict {
         source: workload.source.clone(),
+        changed: !patch.0.is_empty(),
         before: workload.pod.clone(),
         after,
         patch,
-        reasons: reasons.map_err(PreviewError::WriteJson)?,
+        reasons: reasons.context(UNWRITTEN)?,
         near_misses: Vec::new(),
     })
+}
+
+/// Error of a patch that does not fit its Pod.
+fn defect(place: &Place) -> anyhow::Error {
+    anyhow::anyhow!("{place}: the decision does not fit this Pod: a defect of this program")
 }

@@ -148,7 +148,7 @@ impl Manifests {
     /// Adds the objects of an input. Errors are collected, and the other objects are read nevertheless.
     pub(super) fn read(&mut self, input: &Input) -> Result<(), Errors> {
         let mut errors = Errors::default();
-        for document in document::documents(input)? {
+        for document in document::documents(input).map_err(anyhow::Error::from)? {
             let document = Object {
                 node: &document,
                 line: document.line(),

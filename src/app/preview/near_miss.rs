@@ -62,19 +62,6 @@ pub(super) enum Reason {
     OptOutNotEnabled,
 }
 
-impl Reason {
-    /// Returns the code in reports.
-    pub(super) fn code(self) -> &'static str {
-        match self {
-            Self::InvalidAnnotationValue => "InvalidAnnotationValue",
-            Self::UnknownAnnotationKey => "UnknownAnnotationKey",
-            Self::NotOnPodTemplate => "NotOnPodTemplate",
-            Self::NotAnAnnotation => "NotAnAnnotation",
-            Self::OptOutNotEnabled => "OptOutNotEnabled",
-        }
-    }
-}
-
 /// The object whose metadata contains a candidate.
 #[derive(Clone, Copy)]
 enum Level<'a> {

@@ -8,17 +8,15 @@ use std::io::{self, IsTerminal};
 use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
+use anyhow::Context as _;
 use api::Feature;
 use serde::Serialize;
-use serde_json::Value;
 use similar::{Algorithm, TextDiff};
 
-use super::PreviewError;
-use super::judgement::{Explanation, Verdict};
-use super::manifest::{Skipped, Source};
+use super::judgement::{Explanation, UNWRITTEN, Verdict};
+use super::manifest::Skipped;
 use super::near_miss::NearMiss;
-use super::yaml;
-use crate::edge::printable;
+use crate::edge::{printable, yaml as document};
 
 #[cfg(test)]
 mod tests;
@@ -30,8 +28,9 @@ const DIFF_TIMEOUT: Duration = Duration::from_secs(1);
 const NAMES_OF_A_KIND: usize = 10;
 
 /// The result of a run.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub(super) struct Report {
+    #[serde(rename = "pods")]
     pub(super) verdicts: Vec<Verdict>,
     pub(super) skipped: Vec<Skipped>,
 }
@@ -85,62 +84,34 @@ impl Palette {
 }
 
 /// Returns the report for programs. Its format is stable (`{"pods":[…],"skipped":[…]}`).
-pub(super) fn json(report: &Report) -> Result<String, PreviewError> {
-    #[derive(Serialize)]
-    struct Written<'a> {
-        pods: Vec<Entry<'a>>,
-        skipped: &'a [Skipped],
-    }
-    #[derive(Serialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Entry<'a> {
-        source: &'a Source,
-        changed: bool,
-        pod: &'a Value,
-        patch: &'a json_patch::Patch,
-        reasons: &'a [Explanation],
-        near_misses: &'a [NearMiss],
-    }
-    let pods = report.verdicts.iter().map(|verdict| Entry {
-        source: &verdict.source,
-        changed: verdict.changed(),
-        pod: &verdict.after,
-        patch: &verdict.patch,
-        reasons: &verdict.reasons,
-        near_misses: &verdict.near_misses,
-    });
-    let written = Written {
-        pods: pods.collect(),
-        skipped: &report.skipped,
-    };
-    let mut text = serde_json::to_string_pretty(&written).map_err(PreviewError::WriteJson)?;
-    text.push('\n');
-    Ok(text)
+pub(super) fn json(report: &Report) -> anyhow::Result<String> {
+    let text = serde_json::to_string_pretty(report).context(UNWRITTEN)?;
+    Ok(format!("{text}\n"))
 }
 
 /// Returns the Pods as they would be admitted, changed or not.
-pub(super) fn yaml(report: &Report) -> Result<String, PreviewError> {
+pub(super) fn yaml(report: &Report) -> anyhow::Result<String> {
     let documents: Result<Vec<_>, _> = report
         .verdicts
         .iter()
-        .map(|verdict| yaml::document(&verdict.after))
+        .map(|verdict| document(&verdict.after))
         .collect();
     Ok(documents?.join("---\n"))
 }
 
 /// Returns the human-readable report: a block of comments and a unified diff per Pod. Programs that parse diffs skip the
 /// comments.
-pub(super) fn diff(report: &Report, palette: Palette) -> Result<String, PreviewError> {
+pub(super) fn diff(report: &Report, palette: Palette) -> anyhow::Result<String> {
     let mut out = String::new();
     for verdict in &report.verdicts {
         explain(&mut out, verdict, palette);
-        if verdict.changed() {
+        if verdict.changed {
             changed(&mut out, verdict, palette)?;
         }
         out.push('\n');
     }
     passed_over(&mut out, &report.skipped);
-    let changes = report.verdicts.iter().filter(|it| it.changed()).count();
+    let changes = report.verdicts.iter().filter(|it| it.changed).count();
     line(
         &mut out,
         palette.heading,
@@ -155,7 +126,7 @@ pub(super) fn diff(report: &Report, palette: Palette) -> Result<String, PreviewE
 
 /// Adds the reasons for and against changes. Features with the same reason share a line.
 fn explain(out: &mut String, verdict: &Verdict, palette: Palette) {
-    let state = if verdict.changed() {
+    let state = if verdict.changed {
         "changed"
     } else {
         "unchanged"
@@ -200,18 +171,16 @@ fn explain(out: &mut String, verdict: &Verdict, palette: Palette) {
             reason,
             message,
         } = miss;
-        let text = format!(
-            "#   no effect  {place}: {object}: {field}={value:?}: {}: {message}",
-            reason.code()
-        );
+        let text =
+            format!("#   no effect  {place}: {object}: {field}={value:?}: {reason:?}: {message}");
         line(out, palette.warning, &text);
     }
 }
 
-fn changed(out: &mut String, verdict: &Verdict, palette: Palette) -> Result<(), PreviewError> {
+fn changed(out: &mut String, verdict: &Verdict, palette: Palette) -> anyhow::Result<()> {
     let source = verdict.source.to_string();
-    let before = yaml::document(&verdict.before)?;
-    let after = yaml::document(&verdict.after)?;
+    let before = document(&verdict.before)?;
+    let after = document(&verdict.after)?;
     let unified = unified(&source, &before, &after);
     for text in unified.lines() {
         line(out, palette.of_line(text), text);

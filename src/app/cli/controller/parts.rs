@@ -5,8 +5,10 @@
 
 use std::str::FromStr;
 
+use clap::ValueEnum;
+
 /// A controller that can be enabled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Part {
     /// Signals KIM.
     Signal,
@@ -14,18 +16,6 @@ pub(crate) enum Part {
     Direct,
     /// Creates VirtualServices for Watchers.
     Watchers,
-}
-
-impl Part {
-    const ALL: [Self; 3] = [Self::Signal, Self::Direct, Self::Watchers];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Signal => "signal",
-            Self::Direct => "direct",
-            Self::Watchers => "watchers",
-        }
-    }
 }
 
 /// The enabled controllers.
@@ -52,28 +42,25 @@ impl FromStr for Parts {
     type Err = PartError;
 
     fn from_str(text: &str) -> Result<Self, PartError> {
-        let mut chosen = [false; Part::ALL.len()];
+        let mut chosen: Vec<Part> = Vec::new();
         for word in text.split(',').map(str::trim) {
             let (name, on) = match word.strip_prefix('-') {
                 Some(name) => (name, false),
                 None => (word, true),
             };
             if word == "*" {
-                chosen = [true; Part::ALL.len()];
+                chosen = Part::value_variants().to_vec();
                 continue;
             }
-            let part = Part::ALL.into_iter().find(|part| part.name() == name);
-            let part = part.ok_or_else(|| PartError::Unknown(word.to_owned()))?;
-            chosen[part as usize] = on;
+            let part = <Part as ValueEnum>::from_str(name, false);
+            let part = part.map_err(|_| PartError::Unknown(word.to_owned()))?;
+            chosen.retain(|it| *it != part);
+            chosen.extend(on.then_some(part));
         }
-        let parts: Vec<Part> = Part::ALL
-            .into_iter()
-            .filter(|part| chosen[*part as usize])
-            .collect();
-        if parts.is_empty() {
+        if chosen.is_empty() {
             return Err(PartError::Nothing);
         }
-        Ok(Self(parts))
+        Ok(Self(chosen))
     }
 }
 

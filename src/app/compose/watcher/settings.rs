@@ -7,15 +7,16 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use anyhow::Context as _;
 use component_base::listen::unspecified_address;
 use policy::change::Watcher;
 use watcher::certificates::CertificateOptions;
-use watcher::delivery::{KcpAddress, KcpAddressError};
+use watcher::delivery::KcpAddress;
 use watcher::outbox::{FsyncPolicy, Options};
-use watcher_types::{EventError, PathSegment};
+use watcher_types::PathSegment;
 
 use crate::cli::watcher::{Fsync, KcpArgs, SpoolArgs, WatcherArgs};
-use crate::watchers::{self, WatchersError};
+use crate::watchers;
 
 /// Settings of the modules.
 #[derive(Debug)]
@@ -31,34 +32,12 @@ pub(super) struct Settings {
     pub(super) spool: Options,
 }
 
-/// Reason why the watcher cannot start.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum SettingsError {
-    #[error("{variable} (--{}) is required: {meaning}", .variable.to_lowercase().replace('_', "-"))]
-    Missing {
-        variable: &'static str,
-        meaning: &'static str,
-    },
-    #[error("KCP_ADDR (--kcp-addr)")]
-    Address(#[source] KcpAddressError),
-    #[error("KCP_CONTRACT (--kcp-contract)")]
-    Contract(#[source] EventError),
-    #[error("manager {name:?}")]
-    Manager {
-        name: String,
-        #[source]
-        source: EventError,
-    },
-    #[error("--watchers-file")]
-    Watchers(#[source] WatchersError),
-}
-
 impl Settings {
     /// Creates the settings from the arguments.
     ///
     /// # Errors
     /// The first missing or invalid value.
-    pub(super) fn new(arguments: &WatcherArgs) -> Result<Self, SettingsError> {
+    pub(super) fn new(arguments: &WatcherArgs) -> anyhow::Result<Self> {
         let certificates = certificates(&arguments.kcp)?;
         let kcp = &arguments.kcp;
         let address = given(
@@ -72,7 +51,7 @@ impl Settings {
             "version of the API of KCP, such as v2",
         )?;
         let listed = match &arguments.watchers_file {
-            Some(file) => watchers::read(file).map_err(SettingsError::Watchers)?,
+            Some(file) => watchers::read(file).context("--watchers-file")?,
             None => Vec::new(),
         };
         let watchers: Vec<Watcher> = listed.into_iter().map(|it| it.watcher).collect();
@@ -82,8 +61,8 @@ impl Settings {
             webhook: unspecified_address(port("WEBHOOK_PORT", &arguments.webhook_port, 8443)),
             metrics: unspecified_address(port("METRICS_PORT", &arguments.metrics_port, 2112)),
             certificates,
-            kcp_address: KcpAddress::parse(address).map_err(SettingsError::Address)?,
-            contract: PathSegment::parse(contract).map_err(SettingsError::Contract)?,
+            kcp_address: KcpAddress::parse(address).context("KCP_ADDR (--kcp-addr)")?,
+            contract: PathSegment::parse(contract).context("KCP_CONTRACT (--kcp-contract)")?,
             watchers,
             heartbeat_receivers: parsed(&kcp.heartbeat_receivers)?,
             spool: Options {
@@ -109,7 +88,7 @@ impl Settings {
     }
 }
 
-fn certificates(kcp: &KcpArgs) -> Result<CertificateOptions, SettingsError> {
+fn certificates(kcp: &KcpArgs) -> anyhow::Result<CertificateOptions> {
     let file = |value, variable, meaning| given(value, variable, meaning).map(PathBuf::from);
     Ok(CertificateOptions {
         authorities: file(
@@ -130,27 +109,20 @@ fn certificates(kcp: &KcpArgs) -> Result<CertificateOptions, SettingsError> {
     })
 }
 
-fn given<'a>(
-    value: &'a str,
-    variable: &'static str,
-    meaning: &'static str,
-) -> Result<&'a str, SettingsError> {
-    if value.is_empty() {
-        return Err(SettingsError::Missing { variable, meaning });
-    }
+fn given<'a>(value: &'a str, variable: &str, meaning: &str) -> anyhow::Result<&'a str> {
+    let flag = variable.to_lowercase().replace('_', "-");
+    anyhow::ensure!(
+        !value.is_empty(),
+        "{variable} (--{flag}) is required: {meaning}"
+    );
     Ok(value)
 }
 
-fn parsed(names: &[String]) -> Result<Vec<PathSegment>, SettingsError> {
+fn parsed(names: &[String]) -> anyhow::Result<Vec<PathSegment>> {
     let given = names.iter().map(|it| it.trim());
     given
         .filter(|it| !it.is_empty())
-        .map(|name| {
-            PathSegment::parse(name).map_err(|source| SettingsError::Manager {
-                name: name.to_owned(),
-                source,
-            })
-        })
+        .map(|name| PathSegment::parse(name).with_context(|| format!("manager {name:?}")))
         .collect()
 }
 
@@ -203,12 +175,12 @@ mod tests {
         ("KCP_CONTRACT", "--kcp-contract=v2"),
     ];
 
-    fn settings(flags: &[&str]) -> Result<Settings, SettingsError> {
+    fn settings(flags: &[&str]) -> anyhow::Result<Settings> {
         let line = Line::try_parse_from([&["watcher"], flags].concat()).unwrap();
         Settings::new(&line.arguments)
     }
 
-    fn with(further: &[&str]) -> Result<Settings, SettingsError> {
+    fn with(further: &[&str]) -> anyhow::Result<Settings> {
         let required = REQUIRED.map(|(_, flag)| flag);
         settings(&[&required, further].concat())
     }

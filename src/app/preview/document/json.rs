@@ -3,17 +3,18 @@
 //! The parser returns no positions, so the reader below it counts the lines that the parser has read.
 
 use std::cell::Cell;
-use std::collections::HashSet;
-use std::fmt;
 use std::io::{self, Read};
 
 use api::json::describe;
-use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer};
 
+use super::Located;
 use super::yaml::TreeVisitor;
-use super::{Located, Tree};
-use crate::preview::PreviewError;
+use crate::preview::error::SyntaxError;
 use crate::preview::input::Input;
+
+/// Name of the format in errors.
+pub(in crate::preview) const JSON: &str = "JSON";
 
 /// Reader that returns a text and counts its lines.
 struct Lines<'a> {
@@ -26,7 +27,7 @@ struct Lines<'a> {
 struct Node<'a>(&'a Cell<u64>);
 
 /// Parses the documents of a stream.
-pub(super) fn documents(input: &Input) -> Result<Vec<Located>, PreviewError> {
+pub(super) fn documents(input: &Input) -> Result<Vec<Located>, SyntaxError> {
     let line = Cell::new(1);
     let mut parser = serde_json::Deserializer::from_reader(Lines {
         rest: input.text().as_bytes(),
@@ -36,8 +37,9 @@ pub(super) fn documents(input: &Input) -> Result<Vec<Located>, PreviewError> {
     // `end` skips blanks, so the line is that of the next document.
     while parser.end().is_err() {
         let document = Node(&line).deserialize(&mut parser);
-        documents.push(document.map_err(|error| PreviewError::Json {
+        documents.push(document.map_err(|error| SyntaxError {
             place: input.at(u64::try_from(error.line()).ok()),
+            format: JSON,
             problem: describe(&error),
         })?);
     }
@@ -59,60 +61,12 @@ impl<'de> DeserializeSeed<'de> for Node<'_> {
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Located, D::Error> {
         let line = Some(self.0.get());
-        let tree = deserializer.deserialize_any(self)?;
+        let visitor = TreeVisitor {
+            seed: self,
+            rejects_duplicates: true,
+        };
+        let tree = deserializer.deserialize_any(visitor)?;
         Ok(Located { line, tree })
-    }
-}
-
-impl<'de> Visitor<'de> for Node<'_> {
-    type Value = Tree;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("any value")
-    }
-
-    fn visit_bool<E: Error>(self, value: bool) -> Result<Tree, E> {
-        TreeVisitor.visit_bool(value)
-    }
-
-    fn visit_i64<E: Error>(self, value: i64) -> Result<Tree, E> {
-        TreeVisitor.visit_i64(value)
-    }
-
-    fn visit_u64<E: Error>(self, value: u64) -> Result<Tree, E> {
-        TreeVisitor.visit_u64(value)
-    }
-
-    fn visit_f64<E: Error>(self, value: f64) -> Result<Tree, E> {
-        TreeVisitor.visit_f64(value)
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<Tree, E> {
-        TreeVisitor.visit_str(text)
-    }
-
-    fn visit_unit<E: Error>(self) -> Result<Tree, E> {
-        TreeVisitor.visit_unit()
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Tree, A::Error> {
-        let mut items = Vec::new();
-        while let Some(item) = access.next_element_seed(self)? {
-            items.push(item);
-        }
-        Ok(Tree::List(items))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Tree, A::Error> {
-        let mut entries = Vec::new();
-        let mut keys = HashSet::new();
-        while let Some(key) = access.next_key::<String>()? {
-            if !keys.insert(key.clone()) {
-                return Err(A::Error::custom(format_args!("duplicate key {key:?}")));
-            }
-            entries.push((key, access.next_value_seed(self)?));
-        }
-        Ok(Tree::Map(entries))
     }
 }
 

@@ -3,16 +3,18 @@
 //! The budget of the parser limits aliases.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::fmt;
+use std::marker::PhantomData;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Number, Value};
 use serde_saphyr::localizer::Localizer;
 use serde_saphyr::{Location, Options, Spanned, UserMessageFormatter};
 
 use super::{Located, Tree};
-use crate::preview::PreviewError;
+use crate::preview::error::SyntaxError;
 use crate::preview::input::Input;
 
 /// Limit below which each whole float is exactly one integer (2⁵³).
@@ -31,10 +33,11 @@ impl Localizer for NoPosition {
 }
 
 /// Parses the documents of a YAML stream.
-pub(super) fn documents(input: &Input) -> Result<Vec<Located>, PreviewError> {
+pub(super) fn documents(input: &Input) -> Result<Vec<Located>, SyntaxError> {
     serde_saphyr::from_multiple_with_options(input.text(), options()).map_err(|source| {
-        PreviewError::Yaml {
+        SyntaxError {
             place: input.at(source.location().map(|it| it.line())),
+            format: "YAML",
             problem: describe(&source),
         }
     })
@@ -92,13 +95,22 @@ impl<'de> Deserialize<'de> for Located {
 
 impl<'de> Deserialize<'de> for Tree {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(TreeVisitor)
+        deserializer.deserialize_any(TreeVisitor {
+            seed: PhantomData::<Located>,
+            // The parser rejects them.
+            rejects_duplicates: false,
+        })
     }
 }
 
-pub(super) struct TreeVisitor;
+/// Visitor of a value, whose inner values are deserialized by `seed`.
+pub(super) struct TreeVisitor<S> {
+    pub(super) seed: S,
+    /// Whether a key that occurs twice in a mapping is an error of this visitor.
+    pub(super) rejects_duplicates: bool,
+}
 
-impl<'de> Visitor<'de> for TreeVisitor {
+impl<'de, S: DeserializeSeed<'de, Value = Located> + Copy> Visitor<'de> for TreeVisitor<S> {
     type Value = Tree;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -117,7 +129,7 @@ impl<'de> Visitor<'de> for TreeVisitor {
         Ok(Tree::Scalar(value.into()))
     }
 
-    fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Tree, E> {
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Tree, E> {
         // Go writes a whole float without a decimal point, so `089` and `1e3` reach Kubernetes as integers.
         if value.fract() == 0.0 && value.abs() < WHOLE_FLOAT_LIMIT {
             #[expect(
@@ -149,12 +161,12 @@ impl<'de> Visitor<'de> for TreeVisitor {
     }
 
     fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Tree, D::Error> {
-        Tree::deserialize(deserializer)
+        deserializer.deserialize_any(self)
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Tree, A::Error> {
         let mut items = Vec::new();
-        while let Some(item) = access.next_element()? {
+        while let Some(item) = access.next_element_seed(self.seed)? {
             items.push(item);
         }
         Ok(Tree::List(items))
@@ -162,8 +174,12 @@ impl<'de> Visitor<'de> for TreeVisitor {
 
     fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Tree, A::Error> {
         let mut entries = Vec::new();
+        let mut keys = HashSet::new();
         while let Some(key) = access.next_key::<String>()? {
-            entries.push((key, access.next_value()?));
+            if self.rejects_duplicates && !keys.insert(key.clone()) {
+                return Err(A::Error::custom(format_args!("duplicate key {key:?}")));
+            }
+            entries.push((key, access.next_value_seed(self.seed)?));
         }
         Ok(Tree::Map(entries))
     }

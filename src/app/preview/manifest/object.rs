@@ -6,14 +6,16 @@ use serde_json::{Map, Value};
 
 use super::shape;
 use super::{Described, Skipped, Source, Type, Workload, undescribed};
-use crate::preview::PreviewError;
 use crate::preview::document::Located;
-use crate::preview::error::{Errors, Problem};
+use crate::preview::error::Errors;
 use crate::preview::input::Input;
 use crate::preview::near_miss::{Candidate, MetadataMap, is_candidate};
 
 /// The string maps in the metadata of an object.
 const MAPS: [&str; 2] = ["annotations", "labels"];
+
+/// Problem of a field that is missing, null or empty.
+const REQUIRED: &str = "required";
 
 /// An object and its position.
 #[derive(Clone, Copy)]
@@ -24,20 +26,18 @@ pub(super) struct Object<'a> {
 }
 
 impl<'a> Object<'a> {
-    fn wrong(&self, subject: Option<&str>, path: &FieldPath, problem: Problem) -> PreviewError {
+    fn wrong(&self, subject: Option<&str>, path: &FieldPath, problem: &str) -> anyhow::Error {
+        let place = self.input.at(self.node.line_at(path).or(self.line));
         let field = Some(path.to_string()).filter(|it| !it.is_empty());
-        let at = [subject, field.as_deref()];
-        PreviewError::Manifest {
-            place: self.input.at(self.node.line_at(path).or(self.line)),
-            at: at.into_iter().flatten().flat_map(|it| [it, ": "]).collect(),
-            problem,
-        }
+        let at = [subject, field.as_deref()].into_iter().flatten();
+        let at: String = at.flat_map(|it| [it, ": "]).collect();
+        anyhow::anyhow!("{place}: {at}{problem}")
     }
 
-    pub(super) fn r#type(&self, inherited: Option<Type<'a>>) -> Result<Type<'a>, PreviewError> {
+    pub(super) fn r#type(&self, inherited: Option<Type<'a>>) -> anyhow::Result<Type<'a>> {
         if self.node.entries().is_none() {
             let problem = mismatch("a Kubernetes object", self.node);
-            return Err(self.wrong(None, &FieldPath::default(), problem));
+            return Err(self.wrong(None, &FieldPath::default(), &problem));
         }
         if let (Some(inherited), None) = (inherited, self.node.get("kind")) {
             return Ok(inherited);
@@ -64,13 +64,13 @@ impl<'a> Object<'a> {
     }
 
     /// Returns the items of a list; empty if there are none.
-    pub(super) fn items(&self) -> Result<&'a [Located], PreviewError> {
+    pub(super) fn items(&self) -> anyhow::Result<&'a [Located]> {
         let Some(items) = self.node.get("items") else {
             return Ok(&[]);
         };
         items
             .items()
-            .ok_or_else(|| self.wrong(None, &path_of("items"), mismatch("a list", items)))
+            .ok_or_else(|| self.wrong(None, &path_of("items"), &mismatch("a list", items)))
     }
 
     /// Returns the Pod at a path of the object, or all its errors.
@@ -104,7 +104,7 @@ impl<'a> Object<'a> {
         let faults = faults.filter_map(|(inner, problem)| {
             let known = self.is_reported(path, &inner);
             let path = FieldPath([path_of(path).0, inner.0].concat());
-            (!known).then(|| self.wrong(Some(&subject), &path, Problem::Shape(problem)))
+            (!known).then(|| self.wrong(Some(&subject), &path, &problem))
         });
         errors.keep::<()>(Err(faults.collect::<Vec<_>>()));
         let pod = pod.map(|mut pod| {
@@ -181,37 +181,37 @@ impl<'a> Object<'a> {
     }
 
     /// Returns a mapping that each object of the kind must have.
-    fn mapping(&self, subject: &str, path: &str) -> Result<&'a Located, PreviewError> {
+    fn mapping(&self, subject: &str, path: &str) -> anyhow::Result<&'a Located> {
         let problem = match self.node.at(path) {
             Some(part) if part.entries().is_some() => return Ok(part),
             Some(part) => mismatch("a mapping", part),
-            None => Problem::Required,
+            None => REQUIRED.to_owned(),
         };
-        Err(self.wrong(Some(subject), &path_of(path), problem))
+        Err(self.wrong(Some(subject), &path_of(path), &problem))
     }
 
-    fn name(&self, kind: &str) -> Result<&'a str, PreviewError> {
+    fn name(&self, kind: &str) -> anyhow::Result<&'a str> {
         for path in ["metadata.name", "metadata.generateName"] {
             if let Some(name) = self.text(Some(kind), path)? {
                 return Ok(name);
             }
         }
-        Err(self.wrong(Some(kind), &path_of("metadata.name"), Problem::Required))
+        Err(self.wrong(Some(kind), &path_of("metadata.name"), REQUIRED))
     }
 
-    fn required_text(&self, subject: Option<&str>, path: &str) -> Result<&'a str, PreviewError> {
+    fn required_text(&self, subject: Option<&str>, path: &str) -> anyhow::Result<&'a str> {
         self.text(subject, path)?
-            .ok_or_else(|| self.wrong(subject, &path_of(path), Problem::Required))
+            .ok_or_else(|| self.wrong(subject, &path_of(path), REQUIRED))
     }
 
     /// Returns a text. An empty text counts as absent.
-    fn text(&self, subject: Option<&str>, path: &str) -> Result<Option<&'a str>, PreviewError> {
+    fn text(&self, subject: Option<&str>, path: &str) -> anyhow::Result<Option<&'a str>> {
         let Some(value) = self.node.at(path) else {
             return Ok(None);
         };
         match value.text() {
             Some(text) => Ok(Some(text).filter(|it| !it.is_empty())),
-            None => Err(self.wrong(subject, &path_of(path), mismatch("a string", value))),
+            None => Err(self.wrong(subject, &path_of(path), &mismatch("a string", value))),
         }
     }
 
@@ -230,7 +230,7 @@ impl<'a> Object<'a> {
         };
         let Some(entries) = node.entries() else {
             let problem = mismatch("a mapping", node);
-            return Err(self.wrong(Some(subject), &path, problem).into());
+            return Err(self.wrong(Some(subject), &path, &problem).into());
         };
         let mut errors = Errors::default();
         let mut strings = Vec::with_capacity(entries.len());
@@ -241,7 +241,7 @@ impl<'a> Object<'a> {
                 None => {
                     let problem = mismatch("a string", value);
                     let path = path.clone().key(key.as_str());
-                    errors.keep::<()>(Err(self.wrong(Some(subject), &path, problem)));
+                    errors.keep::<()>(Err(self.wrong(Some(subject), &path, &problem)));
                 }
             }
         }
@@ -249,11 +249,8 @@ impl<'a> Object<'a> {
     }
 }
 
-fn mismatch(expected: &'static str, found: &Located) -> Problem {
-    Problem::Type {
-        expected,
-        found: found.type_name(),
-    }
+fn mismatch(expected: &str, found: &Located) -> String {
+    format!("expected {expected}, got {}", found.type_name())
 }
 
 /// Returns the paths above a path that may have separate metadata: the object and the templates in it.
