@@ -56,18 +56,9 @@ impl Lifecycle {
         }
     }
 
-    /// Creates a resource for a Runtime in mode `direct`, with the label of its shoot. An existing resource is kept.
+    /// Creates a resource for a Runtime in mode `direct`. An existing resource is kept.
     pub(super) async fn adopt(&self, name: &str, shoot: Option<&str>) -> Result<(), kube::Error> {
-        let spec = RuntimeBootstrapperSpec {
-            deletion_policy: DeletionPolicy::Orphan,
-            ..RuntimeBootstrapperSpec::default()
-        };
-        let mut resource = RuntimeBootstrapper::new(name, spec);
-        let shoot = shoot.map(|it| (SHOOT_NAME.to_owned(), it.to_owned()));
-        resource.labels_mut().extend([own_label()]);
-        resource.labels_mut().extend(shoot);
-        // The finalizer is set at creation, which saves a write.
-        resource.finalizers_mut().push(FINALIZER.to_owned());
+        let resource = adopted(name, shoot);
         let _permit = self.permits.acquire().await;
         let created = self.resources.create(&posting(), &resource).await;
         created.unless_exists().map(drop)
@@ -176,6 +167,21 @@ impl Lifecycle {
             .await
             .map(|_| true)
     }
+}
+
+/// Returns the resource that the controller creates for a Runtime in mode `direct`, with the label of its shoot.
+pub(super) fn adopted(name: &str, shoot: Option<&str>) -> RuntimeBootstrapper {
+    let spec = RuntimeBootstrapperSpec {
+        deletion_policy: DeletionPolicy::Orphan,
+        ..RuntimeBootstrapperSpec::default()
+    };
+    let mut resource = RuntimeBootstrapper::new(name, spec);
+    let shoot = shoot.map(|it| (SHOOT_NAME.to_owned(), it.to_owned()));
+    resource.labels_mut().extend([own_label()]);
+    resource.labels_mut().extend(shoot);
+    // The finalizer is set at creation, which saves a write.
+    resource.finalizers_mut().push(FINALIZER.to_owned());
+    resource
 }
 
 /// Returns whether the resource has the controller's finalizer.

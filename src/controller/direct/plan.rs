@@ -88,7 +88,7 @@ pub async fn plan_runtime(options: PlanOptions, name: &str) -> Result<RuntimePla
     };
     let found = kcp.find(name).await?;
     let mut view = RuntimePlan::new(&settings.namespace, name);
-    let (resource, goal) = match found.adoption(&settings.adopt, name) {
+    let (resource, goal) = match found.adoption(name) {
         Adoption::Unmanaged(reason) => return Ok(view.unmanaged(reason)),
         Adoption::Managed(resource, goal, writes) => {
             view.kcp = writes;
@@ -104,7 +104,7 @@ pub async fn plan_runtime(options: PlanOptions, name: &str) -> Result<RuntimePla
         name: name.into(),
         previous: resource.status.clone().unwrap_or_default(),
         resource,
-        runtime: kcp.identify(&found, name).await?,
+        runtime: found.store.identify(name),
         kubeconfig: None,
         eligibility: Eligibility::NotSelected,
         objects: wanted.names,

@@ -170,13 +170,17 @@ fn is_done(report: Report, lane: Lane) -> bool {
 
 /// Returns the goal of a reconcile of this resource.
 pub(super) fn goal(resource: &RuntimeBootstrapper) -> Goal {
-    match (
-        resource.meta().deletion_timestamp.is_some(),
-        resource.spec.deletion_policy,
-    ) {
-        (false, _) => Goal::Sync,
-        (true, DeletionPolicy::Delete) => Goal::Delete,
-        (true, DeletionPolicy::Orphan) => Goal::Orphan,
+    match resource.meta().deletion_timestamp {
+        None => Goal::Sync,
+        Some(_) => deletion_goal(resource),
+    }
+}
+
+/// Returns the goal of the reconciles of this resource after its deletion.
+pub(super) fn deletion_goal(resource: &RuntimeBootstrapper) -> Goal {
+    match resource.spec.deletion_policy {
+        DeletionPolicy::Delete => Goal::Delete,
+        DeletionPolicy::Orphan => Goal::Orphan,
     }
 }
 

@@ -2,26 +2,25 @@
 //!
 //! Objects are listed by name or label where the Roles of the controller allow only lists.
 
-use api::bootstrapper::{DeletionPolicy, RuntimeBootstrapper, RuntimeBootstrapperSpec};
+use api::bootstrapper::RuntimeBootstrapper;
 use api::kcp::RUNTIME_ID;
 use api::rollout::{RuntimeBootstrapperRollout, STOPPED};
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::api::ListParams;
-use kube::core::{Selector, SelectorExt as _};
 use kube::{Api, Client, ResourceExt as _};
 use policy::sync::history::{Grace, SourceHistory};
 use policy::sync::sources::Sources;
-use policy::sync::status::{ConnectionError, Goal};
+use policy::sync::status::Goal;
 use policy::sync::{Hash, Lane};
 
-use super::super::lifecycle::{has_finalizer, is_managed};
-use super::super::reconcile::goal as goal_of;
+use super::super::lifecycle::{adopted, has_finalizer};
+use super::super::reconcile::{deletion_goal, goal as goal_of};
 use super::super::revisions::RevisionStore;
+use super::super::store::{AdoptionAction, RuntimeInfo, RuntimeStore};
 use super::super::{DIRECT_STATE, DirectSettings};
 use super::PlanError;
 use crate::claims::Claims;
-use crate::clients::RuntimeId;
 use crate::inventory::RuntimeView;
 use crate::requests::Answer as _;
 use crate::state::{SIGNAL_STATE, StateStore, load};
@@ -35,9 +34,9 @@ pub(super) struct Kcp<'a> {
     pub(super) settings: &'a DirectSettings,
 }
 
-/// A Runtime and the `RuntimeBootstrapper` with its name; `None` if the object does not exist.
+/// The Runtime and the `RuntimeBootstrapper` of a name, and the other Runtimes with its runtime ID.
 pub(super) struct Found {
-    runtime: Option<RuntimeView>,
+    pub(super) store: RuntimeStore,
     resource: Option<RuntimeBootstrapper>,
 }
 
@@ -50,45 +49,34 @@ pub(super) enum Adoption {
 }
 
 impl Found {
-    pub(super) fn adoption(&self, adopt: &Selector, name: &str) -> Adoption {
-        let is_direct = self.runtime.as_ref().is_some_and(|it| {
-            let labels = it.labels();
-            !it.is_terminating() && adopt.matches(labels)
-        });
-        let Some(resource) = &self.resource else {
-            if !is_direct {
+    pub(super) fn adoption(&self, name: &str) -> Adoption {
+        let action = self.store.adoption_action(name);
+        let Some(resource) = self.resource.clone().map(Box::new) else {
+            if action != AdoptionAction::Adopt {
                 return Adoption::Unmanaged(
                     "no RuntimeBootstrapper exists, and the Runtime does not match --direct-selector",
                 );
             }
-            let spec = RuntimeBootstrapperSpec {
-                deletion_policy: DeletionPolicy::Orphan,
-                ..RuntimeBootstrapperSpec::default()
-            };
-            let resource = Box::new(RuntimeBootstrapper::new(name, spec));
             let write = format!("create RuntimeBootstrapper {name}");
+            let resource = Box::new(adopted(name, None));
             return Adoption::Managed(resource, Goal::Sync, vec![write]);
         };
-        let is_deleted = resource.metadata.deletion_timestamp.is_some();
-        if is_deleted && !has_finalizer(resource) {
-            return Adoption::Unmanaged(
-                "the RuntimeBootstrapper is being deleted, and the controller has released it",
-            );
-        }
-        if !is_direct && !is_deleted && is_managed(resource) {
-            let goal = match resource.spec.deletion_policy {
-                DeletionPolicy::Delete => Goal::Delete,
-                DeletionPolicy::Orphan => Goal::Orphan,
-            };
+        if action == AdoptionAction::Delete {
             let write = format!("delete RuntimeBootstrapper {name}");
-            return Adoption::Managed(Box::new(resource.clone()), goal, vec![write]);
+            let goal = deletion_goal(&resource);
+            return Adoption::Managed(resource, goal, vec![write]);
         }
-        let goal = goal_of(resource);
-        let mut writes = Vec::new();
-        if goal == Goal::Sync && !has_finalizer(resource) {
-            writes.push(format!("add the finalizer to RuntimeBootstrapper {name}"));
-        }
-        Adoption::Managed(Box::new(resource.clone()), goal, writes)
+        let goal = goal_of(&resource);
+        let writes = match goal {
+            _ if has_finalizer(&resource) => Vec::new(),
+            Goal::Sync => vec![format!("add the finalizer to RuntimeBootstrapper {name}")],
+            Goal::Delete | Goal::Orphan => {
+                return Adoption::Unmanaged(
+                    "the RuntimeBootstrapper is being deleted, and the controller has released it",
+                );
+            }
+        };
+        Adoption::Managed(resource, goal, writes)
     }
 }
 
@@ -100,52 +88,45 @@ impl Kcp<'_> {
         Api::namespaced(self.client.clone(), &self.settings.namespace)
     }
 
-    /// Finds the Runtime and the `RuntimeBootstrapper` with a name.
+    /// Finds the Runtime and the `RuntimeBootstrapper` with a name, and the Runtimes with the same runtime ID.
     ///
     /// # Errors
     /// A request failed, or neither object exists.
     pub(super) async fn find(&self, name: &str) -> Result<Found, PlanError> {
         let named = ListParams::default().fields(&format!("metadata.name={name}"));
-        let runtimes = self.api::<RuntimeView>().list(&named).await;
-        let runtime = runtimes
-            .map_err(|error| PlanError::Kcp("the Runtime", error))?
-            .items
-            .pop();
+        let mut runtimes = self.runtimes(&named, "the Runtime").await?;
         let resource = self.api::<RuntimeBootstrapper>().get_opt(name).await;
         let resource =
             resource.map_err(|error| PlanError::Kcp("the RuntimeBootstrapper", error))?;
-        if runtime.is_none() && resource.is_none() {
+        if runtimes.is_empty() && resource.is_none() {
             let namespace = &self.settings.namespace;
             return Err(PlanError::NotFound(format!("{namespace}/{name}")));
         }
-        Ok(Found { runtime, resource })
+        let id = runtimes.first().and_then(|it| it.labels().get(RUNTIME_ID));
+        if let Some(id) = id.filter(|it| !it.is_empty()) {
+            let labeled = ListParams::default().labels(&format!("{RUNTIME_ID}={id}"));
+            runtimes.extend(self.runtimes(&labeled, "Runtimes").await?);
+        }
+        let mut store = RuntimeStore::default();
+        for runtime in &runtimes {
+            let selectors = (&self.settings.adopt, &self.settings.signal_selector);
+            let (name, info) = RuntimeInfo::read(runtime, selectors.0, selectors.1);
+            store.put_runtime(&name, info);
+        }
+        if let Some(resource) = resource.clone() {
+            store.put_resource(resource);
+        }
+        Ok(Found { store, resource })
     }
 
-    /// Returns the runtime ID, if no other Runtime has the same ID.
-    ///
-    /// # Errors
-    /// A request failed.
-    pub(super) async fn identify(
+    async fn runtimes(
         &self,
-        found: &Found,
-        name: &str,
-    ) -> Result<Result<RuntimeId, ConnectionError>, PlanError> {
-        let Some(runtime) = found.runtime.as_ref().filter(|it| !it.is_terminating()) else {
-            let key = format!("{}/{name}", self.settings.namespace);
-            return Ok(Err(ConnectionError::RuntimeNotFound(key)));
-        };
-        let id = runtime.labels().get(RUNTIME_ID).filter(|it| !it.is_empty());
-        let Some(id) = id else {
-            return Ok(Err(ConnectionError::RuntimeIDMissing));
-        };
-        let labeled = ListParams::default().labels(&format!("{RUNTIME_ID}={id}"));
-        let others = self.api::<RuntimeView>().list(&labeled).await;
-        let others = others.map_err(|error| PlanError::Kcp("Runtimes", error))?;
-        let other = others.items.iter().find(|it| it.name_any() != name);
-        Ok(match other {
-            Some(other) => Err(ConnectionError::RuntimeIDConflict(other.name_any())),
-            None => Ok(RuntimeId::new(id)),
-        })
+        parameters: &ListParams,
+        what: &'static str,
+    ) -> Result<Vec<RuntimeView>, PlanError> {
+        let list = self.api::<RuntimeView>().list(parameters).await;
+        let list = list.map_err(|error| PlanError::Kcp(what, error))?;
+        Ok(list.items)
     }
 
     /// Returns the clusters of all other `RuntimeBootstrapper`s that have observed their clusters.
