@@ -29,6 +29,7 @@ use zeroize::Zeroizing;
 use super::{CertificateOptions, IssuedGateway, RESYNC};
 use crate::RECONCILE_BACKOFF;
 use crate::dynamic::objects;
+use crate::requests::Answer as _;
 
 /// Annotation of the Secret of the gateway with the time at which the newest CA was added, as in the public lifecycle-manager.
 const CA_ADDED: &str = "caAddedToBundleAt";
@@ -199,10 +200,9 @@ impl Reconciler {
 
     /// Returns all Istio Gateways by name. Without Istio, the result is empty.
     async fn gateways(&self) -> kube::Result<Vec<Value>> {
-        match self.gateways.list(&ListParams::default()).await {
-            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(Vec::new()),
-            gateways => Ok(gateways?.iter().map(|it| json!(it)).collect()),
-        }
+        let gateways = self.gateways.list(&ListParams::default()).await;
+        let gateways = gateways.unless_gone()?.into_iter().flatten();
+        Ok(gateways.map(|it| json!(it)).collect())
     }
 
     /// Writes the Certificate of the gateway if it differs. Its names are the hosts of all Istio Gateways with the Secret.

@@ -31,6 +31,7 @@ use super::{CertificateOptions, GatewayReceiver, IssuedGateway, RESYNC, RETRY};
 use crate::RECONCILE_BACKOFF;
 use crate::kube_events::publish_event;
 use crate::kyma::{KnownKymas, KymaView, Kymas};
+use crate::requests::Answer as _;
 
 /// Maximum number of concurrent reconciles.
 const CONCURRENCY: u16 = 16;
@@ -278,10 +279,8 @@ impl Context {
             }),
             ..DeleteParams::default()
         };
-        match self.certificates.delete(name, &parameters).await {
-            Err(kube::Error::Api(status)) if status.is_not_found() => {}
-            deleted => drop(deleted?),
-        }
+        let deleted = self.certificates.delete(name, &parameters).await;
+        deleted.unless_gone()?;
         self.delete_secret(name).await?;
         self.unfinished().remove(name);
         self.options.metrics.wrote("delete");
@@ -290,10 +289,8 @@ impl Context {
     }
 
     async fn delete_secret(&self, name: &str) -> kube::Result<()> {
-        match self.secrets.delete(name, &DeleteParams::default()).await {
-            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-            deleted => deleted.map(drop),
-        }
+        let deleted = self.secrets.delete(name, &DeleteParams::default()).await;
+        deleted.unless_gone().map(drop)
     }
 
     /// Reports a Kyma that gets no certificate, once for each reason.

@@ -14,6 +14,7 @@ use serde_json::json;
 use super::Context;
 use super::report::{INSTALLED, Outcome, Retry};
 use crate::clients::RuntimeId;
+use crate::requests::Answer as _;
 
 /// Maximum number of concurrent writes of conditions outside of reconciles.
 const CONDITION_WRITES: usize = 8;
@@ -93,13 +94,9 @@ impl Context {
         let parameters = PatchParams::apply(WATCHER_FIELD_MANAGER).force();
         let body = Patch::Apply(&body);
         let patched = self.bootstrappers.patch_status(&name, &parameters, &body);
-        match patched.await {
-            Ok(_) => {}
-            Err(kube::Error::Api(status)) if status.is_not_found() => {}
-            Err(error) => {
-                let error = error_chain(&error);
-                tracing::warn!(name, error, "failed to write condition {WATCHER_INSTALLED}");
-            }
+        if let Err(error) = patched.await.unless_gone() {
+            let error = error_chain(&error);
+            tracing::warn!(name, error, "failed to write condition {WATCHER_INSTALLED}");
         }
     }
 }

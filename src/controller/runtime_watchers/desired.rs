@@ -30,6 +30,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::{Context, RuntimeWatcherOptions, RuntimeWatcherSettings};
 use crate::certificates::{GatewayReceiver, IssuedGateway};
+use crate::requests::Answer as _;
 
 /// Renders the manifests of the watcher for the address of the gateway. The error is human-readable.
 pub type Render = Arc<dyn Fn(&str) -> Result<Vec<Value>, String> + Send + Sync>;
@@ -289,15 +290,12 @@ impl<'a> Desired<'a> {
                 "status": { "conditions": status.conditions },
             });
             let (parameters, patch) = (PatchParams::default(), Patch::Merge(&patch));
-            match self.api.patch_status(&key.1, &parameters, &patch).await {
-                Ok(_) => {}
-                Err(kube::Error::Api(status)) if status.is_not_found() => {}
-                Err(error) => {
-                    // After a conflict, the watch returns the other change.
-                    let error = error_chain(&error);
-                    tracing::debug!(watcher = key.1, error, "failed to write status of Watcher");
-                    is_complete = false;
-                }
+            let patched = self.api.patch_status(&key.1, &parameters, &patch).await;
+            if let Err(error) = patched.unless_gone() {
+                // After a conflict, the watch returns the other change.
+                let error = error_chain(&error);
+                tracing::debug!(watcher = key.1, error, "failed to write status of Watcher");
+                is_complete = false;
             }
         }
         is_complete

@@ -17,7 +17,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 /// Writes of the controller on one runtime.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RuntimePlan {
     /// Namespace and name of the Runtime.
@@ -107,18 +107,7 @@ impl RuntimePlan {
     pub(super) fn new(namespace: &str, name: &str) -> Self {
         Self {
             runtime: format!("{namespace}/{name}"),
-            runtime_id: None,
-            cluster_uid: None,
-            goal: None,
-            unmanaged: None,
-            kcp: Vec::new(),
-            blocked: None,
-            withheld: None,
-            rollouts: Vec::new(),
-            common: Vec::new(),
-            lanes: Vec::new(),
-            held: Vec::new(),
-            conditions: Vec::new(),
+            ..Self::default()
         }
     }
 
