@@ -1,6 +1,7 @@
 //! The command line: one subcommand per component or tool, each with its arguments in a module.
 
 pub(crate) mod controller;
+pub(crate) mod process;
 pub(crate) mod selector;
 pub(crate) mod values;
 pub(crate) mod watcher;

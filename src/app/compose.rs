@@ -4,11 +4,15 @@ pub(crate) mod controller;
 pub(crate) mod watcher;
 pub(crate) mod webhook;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use component_base::client::ClientOptions;
+use component_base::lease::Identity;
 use component_base::metrics::BuildInfo;
+use kube::runtime::events::Reporter;
 use serve::{Options, TlsHandle};
 
 /// Number of threads. A component either works for tens of microseconds at a time or waits, so more threads would only use
@@ -17,6 +21,9 @@ const THREADS: usize = 2;
 
 /// Time in which requests may end after the shutdown delay. A review takes much less than a second.
 const GRACE: Duration = Duration::from_secs(5);
+
+/// Timeout of one API call. The processing of a review makes no API call.
+const CALL: Duration = Duration::from_secs(15);
 
 /// Age of a connection after which the API server is requested to reconnect. After a restart of one replica all connections
 /// are on the other replica. Reconnecting distributes them again.
@@ -38,6 +45,23 @@ pub(crate) fn build_info() -> BuildInfo {
     BuildInfo {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         revision: option_env!("REVISION").unwrap_or("unknown").to_owned(),
+    }
+}
+
+/// Returns the options of the client of the API server on which a component runs.
+pub(crate) fn client_options(component: &str, kubeconfig: Option<PathBuf>) -> ClientOptions {
+    ClientOptions {
+        kubeconfig,
+        user_agent: format!("{component}/{}", env!("CARGO_PKG_VERSION")),
+        timeout: CALL,
+    }
+}
+
+/// Returns the source of Events.
+fn reporter(component: &str, identity: &Identity) -> Reporter {
+    Reporter {
+        controller: component.to_owned(),
+        instance: Some(identity.as_str().to_owned()),
     }
 }
 

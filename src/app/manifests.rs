@@ -197,7 +197,8 @@ fn webhook(
     let mut text = filled(&WEBHOOK, (SKR_NAMESPACE, namespace), &values);
     for restarted in settings.pod_restart_namespaces.iter().flatten() {
         if restarted != namespace {
-            text.push_str(&restarter(restarted, namespace));
+            let binding = restarter(&text, restarted, namespace);
+            text.push_str(&binding.context("deploy/webhook/rbac.yaml")?);
         }
     }
     Ok(text)
@@ -244,29 +245,13 @@ fn flags_of(settings: &WebhookSettings) -> Vec<String> {
         .collect()
 }
 
-/// Returns the permission to evict Pods of a further namespace, equal to the permission for the namespace of the webhook in
-/// `deploy/webhook/rbac.yaml`.
-fn restarter(restarted: &str, namespace: &str) -> String {
-    format!(
-        "\
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata:
-  name: rt-bootstrapper-pod-restarter-rolebinding
-  namespace: {restarted}
-  labels:
-    app.kubernetes.io/name: rt-bootstrapper
-roleRef:
-  apiGroup: rbac.authorization.k8s.io
-  kind: ClusterRole
-  name: rt-bootstrapper-pod-restarter-role
-subjects:
-- kind: ServiceAccount
-  name: rt-bootstrapper-controller-manager
-  namespace: {namespace}
-"
-    )
+/// Returns the permission to evict Pods of a further namespace: the RoleBinding in the namespace of the webhook, copied.
+fn restarter(text: &str, restarted: &str, namespace: &str) -> Option<String> {
+    let mut documents = text.split("---\n");
+    let binding = documents
+        .find(|it| it.contains("\n  name: rt-bootstrapper-pod-restarter-rolebinding\n"))?;
+    let [own, other] = [namespace, restarted].map(|it| format!("\n  namespace: {it}\n"));
+    Some(format!("---\n{}", binding.replacen(&own, &other, 1)))
 }
 
 /// Returns the resources in the files, with which given limits and requests are compared.

@@ -18,8 +18,8 @@ use kube::core::Selector;
 use crate::cli::controller::{SourceArgs, WebhookDefaults};
 use crate::cli::selector::selector;
 use crate::cli::values;
-use crate::compose::build_info;
-use crate::compose::controller::{client_options, settings};
+use crate::compose::controller::{NAME, settings};
+use crate::compose::{build_info, client_options};
 use crate::edge;
 
 mod render;
@@ -104,7 +104,7 @@ pub(crate) fn run(arguments: &PlanArgs) -> anyhow::Result<ExitCode> {
 
 async fn plan(arguments: &PlanArgs) -> anyhow::Result<RuntimePlan> {
     let installations = settings::installations(&arguments.sources, &arguments.webhook)?;
-    let options = client_options(arguments.kubeconfig.clone());
+    let options = client_options(NAME, arguments.kubeconfig.clone());
     let client = connect(options, &RequestMetrics::default()).await?;
     // This registry is not exposed.
     let mut metrics = Metrics::new("plan", build_info());

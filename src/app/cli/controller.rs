@@ -14,13 +14,12 @@ use api::bootstrapper::{ResourceAmounts, RestartCause};
 use api::kcp::KCP_NAMESPACE;
 use api::names;
 use clap::{Args, ValueEnum};
-use component_base::lease::Identity;
-use component_base::telemetry::{Filter, Format};
 use kube::core::Selector;
 use policy::sync::rollout::{MaxFailures, Step};
 use watcher::delivery::KcpAddress;
 
 pub(crate) use self::parts::{Part, Parts};
+use super::process::ProcessArgs;
 use super::selector::selector;
 use super::values::{
     bind_address, bundle_or_none, duration, landscape, log_filter, namespace, object_name,
@@ -34,18 +33,11 @@ pub(crate) struct ControllerArgs {
     /// Controllers to run, as in kube-controller-manager: names, `*` for all, `-NAME` for all but one
     #[arg(long, default_value = "signal", allow_hyphen_values = true)]
     pub(crate) controllers: Parts,
-    /// Address of /healthz and /readyz; `:PORT` binds all addresses
-    #[arg(long, default_value = ":8081", value_parser = bind_address)]
-    pub(crate) health_probe_bind_address: SocketAddr,
-    /// Address of /metrics; `:PORT` binds all addresses
-    #[arg(long, default_value = ":8080", value_parser = bind_address)]
-    pub(crate) metrics_bind_address: SocketAddr,
+    #[command(flatten)]
+    pub(crate) process: ProcessArgs,
     /// Namespace of the sources, Runtimes and kubeconfigs on KCP
     #[arg(long, env = "POD_NAMESPACE", default_value = KCP_NAMESPACE, value_parser = namespace)]
     pub(crate) namespace: String,
-    /// Identity of this replica in the Lease, unique among all replicas. If unset, the host name and a random suffix
-    #[arg(long, env = "POD_NAME")]
-    pub(crate) leader_elect_identity: Option<Identity>,
     #[command(flatten)]
     pub(crate) sources: SourceArgs,
     #[command(flatten)]
@@ -57,16 +49,6 @@ pub(crate) struct ControllerArgs {
     /// Path of a kubeconfig of KCP. If unset, the service account of the Pod is used
     #[arg(long, env = "KUBECONFIG")]
     pub(crate) kubeconfig: Option<PathBuf>,
-    /// Format of the log: json or text
-    #[arg(long, default_value = "json")]
-    pub(crate) log_format: Format,
-    /// Filter of the log, as in `info,kube=warn`
-    #[arg(
-        long,
-        env = "RUST_LOG",
-        default_value = "info,kube_runtime=error,kube_client=error"
-    )]
-    pub(crate) log_filter: Filter,
 }
 
 /// Names of the three sources on KCP and of their copies on runtimes.

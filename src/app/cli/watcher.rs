@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use watcher::outbox::FsyncPolicy;
 
 use super::values::{bind_address, duration, period, size};
 
@@ -101,8 +102,8 @@ pub(crate) struct SpoolArgs {
     pub(crate) spool_size_limit: u64,
     /// Sync of the spool to disk, for a loss of power of the node: never, always (each response waits for it, at most 1s),
     /// or after a duration such as `1s`
-    #[arg(long, default_value = "1s")]
-    pub(crate) spool_fsync: Fsync,
+    #[arg(long, default_value = "1s", value_parser = fsync)]
+    pub(crate) spool_fsync: FsyncPolicy,
     /// Delay of the follow-up event, as in `5s`, which is sent because admission precedes storage; 0 disables it
     #[arg(long, default_value = "5s", value_parser = duration)]
     pub(crate) follow_up_delay: Duration,
@@ -118,27 +119,12 @@ pub(crate) enum DeliveryMode {
     Sync,
 }
 
-/// When the spool is synced to disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fsync {
-    /// The operating system decides.
-    Never,
-    /// Before each response.
-    Always,
-    /// At most this time later.
-    After(Duration),
-}
-
-impl std::str::FromStr for Fsync {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match (text, period(text)) {
-            ("never", _) => Ok(Self::Never),
-            ("always", _) => Ok(Self::Always),
-            (_, Ok(time)) => Ok(Self::After(time)),
-            _ => Err("expected never, always or a duration (1s)"),
-        }
+fn fsync(text: &str) -> Result<FsyncPolicy, &'static str> {
+    match (text, period(text)) {
+        ("never", _) => Ok(FsyncPolicy::Never),
+        ("always", _) => Ok(FsyncPolicy::Always),
+        (_, Ok(time)) => Ok(FsyncPolicy::EachBatch(time)),
+        _ => Err("expected never, always or a duration (1s)"),
     }
 }
 
@@ -149,17 +135,17 @@ mod tests {
     use super::*;
 
     #[rstest]
-    #[case("never", Some(Fsync::Never))]
-    #[case("always", Some(Fsync::Always))]
-    #[case("2s", Some(Fsync::After(Duration::from_secs(2))))]
+    #[case("never", Some(FsyncPolicy::Never))]
+    #[case("always", Some(FsyncPolicy::Always))]
+    #[case("2s", Some(FsyncPolicy::EachBatch(Duration::from_secs(2))))]
     #[case("0", None)]
     #[case("-1s", None)]
     #[case("2", None)]
     #[case("", None)]
     fn the_disk_is_reached_in_one_of_three_ways(
         #[case] text: &str,
-        #[case] expected: Option<Fsync>,
+        #[case] expected: Option<FsyncPolicy>,
     ) {
-        assert_eq!(text.parse().ok(), expected);
+        assert_eq!(fsync(text).ok(), expected);
     }
 }

@@ -7,10 +7,9 @@ use std::time::Duration;
 use api::bootstrapper::RestartCause;
 use api::names;
 use clap::{ArgAction, Args};
-use component_base::lease::Identity;
-use component_base::telemetry::{Filter, Format};
 use policy::repairs::EvictionSettings;
 
+use super::process::ProcessArgs;
 use super::values::{bind_address, duration, namespace, object_name, restart_cause, switch};
 
 /// Runs the mutating webhook.
@@ -19,18 +18,11 @@ pub(crate) struct WebhookArgs {
     /// Address of the admission endpoint (TLS); `:PORT` binds all addresses
     #[arg(long, default_value = ":9443", value_parser = bind_address)]
     pub(crate) webhook_bind_address: SocketAddr,
-    /// Address of /healthz and /readyz; `:PORT` binds all addresses
-    #[arg(long, default_value = ":8081", value_parser = bind_address)]
-    pub(crate) health_probe_bind_address: SocketAddr,
-    /// Address of /metrics; `:PORT` binds all addresses
-    #[arg(long, default_value = ":8080", value_parser = bind_address)]
-    pub(crate) metrics_bind_address: SocketAddr,
+    #[command(flatten)]
+    pub(crate) process: ProcessArgs,
     /// Namespace of the configuration, the pull Secret, the certificate and the Lease
     #[arg(long, env = "POD_NAMESPACE", default_value = names::SKR_NAMESPACE, value_parser = namespace)]
     pub(crate) namespace: String,
-    /// Identity of this replica in the Lease, unique among all replicas. If unset, the host name and a random suffix
-    #[arg(long, env = "POD_NAME")]
-    pub(crate) leader_elect_identity: Option<Identity>,
     /// Name of the ConfigMap with the configuration document
     #[arg(long, default_value = names::CONFIG_MAP, value_parser = object_name)]
     pub(crate) config_map_name: String,
@@ -61,18 +53,6 @@ pub(crate) struct WebhookArgs {
     /// Time between SIGTERM and the end of serving, as in `12s`, in which API servers remove the endpoint
     #[arg(long, default_value = "12s", value_parser = duration)]
     pub(crate) shutdown_delay_duration: Duration,
-    /// Format of the log: json or text
-    #[arg(long, default_value = "json")]
-    pub(crate) log_format: Format,
-    /// Filter of the log, as in `info,kube=warn`
-    // kube itself logs a warning for each rejected request. The messages of this project contain the same information with
-    // its context.
-    #[arg(
-        long,
-        env = "RUST_LOG",
-        default_value = "info,kube_runtime=error,kube_client=error"
-    )]
-    pub(crate) log_filter: Filter,
 }
 
 impl WebhookArgs {

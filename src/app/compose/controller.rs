@@ -3,14 +3,12 @@
 pub(crate) mod meters;
 pub(crate) mod settings;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context as _;
-use component_base::admin::{Admin, AdminOptions};
-use component_base::client::{ClientOptions, connect};
+use component_base::admin::Admin;
+use component_base::client::connect;
 use component_base::lease::{Identity, LeaseOptions, run_while_leading};
 use component_base::readiness::Readiness;
 use component_base::shutdown::Shutdown;
@@ -24,16 +22,16 @@ use controller::runtime_watchers::{self, RuntimeWatcherOptions, RuntimeWatcherSe
 use controller::signal::{self, SignalOptions};
 use controller::sources::{self, Published, SourceOptions};
 use controller::watchers::{self, WatcherOptions};
-use kube::runtime::events::Reporter;
 use policy::sync::Salt;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use self::meters::Meters;
+use super::reporter;
 use crate::cli::controller::{ControllerArgs, Part};
 
-/// Timeout of one call to KCP.
-const CALL: Duration = Duration::from_secs(15);
+/// Name of the component as a client and as a source of Events.
+pub(crate) const NAME: &str = "runtime-bootstrapper-controller";
 
 /// Name of the Lease of all controllers. The leader runs all of them.
 const LEASE: &str = "rt-bootstrapper-controller";
@@ -43,7 +41,10 @@ const LEASE: &str = "rt-bootstrapper-controller";
 /// # Errors
 /// The process cannot start: no credentials for the API server, an address in use, or contradictory flags.
 pub(crate) fn run(arguments: &ControllerArgs) -> anyhow::Result<ExitCode> {
-    telemetry::init(arguments.log_format, arguments.log_filter.clone())?;
+    telemetry::init(
+        arguments.process.log_format,
+        arguments.process.log_filter.clone(),
+    )?;
     super::run_to_end(compose(arguments))
 }
 
@@ -53,26 +54,20 @@ async fn compose(arguments: &ControllerArgs) -> anyhow::Result<()> {
     let shutdown = Shutdown::on_signals()?;
     let (meters, metrics) = Meters::new();
     let readiness = Readiness::new(meters.watches.clone());
-    let addresses = AdminOptions {
-        health: arguments.health_probe_bind_address,
-        metrics: arguments.metrics_bind_address,
-    };
-    let admin = Admin::bind(addresses, readiness.clone(), Arc::new(metrics))?;
+    let admin = Admin::bind(
+        arguments.process.admin(),
+        readiness.clone(),
+        Arc::new(metrics),
+    )?;
     let ended = CancellationToken::new();
     let admin = tokio::spawn(admin.run(ended.clone()));
-    let client = connect(
-        client_options(arguments.kubeconfig.clone()),
-        &meters.requests,
-    )
-    .await?;
+    let options = super::client_options(NAME, arguments.kubeconfig.clone());
+    let client = connect(options, &meters.requests).await?;
     let process = Process {
         arguments,
         installations,
         runtime_watchers,
-        identity: arguments
-            .leader_elect_identity
-            .clone()
-            .unwrap_or_else(Identity::random),
+        identity: arguments.process.identity(),
         readiness,
         meters,
     };
@@ -127,7 +122,11 @@ async fn work(
         let watched = runtimes.map(|it| (it, watching));
         run_controllers(watched, enabled, term)
     };
-    let lease = lease(&arguments.namespace, identity);
+    let lease = LeaseOptions {
+        namespace: arguments.namespace.clone(),
+        name: LEASE.to_owned(),
+        identity: identity.clone(),
+    };
     run_while_leading(client, lease, meters.lease.clone(), shutdown, lead).await;
     Ok(())
 }
@@ -169,7 +168,7 @@ fn enabled(
             settings: settings::signal(arguments),
             sources: sources.clone(),
             readiness: readiness.clone(),
-            reporter: reporter(identity),
+            reporter: reporter(NAME, identity),
             metrics: meters.signal.clone(),
             source_metrics: meters.sources.clone(),
         }),
@@ -181,7 +180,7 @@ fn enabled(
             fleet: fleet.clone(),
             installations: installations.clone(),
             readiness: readiness.clone(),
-            reporter: reporter(identity),
+            reporter: reporter(NAME, identity),
             metrics: meters.direct.clone(),
             source_metrics: meters.sources.clone(),
         }),
@@ -205,14 +204,14 @@ fn watchers(
         client: client.clone(),
         settings: settings::watchers(arguments),
         readiness: readiness.clone(),
-        reporter: reporter(identity),
+        reporter: reporter(NAME, identity),
         metrics: meters.watchers.clone(),
     };
     let certificates = CertificateOptions {
         client: client.clone(),
         settings: settings::certificates(arguments),
         readiness: readiness.clone(),
-        reporter: reporter(identity),
+        reporter: reporter(NAME, identity),
         metrics: meters.certificates.clone(),
     };
     let runtimes = RuntimeWatcherOptions {
@@ -221,7 +220,7 @@ fn watchers(
         salt: salt.clone(),
         fleet: fleet.clone(),
         readiness: readiness.clone(),
-        reporter: reporter(identity),
+        reporter: reporter(NAME, identity),
         metrics: meters.runtime_watchers.clone(),
     };
     let kymas = KymaOptions {
@@ -306,31 +305,4 @@ async fn synchronize(
         }
     };
     tokio::join!(run_signal, run_direct, term.run_until_cancelled(forwarding));
-}
-
-fn lease(namespace: &str, identity: &Identity) -> LeaseOptions {
-    LeaseOptions {
-        namespace: namespace.to_owned(),
-        name: LEASE.to_owned(),
-        identity: identity.clone(),
-    }
-}
-
-fn reporter(identity: &Identity) -> Reporter {
-    Reporter {
-        controller: "runtime-bootstrapper-controller".to_owned(),
-        instance: Some(identity.as_str().to_owned()),
-    }
-}
-
-pub(crate) fn client_options(kubeconfig: Option<PathBuf>) -> ClientOptions {
-    ClientOptions {
-        kubeconfig,
-        user_agent: concat!(
-            "runtime-bootstrapper-controller/",
-            env!("CARGO_PKG_VERSION")
-        )
-        .to_owned(),
-        timeout: CALL,
-    }
 }

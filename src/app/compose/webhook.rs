@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use component_base::admin::{Admin, AdminOptions};
-use component_base::client::{ClientOptions, connect};
+use component_base::admin::Admin;
+use component_base::client::connect;
 use component_base::lease::{Identity, LeaseOptions, run_while_leading};
 use component_base::listen::bind_server;
 use component_base::readiness::Readiness;
@@ -32,8 +32,8 @@ use webhook::watches::Watches;
 use self::meters::Meters;
 use crate::cli::webhook::WebhookArgs;
 
-/// Timeout of one API call. The processing of a review makes no API call.
-const CALL: Duration = Duration::from_secs(15);
+/// Name of the component as a client and as a source of Events.
+const NAME: &str = "runtime-bootstrapper-webhook";
 
 /// Time for which a replica without a configuration does not campaign. Longer than a Lease, so that a replica that has one leads.
 const CONFIGURATION_WAIT: Duration = Duration::from_mins(1);
@@ -46,7 +46,10 @@ const LEASE: &str = api::names::WEBHOOK_LEASE;
 /// # Errors
 /// The process cannot start: no credentials for the API server, or an address in use.
 pub(crate) fn run(arguments: &WebhookArgs) -> anyhow::Result<ExitCode> {
-    telemetry::init(arguments.log_format, arguments.log_filter.clone())?;
+    telemetry::init(
+        arguments.process.log_format,
+        arguments.process.log_filter.clone(),
+    )?;
     super::run_to_end(compose(arguments))
 }
 
@@ -57,23 +60,21 @@ async fn compose(arguments: &WebhookArgs) -> anyhow::Result<()> {
     let server = bind_server(arguments.webhook_bind_address, "reviews", options)?;
     let (meters, metrics) = Meters::with_server(server.statistics());
     let readiness = Readiness::new(meters.failing_watches.clone());
-    let addresses = AdminOptions {
-        health: arguments.health_probe_bind_address,
-        metrics: arguments.metrics_bind_address,
-    };
-    let admin = Admin::bind(addresses, readiness.clone(), Arc::new(metrics))?;
+    let admin = Admin::bind(
+        arguments.process.admin(),
+        readiness.clone(),
+        Arc::new(metrics),
+    )?;
     let ended = CancellationToken::new();
     let admin = tokio::spawn(admin.run(ended.clone()));
 
+    let options = super::client_options(NAME, arguments.kubeconfig.clone());
     let parts = Parts {
-        client: connect(client_options(arguments), &meters.requests).await?,
+        client: connect(options, &meters.requests).await?,
         snapshots: SnapshotStore::default(),
         readiness,
         meters,
-        identity: arguments
-            .leader_elect_identity
-            .clone()
-            .unwrap_or_else(Identity::random),
+        identity: arguments.process.identity(),
         arguments,
     };
     let certificates = parts.certificates();
@@ -178,10 +179,7 @@ impl Parts<'_> {
     }
 
     fn reporter(&self) -> Reporter {
-        Reporter {
-            controller: "runtime-bootstrapper-webhook".to_owned(),
-            instance: Some(self.identity.as_str().to_owned()),
-        }
+        super::reporter(NAME, &self.identity)
     }
 
     /// Serves until the end of the drain.
@@ -242,13 +240,5 @@ impl Parts<'_> {
         )
         .await;
         ended.cancelled().await;
-    }
-}
-
-fn client_options(arguments: &WebhookArgs) -> ClientOptions {
-    ClientOptions {
-        kubeconfig: arguments.kubeconfig.clone(),
-        user_agent: concat!("runtime-bootstrapper-webhook/", env!("CARGO_PKG_VERSION")).to_owned(),
-        timeout: CALL,
     }
 }

@@ -12,10 +12,10 @@ use component_base::listen::unspecified_address;
 use policy::change::Watcher;
 use watcher::certificates::CertificateOptions;
 use watcher::delivery::KcpAddress;
-use watcher::outbox::{FsyncPolicy, Options};
+use watcher::outbox::Options;
 use watcher_types::PathSegment;
 
-use crate::cli::watcher::{Fsync, KcpArgs, SpoolArgs, WatcherArgs};
+use crate::cli::watcher::{KcpArgs, SpoolArgs, WatcherArgs};
 use crate::watchers;
 
 /// Settings of the modules.
@@ -129,11 +129,7 @@ fn parsed(names: &[String]) -> anyhow::Result<Vec<PathSegment>> {
 fn spool(arguments: &SpoolArgs) -> Options {
     Options {
         max_bytes: arguments.spool_size_limit,
-        fsync: match arguments.spool_fsync {
-            Fsync::Never => FsyncPolicy::Never,
-            Fsync::Always => FsyncPolicy::Always,
-            Fsync::After(time) => FsyncPolicy::EachBatch(time),
-        },
+        fsync: arguments.spool_fsync,
         follow_up_delay: arguments.follow_up_delay,
         ..Options::new(arguments.spool_dir.clone())
     }

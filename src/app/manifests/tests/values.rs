@@ -91,7 +91,10 @@ fn settings_arrive_at_the_webhook_and_in_its_rights() {
     assert_eq!(read.config_map_name, "our-config");
     assert_eq!(read.image_pull_secret_name, "our.own-1");
     let filter: Filter = "warn,kube=info".parse().unwrap();
-    assert_eq!(format!("{:?}", read.log_filter), format!("{filter:?}"));
+    assert_eq!(
+        format!("{:?}", read.process.log_filter),
+        format!("{filter:?}")
+    );
     let config_maps = named(&objects, "Role", "configmaps");
     assert_eq!(config_maps, [json!(["our-config"])]);
     // The default name stays, because the document may change to it while the webhook runs.
