@@ -8,7 +8,7 @@ mod keyring;
 mod reference;
 
 pub use keyring::{Keyring, KeyringError};
-pub(crate) use reference::pattern as reference_pattern;
+pub(crate) use reference::{OFFICIAL, pattern as reference_pattern};
 pub use reference::{Reference, ReferenceError};
 
 #[cfg(test)]

@@ -179,7 +179,7 @@ fn variables(configuration: &Configuration) -> Vec<Value> {
         ("images", written.to_owned()),
         ("references", images::references("variables.images")),
         ("overrides", images::overrides(configuration)),
-        ("rewrites", images::rewrites()),
+        ("rewrites", images::rewrites(configuration)),
         ("rewritten", images::rewritten()),
         ("needed", images::references("variables.rewritten")),
         (

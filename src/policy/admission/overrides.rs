@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::image::Reference;
+use crate::image::{OFFICIAL, Reference};
 
 const DOCKER_HUB: &str = "docker.io";
 
@@ -17,9 +17,17 @@ pub(super) struct Overrides {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Replacement {
-    Prefix(String),
+    Prefix(Prefix),
     /// The result is not an image reference, so the webhook would make the Pod invalid.
     Unusable,
+}
+
+/// Text that replaces a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Prefix {
+    pub(super) text: String,
+    /// Whether the chain leads through Docker Hub, where a repository without a namespace is in `library/`.
+    pub(super) is_through_hub: bool,
 }
 
 /// The hosts of a cycle.
@@ -57,11 +65,11 @@ impl Overrides {
     }
 
     /// Returns every host with its replacement, in alphabetical order; `None` if the replacement cannot be used.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, Option<&Prefix>)> {
         let mut all: Vec<_> = self.by_host.iter().collect();
         all.sort_unstable_by_key(|it| it.0);
         all.into_iter().map(|(host, to)| match to {
-            Replacement::Prefix(prefix) => (&**host, Some(&**prefix)),
+            Replacement::Prefix(prefix) => (&**host, Some(prefix)),
             Replacement::Unusable => (&**host, None),
         })
     }
@@ -69,7 +77,7 @@ impl Overrides {
     /// Returns whether the image may be the result of a rewrite.
     pub(super) fn have_given(&self, image: &str) -> bool {
         let mut all = self.by_host.values();
-        all.any(|it| matches!(it, Replacement::Prefix(prefix) if starts_with(image, prefix)))
+        all.any(|it| matches!(it, Replacement::Prefix(prefix) if starts_with(image, &prefix.text)))
     }
 
     /// Returns an image that is rewritten, if there is one.
@@ -86,10 +94,13 @@ impl Overrides {
             Some(Replacement::Unusable) => return Rewrite::Unusable,
             Some(Replacement::Prefix(prefix)) => prefix,
         };
-        if starts_with(image.text(), prefix) {
+        if starts_with(image.text(), &prefix.text) {
             return Rewrite::Done;
         }
-        let text = join(prefix, &image.full_path(), image.suffix());
+        let path = image.full_path();
+        let is_official = prefix.is_through_hub && !path.contains('/');
+        let namespace = if is_official { OFFICIAL } else { "" };
+        let text = [&prefix.text, "/", namespace, &path, image.suffix()].concat();
         // Prefix and image are valid, so the combined text is valid if it is not too long. A repository may have 255
         // bytes, and the grammar may add an implied `library/`.
         if text.len() > SURELY_SHORT && Reference::parse(&text).is_err() {
@@ -114,8 +125,9 @@ fn follow(written: &BTreeMap<String, String>, host: &str) -> Result<Replacement,
     // differently depending on the text after it (`mirror` alone is a path of docker.io).
     const ANY: &str = "any";
     let mut visited = vec![host.to_owned()];
+    let mut is_through_hub = false;
     let mut text = match written.get(host) {
-        Some(prefix) => join(prefix, ANY, ""),
+        Some(prefix) => [prefix, "/", ANY].concat(),
         None => return Ok(Replacement::Unusable),
     };
     loop {
@@ -134,25 +146,20 @@ fn follow(written: &BTreeMap<String, String>, host: &str) -> Result<Replacement,
         if seen {
             return Err(Cycle(visited));
         }
-        text = join(prefix, &reference.full_path(), "");
+        is_through_hub |= reference.path() == ANY && reference.domain() == DOCKER_HUB;
+        text = [prefix, "/", reference.path()].concat();
     }
     text.truncate(text.len() - ANY.len() - 1);
-    Ok(Replacement::Prefix(text))
+    Ok(Replacement::Prefix(Prefix {
+        text,
+        is_through_hub,
+    }))
 }
 
 fn starts_with(image: &str, prefix: &str) -> bool {
     image
         .strip_prefix(prefix)
         .is_some_and(|rest| rest.starts_with('/'))
-}
-
-fn join(prefix: &str, path: &str, suffix: &str) -> String {
-    let mut text = String::with_capacity(prefix.len() + path.len() + suffix.len() + 1);
-    text.push_str(prefix);
-    text.push('/');
-    text.push_str(path);
-    text.push_str(suffix);
-    text
 }
 
 #[cfg(test)]
@@ -184,5 +191,37 @@ mod tests {
             Rewrite::To(text) => assert!(expected && Reference::parse(&text).is_ok(), "{text}"),
             other => assert_eq!((other, expected), (Rewrite::Unusable, false)),
         }
+    }
+
+    const TO_HUB: &[(&str, &str)] = &[("a.io", "docker.io"), ("docker.io", "m.io")];
+    const BY_LEGACY_HUB: &[(&str, &str)] = &[
+        ("docker.io", "index.docker.io"),
+        ("index.docker.io", "m.io/hub"),
+    ];
+    const FROM_HUB: &[(&str, &str)] = &[("docker.io", "b.io"), ("b.io", "m.io")];
+    const PATH_TO_HUB: &[(&str, &str)] = &[("a.io", "docker.io/team"), ("docker.io", "m.io")];
+
+    /// A chain has the result of its steps: `docker.io/app` is `docker.io/library/app`, and no other image is in `library`.
+    #[rstest]
+    #[case::official(TO_HUB, "a.io/app:1", "m.io/library/app:1")]
+    #[case::not_official(TO_HUB, "a.io/team/app", "m.io/team/app")]
+    #[case::of_the_hub(TO_HUB, "nginx", "m.io/library/nginx")]
+    #[case::of_a_team_of_the_hub(TO_HUB, "team/app", "m.io/team/app")]
+    #[case::official_once(BY_LEGACY_HUB, "nginx:1.27", "m.io/hub/library/nginx:1.27")]
+    #[case::team_by_the_legacy_hub(BY_LEGACY_HUB, "docker.io/team/app", "m.io/hub/team/app")]
+    #[case::legacy_hub_alone(BY_LEGACY_HUB, "index.docker.io/nginx", "m.io/hub/library/nginx")]
+    #[case::hub_at_the_start(FROM_HUB, "nginx", "m.io/library/nginx")]
+    #[case::other_host_at_the_start(FROM_HUB, "b.io/app", "m.io/app")]
+    #[case::path_in_the_hub(PATH_TO_HUB, "a.io/app", "m.io/team/app")]
+    fn a_chain_through_docker_hub_adds_library_where_the_grammar_implies_it(
+        #[case] written: &[(&str, &str)],
+        #[case] image: &str,
+        #[case] expected: &str,
+    ) {
+        let written = written.iter();
+        let written = written.map(|(host, prefix)| ((*host).to_owned(), (*prefix).to_owned()));
+        let (overrides, _) = Overrides::resolve(&written.collect()).unwrap();
+        let rewritten = overrides.rewrite(&Reference::parse(image).unwrap());
+        assert_eq!(rewritten, Rewrite::To(expected.to_owned()));
     }
 }

@@ -304,7 +304,8 @@ pub(crate) fn pattern() -> String {
 
 const HUB: &str = "docker.io";
 const LEGACY_HUB: &str = "index.docker.io";
-const OFFICIAL: &str = "library/";
+/// Namespace of the repositories of Docker Hub that are written without one.
+pub(crate) const OFFICIAL: &str = "library/";
 /// Maximum size of a repository without its registry, in bytes (`RepositoryNameTotalLengthMax`).
 const LONGEST_REPOSITORY: usize = 255;
 const LONGEST_TAG: usize = 128;

@@ -3,7 +3,7 @@
 use api::Feature;
 use api::config::{Inject, LabelOperator, LabelSelector};
 
-use crate::image::reference_pattern;
+use crate::image::{OFFICIAL, reference_pattern};
 
 use super::super::overrides::SURELY_SHORT;
 use super::super::{Configuration, PullSecret};
@@ -20,6 +20,7 @@ pub(super) fn references(images: &str) -> String {
     let pattern = quote(&reference_pattern());
     // The text that the grammar parses as a registry.
     let domain = r#"i.matches("^(localhost|[^/]*[.:A-Z][^/]*)/") ? i.split("/", 2)[0] : """#;
+    let official = quote(OFFICIAL);
     let hub = r#"r.domain in ["", "docker.io", "index.docker.io"]"#;
     format!(
         r#"{images}.filter(i, i.matches({pattern}) && !i.matches("^[0-9a-f]{{64}}$"))
@@ -27,7 +28,7 @@ pub(super) fn references(images: &str) -> String {
 .map(r, {{"image": r.image, "domain": r.domain, "remote": r.domain == "" ? r.image : r.image.substring(size(r.domain) + 1)}})
 .map(r, {{"image": r.image, "domain": r.domain, "remote": r.remote, "path": r.remote.split("@")[0].split(":")[0]}})
 .map(r, {{"image": r.image, "domain": r.domain, "registry": {hub} ? "docker.io" : r.domain,
-"path": ({hub} && !r.path.contains("/") ? "library/" : "") + r.path, "suffix": r.remote.substring(size(r.path))}})"#
+"path": ({hub} && !r.path.contains("/") ? {official} : "") + r.path, "suffix": r.remote.substring(size(r.path))}})"#
     )
 }
 
@@ -36,19 +37,30 @@ pub(super) fn overrides(configuration: &Configuration) -> String {
     // An override with an empty key has no effect. In the policy the empty key means an image without an override.
     let entries = configuration.overrides.iter();
     let entries = entries.filter(|(host, _)| !host.is_empty());
-    let entries =
-        entries.map(|(host, to)| format!("{}: {}", quote(host), quote(to.unwrap_or_default())));
+    let entries = entries.map(|(host, to)| {
+        let to = to.map_or("", |it| &it.text);
+        format!("{}: {}", quote(host), quote(to))
+    });
     map(entries, r#""": """#)
 }
 
 /// Returns an expression for the images to replace, with their new texts.
-pub(super) fn rewrites() -> String {
+pub(super) fn rewrites(configuration: &Configuration) -> String {
+    let hosts = configuration.overrides.iter();
+    let hosts = hosts.filter(|(_, to)| to.is_some_and(|it| it.is_through_hub));
+    let hosts: Vec<&str> = hosts.map(|(host, _)| host).collect();
+    let path = if hosts.is_empty() {
+        "r.path".to_owned()
+    } else {
+        let (hosts, official) = (list(hosts.into_iter()), quote(OFFICIAL));
+        format!(r#"(r.key in {hosts} && !r.path.contains("/") ? {official} : "") + r.path"#)
+    };
     format!(
         r#"variables.references
 .map(r, {{"image": r.image, "path": r.path + r.suffix,
 "key": r.domain in variables.overrides ? r.domain : (r.registry == "docker.io" ? "docker.io" : "")}})
 .filter(r, r.key in variables.overrides && variables.overrides[r.key] != "")
-.map(r, {{"image": r.image, "prefix": variables.overrides[r.key] + "/", "path": r.path}})
+.map(r, {{"image": r.image, "prefix": variables.overrides[r.key] + "/", "path": {path}}})
 .filter(r, !r.image.startsWith(r.prefix) && size(r.prefix + r.path) <= {SURELY_SHORT})
 .map(r, {{"image": r.image, "to": r.prefix + r.path}})"#
     )
