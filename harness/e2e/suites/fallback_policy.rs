@@ -28,7 +28,9 @@ use serde_json::{Value, json};
 use testkit::json::text;
 use testkit::until::until;
 
-use admission::{Annotations, Configuration, Context, Namespace, fallback_spec, review};
+use admission::{
+    Annotations, Configuration, Context, Namespace, PullSecret, fallback_spec, review,
+};
 use case::{Given, decide_on};
 
 /// Namespace without a policy, in which Pods show the changes of the API server itself.
@@ -160,8 +162,10 @@ impl Case {
         case::configuration(&document, self.golden.given.landscape.as_deref())
     }
 
+    /// Returns the namespace of the pull Secret. An invalid Secret is invalid for Pods of its own namespace only.
     fn product_namespace(&self) -> String {
-        if self.name == PRODUCT {
+        let is_invalid = self.golden.given.pull_secret() == PullSecret::Invalid;
+        if self.name == PRODUCT || is_invalid {
             self.namespace()
         } else {
             names::SKR_NAMESPACE.to_owned()

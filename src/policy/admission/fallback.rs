@@ -55,6 +55,7 @@ pub struct FallbackSpec {
 }
 
 /// Returns the policy for a configuration and the known state of its objects. `None` if the policy would change no Pod.
+/// The pull Secret is that of the product namespace.
 ///
 /// # Errors
 /// [`PolicyTooLarge`] if the API server could skip the policy because of its cost.
@@ -66,7 +67,7 @@ pub fn fallback_spec(
 ) -> Result<Option<FallbackSpec>, PolicyTooLarge> {
     let changes = [
         images::registries(configuration),
-        images::pull_secrets(configuration, pull_secret)?,
+        images::pull_secrets(configuration, pull_secret, product_namespace)?,
         containers::mounts(configuration, trust_bundle),
         containers::environment(configuration),
     ];

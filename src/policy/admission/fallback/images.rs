@@ -108,11 +108,13 @@ value: variables.rewrites.filter(r, r.image == e.{image})[0].to}}) : [])"#
 pub(super) fn pull_secrets(
     configuration: &Configuration,
     known: &PullSecret,
+    product_namespace: &str,
 ) -> Result<Option<String>, PolicyTooLarge> {
     let rule = configuration.pull_secret();
     let name = quote(&rule.name);
     let needed = match (known, rule.inject) {
-        (PullSecret::Invalid, _) => return Ok(None),
+        // Pods of other namespaces use copies, which an invalid Secret does not replace.
+        (PullSecret::Invalid, _) => format!("request.namespace != {}", quote(product_namespace)),
         (PullSecret::Unknown, _) | (_, Inject::Always) => "true".to_owned(),
         (PullSecret::Known(keyring), Inject::Needed) => match keyring.pattern() {
             None => return Ok(None),

@@ -181,6 +181,31 @@ fn a_document_that_changes_no_pod_has_no_policy(#[case] document: Value) {
     assert_eq!(spec, Ok(None));
 }
 
+/// Where the pull Secret itself is, no kubelet can parse it. Pods of other Namespaces use copies of its last valid content.
+#[rstest]
+#[case::needed("needed")]
+#[case::always("always")]
+fn an_invalid_pull_secret_is_named_outside_its_own_namespace(#[case] inject: &str) {
+    let document = json!({
+        "overrides": {}, "availableFeatures": [api::Feature::PullSecret.key()], "imagePullSecret": {"inject": inject},
+    });
+    let configuration = configuration(&document, None);
+    let spec = fallback_spec(
+        &configuration,
+        &PullSecret::Invalid,
+        TrustBundlePresence::Absent,
+        "kyma-system",
+    );
+    let spec = spec.unwrap().expect("a policy").spec;
+    let expression = spec["mutations"][0]["jsonPatch"]["expression"].as_str();
+    let expression = expression.unwrap();
+    assert!(
+        expression.contains(r#"!(request.namespace != "kyma-system") ? []"#)
+            && expression.contains(r#""name": "registry-credentials""#),
+        "{expression}"
+    );
+}
+
 /// A different spec has a different revision, and an equal spec has the same revision in every process.
 #[test]
 fn a_revision_changes_with_the_spec_alone() {
