@@ -15,9 +15,11 @@ use strum::IntoEnumIterator as _;
 
 use super::InternalError;
 
-/// A review takes tens of microseconds. The last buckets are for a review that waits for its Namespace.
-const BUCKETS: [f64; 12] = [
+/// A review takes tens of microseconds. The last buckets are for a review that waits for its Namespace, at most
+/// [`NAMESPACE_WAIT_TIMEOUT`](super::NAMESPACE_WAIT_TIMEOUT), and for a review after which the API server waits no longer.
+const BUCKETS: [f64; 14] = [
     0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.05, 0.1, 0.3,
+    1.0, 3.0,
 ];
 
 /// Metrics of the admission endpoint. Clones share the metrics.

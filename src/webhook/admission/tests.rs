@@ -216,6 +216,22 @@ fn counters_of_alerts_start_with_zero() {
     }
 }
 
+/// A review that waited in vain for its Namespace, and a review after the timeout of the API server, have own buckets.
+#[test]
+fn buckets_tell_slow_reviews_apart_up_to_the_timeout_of_the_api_server() {
+    let manifest = include_str!("../../../deploy/webhook/mutatingwebhookconfiguration.yaml");
+    let manifest: Value = serde_saphyr::from_str(manifest).unwrap();
+    let timeout = &manifest["webhooks"][0]["timeoutSeconds"];
+    let fixture = fixture();
+    for duration in [0.9, 1.1, 3.1] {
+        fixture.admission.duration.observe(duration);
+    }
+    for (bound, count) in [("0.3", 0), ("1.0", 1), (&*format!("{timeout}.0"), 2)] {
+        let line = format!(r#"rt_admission_duration_seconds_bucket{{le="{bound}"}} {count}"#);
+        assert!(fixture.shows(&line), "{line}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_unknown_namespace_is_waited_for_and_then_decided_without() {
     let fixture = configured();
