@@ -44,6 +44,8 @@ struct Shared {
 /// A Namespace with the information for decisions and for the synchronization of the pull Secret.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KnownNamespace {
+    /// UID of the Namespace.
+    pub uid: Option<String>,
     /// Labels and annotations.
     pub view: Namespace,
     /// Whether the Namespace is being deleted, so that no object can be created in it.
@@ -52,6 +54,8 @@ pub struct KnownNamespace {
     pub annotated: Option<Timestamp>,
     /// Time of the last write of a field manager of the labels.
     pub labelled: Option<Timestamp>,
+    /// Whether one of these times is earlier than the one that the field managers tell now.
+    pub has_earlier_times: bool,
 }
 
 /// The pull Secret of the product namespace.
@@ -244,12 +248,18 @@ impl KnownNamespace {
     /// Keeps the earlier times of annotations and labels that are unchanged: a field manager that owns some of them moves the time
     /// with each write of another field.
     fn keep_times_of(&mut self, before: &Self) {
+        // A Namespace that was deleted and created again has none.
+        if self.uid != before.uid {
+            return;
+        }
+        let told = (self.annotated, self.labelled);
         if self.view.annotations == before.view.annotations {
             self.annotated = self.annotated.min(before.annotated);
         }
         if self.view.labels == before.view.labels {
             self.labelled = self.labelled.min(before.labelled);
         }
+        self.has_earlier_times = told != (self.annotated, self.labelled);
     }
 }
 

@@ -299,9 +299,7 @@ async fn a_namespace_that_arrives_in_time_counts() {
         };
         let namespace = KnownNamespace {
             view,
-            terminating: false,
-            annotated: None,
-            labelled: None,
+            ..KnownNamespace::default()
         };
         snapshots.set_namespace("new", Some(namespace));
     });

@@ -51,9 +51,7 @@ fn namespace(asks: bool) -> KnownNamespace {
             annotations: Annotations::collect([(FEATURE, value)]),
             ..Namespace::default()
         },
-        terminating: false,
-        annotated: None,
-        labelled: None,
+        ..KnownNamespace::default()
     }
 }
 

@@ -52,7 +52,7 @@ const EVENTS_PER_TICK: usize = 10;
 /// Reason of the Event on a Pod that has not started.
 const NOT_MOUNTED: &str = "TrustBundleNotMounted";
 
-type Namespaces = Arc<HashMap<String, Arc<KnownNamespace>>>;
+pub(super) type Namespaces = Arc<HashMap<String, Arc<KnownNamespace>>>;
 
 /// Runs the repairs that the parent module describes. Its state outlives the watch, so that no Pod is reported twice.
 pub(super) struct Reconciler<'a> {
@@ -118,6 +118,7 @@ impl<'a> Reconciler<'a> {
                         return;
                     }
                     round.refresh(self.repairs.snapshots.namespaces());
+                    self.record.follow(&round.namespaces, &round.active);
                     if round.changed.len() > MAX_CHANGED {
                         return;
                     }
@@ -154,10 +155,12 @@ impl<'a> Reconciler<'a> {
             // The write may have told a time of the API server.
             if is_due && let Some(revision) = self.record.times(&active) {
                 self.next_list = Instant::now() + LIST_INTERVAL;
+                let namespaces = repairs.snapshots.namespaces();
+                self.record.follow(&namespaces, &active);
                 return Some(Round {
                     active,
                     revision,
-                    namespaces: repairs.snapshots.namespaces(),
+                    namespaces,
                     listed: HashSet::new(),
                     is_complete: false,
                     changed: BTreeSet::new(),
@@ -223,7 +226,8 @@ impl<'a> Reconciler<'a> {
         let Some(namespace) = round.namespaces.get(&*key.namespace) else {
             return;
         };
-        let judged = pod.judge(Some(namespace), &basis);
+        let namespace = self.record.namespaces.kept(&key.namespace, namespace);
+        let judged = pod.judge(Some(&namespace), &basis);
         let (tracked, note, unstarted) = match judged {
             Some(it) => (Some(it.tracked), it.note, it.unstarted),
             None => (None, None, None),

@@ -21,6 +21,8 @@ use policy::repairs::RevisionTimes;
 use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
+use super::opt_in::NamespaceTimes;
+use super::reconcile::Namespaces;
 use crate::snapshot::{ActiveRevision, ObservedObject};
 
 /// The parts whose times are stored.
@@ -35,6 +37,15 @@ const LAST_VALID: &str = "last-valid-document";
 
 /// Maximum size of a stored document, in bytes. A Secret has at most 1 MiB.
 const LARGEST_DOCUMENT: usize = 1_000_000;
+
+/// Key of the times of Namespaces.
+const NAMESPACES: &str = "namespaces";
+
+/// Maximum size of the times of Namespaces, in bytes.
+const LARGEST_NAMESPACES: usize = 200_000;
+
+/// Maximum size of the document and the times of Namespaces together, in bytes.
+const LARGEST_RECORD: usize = 1_040_000;
 
 /// Pause after a failed write.
 const WRITE_RETRY: Duration = Duration::from_secs(10);
@@ -53,6 +64,8 @@ pub(super) struct Record {
     retry_at: Option<Instant>,
     /// The last valid document, if it is not too large.
     last_valid: Option<Arc<str>>,
+    /// Times since when Namespaces opt in.
+    pub(super) namespaces: NamespaceTimes,
     /// The clock of the time from which the settings are in use.
     settings: Clock,
 }
@@ -105,6 +118,13 @@ impl Record {
             bundle_exists: bundle.times.map(|it| it.created),
             bundle_content: self.content_since(TRUST_BUNDLE, bundle),
         })
+    }
+
+    /// Keeps the times since when these Namespaces opt in.
+    pub(super) fn follow(&mut self, namespaces: &Namespaces, active: &ActiveRevision) {
+        let configuration = active.configuration.as_ref();
+        let has_selector = configuration.is_some_and(|it| it.pull_secret().namespaces.is_some());
+        self.is_changed |= self.namespaces.follow(namespaces, has_selector);
     }
 
     fn keep_document(&mut self, document: &ObservedObject) {
@@ -173,6 +193,9 @@ impl Record {
             .filter_map(|it| Some((it, Part::parse(data.get(it)?)?)))
             .collect();
         self.last_valid = last_valid(&data);
+        let namespaces = data.get(NAMESPACES);
+        self.namespaces =
+            namespaces.map_or_else(NamespaceTimes::default, |it| NamespaceTimes::parse(&it.0));
         self.is_read = true;
         Ok(())
     }
@@ -197,7 +220,11 @@ impl Record {
         let document = self.last_valid.iter();
         let document =
             document.map(|it| (LAST_VALID.to_owned(), ByteString(it.as_bytes().to_vec())));
-        let data = data.chain(document);
+        let used = self.last_valid.as_ref().map_or(0, |it| it.len());
+        let room = LARGEST_RECORD.saturating_sub(used).min(LARGEST_NAMESPACES);
+        let namespaces = self.namespaces.json(room).into_iter();
+        let namespaces = namespaces.map(|it| (NAMESPACES.to_owned(), ByteString(it)));
+        let data = data.chain(document).chain(namespaces);
         let secret = Secret {
             metadata: ObjectMeta {
                 name: Some(REPAIR_RECORD.to_owned()),

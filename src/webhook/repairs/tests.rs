@@ -1,6 +1,7 @@
 //! Tests of repairs with an API server, and with the watches that provide their input. The clock is paused.
 
 mod env;
+mod opt_in;
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -28,28 +29,6 @@ use crate::watches::fixtures::watches_of;
 const MISSED: &str = r#"missed_pods{namespace="shop",reason="ImageRewritten"}"#;
 const NOT_STARTED: &str = r#"trust_bundle_pods_not_started{node="node-1"}"#;
 const BUNDLE_CHANGED: &str = r#"outdated_pods{namespace="shop",reason="TrustBundleChanged"}"#;
-
-/// A client that continuously writes labels and annotations must not hide missed Pods of a Namespace that the document covers.
-#[rstest]
-#[tokio::test(start_paused = true)]
-async fn a_label_that_decides_nothing_hides_no_missed_pod(#[values(false, true)] selector: bool) {
-    let env = Environment::start(EvictionSettings::default()).await;
-    if selector {
-        env.select_namespaces();
-        sleep(Duration::from_secs(10)).await;
-    }
-    env.put_pod("web", false);
-    sleep(Duration::from_secs(10)).await;
-    env.server.edit("namespaces", ("", "shop"), |namespace| {
-        namespace["metadata"]["labels"] = json!({"team": "a"});
-        namespace["metadata"]["managedFields"] = json!([{
-            "manager": "other", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1",
-            "fieldsV1": {"f:metadata": {"f:labels": {".": {}, "f:team": {}}}},
-        }]);
-    });
-    sleep(Duration::from_secs(30)).await;
-    assert_eq!(env.value(MISSED), Some(1.0));
-}
 
 const CREATED: &str = "2026-01-01T00:00:00Z";
 
@@ -427,33 +406,6 @@ async fn nothing_is_judged_before_everything_was_observed(#[case] request: &str)
     assert_eq!(env.value(MISSED), None);
     fault.stop();
     env.until(MISSED, Some(1.0)).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_namespace_that_opts_in_covers_its_new_pods_only() {
-    let env = Environment::start(EvictionSettings::default()).await;
-    let pod = |name: &str| {
-        json!({
-            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "other"},
-            "spec": {"containers": [{"name": "c", "image": "old.example/web:1"}]},
-        })
-    };
-    env.server.put(&pod("before"));
-    sleep(Duration::from_secs(10)).await;
-    env.server.edit("namespaces", ("", "other"), |namespace| {
-        let key = "rt-cfg.kyma-project.io/alter-img-registry";
-        namespace["metadata"]["annotations"] = json!({key: "true"});
-        namespace["metadata"]["managedFields"] = json!([{
-            "manager": "kubectl-annotate", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1",
-            "fieldsV1": {"f:metadata": {"f:annotations": {".": {}, format!("f:{key}"): {}}}},
-        }]);
-    });
-    sleep(Duration::from_secs(10)).await;
-    env.server.put(&pod("after"));
-    let missed = r#"missed_pods{namespace="other",reason="ImageRewritten"}"#;
-    env.until(missed, Some(1.0)).await;
-    sleep(Duration::from_secs(30)).await;
-    assert_eq!(env.value(missed), Some(1.0));
 }
 
 #[rstest]

@@ -83,32 +83,40 @@ fn a_namespace_that_did_not_change_is_no_news() {
     assert_eq!(snapshots.namespace("a"), None);
 }
 
-/// Another write of the field manager that owns them moves the time in the managed fields.
+/// Another write of the field manager that owns them moves the time in the managed fields. A Namespace that was created again
+/// has the times of its own object.
 #[rstest]
 #[case::of_one(false)]
 #[case::of_a_list(true)]
 fn times_of_unchanged_annotations_and_labels_are_kept(#[case] is_listed: bool) {
     let at = |second| Some(Timestamp::from_second(second).unwrap());
-    let namespace = |label: &str, time| KnownNamespace {
+    let namespace = |uid: &str, label: &str, time| KnownNamespace {
+        uid: Some(uid.to_owned()),
         view: Namespace {
             labels: BTreeMap::from([("team".to_owned(), label.to_owned())]),
             ..Namespace::default()
         },
-        terminating: false,
         annotated: at(time),
         labelled: at(time),
+        ..KnownNamespace::default()
     };
     let snapshots = SnapshotStore::default();
-    snapshots.set_namespace("a", Some(namespace("one", 1)));
-    for (label, time, labelled) in [("one", 2, 1), ("two", 3, 3), ("two", 4, 3)] {
-        let now = namespace(label, time);
+    snapshots.set_namespace("a", Some(namespace("u1", "one", 1)));
+    for (uid, label, time, kept) in [
+        ("u1", "one", 2, (1, 1)),
+        ("u1", "two", 3, (1, 3)),
+        ("u1", "two", 4, (1, 3)),
+        ("u2", "two", 5, (5, 5)),
+    ] {
+        let now = namespace(uid, label, time);
         if is_listed {
             snapshots.set_namespaces(HashMap::from([("a".to_owned(), Arc::new(now))]));
         } else {
             snapshots.set_namespace("a", Some(now));
         }
         let known = snapshots.namespace("a").unwrap();
-        assert_eq!((known.annotated, known.labelled), (at(1), at(labelled)));
+        assert_eq!((known.annotated, known.labelled), (at(kept.0), at(kept.1)));
+        assert_eq!(known.has_earlier_times, kept.0 != time);
     }
 }
 

@@ -68,6 +68,7 @@ pub(super) async fn watch_namespaces(watches: &Watches) {
 fn known(namespace: &NamespaceMetadata) -> KnownNamespace {
     let annotations = namespace.annotations().iter();
     KnownNamespace {
+        uid: namespace.uid(),
         view: Namespace {
             annotations: Annotations::collect(annotations.map(|(key, value)| (&**key, &**value))),
             labels: namespace.metadata.labels.clone().unwrap_or_default(),
@@ -75,6 +76,7 @@ fn known(namespace: &NamespaceMetadata) -> KnownNamespace {
         terminating: namespace.metadata.terminating,
         annotated: namespace.metadata.managed.annotated,
         labelled: namespace.metadata.managed.labelled,
+        has_earlier_times: false,
     }
 }
 

@@ -195,9 +195,7 @@ fn namespace(object: &Value) -> KnownNamespace {
             annotations: Annotations::collect(annotations),
             labels: entries("labels"),
         },
-        terminating: false,
-        annotated: None,
-        labelled: None,
+        ..KnownNamespace::default()
     }
 }
 

@@ -1,0 +1,108 @@
+//! Times since when Namespaces opt in, stored for the next leader.
+//!
+//! A field manager that opts a Namespace in and writes another of its fields later moves the time of its opt-in. A replica
+//! keeps the earlier time while it runs, and this record keeps it beyond that: without it, the next leader would take each
+//! Pod from before the later write for one from before the opt-in. Only Namespaces are stored whose field managers tell a
+//! later time.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use crate::snapshot::KnownNamespace;
+
+/// Maximum size of one stored Namespace, in bytes. A name has at most 63.
+const ENTRY: usize = 180;
+
+/// The earlier times, by Namespace.
+#[derive(Debug, Default)]
+pub(super) struct NamespaceTimes(BTreeMap<String, Times>);
+
+/// The times of one Namespace, in seconds since the epoch, with digests of what the Namespace has had since then.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+struct Times {
+    annotations: u32,
+    annotated: Option<i64>,
+    labels: u32,
+    labelled: Option<i64>,
+}
+
+impl Times {
+    fn of(namespace: &KnownNamespace) -> Self {
+        let (uid, view) = (&namespace.uid, &namespace.view);
+        Self {
+            annotations: digest(&(uid, view.annotations)),
+            annotated: namespace.annotated.map(Timestamp::as_second),
+            labels: digest(&(uid, &view.labels)),
+            labelled: namespace.labelled.map(Timestamp::as_second),
+        }
+    }
+}
+
+impl NamespaceTimes {
+    /// Parses a record; empty if another client wrote it.
+    pub(super) fn parse(json: &[u8]) -> Self {
+        Self(serde_json::from_slice(json).unwrap_or_default())
+    }
+
+    /// Returns the record with as many Namespaces as fit into `room` bytes; `None` if there are none.
+    pub(super) fn json(&self, room: usize) -> Option<Vec<u8>> {
+        let fitting: BTreeMap<_, _> = self.0.iter().take(room / ENTRY).collect();
+        let json = (!fitting.is_empty()).then(|| serde_json::to_vec(&fitting).ok());
+        json.flatten()
+    }
+
+    /// Returns a Namespace with the earlier times that are stored.
+    pub(super) fn kept<'n>(
+        &self,
+        name: &str,
+        namespace: &'n KnownNamespace,
+    ) -> Cow<'n, KnownNamespace> {
+        let Some(stored) = self.0.get(name) else {
+            return Cow::Borrowed(namespace);
+        };
+        let (now, mut kept) = (Times::of(namespace), namespace.clone());
+        let time = |seconds: Option<i64>| Timestamp::from_second(seconds?).ok();
+        if stored.annotations == now.annotations {
+            kept.annotated = kept.annotated.min(time(stored.annotated));
+        }
+        if stored.labels == now.labels {
+            kept.labelled = kept.labelled.min(time(stored.labelled));
+        }
+        Cow::Owned(kept)
+    }
+
+    /// Stores the earlier times of these Namespaces, and those of no other. Returns whether the record changed. The times of
+    /// labels matter only where a selector of the document reads them.
+    pub(super) fn follow(
+        &mut self,
+        namespaces: &HashMap<String, Arc<KnownNamespace>>,
+        has_selector: bool,
+    ) -> bool {
+        // They are not listed yet.
+        if namespaces.is_empty() {
+            return false;
+        }
+        let earlier = namespaces.iter().filter_map(|(name, namespace)| {
+            let kept = self.kept(name, namespace);
+            let times = Times::of(&kept);
+            let is_earlier = namespace.has_earlier_times || times != Times::of(namespace);
+            let is_used = has_selector || kept.annotated.is_some();
+            (is_earlier && is_used).then(|| (name.clone(), times))
+        });
+        let earlier = earlier.collect();
+        let is_changed = earlier != self.0;
+        self.0 = earlier;
+        is_changed
+    }
+}
+
+fn digest(value: &impl Debug) -> u32 {
+    let [a, b, c, d, ..]: [u8; 32] = Sha256::digest(format!("{value:?}")).into();
+    u32::from_be_bytes([a, b, c, d])
+}

@@ -1,0 +1,152 @@
+//! Tests of the time since when a Namespace opts in: by its annotations, and by its labels where a selector reads them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use policy::repairs::EvictionSettings;
+use rstest::rstest;
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use super::super::opt_in::NamespaceTimes;
+use super::MISSED;
+use super::env::*;
+use crate::snapshot::KnownNamespace;
+
+const MISSED_IN_OTHER: &str = r#"missed_pods{namespace="other",reason="ImageRewritten"}"#;
+const KEY: &str = "rt-cfg.kyma-project.io/alter-img-registry";
+
+/// Returns the field manager of the opt-in, which owns further fields of the metadata.
+fn manager(others: &Value) -> Value {
+    let mut fields = json!({"f:annotations": {".": {}, format!("f:{KEY}"): {}}});
+    if let (Some(fields), Some(others)) = (fields.as_object_mut(), others.as_object()) {
+        fields.extend(others.clone());
+    }
+    json!([{
+        "manager": "kubectl-annotate", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1",
+        "fieldsV1": {"f:metadata": fields},
+    }])
+}
+
+fn opt_in(env: &Environment) {
+    env.server.edit("namespaces", ("", "other"), |namespace| {
+        namespace["metadata"]["annotations"] = json!({KEY: "true"});
+        namespace["metadata"]["managedFields"] = manager(&json!({}));
+    });
+}
+
+fn put_pod(env: &Environment, name: &str) {
+    env.server.put(&json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "other"},
+        "spec": {"containers": [{"name": "c", "image": "old.example/web:1"}]},
+    }));
+}
+
+/// A client that continuously writes labels and annotations must not hide missed Pods of a Namespace that the document covers.
+#[rstest]
+#[tokio::test(start_paused = true)]
+async fn a_label_that_decides_nothing_hides_no_missed_pod(#[values(false, true)] selector: bool) {
+    let env = Environment::start(EvictionSettings::default()).await;
+    if selector {
+        env.select_namespaces();
+        sleep(Duration::from_secs(10)).await;
+    }
+    env.put_pod("web", false);
+    sleep(Duration::from_secs(10)).await;
+    env.server.edit("namespaces", ("", "shop"), |namespace| {
+        namespace["metadata"]["labels"] = json!({"team": "a"});
+        namespace["metadata"]["managedFields"] = json!([{
+            "manager": "other", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1",
+            "fieldsV1": {"f:metadata": {"f:labels": {".": {}, "f:team": {}}}},
+        }]);
+    });
+    sleep(Duration::from_secs(30)).await;
+    assert_eq!(env.value(MISSED), Some(1.0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_that_opts_in_covers_its_new_pods_only() {
+    let env = Environment::start(EvictionSettings::default()).await;
+    put_pod(&env, "before");
+    sleep(Duration::from_secs(10)).await;
+    opt_in(&env);
+    sleep(Duration::from_secs(10)).await;
+    put_pod(&env, "after");
+    env.until(MISSED_IN_OTHER, Some(1.0)).await;
+    sleep(Duration::from_secs(30)).await;
+    assert_eq!(env.value(MISSED_IN_OTHER), Some(1.0));
+}
+
+/// The client that opted a Namespace in writes one of its labels. Field managers then tell the time of the label.
+#[tokio::test(start_paused = true)]
+async fn a_later_write_by_the_client_that_opted_in_hides_no_missed_pod_from_the_next_leader() {
+    let mut env = Environment::start(EvictionSettings::default()).await;
+    put_pod(&env, "before");
+    sleep(Duration::from_secs(10)).await;
+    opt_in(&env);
+    sleep(Duration::from_secs(10)).await;
+    put_pod(&env, "after");
+    env.until(MISSED_IN_OTHER, Some(1.0)).await;
+    sleep(Duration::from_secs(10)).await;
+    env.server.edit("namespaces", ("", "other"), |namespace| {
+        namespace["metadata"]["labels"] = json!({"team": "a"});
+        namespace["metadata"]["managedFields"] = manager(&json!({"f:labels": {"f:team": {}}}));
+    });
+    sleep(Duration::from_secs(30)).await;
+    // Two more leaders, the second of which never saw the time of the opt-in.
+    for _ in 0..2 {
+        env.stop().await;
+        env.lead(EvictionSettings::default()).await;
+        sleep(Duration::from_secs(30)).await;
+        assert_eq!(env.value(MISSED_IN_OTHER), Some(1.0));
+    }
+}
+
+/// A Namespace of the same name opts in after the creation of its first Pods, as the one before it did not.
+#[tokio::test(start_paused = true)]
+async fn the_time_of_a_deleted_namespace_is_not_that_of_its_successor() {
+    let mut env = Environment::start(EvictionSettings::default()).await;
+    env.server.namespace("other");
+    opt_in(&env);
+    sleep(Duration::from_secs(10)).await;
+    env.server.edit("namespaces", ("", "other"), |namespace| {
+        namespace["metadata"]["labels"] = json!({"team": "a"});
+        namespace["metadata"]["managedFields"] = manager(&json!({"f:labels": {"f:team": {}}}));
+    });
+    sleep(Duration::from_secs(30)).await;
+    env.stop().await;
+    env.server.remove("namespaces", "", "other");
+    sleep(Duration::from_secs(10)).await;
+    env.server.namespace("other");
+    put_pod(&env, "before");
+    sleep(Duration::from_secs(10)).await;
+    opt_in(&env);
+    env.lead(EvictionSettings::default()).await;
+    sleep(Duration::from_secs(30)).await;
+    assert_eq!(env.value(MISSED_IN_OTHER), None);
+}
+
+/// A Secret has at most 1 MiB.
+#[test]
+fn the_stored_times_of_namespaces_are_bounded() {
+    let namespace = |annotated| KnownNamespace {
+        annotated: Some(Timestamp::from_second(annotated).unwrap()),
+        has_earlier_times: true,
+        ..KnownNamespace::default()
+    };
+    let namespaces = (0..10_000).map(|number| {
+        let known = Arc::new(namespace(1_800_000_000 + number));
+        (format!("{number:0>63}"), known)
+    });
+    let namespaces: HashMap<String, _> = namespaces.collect();
+    let mut times = NamespaceTimes::default();
+    assert!(times.follow(&namespaces, false));
+    assert!(!times.follow(&namespaces, false), "no change, no write");
+    let json = times.json(200_000).unwrap();
+    assert!((100_000..200_000).contains(&json.len()), "{}", json.len());
+    let (name, later) = (format!("{:0>63}", 0), namespace(1_900_000_000));
+    let kept = NamespaceTimes::parse(&json).kept(&name, &later).annotated;
+    assert_eq!(kept, namespaces[&name].annotated);
+}
