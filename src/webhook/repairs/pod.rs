@@ -231,16 +231,19 @@ impl StoredPod {
         let (product, label) = (basis.product_namespace, self.own_label.as_deref());
         let decision = decide_unsent(&request, product, label, &context);
         let selects = context.configuration.pull_secret().namespaces.is_some();
+        let own = self.annotated.filter(|it| *it > created + CREATION);
+        let by_document = context.configuration.namespace_features(name);
         let times = PodTimes {
             created,
-            opted_in: self.opted_in(created, namespace),
+            opted_in: own.max(namespace.and_then(|it| it.annotated)),
             selected: namespace.and_then(|it| it.labelled).filter(|_| selects),
             has_other_bundle: self.marked
                 && has_other_trust_bundle(context.configuration, &request.object),
-            required: context
-                .configuration
-                .namespace_features(name)
-                .difference(context.configuration.opt_out()),
+            required: match own {
+                Some(_) => by_document.difference(context.configuration.opt_out()),
+                // It has not opted out since its creation either.
+                None => by_document,
+            },
         };
         let deviation = match judge(&decision, times, &basis.revision) {
             PodState::NotCovered => return None,
@@ -280,15 +283,6 @@ impl StoredPod {
             deviation,
             adapted,
         }
-    }
-
-    fn opted_in(
-        &self,
-        created: Timestamp,
-        namespace: Option<&KnownNamespace>,
-    ) -> Option<Timestamp> {
-        let own = self.annotated.filter(|it| *it > created + CREATION);
-        own.max(namespace.and_then(|it| it.annotated))
     }
 }
 

@@ -30,8 +30,8 @@ fn manager(others: &Value) -> Value {
     }])
 }
 
-fn opt_in(env: &Environment) {
-    env.server.edit("namespaces", ("", "other"), |namespace| {
+fn opt_in(env: &Environment, name: &str) {
+    env.server.edit("namespaces", ("", name), |namespace| {
         namespace["metadata"]["annotations"] = json!({KEY: "true"});
         namespace["metadata"]["managedFields"] = manager(&json!({}));
     });
@@ -71,12 +71,29 @@ async fn a_namespace_that_opts_in_covers_its_new_pods_only() {
     let env = Environment::start(EvictionSettings::default()).await;
     put_pod(&env, "before");
     sleep(Duration::from_secs(10)).await;
-    opt_in(&env);
+    opt_in(&env, "other");
     sleep(Duration::from_secs(10)).await;
     put_pod(&env, "after");
     env.until(MISSED_IN_OTHER, Some(1.0)).await;
     sleep(Duration::from_secs(30)).await;
     assert_eq!(env.value(MISSED_IN_OTHER), Some(1.0));
+}
+
+/// The document requests the trust bundle for this Namespace. A Pod may opt out of it, and a Namespace cannot.
+#[tokio::test(start_paused = true)]
+async fn a_later_annotation_of_a_namespace_hides_no_pod_that_the_document_covers() {
+    let env = Environment::start(EvictionSettings::default()).await;
+    sleep(Duration::from_secs(10)).await;
+    env.server.put(&json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "shop"},
+        "spec": {"containers": [{"name": "c", "image": "mirror.example/web:1"}]},
+    }));
+    let missed = r#"missed_pods{namespace="shop",reason="TrustBundleMounted"}"#;
+    env.until(missed, Some(1.0)).await;
+    sleep(Duration::from_secs(10)).await;
+    opt_in(&env, "shop");
+    sleep(Duration::from_secs(30)).await;
+    assert_eq!(env.value(missed), Some(1.0));
 }
 
 /// The client that opted a Namespace in writes one of its labels. Field managers then tell the time of the label.
@@ -85,7 +102,7 @@ async fn a_later_write_by_the_client_that_opted_in_hides_no_missed_pod_from_the_
     let mut env = Environment::start(EvictionSettings::default()).await;
     put_pod(&env, "before");
     sleep(Duration::from_secs(10)).await;
-    opt_in(&env);
+    opt_in(&env, "other");
     sleep(Duration::from_secs(10)).await;
     put_pod(&env, "after");
     env.until(MISSED_IN_OTHER, Some(1.0)).await;
@@ -109,7 +126,7 @@ async fn a_later_write_by_the_client_that_opted_in_hides_no_missed_pod_from_the_
 async fn the_time_of_a_deleted_namespace_is_not_that_of_its_successor() {
     let mut env = Environment::start(EvictionSettings::default()).await;
     env.server.namespace("other");
-    opt_in(&env);
+    opt_in(&env, "other");
     sleep(Duration::from_secs(10)).await;
     env.server.edit("namespaces", ("", "other"), |namespace| {
         namespace["metadata"]["labels"] = json!({"team": "a"});
@@ -122,7 +139,7 @@ async fn the_time_of_a_deleted_namespace_is_not_that_of_its_successor() {
     env.server.namespace("other");
     put_pod(&env, "before");
     sleep(Duration::from_secs(10)).await;
-    opt_in(&env);
+    opt_in(&env, "other");
     env.lead(EvictionSettings::default()).await;
     sleep(Duration::from_secs(30)).await;
     assert_eq!(env.value(MISSED_IN_OTHER), None);
