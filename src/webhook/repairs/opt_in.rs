@@ -90,10 +90,10 @@ impl NamespaceTimes {
         }
         let earlier = namespaces.iter().filter_map(|(name, namespace)| {
             let kept = self.kept(name, namespace);
-            let times = Times::of(&kept);
-            let is_earlier = namespace.has_earlier_times || times != Times::of(namespace);
+            let times = |it: &KnownNamespace| (it.annotated, it.labelled);
+            let is_earlier = namespace.has_earlier_times || times(&kept) != times(namespace);
             let is_used = has_selector || kept.annotated.is_some();
-            (is_earlier && is_used).then(|| (name.clone(), times))
+            (is_earlier && is_used).then(|| (name.clone(), Times::of(&kept)))
         });
         let earlier = earlier.collect();
         let is_changed = earlier != self.0;

@@ -1,5 +1,7 @@
 //! The loop that watches Pods, judges each Pod, and once a second reports and evicts.
 
+mod report;
+
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::pin::pin;
 use std::sync::Arc;
@@ -12,9 +14,8 @@ use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Api;
 use kube::api::ListParams;
-use kube::runtime::events::{Event as KubeEvent, EventType};
 use kube::runtime::watcher::{Config, Event};
-use policy::repairs::{Deviation, EvictionOutcome, Evictions, PodKey, UnstartedPods};
+use policy::repairs::{Deviation, Evictions, PodKey, UnstartedPods};
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -22,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use super::Repairs;
 use super::eviction::evict;
 use super::metrics::PodSeries;
-use super::pod::{Basis, LONGEST_NOTE, StoredPod};
+use super::pod::{Basis, StoredPod};
 use super::record::Record;
 use crate::UNFINISHED;
 use crate::snapshot::{ActiveRevision, KnownNamespace};
@@ -42,15 +43,6 @@ const PAGE: u32 = 10;
 
 /// Maximum number of changed Namespaces whose Pods are listed separately. Beyond it all Pods are listed.
 const MAX_CHANGED: usize = 50;
-
-/// Maximum number of pending Events. Further Pods are only reported by the gauge.
-const MAX_EVENTS: usize = 2000;
-
-/// Maximum number of Events per round.
-const EVENTS_PER_TICK: usize = 10;
-
-/// Reason of the Event on a Pod that has not started.
-const NOT_MOUNTED: &str = "TrustBundleNotMounted";
 
 pub(super) type Namespaces = Arc<HashMap<String, Arc<KnownNamespace>>>;
 
@@ -118,12 +110,12 @@ impl<'a> Reconciler<'a> {
                         return;
                     }
                     round.refresh(self.repairs.snapshots.namespaces());
-                    self.record.follow(&round.namespaces, &round.active);
                     if round.changed.len() > MAX_CHANGED {
                         return;
                     }
                 }
                 _ = tick.tick() => {
+                    self.record.follow(&round.namespaces, &round.active);
                     // Again, if it failed.
                     let repairs = self.repairs;
                     let namespace = &repairs.product_namespace;
@@ -155,12 +147,10 @@ impl<'a> Reconciler<'a> {
             // The write may have told a time of the API server.
             if is_due && let Some(revision) = self.record.times(&active) {
                 self.next_list = Instant::now() + LIST_INTERVAL;
-                let namespaces = repairs.snapshots.namespaces();
-                self.record.follow(&namespaces, &active);
                 return Some(Round {
                     active,
                     revision,
-                    namespaces,
+                    namespaces: repairs.snapshots.namespaces(),
                     listed: HashSet::new(),
                     is_complete: false,
                     changed: BTreeSet::new(),
@@ -239,12 +229,9 @@ impl<'a> Reconciler<'a> {
         if found.is_some_and(Deviation::is_missed) && !(is_listed && pod.is_old()) {
             self.repairs.metrics.missed_found.inc();
         }
-        // If many Pods change at once, the gauge reports them.
-        if let (Some(deviation), Some(note)) = (found, note)
-            && self.events.len() < MAX_EVENTS
-        {
+        if let (Some(deviation), Some(note)) = (found, note) {
             let reason = format!("Missed{}", deviation.reason());
-            self.events.push_back((pod.reference(), reason, note));
+            self.enqueue(pod.reference(), reason, note);
         }
     }
 
@@ -259,12 +246,7 @@ impl<'a> Reconciler<'a> {
         }
         self.report_unstarted();
         self.count(round.is_complete);
-        for _ in 0..EVENTS_PER_TICK {
-            let Some((pod, reason, note)) = self.events.pop_front() else {
-                break;
-            };
-            self.publish(&pod, EventType::Warning, &reason, note).await;
-        }
+        self.publish_pending().await;
         if round.is_complete {
             self.evict().await;
         }
@@ -283,44 +265,6 @@ impl<'a> Reconciler<'a> {
             match page.metadata.continue_.filter(|it| !it.is_empty()) {
                 Some(token) => parameters = parameters.continue_token(&token),
                 None => return Ok(()),
-            }
-        }
-    }
-
-    fn count(&mut self, is_complete: bool) {
-        let metrics = &self.repairs.metrics;
-        let counts = self.evictions.counts();
-        let series = PodSeries::of(&counts, &self.unstarted.counts());
-        metrics.set(&series, &self.series);
-        let forbidden = i64::try_from(self.evictions.forbidden_namespaces());
-        metrics.forbidden.set(forbidden.unwrap_or(i64::MAX));
-        metrics.suspended.set(i64::from(self.evictions.is_open()));
-        let missed = counts.iter().filter(|((_, it), _)| it.is_missed());
-        let missed: usize = missed.map(|(_, count)| *count as usize).sum();
-        if is_complete && (missed == 0) != (self.missed_before == 0) {
-            if missed == 0 {
-                tracing::info!("no missed Pods any more");
-            } else {
-                tracing::warn!(missed, "missed Pods found");
-            }
-        }
-        self.series = series;
-        if is_complete {
-            self.missed_before = missed;
-        }
-    }
-
-    fn report_unstarted(&mut self) {
-        for (key, pod) in self.unstarted.newly_late(self.started.elapsed()) {
-            if self.events.len() < MAX_EVENTS {
-                let note = format!(
-                    "mounts a ClusterTrustBundle and has not started two minutes after it was scheduled to node {}: \
-                     look for Event FailedMount of the kubelet, and whether the feature gate \
-                     ClusterTrustBundleProjection is on at the node",
-                    pod.node
-                );
-                let event = (reference(key, &pod.uid), NOT_MOUNTED.to_owned(), note);
-                self.events.push_back(event);
             }
         }
     }
@@ -349,59 +293,6 @@ impl<'a> Reconciler<'a> {
         self.evictions.executed(&key, outcome, now);
         self.report(&key, &uid, outcome, &text).await;
     }
-
-    /// Reports an eviction, or the reason why there is none.
-    async fn report(&self, key: &PodKey, uid: &str, outcome: EvictionOutcome, text: &str) {
-        let (namespace, pod) = (&*key.namespace, &*key.name);
-        let (type_, reason, note) = match outcome {
-            EvictionOutcome::Evicted => {
-                let note = "evicted so that its successor gets the changes of the webhook";
-                tracing::info!(namespace, pod, "Pod {note}");
-                (EventType::Normal, "EvictedForRepair", note.to_owned())
-            }
-            EvictionOutcome::Forbidden | EvictionOutcome::SeveralBudgets => {
-                tracing::warn!(namespace, pod, error = text, "eviction refused");
-                let note = format!("lacks changes of the webhook and cannot be evicted: {text}");
-                let reason = match outcome {
-                    EvictionOutcome::Forbidden => "EvictionForbidden",
-                    _ => "SeveralPodDisruptionBudgets",
-                };
-                let note = note.chars().take(LONGEST_NOTE).collect();
-                (EventType::Warning, reason, note)
-            }
-            EvictionOutcome::Failed => {
-                tracing::warn!(namespace, pod, error = text, "eviction failed, retrying");
-                return;
-            }
-            EvictionOutcome::Gone | EvictionOutcome::BudgetExhausted { .. } => return,
-        };
-        self.publish(&reference(key, uid), type_, reason, note)
-            .await;
-    }
-
-    async fn publish(&self, pod: &ObjectReference, type_: EventType, reason: &str, note: String) {
-        let event = KubeEvent {
-            type_,
-            reason: reason.to_owned(),
-            note: Some(note),
-            action: "RepairPod".to_owned(),
-            secondary: None,
-        };
-        if let Err(error) = self.repairs.recorder.publish(&event, pod).await {
-            tracing::debug!(error = error_chain(&error), "failed to write Event");
-        }
-    }
-}
-
-fn reference(key: &PodKey, uid: &str) -> ObjectReference {
-    ObjectReference {
-        api_version: Some("v1".to_owned()),
-        kind: Some("Pod".to_owned()),
-        namespace: Some((*key.namespace).to_owned()),
-        name: Some((*key.name).to_owned()),
-        uid: Some(uid.to_owned()),
-        ..ObjectReference::default()
-    }
 }
 
 impl Round {
@@ -416,15 +307,5 @@ impl Round {
             before.is_none_or(|it| !Arc::ptr_eq(it, known) && it.view != known.view)
         });
         self.changed.extend(changed.map(|(name, _)| name.clone()));
-    }
-}
-
-impl Drop for Reconciler<'_> {
-    /// The next leader sets the gauges.
-    fn drop(&mut self) {
-        let metrics = &self.repairs.metrics;
-        metrics.set(&PodSeries::default(), &self.series);
-        metrics.forbidden.set(0);
-        metrics.suspended.set(0);
     }
 }

@@ -66,6 +66,8 @@ pub(super) struct Record {
     last_valid: Option<Arc<str>>,
     /// Times since when Namespaces opt in.
     pub(super) namespaces: NamespaceTimes,
+    /// The Namespaces whose times are stored, and whether a selector reads their labels.
+    followed: Option<(Namespaces, bool)>,
     /// The clock of the time from which the settings are in use.
     settings: Clock,
 }
@@ -124,7 +126,11 @@ impl Record {
     pub(super) fn follow(&mut self, namespaces: &Namespaces, active: &ActiveRevision) {
         let configuration = active.configuration.as_ref();
         let has_selector = configuration.is_some_and(|it| it.pull_secret().namespaces.is_some());
-        self.is_changed |= self.namespaces.follow(namespaces, has_selector);
+        let followed = self.followed.as_ref();
+        if followed.is_none_or(|it| !Arc::ptr_eq(&it.0, namespaces) || it.1 != has_selector) {
+            self.is_changed |= self.namespaces.follow(namespaces, has_selector);
+            self.followed = Some((Arc::clone(namespaces), has_selector));
+        }
     }
 
     fn keep_document(&mut self, document: &ObservedObject) {
