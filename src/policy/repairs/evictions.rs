@@ -32,6 +32,9 @@ const NO_SUCCESSOR: Pause = Pause::of(Duration::from_hours(1), Duration::from_ho
 /// Pauses of a namespace in which evictions are forbidden.
 const FORBIDDEN: Pause = Pause::of(Duration::from_mins(10), Duration::from_hours(1));
 
+/// Pause of a Pod whose eviction is forbidden, longer than that of its namespace, so that its other Pods are tried first.
+const FORBIDDEN_POD: Duration = Duration::from_mins(90);
+
 /// Pauses of a Pod whose PodDisruptionBudget is exhausted.
 const BUDGET: Pause = Pause::of(Duration::from_secs(30), Duration::from_mins(10));
 
@@ -336,7 +339,7 @@ impl Evictions {
     pub fn executed(&mut self, key: &PodKey, outcome: EvictionOutcome, now: Duration) {
         if outcome == EvictionOutcome::Forbidden {
             let held = self.namespaces.entry(key.namespace.clone()).or_default();
-            return held.again(FORBIDDEN, now);
+            held.again(FORBIDDEN, now);
         }
         if outcome == EvictionOutcome::Evicted {
             self.namespaces.remove(&key.namespace);
@@ -368,8 +371,9 @@ impl Evictions {
                     .max(retry_after.map(|it| now + it.min(BUDGET.cap)));
             }
             EvictionOutcome::SeveralBudgets => held.until = Some(now + SEVERAL_BUDGETS),
+            EvictionOutcome::Forbidden => held.until = Some(now + FORBIDDEN_POD),
             // The watch reports whether the Pod still exists.
-            EvictionOutcome::Gone | EvictionOutcome::Failed | EvictionOutcome::Forbidden => {
+            EvictionOutcome::Gone | EvictionOutcome::Failed => {
                 held.again(FAILED, now);
             }
         }

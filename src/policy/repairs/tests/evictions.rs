@@ -335,3 +335,19 @@ fn a_namespace_whose_pods_are_mended_is_not_reported_as_forbidden() {
     world.replace("a", pod("a2", "o", None));
     assert_eq!(world.evictions.forbidden_namespaces(), 0);
 }
+
+/// A policy of the cluster may forbid the eviction of one Pod with the status of a missing permission.
+#[test]
+fn a_pod_whose_eviction_is_forbidden_does_not_hold_back_the_others_of_its_namespace() {
+    let mut world = World::missed(&[("a", "rs-a"), ("b", "rs-b")]);
+    for _ in 0..5 {
+        while world.next().is_none() {
+            world.pass(Duration::from_mins(1));
+        }
+        if world.next().as_deref() == Some("b") {
+            return;
+        }
+        world.execute(EvictionOutcome::Forbidden);
+    }
+    panic!("only one Pod is tried");
+}
