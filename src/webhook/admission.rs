@@ -26,8 +26,8 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use component_base::telemetry::{LogLimit, error_chain};
+use policy::admission::decide;
 use policy::admission::review::{self, JsonError, PodError, Request, Review, ReviewError, Subject};
-use policy::admission::{Context, decide};
 use strum::{EnumCount, EnumIter, IntoStaticStr};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -195,17 +195,10 @@ impl Endpoint {
     ) -> Result<Answer, InternalError> {
         // The whole review uses one revision.
         let active = self.snapshots.active();
-        let configuration = active
-            .configuration
-            .as_deref()
+        let fallback_policy = self.snapshots.fallback_policy();
+        let context = active
+            .context(&request.namespace, namespace, fallback_policy)
             .ok_or(InternalError::ConfigurationNotLoaded)?;
-        let context = Context {
-            configuration,
-            namespace: namespace.map(|namespace| &namespace.view),
-            pull_secret: active.pull_secret.known_in(&request.namespace),
-            trust_bundle: active.trust_bundle,
-            fallback_policy: self.snapshots.fallback_policy(),
-        };
         let decision = survive(|| decide(request, &context))?;
         self.metrics.decided(request.operation, decision.changed());
         self.metrics.found(&decision.findings);

@@ -8,8 +8,8 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::PostParams;
 use kube::core::response::Status;
 use kube::{Api, Client, ResourceExt as _};
+use policy::admission::decide_unsent;
 use policy::admission::review::{self, Subject};
-use policy::admission::{Context, decide_unsent};
 use serde_json::{Value, json};
 
 use crate::snapshot::SnapshotStore;
@@ -114,16 +114,9 @@ fn changes(pod: &Value, namespace: &str, snapshots: &SnapshotStore) -> bool {
     let active = snapshots.active();
     let known = snapshots.namespace(namespace);
     let body = review::of_created_pod(namespace, &pod.to_string());
-    let (Some(configuration), Ok(review)) = (&active.configuration, review::parse(body.as_bytes()))
-    else {
+    let context = active.context(namespace, known.as_deref(), false);
+    let (Some(context), Ok(review)) = (context, review::parse(body.as_bytes())) else {
         return false;
-    };
-    let context = Context {
-        configuration,
-        namespace: known.as_ref().map(|it| &it.view),
-        pull_secret: active.pull_secret.known_in(namespace),
-        trust_bundle: active.trust_bundle,
-        fallback_policy: false,
     };
     match review.subject {
         Subject::Pod(request) => decide_unsent(&request, SKR_NAMESPACE, None, &context).changed(),

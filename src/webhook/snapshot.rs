@@ -13,7 +13,7 @@ use arc_swap::ArcSwap;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use policy::admission::{Configuration, Namespace, PullSecret};
+use policy::admission::{Configuration, Context, Namespace, PullSecret};
 use policy::image::{Keyring, KeyringError};
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -241,6 +241,24 @@ impl SnapshotStore {
 
     fn changed(&self) {
         self.shared.changes.send_modify(|changes| *changes += 1);
+    }
+}
+
+impl ActiveRevision {
+    /// Returns the input of decisions about Pods of this Namespace; `None` without a configuration.
+    pub(crate) fn context<'a>(
+        &'a self,
+        name: &str,
+        namespace: Option<&'a KnownNamespace>,
+        fallback_policy: bool,
+    ) -> Option<Context<'a>> {
+        Some(Context {
+            configuration: self.configuration.as_deref()?,
+            namespace: namespace.map(|it| &it.view),
+            pull_secret: self.pull_secret.known_in(name),
+            trust_bundle: self.trust_bundle,
+            fallback_policy,
+        })
     }
 }
 

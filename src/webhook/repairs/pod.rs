@@ -221,13 +221,7 @@ impl StoredPod {
         };
         // A terminating Pod is judged like any other Pod, because it shows that its owner is being disrupted.
         request.object.metadata.deletion_timestamp = None;
-        let context = Context {
-            configuration: basis.active.configuration.as_deref()?,
-            namespace: namespace.map(|it| &it.view),
-            pull_secret: basis.active.pull_secret.known_in(name),
-            trust_bundle: basis.active.trust_bundle,
-            fallback_policy: false,
-        };
+        let context = basis.active.context(name, namespace, false)?;
         let (product, label) = (basis.product_namespace, self.own_label.as_deref());
         let decision = decide_unsent(&request, product, label, &context);
         let selects = context.configuration.pull_secret().namespaces.is_some();
