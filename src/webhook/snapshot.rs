@@ -245,6 +245,12 @@ impl SnapshotStore {
 }
 
 impl ActiveRevision {
+    /// Returns whether decisions read the labels of Namespaces.
+    pub(crate) fn reads_labels(&self) -> bool {
+        let configuration = self.configuration.as_ref();
+        configuration.is_some_and(|it| it.pull_secret().namespaces.is_some())
+    }
+
     /// Returns the input of decisions about Pods of this Namespace; `None` without a configuration.
     pub(crate) fn context<'a>(
         &'a self,

@@ -224,7 +224,7 @@ impl StoredPod {
         let context = basis.active.context(name, namespace, false)?;
         let (product, label) = (basis.product_namespace, self.own_label.as_deref());
         let decision = decide_unsent(&request, product, label, &context);
-        let selects = context.configuration.pull_secret().namespaces.is_some();
+        let selects = basis.active.reads_labels();
         let own = self.annotated.filter(|it| *it > created + CREATION);
         let by_document = context.configuration.namespace_features(name);
         let times = PodTimes {

@@ -302,9 +302,14 @@ impl Round {
         if Arc::ptr_eq(&before, &self.namespaces) {
             return;
         }
+        let reads_labels = self.active.reads_labels();
         let changed = self.namespaces.iter().filter(|(name, known)| {
+            let differs = |before: &KnownNamespace| {
+                before.view.annotations != known.view.annotations
+                    || (reads_labels && before.view.labels != known.view.labels)
+            };
             let before = before.get(*name);
-            before.is_none_or(|it| !Arc::ptr_eq(it, known) && it.view != known.view)
+            before.is_none_or(|it| !Arc::ptr_eq(it, known) && differs(it))
         });
         self.changed.extend(changed.map(|(name, _)| name.clone()));
     }

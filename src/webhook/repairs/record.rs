@@ -124,8 +124,7 @@ impl Record {
 
     /// Keeps the times since when these Namespaces opt in.
     pub(super) fn follow(&mut self, namespaces: &Namespaces, active: &ActiveRevision) {
-        let configuration = active.configuration.as_ref();
-        let has_selector = configuration.is_some_and(|it| it.pull_secret().namespaces.is_some());
+        let has_selector = active.reads_labels();
         let followed = self.followed.as_ref();
         if followed.is_none_or(|it| !Arc::ptr_eq(&it.0, namespaces) || it.1 != has_selector) {
             self.is_changed |= self.namespaces.follow(namespaces, has_selector);

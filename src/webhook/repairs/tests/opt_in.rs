@@ -66,6 +66,26 @@ async fn a_label_that_decides_nothing_hides_no_missed_pod(#[values(false, true)]
     assert_eq!(env.value(MISSED), Some(1.0));
 }
 
+/// In a cluster with thousands of Namespaces, some client changes labels all the time.
+#[rstest]
+#[tokio::test(start_paused = true)]
+async fn pods_are_listed_for_a_changed_label_only_if_a_selector_reads_labels(
+    #[values(false, true)] selector: bool,
+) {
+    let env = Environment::start(EvictionSettings::default()).await;
+    env.server.namespace("other");
+    if selector {
+        env.select_namespaces();
+    }
+    sleep(Duration::from_secs(30)).await;
+    env.server.take_requests();
+    env.server.edit("namespaces", ("", "other"), |namespace| {
+        namespace["metadata"]["labels"] = json!({"team": "a"});
+    });
+    sleep(Duration::from_secs(10)).await;
+    assert_eq!(env.server.count("list pods other/"), usize::from(selector));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_namespace_that_opts_in_covers_its_new_pods_only() {
     let env = Environment::start(EvictionSettings::default()).await;
