@@ -54,6 +54,8 @@ async fn several_that_do_not_answer_delay_no_other() {
         "well" => Kcp::Takes,
         _ => Kcp::TimesOut,
     });
+    // Requests to managers that have accepted nothing yet are spaced.
+    fixture.put("well", "first");
     for number in 0..60 {
         fixture.put(&format!("m{}", number % 3), &format!("n{number}"));
     }
