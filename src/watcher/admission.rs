@@ -70,15 +70,27 @@ async fn admit(State(service): State<Arc<AdmissionService>>, request: Request) -
         Err(refused) => return *refused,
     };
     // The body is read only now, so that a request for another path gets its response before its body is read.
+    let mut review = UnreadReview(Some((&service.outbox, &manager)));
     let Ok(body) = Bytes::from_request(request, &()).await else {
-        service.outbox.mark_unread(&manager, Instant::now());
         // The server replaces the response if the body is too large, too slow, or one of too many.
         return refusal(StatusCode::BAD_REQUEST, "body not received".to_owned());
     };
+    review.0 = None;
     let started = Instant::now();
     let response = service.answer(&manager, &uri, body).await;
     service.metrics.answered(started.elapsed());
     response
+}
+
+/// A review whose body is being read. If that fails, or the server gives up the request, a change may be missed.
+struct UnreadReview<'a>(Option<(&'a Outbox, &'a PathSegment)>);
+
+impl Drop for UnreadReview<'_> {
+    fn drop(&mut self) {
+        if let Some((outbox, manager)) = self.0 {
+            outbox.mark_unread(manager, Instant::now());
+        }
+    }
 }
 
 impl AdmissionService {
@@ -106,14 +118,14 @@ impl AdmissionService {
     async fn answer(&self, manager: &PathSegment, uri: &Uri, body: Bytes) -> Response {
         let decision = match self.watchers.decide(manager, &body) {
             Some(Ok(decision)) => decision,
-            Some(Err(error)) => return self.reject(&error, body.len()),
+            Some(Err(error)) => return self.reject(manager, &error, body.len()),
             None => return self.not_configured(),
         };
         // Frees the memory of the body before waiting for the disk or KCP.
         drop(body);
         self.reviews.record(manager);
         let answer = match &decision.outcome {
-            Outcome::Skip(reason) => self.skip(reason, &decision.uid),
+            Outcome::Skip(reason) => self.skip(manager, reason, &decision.uid),
             Outcome::Send(event) => {
                 self.metrics.events.inc();
                 match &self.delivery_mode {
@@ -154,11 +166,12 @@ impl AdmissionService {
         stored
     }
 
-    fn skip(&self, reason: &SkipReason, uid: &str) -> Answer {
+    fn skip(&self, manager: &PathSegment, reason: &SkipReason, uid: &str) -> Answer {
         self.metrics.skipped(reason);
         let fault = reason.is_fault();
         if fault {
             self.log.unseen(reason, uid);
+            self.outbox.mark_unread(manager, Instant::now());
         }
         Answer {
             message: reason.to_string(),
@@ -166,8 +179,9 @@ impl AdmissionService {
         }
     }
 
-    fn reject(&self, error: &ReviewError, bytes: usize) -> Response {
+    fn reject(&self, manager: &PathSegment, error: &ReviewError, bytes: usize) -> Response {
         self.metrics.rejected.inc();
+        self.outbox.mark_unread(manager, Instant::now());
         let reason = log::reason(error);
         self.log.malformed(&reason, bytes);
         refusal(StatusCode::BAD_REQUEST, reason)

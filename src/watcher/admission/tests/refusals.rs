@@ -40,6 +40,26 @@ async fn no_review_is_a_bad_request_with_a_reason(
     assert_eq!(fixture.service.outbox.receivers(), []);
 }
 
+/// It may have been the only sign of a change. The API server admits the change without a response.
+#[rstest]
+#[case::no_review(json!({"request": {}}), true)]
+#[case::unreadable_object(bent("object", json!(7)), true)]
+#[case::dry_run(bent("dryRun", json!(true)), false)]
+#[tokio::test]
+async fn a_review_that_is_not_understood_asks_its_manager_for_a_resync(
+    #[case] review: Value,
+    #[case] expected: bool,
+) {
+    let fixture = configured(&["kyma", "other"]);
+    fixture.send("/validate/kyma", review.to_string()).await;
+    let outbox = &fixture.service.outbox;
+    let is_asked = |name| {
+        let report = outbox.manager_report(&named(name), Instant::now());
+        report.resync.is_some()
+    };
+    assert_eq!([is_asked("kyma"), is_asked("other")], [expected, false]);
+}
+
 #[rstest]
 #[case::no_manager("/validate/", StatusCode::NOT_FOUND)]
 #[case::not_even_a_slash("/validate", StatusCode::NOT_FOUND)]
@@ -82,6 +102,19 @@ async fn a_dry_run_is_silent(#[case] operation: &str) {
         Some(1.0)
     );
     assert_eq!(fixture.metric("watcher_kcp_requests_total"), Some(0.0));
+}
+
+/// The API server does not wait any longer, or its connection breaks: the future of the request is dropped.
+#[tokio::test]
+async fn a_review_that_is_given_up_before_its_end_asks_its_manager_for_a_resync() {
+    let fixture = configured(&["kyma"]);
+    let body = Body::from_stream(futures::stream::pending::<Result<Vec<u8>, std::io::Error>>());
+    let request = Request::post("/validate/kyma").body(body).unwrap();
+    let mut response = Box::pin(router(fixture.service.clone()).oneshot(request));
+    assert!(futures::poll!(&mut response).is_pending());
+    drop(response);
+    let report = |at| fixture.service.outbox.manager_report(&named("kyma"), at);
+    assert!(report(Instant::now()).resync.is_some());
 }
 
 fn bent(key: &str, value: Value) -> Value {
