@@ -6,7 +6,7 @@
 //!
 //! | last heartbeat | result |
 //! |---|---|
-//! | `ending`, nothing spooled | the watcher is removed at once, no resync; if all have ended, one resync when a new one is heard more than half an interval later: no watcher reviewed the changes in between |
+//! | `ending`, nothing spooled | the watcher is removed at once, no resync; if all have ended, one resync when a new one is heard that started later: no watcher reviewed the changes in between. One that does not say when it started: heard more than half an interval later |
 //! | `ending`, events spooled or a resync requested | removed at once, one resync |
 //! | not `ending`, events or follow-ups spooled | one resync: the spool may be gone with its Pod. Also if it requested one |
 //! | not `ending`, nothing spooled, another watcher started meanwhile | it was replaced: removed, one resync, since it may have answered reviews after that heartbeat; none for an old release |
@@ -15,7 +15,7 @@
 //! Old releases never send `ending`, and count follow-ups as spooled; of those, a watcher that started up to three intervals
 //! *before* the last heartbeat also counts as the replacement (rolling updates start the new Pod first). A resync is also
 //! required when event numbers leap absurdly, when numbered events cannot arrive any more, when reviews arrive again, when the
-//! webhook entries of the manager were written (again), and when the first heartbeat of a runtime arrives later than three
+//! webhook entries of the manager were written (again), also while the listener starts, and when the first heartbeat of a runtime arrives later than three
 //! intervals after the start of the listener: the operator's first reconcile may precede the webhook there.
 //!
 //! Invariant: [`Options::runtimes`](crate::Options::runtimes) limits the memory, with four watchers per runtime, of at most
@@ -222,10 +222,10 @@ impl Liveness {
     ) -> EnqueueResult {
         let now = Instant::now();
         let mut runtimes = self.runtimes();
-        let reconciled = runtimes.reconciled(id);
+        let started = runtimes.started(id);
         let runtime = runtimes.entry(id);
         let resync_needed = heartbeat.resync_needed;
-        runtime.heartbeat(heartbeat, now, reconciled);
+        runtime.heartbeat(heartbeat, now, started);
         if resync_needed {
             runtime.require_resync(id, now, queue)
         } else {
@@ -308,12 +308,11 @@ impl Runtimes {
         runtime.or_insert_with(|| Runtime::new(interval))
     }
 
-    /// Returns when a first heartbeat of the runtime `id` is no longer due to the start of the listener. `None` if it is deleted, or if
-    /// runtimes were evicted, whose next heartbeat also is a first one.
-    fn reconciled(&self, id: &RuntimeId) -> Option<Instant> {
+    /// Returns when the listener started. `None` if the runtime `id` is deleted, or if runtimes were evicted, whose next heartbeat
+    /// also is a first one.
+    fn started(&self, id: &RuntimeId) -> Option<Instant> {
         let is_known = self.removed.evicted == 0 && !self.forgotten.contains_key(id);
-        let started = self.started.filter(|_| is_known);
-        started.map(|it| it + runtime::MISSED * self.interval)
+        self.started.filter(|_| is_known)
     }
 
     /// Returns the removed runtimes without heartbeats and events for three intervals.

@@ -145,6 +145,12 @@ pub struct Heartbeat {
     /// have changed before without a review. At most 64 letters, digits, `-`, `_` or `.`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub webhook_entry_hash: Option<String>,
+    /// Time since this process first read [`webhook_entry_hash`](Self::webhook_entry_hash), in whole seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub webhook_entry_age_seconds: Option<u64>,
+    /// Time since this process started to serve reviews, in whole seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uptime_seconds: Option<u64>,
 }
 
 /// Identifies one process of a watcher; each start has a new value. 1 to 64 letters, digits, `-`, `_` or `.`, so that it is
@@ -218,6 +224,8 @@ impl Heartbeat {
             certificate_not_after: None,
             bundle_sha256: None,
             webhook_entry_hash: None,
+            webhook_entry_age_seconds: None,
+            uptime_seconds: None,
         }
     }
 

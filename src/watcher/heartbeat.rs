@@ -143,8 +143,10 @@ pub struct Heartbeats {
     support: HashMap<PathSegment, HeartbeatSupport>,
     /// Receivers from [`HeartbeatOptions::receivers_file`].
     listed: Vec<PathSegment>,
-    /// The content of [`HeartbeatOptions::entries_file`].
-    entries: HashMap<PathSegment, String>,
+    /// The content of [`HeartbeatOptions::entries_file`], each hash with the time at which it was first read.
+    entries: HashMap<PathSegment, (String, Instant)>,
+    /// When the process started to serve reviews.
+    started: Instant,
 }
 
 impl Heartbeats {
@@ -166,6 +168,7 @@ impl Heartbeats {
             support: HashMap::new(),
             listed: Vec::new(),
             entries: HashMap::new(),
+            started: Instant::now(),
         }
     }
 
@@ -246,8 +249,11 @@ impl Heartbeats {
             let lines = text.lines().take(MAX_RECEIVERS);
             let entry = |line: &str| {
                 let (manager, hash) = line.split_once(' ')?;
+                let manager = PathSegment::parse(manager).ok()?;
                 let hash = PathSegment::parse(hash).ok()?.as_str().to_owned();
-                Some((PathSegment::parse(manager).ok()?, hash))
+                let known = self.entries.get(&manager).filter(|it| it.0 == hash);
+                let since = known.map_or_else(Instant::now, |it| it.1);
+                Some((manager, (hash, since)))
             };
             self.entries = lines.filter_map(entry).collect();
         }
@@ -276,7 +282,11 @@ impl Heartbeats {
         heartbeat.handshake_failures = Some(rejections);
         heartbeat.certificate_not_after = not_after.and_then(|it| i64::try_from(it.as_secs()).ok());
         heartbeat.bundle_sha256 = certificates.bundle_sha256;
-        heartbeat.webhook_entry_hash = self.entries.get(manager).cloned();
+        if let Some((hash, since)) = self.entries.get(manager) {
+            heartbeat.webhook_entry_hash = Some(hash.clone());
+            heartbeat.webhook_entry_age_seconds = Some(since.elapsed().as_secs());
+        }
+        heartbeat.uptime_seconds = Some(self.started.elapsed().as_secs());
         heartbeat
     }
 

@@ -27,6 +27,8 @@ pub(crate) struct Runtime {
     event: Option<Instant>,
     pub(super) rejection: Option<(Instant, String)>,
     watchers: Vec<Watcher>,
+    /// When the last watcher ended, until another one is heard.
+    ended: Option<Instant>,
     /// Number of missing events of watchers that are not stored anymore.
     lost_before: u64,
     /// Time of the last review by the heartbeats, of all managers and of this manager.
@@ -73,19 +75,23 @@ impl Runtime {
         due.is_some_and(|due| now - due >= MISSED * self.interval)
     }
 
-    /// Returns whether all watchers have ended, and at least half an interval ago. In a rollout the first heartbeat of a
-    /// new watcher arrives within a fifth of the interval, so at least one watcher is always stored.
-    fn is_interrupted(&self, now: Instant) -> bool {
-        let pause = self.since_heartbeat(now);
-        self.watchers.is_empty() && pause.is_some_and(|it| it > self.interval / 2)
-    }
-
-    /// Returns whether a watcher is heard for the first time, by its first event or heartbeat, after a time without any: changes
-    /// between the last watcher and this one had no review, even if the last one has delivered all events.
-    fn starts_after_pause(&self, boot_id: &BootId, now: Instant) -> bool {
+    /// Records that a watcher is heard, by an event or a heartbeat. Returns whether changes between the last watcher and this one
+    /// had no review, even if the last one has delivered all events. `uptime` is the time for which this one serves reviews, if it
+    /// says so. Otherwise half an interval without any watcher is tolerated: in a rollout, the first heartbeat of a new watcher
+    /// arrives within a fifth of the interval.
+    fn starts_after_pause(
+        &mut self,
+        boot_id: &BootId,
+        uptime: Option<Duration>,
+        now: Instant,
+    ) -> bool {
         let is_new = self.watchers.iter().all(|it| it.boot_id != *boot_id);
-        let is_pause = || self.is_silent(now) || self.is_interrupted(now);
-        is_new && self.heartbeat.is_some() && is_pause()
+        let tolerated = self.interval / 2;
+        let ended = self.ended.take_if(|ended| match uptime {
+            Some(uptime) => now.checked_sub(uptime) > Some(*ended),
+            None => is_new && now - *ended > tolerated,
+        });
+        ended.is_some() || is_new && self.heartbeat.is_some() && self.is_silent(now)
     }
 
     /// Returns the number of missing events that cannot arrive anymore.
@@ -109,22 +115,26 @@ impl Runtime {
     pub(super) fn event(&mut self, number: Option<(BootId, u64)>, now: Instant) {
         self.event = Some(now);
         if let Some((boot_id, sequence)) = number {
-            self.resync_due |= self.starts_after_pause(&boot_id, now);
+            self.resync_due |= self.starts_after_pause(&boot_id, None, now);
             let at = self.watcher(&boot_id, now);
             self.resync_due |= self.watchers[at].sequences.arrived(sequence);
         }
     }
 
-    /// Records a heartbeat. `reconciled` is when the operator had reconciled everything at its start; the objects of a runtime that
-    /// is first heard later may have changed before its webhook existed.
+    /// Records a heartbeat. `started` is the start of the listener, within three intervals of which the operator reconciles
+    /// everything; the objects of a runtime that is first heard later may have changed before its webhook existed. `None` if a first
+    /// heartbeat has another reason.
     pub(super) fn heartbeat(
         &mut self,
         heartbeat: Heartbeat,
         now: Instant,
-        reconciled: Option<Instant>,
+        started: Option<Instant>,
     ) {
-        self.resync_due |= self.starts_after_pause(&heartbeat.boot_id, now);
-        self.resync_due |= self.heartbeat.is_none() && reconciled.is_some_and(|it| it <= now);
+        let uptime = heartbeat.uptime_seconds.map(Duration::from_secs);
+        self.resync_due |= self.starts_after_pause(&heartbeat.boot_id, uptime, now);
+        self.ended = None;
+        let is_late = started.is_some_and(|it| it + MISSED * self.interval <= now);
+        self.resync_due |= self.heartbeat.is_none() && is_late;
         self.heartbeat = Some(now);
         let ending = heartbeat.ending;
         let left = heartbeat.spool_depth > 0 || heartbeat.resync_needed;
@@ -132,7 +142,10 @@ impl Runtime {
         let settled = heartbeat.sequence.saturating_sub(heartbeat.spool_depth);
         let at = self.watcher(&heartbeat.boot_id, now);
         self.resync_due |= self.watchers[at].sequences.expect(settled);
-        self.resync_due |= self.has_new_entry(&heartbeat, at);
+        let age = heartbeat.webhook_entry_age_seconds;
+        let written = age.and_then(|it| now.checked_sub(Duration::from_secs(it)));
+        let is_new = started.is_some_and(|it| written > Some(it));
+        self.resync_due |= self.has_new_entry(&heartbeat, at, is_new);
         let [review, own_review] = self.watchers[at].heartbeat(heartbeat, now);
         self.review = self.review.max(review);
         self.own_review = self.own_review.max(own_review);
@@ -144,12 +157,14 @@ impl Runtime {
             // Its deliveries have ended, so what is missing cannot arrive any more.
             self.resync_due |= left || self.watchers[at].sequences.missing() > 0;
             self.remove(at);
+            self.ended = self.watchers.is_empty().then_some(now);
         }
     }
 
-    /// Whether the webhook entries were written while this watcher ran, so that changes before may have had no review. Another replica
-    /// may report the earlier ones for some time.
-    fn has_new_entry(&mut self, heartbeat: &Heartbeat, at: usize) -> bool {
+    /// Whether the webhook entries were written while this watcher or the listener ran, so that changes before may have had no
+    /// review. Another replica may report the earlier ones for some time. `is_new` is whether the watcher knows them only since the
+    /// start of the listener.
+    fn has_new_entry(&mut self, heartbeat: &Heartbeat, at: usize, is_new: bool) -> bool {
         let Some(entry) = &heartbeat.webhook_entry_hash else {
             return false;
         };
@@ -158,7 +173,7 @@ impl Runtime {
         if own == Some(Some(entry)) || self.entry.as_ref() == Some(entry) {
             return false;
         }
-        self.entry.replace(entry.clone()).is_some() || own.is_some()
+        self.entry.replace(entry.clone()).is_some() || own.is_some() || is_new
     }
 
     pub(super) fn expect_review(&mut self, now: Instant) {

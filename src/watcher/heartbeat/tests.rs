@@ -119,7 +119,7 @@ async fn each_manager_hears_of_its_own_events() {
     let received = fixture.kcp.requests(2).await;
     let mut expected = Heartbeat::new(BootId::parse("life-1").unwrap(), "1.2.3".into());
     (expected.reviews_seen, expected.handshake_failures) = (Some(0), Some(0));
-    expected.manager_reviews_seen = Some(0);
+    (expected.manager_reviews_seen, expected.uptime_seconds) = (Some(0), Some(0));
     let certificates = fixture.certificates.report();
     let not_after = certificates.not_after.unwrap();
     let not_after = not_after.duration_since(UNIX_EPOCH).unwrap().as_secs();

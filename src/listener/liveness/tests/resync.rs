@@ -133,6 +133,37 @@ async fn watchers_that_all_ended_before_others_started_require_a_resync(
     assert_eq!(listening.resyncs(), expected);
 }
 
+/// The new watcher says since when it serves reviews. It may have started before the last one ended, or be heard first by an event.
+#[rstest]
+#[case::started_before(25, |_: &Listening| (), 0)]
+#[case::started_as_the_last_one_ended(20, |_: &Listening| (), 0)]
+#[case::started_later(19, |_: &Listening| (), 1)]
+#[case::started_later_with_an_event(5, |it: &Listening| it.event("c", 9), 1)]
+#[case::is_older_than_the_clock(u64::MAX, |_: &Listening| (), 0)]
+#[tokio::test(start_paused = true)]
+async fn short_time_without_any_watcher_requires_one_resync(
+    #[case] uptime: u64,
+    #[case] before: fn(&Listening),
+    #[case] expected: usize,
+) {
+    let mut listening = Listening::new();
+    listening.beats(|it| current(it, 0, 0), &["a"]).await;
+    listening.send("r", last("a", 0));
+    listening.pass(Duration::from_secs(20)).await;
+    before(&listening);
+    for age in [
+        uptime,
+        uptime.saturating_add(60),
+        uptime.saturating_add(120),
+    ] {
+        let mut heartbeat = current("c", 0, 0);
+        heartbeat.uptime_seconds = Some(age);
+        listening.send("r", heartbeat);
+        listening.pass(Duration::from_mins(1)).await;
+    }
+    assert_eq!(listening.resyncs(), expected);
+}
+
 /// The spool of the watcher may be deleted with its Pod. If the watcher runs again, it delivers its spooled events.
 #[tokio::test(start_paused = true)]
 async fn watcher_with_spooled_events_that_is_not_heard_requires_one_resync() {
@@ -230,6 +261,30 @@ async fn runtimes_beyond_the_limit_require_no_resync_with_each_heartbeat() {
         listening.pass(HEARTBEAT_INTERVAL).await;
     }
     assert_eq!(listening.taken(), []);
+}
+
+/// The operator reconciled everything when the listener started. The watchers say since when they know the entries.
+#[rstest]
+#[case::before_the_start(30, 0)]
+#[case::after_the_start(29, 1)]
+#[tokio::test(start_paused = true)]
+async fn webhook_entries_that_were_written_after_the_start_require_one_resync(
+    #[case] age: u64,
+    #[case] expected: usize,
+) {
+    let mut listening = Listening::new();
+    listening.liveness.check(&listening.queue);
+    listening.pass(Duration::from_secs(30)).await;
+    for minute in 0..3 {
+        for watcher in ["a", "b"] {
+            let mut heartbeat = current(watcher, 0, 0);
+            heartbeat.webhook_entry_hash = Some("one".to_owned());
+            heartbeat.webhook_entry_age_seconds = Some(age + 60 * minute);
+            listening.send("r", heartbeat);
+        }
+        listening.pass(Duration::from_mins(1)).await;
+    }
+    assert_eq!(listening.resyncs(), expected);
 }
 
 /// The watcher ran before its webhook existed: its first heartbeats have no hash.

@@ -126,3 +126,30 @@ async fn the_hash_of_the_webhook_entries_goes_to_each_manager() {
     }
     assert_eq!(sent, [["1", "2", ""], ["1", "2", ""], ["3", "", ""]]);
 }
+
+/// A listener that starts later need not know the earlier hash.
+#[tokio::test]
+async fn the_age_of_a_hash_starts_when_it_changes() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("entries");
+    let mut fixture = Fixture::new(&[]).await;
+    fixture.heartbeats.options.entries_file = Some(file.clone());
+    tokio::time::pause();
+    let mut ages = Vec::new();
+    for content in ["a 1\nb 1\n", "a 1\nb 2\n", "a 1\nb 2\nc 1\n"] {
+        std::fs::write(&file, content).unwrap();
+        fixture.heartbeats.read_entries().await;
+        tokio::time::advance(Duration::from_secs(40)).await;
+        ages.push(["a", "b", "c"].map(|name| {
+            let report = ManagerReport::default();
+            let heartbeat = fixture.heartbeats.heartbeat(&manager(name), &report, false);
+            heartbeat.webhook_entry_age_seconds
+        }));
+    }
+    let expected = [
+        [Some(40), Some(40), None],
+        [Some(80), Some(40), None],
+        [Some(120), Some(80), Some(40)],
+    ];
+    assert_eq!(ages, expected);
+}
